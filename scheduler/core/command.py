@@ -1,0 +1,49 @@
+"""From a row to what is executed: argument lists, names and keys."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import PurePath
+
+from scheduler.core.fields import words
+from scheduler.core.model import Spec
+
+APPEND = ("both", "none", "epochs", "id")
+THIS_PYTHON = ("-1", "-1.0", "")
+
+
+def argv(spec: Spec, task: int, epochs: int | None, python: str, append: str = "both") -> tuple[str, ...]:
+    """The argument list of one attempt; no shell ever sees it.
+
+    Five columns: executable, the words of Filename and Args, then `--epochs=N --id=I` unless `{epochs}` or `{id}`
+    stands among the words or `append` says otherwise. A Command gets nothing appended.
+    """
+    count = "" if epochs is None else str(epochs)
+    text = spec.command or spec.filename
+    said = [word.replace("{epochs}", count).replace("{id}", str(task)) for word in words(text)]
+    if spec.command:
+        return tuple(said)
+    executable = python if spec.executable in THIS_PYTHON else spec.executable
+    tail = []
+    if epochs is not None and append in ("both", "epochs") and "{epochs}" not in text:
+        tail.append(f"--epochs={epochs}")
+    if append in ("both", "id") and "{id}" not in text:
+        tail.append(f"--id={task}")
+    return (executable, *said, *tail)
+
+
+def name(spec: Spec) -> str:
+    """What the task is called: its Name, else the script's stem and its arguments."""
+    if spec.name:
+        return spec.name
+    said = words(spec.command or spec.filename)
+    if spec.command and len(said) > 1 and PurePath(said[0]).name.startswith("python"):
+        said = said[1:]
+    return " ".join([PurePath(said[0]).stem, *said[1:]]) if said else f"row {spec.row}"
+
+
+def key(spec: Spec, nth: int) -> str:
+    """The same for all attempts and later runs of a row: what makes its command, and the how-manieth equal row it is."""
+    parts = (spec.directory, spec.executable, spec.filename, spec.command, repr(spec.env), repr(spec.terms.epochs))
+    digest = hashlib.blake2b("\0".join((*parts, str(nth))).encode("utf-8", "surrogateescape"), digest_size=8)
+    return digest.hexdigest()

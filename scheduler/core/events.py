@@ -1,0 +1,131 @@
+"""What happened or was decided: the only things that change a Brain, and one journal row each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar
+
+from scheduler.core.model import KnownBy, Outcome, Purpose
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """One batch was accepted: ids `first`, `first`+1, …, each with the number of its terms."""
+
+    kind: ClassVar[str] = "submitted"
+    batch: int
+    first: int
+    terms: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """An attempt was promised its room; nothing of it has started yet."""
+
+    kind: ClassVar[str] = "placed"
+    task: int
+    attempt: int
+    purpose: Purpose
+    promise: Mapping[str, int]
+    cores: float
+    known_by: KnownBy
+    alone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The attempt's own process runs: pid and kernel start time name it for ever."""
+
+    kind: ClassVar[str] = "started"
+    task: int
+    attempt: int
+    pid: int
+    start: int
+    shim: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Resized:
+    """The promise of a living attempt changed; cause is settled, grew or adopted."""
+
+    kind: ClassVar[str] = "resized"
+    task: int
+    attempt: int
+    promise: Mapping[str, int]
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class Peaked:
+    """A living attempt was seen to hold more than ever before."""
+
+    kind: ClassVar[str] = "peaked"
+    task: int
+    attempt: int
+    peak: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """An attempt is over and its tree is empty."""
+
+    kind: ClassVar[str] = "exited"
+    task: int
+    attempt: int
+    outcome: Outcome
+    code: int | None = None
+    signal: int | None = None
+    reason: str = ""
+    peak: Mapping[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    watched: float = 1.0
+    """Share of its time in which it was sampled."""
+    leftovers: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request that was granted: stop, cancel, hold, release, retry, resume; no tasks means all it fits."""
+
+    kind: ClassVar[str] = "asked"
+    what: str
+    tasks: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A task that no device here can ever hold, found out after it was accepted."""
+
+    kind: ClassVar[str] = "refused"
+    task: int
+    reason: str
+
+
+Event = Submitted | Placed | Started | Resized | Peaked | Exited | Asked | Refused
+TaskEvent = Placed | Started | Resized | Peaked | Exited | Refused
+
+_KINDS: dict[str, type[Event]] = {
+    kind.kind: kind for kind in (Placed, Started, Resized, Peaked, Exited, Asked, Refused)
+}
+
+
+def encode(event: Event) -> dict[str, Any]:
+    """The event's fields as plain JSON values, without its kind."""
+    return asdict(event)
+
+
+def decode(kind: str, data: dict[str, Any]) -> Event:
+    """The event that `encode` wrote; unknown fields of a newer version are left out."""
+    cls: Any = _KINDS[kind]
+    known = {name: value for name, value in data.items() if name in cls.__slots__}
+    if cls is Placed:
+        known["purpose"] = Purpose(known["purpose"])
+        known["known_by"] = KnownBy(known["known_by"])
+    elif cls is Exited:
+        known["outcome"] = Outcome(known["outcome"])
+    elif cls is Asked:
+        known["tasks"] = tuple(known["tasks"])
+    event: Event = cls(**known)
+    return event

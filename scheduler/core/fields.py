@@ -1,0 +1,313 @@
+"""The one table of task fields: what makes CSV columns, flags, Python keywords and the reference."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shlex
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from operator import itemgetter
+from typing import Any
+
+from scheduler import units
+from scheduler.core.model import Spec, Terms
+
+SEPARATOR = "\x1f"
+LARGEST = 10**12
+"""Above this a count of epochs or a priority is a slip of the keyboard."""
+
+
+class BadCell(ValueError):
+    """A cell that cannot be taken; the door adds file and row."""
+
+    def __init__(self, column: str, message: str) -> None:
+        super().__init__(message)
+        self.column = column
+
+
+def _integer(text: str) -> int:
+    """Read a whole number; `5.0` is taken (spreadsheets write it), `5.5`, nan and 1e30 are not."""
+    try:
+        return _bounded(int(text, 10))
+    except ValueError:
+        pass
+    try:
+        number = float(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a whole number") from None
+    if not math.isfinite(number) or number != int(number):
+        raise ValueError(f"{text!r} is not a whole number")
+    return _bounded(int(number))
+
+
+class _TooLarge(ArithmeticError):
+    """A number nobody means; not a ValueError, so that no other reading of the cell is tried."""
+
+
+def _bounded(number: int) -> int:
+    if abs(number) > LARGEST:
+        raise _TooLarge(f"{number} is larger than anything that makes sense here (at most {LARGEST})")
+    return number
+
+
+def _at_least(least: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        number = _integer(text)
+        if number < least:
+            raise ValueError(f"{number} is below {least}")
+        return number
+
+    return read
+
+
+def _memory(text: str) -> int:
+    bytes_ = units.parse_size(text)
+    if bytes_ < 1:
+        raise ValueError(f"{text!r} is no memory at all")
+    if bytes_ > units.TIB * 1024:
+        raise ValueError(f"{text!r} is more than any machine has")
+    return bytes_
+
+
+def _cores(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a number of cores") from None
+    if not 0 < number <= 100_000:
+        raise ValueError(f"{text!r} is not a number of cores above 0")
+    return number
+
+
+def _positive_duration(text: str) -> float:
+    seconds = units.parse_duration(text)
+    if seconds <= 0:
+        raise ValueError(f"{text!r} is no time at all")
+    return seconds
+
+
+def _stop_signal(text: str) -> int:
+    name = text.upper().removeprefix("SIG")
+    try:
+        return int(signal.Signals["SIG" + name])
+    except KeyError:
+        raise ValueError(f"{text!r} is not a signal: write it like TERM, INT or USR1") from None
+
+
+_YES = {"yes": True, "true": True, "1": True, "on": True, "no": False, "false": False, "0": False, "off": False}
+
+
+def _yes_or_no(text: str) -> bool:
+    try:
+        return _YES[text.lower()]
+    except KeyError:
+        raise ValueError(f"{text!r} is neither yes nor no") from None
+
+
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+
+
+def _env(text: str) -> tuple[tuple[str, str], ...]:
+    pairs = []
+    for word in words(text):
+        name, equals, value = word.partition("=")
+        if not equals or not _ENV_NAME.match(name):
+            raise ValueError(f"{word!r} is not NAME=value")
+        pairs.append((name, value))
+    return tuple(pairs)
+
+
+def words(text: str) -> list[str]:
+    """Split like a shell does, without a shell: shlex only where a quote or a backslash stands (it is slow)."""
+    if '"' not in text and "'" not in text and "\\" not in text:
+        return text.split()
+    try:
+        return shlex.split(text)
+    except ValueError as exc:
+        raise ValueError(f"{text!r} cannot be split into words: {str(exc).lower()}") from exc
+
+
+def _command_text(text: str) -> str:
+    if not words(text):
+        raise ValueError("it is empty")
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One task field: its column, its flag, where its value goes, and how its text is read."""
+
+    column: str
+    attribute: str
+    read: Callable[[str], Any]
+    help: str
+    flag: str = ""
+    default: str = ""
+    in_terms: bool = True
+
+
+FIELDS: tuple[Field, ...] = (
+    Field("Name", "name", str, "what the task is called", "--name", "", in_terms=False),
+    Field("Directory", "directory", str, "working directory of the process", in_terms=False),
+    Field("Executable", "executable", str, "interpreter or program; -1 or empty = this Python", in_terms=False),
+    Field("Filename", "filename", _command_text, "the script; may carry arguments", in_terms=False),
+    Field("Args", "args", str, "further arguments", in_terms=False),
+    Field("Command", "command", _command_text, "a whole command instead of the five columns", in_terms=False),
+    Field("Env", "env", _env, "NAME=value pairs for its environment", "--env", "", in_terms=False),
+    Field("Epochs", "epochs", _at_least(1), "how many epochs the task trains"),
+    Field("Priority", "priority", _integer, "smaller starts first", "--priority", "0"),
+    Field("GPUs", "gpus", _at_least(0), "how many GPUs it needs; 0 = host only", "--gpus", ""),
+    Field("Memory", "memory", _memory, "memory it needs on each device; empty = unknown", "--memory", ""),
+    Field("HostMemory", "host_memory", _memory, "host RAM it needs; empty = unknown", "--host-memory", ""),
+    Field("CPUs", "cpus", _cores, "cores it keeps busy", "--cpus", ""),
+    Field("Timeout", "timeout", _positive_duration, "longest running time of one attempt", "--timeout", ""),
+    Field("Grace", "grace", units.parse_duration, "time between the stop signal and KILL", "--grace", "30s"),
+    Field("StopSignal", "stop_signal", _stop_signal, "signal that asks it to end", "--stop-signal", "TERM"),
+    Field("Retries", "retries", _at_least(0), "how often a failed task is tried again", "--retries", "0"),
+    Field("Device", "device", str, "the one device it may run on", "--device", ""),
+    Field("Exclusive", "exclusive", _yes_or_no, "nothing else of this machine's runs beside it", "--exclusive", "no"),
+)
+"""Every column the CSV door knows. Other columns are the user's own and come back in the results."""
+
+RESERVED = {
+    "after": "tasks that wait for other tasks are not there yet",
+    "threadpercentage": "thread percentages need NVIDIA MPS, which is not there yet",
+    "prefer": "there is only one device to prefer here",
+}
+"""Column names that will mean something, refused until they do."""
+
+BY_COLUMN = {field.column.lower(): field for field in FIELDS}
+FIVE = ("Directory", "Executable", "Filename", "Epochs", "Priority")
+REQUIRED = ("Directory", "Executable", "Filename", "Epochs")
+_TERMS = {field.name for field in fields(Terms)}
+
+
+class Form:
+    """How the cells of one source become Terms and Specs: its columns, and the defaults its flags gave.
+
+    A journal keeps the form once and the cells of each row, so that the text of a waiting task need not be in memory.
+    """
+
+    def __init__(
+        self, columns: Sequence[str], defaults: Mapping[str, str] | None = None, append: str = "both"
+    ) -> None:
+        self.columns = tuple(columns)
+        self.defaults = dict(defaults or {})
+        self.append = append
+        self.known = {
+            BY_COLUMN[name.lower()].column: index
+            for index, name in enumerate(self.columns)
+            if name.lower() in BY_COLUMN
+        }
+        self.own = tuple((n, i) for i, n in enumerate(self.columns) if n.lower() not in BY_COLUMN)
+        self.term_columns = tuple(
+            (field, self.known[field.column]) for field in FIELDS if field.in_terms and field.column in self.known
+        )
+        self._term_cells = _getter([index for _, index in self.term_columns])
+        self._terms: dict[Any, Terms] = {}
+        self._base = self._base_terms()
+
+    def _base_terms(self) -> dict[str, Any]:
+        base = {}
+        for field in FIELDS:
+            text = self.defaults.get(field.column, field.default)
+            if field.in_terms and text != "":
+                base[field.attribute] = _read(field, text)
+        return base
+
+    def terms(self, cells: Sequence[str]) -> Terms:
+        """The scheduling terms of one row; equal cells give the same object without being read again."""
+        key = self._term_cells(cells)
+        terms = self._terms.get(key)
+        if terms is None:
+            terms = self._read_terms(cells)
+            if len(self._terms) > 50_000:
+                self._terms.clear()
+            self._terms[key] = terms
+        return terms
+
+    def _read_terms(self, cells: Sequence[str]) -> Terms:
+        values = dict(self._base)
+        for field, index in self.term_columns:
+            text = cells[index].strip()
+            if text:
+                values[field.attribute] = _read(field, text)
+            elif field.column == "Epochs":
+                raise BadCell("Epochs", "it is empty")
+        return Terms(**values)
+
+    def cell(self, cells: Sequence[str], column: str) -> str:
+        """The text of a known column, or its default where the column or its text is missing."""
+        index = self.known.get(column)
+        text = cells[index].strip() if index is not None else ""
+        return text or self.defaults.get(column, "")
+
+    def spec(self, cells: Sequence[str], row: int) -> Spec:
+        """The whole row as a Spec; raises BadCell."""
+        filename = " ".join(text for text in (self.cell(cells, "Filename"), self.cell(cells, "Args")) if text)
+        return Spec(
+            row=row,
+            directory=self.cell(cells, "Directory"),
+            executable=self.cell(cells, "Executable"),
+            filename=filename,
+            command=self.cell(cells, "Command"),
+            name=self.cell(cells, "Name"),
+            env=_read(BY_COLUMN["env"], self.cell(cells, "Env")),
+            own=tuple((name, cells[index]) for name, index in self.own),
+            terms=self.terms(cells),
+        )
+
+    def pack(self) -> str:
+        """The form as text for a journal."""
+        return json.dumps({"columns": self.columns, "defaults": self.defaults, "append": self.append})
+
+    @classmethod
+    def unpack(cls, text: str) -> Form:
+        """The form that `pack` wrote."""
+        data = json.loads(text)
+        return cls(data["columns"], data["defaults"], data["append"])
+
+
+def _getter(indexes: list[int]) -> Callable[[Sequence[str]], Any]:
+    if not indexes:
+        return lambda cells: ()
+    return itemgetter(*indexes)
+
+
+def _read(field: Field, text: str) -> Any:
+    try:
+        return field.read(text)
+    except (ValueError, ArithmeticError) as exc:
+        raise BadCell(field.column, str(exc)) from exc
+
+
+def pack_cells(cells: Sequence[str]) -> str:
+    """One row's cells as one text; cheap for the million rows that hold no separator of their own."""
+    text = SEPARATOR.join(cells)
+    if text.count(SEPARATOR) != len(cells) - 1 or text.startswith("["):
+        return "[" + json.dumps(list(cells))
+    return text
+
+
+def unpack_cells(text: str) -> list[str]:
+    """The cells that `pack_cells` wrote."""
+    if text.startswith("["):
+        cells: list[str] = json.loads(text[1:])
+        return cells
+    return text.split(SEPARATOR)
+
+
+def pack_terms(terms: Terms) -> str:
+    """Terms as text for a journal, without what stands at its default."""
+    default = Terms()
+    return json.dumps(
+        {name: getattr(terms, name) for name in sorted(_TERMS) if getattr(terms, name) != getattr(default, name)}
+    )
+
+
+def unpack_terms(text: str) -> Terms:
+    """The terms that `pack_terms` wrote; names of a newer version are left out."""
+    return Terms(**{name: value for name, value in json.loads(text).items() if name in _TERMS})

@@ -1,0 +1,78 @@
+"""The table of moves: which state may follow which, and what an ended attempt makes of its task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from scheduler.core.model import KnownBy, Outcome, Placement, Purpose, State
+from scheduler.errors import Forbidden
+
+S = State
+
+MOVES: dict[State, frozenset[State]] = {
+    S.WAITING: frozenset({S.RUNNING, S.PROBING, S.HELD, S.CANCELLED, S.REFUSED}),
+    S.HELD: frozenset({S.WAITING, S.CANCELLED}),
+    S.PROBING: frozenset({S.WAITING, S.FAILED, S.CANCELLED, S.INTERRUPTED, S.OOM, S.TIMEOUT}),
+    S.RUNNING: frozenset({S.SUCCEEDED, S.FAILED, S.OOM, S.TIMEOUT, S.INTERRUPTED, S.CANCELLED, S.WAITING}),
+    S.INTERRUPTED: frozenset({S.WAITING, S.CANCELLED}),
+    S.FAILED: frozenset({S.WAITING}),
+    S.OOM: frozenset({S.WAITING}),
+    S.TIMEOUT: frozenset({S.WAITING}),
+    S.CANCELLED: frozenset({S.WAITING}),
+    S.REFUSED: frozenset({S.WAITING}),
+    S.SUCCEEDED: frozenset(),
+    S.SKIPPED: frozenset(),
+}
+"""Everything not in here raises."""
+
+
+@dataclass(slots=True)
+class Task:
+    """What the Brain remembers of a task that was touched at least once; untouched ones are numbers in the roll."""
+
+    id: int
+    terms: int
+    state: State = S.WAITING
+    attempts: int = 0
+    failures: int = 0
+    ooms: int = 0
+    faults: int = 0
+    """Attempts in a row that were lost to other causes than the task."""
+    asked: str = ""
+    """What was asked of the living attempt: stop or cancel."""
+    placement: Placement | None = None
+    started_at: float = 0.0
+    peak: dict[str, int] = field(default_factory=dict)
+    """The living attempt's highest use so far, by device."""
+    floor: int = 0
+    """What an out-of-memory taught: the next promise is at least this."""
+    known_by: KnownBy = KnownBy.LIVE
+    story: list[str] = field(default_factory=list)
+
+    def move(self, to: State, why: str) -> None:
+        """Go to another state, if the table allows it."""
+        if to not in MOVES[self.state]:
+            raise Forbidden(
+                f"task {self.id} cannot go from {self.state} to {to} ({why}); "
+                f"its story: {'; '.join(self.story) or 'none'}"
+            )
+        self.story.append(f"{self.state} -> {to}: {why}")
+        self.state = to
+
+
+def after_exit(task: Task, outcome: Outcome, retries: int, max_ooms: int, max_faults: int) -> State:
+    """The state that an attempt's end leads to, the counters of the task already including it."""
+    if task.asked == "cancel":
+        return S.CANCELLED
+    if outcome is Outcome.INTERRUPTED:
+        return S.INTERRUPTED
+    if outcome is Outcome.LOST:
+        return S.FAILED if task.faults >= max_faults else S.WAITING
+    if outcome is Outcome.OOM:
+        return S.OOM if task.ooms > max_ooms else S.WAITING
+    if outcome is Outcome.SUCCEEDED:
+        probing = task.placement is not None and task.placement.purpose is Purpose.PROBE
+        return S.WAITING if probing else S.SUCCEEDED
+    if task.failures <= retries and outcome is Outcome.FAILED:
+        return S.WAITING
+    return S.TIMEOUT if outcome is Outcome.TIMEOUT else S.FAILED

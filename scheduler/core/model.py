@@ -1,0 +1,183 @@
+"""The frozen values that the rooms hand to each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+HOST = "host"
+
+
+class State(StrEnum):
+    """Where a task stands; the words people read."""
+
+    WAITING = "waiting"
+    HELD = "held"
+    PROBING = "probing"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    OOM = "oom"
+    TIMEOUT = "timeout"
+    INTERRUPTED = "interrupted"
+    CANCELLED = "cancelled"
+    REFUSED = "refused"
+    SKIPPED = "skipped"
+
+
+LIVING = frozenset({State.PROBING, State.RUNNING})
+UNFINISHED = frozenset({State.WAITING, State.HELD, State.PROBING, State.RUNNING, State.INTERRUPTED})
+
+
+class Purpose(StrEnum):
+    """Why an attempt is made: for real, or to learn what the task needs."""
+
+    RUN = "run"
+    PROBE = "probe"
+
+
+class Outcome(StrEnum):
+    """How an attempt ended, before the lifecycle decides what that means for its task."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    OOM = "oom"
+    TIMEOUT = "timeout"
+    INTERRUPTED = "interrupted"
+    LOST = "lost"
+
+
+class KnownBy(StrEnum):
+    """How a task's need became known."""
+
+    DECLARED = "declared"
+    PROFILE = "profile"
+    FAMILY = "family"
+    INTERPOLATED = "interpolated"
+    PROBE = "probe"
+    LIVE = "live"
+
+
+class Order(StrEnum):
+    """What ranks first: the batch, or the priority over all batches."""
+
+    BATCH = "batch"
+    GLOBAL = "global"
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What of a task matters to the scheduler; many tasks share one."""
+
+    priority: int = 0
+    epochs: int | None = None
+    gpus: int | None = None
+    memory: int | None = None
+    host_memory: int | None = None
+    cpus: float | None = None
+    retries: int = 0
+    timeout: float | None = None
+    grace: float = 30.0
+    stop_signal: int = 15
+    device: str = ""
+    exclusive: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What the user wants run, as one row says it; text only, nothing about when or where."""
+
+    row: int
+    directory: str
+    executable: str
+    filename: str
+    command: str
+    name: str
+    env: tuple[tuple[str, str], ...]
+    own: tuple[tuple[str, str], ...]
+    terms: Terms
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One thing with memory: a GPU, or the host's RAM."""
+
+    key: str
+    label: str
+    total: int
+    load_capacity: float
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What one device has at this moment, seen from outside any task of ours."""
+
+    device: Device
+    free: int
+    """Bytes that can be had now; moves late, so never trusted without the promises."""
+    cap: int | None = None
+    """Bytes all live leases together may promise here (`--devices host:4GiB`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """What one live lease promises and has taken on each device; ours or another scheduler's."""
+
+    promised: Mapping[str, int]
+    used: Mapping[str, int]
+    load: Mapping[str, float]
+    unreadable: bool = False
+    """A live lease nobody here can read: nothing is started beside it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What the world looks like at one moment; the only thing a decision may look at besides the Brain."""
+
+    now: float
+    budgets: tuple[Budget, ...]
+    holds: tuple[Hold, ...] = ()
+    """Live leases of everybody else; our own are in the Brain."""
+    used: Mapping[tuple[int, int], Mapping[str, int]] = field(default_factory=dict)
+    """What our own attempts were last seen to hold, by (task, attempt)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A promise: this attempt may have these bytes on these devices and these cores."""
+
+    task: int
+    attempt: int
+    purpose: Purpose
+    promise: Mapping[str, int]
+    cores: float
+    known_by: KnownBy
+    alone: bool = False
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The devices it runs on: its GPUs, or the host where it has none."""
+        gpus = tuple(key for key in self.promise if key != HOST)
+        return gpus or (HOST,)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a task does not start now, as numbers; `explain` makes the sentence."""
+
+    task: int
+    reason: str
+    device: str = ""
+    wanted: int = 0
+    room: int = 0
+    total: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What one pass over the queue came to."""
+
+    placements: tuple[Placement, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    impossible: tuple[Refusal, ...] = ()

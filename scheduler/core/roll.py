@@ -1,0 +1,88 @@
+"""What every id of a run is, in a few bytes each: its batch, its terms, its state."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from scheduler.core.model import State
+
+_STATES = tuple(State)
+_NUMBER = {state: number for number, state in enumerate(_STATES)}
+
+
+class Roll:
+    """Ids come in blocks of following numbers, a batch each; blocks that follow each other share one stretch."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._terms: list[array[int]] = []
+        self._states: list[bytearray] = []
+        self._batch_starts: array[int] = array("q")
+        self._batches: array[int] = array("q")
+        self.counts: Counter[State] = Counter()
+        self.batches = 0
+
+    def __len__(self) -> int:
+        return sum(len(states) for states in self._states)
+
+    def __contains__(self, task: int) -> bool:
+        return self._place(task) is not None
+
+    def __iter__(self) -> Iterator[int]:
+        for start, states in zip(self._starts, self._states, strict=True):
+            yield from range(start, start + len(states))
+
+    def add(self, batch: int, first: int, terms: Sequence[int]) -> None:
+        """Take one batch in; all of it waits."""
+        if not self._starts or first != self._starts[-1] + len(self._states[-1]):
+            self._starts.append(first)
+            self._terms.append(array("I"))
+            self._states.append(bytearray())
+        self._terms[-1].extend(terms)
+        self._states[-1].extend(bytes([_NUMBER[State.WAITING]]) * len(terms))
+        self._batch_starts.append(first)
+        self._batches.append(batch)
+        self.batches = max(self.batches, batch)
+        self.counts[State.WAITING] += len(terms)
+
+    def _place(self, task: int) -> tuple[int, int] | None:
+        stretch = bisect_right(self._starts, task) - 1
+        if stretch < 0 or task - self._starts[stretch] >= len(self._states[stretch]):
+            return None
+        return stretch, task - self._starts[stretch]
+
+    def _known(self, task: int) -> tuple[int, int]:
+        place = self._place(task)
+        if place is None:
+            raise KeyError(task)
+        return place
+
+    def batch(self, task: int) -> int:
+        """The batch the task came in, from 1."""
+        return self._batches[bisect_right(self._batch_starts, task) - 1]
+
+    def terms(self, task: int) -> int:
+        """The number of the task's terms."""
+        stretch, offset = self._known(task)
+        return self._terms[stretch][offset]
+
+    def state(self, task: int) -> State:
+        """Where the task stands."""
+        stretch, offset = self._known(task)
+        return _STATES[self._states[stretch][offset]]
+
+    def mark(self, task: int, state: State) -> None:
+        """Note where the task stands now."""
+        stretch, offset = self._known(task)
+        self.counts[_STATES[self._states[stretch][offset]]] -= 1
+        self._states[stretch][offset] = _NUMBER[state]
+        self.counts[state] += 1
+
+    def in_state(self, *states: State) -> Iterator[int]:
+        """All ids that stand in one of these states."""
+        wanted = {_NUMBER[state] for state in states}
+        for start, numbers in zip(self._starts, self._states, strict=True):
+            yield from (start + offset for offset, number in enumerate(numbers) if number in wanted)

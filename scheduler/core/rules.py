@@ -1,0 +1,41 @@
+"""The numbers a decision is made by; each with the reason it has its default."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scheduler.core.model import Order
+from scheduler.units import MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the user may turn, as the core sees it."""
+
+    order: Order = Order.BATCH
+    buffer: int = 512 * MIB
+    """Kept free on every device: late growth of residents and of strangers."""
+    max_load: float = 1.0
+    """Share of a device's load capacity that may be promised; on the host, cores."""
+    jobs: int | None = None
+    """At most this many attempts of this run at once (`-j`); 0 pauses."""
+    slots: int | None = None
+    """Count tasks per device instead of memory (`--slots`)."""
+    max_per_device: int | None = None
+    """At most this many of this run's attempts on one device, on top of what memory allows."""
+    overtakes: int = 50
+    """So often may later tasks pass a waiting one; 50 costs under 1 % of makespan and bounds every wait."""
+    margin: float = 0.10
+    margin_bytes: int = 256 * MIB
+    """A peak is trusted with 10 % + 256 MiB more: no out-of-memory per 1000 tasks in replays of measured workloads."""
+    unknown_share: float = 0.5
+    """An unknown task is promised half of what is free on the host."""
+    unknown_least: int = 64 * MIB
+    """Below this half, an unknown task waits."""
+    max_ooms: int = 3
+    """An out-of-memory task is tried again this often, the last time alone."""
+    max_faults: int = 3
+    """So many attempts in a row lost to other causes than the task fail it: nothing loops for ever."""
+    peak_step: float = 0.02
+    peak_step_bytes: int = 64 * MIB
+    """A new peak counts when it is above the last by both of these."""

@@ -1,0 +1,1 @@
+"""What memory exists and who holds it."""

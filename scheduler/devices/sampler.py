@@ -1,0 +1,167 @@
+"""The sampler child: reads from /proc what trees of processes hold, and writes it down as JSON lines.
+
+It takes `{"trees": {name: pid}, "strangers": [pid]}` lines on standard input, each replacing the one before, and
+answers `{"trees": {name: [used, peak]}, "strangers": {pid: used}}` lines. It ends at end-of-file. Standard library
+only: it is started from a copy in the run's directory, so that a changed installation cannot change a living run.
+
+Memory of one process is its RSS (and its high-water mark, which no poll can miss). Of several it is their PSS: shared
+pages are counted once; that is dear, so the sum of RSS is the trigger, and PSS is looked at only when that sum passes
+the highest one looked at by a twentieth, never again before a hundred times the last look's cost.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import sys
+import time
+from collections.abc import Callable
+
+from scheduler.shim import children_finder, descendants
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+FAST, SLOW = 0.1, 1.0
+"""Seconds between looks while something is new, and once nothing grew for a while."""
+CALM = 20.0
+SHARE = 50.0
+"""A look is followed by at least so many times its own cost without one: 2 % of a core at most."""
+TRIGGER = 1.05
+PSS_REST = 100.0
+
+
+class Tree:
+    """What one attempt's processes were seen to hold."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.used = 0
+        self.peak = 0
+        self._looked_at = 0
+        """The sum of RSS at the last look at PSS."""
+        self._share = 1.0
+        """How much of the sum of RSS was really there at that look."""
+        self._next_look = 0.0
+
+    def look(self, children: Callable[[int], list[int]]) -> bool:
+        """Look once; True when the peak rose."""
+        before = self.peak
+        pids = descendants(self.pid, children)
+        rss = sum(resident(pid) for pid in pids)
+        if len(pids) == 1:
+            self.used = rss
+            self.peak = max(self.peak, rss, high_water(pids[0]))
+        else:
+            self._look_at_several(pids, rss)
+        return self.peak > before
+
+    def _look_at_several(self, pids: list[int], rss: int) -> None:
+        now = time.monotonic()
+        if rss > self._looked_at * TRIGGER and now >= self._next_look:
+            pss = sum(proportional(pid) for pid in pids)
+            self._next_look = now + (time.monotonic() - now) * PSS_REST
+            self._looked_at, self._share = rss, min(1.0, pss / rss) if rss else 1.0
+            self.peak = max(self.peak, pss)
+        self.used = int(rss * self._share)
+
+
+def resident(pid: int) -> int:
+    """RSS of one process; 0 once it is gone."""
+    return _statm(pid, 1) * PAGE
+
+
+def private(pid: int) -> int:
+    """RSS less what is shared: all that can be known of other users' processes."""
+    return max(0, _statm(pid, 1) - _statm(pid, 2)) * PAGE
+
+
+def _statm(pid: int, field: int) -> int:
+    words = _read(f"/proc/{pid}/statm").split()
+    return int(words[field]) if len(words) > field else 0
+
+
+def high_water(pid: int) -> int:
+    """The most a process ever held."""
+    return _kilobytes(_read(f"/proc/{pid}/status"), b"VmHWM:")
+
+
+def proportional(pid: int) -> int:
+    """PSS of one process, or its RSS where the kernel does not tell."""
+    text = _read(f"/proc/{pid}/smaps_rollup")
+    return _kilobytes(text, b"\nPss:") if text else resident(pid)
+
+
+def _kilobytes(text: bytes, name: bytes) -> int:
+    words = text.partition(name)[2].split(None, 1)
+    return int(words[0]) * 1024 if words else 0
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb", buffering=0) as file:
+            return file.read()
+    except OSError:
+        return b""
+
+
+class Sampler:
+    """The loop: read orders, look, answer, rest."""
+
+    def __init__(self) -> None:
+        self.trees: dict[str, Tree] = {}
+        self.strangers: list[int] = []
+        self._last_rise = time.monotonic()
+
+    def order(self, line: str) -> None:
+        """Take a new list of what to look at; what is on both lists keeps its past."""
+        said = json.loads(line)
+        known = self.trees
+        self.trees = {}
+        for name, pid in said["trees"].items():
+            old = known.get(name)
+            self.trees[name] = old if old is not None and old.pid == pid else Tree(pid)
+            if old is None:
+                self._last_rise = time.monotonic()
+        self.strangers = said["strangers"]
+
+    def look(self) -> str:
+        """Look at everything once."""
+        children = children_finder()
+        for tree in self.trees.values():
+            if tree.look(children):
+                self._last_rise = time.monotonic()
+        strangers = {pid: sum(private(p) for p in descendants(pid, children)) for pid in self.strangers}
+        trees = {name: [tree.used, tree.peak] for name, tree in self.trees.items()}
+        return json.dumps({"trees": trees, "strangers": strangers})
+
+    def rest(self, cost: float) -> float:
+        """Seconds until the next look."""
+        calm = time.monotonic() - self._last_rise > CALM
+        return max(SLOW if calm else FAST, cost * SHARE)
+
+
+def main() -> None:
+    """Look until nobody listens any more."""
+    sampler, pending, wait = Sampler(), b"", None
+    while True:
+        if select.select([0], [], [], wait)[0]:
+            got = os.read(0, 1 << 16)
+            if not got:
+                return
+            *lines, pending = (pending + got).split(b"\n")
+            for line in lines:
+                sampler.order(line.decode())
+            wait = 0.02 if lines else wait
+            continue
+        started = time.monotonic()
+        try:
+            sys.stdout.write(sampler.look() + "\n")
+            sys.stdout.flush()
+        except BrokenPipeError:
+            return
+        idle = not sampler.trees and not sampler.strangers
+        wait = None if idle else sampler.rest(time.monotonic() - started)
+
+
+if __name__ == "__main__":
+    main()

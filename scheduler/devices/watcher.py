@@ -1,0 +1,108 @@
+"""The scheduler's end of the sampler child: tells it what to look at, takes its samples, starts it again if it dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from scheduler.core.model import HOST
+from scheduler.devices.base import Sample
+from scheduler.processes import start_sampler
+
+MOST_STARTS = 20
+"""A sampler that keeps dying is given up: the run goes on with what the shims measure."""
+
+
+class HostWatcher:
+    """Watches host RAM; `fileno` becomes readable when there are samples."""
+
+    def __init__(self, code: Path) -> None:
+        self._code = code
+        self._starts = 0
+        self._order = b""
+        self._pending = b""
+        self._strangers: Mapping[str, int] = {}
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def fileno(self) -> int:
+        """To wait on; -1 where no sampler lives."""
+        return self._child.stdout.fileno() if self._child and self._child.stdout else -1
+
+    def watch(self, attempts: Mapping[tuple[int, int], int], strangers: frozenset[int]) -> None:
+        """Send the whole list if it changed."""
+        trees = {f"{task}.{attempt}": pid for (task, attempt), pid in attempts.items()}
+        order = json.dumps({"trees": trees, "strangers": sorted(strangers)}).encode() + b"\n"
+        if order == self._order and self._child is not None:
+            return
+        self._order = order
+        if self._child is None and not trees:
+            return
+        self._send()
+
+    def _send(self) -> None:
+        if self._child is None and not self._start():
+            return
+        assert self._child is not None and self._child.stdin is not None
+        try:
+            self._child.stdin.write(self._order)
+            self._child.stdin.flush()
+        except OSError:
+            self._bury()
+
+    def _start(self) -> bool:
+        if self._starts >= MOST_STARTS:
+            return False
+        self._starts += 1
+        self._child = start_sampler(self._code)
+        assert self._child.stdout is not None
+        os.set_blocking(self._child.stdout.fileno(), False)
+        return True
+
+    def _bury(self) -> None:
+        if self._child is not None:
+            self._child.kill()
+            self._child.wait()
+            self._child = None
+        self._pending = b""
+
+    def collect(self) -> list[Sample]:
+        """The newest sample of each attempt."""
+        latest = b""
+        while (got := self._read()) is not None:
+            *lines, self._pending = (self._pending + got).split(b"\n")
+            latest = lines[-1] if lines else latest
+        return self._samples(latest) if latest else []
+
+    def _read(self) -> bytes | None:
+        if self._child is None or self._child.stdout is None:
+            return None
+        try:
+            got = os.read(self._child.stdout.fileno(), 1 << 16)
+        except BlockingIOError:
+            return None
+        if not got:
+            self._bury()
+            self._send()
+            return None
+        return got
+
+    def _samples(self, line: bytes) -> list[Sample]:
+        said = json.loads(line)
+        self._strangers = said["strangers"]
+        samples = []
+        for name, (used, peak) in said["trees"].items():
+            task, attempt = name.split(".")
+            samples.append(Sample(int(task), int(attempt), {HOST: used}, {HOST: peak}))
+        return samples
+
+    def used_by(self, shim: int) -> Mapping[str, int]:
+        """What another scheduler's tree was last seen to hold."""
+        return {HOST: self._strangers.get(str(shim), 0)}
+
+    def close(self) -> None:
+        """End the sampler."""
+        self._starts = MOST_STARTS
+        self._bury()

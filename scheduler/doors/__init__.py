@@ -1,0 +1,1 @@
+"""Outside languages turned into Specs."""

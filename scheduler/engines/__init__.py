@@ -1,0 +1,1 @@
+"""Making decisions true."""

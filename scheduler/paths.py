@@ -1,0 +1,136 @@
+"""The only place that knows what files are called and where they lie."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+from scheduler.errors import StateError
+
+APPLICATION = "gpu-batch-scheduler"
+NETWORK_FILE_SYSTEMS = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "ceph", "glusterfs", "afs", "9p", "fuse.sshfs"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """A user's state on this machine."""
+
+    root: Path
+    why: str = ""
+    """A sentence where the usual place could not be used."""
+
+    @property
+    def counter(self) -> Path:
+        return self.root / "counter"
+
+    @property
+    def runs(self) -> Path:
+        return self.root / "runs"
+
+    def run(self, number: int) -> RunPlaces:
+        return RunPlaces(self.runs / str(number), number)
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlaces:
+    """One run's directory."""
+
+    root: Path
+    number: int
+
+    @property
+    def journal(self) -> Path:
+        return self.root / "journal.db"
+
+    @property
+    def log(self) -> Path:
+        return self.root / "run.log"
+
+    @property
+    def lock(self) -> Path:
+        return self.root / "lock"
+
+    @property
+    def tasks(self) -> Path:
+        return self.root / "tasks"
+
+    @property
+    def code(self) -> Path:
+        return self.root / "code"
+
+    @property
+    def shim(self) -> Path:
+        return self.code / "shim.py"
+
+    @property
+    def sampler(self) -> Path:
+        return self.code / "sampler.py"
+
+    def task(self, task: int) -> Path:
+        """What the task may leave files in; its logs are there too."""
+        return self.tasks / str(task)
+
+    def task_log(self, task: int, attempt: int) -> Path:
+        return self.task(task) / f"{attempt}.log"
+
+
+def find_places(state: str | None) -> Places:
+    """The user's state directory: as said, else XDG's, else (on a network file system) one under /var/tmp."""
+    if state:
+        return Places(Path(state).expanduser().absolute())
+    host = socket.gethostname() or "localhost"
+    base = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    usual = Path(base) / APPLICATION / host
+    kind = file_system(usual)
+    if kind not in NETWORK_FILE_SYSTEMS:
+        return Places(usual)
+    local = Path(f"/var/tmp/{APPLICATION}-{os.getuid()}") / host
+    return Places(local, f"state is kept in {local}, because {usual} is on a network file system ({kind})")
+
+
+def file_system(path: Path) -> str:
+    """The type of the file system a path lies (or would lie) on, as /proc/mounts names it."""
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    real = os.path.realpath(path)
+    best, kind = "", ""
+    try:
+        with open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as mounts:
+            for line in mounts:
+                _, place, name = line.split(" ")[:3]
+                place = place.encode("latin-1", "replace").decode("unicode_escape")
+                inside = real == place or real.startswith(place.rstrip("/") + "/")
+                if inside and len(place) >= len(best):
+                    best, kind = place, name
+    except OSError:
+        return ""
+    return kind
+
+
+def make_private(path: Path) -> None:
+    """Make a directory that only its owner may enter; refuse one that somebody else owns."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = path.lstat()
+    except OSError as exc:
+        raise StateError(
+            f"cannot make the state directory {path}: {exc.strerror}; give another with --state DIR"
+        ) from exc
+    if status.st_uid != os.getuid() and os.getuid() != 0:
+        raise StateError(
+            f"{path} belongs to user {status.st_uid}, not to you: give another with --state DIR"
+        )
+    if status.st_mode & 0o077:
+        path.chmod(0o700)
+
+
+def tilde(path: Path | str) -> str:
+    """A path as people like to read it."""
+    text, home = str(path), os.path.expanduser("~")
+    if home != "/" and (text == home or text.startswith(home + "/")):
+        return "~" + text[len(home) :]
+    return text

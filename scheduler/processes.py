@@ -1,0 +1,180 @@
+"""Every start of a process, and every look at processes that are not our children."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from scheduler import shim
+from scheduler.shim import boot_id, machine_id, start_time
+
+__all__ = [
+    "boot_id",
+    "hostname",
+    "machine_id",
+    "start_child",
+    "start_server",
+    "start_time",
+    "sweep",
+    "tree",
+    "trees",
+]
+
+_LONGEST_PAUSE = 0.05
+
+
+def start_server(shim_path: Path, sock: socket.socket) -> subprocess.Popen[bytes]:
+    """Start the server that forks shims; `sock` becomes its end of the socket, and should be closed here then.
+
+    Raises OSError where no process can be started.
+    """
+    command = [*_python(), str(shim_path), str(sock.fileno())]
+    return _start(command, pass_fds=(sock.fileno(),), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+
+
+def start_child(argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+    """Start a helper in a session of its own, with unbuffered pipes for its stdin and stdout."""
+    return _start(argv, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+def _start(
+    argv: Sequence[str], *, stdin: int, stdout: int, env: Mapping[str, str] | None = None, pass_fds: Sequence[int] = ()
+) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        argv,
+        bufsize=0,
+        stdin=stdin,
+        stdout=stdout,
+        stderr=subprocess.DEVNULL,
+        env=env,
+        pass_fds=pass_fds,
+        start_new_session=True,
+    )
+
+
+def _python() -> list[str]:
+    """This interpreter, deaf to its surroundings, but with our idea of what bytes file names are made of."""
+    return [sys.executable, "-I", "-S", "-X", f"utf8={sys.flags.utf8_mode}"]
+
+
+def hostname() -> str:
+    """This machine, as it calls itself."""
+    return os.uname().nodename
+
+
+def tree(pid: int) -> list[int]:
+    """All descendants of a process, nearest first."""
+    return shim.descendants(pid, shim.children_finder())
+
+
+def trees(pids: Iterable[int]) -> dict[int, list[int]]:
+    """The descendants of several processes, for the price of one look where the kernel keeps no lists."""
+    children = shim.children_finder()
+    return {pid: shim.descendants(pid, children) for pid in pids}
+
+
+def sweep(cookie: str, deadline: float, session: int = 0, start: int = 0) -> list[int]:
+    """Kill whatever a dead shim left behind, until nothing is left or `deadline` seconds are over: who survives?
+
+    Its processes bear the cookie in their environment. Some programs write over theirs, so whoever is still in the
+    `session` that the task led (its pid, and its `start` time) belongs to it too.
+    """
+    mark = os.fsencode(f"{shim.COOKIE}={cookie}")
+    end = time.monotonic() + deadline
+    pause = 0.001
+    while True:
+        found = _stop_marked(lambda pid: _bears(pid, mark) or _is_in(pid, session, start))
+        if not found:
+            return []
+        _kill_all(found, pause)
+        if time.monotonic() >= end:
+            return sorted(found)
+        pause = min(pause * 2, _LONGEST_PAUSE)
+
+
+def _stop_marked(belongs: Callable[[int], bool]) -> dict[int, int]:
+    """Stop each process that belongs, as soon as it is seen (it may be about to fork): {pid: pidfd}."""
+    found = {}
+    for pid in _own_processes():
+        if not belongs(pid):
+            continue
+        fd = _pidfd(pid)
+        if belongs(pid):
+            found[pid] = fd
+            _send(pid, fd, signal.SIGSTOP)
+        elif fd >= 0:
+            os.close(fd)
+    return found
+
+
+def _pidfd(pid: int) -> int:
+    """A descriptor that cannot come to mean another process; -1 where there are none, or no more."""
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        return -1
+
+
+def _own_processes() -> Iterable[int]:
+    uid, here = os.getuid(), os.getpid()
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) != here:
+            with contextlib.suppress(OSError):
+                if os.stat(f"/proc/{name}").st_uid == uid:
+                    yield int(name)
+
+
+def _bears(pid: int, mark: bytes) -> bool:
+    try:
+        with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:
+            return mark in file.read().split(b"\0")
+    except OSError:
+        return False
+
+
+def _is_in(pid: int, session: int, start: int) -> bool:
+    """A session's number is not given away while it has members, so only a younger leader makes it another one."""
+    if not session:
+        return False
+    try:
+        here = os.getsid(pid) == session
+    except OSError:
+        return False
+    return here and start_time(session) in (0, start) and not _is_zombie(pid)
+
+
+def _is_zombie(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            return file.read().rpartition(b")")[2].split()[:1] in ([b"Z"], [b"X"])
+    except OSError:
+        return True
+
+
+def _kill_all(found: Mapping[int, int], patience: float) -> None:
+    """Kill, and give the kernel a moment to carry it out."""
+    poll = select.poll()
+    for pid, fd in found.items():
+        _send(pid, fd, signal.SIGKILL)
+        if fd >= 0:
+            poll.register(fd, select.POLLIN)
+    poll.poll(patience * 1000)
+    for fd in found.values():
+        if fd >= 0:
+            os.close(fd)
+
+
+def _send(pid: int, pidfd: int, number: int) -> None:
+    with contextlib.suppress(OSError):
+        if pidfd >= 0:
+            signal.pidfd_send_signal(pidfd, number)
+        else:
+            os.kill(pid, number)

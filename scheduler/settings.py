@@ -1,0 +1,100 @@
+"""One frozen Settings: flags over environment over the user's file over the machine's file over defaults."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from scheduler import units
+from scheduler.errors import UsageError
+
+PREFIX = "SCHEDULER_"
+USER_FILE = "~/.config/gpu-batch-scheduler/config.toml"
+MACHINE_FILE = "/etc/gpu-batch-scheduler/machine.toml"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What can be set for a run; texts as people write them are numbers here."""
+
+    state: str = ""
+    leases: str = ""
+    num: int = 20
+    buffer: int = 512 * units.MIB
+    order: str = "batch"
+    max_load: float = 1.0
+    python: str = ""
+    source: Mapping[str, str] = field(default_factory=dict)
+    """Where each value that is not a default came from."""
+
+
+def _at_least_one(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError(f"{number} is below 1")
+    return number
+
+
+def _share(text: str) -> float:
+    number = float(text)
+    if not 0 < number <= 1000:
+        raise ValueError(f"{text} is not a share above 0")
+    return number
+
+
+def _order(text: str) -> str:
+    if text not in ("batch", "global"):
+        raise ValueError(f"{text!r} is neither batch nor global")
+    return text
+
+
+READERS: dict[str, Any] = {
+    "state": str,
+    "leases": str,
+    "num": _at_least_one,
+    "buffer": units.parse_size,
+    "order": _order,
+    "max_load": _share,
+    "python": str,
+}
+
+
+def read_settings(flags: Mapping[str, str | None], environ: Mapping[str, str] | None = None) -> Settings:
+    """Join all sources; the first that says something about a name wins."""
+    environ = os.environ if environ is None else environ
+    names = {f.name for f in fields(Settings)} - {"source"}
+    sources: list[tuple[str, Mapping[str, Any]]] = [
+        ("flag", {name: value for name, value in flags.items() if value is not None}),
+        ("environment", {name: environ[PREFIX + name.upper()] for name in names if environ.get(PREFIX + name.upper())}),
+        (USER_FILE, _toml(Path(USER_FILE).expanduser())),
+        (MACHINE_FILE, _toml(Path(MACHINE_FILE))),
+    ]
+    values: dict[str, Any] = {}
+    origin: dict[str, str] = {}
+    for where, said in sources:
+        for name in names & said.keys() - values.keys():
+            values[name] = _read(name, str(said[name]), where)
+            origin[name] = where
+    return Settings(**values, source=origin)
+
+
+def _read(name: str, text: str, where: str) -> Any:
+    try:
+        return READERS[name](text)
+    except ValueError as exc:
+        spelled = f"--{name.replace('_', '-')}" if where == "flag" else f"{name} ({where})"
+        raise UsageError(f"{spelled}: {exc}") from exc
+
+
+def _toml(path: Path) -> Mapping[str, Any]:
+    if not path.is_file():
+        return {}
+    import tomllib  # 4 ms that a machine without such a file never pays
+
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as exc:
+        raise UsageError(f"{path} cannot be read: {exc}") from exc

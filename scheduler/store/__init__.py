@@ -1,0 +1,1 @@
+"""What survives a crash: it stores, it does not interpret."""

@@ -1,0 +1,204 @@
+"""One run's journal: rows accepted, events in order; appended in transactions that are durable when they return."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from scheduler.core import events as ev
+from scheduler.errors import StateError
+from scheduler.store import schema
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One accepted row, as text: what it says stays here until the task is placed."""
+
+    row: int
+    nth: int
+    terms: int
+    form: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """An event with its place in the journal and its wall-clock time."""
+
+    seq: int
+    at: float
+    event: ev.Event
+
+
+class Journal:
+    """Append-only; one writer, any number of readers."""
+
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+        self.path = path
+        self._db = connection
+
+    @classmethod
+    def create(cls, path: Path) -> Journal:
+        """A new journal; nothing of it is visible before the first transaction ends."""
+        journal = cls(path, _connect(path, "rwc"))
+        with journal.transaction():
+            for statement in schema.CREATE:
+                journal._db.execute(statement)
+            journal.put_meta({"format": str(schema.VERSION)})
+        return journal
+
+    @classmethod
+    def open(cls, path: Path) -> Journal:
+        """An existing journal, for its one writer."""
+        return cls(path, _connect(path, "rw"))._checked()
+
+    @classmethod
+    def read(cls, path: Path) -> Journal:
+        """An existing journal, to look at while its writer goes on."""
+        return cls(path, _connect(path, "rw", writer=False))._checked()
+
+    def _checked(self) -> Journal:
+        version = self.meta().get("format", "0")
+        if not version.isdigit() or int(version) > schema.VERSION:
+            raise StateError(
+                f"{self.path} has format {version}, this version reads up to {schema.VERSION}: use a newer scheduler"
+            )
+        return self
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._db.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All of it or nothing; durable when the block is left."""
+        with self._translated():
+            self._db.execute(schema.BEGIN)
+        try:
+            with self._translated():
+                yield
+                self._db.execute(schema.COMMIT)
+        except BaseException:
+            if self._db.in_transaction:
+                self._db.execute(schema.ROLLBACK)
+            raise
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as exc:
+            raise StateError(f"the journal {self.path} cannot be used: {exc}") from exc
+
+    # ---- writing ----
+
+    def put_meta(self, values: dict[str, str]) -> None:
+        """Facts about the run by name; inside a transaction."""
+        self._db.executemany(schema.PUT_META, values.items())
+
+    def put_form(self, number: int, text: str) -> None:
+        """How the cells of a source are read; inside a transaction."""
+        self._db.execute(schema.PUT_FORM, (number, text))
+
+    def put_terms(self, number: int, text: str) -> None:
+        """Terms that rows point at; inside a transaction."""
+        self._db.execute(schema.PUT_TERMS, (number, text))
+
+    def put_rows(self, rows: Iterable[tuple[int, int, int, int, int, int, str]]) -> None:
+        """Accepted rows (task, batch, row, nth, terms, form, text); inside a transaction."""
+        self._db.executemany(schema.PUT_ROW, rows)
+
+    def record(self, events: Sequence[ev.Event], at: float) -> None:
+        """Append events in one transaction of their own."""
+        if events:
+            with self.transaction():
+                self._db.executemany(schema.PUT_EVENT, (_event_row(event, at) for event in events))
+
+    # ---- reading ----
+
+    def meta(self) -> dict[str, str]:
+        """All facts about the run."""
+        with self._translated():
+            return dict(self._db.execute(schema.GET_META))
+
+    def forms(self) -> list[str]:
+        """The forms by number."""
+        with self._translated():
+            return [text for _, text in self._db.execute(schema.GET_FORMS)]
+
+    def terms(self) -> list[str]:
+        """The terms by number."""
+        with self._translated():
+            return [text for (text,) in self._db.execute(schema.GET_TERMS)]
+
+    def row(self, task: int) -> Row:
+        """One accepted row."""
+        with self._translated():
+            found = self._db.execute(schema.GET_ROW, (task,)).fetchone()
+        if found is None:
+            raise StateError(f"the journal {self.path} has no task {task}")
+        return Row(*found)
+
+    def rows(self) -> Iterator[tuple[int, int, Row]]:
+        """All accepted rows as (task, batch, row), by task."""
+        with self._translated():
+            for task, batch, *rest in self._db.execute(schema.GET_ROWS):
+                yield task, batch, Row(*rest)
+
+    def count(self) -> tuple[int, int]:
+        """How many tasks and how many batches."""
+        with self._translated():
+            tasks, batches = self._db.execute(schema.COUNT_ROWS).fetchone()
+        return tasks, batches or 0
+
+    def submissions(self) -> Iterator[ev.Submitted]:
+        """The Submitted events, one for each stretch of following ids in a batch."""
+        batch, first, terms = 0, 0, []
+        with self._translated():
+            for next_batch, task, number in self._db.execute(schema.GET_BATCHES):
+                if terms and (next_batch != batch or task != first + len(terms)):
+                    yield ev.Submitted(batch, first, terms)
+                    terms = []
+                if not terms:
+                    batch, first = next_batch, task
+                terms.append(number)
+        if terms:
+            yield ev.Submitted(batch, first, terms)
+
+    def events(self, after: int = 0) -> Iterator[Recorded]:
+        """Events behind the given place, in order."""
+        with self._translated():
+            for seq, at, kind, data in self._db.execute(schema.GET_EVENTS, (after,)):
+                yield Recorded(seq, at, ev.decode(kind, json.loads(data)))
+
+    def story(self, task: int) -> list[Recorded]:
+        """One task's events in order."""
+        with self._translated():
+            rows = self._db.execute(schema.GET_STORY, (task,)).fetchall()
+        return [Recorded(seq, at, ev.decode(kind, json.loads(data))) for seq, at, kind, data in rows]
+
+    def checkpoint(self) -> None:
+        """Fold the write-ahead log into the journal, as a run ends."""
+        with self._translated():
+            self._db.execute(schema.CHECKPOINT)
+
+
+def _connect(path: Path, mode: str, writer: bool = True) -> sqlite3.Connection:
+    try:
+        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True, isolation_level=None)
+        connection.execute(schema.BUSY)
+        for statement in schema.OPEN if writer else ():
+            connection.execute(statement)
+    except sqlite3.Error as exc:
+        raise StateError(f"the journal {path} cannot be opened: {exc}") from exc
+    return connection
+
+
+def _event_row(event: ev.Event, at: float) -> tuple[float, str, int | None, int | None, str]:
+    task = getattr(event, "task", None)
+    attempt = getattr(event, "attempt", None)
+    return (at, event.kind, task, attempt, json.dumps(ev.encode(event)))

@@ -1,0 +1,272 @@
+"""Machine-wide promises: one locked file per living attempt, in a directory that all users' schedulers share."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import re
+import stat
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from scheduler.core.model import Hold, Placement
+from scheduler.errors import LeaseError
+from scheduler.shim import BLOCK, pack_block, unpack_block
+
+VERSION = 1
+RUNTIME = Path("/run/gpu-batch-scheduler")
+FALLBACK = Path("/tmp/.gpu-batch-scheduler")
+PATIENCE = 5.0
+"""Seconds to wait for the directory's mutex before its holder is named; it is held for under a millisecond."""
+_NAME = re.compile(r"(\d+)\.([0-9a-f-]+)\.(\d+)\.(\d+)\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """One lease file as it stands in the directory."""
+
+    name: str
+    uid: int
+    run: str
+    task: int
+    attempt: int
+    shim: int
+    promised: Mapping[str, int]
+    load: Mapping[str, float]
+    readable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A lease just made: its path, and the locked descriptor that keeps it alive."""
+
+    path: str
+    fd: int
+
+
+def find_directory(said: str | None) -> Path:
+    """Where leases lie: as said, else one an administrator made, else one under /tmp that the first user makes."""
+    if said:
+        return Path(said).absolute()
+    return RUNTIME if RUNTIME.is_dir() else FALLBACK
+
+
+class Ledger:
+    """This run's leases, and a look at everybody else's; nobody ever writes another's file."""
+
+    def __init__(self, directory: Path, run: str, boot: str) -> None:
+        self.directory = directory
+        self._uid = os.getuid()
+        self._run = run
+        self._boot = boot
+        self._fd = _open_directory(directory)
+
+    def close(self) -> None:
+        """Let go of the directory."""
+        os.close(self._fd)
+
+    @contextmanager
+    def deciding(self) -> Iterator[Session]:
+        """The mutex of the whole machine: nobody else decides while the block runs, so keep it short."""
+        self._lock()
+        try:
+            yield Session(self)
+        finally:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+
+    def _lock(self) -> None:
+        deadline = time.monotonic() + PATIENCE
+        pause = 0.0002
+        while True:
+            try:
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                pass
+            if time.monotonic() > deadline:
+                raise LeaseError(
+                    f"the lease directory {self.directory} has been locked for {PATIENCE:g}s by {_holder(self._fd)}: "
+                    "nothing is started before that ends"
+                )
+            time.sleep(pause)
+            pause = min(pause * 2, 0.01)
+
+    def name(self, task: int, attempt: int) -> str:
+        """What the lease of an attempt of this run is called."""
+        return f"{self._uid}.{self._run}.{task}.{attempt}"
+
+    def rewrite(self, placement: Placement, shim: int) -> bool:
+        """Bring the file of a living lease up to date; False where there is none any more."""
+        try:
+            fd = os.open(
+                self.name(placement.task, placement.attempt),
+                os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK,
+                dir_fd=self._fd,
+            )
+        except OSError:
+            return False
+        try:
+            with self.deciding():
+                os.pwrite(fd, self._record(placement, shim), 0)
+        finally:
+            os.close(fd)
+        return True
+
+    def drop(self, task: int, attempt: int) -> None:
+        """Remove what a lost attempt left; the shim of any other has done it."""
+        try:
+            os.unlink(self.name(task, attempt), dir_fd=self._fd)
+        except OSError:
+            return
+
+    def leases(self) -> list[Lease]:
+        """Every living lease of this machine, for views; without the mutex, so only nearly of one moment."""
+        return list(_living(self._fd, self._uid, clean=False))
+
+    def _record(self, placement: Placement, shim: int) -> bytes:
+        return pack_block(
+            {
+                "version": VERSION,
+                "shim": shim,
+                "boot": self._boot,
+                "bytes": dict(placement.promise),
+                "load": {"host": placement.cores},
+            }
+        )
+
+
+class Session:
+    """The directory while its mutex is held."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    def others(self) -> list[Lease]:
+        """Every living lease that is not this run's; dead ones of this user are removed on the way."""
+        mine = (self._ledger._uid, self._ledger._run)
+        found = _living(self._ledger._fd, self._ledger._uid, clean=True)
+        return [lease for lease in found if (lease.uid, lease.run) != mine]
+
+    def take(self, placement: Placement) -> Taken:
+        """Write this placement's lease and lock it, before anybody else can decide."""
+        ledger = self._ledger
+        name = ledger.name(placement.task, placement.attempt)
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            try:
+                fd = os.open(name, flags, 0o644, dir_fd=ledger._fd)
+            except FileExistsError:
+                os.unlink(name, dir_fd=ledger._fd)
+                fd = os.open(name, flags, 0o644, dir_fd=ledger._fd)
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.fchmod(fd, 0o644)
+            os.pwrite(fd, ledger._record(placement, 0), 0)
+        except OSError as exc:
+            raise LeaseError(f"cannot write a lease in {ledger.directory}: {exc.strerror}") from exc
+        return Taken(str(ledger.directory / name), fd)
+
+
+def hold(lease: Lease, used: Mapping[str, int]) -> Hold:
+    """A lease as the packer counts it."""
+    return Hold(promised=lease.promised, used=used, load=lease.load, unreadable=not lease.readable)
+
+
+def _open_directory(path: Path) -> int:
+    try:
+        if not path.exists():
+            path.mkdir(parents=True)
+            path.chmod(0o1777)
+    except FileExistsError:
+        pass
+    except OSError as exc:
+        raise LeaseError(f"cannot make the lease directory {path}: {exc.strerror}") from exc
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as exc:
+        raise LeaseError(f"the lease directory {path} cannot be used: {exc.strerror}") from exc
+    _check_directory(path, os.fstat(fd))
+    return fd
+
+
+def _check_directory(path: Path, status: os.stat_result) -> None:
+    """Refuse a directory in which others could remove or replace our leases."""
+    open_to_others = status.st_mode & 0o022
+    if open_to_others and not status.st_mode & stat.S_ISVTX:
+        raise LeaseError(f"{path} can be written by others and is not sticky: sudo chmod 1777 {path}")
+    if status.st_uid not in (0, os.getuid()) and not open_to_others:
+        raise LeaseError(f"{path} belongs to user {status.st_uid} and you may not write there: sudo chmod 1777 {path}")
+
+
+def _living(directory: int, uid: int, *, clean: bool) -> Iterator[Lease]:
+    for name in os.listdir(directory):
+        match = _NAME.match(name)
+        if match:
+            lease = _look(directory, name, match, uid, clean=clean)
+            if lease is not None:
+                yield lease
+
+
+def _look(directory: int, name: str, match: re.Match[str], uid: int, *, clean: bool) -> Lease | None:
+    """One file: a living lease, or None for what is dead, planted or gone."""
+    try:
+        fd = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+    except OSError:
+        return None
+    try:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != int(match[1]):
+            return None
+        if _dead(fd):
+            if clean and status.st_uid == uid:
+                os.unlink(name, dir_fd=directory)
+            return None
+        return _parse(name, match, os.pread(fd, BLOCK, 0))
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+
+
+def _dead(fd: int) -> bool:
+    """Whether nobody holds the lock; whoever probes lets go at once by closing."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as exc:
+        if exc.errno in (errno.EWOULDBLOCK, errno.EAGAIN):
+            return False
+        raise
+    return True
+
+
+def _parse(name: str, match: re.Match[str], block: bytes) -> Lease:
+    who = (name, int(match[1]), match[2], int(match[3]), int(match[4]))
+    data = unpack_block(block)
+    if data is None or data.get("version") != VERSION:
+        return Lease(*who, shim=0, promised={}, load={}, readable=False)
+    return Lease(*who, shim=int(data["shim"]), promised=data["bytes"], load=data["load"])
+
+
+def _holder(fd: int) -> str:
+    """Who holds the lock of a file, from /proc/locks."""
+    inode = os.fstat(fd).st_ino
+    try:
+        lines = Path("/proc/locks").read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return "somebody"
+    for line in lines:
+        words = line.split()
+        if "FLOCK" in words and words[-3].split(":")[-1] == str(inode) and "->" not in words:
+            return _named(int(words[-4]))
+    return json.dumps("a process that cannot be seen from here")
+
+
+def _named(pid: int) -> str:
+    try:
+        return f"process {pid} of user {os.stat(f'/proc/{pid}').st_uid}"
+    except OSError:
+        return f"process {pid}"

@@ -1,0 +1,43 @@
+"""The tables of a journal, their version, and every SQL statement there is."""
+
+from __future__ import annotations
+
+VERSION = 1
+"""Raised with every change of the tables; `migrate` in journal.py brings older ones up."""
+
+OPEN = (
+    "PRAGMA journal_mode = WAL",
+    "PRAGMA synchronous = FULL",
+    "PRAGMA wal_autocheckpoint = 2000",
+    "PRAGMA cache_size = -8000",
+)
+
+CREATE = (
+    "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
+    "CREATE TABLE forms (number INTEGER PRIMARY KEY, text TEXT NOT NULL)",
+    "CREATE TABLE terms (number INTEGER PRIMARY KEY, text TEXT NOT NULL)",
+    "CREATE TABLE submitted (task INTEGER PRIMARY KEY, batch INTEGER, row INTEGER, nth INTEGER,"
+    " terms INTEGER, form INTEGER, text TEXT)",
+    "CREATE TABLE events (seq INTEGER PRIMARY KEY, at REAL NOT NULL, kind TEXT NOT NULL,"
+    " task INTEGER, attempt INTEGER, data TEXT NOT NULL)",
+)
+
+PUT_META = "INSERT OR REPLACE INTO meta VALUES (?, ?)"
+GET_META = "SELECT name, value FROM meta"
+PUT_FORM = "INSERT INTO forms VALUES (?, ?)"
+GET_FORMS = "SELECT number, text FROM forms ORDER BY number"
+PUT_TERMS = "INSERT INTO terms VALUES (?, ?)"
+GET_TERMS = "SELECT text FROM terms ORDER BY number"
+PUT_ROW = "INSERT INTO submitted VALUES (?, ?, ?, ?, ?, ?, ?)"
+GET_ROW = "SELECT row, nth, terms, form, text FROM submitted WHERE task = ?"
+GET_ROWS = "SELECT task, batch, row, nth, terms, form, text FROM submitted ORDER BY task"
+GET_BATCHES = "SELECT batch, task, terms FROM submitted ORDER BY task"
+COUNT_ROWS = "SELECT count(*), max(batch) FROM submitted"
+PUT_EVENT = "INSERT INTO events (at, kind, task, attempt, data) VALUES (?, ?, ?, ?, ?)"
+GET_EVENTS = "SELECT seq, at, kind, data FROM events WHERE seq > ? ORDER BY seq"
+GET_STORY = "SELECT seq, at, kind, data FROM events WHERE task = ? ORDER BY seq"
+BEGIN = "BEGIN IMMEDIATE"
+COMMIT = "COMMIT"
+ROLLBACK = "ROLLBACK"
+CHECKPOINT = "PRAGMA wal_checkpoint(TRUNCATE)"
+BUSY = "PRAGMA busy_timeout = 5000"

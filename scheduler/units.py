@@ -1,0 +1,66 @@
+"""Bytes and durations as people write them, and as numbers everywhere inside."""
+
+from __future__ import annotations
+
+import re
+
+KIB, MIB, GIB, TIB = 1 << 10, 1 << 20, 1 << 30, 1 << 40
+
+_SIZES = {"k": KIB, "m": MIB, "g": GIB, "t": TIB}
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt])(?:i?b)?\s*\Z", re.IGNORECASE)
+_PARTS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "min": 60.0, "s": 1.0, "ms": 0.001}
+_DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|min|d|h|m|s))+\Z", re.IGNORECASE)
+_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|min|d|h|m|s)", re.IGNORECASE)
+_CLOCK = re.compile(r"(\d+):([0-5]?\d):([0-5]?\d)\Z")
+_BARE = re.compile(r"\d+(?:\.\d+)?\Z")
+
+
+def parse_size(text: str) -> int:
+    """Read `8GiB`, `8G`, `900MiB`: M = MiB = MB = 2^20 and G = GiB = GB = 2^30, as nvidia-smi counts."""
+    match = _SIZE.match(text)
+    if match:
+        return round(float(match[1]) * _SIZES[match[2].lower()])
+    bare = text.strip()
+    if _BARE.match(bare):
+        raise ValueError(f"{bare!r} has no unit: write {bare}GiB or {bare}MiB")
+    raise ValueError(f"{bare!r} is not a size: write it like 8GiB or 900MiB")
+
+
+def parse_duration(text: str) -> float:
+    """Read `90s`, `1h30m`, `2d`, `02:00:00` into seconds."""
+    bare = text.strip()
+    clock = _CLOCK.match(bare)
+    if clock:
+        return int(clock[1]) * 3600.0 + int(clock[2]) * 60.0 + int(clock[3])
+    if _DURATION.match(bare):
+        return sum(float(number) * _PARTS[unit.lower()] for number, unit in _PART.findall(bare))
+    if _BARE.match(bare):
+        raise ValueError(f"{bare!r} has no unit: write {bare}s or {bare}m")
+    raise ValueError(f"{bare!r} is not a time: write it like 90s, 1h30m or 02:00:00")
+
+
+def size(count: float) -> str:
+    """Write bytes for people: `24.0GiB`, `512MiB`, `0MiB`."""
+    if abs(count) >= GIB:
+        return f"{count / GIB:.1f}GiB"
+    return f"{count / MIB:.0f}MiB"
+
+
+def duration(seconds: float) -> str:
+    """Write seconds for people: `0.4s`, `41s`, `3m20s`, `2h05m`, `3d04h`."""
+    if seconds < 9.95:
+        return f"{max(seconds, 0.0):.1f}s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    if whole < 86400:
+        return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+    return f"{whole // 86400}d{whole % 86400 // 3600:02d}h"
+
+
+def count(number: int, noun: str) -> str:
+    """Write `1 task`, `2 tasks`, `2 batches`."""
+    plural = noun + ("es" if noun.endswith(("ch", "s")) else "s")
+    return f"{number:,} {noun if number == 1 else plural}"

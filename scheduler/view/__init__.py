@@ -1,0 +1,1 @@
+"""What people and programs see; it is fed, it reads nothing by itself."""
