@@ -14,6 +14,15 @@ NETWORK_FILE_SYSTEMS = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "ceph", "glusterfs", "afs", "9p", "fuse.sshfs"}
 )
 
+PACKAGE = Path(__file__).parent
+RUN_CODE = (
+    (PACKAGE / "shim.py", "scheduler/shim.py"),
+    (PACKAGE / "devices" / "__init__.py", "scheduler/__init__.py"),
+    (PACKAGE / "devices" / "__init__.py", "scheduler/devices/__init__.py"),
+    (PACKAGE / "devices" / "sampler.py", "scheduler/devices/sampler.py"),
+)
+"""What a run starts from copies in its own directory."""
+
 
 @dataclass(frozen=True, slots=True)
 class Places:
@@ -64,15 +73,17 @@ class RunPlaces:
 
     @property
     def shim(self) -> Path:
-        return self.code / "shim.py"
-
-    @property
-    def sampler(self) -> Path:
-        return self.code / "sampler.py"
+        return self.code / "scheduler" / "shim.py"
 
     def task(self, task: int) -> Path:
         """What the task may leave files in; its logs are there too."""
         return self.tasks / str(task)
+
+    def result(self, task: int, attempt: int) -> Path:
+        return self.task(task) / f".result.{attempt}"
+
+    def progress(self, task: int, attempt: int) -> Path:
+        return self.task(task) / f".progress.{attempt}"
 
     def task_log(self, task: int, attempt: int) -> Path:
         return self.task(task) / f"{attempt}.log"

@@ -19,6 +19,7 @@ from scheduler.shim import boot_id, machine_id, start_time
 __all__ = [
     "boot_id",
     "hostname",
+    "isolated_python",
     "machine_id",
     "start_child",
     "start_server",
@@ -36,7 +37,7 @@ def start_server(shim_path: Path, sock: socket.socket) -> subprocess.Popen[bytes
 
     Raises OSError where no process can be started.
     """
-    command = [*_python(), str(shim_path), str(sock.fileno())]
+    command = [*isolated_python(), str(shim_path), str(sock.fileno())]
     return _start(command, pass_fds=(sock.fileno(),), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 
 
@@ -46,7 +47,12 @@ def start_child(argv: Sequence[str], *, env: Mapping[str, str] | None = None) ->
 
 
 def _start(
-    argv: Sequence[str], *, stdin: int, stdout: int, env: Mapping[str, str] | None = None, pass_fds: Sequence[int] = ()
+    argv: Sequence[str],
+    *,
+    stdin: int,
+    stdout: int,
+    env: Mapping[str, str] | None = None,
+    pass_fds: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         argv,
@@ -60,7 +66,7 @@ def _start(
     )
 
 
-def _python() -> list[str]:
+def isolated_python() -> list[str]:
     """This interpreter, deaf to its surroundings, but with our idea of what bytes file names are made of."""
     return [sys.executable, "-I", "-S", "-X", f"utf8={sys.flags.utf8_mode}"]
 

@@ -19,7 +19,6 @@ for as long as the shim lives, so "free" means that it is over), a record and a 
 from __future__ import annotations
 
 import binascii
-import errno
 import fcntl
 import gc
 import json
@@ -51,8 +50,6 @@ _WAITED = (signal.SIGCHLD, signal.SIGTERM, signal.SIGUSR1)
 _BLOCKED = (*_WAITED, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-
-Prctl = Callable[[int, int], int]
 
 
 class ClaimState(StrEnum):
@@ -163,14 +160,14 @@ def claim_state(path: str) -> ClaimState:
 def fence(path: str, task: int, attempt: int) -> bool:
     """Make the claim in nobody's name, so that the attempt never runs; False: somebody has it."""
     os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
-    fd = take_claim(path, Claim(task, attempt, fence=True, boot_id=boot_id()), fcntl.LOCK_UN)
-    if fd is not None:
-        os.close(fd)
-    return fd is not None
+    with suppress(FileExistsError):
+        os.close(take_claim(path, Claim(task, attempt, fence=True, boot_id=boot_id()), fcntl.LOCK_UN))
+        return True
+    return False
 
 
-def take_claim(path: str, claim: Claim, lock: int = fcntl.LOCK_EX) -> int | None:
-    """Make the claim and return its lock; None: somebody has it.
+def take_claim(path: str, claim: Claim, lock: int = fcntl.LOCK_EX) -> int:
+    """Make the claim and return its lock; raises FileExistsError where somebody has it.
 
     It is locked first and shown then: a claim that can be seen and is free is over.
     """
@@ -180,10 +177,8 @@ def take_claim(path: str, claim: Claim, lock: int = fcntl.LOCK_EX) -> int | None
         fcntl.flock(fd, lock | fcntl.LOCK_NB)
         os.write(fd, pack_block(claim._asdict()))
         os.link(temporary, path)
-    except OSError as error:
+    except OSError:
         os.close(fd)
-        if isinstance(error, FileExistsError):
-            return None
         raise
     finally:
         os.unlink(temporary)
@@ -285,35 +280,18 @@ def _text(path: str) -> str:
 # The shim: one attempt
 
 
-class Clock:
-    """Seconds that this process was awake: a suspended machine must not time its tasks out."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self._last = boot_seconds()
-
-    def advance(self) -> float:
-        """The time now; whatever took longer than a tick counts as little more than one."""
-        last, self._last = self._last, boot_seconds()
-        self.now += min(self._last - last, TICK + 1.0)
-        return self.now
-
-
-def boot_seconds() -> float:
-    """Seconds since boot, suspended ones included; no clock change touches it."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
 class Watch:
     """Waits for whatever can happen to one running task, until nothing of its tree is left."""
 
     def __init__(self, main: int, order: Order) -> None:
-        self.main = main
-        self.order = order
         self.status: int | None = None
         self.why = ""
         self.leftovers = 0
-        self._clock = Clock()
+        self._main = main
+        self._order = order
+        self._began = self._last = _boot_seconds()
+        self._now = 0.0
+        """Seconds in which this process was awake: a suspended machine must not time its tasks out."""
         self._limit = math.inf if order.timeout is None else order.timeout
         self._term_at = math.inf
         self._kill_at = math.inf
@@ -322,11 +300,17 @@ class Watch:
     def run(self) -> None:
         """Return when the last descendant has been reaped."""
         while self._reap():
-            self._act(self._clock.advance())
+            self._act()
             self._wait()
+
+    def seconds(self) -> float:
+        """How long it has been going on, suspended or not."""
+        return _boot_seconds() - self._began
 
     def _reap(self) -> bool:
         """Collect who has ended; are there others?"""
+        last, self._last = self._last, _boot_seconds()
+        self._now += min(self._last - last, TICK + 1.0)
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -334,132 +318,162 @@ class Watch:
                 return False
             if pid == 0:
                 return True
-            if pid == self.main:
-                self.status = status
-                self._main_ended(self._clock.advance())
+            if pid == self._main:
+                self._main_ended(status)
 
-    def _main_ended(self, now: float) -> None:
+    def _main_ended(self, status: int) -> None:
+        self.status = status
         self._limit = math.inf
-        self._term_at = now if self.why else now + LINGER
+        self._term_at = self._now if self.why else self._now + LINGER
         if not self.why:
-            self._kill_at = now + LEFTOVER_GRACE
+            self._kill_at = self._now + LEFTOVER_GRACE
 
-    def _act(self, now: float) -> None:
-        if now >= self._limit:
-            self._stop("timeout", now)
-        if now >= self._term_at:
+    def _act(self) -> None:
+        if self._now >= self._limit:
+            self._stop("timeout")
+        if self._now >= self._term_at:
             self._term_at = math.inf
-            self.leftovers = self._signal_all(signal.SIGTERM, signal.SIGCONT)
-        if now >= self._kill_at:
-            self._signal_all(signal.SIGSTOP, signal.SIGKILL)
+            self.leftovers = _signal_descendants(signal.SIGTERM, signal.SIGCONT)
+        if self._now >= self._kill_at:
+            _signal_descendants(signal.SIGSTOP, signal.SIGKILL)
 
-    def _stop(self, why: str, now: float) -> None:
+    def _stop(self, why: str) -> None:
         self.why = why
         self._limit = math.inf
-        self._kill_at = now + self.order.grace
-        _kill(self.main, self.order.stop_signal)
-        _kill(self.main, signal.SIGCONT)
-
-    def _signal_all(self, *signals: int) -> int:
-        tree = descendants(os.getpid(), children_finder())
-        for number in signals:
-            for pid in tree:
-                _kill(pid, number)
-        return len(tree)
+        self._kill_at = self._now + self._order.grace
+        _kill(self._main, self._order.stop_signal)
+        _kill(self._main, signal.SIGCONT)
 
     def _wait(self) -> None:
-        now = self._clock.now
-        if now >= self._kill_at:
+        if self._now >= self._kill_at:
             time.sleep(self._pause)
             self._pause = min(self._pause * 2, 1.0)
             return
-        until = min(self._limit, self._term_at, self._kill_at)
-        info = signal.sigtimedwait(_WAITED, 3600.0 if until == math.inf else min(until - now, TICK))
+        until = min(self._limit, self._term_at, self._kill_at) - self._now
+        info = signal.sigtimedwait(_WAITED, 3600.0 if until == math.inf else min(until, TICK))
         if info is not None and info.si_signo != signal.SIGCHLD:
             self._obey(info.si_signo)
 
     def _obey(self, number: int) -> None:
         """Stop or kill, unless the task ended by itself just before."""
         self._reap()
-        now = self._clock.advance()
         if self.status is None and not self.why:
-            self._stop("stopped", now)
+            self._stop("stopped")
         if number == signal.SIGUSR1:
-            self._kill_at = now
+            self._kill_at = self._now
 
 
-def run_attempt(order: Order, base: Mapping[str, str], sock: socket.socket, prctl: Prctl, lease: int) -> None:
+def _boot_seconds() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def _signal_descendants(*numbers: int) -> int:
+    tree = descendants(os.getpid(), children_finder())
+    for number in numbers:
+        for pid in tree:
+            _kill(pid, number)
+    return len(tree)
+
+
+def _kill(pid: int, number: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):  # gone, or a setuid program's: then it is waited for
+        os.kill(pid, number)
+
+
+class Home(NamedTuple):
+    """What the server finds out once, for all its shims."""
+
+    prctl: Callable[[int, int], int]
+    boot_id: str
+    machine_id: str
+    hostname: str
+    env: Mapping[str, str]
+
+
+def run_attempt(home: Home, order: Order, lease: int, sock: socket.socket) -> None:
     """Run one attempt from its claim to its record; raises, with nothing started, where it may or can not run."""
     os.setsid()
-    prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    home.prctl(_PR_SET_CHILD_SUBREAPER, 1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.makedirs(order.folder, 0o700, exist_ok=True)
-    task = _fork_task(order, base, prctl, lease)
-    claim = _claim_of(order, task.pid)
-    lock = take_claim(claim_path(order.folder, order.attempt), claim)
-    if lock is None:
-        raise FileExistsError(errno.EEXIST, "the attempt was given up before it could start")
+    main, channel = _fork_task(home, order, lease)
+    claim = _claim_of(home, order, main)
+    take_claim(
+        claim_path(order.folder, order.attempt), claim
+    )  # which is open, and so locked, until this process ends
     record_fd = os.open(record_path(order.folder, order.attempt), _CREATE, 0o600)
-    os.posix_fallocate(record_fd, 0, BLOCK)  # room for it now: the end must be writable on a disk that is full by then
-    began, boot_began = time.time(), boot_seconds()
-    task.open_gate()
+    os.posix_fallocate(
+        record_fd, 0, BLOCK
+    )  # room for it now: the end must be writable on a disk that is full by then
+    record = Record("", pid=main, start=claim.start, began=time.time(), boot_id=claim.boot_id)
+    channel.send(b"go")
     _tell(sock, {"started": claim._asdict()})
     sock.close()
-    watch = Watch(task.pid, order)
+    watch = Watch(main, order)
     watch.run()
-    record = _ending(watch, task)._replace(
-        start=claim.start, began=began, ended=time.time(), seconds=boot_seconds() - boot_began, boot_id=claim.boot_id
-    )
+    record = _ended(record, watch, channel.recv(BLOCK))
     os.pwrite(record_fd, pack_block(record._asdict()), 0)
     os.fsync(record_fd)
     with suppress(OSError):  # none was given, or its directory has gone
         os.unlink(order.lease)
 
 
-class _Task(NamedTuple):
-    """The forked child, which waits at a gate until its claim is made and then becomes the user's command."""
-
-    pid: int
-    gate: int
-    errors: int
-
-    def open_gate(self) -> None:
-        os.write(self.gate, b"\n")
-        os.close(self.gate)
-
-    def error(self) -> tuple[int | None, str]:
-        """Why it did not become the command; only to be asked once it has ended."""
-        text = os.read(self.errors, BLOCK)
-        code, error = json.loads(text) if text else (None, "")
-        return code, error
+def _claim_of(home: Home, order: Order, main: int) -> Claim:
+    who = (os.getpid(), start_time(os.getpid()), main, start_time(main))
+    return Claim(order.task, order.attempt, order.cookie, *who, home.boot_id, home.machine_id, home.hostname)
 
 
-def _fork_task(order: Order, base: Mapping[str, str], prctl: Prctl, lease: int) -> _Task:
+def _ended(record: Record, watch: Watch, said: bytes) -> Record:
+    """The record of an attempt whose tree is empty; `said` is what kept it from becoming the command."""
+    exit_code = os.waitstatus_to_exitcode(watch.status or 0)
+    code, number = (exit_code, None) if exit_code >= 0 else (None, -exit_code)
+    outcome, error = watch.why or ("exited" if number is None else "signalled"), ""
+    if said:
+        outcome = "spawn"
+        code, error = json.loads(said)
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return record._replace(
+        outcome=outcome,
+        code=code,
+        signal=number,
+        error=error,
+        ended=time.time(),
+        seconds=watch.seconds(),
+        max_rss=used.ru_maxrss * 1024,
+        cpu_seconds=used.ru_utime + used.ru_stime,
+        leftovers=watch.leftovers,
+    )
+
+
+def _fork_task(home: Home, order: Order, lease: int) -> tuple[int, socket.socket]:
+    """Fork the child that becomes the command once it is told to go; what it answers is why it could not."""
     log = os.open(log_path(order.folder, order.attempt), _CREATE | os.O_APPEND, 0o600)
-    gate, gate_end = os.pipe()
-    errors, errors_end = os.pipe()
+    channel, far_end = socket.socketpair()
     shim = os.getpid()
     pid = os.fork()
     if pid == 0:
-        os.close(gate_end)
         try:
-            _become_task(order, base, prctl, shim, gate, log, lease)
+            channel.close()
+            _become_task(home, order, (lease, log), shim, far_end)
         except Exception as error:  # the child of a fork must never return into its parent's code
-            os.write(errors_end, json.dumps(_spawn_error(error, order)).encode())
+            far_end.send(json.dumps(_why_not(error, order)).encode())
         finally:
             os._exit(1)
-    for fd in (gate, errors_end, log):
-        os.close(fd)
-    return _Task(pid, gate_end, errors)
+    far_end.close()
+    os.close(log)
+    return pid, channel
 
 
-def _become_task(
-    order: Order, base: Mapping[str, str], prctl: Prctl, shim: int, gate: int, log: int, lease: int
-) -> None:
-    """Leave everything behind that belongs to the shim, but the lease; then run the command."""
+def _become_task(home: Home, order: Order, fds: tuple[int, int], shim: int, channel: socket.socket) -> None:
+    """Leave everything behind that belongs to the shim, but the lease; then be the command."""
+    lease, log = fds
     os.setsid()
-    prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    _volunteer_for_oom()
+    home.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    with suppress(OSError), open("/proc/self/oom_score_adj", "r+b", buffering=0) as score:
+        if (
+            int(score.read()) < OOM_SCORE
+        ):  # when memory runs out it should be the task, not its shim or the scheduler
+            score.write(b"%d" % OOM_SCORE)
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores, and a command should not
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -467,56 +481,21 @@ def _become_task(
     os.dup2(log, 2)
     if lease >= 0:
         os.set_inheritable(lease, True)
-    merged = {**base, **order.env, COOKIE: order.cookie}
+    merged = {**home.env, **order.env, COOKIE: order.cookie}
     env = {name: value for name, value in merged.items() if value is not None}
-    if os.getppid() != shim or not os.read(gate, 1):
-        return
-    os.chdir(order.directory)
-    os.execvpe(order.argv[0], order.argv, env)
+    if os.getppid() == shim and channel.recv(2):
+        os.chdir(order.directory)
+        os.execvpe(order.argv[0], order.argv, env)
 
 
-def _volunteer_for_oom() -> None:
-    """When the machine runs out of memory the kernel should choose the task, not its shim or the scheduler."""
-    path = "/proc/self/oom_score_adj"
-    if int(_text(path) or 0) < OOM_SCORE:
-        with suppress(OSError), open(path, "wb", buffering=0) as file:  # a sandbox may forbid it
-            file.write(b"%d" % OOM_SCORE)
-
-
-def _spawn_error(error: Exception, order: Order) -> tuple[int, str]:
+def _why_not(error: Exception, order: Order) -> tuple[int, str]:
     """The code a shell would give, and what was wrong with what."""
     if not isinstance(error, OSError):
-        return 126, str(error)
-    at_chdir = error.filename == order.directory
-    what = order.directory if at_chdir else order.argv[0]
-    missing = isinstance(error, FileNotFoundError) and not at_chdir
-    return 127 if missing else 126, f"{what}: {error.strerror}"[:400]
-
-
-def _claim_of(order: Order, main: int) -> Claim:
-    shim, host = os.getpid(), os.uname().nodename
-    who = (shim, start_time(shim), main, start_time(main))
-    return Claim(order.task, order.attempt, order.cookie, *who, boot_id(), machine_id(), host)
-
-
-def _ending(watch: Watch, task: _Task) -> Record:
-    exit_code = os.waitstatus_to_exitcode(watch.status or 0)
-    code, number = (exit_code, None) if exit_code >= 0 else (None, -exit_code)
-    outcome = watch.why or ("exited" if number is None else "signalled")
-    spawn_code, error = task.error()
-    if error:
-        outcome, code = "spawn", spawn_code
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return Record(
-        outcome,
-        code,
-        number,
-        error,
-        pid=task.pid,
-        max_rss=used.ru_maxrss * 1024,
-        cpu_seconds=used.ru_utime + used.ru_stime,
-        leftovers=watch.leftovers,
-    )
+        return 126, str(error)[:400]
+    in_directory = error.filename == order.directory
+    missing = isinstance(error, FileNotFoundError) and not in_directory
+    what = order.directory if in_directory else order.argv[0]
+    return 127 if missing else 126, f"{what[:400]}: {error.strerror}"
 
 
 # The server: one shim for each order
@@ -524,8 +503,7 @@ def _ending(watch: Watch, task: _Task) -> Record:
 
 def serve(fd: int) -> None:
     """Fork a shim for every order that comes over the socket, until its other end is closed."""
-    prctl = _prepare()
-    base: dict[str, str] = {}
+    home = _prepare()
     with socket.socket(fileno=fd) as sock:
         sock.set_inheritable(False)
         while True:
@@ -538,14 +516,14 @@ def serve(fd: int) -> None:
             if not word:
                 return
             if word == b"base":
-                base = _read_all(fds[0])
+                home = home._replace(env=_read_all(fds[0]))
             elif fds:
-                _fork_shim(sock, base, prctl, fds)
+                _fork_shim(home, fds, sock)
             for received in fds:
                 os.close(received)
 
 
-def _prepare() -> Prctl:
+def _prepare() -> Home:
     """Do once what every shim needs: signals, imports, and a memory that forks share."""
     import ctypes  # only here: the package reads claims and records through this module, without paying for it
     import warnings  # noqa: F401 - os.execvpe imports it in each child otherwise
@@ -556,28 +534,26 @@ def _prepare() -> Prctl:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, _BLOCKED)
     os.chdir("/")
-    prctl: Prctl = ctypes.CDLL(None, use_errno=True).prctl
+    home = Home(ctypes.CDLL(None).prctl, boot_id(), machine_id(), os.uname().nodename, {})
     gc.disable()
     gc.freeze()
-    return prctl
+    return home
 
 
-def _fork_shim(sock: socket.socket, base: Mapping[str, str], prctl: Prctl, fds: list[int]) -> None:
-    try:
-        if os.fork():
-            return
-    except OSError as error:
-        order = Order(**_read_all(fds[0]))
-        _tell_failure(sock, order, error)
-        return
+def _fork_shim(home: Home, fds: list[int], sock: socket.socket) -> None:
     order = Order(0, 0, [], "", {}, "", "")
+    child = False
     try:
-        order = Order(**_read_all(fds[0]))
-        run_attempt(order, base, sock, prctl, fds[1] if len(fds) > 1 else -1)
+        child = os.fork() == 0
+        if child:
+            order = Order(**_read_all(fds[0]))
+            run_attempt(home, order, fds[1] if len(fds) > 1 else -1, sock)
     except Exception as error:  # whatever it is, the scheduler has to hear of it while it can
+        order = order if child else Order(**_read_all(fds[0]))
         _tell_failure(sock, order, error)
     finally:
-        os._exit(0)
+        if child:
+            os._exit(0)
 
 
 def _read_all(fd: int) -> dict[str, Any]:
@@ -597,11 +573,6 @@ def _tell(sock: socket.socket, message: Mapping[str, Any]) -> None:
     """Say it if anybody listens: a scheduler that has gone finds the claim."""
     with suppress(OSError):
         sock.send(json.dumps(message).encode(), socket.MSG_DONTWAIT)
-
-
-def _kill(pid: int, number: int) -> None:
-    with suppress(ProcessLookupError, PermissionError):  # gone, or a setuid program's: then it is waited for
-        os.kill(pid, number)
 
 
 if __name__ == "__main__":

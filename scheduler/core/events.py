@@ -83,6 +83,8 @@ class Exited:
     watched: float = 1.0
     """Share of its time in which it was sampled."""
     leftovers: int = 0
+    result: Mapping[str, Any] = field(default_factory=dict)
+    """The flat object it left at SCHEDULER_RESULT."""
 
 
 @dataclass(frozen=True, slots=True)

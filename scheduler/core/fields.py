@@ -206,6 +206,8 @@ class Form:
         self.term_columns = tuple(
             (field, self.known[field.column]) for field in FIELDS if field.in_terms and field.column in self.known
         )
+        self._commands = "Command" in self.known or "Command" in self.defaults
+        """Rows may be commands, which need no epochs; then the door checks the rows that are not."""
         self._term_cells = _getter([index for _, index in self.term_columns])
         self._terms: dict[Any, Terms] = {}
         self._base = self._base_terms()
@@ -235,7 +237,7 @@ class Form:
             text = cells[index].strip()
             if text:
                 values[field.attribute] = _read(field, text)
-            elif field.column == "Epochs":
+            elif field.column == "Epochs" and not self._commands:
                 raise BadCell("Epochs", "it is empty")
         return Terms(**values)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from scheduler.core.model import HOST, Budget, Device, Hold, KnownBy, Machine, Placement, Purpose, Refusal, Terms
+from scheduler.core.ports import Lease
 from scheduler.core.rules import Rules
 
 
@@ -37,6 +38,11 @@ class Need:
 def own_hold(placement: Placement, used: Mapping[str, int]) -> Hold:
     """One of our own promises, in the shape of everybody's."""
     return Hold(promised=placement.promise, used=used, load={HOST: placement.cores})
+
+
+def others_hold(lease: Lease, used: Mapping[str, int]) -> Hold:
+    """Another scheduler's lease; what cannot be seen of it counts as not taken yet, which wastes but never overcommits."""
+    return Hold(promised=lease.promised, used=used, load=lease.load, unreadable=not lease.readable)
 
 
 def room_on(budget: Budget, holds: Iterable[Hold], buffer: int) -> int:

@@ -9,11 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from scheduler.core.model import HOST
-from scheduler.devices.base import Sample
-from scheduler.processes import start_sampler
+from scheduler.core.ports import Sample
+from scheduler.processes import isolated_python, start_child
 
 MOST_STARTS = 20
 """A sampler that keeps dying is given up: the run goes on with what the shims measure."""
+
+_START = "import sys; sys.path.insert(0, sys.argv[1]); from scheduler.devices.sampler import main; main()"
 
 
 class HostWatcher:
@@ -56,7 +58,7 @@ class HostWatcher:
         if self._starts >= MOST_STARTS:
             return False
         self._starts += 1
-        self._child = start_sampler(self._code)
+        self._child = start_child([*isolated_python(), "-c", _START, str(self._code)])
         assert self._child.stdout is not None
         os.set_blocking(self._child.stdout.fileno(), False)
         return True

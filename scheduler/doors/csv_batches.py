@@ -1,4 +1,4 @@
-"""The CSV door: a file of rows, validated as it streams by, and the rows appended to it while its run goes on.
+"""The CSV door: a file of rows, validated as it streams by, and what is appended to it while its run goes on.
 
 What is taken: UTF-8 with or without a BOM; LF, CRLF or CR; quoted cells with commas and line ends in them; a last line
 without a line end. Blank lines, rows of empty cells and rows that begin with `#` are skipped. The delimiter is the
@@ -19,6 +19,7 @@ import json
 import os
 import shlex
 import shutil
+import stat
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,21 +27,21 @@ from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from itertools import chain, islice
 from operator import itemgetter
-from typing import Any
+from typing import Any, BinaryIO, NoReturn
 
 from scheduler.core.command import THIS_PYTHON
-from scheduler.core.fields import BY_COLUMN, FIVE, REQUIRED, RESERVED, BadCell, Field, Form, words
+from scheduler.core.fields import BY_COLUMN, FIVE, REQUIRED, RESERVED, BadCell, Form, words
 from scheduler.core.model import Terms
 from scheduler.errors import InputError, UsageError
 from scheduler.units import count
 
 Row = tuple[int, list[str], Terms, int]
 """Line in the file (the header is line 1), cells, terms, and how many earlier rows run the same command."""
+Place = Callable[[str, str, str], str]
 
 _CHUNK = 1 << 20
 _MEMO = 50_000
-_ODD = " \t#"
-_TEXTS = ("Directory", "Executable", "Filename", "Args", "Command", "Env")
+_COMMAND = ("Directory", "Executable", "Filename", "Args", "Command", "Env")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +69,24 @@ class Mark:
         return cls(**json.loads(text))
 
 
+def batches(rows: Iterable[Row], num: int) -> Iterator[list[Row]]:
+    """The next `num` rows at a time, smaller priorities first inside each batch, equal ones in file order."""
+    if num < 1:
+        raise UsageError(f"--num {num}: a batch needs at least 1 row")
+    source = iter(rows)
+    return iter(lambda: sorted(islice(source, num), key=lambda row: row[2].priority), [])
+
+
 class CsvFile:
     """One CSV file on its way to become tasks: read once with `rows`, then watched with `appended`.
 
-    `defaults` are the texts of run-wide flags by column name. Paths are meant from `cwd` (empty: the current one).
-    Everything that cannot be taken raises InputError with file, row and column; the caller takes all rows or none.
+    `header` is the row that names the columns, counted from 0 without blank lines; None: no header, the five columns.
+    `defaults` are the texts of run-wide flags by column name. Relative paths are meant from `cwd` (empty: from here).
+    What cannot be taken raises InputError with file, row and column; the caller takes all rows of a file or none.
     """
 
     retry = 2.0
-    """Seconds until a bad appended row is looked at again in an unchanged file: its directory may have been made."""
+    """Seconds until a bad appended row is tried again though the file stayed as it was: its script may exist by now."""
 
     def __init__(
         self,
@@ -89,25 +99,21 @@ class CsvFile:
         cwd: str = "",
     ) -> None:
         self._settle(path, python, cwd)
-        self._raw = _HashedBytes(self._open())
+        self._bytes = _HashedBytes(self._open())
         try:
-            text = _text(self._raw)
-            self._head, line = self._first_line(text, header)
-            self.delimiter = "," if header is None else _delimiter(line)
-            self._reader = csv.reader(chain([line], text), delimiter=self.delimiter, strict=True)
-            names = self._header_names(line) if header is None else self._columns(header, defaults or {})
-        except (csv.Error, UnicodeDecodeError, _NulByte) as exc:
-            raise self._unreadable(exc, self._head + 1) from exc
-        except InputError:
-            self._raw.close()
+            columns = self._read_header(header)
+            if header is not None:
+                columns = self._checked_columns(columns, {*(defaults or {})})
+            self._take_form(_form(columns, defaults or {}, append))
+        except BaseException:
+            self._bytes.close()
             raise
-        self._take_form(_form(names, defaults or {}, append))
 
     @classmethod
     def resumed(
         cls, path: str | os.PathLike[str], form: Form, *, python: str = sys.executable, cwd: str = ""
     ) -> CsvFile:
-        """The file of a run taken over: only watched with `appended`; it may have changed, or be gone."""
+        """The file of a run that was taken over, for `appended` alone; it may have changed since, or be gone."""
         self = cls.__new__(cls)
         self._settle(path, python, cwd)
         self._take_form(form)
@@ -118,33 +124,607 @@ class CsvFile:
         self.warnings: list[str] = []
         self._at = os.path.join(cwd, self.path)
         self._ground = _Ground(self._at, python, cwd)
-        self._head = 0
         self._repeats: _Repeats | None = None
-        self._looked: tuple[object, bool] = (None, False)
+        self._looked: tuple[object, bool] = ("never", False)
         self._said: str | None = None
-        self._again = 0.0
+        self._again = float("inf")
 
     def _take_form(self, form: Form) -> None:
         self.form = form
-        mentioned = {*form.known, *(name for name, text in form.defaults.items() if text)}
-        plain = mentioned.isdisjoint(("Args", "Command", "Env")) and {*form.known}.issuperset(REQUIRED)
-        self._identity = self._identity_of_five if plain and not form.own else self._identity_of_any
-        if plain:
-            self._three: Callable[[list[str]], Any] = itemgetter(*(form.known[name] for name in _TEXTS[:3]))
+        more = {"Args", "Command", "Env"} & {*form.known, *form.defaults}
+        five = {*form.known}.issuperset(REQUIRED) and not more
+        self._identity = self._identity_of_five if five else self._identity_of_any
+        self._three = itemgetter(*(form.known.get(name, 0) for name in _COMMAND[:3]))
 
-    # --- the first reading
+    def _open(self) -> io.FileIO:
+        try:
+            return io.FileIO(self._at)
+        except OSError as exc:
+            raise InputError(self.path, f"it cannot be read: {(exc.strerror or str(exc)).lower()}") from exc
+
+    # The header.
+
+    def _read_header(self, header: int | None) -> list[str]:
+        """The cells of the header; sets up the reader of the rows behind it."""
+        self._head = 0
+        try:
+            text = _text(self._bytes)
+            above, line = self._first_line(text, header or 0)
+            self.delimiter = "," if header is None else _delimiter(line)
+            self._reader = csv.reader(chain([line], text), delimiter=self.delimiter, strict=True)
+            self._above = self._head = above
+            if header is None:
+                return self._five(line)
+            columns = next(self._reader)
+            self._head += self._reader.line_num
+            return columns
+        except (csv.Error, UnicodeDecodeError, _NulByte) as exc:
+            raise self._unreadable(exc, self._head + 1) from exc
+
+    def _first_line(self, text: Iterable[str], header: int) -> tuple[int, str]:
+        """How many lines stand above the header, and its first line."""
+        rows = 0
+        for above, line in enumerate(text):
+            rows += bool(line.strip())
+            if rows > header and line.strip() and not line.lstrip().startswith("#"):
+                return above, line
+        if header:
+            raise InputError(self.path, f"it has {count(rows, 'row')}, so none is its header at --header {header}")
+        raise InputError(self.path, f"it is empty: its first line names the columns ({','.join(FIVE)})")
+
+    def _five(self, line: str) -> list[str]:
+        if len(_known(line, ",")) > 1:
+            raise InputError(self.path, "this row is a header: leave out --header None", self._head + 1)
+        return list(FIVE)
+
+    def _checked_columns(self, cells: list[str], given: set[str]) -> list[str]:
+        columns = [cell.strip() or f"column_{number}" for number, cell in enumerate(cells, 1)]
+        plain = [_plain(name) for name in columns]
+        for number, name in enumerate(columns):
+            if name.lower() in (other.lower() for other in columns[:number]):
+                raise self._bad_header(f"two columns have the name {name!r}")
+            if plain[number] in RESERVED:
+                raise self._bad_header(f"{RESERVED[plain[number]]}: leave the column out or rename it", name)
+        known = {BY_COLUMN[name.lower()].column for name in columns if name.lower() in BY_COLUMN}
+        slips = _slips(columns, known)
+        self._refuse_missing(columns, known | given, slips)
+        for name, meant in slips.items():
+            self.warnings.append(f"{self.path}: column {name!r} is taken as one of your own: did you mean {meant}?")
+        return columns
+
+    def _refuse_missing(self, columns: list[str], known: set[str], slips: dict[str, str]) -> None:
+        missing = [name for name in REQUIRED if name not in known]
+        if not missing or "Command" in known:
+            return
+        if known.isdisjoint(BY_COLUMN[name.lower()].column for name in FIVE) and not slips:
+            shown = ", ".join(repr(name) for name in columns[:5])
+            raise self._bad_header(
+                f"the header has none of the names {', '.join(FIVE)}, it is {shown}:"
+                " name the columns, or say --header None where the file has no header"
+            )
+        wrong = [f"{name!r} for {meant}" for name, meant in slips.items() if meant in missing]
+        hint = f"; did you mean {' and '.join(wrong)}?" if wrong else ""
+        named = f"column {missing[0]} is" if len(missing) == 1 else f"columns {', '.join(missing)} are"
+        raise self._bad_header(f"the {named} missing{hint}")
+
+    def _bad_header(self, message: str, column: str | None = None) -> InputError:
+        return InputError(self.path, message, self._above + 1, column)
+
+    # The rows.
 
     def rows(self) -> Iterator[Row]:
-        """Every row, validated before it is handed out; only once. `mark` and all `warnings` are there afterwards."""
-        status = os.fstat(self._raw.fileno())
+        """Each row, validated before it is handed out; one pass. Then `mark` and all `warnings` are there."""
+        status = os.fstat(self._bytes.fileno())
         repeats = _Repeats()
-        taken = 0
-        with self._raw:
-            for taken, row in enumerate(self._validated(self._reader, self._head, self._ground, repeats), 1):
-                yield row
-        self._raw.forget()
+        with self._bytes as source:
+            yield from self._validated(self._reader, self._above, self._head, self._ground.place, repeats)
         self.mark = Mark(
-            self._raw.offset, taken, self._head + self._reader.line_num, self._head + self._header_lines,
-            self._raw.digest.hexdigest(), status.st_size, status.st_mtime_ns, status.st_ino, self.delimiter,
-        )  # fmt: skip
-        self._warn_of_repeats(repeats)
+            offset=source.offset,
+            rows=repeats.rows,
+            lines=self._above + self._reader.line_num,
+            head=self._head,
+            digest=source.digest.hexdigest(),
+            size=status.st_size,
+            mtime_ns=status.st_mtime_ns,
+            inode=status.st_ino,
+            delimiter=self.delimiter,
+        )
+        if repeats.again:
+            said = "1 row runs" if repeats.again == 1 else f"{repeats.again:,} rows run"
+            first = f"the first is row {repeats.first}"
+            self.warnings.append(f"{self.path}: {said} the same as an earlier row ({first}); all of them are taken")
+
+    def _validated(self, reader: Any, above: int, line: int, place: Place, repeats: _Repeats) -> Iterator[Row]:
+        """The rows of a csv reader whose first line is line `above` + 1, behind line `line`."""
+        width, terms_of, identity, nth = len(self.form.columns), self.form.terms, self._identity, repeats.nth
+        try:
+            for cells in reader:
+                row = line + 1
+                line = above + reader.line_num
+                if len(cells) != width or cells[0][:1] in " \t#":
+                    if self._skipped(cells, row, line):
+                        continue
+                try:
+                    terms = terms_of(cells)
+                    yield row, cells, terms, nth(identity(cells, terms, place), row)
+                except BadCell as exc:
+                    raise InputError(self.path, str(exc), row, exc.column) from exc
+        except (csv.Error, UnicodeDecodeError, _NulByte) as exc:
+            raise self._unreadable(exc, line + 1, above + reader.line_num) from exc
+
+    def _skipped(self, cells: list[str], row: int, line: int) -> bool:
+        """Whether an odd-looking row is a comment or blank; raises where it is a row of too few or too many fields."""
+        if cells and cells[0].lstrip().startswith("#"):
+            if line > row:
+                raise InputError(self.path, f"this comment opens a quote that closes only in line {line}", row)
+            return True
+        if not any(map(str.strip, cells)):
+            return True
+        if len(cells) != len(self.form.columns):
+            raise InputError(self.path, self._miscount(cells), row)
+        return False
+
+    def _miscount(self, cells: list[str]) -> str:
+        wanted = count(len(self.form.columns), "column")
+        message = f"{count(len(cells), 'field')} where there are {wanted} ({', '.join(self.form.columns)})"
+        if len(cells) > len(self.form.columns):
+            return f"{message}: a cell with {self.delimiter!r} in it must stand in \"quotes\""
+        for other in (";", "\t"):
+            if len(cells) == 1 and cells[0].count(other) == len(self.form.columns) - 1:
+                return f"{message}: the row is delimited by {other!r}, write it with commas"
+        return message
+
+    def _identity_of_five(self, cells: list[str], terms: Terms, place: Place) -> object:
+        """What two rows that run the same have in common, as `core.command.key` sees it; raises BadCell."""
+        directory, executable, text = self._three(cells)
+        spot = place(directory, executable, _lead(text))
+        if self.form.own and "{" in text:
+            return spot, text.strip(), terms.epochs, *(cells[index] for _, index in self.form.own)
+        return spot, text.strip(), terms.epochs
+
+    def _identity_of_any(self, cells: list[str], terms: Terms, place: Place) -> object:
+        """The same for a row that may have Args, Env, own columns, or a Command in place of the script."""
+        directory, executable, filename, args, command, env = (self.form.cell(cells, name) for name in _COMMAND)
+        if command:
+            _refuse_beside_command(executable, filename, args)
+            said = _split("Command", command)
+            _place_of_command(place, directory or ".", said)
+        else:
+            self._refuse_half(filename, terms)
+            _split("Args", args)
+            place(directory, executable, _lead(filename))
+        text = " ".join(part for part in (filename, args) if part)
+        own = [cells[index] for _, index in self.form.own] if "{" in text + command else []
+        return directory, executable, text, command, _pairs(env), terms.epochs, *own
+
+    def _refuse_half(self, filename: str, terms: Terms) -> None:
+        if not filename:
+            both = "Command" in self.form.known and "Filename" in self.form.known
+            column = "Filename" if "Filename" in self.form.known else "Command"
+            raise BadCell(column, "it is empty, and so is Command" if both else "it is empty")
+        if terms.epochs is None:
+            raise BadCell("Epochs", "it is empty")
+
+    def _unreadable(self, exc: Exception, row: int, until: int = 0) -> InputError:
+        if isinstance(exc, csv.Error):
+            return InputError(self.path, _quote_fault(str(exc), row, until), row)
+        encoding = _encoding(self._bytes.first)
+        if encoding:
+            return InputError(self.path, f"it is {encoding}, not UTF-8: {_iconv(encoding, self.path)}")
+        try:
+            for _ in self._clean(_text(_HashedBytes(self._open(), nul=True), "surrogateescape"), 0):
+                pass
+        except InputError as found:
+            return found
+        return InputError(self.path, "it holds bytes that are not text")
+
+    def _clean(self, lines: Iterable[str], number: int) -> Iterator[str]:
+        """The lines, up to the first that is not text: that raises."""
+        for row, line in enumerate(lines, number + 1):
+            if "\0" in line:
+                message = f"character {line.index(chr(0)) + 1} is a NUL byte: no command can hold one, take it out"
+                raise InputError(self.path, message, row)
+            if not line.isascii():
+                self._refuse_bytes(line, row)
+            yield line
+
+    def _refuse_bytes(self, line: str, row: int) -> None:
+        try:
+            line.encode()
+        except UnicodeEncodeError as exc:
+            found = f"byte 0x{ord(line[exc.start]) - 0xDC00:02X} at character {exc.start + 1} is not UTF-8"
+            raise InputError(self.path, f"{found}: {_iconv('LATIN1', self.path)}", row) from None
+
+    # What is appended while the run goes on.
+
+    def appended(self, mark: Mark, *, last: bool) -> tuple[list[Row], Mark, str | None]:
+        """The rows that have come behind the accepted part, its new mark, and a sentence about what was not taken.
+
+        Cheap while the file stays as it was. A row counts once its line is ended; `last` (nothing else is left to
+        run) counts the unended one too. Any other edit, and a bad row, changes nothing and is told once.
+        """
+        look = self._look()
+        if not self._worth_reading(look, mark, last):
+            return [], mark, None
+        self._looked = (look, last or (self._looked == (look, True)))
+        self._again = float("inf")
+        rows, after, said = self._read_behind(mark, last)
+        news, self._said = (said if said != self._said else None), said
+        return rows, after, news
+
+    def _look(self) -> tuple[int, int, int] | None:
+        try:
+            status = os.stat(self._at)
+        except OSError:
+            return None
+        if not stat.S_ISREG(status.st_mode):
+            return (0, 0, 0)
+        return (status.st_size, status.st_mtime_ns, status.st_ino)
+
+    def _worth_reading(self, look: tuple[int, int, int] | None, mark: Mark, last: bool) -> bool:
+        if look == (0, 0, 0) or look == (mark.size, mark.mtime_ns, mark.inode) and mark.offset == mark.size:
+            return False
+        seen, with_last = self._looked
+        return look != seen or (last and not with_last) or time.monotonic() >= self._again
+
+    def _read_behind(self, mark: Mark, last: bool) -> tuple[list[Row], Mark, str | None]:
+        try:
+            with open(self._at, "rb") as file:
+                status = os.fstat(file.fileno())
+                digest, ending = _digest(file, mark.offset)
+                if digest.hexdigest() != mark.digest:
+                    return [], mark, self._edited(mark, status.st_size)
+                tail = file.read()
+        except OSError as exc:
+            return [], mark, self._gone(exc)
+        rest = _behind(ending, tail)
+        if rest is None:
+            return [], mark, self._glued(mark)
+        skipped = len(tail) - len(rest)
+        rows, lines, taken, said = self._take(rest if last else _ended(rest), mark)
+        if not rows:
+            return [], mark, said
+        digest.update(tail[: skipped + taken])
+        after = replace(
+            mark,
+            offset=mark.offset + skipped + taken,
+            rows=mark.rows + len(rows),
+            lines=mark.lines + lines,
+            digest=digest.hexdigest(),
+            size=status.st_size,
+            mtime_ns=status.st_mtime_ns,
+            inode=status.st_ino,
+        )
+        return rows, after, said
+
+    def _take(self, tail: bytes, mark: Mark) -> tuple[list[Row], int, int, str | None]:
+        """The good rows at the beginning of `tail`, how many lines and bytes they are, and what stopped them."""
+        lines = list(io.StringIO(tail.decode("utf-8", "surrogateescape"), newline=""))
+        if not any(map(str.strip, lines)):
+            return [], 0, 0, None
+        if self._repeats is None:
+            self._repeats = self._recount(mark)
+        reader = csv.reader(self._clean(lines, mark.lines), delimiter=mark.delimiter, strict=True)
+        rows: list[Row] = []
+        good, said = 0, None
+        try:
+            for row in self._validated(reader, mark.lines, mark.lines, self._ground.place, self._repeats):
+                rows.append(row)
+                good = reader.line_num
+            good = len(lines)
+        except InputError as exc:
+            said = f"{exc}; this appended row and what stands behind it wait until it is mended"
+            self._again = time.monotonic() + self.retry
+        return rows, good, sum(len(line.encode("utf-8", "surrogateescape")) for line in lines[:good]), said
+
+    def _recount(self, mark: Mark) -> _Repeats:
+        """What was accepted before, as far as repeats go; kept only once something is appended, for it is large."""
+        repeats = _Repeats()
+        with _HashedBytes(self._open(), left=mark.offset) as source:
+            text = _text(source)
+            for _ in islice(text, mark.head):
+                pass
+            reader = csv.reader(text, delimiter=mark.delimiter, strict=True)
+            for _ in self._validated(reader, mark.head, mark.head, _anywhere, repeats):
+                pass
+        return repeats
+
+    def _edited(self, mark: Mark, size: int) -> str:
+        what = f"cut to {size} bytes" if size < mark.offset else "changed"
+        return (
+            f"{self.path}: its first {count(mark.lines, 'line')} ({mark.offset} bytes) were taken as they stood and"
+            f" have been {what} since: that changes nothing, and rows behind them join once they are back"
+        )
+
+    def _glued(self, mark: Mark) -> str:
+        return (
+            f"{self.path}, row {mark.lines}: this row was taken, without a line end, and text was put right behind it:"
+            " that changes nothing; end the row as it was and write new ones on lines of their own"
+        )
+
+    def _gone(self, exc: OSError) -> str:
+        why = (exc.strerror or str(exc)).lower()
+        return f"{self.path}: it cannot be read any more ({why}): the rows taken from it run on, none can join"
+
+
+class _Repeats:
+    """How often each command was seen: 64-bit hashes, so that a million rows take tens of MiB and not hundreds."""
+
+    def __init__(self) -> None:
+        self._once: set[int] = set()
+        self._more: dict[int, int] = {}
+        self.rows = 0
+        self.again = 0
+        self.first = 0
+
+    def nth(self, identity: object, row: int) -> int:
+        """How many rows before this one run the same."""
+        self.rows += 1
+        code = hash(identity)
+        if code not in self._once:
+            self._once.add(code)
+            return 0
+        self.first = self.first or row
+        self.again += 1
+        nth = self._more[code] = self._more.get(code, 0) + 1
+        return nth
+
+
+class _Ground:
+    """What of a row must exist before it is taken; each thing is looked at once."""
+
+    def __init__(self, csv_path: str, python: str, cwd: str) -> None:
+        self._beside = os.path.dirname(csv_path)
+        self._python = python
+        self._cwd = cwd
+        self._places: dict[tuple[str, str, str], str] = {}
+        self._programs: dict[tuple[str, str], str] = {}
+
+    def place(self, directory: str, executable: str, text: str) -> str:
+        """The name of a directory with a program, once they and the script `text` begins with are there."""
+        place = self._places.get((directory, executable, text))
+        if place is None:
+            place = self._look(directory, executable, text)
+            if len(self._places) > _MEMO:
+                self._places.clear()
+            self._places[directory, executable, text] = place
+        return place
+
+    def _look(self, directory: str, executable: str, text: str) -> str:
+        where, program = directory.strip(), executable.strip()
+        full = os.path.join(self._cwd, where)
+        if (where, program) not in self._programs:
+            self._check_directory(where, full)
+            self._check_program(full, self._python if program in THIS_PYTHON else program)
+            self._programs[where, program] = _anywhere(directory, executable, text)
+        said = _split("Filename", text)
+        if not said or not said[0]:
+            raise BadCell("Filename", "it is empty")
+        if self._is_python(program):
+            self._check_script(full, said[0])
+        return self._programs[where, program]
+
+    def _check_directory(self, directory: str, full: str) -> None:
+        if not directory:
+            raise BadCell("Directory", "it is empty: write . for the directory the command is given in")
+        if os.path.isdir(full):
+            return
+        if os.path.exists(full):
+            raise BadCell("Directory", f"{directory!r} is not a directory ({os.path.abspath(full)})")
+        hint = ""
+        if os.path.isdir(os.path.join(self._beside, directory)):
+            hint = f"; it is there beside the file: cd {shlex.quote(os.path.abspath(self._beside))} first"
+        elif directory.startswith(("~", "$")):
+            hint = "; no shell reads it: write it out"
+        raise BadCell("Directory", f"{directory!r} does not exist (looked at {os.path.abspath(full)}){hint}")
+
+    def _check_program(self, directory: str, program: str) -> None:
+        if "/" not in program:
+            if shutil.which(program) is None:
+                raise BadCell("Executable", f"{program!r} is not a program on PATH{_program_hint(directory, program)}")
+            return
+        full = os.path.abspath(os.path.join(directory, program))
+        if not os.path.exists(full):
+            raise BadCell("Executable", f"{program!r} does not exist (looked at {full})")
+        if not os.path.isfile(full) or not os.access(full, os.X_OK):
+            raise BadCell("Executable", f"{program!r} is not an executable file ({full})")
+
+    def _is_python(self, program: str) -> bool:
+        return program in THIS_PYTHON or program == self._python or os.path.basename(program).startswith("python")
+
+    def _check_script(self, directory: str, word: str) -> None:
+        full = os.path.abspath(os.path.join(directory, word))
+        if not word.startswith("-") and "{" not in word and not os.path.exists(full):
+            raise BadCell("Filename", f"{word!r} does not exist (looked at {full})")
+
+
+def _anywhere(directory: str, executable: str, text: str) -> str:
+    return f"{directory.strip()}\0{executable.strip()}"
+
+
+def _program_hint(directory: str, program: str) -> str:
+    if os.path.isfile(os.path.join(directory, program)):
+        return f": write ./{program} for the one in the directory"
+    if " " in program:
+        return ": Executable is one program, its arguments belong into Filename"
+    return ""
+
+
+def _split(column: str, text: str) -> list[str]:
+    try:
+        return words(text)
+    except ValueError as exc:
+        raise BadCell(column, str(exc)) from exc
+
+
+def _lead(text: str) -> str:
+    """What of a text decides its first word and whether it can be split: that word, or all where quotes stand in it."""
+    if '"' in text or "'" in text or "\\" in text:
+        return text
+    return text.partition(" ")[0] or text
+
+
+def _place_of_command(place: Place, directory: str, said: list[str]) -> None:
+    """Check the program of a Command, and its script where it is a Python; names with a {placeholder} come later."""
+    if not said or not said[0]:
+        raise BadCell("Command", "it is empty")
+    if "{" in said[0]:
+        return
+    script = shlex.quote(said[1]) if len(said) > 1 and said[1] else "-"
+    try:
+        place(directory, said[0], script)
+    except BadCell as exc:
+        column = exc.column if exc.column == "Directory" else "Command"
+        hint = " (no shell reads a Command)" if exc.column == "Executable" else ""
+        raise BadCell(column, f"{exc}{hint}") from exc
+
+
+def _refuse_beside_command(executable: str, filename: str, args: str) -> None:
+    beside = {"Executable": executable not in THIS_PYTHON, "Filename": filename, "Args": args}
+    for column, filled in beside.items():
+        if filled:
+            raise BadCell(column, "the row has a Command as well, which is the whole of it: empty one of the two")
+
+
+def _pairs(text: str) -> object:
+    try:
+        return BY_COLUMN["env"].read(text)
+    except ValueError as exc:
+        raise BadCell("Env", str(exc)) from exc
+
+
+def _form(columns: Sequence[str], defaults: Mapping[str, str], append: str) -> Form:
+    try:
+        return Form(columns, defaults, append)
+    except BadCell as exc:
+        raise UsageError(f"{BY_COLUMN[exc.column.lower()].flag}: {exc}") from exc
+
+
+def _known(line: str, delimiter: str) -> set[str]:
+    cells = next(csv.reader([line], delimiter=delimiter), [])
+    return {cell.strip().lower() for cell in cells} & BY_COLUMN.keys()
+
+
+def _delimiter(line: str) -> str:
+    """The comma, unless the header has our names only where it is split at another delimiter."""
+    if _known(line, ","):
+        return ","
+    return max((",", "\t", ";"), key=lambda delimiter: len(_known(line, delimiter)))
+
+
+def _plain(name: str) -> str:
+    return "".join(filter(str.isalnum, name.lower()))
+
+
+def _slips(columns: Sequence[str], known: set[str]) -> dict[str, str]:
+    """The columns of the user's own whose names look like slips of known ones that the file has not."""
+    absent = {name: field.column for name, field in BY_COLUMN.items() if field.column not in known}
+    slips = {}
+    for column in columns:
+        plain = _plain(column)
+        begun = [name for name in absent if len(plain) > 2 and name.startswith(plain)]
+        near = difflib.get_close_matches(plain, absent, 1, 0.8) or begun[:1]
+        if near and column.lower() not in BY_COLUMN:
+            slips[column] = absent[near[0]]
+    return slips
+
+
+# Bytes and lines.
+
+
+class _NulByte(ValueError):
+    """A NUL byte: UTF-16, or rubbish."""
+
+
+class _HashedBytes(io.RawIOBase):
+    """A file that is hashed and searched for NUL bytes while it is read; at most `left` bytes of it."""
+
+    def __init__(self, file: io.FileIO, left: int | None = None, nul: bool = False) -> None:
+        self._file = file
+        self._left = left
+        self._nul = nul
+        self.digest = blake2b(digest_size=32)
+        self.offset = 0
+        self.first = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._file.fileno()
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+    def readinto(self, buffer: Any) -> int:
+        wanted = len(buffer) if self._left is None else min(len(buffer), self._left - self.offset)
+        data = self._file.read(wanted) or b""
+        self.first = self.first or data[:4]
+        if not self._nul and b"\0" in data:
+            raise _NulByte
+        buffer[: len(data)] = data
+        self.digest.update(data)
+        self.offset += len(data)
+        return len(data)
+
+
+def _text(source: _HashedBytes, errors: str = "strict") -> io.TextIOWrapper:
+    return io.TextIOWrapper(io.BufferedReader(source, _CHUNK), encoding="utf-8-sig", errors=errors, newline="")
+
+
+_BOMS = {codecs.BOM_UTF32_LE: "UTF-32", codecs.BOM_UTF32_BE: "UTF-32", codecs.BOM_UTF16_LE: "UTF-16"}
+_BOMS[codecs.BOM_UTF16_BE] = "UTF-16"
+
+
+def _encoding(first: bytes) -> str:
+    """The encoding that the first four bytes of a file show, where it is not one of single bytes."""
+    for bom, name in _BOMS.items():
+        if first.startswith(bom):
+            return name
+    empty = tuple(byte == 0 for byte in first)
+    shapes = {(False, True, False, True): "UTF-16LE", (True, False, True, False): "UTF-16BE"}
+    shapes |= {(False, True, True, True): "UTF-32LE", (True, True, True, False): "UTF-32BE"}
+    return shapes.get(empty, "")
+
+
+def _iconv(encoding: str, path: str) -> str:
+    return f"iconv -f {encoding} -t UTF-8 {shlex.quote(path)} > utf8.csv"
+
+
+def _quote_fault(fault: str, row: int, until: int) -> str:
+    if "unexpected end" in fault:
+        return "a quote opened in this row is never closed"
+    if "field limit" in fault:
+        limit = csv.field_size_limit() >> 10
+        return f"a cell is longer than {limit}KiB, which no program takes: is a quote opened here and never closed?"
+    cure = "put the whole cell in quotes and double the quotes inside it"
+    if until > row:
+        return f"a quote opened in this row closes only in line {until}, with text behind it: {cure}"
+    return f"text stands behind a closing quote: {cure}"
+
+
+def _digest(file: BinaryIO, length: int) -> tuple[Any, bytes]:
+    """The digest of the first `length` bytes, and the last of them."""
+    digest = blake2b(digest_size=32)
+    data = b""
+    while length > 0 and (chunk := file.read(min(_CHUNK, length))):
+        digest.update(chunk)
+        length -= len(chunk)
+        data = chunk
+    return digest, data[-1:]
+
+
+def _behind(ending: bytes, tail: bytes) -> bytes | None:
+    """What stands behind the accepted part, without the end of its last line; None where that line was lengthened."""
+    if ending == b"\r":
+        return tail.removeprefix(b"\n")
+    if ending == b"\n" or not tail:
+        return tail
+    if tail[:1] not in b"\r\n":
+        return None
+    return tail.removeprefix(b"\r").removeprefix(b"\n")
+
+
+def _ended(tail: bytes) -> bytes:
+    return tail[: max(tail.rfind(b"\n"), tail.rfind(b"\r")) + 1]

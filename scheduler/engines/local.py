@@ -277,7 +277,9 @@ class LocalEngine:
         self._looked = now
         for attempt in list(self._unsettled.values()):
             self._settle(attempt)
-        if self._sent and now - self._server.heard > self._patience < now - min(a.sent for a in self._sent.values()):
+        if self._sent and now - self._server.heard > self._patience < now - min(
+            a.sent for a in self._sent.values()
+        ):
             self._server_ended(f"the server that starts tasks did not answer in {self._patience:g} s")
 
     # What became of an attempt
@@ -286,7 +288,9 @@ class LocalEngine:
         """Go by the claim's lock; what cannot be settled now is looked at again."""
         path = attempt.claim_path
         self._unsettled[attempt.key] = attempt
-        with contextlib.suppress(OSError):  # such as a full disk, or no more descriptors: it may be better next time
+        with contextlib.suppress(
+            OSError
+        ):  # such as a full disk, or no more descriptors: it may be better next time
             if attempt.claim is None and shim.claim_state(path) is ClaimState.ABSENT:
                 shim.fence(path, *attempt.key)
             if shim.claim_state(path) is ClaimState.LOCKED:
@@ -476,7 +480,11 @@ def _why_lost(attempt: _Attempt, claim: Claim | None) -> str:
 def _is_foreign(claim: Claim) -> bool:
     """Whether its lock says nothing here; one boot is one kernel, whatever containers call themselves."""
     here = (processes.machine_id(), processes.hostname())
-    return claim.boot_id != processes.boot_id() and here != (claim.machine_id, claim.hostname) and not claim.fence
+    return (
+        claim.boot_id != processes.boot_id()
+        and here != (claim.machine_id, claim.hostname)
+        and not claim.fence
+    )
 
 
 def _write_all(fd: int, data: bytes) -> None:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import json
 import os
 import re
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
-from scheduler.core.model import Hold, Placement
+from scheduler.core.model import Placement
+from scheduler.core.ports import Lease, Taken
 from scheduler.errors import LeaseError
 from scheduler.shim import BLOCK, pack_block, unpack_block
 
@@ -24,29 +23,6 @@ FALLBACK = Path("/tmp/.gpu-batch-scheduler")
 PATIENCE = 5.0
 """Seconds to wait for the directory's mutex before its holder is named; it is held for under a millisecond."""
 _NAME = re.compile(r"(\d+)\.([0-9a-f-]+)\.(\d+)\.(\d+)\Z")
-
-
-@dataclass(frozen=True, slots=True)
-class Lease:
-    """One lease file as it stands in the directory."""
-
-    name: str
-    uid: int
-    run: str
-    task: int
-    attempt: int
-    shim: int
-    promised: Mapping[str, int]
-    load: Mapping[str, float]
-    readable: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """A lease just made: its path, and the locked descriptor that keeps it alive."""
-
-    path: str
-    fd: int
 
 
 def find_directory(said: str | None) -> Path:
@@ -171,11 +147,6 @@ class Session:
         return Taken(str(ledger.directory / name), fd)
 
 
-def hold(lease: Lease, used: Mapping[str, int]) -> Hold:
-    """A lease as the packer counts it."""
-    return Hold(promised=lease.promised, used=used, load=lease.load, unreadable=not lease.readable)
-
-
 def _open_directory(path: Path) -> int:
     try:
         if not path.exists():
@@ -262,7 +233,7 @@ def _holder(fd: int) -> str:
         words = line.split()
         if "FLOCK" in words and words[-3].split(":")[-1] == str(inode) and "->" not in words:
             return _named(int(words[-4]))
-    return json.dumps("a process that cannot be seen from here")
+    return "a process that cannot be seen from here"
 
 
 def _named(pid: int) -> str:

@@ -1,0 +1,204 @@
+"""The ports: what the loop asks of the world, as Protocols; every real thing and every fake keeps the same promises."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from scheduler.core.events import Event, Exited, Started, Submitted
+from scheduler.core.model import Budget, Device, Placement, Purpose, Refusal, Spec
+
+Key = tuple[int, int]
+"""A task and its attempt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """All that an engine needs to start one attempt."""
+
+    task: int
+    attempt: int
+    purpose: Purpose
+    argv: tuple[str, ...]
+    directory: str
+    env: Mapping[str, str | None]
+    """On top of the run's environment; None takes a name away."""
+    timeout: float | None = None
+    grace: float = 30.0
+    stop_signal: int = 15
+    lease: str = ""
+    """Path of the lease file; the shim unlinks it when the tree is empty."""
+    lease_fd: int = -1
+    """Locked descriptor of that file, handed over to the shim; the engine closes its own copy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What a living attempt was last seen to hold, by device; `peak` is the most it held at any moment so far."""
+
+    task: int
+    attempt: int
+    used: Mapping[str, int]
+    peak: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Something a person asked of the living scheduler: drain, stop, kill, leave."""
+
+    what: str
+    tasks: tuple[int, ...] = ()
+
+
+Happening = Started | Exited | Sample | Request
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """One living lease as its file says; `readable` is False where the file makes no sense."""
+
+    name: str
+    uid: int
+    run: str
+    task: int
+    attempt: int
+    shim: int
+    promised: Mapping[str, int]
+    load: Mapping[str, float]
+    readable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A lease just made: its path, and the locked descriptor that keeps it alive."""
+
+    path: str
+    fd: int
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A task's text, fetched when it is placed: what to run and what to call it."""
+
+    spec: Spec
+    name: str
+    key: str
+    append: str = "both"
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """Batches that joined a run, and a sentence where its file was changed in another way."""
+
+    batches: Sequence[Submitted] = ()
+    sentence: str = ""
+
+
+class World(Protocol):
+    """Time, and whatever happens in it."""
+
+    def now(self) -> float:
+        """Seconds since the epoch, for the journal and for people."""
+
+    def wait(self, timeout: float) -> list[Happening]:
+        """Return as soon as something happened, or when the time is over; may return nothing early."""
+
+
+class Engine(Protocol):
+    """Makes decisions true; never decides, never prints, never touches the journal."""
+
+    def launch(self, order: Launch) -> None:
+        """Start an attempt without waiting for it; what comes of it happens in the world. Never raises."""
+
+    def stop(self, task: int, attempt: int, *, kill: bool = False) -> None:
+        """Ask a living attempt to end: stop signal, grace, then the whole tree; `kill` skips the grace."""
+
+    def adopt(self, task: int, attempt: int) -> None:
+        """Take over an attempt that an earlier scheduler placed, whatever became of it.
+
+        Started happens if it lives, and in the end Exited; an attempt that never came to run is fenced, so that it
+        never will, and Exited LOST happens.
+        """
+
+    def collect(self) -> list[Started | Exited]:
+        """What happened since the last call; never blocks."""
+
+    def forget(self, task: int, attempt: int) -> None:
+        """Its Exited is committed: what it left for a later scheduler may go."""
+
+
+class Devices(Protocol):
+    """What memory exists; reserves nothing and launches nothing."""
+
+    def discover(self) -> tuple[Device, ...]:
+        """The devices this process may use; raises DeviceError where there are none. The same for a run's life."""
+
+    def snapshot(self) -> tuple[Budget, ...]:
+        """What each of them has free at this moment; never blocks for long, called with the lease mutex held."""
+
+    def environment_for(self, placement: Placement) -> Mapping[str, str | None]:
+        """What a task placed so must find in its environment; None takes a name away."""
+
+
+class Watcher(Protocol):
+    """Looks at the memory of living attempts, in a process of its own; may miss, never blocks."""
+
+    def watch(self, attempts: Mapping[Key, int], strangers: frozenset[int]) -> None:
+        """Look at these attempts' trees from now on (the pid of each shim), and at other leases' shims."""
+
+    def used_by(self, shim: int) -> Mapping[str, int]:
+        """What the tree of another scheduler's shim was last seen to hold; nothing where it cannot be seen."""
+
+
+class Desk(Protocol):
+    """The machine's leases while nobody else may decide."""
+
+    def others(self) -> list[Lease]:
+        """Every living lease that is not this run's."""
+
+    def take(self, placement: Placement) -> Taken:
+        """Write and lock this placement's lease."""
+
+
+class Ledger(Protocol):
+    """This run's place among the machine's promises."""
+
+    def deciding(self) -> AbstractContextManager[Desk]:
+        """The mutex of the whole machine; keep it short. Raises LeaseError, naming who holds it, after 5 seconds."""
+
+    def rewrite(self, placement: Placement, shim: int) -> bool:
+        """Bring the lease of a living attempt up to date; False where it has none any more."""
+
+    def drop(self, task: int, attempt: int) -> None:
+        """Remove the lease of an attempt that was lost; one that ended by itself removed its own."""
+
+
+class Book(Protocol):
+    """The run's journal as the loop needs it."""
+
+    def record(self, events: Sequence[Event], at: float) -> None:
+        """Append events; durable when it returns. Raises StateError."""
+
+    def job(self, task: int) -> Job:
+        """The text of a task."""
+
+    def result(self, task: int, attempt: int) -> Mapping[str, Any]:
+        """The flat object an ended attempt left; empty where it left none that can be taken."""
+
+    def arrivals(self, *, last: bool) -> Arrivals:
+        """Batches that were appended to the run's source since, accepted durably; `last`: nothing else is left."""
+
+
+class View(Protocol):
+    """Is told what happens; must never stop the run."""
+
+    def show(self, event: Event, at: float) -> None:
+        """An event was recorded and applied."""
+
+    def say(self, sentence: str) -> None:
+        """Something the user should know."""
+
+    def waits(self, refusals: Sequence[Refusal]) -> None:
+        """Why the next tasks do not start now."""

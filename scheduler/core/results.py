@@ -1,0 +1,145 @@
+"""What became of each task: the fold of a run's events that every table and total is made from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from scheduler.core.events import Event, Exited, Peaked, Placed, Resized, Started
+from scheduler.core.model import HOST, Outcome, Purpose, State
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One try, as its events tell it."""
+
+    number: int
+    purpose: Purpose
+    devices: tuple[str, ...]
+    promised: Mapping[str, int]
+    known_by: str
+    placed: float
+    started: float | None = None
+    ended: float | None = None
+    seconds: float = 0.0
+    outcome: Outcome | None = None
+    code: int | None = None
+    signal: int | None = None
+    reason: str = ""
+    peak: dict[str, int] = field(default_factory=dict)
+    result: Mapping[str, Any] = field(default_factory=dict)
+    neighbours: int = 0
+    """Most other attempts of this run that shared a device with it at one moment."""
+
+
+@dataclass(slots=True)
+class Story:
+    """All attempts of one task, in order."""
+
+    attempts: list[Attempt] = field(default_factory=list)
+
+    @property
+    def last(self) -> Attempt | None:
+        """The newest attempt that was for real."""
+        return next((a for a in reversed(self.attempts) if a.purpose is Purpose.RUN), None)
+
+
+class Fold:
+    """Takes events one after another; knows every attempt there was."""
+
+    def __init__(self) -> None:
+        self.stories: dict[int, Story] = {}
+        self.first: float | None = None
+        self.last: float | None = None
+        self._here: dict[str, dict[int, Attempt]] = {}
+        """Living attempts on each device."""
+
+    def take(self, event: Event, at: float) -> None:
+        """The next event."""
+        match event:
+            case Placed():
+                self._placed(event, at)
+            case Started():
+                attempt = self._attempt(event.task)
+                attempt.started = at if attempt.started is None else attempt.started
+            case Resized():
+                self._attempt(event.task).promised = event.promise
+            case Peaked():
+                _raise_to(self._attempt(event.task).peak, event.peak)
+            case Exited():
+                self._exited(event, at)
+
+    def take_all(self, events: Iterable[tuple[Event, float]]) -> Fold:
+        """A whole journal's events."""
+        for event, at in events:
+            self.take(event, at)
+        return self
+
+    def _attempt(self, task: int) -> Attempt:
+        return self.stories[task].attempts[-1]
+
+    def _placed(self, event: Placed, at: float) -> None:
+        devices = tuple(key for key in event.promise if key != HOST) or (HOST,)
+        attempt = Attempt(event.attempt, event.purpose, devices, event.promise, str(event.known_by), at)
+        self.stories.setdefault(event.task, Story()).attempts.append(attempt)
+        self.first = at if self.first is None else self.first
+        for device in devices:
+            here = self._here.setdefault(device, {})
+            here[event.task] = attempt
+            for resident in here.values():
+                resident.neighbours = max(resident.neighbours, len(here) - 1)
+
+    def _exited(self, event: Exited, at: float) -> None:
+        attempt = self._attempt(event.task)
+        attempt.ended, attempt.seconds, attempt.outcome = at, event.seconds, event.outcome
+        attempt.code, attempt.signal, attempt.reason = event.code, event.signal, event.reason
+        attempt.result = event.result
+        _raise_to(attempt.peak, event.peak)
+        self.last = at
+        for device in attempt.devices:
+            self._here.get(device, {}).pop(event.task, None)
+
+
+def _raise_to(peak: dict[str, int], seen: Mapping[str, int]) -> None:
+    for key, bytes_ in seen.items():
+        peak[key] = max(peak.get(key, 0), bytes_)
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """A run in numbers."""
+
+    tasks: int
+    states: Mapping[State, int]
+    makespan: float
+    one_at_a_time: float
+    """What all attempts took together."""
+    probing: float
+    """The share of that which went into probes."""
+    memory_use: float
+    """Memory really held (peaks) over what there was, through the makespan."""
+    ooms: int
+
+    @property
+    def speedup(self) -> float:
+        """How many times faster than one at a time."""
+        return self.one_at_a_time / self.makespan if self.makespan else 1.0
+
+
+def totals(fold: Fold, states: Mapping[State, int], capacity: int) -> Totals:
+    """Sum a fold up."""
+    attempts = [a for story in fold.stories.values() for a in story.attempts if a.ended is not None]
+    makespan = (fold.last or 0.0) - (fold.first or 0.0)
+    busy = sum(a.seconds for a in attempts)
+    probes = sum(a.seconds for a in attempts if a.purpose is Purpose.PROBE)
+    held = sum(sum(a.peak.values()) * a.seconds for a in attempts)
+    return Totals(
+        tasks=sum(states.values()),
+        states={state: count for state, count in states.items() if count},
+        makespan=makespan,
+        one_at_a_time=busy,
+        probing=probes / busy if busy else 0.0,
+        memory_use=held / (capacity * makespan) if capacity and makespan > 0 else 0.0,
+        ooms=sum(a.outcome is Outcome.OOM for a in attempts),
+    )

@@ -1,0 +1,62 @@
+"""Signals of this process as something to wait on, and what each of them asks for."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType
+
+Handler = Callable[[int, FrameType | None], object] | int | None
+
+
+class Interrupts:
+    """INT once drains, twice stops, thrice kills; TERM stops; QUIT leaves running tasks to their shims; HUP is noted.
+
+    Off the main thread it does nothing, and nothing of the caller's is changed.
+    """
+
+    def __init__(self) -> None:
+        self._read, self._write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._old: dict[int, Handler] = {}
+        self._ints = 0
+        self.last = 0
+        """The signal that ends the run, for its exit code."""
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP):
+                self._old[number] = signal.signal(number, self._note)
+
+    def _note(self, number: int, _frame: FrameType | None) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._write, bytes([number]))
+
+    def fileno(self) -> int:
+        """Readable when a signal came."""
+        return self._read
+
+    def collect(self) -> list[str]:
+        """What the signals since the last call ask for: drain, stop, kill, leave, hangup."""
+        try:
+            numbers = os.read(self._read, 64)
+        except BlockingIOError:
+            return []
+        return [self._meaning(number) for number in numbers]
+
+    def _meaning(self, number: int) -> str:
+        if number == signal.SIGHUP:
+            return "hangup"
+        self.last = number
+        if number == signal.SIGQUIT:
+            return "leave"
+        self._ints += 1 if number == signal.SIGINT or self._ints >= 2 else 2
+        return {1: "drain", 2: "stop"}.get(self._ints, "kill")
+
+    def close(self) -> None:
+        """Give the caller's handlers back."""
+        for number, handler in self._old.items():
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+        self._old.clear()
+        os.close(self._read)
+        os.close(self._write)

@@ -1,0 +1,312 @@
+"""Runs on disk: made, found, locked, filled with rows, and looked up again."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from scheduler.core import command
+from scheduler.core.events import Event, Submitted
+from scheduler.core.fields import Form, pack_cells, pack_terms, unpack_cells, unpack_terms
+from scheduler.core.model import Terms
+from scheduler.core.ports import Arrivals, Job
+from scheduler.errors import NoSuchRun, StateError, StillRunning
+from scheduler.paths import Places, RunPlaces, make_private
+from scheduler.store.counter import Counter
+from scheduler.store.journal import Journal
+
+Cells = tuple[int, list[str], Terms, int]
+"""A row of a door: its number in the source, its cells, their terms, and which of its equals it is."""
+LARGEST_RESULT = 64 * 1024
+
+
+class Rows(Protocol):
+    """A source that may grow while its run goes on."""
+
+    form: Form
+
+    def appended(self, *, last: bool) -> tuple[Sequence[Cells], str, str]:
+        """Rows that came since, what to remember once they are accepted, and a sentence about anything else."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    """One run, as its directory and the facts in its journal say."""
+
+    number: int
+    places: RunPlaces
+    meta: Mapping[str, str]
+    alive: bool
+
+    @property
+    def what(self) -> str:
+        """What was given to run."""
+        return self.meta.get("file", "")
+
+
+class Runs:
+    """All runs of one user on this machine."""
+
+    def __init__(self, places: Places) -> None:
+        self.places = places
+
+    def numbers(self) -> list[int]:
+        """Every accepted run, oldest first."""
+        try:
+            names = os.listdir(self.places.runs)
+        except FileNotFoundError:
+            return []
+        return sorted(int(name) for name in names if name.isdigit())
+
+    def info(self, number: int) -> RunInfo:
+        """One run; raises NoSuchRun for what is not there or was never accepted."""
+        places = self.places.run(number)
+        if not places.journal.exists():
+            raise NoSuchRun(f"there is no run {number} in {self.places.runs}: scheduler status shows what there is")
+        journal = Journal.read(places.journal)
+        try:
+            meta = journal.meta()
+        finally:
+            journal.close()
+        if "accepted" not in meta:
+            raise NoSuchRun(f"run {number} was never accepted: it ended while its list was read")
+        return RunInfo(number, places, meta, is_locked(places.lock))
+
+    def all(self) -> Iterator[RunInfo]:
+        """Every accepted run, newest first."""
+        for number in reversed(self.numbers()):
+            with contextlib.suppress(StateError):
+                yield self.info(number)
+
+    def find(self, word: str | None) -> RunInfo:
+        """A run by number or name, or the latest, a living one first."""
+        if word is not None and word.isdigit():
+            return self.info(int(word))
+        first = None
+        for info in self.all():
+            if word is not None and info.meta.get("name") == word:
+                return info
+            if word is None and info.alive:
+                return info
+            first = first or info
+        if word is not None:
+            raise NoSuchRun(f"no run here is called {word!r}: scheduler status shows what there is")
+        if first is None:
+            raise NoSuchRun(f"there is no run yet in {self.places.runs}: scheduler run FILE starts one")
+        return first
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a scheduler holds a run."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+class Book:
+    """The journal of a run while its one scheduler lives: rows in, events in, texts out."""
+
+    def __init__(self, places: RunPlaces, journal: Journal, counter: Counter, lock: int) -> None:
+        self.places = places
+        self.journal = journal
+        self.terms: list[Terms] = []
+        self.source: Rows | None = None
+        self.num = 20
+        self._counter = counter
+        self._lock = lock
+        self._numbers: dict[int, tuple[Terms, int]] = {}
+        self._by_value: dict[Terms, int] = {}
+        self._forms: list[Form] = []
+        self._batch = 0
+
+    # ---- opening ----
+
+    @classmethod
+    def create(cls, places: Places, counter: Counter, code: Sequence[tuple[Path, str]]) -> Book:
+        """A new run with the next number; nobody sees it before its list is accepted."""
+        make_private(places.runs)
+        with counter.held() as held:
+            number = max([held.run, *(n + 1 for n in Runs(places).numbers())])
+            held.advance(task=held.task, run=number + 1)
+        run = places.run(number)
+        make_private(run.root)
+        lock = _take_lock(run, number)
+        _copy_code(run, code)
+        make_private(run.tasks)
+        return cls(run, Journal.create(run.journal), counter, lock)
+
+    @classmethod
+    def resume(cls, info: RunInfo, counter: Counter) -> Book:
+        """An existing run, taken over; raises StillRunning where its scheduler lives."""
+        lock = _take_lock(info.places, info.number)
+        book = cls(info.places, Journal.open(info.places.journal), counter, lock)
+        book.num = int(info.meta.get("num", "20"))
+        book.terms = [unpack_terms(text) for text in book.journal.terms()]
+        book._by_value = {terms: number for number, terms in enumerate(book.terms)}
+        book._forms = [Form.unpack(text) for text in book.journal.forms()]
+        book._batch = book.journal.count()[1]
+        return book
+
+    def close(self) -> None:
+        """Let the run go; the next may take it."""
+        with contextlib.suppress(StateError):
+            self.journal.checkpoint()
+        self.journal.close()
+        os.close(self._lock)
+
+    def discard(self) -> None:
+        """Undo `create`: the list was refused."""
+        self.journal.close()
+        shutil.rmtree(self.places.root, ignore_errors=True)
+        os.close(self._lock)
+
+    # ---- accepting ----
+
+    def accept(
+        self,
+        form: Form,
+        batches: Iterable[Sequence[Cells]],
+        check: Callable[[Terms, int], None],
+        meta: Callable[[int], Mapping[str, str]],
+    ) -> list[Submitted]:
+        """Take a whole list in one durable transaction; whatever `check` or the rows raise leaves nothing behind."""
+        submitted: list[Submitted] = []
+        with self._counter.held() as held, self.journal.transaction():
+            number = self._form_number(form)
+            rows = self._rows(batches, held.task, number, check, submitted)
+            known = len(self.terms)
+            self.journal.put_rows(rows)
+            for terms in range(known, len(self.terms)):
+                self.journal.put_terms(terms, pack_terms(self.terms[terms]))
+            self.journal.put_meta(dict(meta(sum(len(s.terms) for s in submitted))))
+            self._batch += len(submitted)
+            if submitted:
+                held.advance(task=submitted[-1].first + len(submitted[-1].terms), run=held.run)
+        return submitted
+
+    def _form_number(self, form: Form) -> int:
+        for number, known in enumerate(self._forms):
+            if known.pack() == form.pack():
+                return number
+        self._forms.append(form)
+        self.journal.put_form(len(self._forms) - 1, form.pack())
+        return len(self._forms) - 1
+
+    def _rows(
+        self,
+        batches: Iterable[Sequence[Cells]],
+        first: int,
+        form: int,
+        check: Callable[[Terms, int], None],
+        submitted: list[Submitted],
+    ) -> Iterator[tuple[int, int, int, int, int, int, str]]:
+        batch = self._batch
+        for rows in batches:
+            batch += 1
+            numbers: list[int] = []
+            for row, cells, terms, nth in rows:
+                known = self._numbers.get(id(terms))
+                number = known[1] if known is not None else self._terms_number(terms, row, check)
+                yield (first + len(numbers), batch, row, nth, number, form, pack_cells(cells))
+                numbers.append(number)
+            submitted.append(Submitted(batch, first, numbers))
+            first += len(numbers)
+
+    def _terms_number(self, terms: Terms, row: int, check: Callable[[Terms, int], None]) -> int:
+        number = self._by_value.get(terms)
+        if number is None:
+            check(terms, row)
+            number = self._by_value[terms] = len(self.terms)
+            self.terms.append(terms)
+        if len(self._numbers) > 50_000:
+            self._numbers.clear()
+        self._numbers[id(terms)] = (terms, number)
+        return number
+
+    # ---- the port ----
+
+    def record(self, events: Sequence[Event], at: float) -> None:
+        """Append events durably."""
+        self.journal.record(events, at)
+
+    def job(self, task: int) -> Job:
+        """The text of a task."""
+        row = self.journal.row(task)
+        form = self._forms[row.form]
+        spec = form.spec(unpack_cells(row.text), row.row)
+        return Job(spec, command.name(spec), command.key(spec, row.nth), form.append)
+
+    def result(self, task: int, attempt: int) -> Mapping[str, Any]:
+        """The flat JSON object that an attempt left; removed once read."""
+        path = self.places.result(task, attempt)
+        try:
+            with open(path, "rb") as file:
+                text = file.read(LARGEST_RESULT + 1)
+        except OSError:
+            return {}
+        for leftover in (path, self.places.progress(task, attempt)):
+            with contextlib.suppress(OSError):
+                leftover.unlink()
+        return flat_object(text)
+
+    def arrivals(self, *, last: bool) -> Arrivals:
+        """Rows appended to the source, as new batches."""
+        if self.source is None:
+            return Arrivals()
+        rows, mark, sentence = self.source.appended(last=last)
+        if not rows:
+            return Arrivals(sentence=sentence)
+        batches = [sorted(rows[i : i + self.num], key=lambda r: r[2].priority) for i in range(0, len(rows), self.num)]
+        submitted = self.accept(self.source.form, batches, lambda terms, row: None, lambda count: {"mark": mark})
+        return Arrivals(submitted, sentence)
+
+
+def flat_object(text: bytes) -> dict[str, Any]:
+    """A flat JSON object as its numbers, texts and truths; anything else is nothing."""
+    if len(text) > LARGEST_RESULT:
+        return {}
+    try:
+        data = json.loads(text)
+    except ValueError:
+        return {}
+    if not isinstance(data, dict):
+        return {}
+    return {str(k): v for k, v in data.items() if v is None or isinstance(v, (str, int, float, bool))}
+
+
+def _take_lock(run: RunPlaces, number: int) -> int:
+    fd = os.open(run.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        pid = os.pread(fd, 32, 0).decode("ascii", "replace").strip()
+        os.close(fd)
+        raise StillRunning(
+            f"run {number} is alive (process {pid or 'unknown'}): scheduler status shows it"
+        ) from None
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, str(os.getpid()).encode(), 0)
+    return fd
+
+
+def _copy_code(run: RunPlaces, code: Sequence[tuple[Path, str]]) -> None:
+    """A run uses the code it started with, whatever becomes of the installation."""
+    for source, name in code:
+        target = run.code / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)

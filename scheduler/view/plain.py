@@ -1,0 +1,133 @@
+"""The plain view of a run: one line per start and end, readable in a log file."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from scheduler.core import explain
+from scheduler.core.events import Event, Exited, Placed, Refused, Resized, Submitted
+from scheduler.core.model import KnownBy, Outcome, Refusal
+from scheduler.core.ports import Job
+from scheduler.core.results import Fold
+from scheduler.paths import tilde
+from scheduler.units import count, duration, size
+from scheduler.view.sink import Sink
+from scheduler.view.words import clock, short
+
+NAME = 34
+_WORDS = {
+    Outcome.SUCCEEDED: "done",
+    Outcome.FAILED: "FAILED",
+    Outcome.OOM: "OOM",
+    Outcome.TIMEOUT: "TIMEOUT",
+    Outcome.INTERRUPTED: "stopped",
+    Outcome.LOST: "LOST",
+}
+_KNOWN = {KnownBy.LIVE: "unknown, watched"}
+
+
+class PlainView:
+    """Prints what happens; keeps the fold that the closing words are made from."""
+
+    def __init__(
+        self,
+        sink: Sink,
+        job: Callable[[int], Job],
+        log_path: Callable[[int, int], Path],
+        counts: Callable[[], Mapping[str, int]],
+    ) -> None:
+        self.fold = Fold()
+        self._sink = sink
+        self._job = job
+        self._log_path = log_path
+        self._counts = counts
+        self._names: dict[int, Job] = {}
+        self._waited = ""
+
+    def show(self, event: Event, at: float) -> None:
+        """One line for what people care about."""
+        self.fold.take(event, at)
+        line = self._line(event)
+        if line:
+            self._sink.line(f"{clock(at)}  {line}", at=at)
+
+    def say(self, sentence: str) -> None:
+        """A sentence of its own."""
+        self._sink.line(sentence, at=time.time())
+
+    def waits(self, refusals: Sequence[Refusal]) -> None:
+        """Say why nothing starts, once for each reason, and only while nothing runs."""
+        running = self._counts().get("running", 0)
+        if running or not refusals:
+            self._waited = ""
+            return
+        refusal = refusals[0]
+        sentence = f"task {refusal.task} waits: it {explain.why(refusal)}"
+        key = f"{refusal.task} {refusal.reason} {refusal.device}"
+        if key != self._waited:
+            self._waited = key
+            self.say(sentence)
+
+    def _line(self, event: Event) -> str:
+        match event:
+            case Placed():
+                return self._placed(event)
+            case Exited():
+                return self._exited(event)
+            case Resized(cause="grew"):
+                promised = size(sum(event.promise.values()))
+                return self._words("grew", event.task, f"promise raised to {promised}: it was seen above the last one")
+            case Refused():
+                return self._words("REFUSED", event.task, event.reason)
+            case Submitted() if self.fold.first is not None:
+                return f"added    {count(len(event.terms), 'task')} as batch {event.batch}"
+        return ""
+
+    def _words(self, word: str, task: int, rest: str) -> str:
+        name = self._known(task).name
+        return f"{word:<8} {task:>5}  {short(name, NAME):<{NAME}}  {rest}"
+
+    def _known(self, task: int) -> Job:
+        if task not in self._names:
+            self._names[task] = self._job(task)
+        return self._names[task]
+
+    def _placed(self, event: Placed) -> str:
+        job = self._known(event.task)
+        known = _KNOWN.get(event.known_by, str(event.known_by))
+        again = f"  attempt {event.attempt}" if event.attempt > 1 else ""
+        word = "probe" if event.purpose == "probe" else "start"
+        devices = ",".join(key for key in event.promise)
+        promised = f"promised {size(max(event.promise.values(), default=0))} ({known})"
+        return self._words(word, event.task, f"prio {job.spec.terms.priority}  {devices}  {promised}{again}")
+
+    def _exited(self, event: Exited) -> str:
+        attempt = self.fold.stories[event.task].attempts[-1]
+        peak, promised = max(attempt.peak.values(), default=0), max(attempt.promised.values(), default=0)
+        how = f"after {duration(event.seconds)}" if event.outcome is not Outcome.SUCCEEDED else duration(event.seconds)
+        memory = f"peak {size(peak)} of {size(promised)}"
+        words = [f"{ending(event)} {how}".strip(), memory, self._progress()]
+        if event.outcome in (Outcome.FAILED, Outcome.OOM, Outcome.TIMEOUT):
+            words.append(f"log {tilde(self._log_path(event.task, event.attempt))}")
+        line = self._words(_WORDS[event.outcome], event.task, "  ".join(words))
+        self._names.pop(event.task, None)
+        return line
+
+    def _progress(self) -> str:
+        counts = self._counts()
+        total = sum(counts.values())
+        over = total - sum(counts.get(state, 0) for state in ("waiting", "held", "running", "probing", "interrupted"))
+        return f"[{over}/{total}]"
+
+
+def ending(event: Exited) -> str:
+    """How an attempt ended, in a few words; nothing for a success."""
+    if event.outcome is Outcome.SUCCEEDED:
+        return ""
+    if event.reason:
+        return event.reason
+    if event.signal is not None:
+        return f"signal {event.signal}"
+    return f"exit {event.code}" if event.code is not None else str(event.outcome)
