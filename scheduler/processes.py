@@ -17,6 +17,7 @@ from scheduler import shim
 from scheduler.shim import boot_id, machine_id, start_time
 
 __all__ = [
+    "Child",
     "boot_id",
     "hostname",
     "isolated_python",
@@ -29,11 +30,12 @@ __all__ = [
     "trees",
 ]
 
+Child = subprocess.Popen[bytes]
 _LONGEST_PAUSE = 0.05
 
 
-def start_server(shim_path: Path, sock: socket.socket) -> subprocess.Popen[bytes]:
-    """Start the server that forks shims; `sock` becomes its end of the socket, and should be closed here then.
+def start_server(shim_path: Path, sock: socket.socket) -> Child:
+    """Start the server that forks shims, with `sock` as its end of the socket; close it here then.
 
     Raises OSError where no process can be started.
     """
@@ -41,7 +43,7 @@ def start_server(shim_path: Path, sock: socket.socket) -> subprocess.Popen[bytes
     return _start(command, pass_fds=(sock.fileno(),), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 
 
-def start_child(argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+def start_child(argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> Child:
     """Start a helper in a session of its own, with unbuffered pipes for its stdin and stdout."""
     return _start(argv, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
@@ -53,7 +55,7 @@ def _start(
     stdout: int,
     env: Mapping[str, str] | None = None,
     pass_fds: Sequence[int] = (),
-) -> subprocess.Popen[bytes]:
+) -> Child:
     return subprocess.Popen(
         argv,
         bufsize=0,
@@ -88,10 +90,10 @@ def trees(pids: Iterable[int]) -> dict[int, list[int]]:
 
 
 def sweep(cookie: str, deadline: float, session: int = 0, start: int = 0) -> list[int]:
-    """Kill whatever a dead shim left behind, until nothing is left or `deadline` seconds are over: who survives?
+    """Kill what a dead shim left behind, until nothing is left or `deadline` seconds are over: who survives?
 
-    Its processes bear the cookie in their environment. Some programs write over theirs, so whoever is still in the
-    `session` that the task led (its pid, and its `start` time) belongs to it too.
+    Its processes bear the cookie in their environment. Some programs write over theirs, so whoever is still
+    in the `session` that the task led (its pid, and its `start` time) belongs to it too.
     """
     mark = os.fsencode(f"{shim.COOKIE}={cookie}")
     end = time.monotonic() + deadline
@@ -129,13 +131,16 @@ def _pidfd(pid: int) -> int:
         return -1
 
 
-def _own_processes() -> Iterable[int]:
-    uid, here = os.getuid(), os.getpid()
-    for name in os.listdir("/proc"):
-        if name.isdigit() and int(name) != here:
-            with contextlib.suppress(OSError):
-                if os.stat(f"/proc/{name}").st_uid == uid:
-                    yield int(name)
+def _own_processes() -> list[int]:
+    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    return [pid for pid in pids if pid != os.getpid() and _owner(pid) == os.getuid()]
+
+
+def _owner(pid: int) -> int:
+    try:
+        return os.stat(f"/proc/{pid}").st_uid
+    except OSError:
+        return -1
 
 
 def _bears(pid: int, mark: bytes) -> bool:
@@ -147,7 +152,7 @@ def _bears(pid: int, mark: bytes) -> bool:
 
 
 def _is_in(pid: int, session: int, start: int) -> bool:
-    """A session's number is not given away while it has members, so only a younger leader makes it another one."""
+    """A session's number is not given away while it has members: only another leader makes it another one."""
     if not session:
         return False
     try:

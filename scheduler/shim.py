@@ -1,7 +1,7 @@
 """The process that every attempt runs under: it holds the claim and the lease, and leaves the exit record.
 
-`python -I -S shim.py FD` is a fork server. FD is a SOCK_SEQPACKET socket; each datagram is one word, what it is
-about comes with it as descriptors (no order is too long that way):
+`python -I -S shim.py FD` is a fork server. FD is a SOCK_SEQPACKET socket; each datagram is one word, and what
+it is about comes with it as descriptors (no order is too long that way):
 
     base   + memfd with JSON {name: value}         the environment that all later tasks build on
     order  + memfd with JSON `Order` + lease       fork one shim, which runs one attempt
@@ -11,9 +11,9 @@ Each shim answers once over the same socket, with JSON, and then lets go of it:
     {"started": the claim}
     {"failed": {task, attempt, error}}             nothing runs, and nothing ever will
 
-The server ends at end-of-file, the shims don't: they need nobody. To a shim SIGTERM means stop (stop signal, grace,
-then the whole tree) and SIGUSR1 means kill. The files of an attempt are those in its task's folder: a claim (flocked
-for as long as the shim lives, so "free" means that it is over), a record and a log. Their formats live here.
+The server ends at end-of-file, the shims don't: they need nobody. To a shim SIGTERM means stop (stop signal,
+grace, then the whole tree) and SIGUSR1 means kill. An attempt's files lie in its task's folder: a claim
+(flocked for as long as the shim lives, so a free one is over), a record and a log. Their formats live here.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from typing import Any, NamedTuple
 
 FORMAT = 1
 BLOCK = 4096
-"""Claim, record and lease are one block each: short enough to be reserved before it is needed, and read at once."""
+"""Claim, record and lease are one block each: reserved before it is needed, written and read at once."""
 COOKIE = "SCHEDULER_COOKIE"
 TICK = 5.0
-"""Longest wait while a clock is running; a longer one was a suspend or a stopped process, and counts as one."""
+"""Longest wait while a clock is running; a longer one was a suspended machine, and counts as one."""
 LINGER = 0.1
 """What a task leaves behind may end by itself for so long (a `tee` that still writes), then it gets TERM."""
 LEFTOVER_GRACE = 2.0
@@ -94,7 +94,7 @@ class Claim(NamedTuple):
 
 
 class Record(NamedTuple):
-    """How an attempt ended: exited, signalled, timeout, stopped or spawn (the command could not be started)."""
+    """How an attempt ended: exited, signalled, timeout, stopped or spawn (it could not be made to run)."""
 
     outcome: str
     code: int | None = None
@@ -391,20 +391,16 @@ class Home(NamedTuple):
 
 
 def run_attempt(home: Home, order: Order, lease: int, sock: socket.socket) -> None:
-    """Run one attempt from its claim to its record; raises, with nothing started, where it may or can not run."""
+    """Run one attempt from its claim to its record; raises, with nothing started, where that cannot be."""
     os.setsid()
     home.prctl(_PR_SET_CHILD_SUBREAPER, 1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.makedirs(order.folder, 0o700, exist_ok=True)
     main, channel = _fork_task(home, order, lease)
     claim = _claim_of(home, order, main)
-    take_claim(
-        claim_path(order.folder, order.attempt), claim
-    )  # which is open, and so locked, until this process ends
+    take_claim(claim_path(order.folder, order.attempt), claim)  # open, and so locked, until this process ends
     record_fd = os.open(record_path(order.folder, order.attempt), _CREATE, 0o600)
-    os.posix_fallocate(
-        record_fd, 0, BLOCK
-    )  # room for it now: the end must be writable on a disk that is full by then
+    os.posix_fallocate(record_fd, 0, BLOCK)  # the end must be writable on a disk that is full by then
     record = Record("", pid=main, start=claim.start, began=time.time(), boot_id=claim.boot_id)
     channel.send(b"go")
     _tell(sock, {"started": claim._asdict()})
@@ -455,7 +451,7 @@ def _fork_task(home: Home, order: Order, lease: int) -> tuple[int, socket.socket
         try:
             channel.close()
             _become_task(home, order, (lease, log), shim, far_end)
-        except Exception as error:  # the child of a fork must never return into its parent's code
+        except Exception as error:  # noqa: BLE001 - whatever it is, it must not return into the parent's code
             far_end.send(json.dumps(_why_not(error, order)).encode())
         finally:
             os._exit(1)
@@ -470,9 +466,7 @@ def _become_task(home: Home, order: Order, fds: tuple[int, int], shim: int, chan
     os.setsid()
     home.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     with suppress(OSError), open("/proc/self/oom_score_adj", "r+b", buffering=0) as score:
-        if (
-            int(score.read()) < OOM_SCORE
-        ):  # when memory runs out it should be the task, not its shim or the scheduler
+        if int(score.read()) < OOM_SCORE:  # when memory runs out the task should go, not shim or scheduler
             score.write(b"%d" % OOM_SCORE)
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores, and a command should not
         signal.signal(number, signal.SIG_DFL)
@@ -510,7 +504,7 @@ def serve(fd: int) -> None:
             try:
                 word, fds, _, _ = socket.recv_fds(sock, 64, 2)
             except ConnectionResetError:
-                continue  # told once when the scheduler dies with answers unread; its orders are still to be read
+                continue  # told once when the scheduler dies with answers unread; its orders are still there
             for received in fds:
                 os.set_inheritable(received, False)
             if not word:
@@ -525,7 +519,7 @@ def serve(fd: int) -> None:
 
 def _prepare() -> Home:
     """Do once what every shim needs: signals, imports, and a memory that forks share."""
-    import ctypes  # only here: the package reads claims and records through this module, without paying for it
+    import ctypes  # only here: the package imports this module too, and should not pay for it
     import warnings  # noqa: F401 - os.execvpe imports it in each child otherwise
 
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
@@ -541,15 +535,13 @@ def _prepare() -> Home:
 
 
 def _fork_shim(home: Home, fds: list[int], sock: socket.socket) -> None:
-    order = Order(0, 0, [], "", {}, "", "")
+    order = Order(**_read_all(fds[0]))
     child = False
     try:
         child = os.fork() == 0
         if child:
-            order = Order(**_read_all(fds[0]))
             run_attempt(home, order, fds[1] if len(fds) > 1 else -1, sock)
-    except Exception as error:  # whatever it is, the scheduler has to hear of it while it can
-        order = order if child else Order(**_read_all(fds[0]))
+    except Exception as error:  # noqa: BLE001 - whatever it is, the scheduler has to hear of it
         _tell_failure(sock, order, error)
     finally:
         if child:

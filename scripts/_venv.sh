@@ -88,7 +88,7 @@ install() {
         "$python" -I -m pip --version || "$python" -I -m ensurepip || exit
         "$python" -I -m pip install -q --disable-pip-version-check --retries 2 -e ".${1:+[$1]}"
     ) >"$log" 2>&1 && return
-    give_up "pip could not install what is needed ($(grep -i error "$log" | tail -n 1); all it said is in $log):" \
+    give_up "pip could not install what is needed ($(grep ERROR: "$log" | tail -n 1 | sed "s/^ *//"); all it said is in $log):" \
         "connect this machine to the network, or set PIP_INDEX_URL or PIP_FIND_LINKS to a mirror or a directory" \
         "of wheels, and start again."
 }
@@ -135,6 +135,6 @@ try:
     import ensurepip, venv
 except ImportError:
     ensurepip = None
-sys.stdout.write("%d %d.%d.%d" % ((0 if ensurepip else 1) if usable else 2, *sys.version_info[:3]))
+sys.stdout.write("%d %d.%d.%d" % (((0 if ensurepip else 1) if usable else 2,) + tuple(sys.version_info[:3])))
 ') 2>/dev/null </dev/null
 }

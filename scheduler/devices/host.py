@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from scheduler.core.model import HOST, Budget, Device, Placement
 
 _UNLIMITED = 1 << 60
@@ -54,7 +52,16 @@ class HostDevices:
 
 
 def _memory() -> Any:
+    import psutil  # 15 ms that only a run pays
+
     return psutil.virtual_memory()
+
+
+def available() -> tuple[int, int]:
+    """Total and available RAM of the machine, for views that must not load psutil."""
+    lines = dict(line.split(":", 1) for line in _text(Path("/proc/meminfo")).splitlines() if ":" in line)
+    total, free = (int(lines.get(name, "0").split()[0]) * 1024 for name in ("MemTotal", "MemAvailable"))
+    return total, free
 
 
 class MemoryGroup:

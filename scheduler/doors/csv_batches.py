@@ -27,7 +27,7 @@ from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from itertools import chain, islice
 from operator import itemgetter
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, BinaryIO
 
 from scheduler.core.command import THIS_PYTHON
 from scheduler.core.fields import BY_COLUMN, FIVE, REQUIRED, RESERVED, BadCell, Form, words
@@ -37,7 +37,9 @@ from scheduler.units import count
 
 Row = tuple[int, list[str], Terms, int]
 """Line in the file (the header is line 1), cells, terms, and how many earlier rows run the same command."""
-Place = Callable[[str, str, str], str]
+Spot = tuple[str, str, str]
+"""A directory, a program, and what of a text decides its first word."""
+Place = Callable[[Spot], str]
 
 _CHUNK = 1 << 20
 _MEMO = 50_000
@@ -217,7 +219,7 @@ class CsvFile:
         status = os.fstat(self._bytes.fileno())
         repeats = _Repeats()
         with self._bytes as source:
-            yield from self._validated(self._reader, self._above, self._head, self._ground.place, repeats)
+            yield from self._validated(self._reader, self._above, self._head, self._ground.__getitem__, repeats)
         self.mark = Mark(
             offset=source.offset,
             rows=repeats.rows,
@@ -236,19 +238,21 @@ class CsvFile:
 
     def _validated(self, reader: Any, above: int, line: int, place: Place, repeats: _Repeats) -> Iterator[Row]:
         """The rows of a csv reader whose first line is line `above` + 1, behind line `line`."""
-        width, terms_of, identity, nth = len(self.form.columns), self.form.terms, self._identity, repeats.nth
+        width, terms_of, identity, once = len(self.form.columns), self.form.terms, self._identity, repeats.once
         try:
             for cells in reader:
                 row = line + 1
                 line = above + reader.line_num
-                if len(cells) != width or cells[0][:1] in " \t#":
-                    if self._skipped(cells, row, line):
-                        continue
+                if (len(cells) != width or cells[0][:1] in " \t#") and self._skipped(cells, row, line):
+                    continue
                 try:
                     terms = terms_of(cells)
-                    yield row, cells, terms, nth(identity(cells, terms, place), row)
+                    code = hash(identity(cells, terms, place))
                 except BadCell as exc:
                     raise InputError(self.path, str(exc), row, exc.column) from exc
+                nth = repeats.another(code, row) if code in once else 0
+                once.add(code)
+                yield row, cells, terms, nth
         except (csv.Error, UnicodeDecodeError, _NulByte) as exc:
             raise self._unreadable(exc, line + 1, above + reader.line_num) from exc
 
@@ -268,7 +272,7 @@ class CsvFile:
         wanted = count(len(self.form.columns), "column")
         message = f"{count(len(cells), 'field')} where there are {wanted} ({', '.join(self.form.columns)})"
         if len(cells) > len(self.form.columns):
-            return f"{message}: a cell with {self.delimiter!r} in it must stand in \"quotes\""
+            return f'{message}: a cell with {self.delimiter!r} in it must stand in "quotes"'
         for other in (";", "\t"):
             if len(cells) == 1 and cells[0].count(other) == len(self.form.columns) - 1:
                 return f"{message}: the row is delimited by {other!r}, write it with commas"
@@ -277,7 +281,10 @@ class CsvFile:
     def _identity_of_five(self, cells: list[str], terms: Terms, place: Place) -> object:
         """What two rows that run the same have in common, as `core.command.key` sees it; raises BadCell."""
         directory, executable, text = self._three(cells)
-        spot = place(directory, executable, _lead(text))
+        if '"' in text or "'" in text or "\\" in text:
+            spot = place((directory, executable, text))
+        else:
+            spot = place((directory, executable, text.partition(" ")[0] or text))
         if self.form.own and "{" in text:
             return spot, text.strip(), terms.epochs, *(cells[index] for _, index in self.form.own)
         return spot, text.strip(), terms.epochs
@@ -292,7 +299,7 @@ class CsvFile:
         else:
             self._refuse_half(filename, terms)
             _split("Args", args)
-            place(directory, executable, _lead(filename))
+            place((directory, executable, _lead(filename)))
         text = " ".join(part for part in (filename, args) if part)
         own = [cells[index] for _, index in self.form.own] if "{" in text + command else []
         return directory, executable, text, command, _pairs(env), terms.epochs, *own
@@ -408,7 +415,7 @@ class CsvFile:
         rows: list[Row] = []
         good, said = 0, None
         try:
-            for row in self._validated(reader, mark.lines, mark.lines, self._ground.place, self._repeats):
+            for row in self._validated(reader, mark.lines, mark.lines, self._ground.__getitem__, self._repeats):
                 rows.append(row)
                 good = reader.line_num
             good = len(lines)
@@ -451,58 +458,48 @@ class _Repeats:
     """How often each command was seen: 64-bit hashes, so that a million rows take tens of MiB and not hundreds."""
 
     def __init__(self) -> None:
-        self._once: set[int] = set()
+        self.once: set[int] = set()
         self._more: dict[int, int] = {}
-        self.rows = 0
         self.again = 0
         self.first = 0
 
-    def nth(self, identity: object, row: int) -> int:
-        """How many rows before this one run the same."""
-        self.rows += 1
-        code = hash(identity)
-        if code not in self._once:
-            self._once.add(code)
-            return 0
+    def another(self, code: int, row: int) -> int:
+        """How many rows before this one run the same, where one did."""
         self.first = self.first or row
         self.again += 1
         nth = self._more[code] = self._more.get(code, 0) + 1
         return nth
 
+    @property
+    def rows(self) -> int:
+        """How many rows were counted."""
+        return len(self.once) + self.again
 
-class _Ground:
-    """What of a row must exist before it is taken; each thing is looked at once."""
+
+class _Ground(dict[Spot, str]):
+    """The spots that were looked at: a directory with a program, where they and the script are there; else BadCell."""
 
     def __init__(self, csv_path: str, python: str, cwd: str) -> None:
         self._beside = os.path.dirname(csv_path)
         self._python = python
         self._cwd = cwd
-        self._places: dict[tuple[str, str, str], str] = {}
         self._programs: dict[tuple[str, str], str] = {}
 
-    def place(self, directory: str, executable: str, text: str) -> str:
-        """The name of a directory with a program, once they and the script `text` begins with are there."""
-        place = self._places.get((directory, executable, text))
-        if place is None:
-            place = self._look(directory, executable, text)
-            if len(self._places) > _MEMO:
-                self._places.clear()
-            self._places[directory, executable, text] = place
-        return place
-
-    def _look(self, directory: str, executable: str, text: str) -> str:
-        where, program = directory.strip(), executable.strip()
-        full = os.path.join(self._cwd, where)
-        if (where, program) not in self._programs:
-            self._check_directory(where, full)
+    def __missing__(self, spot: Spot) -> str:
+        directory, program = spot[0].strip(), spot[1].strip()
+        full = os.path.join(self._cwd, directory)
+        if (directory, program) not in self._programs:
+            self._check_directory(directory, full)
             self._check_program(full, self._python if program in THIS_PYTHON else program)
-            self._programs[where, program] = _anywhere(directory, executable, text)
-        said = _split("Filename", text)
+            self._programs[directory, program] = _anywhere(spot)
+        said = _split("Filename", spot[2])
         if not said or not said[0]:
             raise BadCell("Filename", "it is empty")
         if self._is_python(program):
             self._check_script(full, said[0])
-        return self._programs[where, program]
+        if len(self) > _MEMO:
+            self.clear()
+        return self.setdefault(spot, self._programs[directory, program])
 
     def _check_directory(self, directory: str, full: str) -> None:
         if not directory:
@@ -538,8 +535,8 @@ class _Ground:
             raise BadCell("Filename", f"{word!r} does not exist (looked at {full})")
 
 
-def _anywhere(directory: str, executable: str, text: str) -> str:
-    return f"{directory.strip()}\0{executable.strip()}"
+def _anywhere(spot: Spot) -> str:
+    return f"{spot[0].strip()}\0{spot[1].strip()}"
 
 
 def _program_hint(directory: str, program: str) -> str:
@@ -572,7 +569,7 @@ def _place_of_command(place: Place, directory: str, said: list[str]) -> None:
         return
     script = shlex.quote(said[1]) if len(said) > 1 and said[1] else "-"
     try:
-        place(directory, said[0], script)
+        place((directory, said[0], script))
     except BadCell as exc:
         column = exc.column if exc.column == "Directory" else "Command"
         hint = " (no shell reads a Command)" if exc.column == "Executable" else ""
@@ -673,8 +670,13 @@ def _text(source: _HashedBytes, errors: str = "strict") -> io.TextIOWrapper:
     return io.TextIOWrapper(io.BufferedReader(source, _CHUNK), encoding="utf-8-sig", errors=errors, newline="")
 
 
-_BOMS = {codecs.BOM_UTF32_LE: "UTF-32", codecs.BOM_UTF32_BE: "UTF-32", codecs.BOM_UTF16_LE: "UTF-16"}
-_BOMS[codecs.BOM_UTF16_BE] = "UTF-16"
+_BOMS = {
+    codecs.BOM_UTF32_LE: "UTF-32",
+    codecs.BOM_UTF32_BE: "UTF-32",
+    codecs.BOM_UTF16_LE: "UTF-16",
+    codecs.BOM_UTF16_BE: "UTF-16",
+}
+_NULS = {(1, 3): "UTF-16LE", (0, 2): "UTF-16BE", (1, 2, 3): "UTF-32LE", (0, 1, 2): "UTF-32BE"}
 
 
 def _encoding(first: bytes) -> str:
@@ -682,10 +684,7 @@ def _encoding(first: bytes) -> str:
     for bom, name in _BOMS.items():
         if first.startswith(bom):
             return name
-    empty = tuple(byte == 0 for byte in first)
-    shapes = {(False, True, False, True): "UTF-16LE", (True, False, True, False): "UTF-16BE"}
-    shapes |= {(False, True, True, True): "UTF-32LE", (True, True, True, False): "UTF-32BE"}
-    return shapes.get(empty, "")
+    return _NULS.get(tuple(index for index, byte in enumerate(first) if not byte), "")
 
 
 def _iconv(encoding: str, path: str) -> str:

@@ -19,7 +19,7 @@ from typing import Any
 from scheduler import processes, shim
 from scheduler.core.events import Exited, Started
 from scheduler.core.model import HOST, Outcome
-from scheduler.engines.base import Launch
+from scheduler.core.ports import Key, Launch
 from scheduler.errors import StateError
 from scheduler.shim import Claim, ClaimState, Record
 
@@ -38,8 +38,6 @@ _OUTCOMES = {
     "timeout": Outcome.TIMEOUT,
     "stopped": Outcome.INTERRUPTED,
 }
-
-Key = tuple[int, int]
 
 
 @dataclass(slots=True)
@@ -75,8 +73,8 @@ class _Attempt:
 class LocalEngine:
     """Runs attempts under shims that outlive it; the files in `tasks_dir` alone say what became of them.
 
-    Call `collect` once a second even if `fileno` stays quiet: a server that does not answer and processes that do not
-    die are only looked at there.
+    Call `collect` once a second even if `fileno` stays quiet: a server that does not answer and processes
+    that do not die are only looked at there.
     """
 
     def __init__(
@@ -140,8 +138,8 @@ class LocalEngine:
         claim = shim.read_claim(shim.claim_path(self._folder(task), attempt))
         if claim is not None and _is_foreign(claim):
             raise StateError(
-                f"attempt {attempt} of task {task} was started on {claim.hostname}, this is {processes.hostname()}: "
-                f"take the run over there"
+                f"attempt {attempt} of task {task} was started on {claim.hostname}, "
+                f"this is {processes.hostname()}: take the run over there"
             )
         adopted = self._take_on(task, attempt)
         adopted.reason = "it had not started when its scheduler ended"
@@ -162,9 +160,9 @@ class LocalEngine:
         return told
 
     def forget(self, task: int, attempt: int) -> None:
-        """Remove the files of an attempt whose Exited is committed, but not its log if there is something in it.
+        """Remove the files of an attempt whose Exited is committed, but not a log with something in it.
 
-        A fence stays: an order may be late, and must find the attempt given up for as long as the run is there.
+        A fence stays: an order may be late, and must find the attempt given up for as long as the run exists.
         """
         folder = self._folder(task)
         claim = shim.read_claim(shim.claim_path(folder, attempt))
@@ -277,9 +275,8 @@ class LocalEngine:
         self._looked = now
         for attempt in list(self._unsettled.values()):
             self._settle(attempt)
-        if self._sent and now - self._server.heard > self._patience < now - min(
-            a.sent for a in self._sent.values()
-        ):
+        waiting_since = min((a.sent for a in self._sent.values()), default=now)
+        if now - max(waiting_since, self._server.heard) > self._patience:
             self._server_ended(f"the server that starts tasks did not answer in {self._patience:g} s")
 
     # What became of an attempt
@@ -288,9 +285,7 @@ class LocalEngine:
         """Go by the claim's lock; what cannot be settled now is looked at again."""
         path = attempt.claim_path
         self._unsettled[attempt.key] = attempt
-        with contextlib.suppress(
-            OSError
-        ):  # such as a full disk, or no more descriptors: it may be better next time
+        with contextlib.suppress(OSError):  # a full disk, or no more descriptors: better next time
             if attempt.claim is None and shim.claim_state(path) is ClaimState.ABSENT:
                 shim.fence(path, *attempt.key)
             if shim.claim_state(path) is ClaimState.LOCKED:
@@ -299,7 +294,7 @@ class LocalEngine:
                 self._end(attempt)
 
     def _follow(self, attempt: _Attempt) -> None:
-        """Its shim lives: be woken by its end. Whoever calls looks at the lock again, then the pid was the shim's."""
+        """Its shim lives: be woken by its end. The caller looks at the lock again, for the pid's sake."""
         claim = attempt.claim or shim.read_claim(attempt.claim_path)
         if claim is None:
             return
@@ -375,7 +370,7 @@ class _Server:
     def __init__(self, shim_path: Path, base_env: Mapping[str, str]) -> None:
         self._shim_path = shim_path
         self._base_env = dict(base_env)
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: processes.Child | None = None
         self._sock: socket.socket | None = None
         self.heard = 0.0
 
@@ -463,7 +458,7 @@ def _exited(attempt: _Attempt, record: Record) -> Exited:
 
 
 def _outcome(record: Record) -> Outcome:
-    """How it ended in the words of the core; the one place where an end will be recognised as out of memory."""
+    """How it ended, in the words of the core; here is where running out of memory will be recognised."""
     if record.outcome == "exited" and record.code:
         return Outcome.FAILED
     return _OUTCOMES.get(record.outcome, Outcome.FAILED)
@@ -480,11 +475,9 @@ def _why_lost(attempt: _Attempt, claim: Claim | None) -> str:
 def _is_foreign(claim: Claim) -> bool:
     """Whether its lock says nothing here; one boot is one kernel, whatever containers call themselves."""
     here = (processes.machine_id(), processes.hostname())
-    return (
-        claim.boot_id != processes.boot_id()
-        and here != (claim.machine_id, claim.hostname)
-        and not claim.fence
-    )
+    if claim.fence or claim.boot_id == processes.boot_id():
+        return False
+    return here != (claim.machine_id, claim.hostname)
 
 
 def _write_all(fd: int, data: bytes) -> None:

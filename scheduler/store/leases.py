@@ -100,10 +100,6 @@ class Ledger:
         except OSError:
             return
 
-    def leases(self) -> list[Lease]:
-        """Every living lease of this machine, for views; without the mutex, so only nearly of one moment."""
-        return list(_living(self._fd, self._uid, clean=False))
-
     def _record(self, placement: Placement, shim: int) -> bytes:
         return pack_block(
             {
@@ -145,6 +141,18 @@ class Session:
         except OSError as exc:
             raise LeaseError(f"cannot write a lease in {ledger.directory}: {exc.strerror}") from exc
         return Taken(str(ledger.directory / name), fd)
+
+
+def living(directory: Path) -> list[Lease]:
+    """Every living lease of this machine, for views: without the mutex, so only nearly of one moment."""
+    try:
+        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return []
+    try:
+        return list(_living(fd, os.getuid(), clean=False))
+    finally:
+        os.close(fd)
 
 
 def _open_directory(path: Path) -> int:

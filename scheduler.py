@@ -1,0 +1,8 @@
+"""Launcher: `python scheduler.py --csv FILE` runs a CSV of training jobs, with the flags of the batch-by-batch tool."""
+
+import sys
+
+from scheduler.cli.classic import main
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

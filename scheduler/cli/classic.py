@@ -1,0 +1,43 @@
+"""`python scheduler.py`: the flags of the batch-by-batch original, on the same engine."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from scheduler.cli import main as command
+
+OFF = ("false", "0", "no", "off", "")
+ON = ("true", "1", "yes", "on")
+
+
+def main(argv: list[str]) -> int:
+    """Translate to `scheduler run` and run it."""
+    parser = argparse.ArgumentParser(
+        prog="scheduler.py", description="Run a CSV of training jobs.", epilog="example: python scheduler.py --csv jobs.csv"
+    )
+    parser.add_argument("-c", "--csv", metavar="FILE", help="the CSV (default scheduler_files/commands_1.csv)")
+    parser.add_argument("-n", "--num", help="rows in a batch (default 20)")
+    parser.add_argument("--header", default="0", help="row number of the header, or None")
+    parser.add_argument("-m", "--mps", nargs="?", const="on", metavar="on|off", help="NVIDIA MPS: not there yet, so off")
+    parser.add_argument("--threads_percentage", "--thread_percentage", help="only means something under MPS")
+    args, rest = parser.parse_known_args(argv)
+    problem = _mps(args.mps, args.threads_percentage)
+    if problem:
+        sys.stderr.write(f"scheduler: {problem}\n")
+        return 2
+    said = [args.csv] if args.csv is not None else []
+    said += ["--num", args.num] if args.num is not None else []
+    return command.main(["run", *said, "--header", args.header, *rest])
+
+
+def _mps(said: str | None, percentage: str | None) -> str:
+    """What cannot be done about MPS; empty where nothing is asked of it."""
+    word = (said or "").lower()
+    if word in ON:
+        return "--mps: NVIDIA MPS is not there yet; run without it, or with --mps off"
+    if word not in OFF:
+        return f"--mps {said}: write on or off"
+    if percentage is not None:
+        sys.stderr.write("hint:   --threads_percentage is ignored, because MPS is off\n")
+    return ""

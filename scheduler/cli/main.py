@@ -1,0 +1,89 @@
+"""The command: finds the verb, calls it, turns our errors into one sentence and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+
+from scheduler.errors import SchedulerError
+
+VERBS = {
+    "run": "run a CSV of jobs, packed by memory",
+    "resume": "take a run over after a crash, a reboot or Ctrl-C",
+    "list": "the tasks of a run and where they stand",
+    "status": "this machine: promises of everybody, my runs",
+    "results": "what became of each task: table, CSV, JSON, Markdown",
+}
+"""Each is a module of this package, loaded when it is called."""
+
+ELSEWHERE = {
+    "add": "run FILE",
+    "queue": "list",
+    "squeue": "list",
+    "jobs": "list",
+    "ls": "list",
+    "restart": "resume",
+    "continue": "resume",
+    "info": "status",
+    "submit": "run FILE",
+    "sbatch": "run FILE",
+}
+"""What other tools call things."""
+
+
+def main(argv: list[str]) -> int:
+    """Run one command line; the exit code."""
+    try:
+        return _dispatch(argv)
+    except SchedulerError as exc:
+        _complain(str(exc))
+        return exc.exit_code
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _dispatch(argv: list[str]) -> int:
+    verb = argv[0] if argv else ""
+    if verb in ("-h", "--help", "help"):
+        _write(_usage())
+        return 0
+    if verb in ("-V", "--version"):
+        from scheduler import __version__
+
+        _write(f"scheduler {__version__}\n")
+        return 0
+    if not verb:
+        from scheduler.cli import greeting
+
+        _write(_usage())
+        return greeting.main()
+    if verb not in VERBS:
+        cure = f"scheduler {ELSEWHERE[verb]}" if verb in ELSEWHERE else "scheduler --help"
+        _complain(f"there is no verb {verb!r}: {cure}")
+        return 2
+    code: int = import_module(f"scheduler.cli.{verb}").main(argv[1:])
+    return code
+
+
+def _usage() -> str:
+    lines = ["usage: scheduler VERB ...   (scheduler VERB --help tells more)", ""]
+    lines += [f"  {verb:<9} {what}" for verb, what in VERBS.items()]
+    return "\n".join([*lines, "", "example: scheduler run jobs.csv", ""])
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def _complain(text: str) -> None:
+    sys.stderr.write(f"scheduler: {text}\n")
+
+
+def console() -> None:
+    """Entry point of the installed commands."""
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,146 @@
+"""`scheduler run FILE`: accept a list of jobs and run it to its end."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from scheduler import wiring
+from scheduler.cli import samples
+from scheduler.cli.parsing import Parser, settings_from
+from scheduler.core.command import APPEND
+from scheduler.core.fields import FIELDS
+from scheduler.errors import UsageError
+from scheduler.settings import Settings
+
+DEFAULT_FILES = ("scheduler_files/commands_1.csv", "scheduler_files/commands.csv")
+
+
+def parser() -> Parser:
+    """The flags of `run`."""
+    made = Parser("run", "Run a CSV of jobs batch by batch, packed by memory.", "scheduler run jobs.csv --num 20").common()
+    made.add_argument("file", nargs="?", metavar="FILE", help="the CSV; without it scheduler_files/commands_1.csv")
+    made.add_argument("--sample", action="store_true", help="copy the sample jobs to ./scheduler_samples and run them")
+    made.add_argument("--num", metavar="N", help="rows in a batch (default 20)")
+    made.add_argument("--header", default="0", metavar="N|None", help="row number of the header, from 0; None: no header")
+    made.add_argument("--order", metavar="batch|global", help="what ranks first (default batch)")
+    made.add_argument("--buffer", metavar="SIZE", help="memory kept free on every device (default 512MiB)")
+    made.add_argument("--max-load", metavar="SHARE", help="share of the cores that may be promised (default 1.0)")
+    made.add_argument("--devices", default="host", metavar="WHICH", help="host, or host:4GiB for a budget of all leases")
+    made.add_argument("--slots", metavar="N", help="tasks at once on a device, whatever their memory")
+    made.add_argument("--max-per-device", metavar="N", help="tasks at once on a device, if their memory fits")
+    made.add_argument("-j", "--jobs", metavar="N", help="tasks of this run at once")
+    made.add_argument("--python", metavar="EXE", help="what -1 or an empty Executable stands for")
+    made.add_argument("--append", choices=APPEND, default="both", help="what follows the arguments (default both)")
+    made.add_argument("--name", default="", help="a name for the run")
+    made.add_argument("--plain", action="store_true", help="lines, not a live view (there is no other view yet)")
+    made.add_argument("--dry-run", action="store_true", help="check the list, show what would start now, start nothing")
+    made.add_argument("--json", action="store_true", help="at the end, print the results as JSON on standard output")
+    task = made.add_argument_group("defaults for rows that do not say it themselves")
+    for field in FIELDS:
+        if field.flag and field.flag not in ("--name",):
+            action = "append" if field.column == "Env" else "store"
+            task.add_argument(field.flag, dest=f"field_{field.attribute}", action=action, metavar="X", help=field.help)
+    return made
+
+
+def defaults_from(args: argparse.Namespace) -> dict[str, str]:
+    """Run-wide task fields as texts by column."""
+    said: dict[str, str] = {}
+    for field in FIELDS:
+        value = getattr(args, f"field_{field.attribute}", None)
+        if value is not None:
+            said[field.column] = " ".join(_quoted(v) for v in value) if isinstance(value, list) else value
+    return said
+
+
+def _quoted(text: str) -> str:
+    from shlex import quote
+
+    return quote(text)
+
+
+def main(argv: list[str]) -> int:
+    """Parse, accept, run, report."""
+    args = parser().parse_args(argv)
+    settings = settings_from(args, "num", "order", "buffer", "max_load", "python")
+    path = samples.unpack() if args.sample else _file(args.file)
+    python = wiring.this_python(settings)
+    listing = wiring.csv_listing(
+        path, header=header(args.header), defaults=_checked(defaults_from(args)), append=args.append, python=python
+    )
+    choices = wiring.Choices(
+        devices=args.devices,
+        slots=_positive("--slots", args.slots),
+        jobs=_positive("-j", args.jobs),
+        max_per_device=_positive("--max-per-device", args.max_per_device),
+        name=_run_name(args.name),
+    )
+    if args.dry_run:
+        return wiring.plan(listing, choices, settings, sys.stdout)
+    return start(listing, choices, settings, python, as_json=args.json)
+
+
+def start(
+    listing: wiring.Listing, choices: wiring.Choices, settings: Settings, python: str, *, as_json: bool = False
+) -> int:
+    """Accept a listing and run it in the foreground."""
+    session = wiring.begin(listing, choices, settings, python)
+    for warning in listing.warnings():
+        sys.stderr.write(f"hint:   {warning}\n")
+    if session is None:
+        sys.stdout.write(f"{listing.what} has a header and no rows: nothing to run\n")
+        return 0
+    try:
+        ended = session.go(sys.stderr if as_json else sys.stdout, session.first_words())
+        if as_json:
+            session.write_json(sys.stdout)
+    finally:
+        session.close()
+    return ended.exit_code
+
+
+def header(text: str) -> int | None:
+    """`--header N|None`."""
+    if text.lower() == "none":
+        return None
+    if not text.isdigit():
+        raise UsageError(f"--header {text}: write the row number of the header, from 0, or None")
+    return int(text)
+
+
+def _checked(defaults: Mapping[str, str]) -> Mapping[str, str]:
+    """Refuse a run-wide default that no cell could say either."""
+    by_column = {field.column: field for field in FIELDS}
+    for column, text in defaults.items():
+        field = by_column[column]
+        try:
+            field.read(text)
+        except (ValueError, ArithmeticError) as exc:
+            raise UsageError(f"{field.flag}: {exc}") from exc
+    return defaults
+
+
+def _positive(flag: str, text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not text.isdigit() or int(text) < 1:
+        raise UsageError(f"{flag} {text}: write a whole number above 0")
+    return int(text)
+
+
+def _run_name(text: str) -> str:
+    if text.isdigit():
+        raise UsageError(f"--name {text}: a name must not be a number, those are the runs' own")
+    return text
+
+
+def _file(said: str | None) -> str:
+    if said is not None:
+        return said
+    for path in DEFAULT_FILES:
+        if Path(path).is_file():
+            return path
+    raise UsageError(f"give a CSV file: there is neither {DEFAULT_FILES[0]} nor {DEFAULT_FILES[1]} here")

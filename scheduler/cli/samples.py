@@ -1,0 +1,31 @@
+"""The sample jobs: found beside the package or inside it, copied to where they can be played with."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from scheduler.errors import UsageError
+
+TARGET = Path("scheduler_samples")
+_PACKAGE = Path(__file__).parent.parent
+_HOMES = (_PACKAGE / "_samples", _PACKAGE.parent / "scheduler_files")
+
+
+def unpack() -> str:
+    """Copy the samples to ./scheduler_samples, where they are not there yet; the path of their CSV."""
+    home = next((path for path in _HOMES if (path / "commands.csv").is_file()), None)
+    if home is None:
+        raise UsageError("the sample jobs are not part of this installation: install gpu-batch-scheduler again")
+    try:
+        TARGET.mkdir(exist_ok=True)
+        for source in sorted(home.glob("*.py")):
+            if not (TARGET / source.name).exists():
+                shutil.copyfile(source, TARGET / source.name)
+        listing = TARGET / "commands.csv"
+        if not listing.exists():
+            text = (home / "commands.csv").read_text(encoding="utf-8")
+            listing.write_text(text.replace("scheduler_files,", f"{TARGET},"), encoding="utf-8")
+    except OSError as exc:
+        raise UsageError(f"cannot copy the sample jobs to {TARGET.absolute()}: {exc.strerror}") from exc
+    return str(listing)

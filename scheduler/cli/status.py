@@ -1,0 +1,24 @@
+"""`scheduler status`: this machine, everybody's promises, my runs."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from scheduler import wiring
+from scheduler.cli.parsing import Parser, settings_from
+from scheduler.view import machine
+
+
+def main(argv: list[str]) -> int:
+    """Print what is promised on this machine and my latest runs."""
+    parser = Parser("status", "This machine: promises of everybody, my runs.", "scheduler status").common()
+    parser.add_argument("--json", action="store_true", help="as JSON")
+    args = parser.parse_args(argv)
+    facts = wiring.machine_facts(settings_from(args))
+    if args.json:
+        sys.stdout.write(json.dumps(facts, indent=1) + "\n")
+    else:
+        for line in machine.lines(facts):
+            sys.stdout.write(line + "\n")
+    return 0

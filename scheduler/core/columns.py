@@ -1,0 +1,51 @@
+"""The columns of results: one row for each task, the same in every format."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scheduler.core.model import HOST, Outcome, Spec, State
+from scheduler.core.ports import Job
+from scheduler.core.results import Story
+
+COLUMNS = (
+    "id", "key", "row", "name", "state", "exit_code", "priority", "batch", "attempts", "ooms", "device", "gpus",
+    "promised_bytes", "peak_bytes", "host_promised_bytes", "host_peak_bytes", "need_known_by", "submitted", "started",
+    "ended", "waited_s", "ran_s", "neighbours_max", "command", "directory", "log",
+)  # fmt: skip
+"""Then come the file's own columns, then `result.*`."""
+
+
+def row(
+    task: int, batch: int, job: Job, state: State, story: Story | None, command: str, log: str, submitted: float
+) -> dict[str, Any]:
+    """One task's row; what is not known is None."""
+    last = story.last if story else None
+    values: dict[str, Any] = dict.fromkeys(COLUMNS)
+    values.update(
+        id=task, key=job.key, row=job.spec.row, name=job.name, state=str(state), priority=job.spec.terms.priority,
+        batch=batch, attempts=0, ooms=0, command=command, directory=job.spec.directory, submitted=submitted,
+    )  # fmt: skip
+    if story is not None:
+        values["attempts"] = len(story.attempts)
+        values["ooms"] = sum(a.outcome is Outcome.OOM for a in story.attempts)
+    if last is not None:
+        gpus = [device for device in last.devices if device != HOST]
+        main = {key: b for key, b in last.promised.items() if key != HOST or not gpus}
+        values.update(
+            exit_code=last.code if last.signal is None else 128 + last.signal,
+            device=",".join(last.devices), gpus=len(gpus), need_known_by=last.known_by, neighbours_max=last.neighbours,
+            promised_bytes=max(main.values(), default=None), host_promised_bytes=last.promised.get(HOST),
+            peak_bytes=max((last.peak.get(key, 0) for key in main), default=0) or None,
+            host_peak_bytes=last.peak.get(HOST), started=last.started, ended=last.ended,
+            waited_s=round((last.started or last.placed) - submitted, 3),
+            ran_s=round(last.seconds, 3) if last.ended is not None else None, log=log,
+        )  # fmt: skip
+    values.update(_own(job.spec))
+    values.update({f"result.{name}": value for name, value in (last.result if last else {}).items()})
+    return values
+
+
+def _own(spec: Spec) -> dict[str, str]:
+    """The file's own columns; one that is called like ours gets its own name back with `file.` before it."""
+    return {(f"file.{name}" if name in COLUMNS else name): value for name, value in spec.own}

@@ -1,0 +1,94 @@
+"""Results and lists as people and programs take them: a table, CSV, JSON, Markdown."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
+from typing import Any, TextIO
+
+from scheduler.units import duration, size
+from scheduler.view.words import clean, moment, short, table
+
+_SHOWN = ("id", "name", "state", "exit_code", "priority", "batch", "device", "peak_bytes", "promised_bytes", "ran_s")
+_TIMES = ("submitted", "started", "ended")
+_AHEAD = 1000
+"""So many rows are read before the header is written: columns only later rows have are found among them."""
+
+
+def write_json(run: Mapping[str, Any], rows: Iterable[Mapping[str, Any]], out: TextIO) -> None:
+    """`{"format": 1, "run": {...}, "tasks": [...]}`, one task a line, written as they come."""
+    print(f'{{"format": 1, "run": {json.dumps(run)}, "tasks": [', file=out, end="")
+    separator = "\n"
+    for row in rows:
+        print(separator + json.dumps(_dated(row)), file=out, end="")
+        separator = ",\n"
+    print("\n]}", file=out)
+
+
+def write_csv(rows: Iterable[Mapping[str, Any]], out: TextIO) -> None:
+    """Comma-separated, with a header; texts that a spreadsheet would compute get a quote before them."""
+    header, every = _header(rows)
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(header)
+    for row in every:
+        dated = _dated(row)
+        writer.writerow([_harmless(dated.get(name)) for name in header])
+
+
+def write_markdown(rows: Iterable[Mapping[str, Any]], out: TextIO) -> None:
+    """A Markdown table of all columns."""
+    header, every = _header(rows)
+    print("| " + " | ".join(header) + " |", file=out)
+    print("|" + " --- |" * len(header), file=out)
+    for row in every:
+        dated = _dated(row)
+        cells = (clean(str("" if dated.get(name) is None else dated[name])).replace("|", "\\|") for name in header)
+        print("| " + " | ".join(cells) + " |", file=out)
+
+
+def write_table(rows: Iterable[Mapping[str, Any]], out: TextIO | None = None) -> None:
+    """The columns people look at first."""
+    cells = [[_cell(name, row.get(name)) for name in _SHOWN] for row in rows]
+    header = [name.removesuffix("_bytes").removesuffix("_s").replace("exit_code", "exit") for name in _SHOWN]
+    header[4] = "prio"
+    for line in table(header, cells, frozenset({0, 3, 4, 5, 7, 8, 9})):
+        print(line, file=out or sys.stdout)
+
+
+def _cell(name: str, value: Any) -> str:
+    if value is None:
+        return ""
+    if name.endswith("_bytes"):
+        return size(value)
+    if name.endswith("_s"):
+        return duration(value)
+    return short(str(value), 40)
+
+
+def _dated(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: moment(value) or None if name in _TIMES else value for name, value in row.items()}
+
+
+def _header(rows: Iterable[Mapping[str, Any]]) -> tuple[Sequence[str], Iterator[Mapping[str, Any]]]:
+    """The union of the first rows' columns, and all rows."""
+    source = iter(rows)
+    first = list(islice(source, _AHEAD))
+    header = list(dict.fromkeys(name for row in first for name in row))
+    return header, chain(first, source)
+
+
+def _harmless(value: Any) -> Any:
+    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") and not _is_number(value):
+        return "'" + value
+    return "" if value is None else value
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

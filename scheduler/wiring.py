@@ -1,0 +1,494 @@
+"""The one place that joins concrete classes, according to Settings."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from scheduler.core import columns, command, packing
+from scheduler.core.brain import Brain
+from scheduler.core.events import Asked, Submitted
+from scheduler.core.fields import Form, unpack_cells, unpack_terms
+from scheduler.core.model import HOST, UNFINISHED, Machine, Order, State, Terms
+from scheduler.core.ports import Job
+from scheduler.core.results import Fold, Totals, totals
+from scheduler.core.rules import Rules
+from scheduler.errors import InputError, UsageError
+from scheduler.paths import RUN_CODE, Places, RunPlaces, find_places
+from scheduler.settings import Settings
+from scheduler.store.counter import Counter
+from scheduler.store.journal import Journal
+from scheduler.store.rundir import Book, Cells, RunInfo, Runs
+from scheduler.units import count, parse_size, size
+
+if TYPE_CHECKING:
+    from scheduler.core.ports import Devices
+    from scheduler.doors.csv_batches import CsvFile, Mark
+    from scheduler.store.leases import Ledger
+
+CLASSIC_COUNTER = Path("scheduler_files/counter.txt")
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What was asked of one run besides the Settings; kept in its journal, so that `resume` asks for the same."""
+
+    devices: str = HOST
+    slots: int | None = None
+    jobs: int | None = None
+    max_per_device: int | None = None
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A door's rows, ready to be accepted."""
+
+    what: str
+    form: Form
+    rows: Iterator[Cells]
+    warnings: Callable[[], Sequence[str]] = field(default=lambda: ())
+    file: CsvFile | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a run ended: enough for an exit code."""
+
+    number: int
+    states: Mapping[State, int]
+    signal: int = 0
+
+    @property
+    def exit_code(self) -> int:
+        """0 all succeeded, 1 some did not, 130 after INT, 143 after TERM."""
+        if self.signal in (2, 15):
+            return 128 + self.signal
+        good = self.states.get(State.SUCCEEDED, 0) + self.states.get(State.SKIPPED, 0)
+        return 0 if good == sum(self.states.values()) else 1
+
+
+def places(settings: Settings) -> Places:
+    """The user's state."""
+    return find_places(settings.state or None)
+
+
+def devices(text: str, settings: Settings) -> Devices:
+    """The devices of a run: `host`, or `host:4GiB` for a budget."""
+    from scheduler.devices.host import HostDevices
+
+    name, colon, cap = text.partition(":")
+    if name != HOST:
+        raise UsageError(f"--devices {text}: there is no device {name!r} here; this machine has: host")
+    if not colon:
+        return HostDevices()
+    try:
+        budget = parse_size(cap)
+    except ValueError as exc:
+        raise UsageError(f"--devices {text}: {exc}") from exc
+    if budget <= settings.buffer:
+        raise UsageError(
+            f"--devices {text}: a budget of {size(budget)} leaves nothing beside the buffer of {size(settings.buffer)}: "
+            "raise the budget or lower --buffer"
+        )
+    return HostDevices(budget)
+
+
+def rules(choices: Choices, settings: Settings) -> Rules:
+    """What the core decides by."""
+    return Rules(
+        order=Order(settings.order),
+        buffer=settings.buffer,
+        max_load=settings.max_load,
+        jobs=choices.jobs,
+        slots=choices.slots,
+        max_per_device=choices.max_per_device,
+    )
+
+
+def csv_listing(
+    path: str, *, header: int | None, defaults: Mapping[str, str], append: str, python: str
+) -> Listing:
+    """A CSV file as a listing."""
+    from scheduler.doors.csv_batches import CsvFile
+
+    file = CsvFile(path, header=header, defaults=defaults, append=append, python=python)
+    return Listing(path, file.form, file.rows(), lambda: file.warnings, file)
+
+
+class _Following:
+    """The CSV file of a run that goes on: rows appended behind what was accepted."""
+
+    def __init__(self, file: CsvFile, mark: Mark) -> None:
+        self.form = file.form
+        self._file = file
+        self._mark = mark
+
+    def appended(self, *, last: bool) -> tuple[Sequence[Cells], str, str]:
+        """The rows, the mark behind them, and what else happened to the file."""
+        rows, self._mark, sentence = self._file.appended(self._mark, last=last)
+        return rows, self._mark.pack() if rows else "", sentence or ""
+
+
+class Session:
+    """One run and everything that makes it go, from the accepted list to the last word."""
+
+    def __init__(self, book: Book, brain: Brain, choices: Choices, settings: Settings, meta: Mapping[str, str]) -> None:
+        self.book = book
+        self.brain = brain
+        self.choices = choices
+        self.settings = settings
+        self.meta = meta
+        self.devices = devices(choices.devices, settings)
+        self.places = book.places
+
+    @property
+    def number(self) -> int:
+        """The run's number."""
+        return self.book.places.number
+
+    def go(self, stream: TextIO | None, words: Sequence[str] = ()) -> Ended:
+        """Run it to its end; `stream` sees the lines, the run's log always does."""
+        from scheduler.devices.watcher import HostWatcher
+        from scheduler.engines.local import LocalEngine
+        from scheduler.interrupts import Interrupts
+        from scheduler.loop import Asking, Loop, Ports, RealWorld, Surroundings
+        from scheduler.view.plain import PlainView
+        from scheduler.view.sink import Sink
+
+        run = self.places
+        with contextlib.ExitStack() as open_things:
+            sink = Sink(run.log, stream)
+            open_things.callback(sink.close)
+            for line in words:
+                sink.line(line, at=time.time())
+            interrupts = Interrupts()
+            open_things.callback(interrupts.close)
+            ledger = self._ledger()
+            open_things.callback(ledger.close)
+            engine = LocalEngine(run.tasks, run.shim, dict(os.environ), self.meta["token"])
+            open_things.callback(engine.close)
+            engine.warm()
+            watcher = HostWatcher(run.code)
+            open_things.callback(watcher.close)
+            view = PlainView(sink, self.book.job, run.task_log, lambda: self.brain.roll.counts)
+            world = RealWorld([engine, watcher, Asking(interrupts)])
+            ports = Ports(world, self.book, self.devices, engine, watcher, ledger, view)
+            around = Surroundings(str(self.number), self.meta["python"], self.meta["directory"], run)
+            loop = Loop(self.brain, ports, around)
+            loop.adopt()
+            loop.run()
+            if not loop.left_early:
+                self._close(sink)
+            return Ended(self.number, dict(self.brain.roll.counts), interrupts.last)
+
+    def _ledger(self) -> Ledger:
+        from scheduler.processes import boot_id
+        from scheduler.store.leases import Ledger, find_directory
+
+        return Ledger(find_directory(self.settings.leases or None), self.meta["token"], boot_id())
+
+    def _close(self, sink: Any) -> None:
+        from scheduler.view import closing
+
+        telling = Telling(self._info(), self.book.journal)
+        for line in closing.lines(telling.totals(), telling.rows, self.number):
+            sink.line(line, at=time.time())
+
+    def first_words(self) -> list[str]:
+        """The first lines of a new run."""
+        from scheduler.view import opening
+
+        budget = self.devices.snapshot()[0]
+        return opening.lines(self._telling(), self.devices.discover(), budget, self.settings, self.brain)
+
+    def resuming_words(self) -> list[str]:
+        """The first lines of a run taken over."""
+        from scheduler.view import opening
+
+        return opening.resuming_lines(self._telling(), self.brain)
+
+    def write_json(self, out: TextIO) -> None:
+        """The results as JSON."""
+        from scheduler.view import tables
+
+        telling = Telling(self._info(), self.book.journal)
+        tables.write_json(telling.run_facts(), telling.rows(), out)
+
+    def _info(self) -> RunInfo:
+        return RunInfo(self.number, self.places, self.meta, alive=True)
+
+    def _telling(self) -> dict[str, str]:
+        return {**self.meta, "number": str(self.number), "root": str(self.places.root)}
+
+    def close(self) -> None:
+        """Let the run go."""
+        self.book.close()
+
+
+def begin(listing: Listing, choices: Choices, settings: Settings, python: str) -> Session | None:
+    """Accept a list durably and make its run; None where it has no rows. Raises what the door or a device refuses."""
+    home = places(settings)
+    counter = Counter(home.counter, _classic_first())
+    device = devices(choices.devices, settings)
+    budgets = device.snapshot()
+    book = Book.create(home, counter, RUN_CODE)
+    brain = Brain(rules(choices, settings), book.terms)
+    book.num = settings.num
+    facts = _facts(listing, choices, settings, python, book.places)
+    facts["capacity"] = str(sum(packing.largest(b.device, b.cap) - settings.buffer for b in budgets))
+    try:
+        submitted = book.accept(
+            listing.form,
+            _batches(listing.rows, settings.num),
+            lambda terms, row: _check(listing.what, terms, row, budgets, brain.rules),
+            lambda tasks: {**facts, "mark": _mark(listing), "accepted": str(time.time()), "tasks": str(tasks)},
+        )
+    except BaseException:
+        book.discard()
+        raise
+    if not submitted:
+        book.discard()
+        return None
+    for event in submitted:
+        brain.apply(event)
+    if listing.file is not None:
+        book.source = _Following(listing.file, listing.file.mark)
+    return Session(book, brain, choices, settings, facts)
+
+
+def plan(listing: Listing, choices: Choices, settings: Settings, out: TextIO) -> int:
+    """Check a whole list and show what would start now; nothing is accepted, nothing starts."""
+    from scheduler.view import opening
+
+    device = devices(choices.devices, settings)
+    budgets = device.snapshot()
+    brain = Brain(rules(choices, settings))
+    names: dict[int, Job] = {}
+    first, numbers = 1, dict[Terms, int]()
+    for batch, rows_ in enumerate(_batches(listing.rows, settings.num), 1):
+        terms = []
+        for offset, (row, cells, said, nth) in enumerate(rows_):
+            if said not in numbers:
+                _check(listing.what, said, row, budgets, brain.rules)
+                numbers[said] = len(brain.terms)
+                brain.terms.append(said)
+            terms.append(numbers[said])
+            if first + offset <= 200:
+                spec = listing.form.spec(cells, row)
+                names[first + offset] = Job(spec, command.name(spec), command.key(spec, nth))
+        brain.apply(Submitted(batch, first, terms))
+        first += len(terms)
+    decision = brain.decide(Machine(time.time(), budgets))
+    for line in opening.plan_lines(listing.what, brain, decision, names):
+        out.write(line + "\n")
+    return 0
+
+
+def _batches(rows: Iterable[Cells], num: int) -> Iterator[list[Cells]]:
+    from scheduler.doors.csv_batches import batches
+
+    return batches(rows, num)
+
+
+def _mark(listing: Listing) -> str:
+    return listing.file.mark.pack() if listing.file is not None else ""
+
+
+def _classic_first() -> int:
+    """Ids start above the counter of the batch-by-batch original, where its file is there."""
+    try:
+        return int(CLASSIC_COUNTER.read_text(encoding="ascii").strip())
+    except (OSError, ValueError):
+        return 0
+
+
+def _facts(listing: Listing, choices: Choices, settings: Settings, python: str, run: RunPlaces) -> dict[str, str]:
+    from scheduler.processes import boot_id, hostname, machine_id
+
+    kept = {name: value for name, value in asdict(settings).items() if name not in ("source", "state", "leases")}
+    return {
+        "file": listing.what,
+        "name": choices.name,
+        "num": str(settings.num),
+        "choices": json.dumps(asdict(choices)),
+        "settings": json.dumps(kept),
+        "python": python,
+        "directory": os.getcwd(),
+        "token": f"{run.number}-{secrets.token_hex(4)}",
+        "host": hostname(),
+        "boot": boot_id(),
+        "machine": machine_id(),
+    }
+
+
+def _check(what: str, terms: Terms, row: int, budgets: Sequence[Any], rules_: Rules) -> None:
+    """Refuse what no device here can ever hold, with the numbers."""
+    refusal = packing.never_fits(terms, budgets)
+    if refusal is not None:
+        raise InputError(
+            what,
+            f"wants {size(refusal.wanted)}, the largest device ({refusal.device}) has {size(refusal.total)}: lower it",
+            row,
+            "Memory" if terms.memory is not None else "HostMemory",
+        )
+    if terms.gpus:
+        raise InputError(what, f"wants {count(terms.gpus, 'GPU')}, this machine has none: 0 = host only", row, "GPUs")
+    names = [b.device.key for b in budgets]
+    if terms.device and terms.device not in names:
+        raise InputError(what, f"there is no device {terms.device!r} here; there is: {', '.join(names)}", row, "Device")
+
+
+def take_over(info: RunInfo, settings: Settings) -> Session:
+    """Take a run over that no scheduler holds; raises StillRunning where one does."""
+    home = places(settings)
+    book = Book.resume(info, Counter(home.counter, _classic_first()))
+    choices = Choices(**json.loads(info.meta["choices"]))
+    kept = json.loads(info.meta["settings"])
+    settings = replace(settings, **kept)
+    brain = Brain(rules(choices, settings), book.terms)
+    for submitted in book.journal.submissions():
+        brain.apply(submitted)
+    for recorded in book.journal.events():
+        brain.apply(recorded.event)
+    asked = Asked("resume")
+    book.record([asked], time.time())
+    brain.apply(asked)
+    book.source = _source_of(info, book)
+    return Session(book, brain, choices, settings, info.meta)
+
+
+def _source_of(info: RunInfo, book: Book) -> _Following | None:
+    if not info.meta.get("mark"):
+        return None
+    from scheduler.doors.csv_batches import CsvFile, Mark
+
+    form = Form.unpack(book.journal.forms()[0])
+    file = CsvFile.resumed(info.meta["file"], form, python=info.meta["python"], cwd=info.meta["directory"])
+    return _Following(file, Mark.unpack(info.meta["mark"]))
+
+
+class Telling:
+    """A run as its journal tells it, for views; nothing of it is ever written."""
+
+    def __init__(self, info: RunInfo, journal: Journal | None = None) -> None:
+        self.info = info
+        self._journal = journal or Journal.read(info.places.journal)
+        self._own = journal is None
+        terms = [unpack_terms(text) for text in self._journal.terms()]
+        kept = json.loads(info.meta["settings"])
+        self.brain = Brain(Rules(order=Order(kept["order"])), terms)
+        self.fold = Fold()
+        for submitted in self._journal.submissions():
+            self.brain.apply(submitted)
+        for recorded in self._journal.events():
+            self.brain.apply(recorded.event)
+            self.fold.take(recorded.event, recorded.at)
+
+    def close(self) -> None:
+        """Let go of the journal, where it was opened here."""
+        if self._own:
+            self._journal.close()
+
+    def totals(self) -> Totals:
+        """The run in numbers."""
+        return totals(self.fold, self.brain.roll.counts, int(self.info.meta.get("capacity", "0")))
+
+    def rows(self, states: frozenset[State] | None = None) -> Iterator[dict[str, Any]]:
+        """One row for each task, by id; only those in the given states, where some are given."""
+        forms = [Form.unpack(text) for text in self._journal.forms()]
+        submitted = float(self.info.meta.get("accepted", "0"))
+        for task, batch, row in self._journal.rows():
+            state = self.brain.state(task)
+            if states is not None and state not in states:
+                continue
+            form = forms[row.form]
+            spec = form.spec(unpack_cells(row.text), row.row)
+            job = Job(spec, command.name(spec), command.key(spec, row.nth), form.append)
+            argv = command.argv(spec, task, spec.terms.epochs, self.info.meta["python"], form.append)
+            yield columns.row(task, batch, job, state, self.fold.stories.get(task), _shell(argv), self._log(task), submitted)
+
+    def _log(self, task: int) -> str:
+        story = self.fold.stories.get(task)
+        return str(self.info.places.task_log(task, len(story.attempts))) if story else ""
+
+    def run_facts(self) -> dict[str, Any]:
+        """The run itself, as results tell it."""
+        meta = self.info.meta
+        return {
+            "number": self.info.number,
+            "name": meta.get("name", ""),
+            "file": meta.get("file", ""),
+            "alive": self.info.alive,
+            "accepted": float(meta.get("accepted", "0")),
+            "directory": meta.get("directory", ""),
+            "host": meta.get("host", ""),
+            "states": {str(state): number for state, number in self.brain.roll.counts.items() if number},
+        }
+
+
+def _shell(argv: Sequence[str]) -> str:
+    from shlex import join
+
+    return join(argv)
+
+
+def find_run(settings: Settings, word: str | None) -> RunInfo:
+    """A run by number or name, or the latest."""
+    return Runs(places(settings)).find(word)
+
+
+def this_python(settings: Settings) -> str:
+    """What `-1` stands for."""
+    return settings.python or sys.executable
+
+
+def machine_facts(settings: Settings) -> dict[str, Any]:
+    """What `status` shows: RAM, everybody's leases without their commands, my latest runs."""
+    import pwd
+    from socket import gethostname
+
+    from scheduler.devices.host import available
+    from scheduler.store.leases import find_directory, living
+
+    def user(uid: int) -> str:
+        try:
+            return pwd.getpwuid(uid).pw_name
+        except KeyError:
+            return str(uid)
+
+    leases = [
+        {
+            "user": user(lease.uid),
+            "run": lease.run.partition("-")[0],
+            "task": lease.task,
+            "shim": lease.shim,
+            "promised": dict(lease.promised),
+        }
+        for lease in living(find_directory(settings.leases or None))
+    ]
+    total, free = available()
+    return {
+        "format": 1,
+        "hostname": gethostname(),
+        "host": {"total": total, "available": free},
+        "leases": sorted(leases, key=lambda lease: (lease["user"], lease["task"])),
+        "runs": [_run_facts(info) for info in islice(Runs(places(settings)).all(), 10)],
+    }
+
+
+def _run_facts(info: RunInfo) -> dict[str, Any]:
+    telling = Telling(info)
+    facts = telling.run_facts()
+    telling.close()
+    unfinished = {str(state) for state in UNFINISHED}
+    return {**facts, "over": not any(state in unfinished for state in facts["states"])}
