@@ -64,7 +64,7 @@ class Finished:
         return wiring.Telling(wiring.find_run(read_settings({"state": self.state}), str(self.number)))
 
 
-def run(
+def run(  # noqa: PLR0913  # each is a flag of `scheduler run`, by keyword only
     jobs: str | os.PathLike[str] | Sequence[Task],
     *,
     devices: str = "host",
@@ -106,8 +106,9 @@ def run(
 
 def runs(state: str | None = None) -> list[Finished]:
     """All runs of this user on this machine, newest first."""
-    home = wiring.places(read_settings({"state": state}))
-    return [Finished(info.number, str(home.root)) for info in wiring.Runs(home).all()]
+    settings = read_settings({"state": state})
+    root = str(wiring.places(settings).root)
+    return [Finished(info.number, root) for info in wiring.all_runs(settings)]
 
 
 def _listing(

@@ -1,15 +1,15 @@
 """The error tree: everything a user can be told went wrong, each with its exit code.
 
-    SchedulerError                 exit 1
-    ├── UsageError                 exit 2   the command line or a setting makes no sense
-    │   ├── InputError             exit 2   a file, a row or a cell; names them
-    │   └── NeverFits              exit 2   a declared need above every device
-    ├── StateError                 exit 1   a run, a journal or a state directory
-    │   ├── NoSuchRun              exit 2
-    │   └── StillRunning           exit 2
-    ├── LeaseError                 exit 1   the machine-wide lease directory
-    ├── DeviceError                exit 1   no device, or none that can be read
-    └── Forbidden                  exit 1   an event that the lifecycle does not allow (our own fault)
+SchedulerError                 exit 1
+├── UsageError                 exit 2   the command line or a setting makes no sense
+│   ├── InputError             exit 2   a file, a row or a cell; names them
+│   └── NeverFits              exit 2   a declared need above every device
+├── StateError                 exit 1   a run, a journal or a state directory
+│   ├── NoSuchRun              exit 2
+│   └── StillRunning           exit 2
+├── LeaseError                 exit 1   the machine-wide lease directory
+├── DeviceError                exit 1   no device, or none that can be read
+└── Forbidden                  exit 1   an event that the lifecycle does not allow (our own fault)
 """
 
 from __future__ import annotations

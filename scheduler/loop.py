@@ -282,10 +282,7 @@ class Loop:
 
     def _launch(self, placements: Sequence[Placement], taken: Sequence[Taken]) -> None:
         self._record(
-            [
-                Placed(p.task, p.attempt, p.purpose, p.promise, p.cores, p.known_by, p.alone)
-                for p in placements
-            ]
+            [Placed(p.task, p.attempt, p.purpose, p.promise, p.cores, p.known_by, p.alone) for p in placements]
         )
         for placement, lease in zip(placements, taken, strict=True):
             self.ports.engine.launch(self._order(placement, lease))
@@ -389,4 +386,3 @@ class RealWorld:
                 selector.register(fd, selectors.EVENT_READ)
             selector.select(timeout)
         return [happening for source in self._sources for happening in source.collect()]
-

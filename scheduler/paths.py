@@ -109,17 +109,21 @@ def file_system(path: Path) -> str:
         path = path.parent
     real = os.path.realpath(path)
     best, kind = "", ""
+    for place, name in _mounts():
+        inside = real == place or real.startswith(place.rstrip("/") + "/")
+        if inside and len(place) >= len(best):
+            best, kind = place, name
+    return kind
+
+
+def _mounts() -> list[tuple[str, str]]:
+    """Where file systems are mounted, and their types."""
     try:
         with open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as mounts:
-            for line in mounts:
-                _, place, name = line.split(" ")[:3]
-                place = place.encode("latin-1", "replace").decode("unicode_escape")
-                inside = real == place or real.startswith(place.rstrip("/") + "/")
-                if inside and len(place) >= len(best):
-                    best, kind = place, name
+            words = [line.split(" ")[1:3] for line in mounts]
     except OSError:
-        return ""
-    return kind
+        return []
+    return [(place.encode("latin-1", "replace").decode("unicode_escape"), name) for place, name in words]
 
 
 def make_private(path: Path) -> None:
@@ -132,9 +136,7 @@ def make_private(path: Path) -> None:
             f"cannot make the state directory {path}: {exc.strerror}; give another with --state DIR"
         ) from exc
     if status.st_uid != os.getuid() and os.getuid() != 0:
-        raise StateError(
-            f"{path} belongs to user {status.st_uid}, not to you: give another with --state DIR"
-        )
+        raise StateError(f"{path} belongs to user {status.st_uid}, not to you: give another with --state DIR")
     if status.st_mode & 0o077:
         path.chmod(0o700)
 

@@ -16,7 +16,10 @@ from pathlib import Path
 from scheduler import shim
 from scheduler.shim import boot_id, machine_id, start_time
 
+Child = subprocess.Popen[bytes]
+
 __all__ = [
+    "Child",
     "Child",
     "boot_id",
     "hostname",

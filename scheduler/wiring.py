@@ -115,9 +115,7 @@ def rules(choices: Choices, settings: Settings) -> Rules:
     )
 
 
-def csv_listing(
-    path: str, *, header: int | None, defaults: Mapping[str, str], append: str, python: str
-) -> Listing:
+def csv_listing(path: str, *, header: int | None, defaults: Mapping[str, str], append: str, python: str) -> Listing:
     """A CSV file as a listing."""
     from scheduler.doors.csv_batches import CsvFile
 
@@ -245,6 +243,7 @@ def begin(listing: Listing, choices: Choices, settings: Settings, python: str) -
     brain = Brain(rules(choices, settings), book.terms)
     book.num = settings.num
     facts = _facts(listing, choices, settings, python, book.places)
+    facts["accepted"] = str(time.time())
     facts["capacity"] = str(sum(packing.largest(b.device, b.cap) - settings.buffer for b in budgets))
     try:
         submitted = book.accept(
@@ -289,8 +288,7 @@ def plan(listing: Listing, choices: Choices, settings: Settings, out: TextIO) ->
         brain.apply(Submitted(batch, first, terms))
         first += len(terms)
     decision = brain.decide(Machine(time.time(), budgets))
-    for line in opening.plan_lines(listing.what, brain, decision, names):
-        out.write(line + "\n")
+    out.writelines(line + "\n" for line in opening.plan_lines(listing.what, brain, decision, names))
     return 0
 
 
@@ -415,7 +413,9 @@ class Telling:
             spec = form.spec(unpack_cells(row.text), row.row)
             job = Job(spec, command.name(spec), command.key(spec, row.nth), form.append)
             argv = command.argv(spec, task, spec.terms.epochs, self.info.meta["python"], form.append)
-            yield columns.row(task, batch, job, state, self.fold.stories.get(task), _shell(argv), self._log(task), submitted)
+            yield columns.row(
+                task, batch, job, state, self.fold.stories.get(task), _shell(argv), self._log(task), submitted
+            )
 
     def _log(self, task: int) -> str:
         story = self.fold.stories.get(task)
@@ -440,6 +440,11 @@ def _shell(argv: Sequence[str]) -> str:
     from shlex import join
 
     return join(argv)
+
+
+def all_runs(settings: Settings) -> list[RunInfo]:
+    """Every run of this user here, newest first."""
+    return list(Runs(places(settings)).all())
 
 
 def find_run(settings: Settings, word: str | None) -> RunInfo:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import glob
 import importlib
 import math
@@ -29,7 +30,14 @@ def gpu_seems_visible():
         return False
     places = [*filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":")), *NVML_PLACES]
     found = any(os.path.exists(os.path.join(place, "libnvidia-ml.so.1")) for place in places)
-    return found or bool(glob.glob("/dev/nvidia[0-9]*"))
+    return (found or bool(glob.glob("/dev/nvidia[0-9]*"))) and _loads("libcuda.so.1")
+
+
+def _loads(library):
+    try:
+        return bool(ctypes.CDLL(library))
+    except OSError:
+        return False
 
 
 def _imported(name):

@@ -14,12 +14,16 @@ ON = ("true", "1", "yes", "on")
 def main(argv: list[str]) -> int:
     """Translate to `scheduler run` and run it."""
     parser = argparse.ArgumentParser(
-        prog="scheduler.py", description="Run a CSV of training jobs.", epilog="example: python scheduler.py --csv jobs.csv"
+        prog="scheduler.py",
+        description="Run a CSV of training jobs.",
+        epilog="example: python scheduler.py --csv jobs.csv",
     )
     parser.add_argument("-c", "--csv", metavar="FILE", help="the CSV (default scheduler_files/commands_1.csv)")
     parser.add_argument("-n", "--num", help="rows in a batch (default 20)")
     parser.add_argument("--header", default="0", help="row number of the header, or None")
-    parser.add_argument("-m", "--mps", nargs="?", const="on", metavar="on|off", help="NVIDIA MPS: not there yet, so off")
+    parser.add_argument(
+        "-m", "--mps", nargs="?", const="on", metavar="on|off", help="NVIDIA MPS: not there yet, so off"
+    )
     parser.add_argument("--threads_percentage", "--thread_percentage", help="only means something under MPS")
     args, rest = parser.parse_known_args(argv)
     problem = _mps(args.mps, args.threads_percentage)

@@ -11,7 +11,9 @@ from scheduler.view import closing, tables
 
 def main(argv: list[str]) -> int:
     """Print a run's results in the asked format."""
-    parser = Parser("results", "What became of each task of a run.", "scheduler results 12 --csv > results.csv").common()
+    parser = Parser(
+        "results", "What became of each task of a run.", "scheduler results 12 --csv > results.csv"
+    ).common()
     parser.add_argument("run", nargs="?", metavar="RUN", help="number or name; without it the latest")
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--csv", action="store_true", help="all columns, comma-separated")

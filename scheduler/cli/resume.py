@@ -11,7 +11,9 @@ from scheduler.cli.parsing import Parser, settings_from
 def main(argv: list[str]) -> int:
     """Adopt what runs, read what ended, start what waits."""
     parser = Parser(
-        "resume", "Take a run over that no scheduler holds: nothing runs twice, nothing is forgotten.", "scheduler resume 12"
+        "resume",
+        "Take a run over that no scheduler holds: nothing runs twice, nothing is forgotten.",
+        "scheduler resume 12",
     ).common()
     parser.add_argument("run", nargs="?", metavar="RUN", help="number or name; without it the latest")
     parser.add_argument("--json", action="store_true", help="at the end, print the results as JSON on standard output")

@@ -20,15 +20,21 @@ DEFAULT_FILES = ("scheduler_files/commands_1.csv", "scheduler_files/commands.csv
 
 def parser() -> Parser:
     """The flags of `run`."""
-    made = Parser("run", "Run a CSV of jobs batch by batch, packed by memory.", "scheduler run jobs.csv --num 20").common()
+    made = Parser(
+        "run", "Run a CSV of jobs batch by batch, packed by memory.", "scheduler run jobs.csv --num 20"
+    ).common()
     made.add_argument("file", nargs="?", metavar="FILE", help="the CSV; without it scheduler_files/commands_1.csv")
     made.add_argument("--sample", action="store_true", help="copy the sample jobs to ./scheduler_samples and run them")
     made.add_argument("--num", metavar="N", help="rows in a batch (default 20)")
-    made.add_argument("--header", default="0", metavar="N|None", help="row number of the header, from 0; None: no header")
+    made.add_argument(
+        "--header", default="0", metavar="N|None", help="row number of the header, from 0; None: no header"
+    )
     made.add_argument("--order", metavar="batch|global", help="what ranks first (default batch)")
     made.add_argument("--buffer", metavar="SIZE", help="memory kept free on every device (default 512MiB)")
     made.add_argument("--max-load", metavar="SHARE", help="share of the cores that may be promised (default 1.0)")
-    made.add_argument("--devices", default="host", metavar="WHICH", help="host, or host:4GiB for a budget of all leases")
+    made.add_argument(
+        "--devices", default="host", metavar="WHICH", help="host, or host:4GiB for a budget of all leases"
+    )
     made.add_argument("--slots", metavar="N", help="tasks at once on a device, whatever their memory")
     made.add_argument("--max-per-device", metavar="N", help="tasks at once on a device, if their memory fits")
     made.add_argument("-j", "--jobs", metavar="N", help="tasks of this run at once")
@@ -40,7 +46,7 @@ def parser() -> Parser:
     made.add_argument("--json", action="store_true", help="at the end, print the results as JSON on standard output")
     task = made.add_argument_group("defaults for rows that do not say it themselves")
     for field in FIELDS:
-        if field.flag and field.flag not in ("--name",):
+        if field.flag and field.column != "Name":
             action = "append" if field.column == "Env" else "store"
             task.add_argument(field.flag, dest=f"field_{field.attribute}", action=action, metavar="X", help=field.help)
     return made

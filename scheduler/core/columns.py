@@ -16,7 +16,7 @@ COLUMNS = (
 """Then come the file's own columns, then `result.*`."""
 
 
-def row(
+def row(  # noqa: PLR0913  # all that a row is made of
     task: int, batch: int, job: Job, state: State, story: Story | None, command: str, log: str, submitted: float
 ) -> dict[str, Any]:
     """One task's row; what is not known is None."""

@@ -43,7 +43,7 @@ def name(spec: Spec) -> str:
 
 
 def key(spec: Spec, nth: int) -> str:
-    """The same for all attempts and later runs of a row: what makes its command, and the how-manieth equal row it is."""
+    """The same for all attempts and later runs of a row: what makes its command, and which of its equals it is."""
     parts = (spec.directory, spec.executable, spec.filename, spec.command, repr(spec.env), repr(spec.terms.epochs))
     digest = hashlib.blake2b("\0".join((*parts, str(nth))).encode("utf-8", "surrogateescape"), digest_size=8)
     return digest.hexdigest()

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from scheduler.core.model import Refusal
 from scheduler.units import count, size
 
 
 def why(refusal: Refusal) -> str:
     """One sentence with the numbers that keep a task waiting."""
-    device = refusal.device
-    if refusal.reason == "memory":
-        return f"wants {size(refusal.wanted)}, {device} has room for {size(refusal.room)} of {size(refusal.total)} now"
-    if refusal.reason == "never":
-        return f"wants {size(refusal.wanted)}, the largest device ({device}) has {size(refusal.total)}"
-    if refusal.reason == "slots":
-        return f"all {count(refusal.total, 'slot')} on {device} are taken"
-    if refusal.reason == "alone":
-        return f"{device} is held by a task that runs alone, or this one must and {count(refusal.room, 'task')} run there"
-    if refusal.reason == "load":
-        return f"wants {refusal.wanted / 100:g} cores, {device} has {refusal.room / 100:g} not promised"
-    if refusal.reason == "jobs":
-        return f"{count(refusal.total, 'task')} of this run may run at once, and they do"
-    if refusal.reason == "behind":
-        return f"waits behind task {refusal.wanted}, which was overtaken {refusal.total} times"
-    return refusal.reason
+    return _SENTENCES.get(refusal.reason, lambda r: r.reason)(refusal)
+
+
+_SENTENCES: dict[str, Callable[[Refusal], str]] = {
+    "memory": lambda r: f"wants {size(r.wanted)}, {r.device} has room for {size(r.room)} of {size(r.total)} now",
+    "never": lambda r: f"wants {size(r.wanted)}, the largest device ({r.device}) has {size(r.total)}",
+    "slots": lambda r: f"finds all {count(r.total, 'slot')} on {r.device} taken",
+    "alone": lambda r: f"must run alone on {r.device}, or what runs there must ({count(r.room, 'task')} there now)",
+    "load": lambda r: f"wants {r.wanted / 100:g} cores, {r.device} has {r.room / 100:g} not promised",
+    "jobs": lambda r: f"may not start beside the {count(r.total, 'task')} of this run that run",
+    "closed": lambda r: f"stands behind a task that was overtaken too often, and {r.device} is kept for that one",
+}

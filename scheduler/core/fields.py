@@ -191,9 +191,7 @@ class Form:
     A journal keeps the form once and the cells of each row, so that the text of a waiting task need not be in memory.
     """
 
-    def __init__(
-        self, columns: Sequence[str], defaults: Mapping[str, str] | None = None, append: str = "both"
-    ) -> None:
+    def __init__(self, columns: Sequence[str], defaults: Mapping[str, str] | None = None, append: str = "both") -> None:
         self.columns = tuple(columns)
         self.defaults = dict(defaults or {})
         self.append = append

@@ -62,17 +62,13 @@ class Task:
 
 def after_exit(task: Task, outcome: Outcome, retries: int, max_ooms: int, max_faults: int) -> State:
     """The state that an attempt's end leads to, the counters of the task already including it."""
-    if task.asked == "cancel":
-        return S.CANCELLED
-    if outcome is Outcome.INTERRUPTED:
-        return S.INTERRUPTED
-    if outcome is Outcome.LOST:
-        return S.FAILED if task.faults >= max_faults else S.WAITING
-    if outcome is Outcome.OOM:
-        return S.OOM if task.ooms > max_ooms else S.WAITING
-    if outcome is Outcome.SUCCEEDED:
-        probing = task.placement is not None and task.placement.purpose is Purpose.PROBE
-        return S.WAITING if probing else S.SUCCEEDED
-    if task.failures <= retries and outcome is Outcome.FAILED:
-        return S.WAITING
-    return S.TIMEOUT if outcome is Outcome.TIMEOUT else S.FAILED
+    probing = task.placement is not None and task.placement.purpose is Purpose.PROBE
+    table = {
+        Outcome.INTERRUPTED: S.INTERRUPTED,
+        Outcome.LOST: S.FAILED if task.faults >= max_faults else S.WAITING,
+        Outcome.OOM: S.OOM if task.ooms > max_ooms else S.WAITING,
+        Outcome.SUCCEEDED: S.WAITING if probing else S.SUCCEEDED,
+        Outcome.FAILED: S.WAITING if task.failures <= retries else S.FAILED,
+        Outcome.TIMEOUT: S.TIMEOUT,
+    }
+    return S.CANCELLED if task.asked == "cancel" else table[outcome]

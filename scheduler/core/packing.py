@@ -41,7 +41,7 @@ def own_hold(placement: Placement, used: Mapping[str, int]) -> Hold:
 
 
 def others_hold(lease: Lease, used: Mapping[str, int]) -> Hold:
-    """Another scheduler's lease; what cannot be seen of it counts as not taken yet, which wastes but never overcommits."""
+    """Another scheduler's lease; what cannot be seen of it counts as not taken yet: that wastes, never overcommits."""
     return Hold(promised=lease.promised, used=used, load=lease.load, unreadable=not lease.readable)
 
 

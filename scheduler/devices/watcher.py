@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
 from scheduler.core.model import HOST
 from scheduler.core.ports import Sample
-from scheduler.processes import isolated_python, start_child
+from scheduler.processes import Child, isolated_python, start_child
 
 MOST_STARTS = 20
 """A sampler that keeps dying is given up: the run goes on with what the shims measure."""
@@ -27,7 +26,7 @@ class HostWatcher:
         self._order = b""
         self._pending = b""
         self._strangers: Mapping[str, int] = {}
-        self._child: subprocess.Popen[bytes] | None = None
+        self._child: Child | None = None
 
     def fileno(self) -> int:
         """To wait on; -1 where no sampler lives."""
@@ -47,7 +46,8 @@ class HostWatcher:
     def _send(self) -> None:
         if self._child is None and not self._start():
             return
-        assert self._child is not None and self._child.stdin is not None
+        assert self._child is not None
+        assert self._child.stdin is not None
         try:
             self._child.stdin.write(self._order)
             self._child.stdin.flush()

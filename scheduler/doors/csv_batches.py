@@ -17,6 +17,7 @@ import difflib
 import io
 import json
 import os
+import re
 import shlex
 import shutil
 import stat
@@ -43,6 +44,7 @@ Place = Callable[[Spot], str]
 
 _CHUNK = 1 << 20
 _MEMO = 50_000
+_PLAIN_WORD = re.compile(r"[^\s'\"\\]+\Z")
 _COMMAND = ("Directory", "Executable", "Filename", "Args", "Command", "Env")
 
 
@@ -102,11 +104,13 @@ class CsvFile:
     ) -> None:
         self._settle(path, python, cwd)
         self._bytes = _HashedBytes(self._open())
+        self._status = os.fstat(self._bytes.fileno())
+        given = {name: text for name, text in (defaults or {}).items() if text}
         try:
             columns = self._read_header(header)
             if header is not None:
-                columns = self._checked_columns(columns, {*(defaults or {})})
-            self._take_form(_form(columns, defaults or {}, append))
+                columns = self._checked_columns(columns, {*given})
+            self._take_form(_form(columns, given, append))
         except BaseException:
             self._bytes.close()
             raise
@@ -216,7 +220,6 @@ class CsvFile:
 
     def rows(self) -> Iterator[Row]:
         """Each row, validated before it is handed out; one pass. Then `mark` and all `warnings` are there."""
-        status = os.fstat(self._bytes.fileno())
         repeats = _Repeats()
         with self._bytes as source:
             yield from self._validated(self._reader, self._above, self._head, self._ground.__getitem__, repeats)
@@ -226,9 +229,9 @@ class CsvFile:
             lines=self._above + self._reader.line_num,
             head=self._head,
             digest=source.digest.hexdigest(),
-            size=status.st_size,
-            mtime_ns=status.st_mtime_ns,
-            inode=status.st_ino,
+            size=self._status.st_size,
+            mtime_ns=self._status.st_mtime_ns,
+            inode=self._status.st_ino,
             delimiter=self.delimiter,
         )
         if repeats.again:
@@ -293,7 +296,8 @@ class CsvFile:
         """The same for a row that may have Args, Env, own columns, or a Command in place of the script."""
         directory, executable, filename, args, command, env = (self.form.cell(cells, name) for name in _COMMAND)
         if command:
-            _refuse_beside_command(executable, filename, args)
+            if executable not in THIS_PYTHON or filename or args:
+                _refuse_beside_command(executable, filename, args)
             said = _split("Command", command)
             _place_of_command(place, directory or ".", said)
         else:
@@ -302,7 +306,7 @@ class CsvFile:
             place((directory, executable, _lead(filename)))
         text = " ".join(part for part in (filename, args) if part)
         own = [cells[index] for _, index in self.form.own] if "{" in text + command else []
-        return directory, executable, text, command, _pairs(env), terms.epochs, *own
+        return directory, executable, text, command, env and _pairs(env), terms.epochs, *own
 
     def _refuse_half(self, filename: str, terms: Terms) -> None:
         if not filename:
@@ -369,7 +373,7 @@ class CsvFile:
         return (status.st_size, status.st_mtime_ns, status.st_ino)
 
     def _worth_reading(self, look: tuple[int, int, int] | None, mark: Mark, last: bool) -> bool:
-        if look == (0, 0, 0) or look == (mark.size, mark.mtime_ns, mark.inode) and mark.offset == mark.size:
+        if look == (0, 0, 0) or (look == (mark.size, mark.mtime_ns, mark.inode) and mark.offset == mark.size):
             return False
         seen, with_last = self._looked
         return look != seen or (last and not with_last) or time.monotonic() >= self._again
@@ -567,9 +571,9 @@ def _place_of_command(place: Place, directory: str, said: list[str]) -> None:
         raise BadCell("Command", "it is empty")
     if "{" in said[0]:
         return
-    script = shlex.quote(said[1]) if len(said) > 1 and said[1] else "-"
+    script = said[1] if len(said) > 1 and said[1] else "-"
     try:
-        place((directory, said[0], script))
+        place((directory, said[0], script if _PLAIN_WORD.match(script) else shlex.quote(script)))
     except BadCell as exc:
         column = exc.column if exc.column == "Directory" else "Command"
         hint = " (no shell reads a Command)" if exc.column == "Executable" else ""

@@ -157,7 +157,8 @@ class Journal:
 
     def submissions(self) -> Iterator[ev.Submitted]:
         """The Submitted events, one for each stretch of following ids in a batch."""
-        batch, first, terms = 0, 0, []
+        batch, first = 0, 0
+        terms: list[int] = []
         with self._translated():
             for next_batch, task, number in self._db.execute(schema.GET_BATCHES):
                 if terms and (next_batch != batch or task != first + len(terms)):

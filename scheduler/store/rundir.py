@@ -296,9 +296,7 @@ def _take_lock(run: RunPlaces, number: int) -> int:
     except BlockingIOError:
         pid = os.pread(fd, 32, 0).decode("ascii", "replace").strip()
         os.close(fd)
-        raise StillRunning(
-            f"run {number} is alive (process {pid or 'unknown'}): scheduler status shows it"
-        ) from None
+        raise StillRunning(f"run {number} is alive (process {pid or 'unknown'}): scheduler status shows it") from None
     os.ftruncate(fd, 0)
     os.pwrite(fd, str(os.getpid()).encode(), 0)
     return fd

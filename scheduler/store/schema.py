@@ -16,10 +16,10 @@ CREATE = (
     "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
     "CREATE TABLE forms (number INTEGER PRIMARY KEY, text TEXT NOT NULL)",
     "CREATE TABLE terms (number INTEGER PRIMARY KEY, text TEXT NOT NULL)",
-    "CREATE TABLE submitted (task INTEGER PRIMARY KEY, batch INTEGER, row INTEGER, nth INTEGER,"
-    " terms INTEGER, form INTEGER, text TEXT)",
-    "CREATE TABLE events (seq INTEGER PRIMARY KEY, at REAL NOT NULL, kind TEXT NOT NULL,"
-    " task INTEGER, attempt INTEGER, data TEXT NOT NULL)",
+    """CREATE TABLE submitted (task INTEGER PRIMARY KEY, batch INTEGER, row INTEGER, nth INTEGER,
+                             terms INTEGER, form INTEGER, text TEXT)""",
+    """CREATE TABLE events (seq INTEGER PRIMARY KEY, at REAL NOT NULL, kind TEXT NOT NULL,
+                          task INTEGER, attempt INTEGER, data TEXT NOT NULL)""",
 )
 
 PUT_META = "INSERT OR REPLACE INTO meta VALUES (?, ?)"

@@ -24,7 +24,7 @@ def lines(totals: Totals, rows: Callable[[], Iterable[dict[str, Any]]], run: int
     """Everything to say at the end of a run."""
     said = [""]
     if totals.tasks <= MOST_ROWS:
-        said += _rows(list(rows())) + [""]
+        said += [*_rows(list(rows())), ""]
     said += _failures(rows, sum(totals.states.get(state, 0) for state in _FAILED))
     return said + total_lines(totals, run)
 
@@ -62,8 +62,9 @@ def _failures(rows: Callable[[], Iterable[dict[str, Any]]], failed: int) -> list
             break
         code = "" if row["exit_code"] is None else f" (exit {row['exit_code']})"
         said.append(f"{row['state']}: task {row['id']}, row {row['row']}, {short(row['name'], 60)}{code}")
-        said += [f"    | {short(line, 110)}" for line in tail(Path(row["log"]))] if row["log"] else []
-        said.append(f"    log {tilde(row['log'])}" if row["log"] else "    it left no log")
+        last = tail(Path(row["log"])) if row["log"] else []
+        said += [f"    | {short(line, 110)}" for line in last]
+        said.append(f"    log {tilde(row['log'])}" if last else "    it printed nothing")
     return [*said, ""]
 
 

@@ -37,7 +37,11 @@ def _runs(runs: list[dict[str, Any]]) -> list[str]:
     rows = [
         [
             str(run["number"]),
-            "running" if run["alive"] else "ended" if run["over"] else "unfinished: scheduler resume " + str(run["number"]),
+            "running"
+            if run["alive"]
+            else "ended"
+            if run["over"]
+            else "unfinished: scheduler resume " + str(run["number"]),
             moment(run["accepted"]),
             ", ".join(f"{number:,} {state}" for state, number in run["states"].items()),
             clean(run["file"]),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from scheduler.core import explain
 from scheduler.core.events import Event, Exited, Placed, Refused, Resized, Submitted
-from scheduler.core.model import KnownBy, Outcome, Refusal
+from scheduler.core.model import UNFINISHED, KnownBy, Outcome, Refusal, State
 from scheduler.core.ports import Job
 from scheduler.core.results import Fold
 from scheduler.paths import tilde
@@ -36,7 +36,7 @@ class PlainView:
         sink: Sink,
         job: Callable[[int], Job],
         log_path: Callable[[int, int], Path],
-        counts: Callable[[], Mapping[str, int]],
+        counts: Callable[[], Mapping[State, int]],
     ) -> None:
         self.fold = Fold()
         self._sink = sink
@@ -59,7 +59,7 @@ class PlainView:
 
     def waits(self, refusals: Sequence[Refusal]) -> None:
         """Say why nothing starts, once for each reason, and only while nothing runs."""
-        running = self._counts().get("running", 0)
+        running = self._counts().get(State.RUNNING, 0)
         if running or not refusals:
             self._waited = ""
             return
@@ -118,7 +118,7 @@ class PlainView:
     def _progress(self) -> str:
         counts = self._counts()
         total = sum(counts.values())
-        over = total - sum(counts.get(state, 0) for state in ("waiting", "held", "running", "probing", "interrupted"))
+        over = total - sum(counts.get(state, 0) for state in UNFINISHED)
         return f"[{over}/{total}]"
 
 

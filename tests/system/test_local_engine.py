@@ -1,0 +1,410 @@
+"""The local engine against dying servers, dying shims, dying schedulers, and those who come after them."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import random
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.system.conftest import Driver, is_zombie, marked
+from tests.waiting import wait_until
+
+from scheduler import processes, shim
+from scheduler.core.events import Exited, Started
+from scheduler.core.model import Outcome
+from scheduler.errors import StateError
+from scheduler.shim import Claim, Record
+
+Drivers = Callable[..., Driver]
+
+SCHEDULER = """
+import sys, time
+from pathlib import Path
+from tests.system.conftest import Driver
+root, prefix, script, tasks = sys.argv[1:]
+driver = Driver(Path(root), prefix)
+driver.engine.warm()
+print("warm", flush=True)
+for _ in range(int(tasks)):
+    driver.sh(script)
+while True:
+    driver.collect()
+    print(len(driver.events), flush=True)
+    time.sleep(0.001)
+"""
+
+
+def scheduler(driver: Driver, script: str, tasks: int = 1) -> subprocess.Popen[str]:
+    """A scheduler in a process of its own, which runs a shell script as tasks 1, 2, …"""
+    argv = [sys.executable, "-c", SCHEDULER, str(driver.root), driver.prefix, script, str(tasks)]
+    return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.wait()
+    assert process.stdout is not None
+    process.stdout.close()
+
+
+def claim(driver: Driver, **fields: object) -> str:
+    """The free claim of task 1's first attempt, as a dead shim leaves it; returns its folder."""
+    folder = driver.tasks / "1"
+    folder.mkdir(parents=True)
+    here = {"boot_id": shim.boot_id(), "machine_id": shim.machine_id(), "hostname": processes.hostname()}
+    made = Claim(1, 1, f"{driver.prefix}.1.1", **{**here, **fields})  # type: ignore[arg-type]
+    os.close(shim.take_claim(shim.claim_path(str(folder), 1), made))
+    return str(folder)
+
+
+class TestTelling:
+    def test_started_then_exited(self, driver: Driver) -> None:
+        driver.run("true")
+        started, exited = driver.events
+        assert isinstance(started, Started)
+        assert isinstance(exited, Exited)
+        assert (started.task, started.attempt) == (exited.task, exited.attempt) == (1, 1)
+
+    def test_it_can_be_waited_for(self, driver: Driver) -> None:
+        driver.engine.warm()
+        assert not select.select([driver.engine], [], [], 0)[0]
+        driver.launch("true")
+        for _ in range(2):
+            assert select.select([driver.engine], [], [], 5)[0]
+            driver.engine.collect()
+
+    def test_there_is_nothing_to_wait_for_once_it_has_been_told(self, driver: Driver) -> None:
+        driver.run("true")
+        assert not select.select([driver.engine], [], [], 0.05)[0]
+
+    def test_living(self, driver: Driver) -> None:
+        task = driver.launch("sleep", "60")
+        assert driver.engine.living() == []
+        started = driver.started(task)
+        assert driver.engine.living() == [(task, 1, started.shim, started.pid)]
+        driver.engine.stop(task, 1)
+        driver.exited(task)
+        assert driver.engine.living() == []
+
+    def test_stop_before_it_has_started(self, driver: Driver) -> None:
+        task = driver.launch("sleep", "60")
+        driver.engine.stop(task, 1)
+        assert driver.exited(task).outcome is Outcome.INTERRUPTED
+
+    def test_stop_of_what_is_over_is_no_error(self, driver: Driver) -> None:
+        driver.run("true")
+        driver.engine.stop(1, 1)
+        driver.engine.stop(99, 1)
+
+    def test_a_burst(self, driver: Driver) -> None:
+        tasks = [driver.sh("exit $((SCHEDULER_N % 7))", env={"SCHEDULER_N": str(n)}) for n in range(150)]
+        codes = [driver.exited(task, deadline=30).code for task in tasks]
+        assert codes == [n % 7 for n in range(150)]
+
+    def test_attempts_of_one_task_share_a_folder(self, driver: Driver) -> None:
+        driver.run_sh("echo one", task=5)
+        driver.run_sh("echo two", task=5, attempt=2)
+        assert (driver.log(5, 1), driver.log(5, 2)) == ("one\n", "two\n")
+
+
+class TestForgetting:
+    def test_a_silent_attempt_leaves_nothing(self, driver: Driver) -> None:
+        driver.run("true")
+        driver.engine.forget(1, 1)
+        assert list(driver.tasks.iterdir()) == []
+
+    def test_output_stays(self, driver: Driver) -> None:
+        driver.run("echo", "hello")
+        driver.engine.forget(1, 1)
+        assert os.listdir(driver.tasks / "1") == ["1.log"]
+
+    def test_the_folder_stays_while_another_attempt_runs_in_it(self, driver: Driver) -> None:
+        driver.run("true", task=1)
+        driver.launch("sleep", "60", task=1, attempt=2)
+        driver.engine.forget(1, 1)
+        driver.engine.stop(1, 2)
+        wait_until(lambda: [e for e in driver.collect() if isinstance(e, Exited) and e.attempt == 2])
+        assert driver.events[-1].outcome is Outcome.INTERRUPTED  # type: ignore[union-attr]
+
+    def test_twice_is_no_error(self, driver: Driver) -> None:
+        driver.run("true")
+        driver.engine.forget(1, 1)
+        driver.engine.forget(1, 1)
+
+    def test_a_fence_stays_so_that_no_late_order_runs(self, driver: Driver) -> None:
+        driver.engine.adopt(1, 1)
+        assert driver.exited(1).outcome is Outcome.LOST
+        driver.engine.forget(1, 1)
+        late = driver.run_sh("touch ran", task=1)
+        assert late.outcome is Outcome.LOST
+        assert not (driver.root / "ran").exists()
+
+
+class TestServer:
+    def test_a_killed_server_is_started_again(self, driver: Driver) -> None:
+        task = driver.sh("sleep 0.3; exit 4")
+        driver.started(task)
+        server = driver.server_of(task)
+        os.kill(server, signal.SIGKILL)
+        wait_until(lambda: is_zombie(server))
+        assert driver.run("true").outcome is Outcome.SUCCEEDED
+        assert driver.exited(task).code == 4
+
+    def test_orders_that_a_killed_server_had_not_answered_are_lost_and_never_run(self, driver: Driver) -> None:
+        server = _stopped_server(driver)
+        tasks = [driver.sh("touch ran") for _ in range(3)]
+        os.kill(server, signal.SIGKILL)
+        for task in tasks:
+            ended = driver.exited(task)
+            assert (ended.outcome, ended.reason) == (
+                Outcome.LOST,
+                "the server that starts tasks died before it answered",
+            )
+        assert driver.run("true").outcome is Outcome.SUCCEEDED
+        assert not (driver.root / "ran").exists()
+
+    def test_a_server_that_does_not_answer_is_given_up(self, drivers: Drivers) -> None:
+        driver = drivers(patience=0.3)
+        _stopped_server(driver)
+        ended = driver.run_sh("touch ran")
+        assert ended.outcome is Outcome.LOST
+        assert "did not answer in 0.3 s" in ended.reason
+        assert driver.run("true").outcome is Outcome.SUCCEEDED
+        assert not (driver.root / "ran").exists()
+
+    def test_a_server_that_cannot_be_started_loses_the_attempt(self, driver: Driver) -> None:
+        driver.engine._server._shim_path = Path("/nowhere/shim.py")
+        assert driver.run("true").outcome is Outcome.LOST
+
+    def test_no_descriptors_left(self, driver: Driver) -> None:
+        """Even then a launch must not raise."""
+        driver.engine.warm()
+        with _descriptors_used_up():
+            task = driver.launch("true")
+        ended = driver.exited(task)
+        assert (ended.outcome, ended.reason) == (Outcome.LOST, "it could not be started: Too many open files")
+
+    def test_a_shim_that_cannot_be_forked(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def no_fork() -> int:
+            raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+        monkeypatch.setattr(os, "fork", no_fork)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        order = os.memfd_create("order")
+        os.write(order, json.dumps(shim.Order(4, 2, ["true"], "/", {}, "/nowhere", "")._asdict()).encode())
+        with ours, theirs, open(order):
+            shim._fork_shim(shim.Home(lambda what, value: 0, "", "", "", {}), [order], theirs)
+            error = "[Errno 11] Resource temporarily unavailable"
+            assert json.loads(ours.recv(1000)) == {"failed": {"task": 4, "attempt": 2, "error": error}}
+
+
+@contextlib.contextmanager
+def _descriptors_used_up():
+    taken: list[int] = []
+    try:
+        while True:
+            taken.append(os.dup(0))
+    except OSError:
+        pass
+    try:
+        yield
+    finally:
+        for fd in taken:
+            os.close(fd)
+
+
+def _stopped_server(driver: Driver) -> int:
+    task = driver.launch("sleep", "0.05")
+    driver.started(task)
+    server = driver.server_of(task)
+    driver.exited(task)
+    os.kill(server, signal.SIGSTOP)
+    return server
+
+
+class TestAdoption:
+    def test_what_lives_is_taken_over(self, driver: Driver) -> None:
+        dead = scheduler(driver, "echo up; sleep 0.4; exit 6")
+        driver.wait_for_line("up", 1)
+        kill(dead)
+        driver.engine.adopt(1, 1)
+        started, ended = driver.started(1), driver.exited(1)
+        assert ended.code == 6
+        assert started.pid > 0
+        assert driver.engine.living() == []
+
+    def test_what_lives_can_be_stopped(self, driver: Driver) -> None:
+        dead = scheduler(driver, "echo up; sleep 600")
+        driver.wait_for_line("up", 1)
+        kill(dead)
+        driver.engine.adopt(1, 1)
+        driver.engine.stop(1, 1)
+        assert driver.exited(1).outcome is Outcome.INTERRUPTED
+
+    def test_what_ended_meanwhile_tells_how(self, driver: Driver) -> None:
+        dead = scheduler(driver, "echo up; sleep 0.2; exit 6")
+        driver.wait_for_line("up", 1)
+        kill(dead)
+        wait_until(lambda: shim.claim_state(f"{driver.tasks}/1/.claim.1") == "free")
+        driver.engine.adopt(1, 1)
+        assert driver.exited(1).code == 6
+        assert [type(event) for event in driver.events] == [Started, Exited]
+
+    def test_what_never_started_is_fenced_and_lost(self, driver: Driver) -> None:
+        driver.engine.adopt(7, 2)
+        ended = driver.exited(7)
+        assert (ended.outcome, ended.reason) == (Outcome.LOST, "it had not started when its scheduler ended")
+        assert [type(event) for event in driver.events] == [Exited]
+
+    def test_scheduler_and_shim_killed(self, driver: Driver, mark: str) -> None:
+        """Nothing may be left when the attempt is told as lost: it is run again then."""
+        dead = scheduler(driver, f"(setsid sh -c 'sleep 600; : {mark}' &); echo up; sleep 600; : {mark}")
+        driver.wait_for_line("up", 1)
+        kill(dead)
+        made = shim.read_claim(f"{driver.tasks}/1/.claim.1")
+        assert made is not None
+        os.kill(made.shim, signal.SIGKILL)
+        driver.engine.adopt(1, 1)
+        ended = driver.exited(1)
+        assert (ended.outcome, ended.reason) == (Outcome.LOST, "its shim was killed")
+        assert marked(mark) == []
+
+    def test_a_lost_claim_file_never_makes_two_of_one(self, driver: Driver, mark: str) -> None:
+        dead = scheduler(driver, f"echo up; sleep 600; : {mark}")
+        driver.wait_for_line("up", 1)
+        kill(dead)
+        shutil.rmtree(driver.tasks)
+        driver.engine.adopt(1, 1)
+        assert driver.exited(1).outcome is Outcome.LOST
+        assert marked(mark) == []
+
+    def test_after_a_reboot(self, driver: Driver) -> None:
+        claim(driver, boot_id="another")
+        driver.engine.adopt(1, 1)
+        ended = driver.exited(1)
+        assert (ended.outcome, ended.reason) == (Outcome.LOST, "the machine was restarted while it ran")
+
+    def test_a_record_survives_a_reboot(self, driver: Driver) -> None:
+        folder = claim(driver, boot_id="another", pid=3, start=4, shim=2)
+        Path(shim.record_path(folder, 1)).write_bytes(shim.pack_block(Record("exited", 3)._asdict()))
+        driver.engine.adopt(1, 1)
+        assert driver.exited(1).code == 3
+        assert driver.started(1) == Started(1, 1, 3, 4, 2)
+
+    def test_another_machines_attempt_is_refused(self, driver: Driver) -> None:
+        claim(driver, boot_id="another", machine_id="another", hostname="elsewhere")
+        with pytest.raises(StateError, match="attempt 1 of task 1 was started on elsewhere"):
+            driver.engine.adopt(1, 1)
+
+    def test_a_record_that_was_not_finished_counts_for_nothing(self, driver: Driver) -> None:
+        folder = claim(driver)
+        Path(shim.record_path(folder, 1)).write_bytes(bytes(shim.BLOCK))
+        driver.engine.adopt(1, 1)
+        assert driver.exited(1).outcome is Outcome.LOST
+
+    def test_a_record_is_not_read_while_the_claim_is_locked(self, driver: Driver) -> None:
+        task = driver.launch("sleep", "60")
+        driver.started(task)
+        Path(shim.record_path(f"{driver.tasks}/1", 1)).write_bytes(shim.pack_block(Record("exited", 9)._asdict()))
+        driver.engine.stop(task, 1)
+        assert driver.exited(task).outcome is Outcome.INTERRUPTED
+
+    @pytest.mark.parametrize("seed", [random.randrange(1 << 30) for _ in range(8)], ids=lambda seed: f"seed{seed}")
+    def test_scheduler_killed_at_any_moment(self, driver: Driver, seed: int) -> None:
+        """Every task ran once and tells its code, or never and is lost."""
+        dead = scheduler(driver, "echo ran; sleep 0.05; exit 3", 8)
+        assert dead.stdout is not None
+        dead.stdout.readline()
+        end = time.monotonic() + random.Random(seed).uniform(0, 0.05)
+        wait_until(lambda: time.monotonic() >= end, pause=0.0005)
+        kill(dead)
+        for task in range(1, 9):
+            driver.engine.adopt(task, 1)
+        for task in range(1, 9):
+            ended = driver.exited(task)
+            how = (ended.outcome, ended.code, driver.log(task))
+            assert how in [(Outcome.FAILED, 3, "ran\n"), (Outcome.LOST, None, "")]
+
+
+class TestLosses:
+    def test_a_killed_shim(self, driver: Driver, mark: str) -> None:
+        task = driver.sh(f"sh -c 'sleep 600; : {mark}' & (setsid sh -c 'sleep 600; : {mark}' &); wait")
+        shim_pid = driver.started(task).shim
+        wait_until(lambda: len(marked(mark)) >= 3)
+        os.kill(shim_pid, signal.SIGKILL)
+        ended = driver.exited(task)
+        assert (ended.outcome, ended.reason) == (Outcome.LOST, "its shim was killed")
+        assert marked(mark) == []
+
+    def test_who_wrote_over_his_environment_is_found_in_the_session(self, driver: Driver, mark: str) -> None:
+        task = driver.sh(f"env -i sh -c 'sleep 600; : {mark}' & wait; : {mark}")
+        shim_pid = driver.started(task).shim
+        wait_until(lambda: len(marked(mark)) >= 2)
+        os.kill(shim_pid, signal.SIGKILL)
+        assert driver.exited(task).outcome is Outcome.LOST
+        assert marked(mark) == []
+
+    def test_a_task_whose_files_were_deleted_is_never_a_success(self, driver: Driver) -> None:
+        task = driver.sh("echo up; sleep 0.3")
+        driver.wait_for_line("up")
+        driver.started(task)
+        shutil.rmtree(driver.tasks)
+        assert driver.exited(task).outcome is Outcome.LOST
+
+    def test_a_folder_that_cannot_be_made(self, driver: Driver) -> None:
+        driver.tasks.write_text("not a directory")
+        ended = driver.run("true")
+        assert ended.outcome is Outcome.LOST
+        assert "Not a directory" in ended.reason
+
+
+class TestProcesses:
+    def test_tree(self, driver: Driver) -> None:
+        task = driver.sh("sleep 60 & sh -c 'sleep 60; :' & wait")
+        pid = driver.started(task).pid
+        found = wait_until(lambda: len(processes.tree(pid)) == 3 and processes.tree(pid))
+        assert processes.trees([pid, 1 << 22]) == {pid: found, 1 << 22: []}
+
+    def test_sweep_finds_nothing(self) -> None:
+        assert processes.sweep("nobody", 0.1) == []
+
+    def test_sweep_leaves_others_alone(self) -> None:
+        with subprocess.Popen(["sleep", "60"], env={shim.COOKIE: "x.1.10"}) as other:
+            assert processes.sweep("x.1.1", 0.1, session=1 << 22, start=5) == []
+            assert other.poll() is None
+            other.kill()
+
+    def test_sweep_ends_a_chain_of_forks(self, mark: str) -> None:
+        chain = "import os, time\nwhile True:\n time.sleep(.003)\n if os.fork(): os._exit(0)"
+        argv = [sys.executable, "-IS", "-c", chain, mark]
+        with subprocess.Popen(argv, env={shim.COOKIE: "chain"}, start_new_session=True) as first:
+            first.wait()
+            assert processes.sweep("chain", 5) == []
+
+    def test_start_child(self) -> None:
+        child = processes.start_child(["sh", "-c", "read line; echo got $line; ps -o sid= $$"])
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.write(b"it\n")
+        assert child.stdout.read().split() == [b"got", b"it", str(child.pid).encode()]
+        child.stdin.close()
+        child.stdout.close()
+        assert child.wait() == 0
+
+    def test_names(self) -> None:
+        assert processes.boot_id() == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        assert processes.hostname() == os.uname().nodename
+        assert processes.start_time(os.getpid()) > 0
+        assert processes.start_time(1 << 22) == 0
