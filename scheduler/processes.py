@@ -20,7 +20,6 @@ Child = subprocess.Popen[bytes]
 
 __all__ = [
     "Child",
-    "Child",
     "boot_id",
     "hostname",
     "isolated_python",
@@ -33,7 +32,6 @@ __all__ = [
     "trees",
 ]
 
-Child = subprocess.Popen[bytes]
 _LONGEST_PAUSE = 0.05
 
 

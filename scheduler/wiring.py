@@ -97,7 +97,7 @@ def devices(text: str, settings: Settings) -> Devices:
         raise UsageError(f"--devices {text}: {exc}") from exc
     if budget <= settings.buffer:
         raise UsageError(
-            f"--devices {text}: a budget of {size(budget)} leaves nothing beside the buffer of {size(settings.buffer)}: "
+            f"--devices {text}: {size(budget)} leaves nothing beside the buffer of {size(settings.buffer)}: "
             "raise the budget or lower --buffer"
         )
     return HostDevices(budget)

@@ -10,7 +10,7 @@ from scheduler.units import count, size
 
 def why(refusal: Refusal) -> str:
     """One sentence with the numbers that keep a task waiting."""
-    return _SENTENCES.get(refusal.reason, lambda r: r.reason)(refusal)
+    return _SENTENCES[refusal.reason](refusal)
 
 
 _SENTENCES: dict[str, Callable[[Refusal], str]] = {

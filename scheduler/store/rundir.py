@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from scheduler.core import command
 from scheduler.core.events import Event, Submitted
-from scheduler.core.fields import Form, pack_cells, pack_terms, unpack_cells, unpack_terms
+from scheduler.core.fields import SEPARATOR, Form, pack_cells, pack_terms, unpack_cells, unpack_terms
 from scheduler.core.model import Terms
 from scheduler.core.ports import Arrivals, Job
 from scheduler.errors import NoSuchRun, StateError, StillRunning
@@ -222,7 +222,10 @@ class Book:
             for row, cells, terms, nth in rows:
                 known = self._numbers.get(id(terms))
                 number = known[1] if known is not None else self._terms_number(terms, row, check)
-                yield (first + len(numbers), batch, row, nth, number, form, pack_cells(cells))
+                text = SEPARATOR.join(cells)
+                if text.count(SEPARATOR) != len(cells) - 1 or text[:1] == "[":
+                    text = pack_cells(cells)
+                yield (first + len(numbers), batch, row, nth, number, form, text)
                 numbers.append(number)
             submitted.append(Submitted(batch, first, numbers))
             first += len(numbers)

@@ -12,12 +12,9 @@ from scheduler.view.words import clean, moment, table
 def lines(facts: Mapping[str, Any]) -> list[str]:
     """Everything `status` says."""
     host = facts["host"]
-    said = [
-        f"{facts['hostname']}  host {size(host['total'])}, {size(host['available'])} available, "
-        f"{size(sum(lease['promised'].get('host', 0) for lease in facts['leases']))} promised",
-        "",
-    ]
-    return said + _leases(facts["leases"]) + [""] + _runs(facts["runs"])
+    promised = size(sum(lease["promised"].get("host", 0) for lease in facts["leases"]))
+    memory = f"host {size(host['total'])}, {size(host['available'])} available, {promised} promised"
+    return [f"{facts['hostname']}  {memory}", "", *_leases(facts["leases"]), "", *_runs(facts["runs"])]
 
 
 def _leases(leases: list[dict[str, Any]]) -> list[str]:

@@ -38,7 +38,7 @@ def _devices(devices: Sequence[Device], budget: Budget, settings: Settings) -> s
     device = devices[0]
     most = f"a budget of {size(budget.cap)} of " if budget.cap is not None else ""
     return (
-        f"{device.label} ({most}{size(device.total)}, {size(budget.free)} free now, {size(settings.buffer)} kept as "
+        f"{device.label} ({most}{size(device.total)}, {size(budget.free)} free, {size(settings.buffer)} kept as "
         f"buffer; {device.load_capacity:g} cores)"
     )
 
@@ -58,7 +58,7 @@ def resuming_lines(run: Mapping[str, str], brain: Brain) -> list[str]:
     living = len(brain.living())
     over = len(brain.roll) - brain.waiting - living - brain.roll.counts[State.HELD]
     return [
-        f"run {run['number']}  {run['file']}: taken over; {over:,} over, {living:,} were running, {brain.waiting:,} wait",
+        f"run {run['number']}  {run['file']}: taken over; {over:,} over, {living:,} ran, {brain.waiting:,} wait",
         f"state   {tilde(run['root'])}",
     ]
 

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.waiting import wait_until
 
 from scheduler import processes, shim
 from scheduler.core.events import Exited, Started
 from scheduler.core.model import Purpose
 from scheduler.core.ports import Launch
 from scheduler.engines.local import LocalEngine
+from tests.waiting import wait_until
 
 SHIM = Path(shim.__file__)
 
@@ -58,10 +58,10 @@ class Driver:
 
     def _told(self, kind: type[Any], task: int, attempt: int, deadline: float) -> Any:
         def seen() -> list[Started | Exited]:
-            events = (event for event in self.collect() if isinstance(event, kind))
+            events = (event for event in self.events if isinstance(event, kind))
             return [event for event in events if (event.task, event.attempt) == (task, attempt)]
 
-        return wait_until(seen, deadline)[-1]
+        return wait_until(lambda: seen() or (self.collect() and seen()), deadline)[-1]
 
     def run(self, *argv: str, **fields: Any) -> Exited:
         return self.exited(self.launch(*argv, **fields), fields.get("attempt", 1))

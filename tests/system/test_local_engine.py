@@ -18,14 +18,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.system.conftest import Driver, is_zombie, marked
-from tests.waiting import wait_until
 
 from scheduler import processes, shim
 from scheduler.core.events import Exited, Started
 from scheduler.core.model import Outcome
 from scheduler.errors import StateError
 from scheduler.shim import Claim, Record
+from tests.system.conftest import Driver, is_zombie, marked
+from tests.waiting import wait_until
 
 Drivers = Callable[..., Driver]
 
@@ -264,7 +264,7 @@ class TestAdoption:
 
     def test_what_never_started_is_fenced_and_lost(self, driver: Driver) -> None:
         driver.engine.adopt(7, 2)
-        ended = driver.exited(7)
+        ended = driver.exited(7, 2)
         assert (ended.outcome, ended.reason) == (Outcome.LOST, "it had not started when its scheduler ended")
         assert [type(event) for event in driver.events] == [Exited]
 

@@ -14,12 +14,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.system.conftest import Driver, is_zombie, marked
-from tests.waiting import wait_until
 
 from scheduler import shim
 from scheduler.core.model import Outcome
 from scheduler.shim import Claim, ClaimState, Record
+from tests.system.conftest import Driver, is_zombie, marked
+from tests.waiting import wait_until
 
 NASTY_TREE = """
 import os, signal, sys, time
