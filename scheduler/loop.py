@@ -14,7 +14,9 @@ from scheduler.core import command, packing
 from scheduler.core.brain import Brain
 from scheduler.core.events import Asked, Event, Exited, Placed, Refused, Resized, Started
 from scheduler.core.explain import why
-from scheduler.core.model import Decision, Machine, Outcome, Placement, Refusal
+from scheduler.core.kinds import Kind
+from scheduler.core.knowledge import Evidence
+from scheduler.core.model import Decision, Machine, Outcome, Placement, Profiling, Purpose, Refusal
 from scheduler.core.ports import (
     Book,
     Desk,
@@ -29,6 +31,7 @@ from scheduler.core.ports import (
     Sample,
     Taken,
     View,
+    Watched,
     Watcher,
     World,
 )
@@ -36,8 +39,31 @@ from scheduler.errors import LeaseError, SchedulerError
 
 TICK = 1.0
 """Seconds between looks at what no event tells: free memory, other schedulers' leases, rows appended to the file."""
+LOOK_AHEAD = 5000
+"""So many waiting tasks have their kind looked at; more would cost memory on lists of a million and bring nothing."""
 BUSY_TICK = 0.25
 """The same while tasks wait for room and nothing of ours runs whose end would tell."""
+
+
+class Pace:
+    """How long an epoch takes, from when which epoch was seen."""
+
+    def __init__(self) -> None:
+        self._first: tuple[float, float] | None = None
+        self._last: tuple[float, float] | None = None
+
+    def see(self, epochs: float, now: float) -> None:
+        """So many epochs are done by now."""
+        if self._last is None or epochs > self._last[0]:
+            self._last = (epochs, now)
+            self._first = self._first or self._last
+
+    @property
+    def seconds(self) -> float | None:
+        """Seconds an epoch takes; None while fewer than two are known to be done."""
+        if self._first is None or self._last is None or self._last[0] <= self._first[0]:
+            return None
+        return (self._last[1] - self._first[1]) / (self._last[0] - self._first[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +91,9 @@ class TaskPlaces(Protocol):
     def progress(self, task: int, attempt: int) -> Path:
         """Where it may say how far it is."""
 
+    def task_log(self, task: int, attempt: int) -> Path:
+        """Where its output goes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
@@ -74,6 +103,10 @@ class Surroundings:
     python: str
     directory: str
     places: TaskPlaces
+    environ: Mapping[str, str]
+    """The environment that every task of the run starts from."""
+    same_id: bool = False
+    """Whether a probe goes by its task's own id, as in the batch-by-batch original."""
 
 
 class Loop:
@@ -87,14 +120,24 @@ class Loop:
         self._used: dict[Key, Mapping[str, int]] = {}
         self._peak: dict[Key, Mapping[str, int]] = {}
         self._shims: dict[Key, int] = {}
+        self._pace: dict[Key, Pace] = {}
+        self._adopted: set[Key] = set()
+        self._probes: dict[Key, int] = {}
         self._strangers: frozenset[int] = frozenset()
         self._trouble = ""
         self._unlooked = True
 
-    def adopt(self) -> None:
-        """Take over what an earlier scheduler of this run left; call once, before `run`."""
+    def adopt(self, just_ended: Sequence[Key] = ()) -> None:
+        """Take over what an earlier scheduler of this run left; call once, before `run`.
+
+        Those that have just ended need no more than that their files go, if they are still there.
+        """
+        for key in just_ended:
+            self.ports.engine.forget(*key)
         for task in self.brain.living():
+            self._adopted.add((task.id, task.attempts))
             self.ports.engine.adopt(task.id, task.attempts)
+        self._look_at_kinds()
 
     def run(self) -> None:
         """Return when nothing runs and nothing will be started, or when asked to leave."""
@@ -118,29 +161,49 @@ class Loop:
     # ---- what happened ----
 
     def digest(self, happenings: Sequence[Happening]) -> None:
-        """Record and apply what happened, then act on it."""
+        """Record and apply what happened, then act on it.
+
+        Samples come first: they were taken before an end that is told beside them. Requests come last, each by
+        itself: they mean whoever lives once the rest is known.
+        """
         events: list[Event] = []
+        for sample in happenings:
+            if isinstance(sample, Sample):
+                events += self._sampled(sample)
         for happening in happenings:
-            match happening:
-                case Sample():
-                    events += self._sampled(happening)
-                case Request():
-                    events += self._requested(happening)
-                case Started():
-                    events.append(happening)
-                case Exited():
-                    events.append(self._completed(happening))
+            if isinstance(happening, Started | Exited):
+                events.append(self._completed(happening) if isinstance(happening, Exited) else happening)
+        lessons = [self._lesson(event) for event in events if isinstance(event, Exited)]
+        self._settle(events)
+        for kind, evidence in lessons:
+            if kind is not None:
+                self.ports.book.learn(kind, evidence)
+        for request in happenings:
+            if isinstance(request, Request):
+                self._settle(self._requested(request))
+        self._arrive(last=False)
+
+    def _settle(self, events: Sequence[Event]) -> None:
         self._record(events)
         for event in events:
             self._act(event)
-        self._arrive(last=False)
+
+    def _lesson(self, event: Exited) -> tuple[Kind | None, Evidence]:
+        """What an attempt teaches that is about to be recorded as ended."""
+        return self.brain.knowledge.kind(self.brain.roll.kind(event.task)), self.brain.evidence(event)
 
     def _sampled(self, sample: Sample) -> list[Event]:
         key = (sample.task, sample.attempt)
+        task = self.brain.task(sample.task)
+        if task is None or task.placement is None or task.attempts != sample.attempt:
+            return []  # it was on its way when the attempt ended
         self._used[key] = sample.used
         self._peak[key] = sample.peak
+        now = self.ports.world.now()
+        if sample.progress is not None:
+            self._pace.setdefault(key, Pace()).see(sample.progress, now)
         seen = {name: max(bytes_, sample.used.get(name, 0)) for name, bytes_ in sample.peak.items()}
-        return self.brain.watch(sample.task, sample.attempt, seen)
+        return self.brain.watch(sample.task, sample.attempt, seen, now)
 
     def _completed(self, exited: Exited) -> Exited:
         """Join what the shim measured with what was sampled: the higher one is the peak."""
@@ -148,7 +211,15 @@ class Loop:
         sampled = self._peak.get(key, {})
         names = {*sampled, *exited.peak}
         peak = {name: max(sampled.get(name, 0), exited.peak.get(name, 0)) for name in names}
-        return replace(exited, peak=peak, result=self.ports.book.result(*key))
+        pace = self._pace.get(key, Pace()).seconds
+        watched = 0.5 if key in self._adopted else 1.0
+        return replace(
+            exited,
+            peak=peak,
+            epoch_seconds=pace,
+            watched=watched,
+            result=self.ports.book.result(exited.task, exited.attempt),
+        )
 
     def _requested(self, request: Request) -> list[Event]:
         if request.what == "hangup":
@@ -212,8 +283,12 @@ class Loop:
         if event.outcome is Outcome.LOST:
             self.ports.ledger.drop(*key)
         self.ports.engine.forget(*key)
-        for memory in (self._used, self._peak, self._shims):
+        for memory in (self._used, self._peak, self._shims, self._pace):
             memory.pop(key, None)
+        self._adopted.discard(key)
+        told = self._probes.pop(key, 0)
+        if told:
+            self.ports.book.end_probe(event.task, told)
         self._unlooked = True
 
     def _record(self, events: Sequence[Event]) -> None:
@@ -223,7 +298,7 @@ class Loop:
         now = self.ports.world.now()
         self.ports.book.record(events, now)
         for event in events:
-            self.brain.apply(event)
+            self.brain.apply(event, now)
             self.ports.view.show(event, now)
 
     # ---- what arrives ----
@@ -243,6 +318,7 @@ class Loop:
     def place(self) -> None:
         """Decide and make it true: leases inside the mutex, the journal outside, then the launches."""
         if self.brain.waiting and not self.brain.draining:
+            self._look_at_kinds()
             try:
                 decision, taken = self._decide()
             except LeaseError as exc:
@@ -252,9 +328,18 @@ class Loop:
             self._refuse(decision.impossible)
             self._launch(decision.placements, taken)
             self.ports.view.waits(decision.refusals)
+            if self.brain.rules.learn_only and not decision.placements and not self.brain.living():
+                self._record([Asked("skip")])
         if self._unlooked:
             self._unlooked = False
             self._look()
+
+    def _look_at_kinds(self) -> None:
+        """Look at the kinds of the next waiting tasks; a bounded number, for the rest of a long list it is too early."""
+        if self.brain.rules.profile is Profiling.OFF:
+            return
+        for task in self.brain.unlooked(max(0, LOOK_AHEAD - self.brain.looked)):
+            self.brain.assign(task, self.ports.book.kind(task))
 
     def _decide(self) -> tuple[Decision, list[Taken]]:
         ports = self.ports
@@ -281,16 +366,33 @@ class Loop:
         self._record([Refused(refusal.task, why(refusal)) for refusal in refusals])
 
     def _launch(self, placements: Sequence[Placement], taken: Sequence[Taken]) -> None:
+        named = [self._named(placement) for placement in placements]
         self._record(
-            [Placed(p.task, p.attempt, p.purpose, p.promise, p.cores, p.known_by, p.alone) for p in placements]
+            [Placed(p.task, p.attempt, p.purpose, p.promise, p.cores, p.known_by, p.alone, p.told) for p in named]
         )
-        for placement, lease in zip(placements, taken, strict=True):
+        for placement, lease in zip(named, taken, strict=True):
             self.ports.engine.launch(self._order(placement, lease))
+
+    def _named(self, placement: Placement) -> Placement:
+        """A probe goes by an id of its own, so that it never touches what its task leaves."""
+        if placement.purpose is not Purpose.PROBE:
+            return placement
+        own = placement.task if self.around.same_id else self.ports.book.probe_id(placement.task)
+        return replace(placement, told=own)
+
+    def _epochs(self, placement: Placement, job: Job) -> int | None:
+        epochs = job.spec.terms.epochs
+        if placement.purpose is Purpose.PROBE and epochs is not None:
+            return min(epochs, self.brain.rules.profile_epochs)
+        return epochs
 
     def _order(self, placement: Placement, lease: Taken) -> Launch:
         job = self.ports.book.job(placement.task)
         terms = job.spec.terms
-        argv = command.argv(job.spec, placement.task, terms.epochs, self.around.python, job.append)
+        if placement.told:
+            self._probes[placement.task, placement.attempt] = placement.told
+        told = placement.told or placement.task
+        argv = command.argv(job.spec, told, self._epochs(placement, job), self.around.python, job.append)
         return Launch(
             placement.task,
             placement.attempt,
@@ -298,7 +400,7 @@ class Loop:
             argv,
             posixpath.join(self.around.directory, job.spec.directory),
             self._environment(placement, job),
-            terms.timeout,
+            None if placement.purpose is Purpose.PROBE else terms.timeout,
             terms.grace,
             terms.stop_signal,
             lease.path,
@@ -309,28 +411,35 @@ class Loop:
         """What interface promises a task to find, then the devices' own, then what the row says."""
         places, key = self.around.places, (placement.task, placement.attempt)
         told: dict[str, str | None] = {
-            "SCHEDULER_TASK_ID": str(placement.task),
+            "SCHEDULER_TASK_ID": str(placement.told or placement.task),
             "SCHEDULER_ATTEMPT": str(placement.attempt),
             "SCHEDULER_KEY": job.key,
             "SCHEDULER_NAME": job.name,
             "SCHEDULER_RUN": self.around.run,
             "SCHEDULER_PURPOSE": str(placement.purpose),
-            "SCHEDULER_EPOCHS": str(job.spec.terms.epochs or ""),
+            "SCHEDULER_EPOCHS": str(self._epochs(placement, job) or ""),
             "SCHEDULER_MEMORY_BYTES": str(max(placement.promise.values(), default=0)),
             "SCHEDULER_HOST_MEMORY_BYTES": str(placement.promise.get("host", 0)),
             "SCHEDULER_GPU_INDICES": "",
-            "SCHEDULER_TASK_DIR": str(places.task(placement.task)),
+            "SCHEDULER_TASK_DIR": str(places.task(placement.told or placement.task)),
             "SCHEDULER_RESULT": str(places.result(*key)),
             "SCHEDULER_PROGRESS": str(places.progress(*key)),
             "PYTHONUNBUFFERED": "1",
         }
+        if placement.purpose is Purpose.PROBE and "WANDB_MODE" not in self.around.environ:
+            told["WANDB_MODE"] = "disabled"
         told.update(self.ports.devices.environment_for(placement))
         told.update(job.spec.env)
         return told
 
     def _look(self) -> None:
         """Tell the sampler whom to look at."""
-        attempts = {key: shim for key, shim in self._shims.items() if shim}
+        places = self.around.places
+        attempts = {
+            key: Watched(shim, str(places.task_log(*key)), str(places.progress(*key)))
+            for key, shim in self._shims.items()
+            if shim
+        }
         self.ports.watcher.watch(attempts, self._strangers)
 
 

@@ -37,6 +37,10 @@ class Places:
         return self.root / "counter"
 
     @property
+    def profiles(self) -> Path:
+        return self.root / "profiles.db"
+
+    @property
     def runs(self) -> Path:
         return self.root / "runs"
 

@@ -27,6 +27,11 @@ class Settings:
     order: str = "batch"
     max_load: float = 1.0
     python: str = ""
+    profile: str = "auto"
+    profile_epochs: int = 2
+    settle: float = 5.0
+    margin: tuple[float, int] = (0.10, 256 * units.MIB)
+    profile_id: str = "own"
     source: Mapping[str, str] = field(default_factory=dict)
     """Where each value that is not a default came from."""
 
@@ -45,10 +50,27 @@ def _share(text: str) -> float:
     return number
 
 
-def _order(text: str) -> str:
-    if text not in ("batch", "global"):
-        raise ValueError(f"{text!r} is neither batch nor global")
-    return text
+def _one_of(*words: str) -> Any:
+    def read(text: str) -> str:
+        if text not in words:
+            raise ValueError(f"{text!r} is none of {', '.join(words)}")
+        return text
+
+    return read
+
+
+def _margin(text: str) -> tuple[float, int]:
+    """Read `10%+256MiB`, `10%` or `256MiB`."""
+    share, bytes_ = 0.0, 0
+    for part in text.split("+"):
+        part = part.strip()
+        if part.endswith("%"):
+            share = float(part[:-1]) / 100
+        else:
+            bytes_ = units.parse_size(part)
+    if not 0 <= share <= 10:
+        raise ValueError(f"{text!r} is no margin: write it like 10%+256MiB")
+    return share, bytes_
 
 
 READERS: dict[str, Any] = {
@@ -56,9 +78,14 @@ READERS: dict[str, Any] = {
     "leases": str,
     "num": _at_least_one,
     "buffer": units.parse_size,
-    "order": _order,
+    "order": _one_of("batch", "global"),
     "max_load": _share,
     "python": str,
+    "profile": _one_of("auto", "probe", "live", "off"),
+    "profile_epochs": _at_least_one,
+    "settle": units.parse_duration,
+    "margin": _margin,
+    "profile_id": _one_of("own", "same"),
 }
 
 

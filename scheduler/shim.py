@@ -21,6 +21,7 @@ from __future__ import annotations
 import binascii
 import fcntl
 import gc
+import itertools
 import json
 import math
 import os
@@ -270,11 +271,9 @@ def _stat(path: str) -> list[str]:
 
 
 def _text(path: str) -> str:
-    try:
-        with open(path, "rb", buffering=0) as file:
-            return file.read().decode(errors="replace").strip()
-    except OSError:
-        return ""
+    with suppress(OSError), open(path, "rb", buffering=0) as file:
+        return file.read().decode(errors="replace").strip()
+    return ""
 
 
 # The shim: one attempt
@@ -333,16 +332,15 @@ class Watch:
             self._stop("timeout")
         if self._now >= self._term_at:
             self._term_at = math.inf
-            self.leftovers = _signal_descendants(signal.SIGTERM, signal.SIGCONT)
+            self.leftovers = _signal(_own_tree(), signal.SIGTERM, signal.SIGCONT)
         if self._now >= self._kill_at:
-            _signal_descendants(signal.SIGSTOP, signal.SIGKILL)
+            _signal(_own_tree(), signal.SIGSTOP, signal.SIGKILL)
 
     def _stop(self, why: str) -> None:
         self.why = why
         self._limit = math.inf
         self._kill_at = self._now + self._order.grace
-        _kill(self._main, self._order.stop_signal)
-        _kill(self._main, signal.SIGCONT)
+        _signal([self._main], self._order.stop_signal, signal.SIGCONT)
 
     def _wait(self) -> None:
         if self._now >= self._kill_at:
@@ -367,17 +365,16 @@ def _boot_seconds() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-def _signal_descendants(*numbers: int) -> int:
-    tree = descendants(os.getpid(), children_finder())
-    for number in numbers:
-        for pid in tree:
-            _kill(pid, number)
-    return len(tree)
+def _own_tree() -> list[int]:
+    return descendants(os.getpid(), children_finder())
 
 
-def _kill(pid: int, number: int) -> None:
-    with suppress(ProcessLookupError, PermissionError):  # gone, or a setuid program's: then it is waited for
-        os.kill(pid, number)
+def _signal(pids: list[int], *numbers: int) -> int:
+    """Send everybody each of the signals in turn; to how many?"""
+    for number, pid in itertools.product(numbers, pids):
+        with suppress(ProcessLookupError, PermissionError):  # gone, or a setuid program: then it is waited for
+            os.kill(pid, number)
+    return len(pids)
 
 
 class Home(NamedTuple):
@@ -407,11 +404,18 @@ def run_attempt(home: Home, order: Order, lease: int, sock: socket.socket) -> No
     sock.close()
     watch = Watch(main, order)
     watch.run()
-    record = _ended(record, watch, channel.recv(BLOCK))
+    record = _ended(record, watch, _last_words(channel))
     os.pwrite(record_fd, pack_block(record._asdict()), 0)
     os.fsync(record_fd)
     with suppress(OSError):  # none was given, or its directory has gone
         os.unlink(order.lease)
+
+
+def _last_words(channel: socket.socket) -> bytes:
+    """Why the child did not become the command; nothing if it did, or was killed before it could."""
+    with suppress(ConnectionResetError):
+        return channel.recv(BLOCK)
+    return b""
 
 
 def _claim_of(home: Home, order: Order, main: int) -> Claim:

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from scheduler.core import columns, command, packing
 from scheduler.core.brain import Brain
-from scheduler.core.events import Asked, Submitted
+from scheduler.core.events import Asked, Exited, Submitted
 from scheduler.core.fields import Form, unpack_cells, unpack_terms
-from scheduler.core.model import HOST, UNFINISHED, Machine, Order, State, Terms
-from scheduler.core.ports import Job
+from scheduler.core.knowledge import Knowledge
+from scheduler.core.model import HOST, UNFINISHED, Machine, Order, Profiling, State, Terms
+from scheduler.core.ports import Job, Key
 from scheduler.core.results import Fold, Totals, totals
 from scheduler.core.rules import Rules
 from scheduler.errors import InputError, UsageError
@@ -27,8 +28,9 @@ from scheduler.paths import RUN_CODE, Places, RunPlaces, find_places
 from scheduler.settings import Settings
 from scheduler.store.counter import Counter
 from scheduler.store.journal import Journal
-from scheduler.store.rundir import Book, Cells, RunInfo, Runs
-from scheduler.units import count, parse_size, size
+from scheduler.store.profiles import Profiles
+from scheduler.store.rundir import Book, Cells, Kinds, RunInfo, Runs
+from scheduler.units import GIB, count, parse_size, size
 
 if TYPE_CHECKING:
     from scheduler.core.ports import Devices
@@ -47,6 +49,7 @@ class Choices:
     jobs: int | None = None
     max_per_device: int | None = None
     name: str = ""
+    learn_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +115,12 @@ def rules(choices: Choices, settings: Settings) -> Rules:
         jobs=choices.jobs,
         slots=choices.slots,
         max_per_device=choices.max_per_device,
+        profile=Profiling(settings.profile),
+        profile_epochs=settings.profile_epochs,
+        settle=settings.settle,
+        margin=settings.margin[0],
+        margin_bytes=settings.margin[1],
+        learn_only=choices.learn_only,
     )
 
 
@@ -148,6 +157,10 @@ class Session:
         self.meta = meta
         self.devices = devices(choices.devices, settings)
         self.places = book.places
+        self.fold = Fold()
+        """What the journal already tells, where the run was taken over."""
+        self.just_ended: list[Key] = []
+        """Attempts whose end was recorded last; an earlier scheduler may have died before it forgot them."""
 
     @property
     def number(self) -> int:
@@ -178,12 +191,19 @@ class Session:
             engine.warm()
             watcher = HostWatcher(run.code)
             open_things.callback(watcher.close)
-            view = PlainView(sink, self.book.job, run.task_log, lambda: self.brain.roll.counts)
+            view = PlainView(sink, self.book.job, run.task_log, lambda: self.brain.roll.counts, self.fold)
             world = RealWorld([engine, watcher, Asking(interrupts)])
             ports = Ports(world, self.book, self.devices, engine, watcher, ledger, view)
-            around = Surroundings(str(self.number), self.meta["python"], self.meta["directory"], run)
+            around = Surroundings(
+                str(self.number),
+                self.meta["python"],
+                self.meta["directory"],
+                run,
+                os.environ,
+                same_id=self.settings.profile_id == "same",
+            )
             loop = Loop(self.brain, ports, around)
-            loop.adopt()
+            loop.adopt(self.just_ended)
             loop.run()
             if not loop.left_early:
                 self._close(sink)
@@ -240,7 +260,7 @@ def begin(listing: Listing, choices: Choices, settings: Settings, python: str) -
     device = devices(choices.devices, settings)
     budgets = device.snapshot()
     book = Book.create(home, counter, RUN_CODE)
-    brain = Brain(rules(choices, settings), book.terms)
+    brain = Brain(rules(choices, settings), book.terms, _knowledge(book, home, python, os.getcwd(), device))
     book.num = settings.num
     facts = _facts(listing, choices, settings, python, book.places)
     facts["accepted"] = str(time.time())
@@ -290,6 +310,14 @@ def plan(listing: Listing, choices: Choices, settings: Settings, out: TextIO) ->
     decision = brain.decide(Machine(time.time(), budgets))
     out.writelines(line + "\n" for line in opening.plan_lines(listing.what, brain, decision, names))
     return 0
+
+
+def _knowledge(book: Book, home: Places, python: str, directory: str, device: Devices) -> Knowledge:
+    """What earlier runs learned; the book learns on for later ones."""
+    profiles = Profiles(home.profiles)
+    model = " ".join(f"{d.key} {round(d.total / GIB)}GiB" for d in device.discover())
+    book.kinds = Kinds(profiles, python, directory, model)
+    return Knowledge(profiles.known())
 
 
 def _batches(rows: Iterable[Cells], num: int) -> Iterator[list[Cells]]:
@@ -352,17 +380,27 @@ def take_over(info: RunInfo, settings: Settings) -> Session:
     book = Book.resume(info, Counter(home.counter, _classic_first()))
     choices = Choices(**json.loads(info.meta["choices"]))
     kept = json.loads(info.meta["settings"])
-    settings = replace(settings, **kept)
-    brain = Brain(rules(choices, settings), book.terms)
+    settings = replace(settings, **{**kept, "margin": tuple(kept["margin"])})
+    device = devices(choices.devices, settings)
+    knowledge = _knowledge(book, home, info.meta["python"], info.meta["directory"], device)
+    brain = Brain(rules(choices, settings), book.terms, knowledge)
     for submitted in book.journal.submissions():
         brain.apply(submitted)
+    session = Session(book, brain, choices, settings, info.meta)
+    at = 0.0
     for recorded in book.journal.events():
-        brain.apply(recorded.event)
+        brain.apply(recorded.event, recorded.at)
+        session.fold.take(recorded.event, recorded.at)
+        if recorded.at != at and not isinstance(recorded.event, Asked):
+            at = recorded.at
+            session.just_ended.clear()
+        if isinstance(recorded.event, Exited):
+            session.just_ended.append((recorded.event.task, recorded.event.attempt))
     asked = Asked("resume")
     book.record([asked], time.time())
     brain.apply(asked)
     book.source = _source_of(info, book)
-    return Session(book, brain, choices, settings, info.meta)
+    return session
 
 
 def _source_of(info: RunInfo, book: Book) -> _Following | None:
@@ -389,7 +427,7 @@ class Telling:
         for submitted in self._journal.submissions():
             self.brain.apply(submitted)
         for recorded in self._journal.events():
-            self.brain.apply(recorded.event)
+            self.brain.apply(recorded.event, recorded.at)
             self.fold.take(recorded.event, recorded.at)
 
     def close(self) -> None:

@@ -15,6 +15,10 @@ from scheduler.core.fields import FIELDS
 from scheduler.errors import UsageError
 from scheduler.settings import Settings
 
+TURNED = (
+    "num", "order", "buffer", "max_load", "python", "profile", "profile_epochs", "profile_id", "settle", "margin",
+)  # fmt: skip
+"""Settings that are flags of `run`."""
 DEFAULT_FILES = ("scheduler_files/commands_1.csv", "scheduler_files/commands.csv")
 
 
@@ -37,6 +41,11 @@ def parser() -> Parser:
     )
     made.add_argument("--slots", metavar="N", help="tasks at once on a device, whatever their memory")
     made.add_argument("--max-per-device", metavar="N", help="tasks at once on a device, if their memory fits")
+    made.add_argument("--profile", metavar="HOW", help="auto, probe, live or off: how unknown needs are learned")
+    made.add_argument("--profile-epochs", metavar="N", help="epochs of a probe (default 2)")
+    made.add_argument("--profile-id", metavar="own|same", help="whether a probe gets an id of its own (default own)")
+    made.add_argument("--settle", metavar="TIME", help="time without a new peak that settles a watched task (5s)")
+    made.add_argument("--margin", metavar="M", help="on top of a known peak (default 10%%+256MiB)")
     made.add_argument("-j", "--jobs", metavar="N", help="tasks of this run at once")
     made.add_argument("--python", metavar="EXE", help="what -1 or an empty Executable stands for")
     made.add_argument("--append", choices=APPEND, default="both", help="what follows the arguments (default both)")
@@ -71,7 +80,7 @@ def _quoted(text: str) -> str:
 def main(argv: list[str]) -> int:
     """Parse, accept, run, report."""
     args = parser().parse_args(argv)
-    settings = settings_from(args, "num", "order", "buffer", "max_load", "python")
+    settings = settings_from(args, *TURNED)
     path = samples.unpack() if args.sample else _file(args.file)
     python = wiring.this_python(settings)
     listing = wiring.csv_listing(

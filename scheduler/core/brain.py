@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from scheduler.core import estimate, packing
 from scheduler.core.events import (
@@ -16,8 +17,22 @@ from scheduler.core.events import (
     Started,
     Submitted,
 )
+from scheduler.core.kinds import Kind
+from scheduler.core.knowledge import Evidence, Knowledge
 from scheduler.core.lifecycle import Task, after_exit
-from scheduler.core.model import LIVING, Decision, Machine, Outcome, Placement, Refusal, State, Terms
+from scheduler.core.model import (
+    LIVING,
+    Decision,
+    KnownBy,
+    Machine,
+    Outcome,
+    Placement,
+    Profiling,
+    Purpose,
+    Refusal,
+    State,
+    Terms,
+)
 from scheduler.core.ordering import Line
 from scheduler.core.roll import Roll
 from scheduler.core.rules import Rules
@@ -30,12 +45,13 @@ MOST_REFUSALS = 16
 class Brain:
     """All that the scheduler knows of one run."""
 
-    def __init__(self, rules: Rules, terms: list[Terms] | None = None) -> None:
+    def __init__(self, rules: Rules, terms: list[Terms] | None = None, knowledge: Knowledge | None = None) -> None:
         self.rules = rules
         self.terms: list[Terms] = terms if terms is not None else []
         """The terms that Submitted events point at, by number; whoever submits appends first."""
         self.roll = Roll()
-        self.line = Line(self.roll, self.terms, rules.order)
+        self.knowledge = knowledge if knowledge is not None else Knowledge()
+        self.line = Line(self.roll, self.terms, rules.order, self.knowledge.duration)
         self.tasks: dict[int, Task] = {}
         """Tasks that were touched and are not over."""
         self.draining = False
@@ -74,8 +90,8 @@ class Brain:
 
     # ---- events ----
 
-    def apply(self, event: Event) -> None:
-        """The only state change there is; raises Forbidden with the task's story."""
+    def apply(self, event: Event, at: float = 0.0) -> None:
+        """The only state change there is, at its time; raises Forbidden with the task's story."""
         match event:
             case Submitted():
                 self.roll.add(event.batch, event.first, event.terms)
@@ -83,11 +99,11 @@ class Brain:
             case Placed():
                 self._placed(event)
             case Started():
-                self._living(event.task, event.attempt, "started").story.append(f"started pid {event.pid}")
+                self._started(event, at)
             case Resized():
                 self._resized(event)
             case Peaked():
-                self._living(event.task, event.attempt, "peaked").peak.update(event.peak)
+                self._peaked(event, at)
             case Exited():
                 self._exited(event)
             case Refused():
@@ -126,9 +142,27 @@ class Brain:
         self._move(task, to, f"attempt {event.attempt} placed on {', '.join(event.promise)}")
         task.attempts = event.attempt
         task.placement = Placement(
-            event.task, event.attempt, event.purpose, event.promise, event.cores, event.known_by, event.alone
+            event.task,
+            event.attempt,
+            event.purpose,
+            event.promise,
+            event.cores,
+            event.known_by,
+            event.alone,
+            event.told,
         )
         task.peak = {}
+        task.settled = False
+
+    def _started(self, event: Started, at: float) -> None:
+        task = self._living(event.task, event.attempt, "started")
+        task.story.append(f"started pid {event.pid}")
+        task.last_peak_at = max(task.last_peak_at, at)
+
+    def _peaked(self, event: Peaked, at: float) -> None:
+        task = self._living(event.task, event.attempt, "peaked")
+        task.peak.update(event.peak)
+        task.last_peak_at = at
 
     def _living(self, number: int, attempt: int, what: str) -> Task:
         task = self.tasks.get(number)
@@ -140,9 +174,11 @@ class Brain:
     def _resized(self, event: Resized) -> None:
         task = self._living(event.task, event.attempt, "resized")
         assert task.placement is not None
-        p = task.placement
-        task.placement = Placement(p.task, p.attempt, p.purpose, event.promise, p.cores, p.known_by, p.alone)
+        task.placement = replace(task.placement, promise=event.promise)
         task.story.append(f"promise {event.cause}")
+        if event.cause == "settled":
+            task.settled = True
+            self._learn(task.id, Evidence(peak=max(task.peak.values(), default=0), whole=False))
 
     def _exited(self, event: Exited) -> None:
         task = self._living(event.task, event.attempt, f"exited {event.outcome}")
@@ -151,6 +187,7 @@ class Brain:
         self._count(task, event)
         to = after_exit(task, event.outcome, terms.retries, self.rules.max_ooms, self.rules.max_faults)
         why = f"attempt {event.attempt} {event.outcome} {event.reason}".rstrip()
+        self._learn(task.id, self.evidence(event))
         task.placement = None
         task.asked = ""
         if to is State.WAITING:
@@ -170,17 +207,63 @@ class Brain:
             peak = max([*event.peak.values(), *task.peak.values()], default=0)
             task.floor = max(task.floor, estimate.after_oom(promised, peak, self.rules))
 
+    def evidence(self, event: Exited) -> Evidence:
+        """What an ended attempt teaches; call it before the event is applied, or from within."""
+        task = self.tasks[event.task]
+        assert task.placement is not None
+        probe = task.placement.purpose is Purpose.PROBE
+        epochs = self.terms[task.terms].epochs
+        good = event.outcome is Outcome.SUCCEEDED
+        return Evidence(
+            peak=max([*event.peak.values(), *task.peak.values()], default=0),
+            seconds=event.seconds,
+            epochs=min(self.rules.profile_epochs, epochs or 0) if probe else epochs,
+            epoch_seconds=event.epoch_seconds,
+            cpu_seconds=event.cpu_seconds,
+            whole=good and not probe and event.watched >= 1.0,
+            probe=probe and good,
+        )
+
+    def _learn(self, task: int, evidence: Evidence) -> None:
+        kind = self.roll.kind(task)
+        if kind:
+            self.knowledge.learn(kind, evidence)
+            self.line.refresh(kind)
+
     def _asked(self, event: Asked) -> None:
         if event.what == "drain":
             self.draining = True
         elif event.what == "resume":
             self.draining = False
             self._return(State.INTERRUPTED, event.tasks, "resumed")
+        elif event.what == "skip":
+            for number in tuple(self.roll.in_state(State.WAITING)):
+                self._leave(self._touch(number), State.SKIPPED, "only profiles were learned")
         elif event.what in ("stop", "cancel"):
             for number in event.tasks:
                 self._living(number, self.tasks[number].attempts, event.what).asked = event.what
         else:
             raise Forbidden(f"nobody knows how to be asked to {event.what}")
+
+    # ---- kinds ----
+
+    @property
+    def looked(self) -> int:
+        """How many waiting tasks have been looked at."""
+        return self.line.looked()
+
+    def unlooked(self, most: int) -> list[int]:
+        """Tasks whose kind nobody has looked at: living ones, and the best-ranked of the waiting."""
+        living = [task.id for task in self.living() if self.roll.kind(task.id) == 0]
+        return living + self.line.unlooked(most)
+
+    def assign(self, task: int, kind: Kind) -> None:
+        """The kind of a task is known now; no event, because it can be found again from its row at any time."""
+        number = self.knowledge.number(kind)
+        if self.roll.state(task) is State.WAITING:
+            self.line.assign(task, number)
+        else:
+            self.roll.assign(task, number)
 
     def _return(self, state: State, numbers: Sequence[int], why: str) -> None:
         for number in numbers or tuple(self.roll.in_state(state)):
@@ -188,8 +271,8 @@ class Brain:
 
     # ---- samples ----
 
-    def watch(self, task: int, attempt: int, used: Mapping[str, int]) -> list[Event]:
-        """What a sample of a living attempt comes to: a new peak, a promise that must grow."""
+    def watch(self, task: int, attempt: int, used: Mapping[str, int], now: float = 0.0) -> list[Event]:
+        """What a sample of a living attempt comes to: a new peak, a promise that must grow or may shrink."""
         living = self.tasks.get(task)
         if living is None or living.placement is None or living.attempts != attempt:
             return []
@@ -200,7 +283,19 @@ class Brain:
         growth = estimate.grown(living.placement.promise, used, self.rules)
         if growth is not None:
             events.append(Resized(task, attempt, growth, "grew"))
+        elif not news and self._may_settle(living, now):
+            less = estimate.cut(living.placement.promise, living.peak, self.rules)
+            if less is not None:
+                events.append(Resized(task, attempt, less, "settled"))
         return events
+
+    def _may_settle(self, task: Task, now: float) -> bool:
+        """Only an unknown one is promised more than it needs; it has settled when it held still for long enough."""
+        assert task.placement is not None
+        unknown = task.placement.known_by is KnownBy.LIVE or task.placement.purpose is Purpose.PROBE
+        if not unknown or task.settled or self.rules.slots is not None or task.last_peak_at == 0.0:
+            return False
+        return now - task.last_peak_at >= self.rules.settle
 
     # ---- deciding ----
 
@@ -221,6 +316,12 @@ class Pass:
         self.rooms = packing.rooms(machine, brain.placements(), brain.rules)
         self.walk = brain.line.walk()
         self.left = self._jobs_left()
+        self.probed = {
+            brain.roll.kind(task.id): task.id
+            for task in brain.living()
+            if task.placement is not None and task.placement.purpose is Purpose.PROBE
+        }
+        """Kinds that are being learned from a short run, and by whom."""
         self.placements: list[Placement] = []
         self.refusals: list[Refusal] = []
         self.impossible: list[Refusal] = []
@@ -254,11 +355,27 @@ class Pass:
     def _terms(self, task: int) -> Terms:
         return self.brain.terms[self.brain.roll.terms(task)]
 
+    def _need(self, task: int) -> packing.Need:
+        kind = self.brain.roll.kind(task)
+        knowledge = self.brain.knowledge
+        profile, known = knowledge.profile(kind), knowledge.kind(kind)
+        return estimate.need(self._terms(task), self.brain.task(task), self.rules, profile, known)
+
     def _fit(self, task: int, room: packing.Room) -> Placement | Refusal:
         touched = self.brain.task(task)
-        need = estimate.need(self._terms(task), touched, self.rules)
         attempt = (touched.attempts if touched else 0) + 1
-        return packing.fit(task, attempt, need, room, self.caps[room.device.key], self.rules)
+        return packing.fit(task, attempt, self._need(task), room, self.caps[room.device.key], self.rules)
+
+    def _held_back(self, task: int) -> Refusal | None:
+        """Why a task is not even tried: its kind is being probed, or there is nothing left to learn from it."""
+        kind = self.brain.roll.kind(task)
+        if kind == 0 and self.rules.profile is not Profiling.OFF:
+            return Refusal(task, "unlooked")
+        if kind in self.probed:
+            return Refusal(task, "probing", wanted=self.probed[kind])
+        if self.rules.learn_only and self._need(task).purpose is not Purpose.PROBE:
+            return Refusal(task, "learned")
+        return None
 
     def _refuse_full(self, task: int) -> None:
         """Nothing more fits anywhere: name what the best-ranked of the rest misses."""
@@ -269,8 +386,8 @@ class Pass:
                 return
 
     def _try(self, task: int) -> None:
-        refusal: Refusal | None = None
-        for room in self._candidates(task):
+        refusal = self._held_back(task)
+        for room in () if refusal else self._candidates(task):
             if room.closed:
                 continue
             tried = self._fit(task, room)
@@ -278,6 +395,8 @@ class Pass:
                 packing.take(room, tried)
                 self.placements.append(tried)
                 self.left -= 1
+                if tried.purpose is Purpose.PROBE:
+                    self.probed[self.brain.roll.kind(task)] = task
                 self.walk.take()
                 return
             refusal = tried
@@ -291,6 +410,8 @@ class Pass:
             self.impossible.append(refusal)
             return
         self._refuse(refusal)
+        if refusal.reason in ("unlooked", "probing", "learned"):
+            return
         if self.brain.line.overtaken(task) >= self.rules.overtakes:
             for room in self._candidates(task):
                 room.closed = True

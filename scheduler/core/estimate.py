@@ -1,35 +1,73 @@
-"""From what is known of a task to what it is promised: declarations, growth after an out-of-memory."""
+"""From what is known of a task to what it is promised."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from scheduler.core.kinds import Kind
+from scheduler.core.knowledge import Profile
 from scheduler.core.lifecycle import Task
-from scheduler.core.model import KnownBy, Terms
+from scheduler.core.model import KnownBy, Profiling, Purpose, Terms
 from scheduler.core.packing import Need, declared
 from scheduler.core.rules import Rules
 
 
-def need(terms: Terms, task: Task | None, rules: Rules) -> Need:
-    """What the task asks for now."""
-    cores = terms.cpus if terms.cpus is not None else 1.0
-    said = declared(terms)
-    known_by = KnownBy.DECLARED if said is not None else KnownBy.LIVE
+def need(
+    terms: Terms, task: Task | None, rules: Rules, profile: Profile | None = None, kind: Kind | None = None
+) -> Need:
+    """What the task asks for now: what its row says, else what its kind is known to need, else it is unknown."""
+    cores = _cores(terms, profile)
+    bytes_, known_by = _bytes(terms, rules, profile)
     alone = terms.exclusive
     if task is not None and task.floor:
         alone = alone or task.ooms >= rules.max_ooms
-        return Need(max(said or 0, task.floor), cores, known_by, alone)
-    return Need(said, cores, known_by, alone)
+        bytes_ = max(bytes_ or 0, task.floor)
+    if bytes_ is None and should_probe(terms, rules, kind):
+        return Need(None, cores, KnownBy.PROBE, alone, Purpose.PROBE)
+    return Need(bytes_, cores, known_by, alone)
+
+
+def _bytes(terms: Terms, rules: Rules, profile: Profile | None) -> tuple[int | None, KnownBy]:
+    said = declared(terms)
+    if said is not None:
+        return said, KnownBy.DECLARED
+    if profile is None or not profile.known or rules.profile is Profiling.OFF:
+        return None, KnownBy.LIVE
+    return promised_for(profile, rules), profile.known_by
+
+
+def _cores(terms: Terms, profile: Profile | None) -> float:
+    if terms.cpus is not None:
+        return terms.cpus
+    if profile is not None and profile.cores:
+        return max(0.1, round(profile.cores, 2))
+    return 1.0
+
+
+def should_probe(terms: Terms, rules: Rules, kind: Kind | None) -> bool:
+    """Whether a short run comes before the real one: always, never, or where it costs next to nothing."""
+    if kind is None or not kind.probes or terms.epochs is None:
+        return False
+    if rules.learn_only or rules.profile is Profiling.PROBE:
+        return True
+    return rules.profile is Profiling.AUTO and rules.profile_epochs <= terms.epochs * rules.probe_share
+
+
+def promised_for(profile: Profile, rules: Rules) -> int:
+    """A known peak as it is promised; full runs that agree are trusted with less on top."""
+    if profile.settled(rules):
+        return int(profile.peak * (1 + rules.tight_margin)) + rules.tight_margin_bytes
+    return with_margin(profile.peak, rules)
 
 
 def with_margin(peak: int, rules: Rules) -> int:
-    """A peak as it is promised: room for what the next run may take more."""
+    """A peak with room for what the next run may take more."""
     return int(peak * (1 + rules.margin)) + rules.margin_bytes
 
 
 def after_oom(promised: int, peak: int, rules: Rules) -> int:
-    """The least to promise after an out-of-memory: what it held with the margin, and half again what was promised."""
-    return max(with_margin(peak, rules), promised + promised // 2)
+    """The least to promise after an out-of-memory: no less than before, and half again what it held when it ended."""
+    return max(promised, with_margin(peak, rules), peak + peak // 2)
 
 
 def grown(promise: Mapping[str, int], used: Mapping[str, int], rules: Rules) -> dict[str, int] | None:
@@ -40,8 +78,15 @@ def grown(promise: Mapping[str, int], used: Mapping[str, int], rules: Rules) -> 
     return {**promise, **{key: with_margin(bytes_, rules) for key, bytes_ in above.items()}}
 
 
+def cut(promise: Mapping[str, int], peak: Mapping[str, int], rules: Rules) -> dict[str, int] | None:
+    """The promise of an unknown attempt that has settled: its peak with the margin, never more than before."""
+    if not all(peak.get(key, 0) > 0 for key in promise):
+        return None
+    return {key: min(bytes_, with_margin(peak[key], rules)) for key, bytes_ in promise.items()}
+
+
 def is_new_peak(before: int, now: int, rules: Rules) -> bool:
-    """Whether a sample is above the last peak by enough to be worth a journal row."""
+    """Whether a sample is above the last peak by enough to matter."""
     if before == 0:
         return now > 0
-    return now - before > min(rules.peak_step_bytes, max(1, before)) and now > before * (1 + rules.peak_step)
+    return now - before > rules.peak_step_bytes and now > before * (1 + rules.peak_step)

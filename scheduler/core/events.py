@@ -31,6 +31,8 @@ class Placed:
     cores: float
     known_by: KnownBy
     alone: bool = False
+    told: int = 0
+    """The id a probe goes by; 0: the task's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,8 @@ class Exited:
     watched: float = 1.0
     """Share of its time in which it was sampled."""
     leftovers: int = 0
+    epoch_seconds: float | None = None
+    """Seconds an epoch took, where its progress could be seen."""
     result: Mapping[str, Any] = field(default_factory=dict)
     """The flat object it left at SCHEDULER_RESULT."""
 

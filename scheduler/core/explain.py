@@ -20,5 +20,8 @@ _SENTENCES: dict[str, Callable[[Refusal], str]] = {
     "alone": lambda r: f"must run alone on {r.device}, or what runs there must ({count(r.room, 'task')} there now)",
     "load": lambda r: f"wants {r.wanted / 100:g} cores, {r.device} has {r.room / 100:g} not promised",
     "jobs": lambda r: f"may not start beside the {count(r.total, 'task')} of this run that run",
+    "probing": lambda r: f"waits until task {r.wanted}, of the same kind, has been probed",
+    "unlooked": lambda r: "stands far behind: nobody has looked at it yet",
+    "learned": lambda r: "is not started, because only profiles are learned",
     "closed": lambda r: f"stands behind a task that was overtaken too often, and {r.device} is kept for that one",
 }

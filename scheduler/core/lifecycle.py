@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from scheduler.core.model import KnownBy, Outcome, Placement, Purpose, State
+from scheduler.core.model import Outcome, Placement, Purpose, State
 from scheduler.errors import Forbidden
 
 S = State
 
 MOVES: dict[State, frozenset[State]] = {
-    S.WAITING: frozenset({S.RUNNING, S.PROBING, S.HELD, S.CANCELLED, S.REFUSED}),
+    S.WAITING: frozenset({S.RUNNING, S.PROBING, S.HELD, S.CANCELLED, S.REFUSED, S.SKIPPED}),
     S.HELD: frozenset({S.WAITING, S.CANCELLED}),
     S.PROBING: frozenset({S.WAITING, S.FAILED, S.CANCELLED, S.INTERRUPTED, S.OOM, S.TIMEOUT}),
     S.RUNNING: frozenset({S.SUCCEEDED, S.FAILED, S.OOM, S.TIMEOUT, S.INTERRUPTED, S.CANCELLED, S.WAITING}),
@@ -21,7 +21,7 @@ MOVES: dict[State, frozenset[State]] = {
     S.CANCELLED: frozenset({S.WAITING}),
     S.REFUSED: frozenset({S.WAITING}),
     S.SUCCEEDED: frozenset(),
-    S.SKIPPED: frozenset(),
+    S.SKIPPED: frozenset({S.WAITING}),
 }
 """Everything not in here raises."""
 
@@ -46,7 +46,10 @@ class Task:
     """The living attempt's highest use so far, by device."""
     floor: int = 0
     """What an out-of-memory taught: the next promise is at least this."""
-    known_by: KnownBy = KnownBy.LIVE
+    last_peak_at: float = 0.0
+    """When the living attempt last held more than ever before."""
+    settled: bool = False
+    """Whether the living attempt's promise was cut to what it was seen to need."""
     story: list[str] = field(default_factory=list)
 
     def move(self, to: State, why: str) -> None:

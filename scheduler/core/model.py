@@ -59,6 +59,15 @@ class KnownBy(StrEnum):
     LIVE = "live"
 
 
+class Profiling(StrEnum):
+    """How the need of a task is learned that nobody knows."""
+
+    AUTO = "auto"
+    PROBE = "probe"
+    LIVE = "live"
+    OFF = "off"
+
+
 class Order(StrEnum):
     """What ranks first: the batch, or the priority over all batches."""
 
@@ -154,6 +163,8 @@ class Placement:
     cores: float
     known_by: KnownBy
     alone: bool = False
+    told: int = 0
+    """The id a probe goes by; 0: the task's own."""
 
     @property
     def devices(self) -> tuple[str, ...]:

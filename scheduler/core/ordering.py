@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from heapq import heappop, heapreplace
 
 from scheduler.core.model import Order, Terms
 from scheduler.core.roll import Roll
 
-Rank = tuple[int, int, int, int]
+Rank = tuple[int, int, float, int]
+Asked = tuple[int, int, int]
+"""What a group asks for: the number of its terms, of its kind, and its one task where that asks for more."""
 
 
 class Group:
@@ -25,6 +27,9 @@ class Group:
         """Ids that came back (a retry, a release), sorted."""
         self.gone: set[int] = set()
         """Ids of `ids[next:]` that wait no more (cancelled, held); skipped when their turn comes."""
+
+    def __len__(self) -> int:
+        return len(self.ids) - self.next + len(self.back) - len(self.gone)
 
     def peek(self, skip: int = 0) -> int | None:
         """The id at the given place of this group's line, without taking it."""
@@ -50,6 +55,27 @@ class Group:
                 return task
             skip -= 1
 
+    def waiting(self, most: int) -> list[int]:
+        """The first ids of this group's line."""
+        if not self.back and not self.gone:
+            return self.ids[self.next : self.next + most].tolist()
+        fresh = [task for task in self.ids[self.next : self.next + most + len(self.gone)] if task not in self.gone]
+        return sorted([*self.back, *fresh])[:most]
+
+    def add(self, task: int) -> None:
+        """An id joins that was never here."""
+        if not self.ids or task > self.ids[-1]:
+            self.ids.append(task)
+        else:
+            insort(self.back, task)
+
+    def put_back(self, task: int) -> None:
+        """An id comes back, or joins a group of its own."""
+        if task in self.gone:
+            self.gone.discard(task)
+        else:
+            insort(self.back, task)
+
     def remove(self, task: int) -> None:
         """Take an id out of the line, wherever it stands."""
         place = bisect_left(self.back, task)
@@ -70,69 +96,109 @@ class Group:
 class Line:
     """All waiting ids; keeps the groups' heads ranked so that a pass never sorts the queue.
 
-    A group is named by the number of its terms; a task that asks for more than its terms say (an out-of-memory taught
-    it) is a group of its own, named by its negative id, so that its equals do not wait for what only it needs.
+    A group has the same terms and the same kind. A task that asks for more than its equals (an out-of-memory taught
+    it) is a group of its own, so that they do not wait for what only it needs.
     """
 
-    def __init__(self, roll: Roll, terms: Sequence[Terms], order: Order) -> None:
+    def __init__(
+        self,
+        roll: Roll,
+        terms: Sequence[Terms],
+        order: Order,
+        duration: Callable[[int, int | None], float] | None = None,
+    ) -> None:
         self._roll = roll
         self._terms = terms
         self._order = order
-        self._groups: dict[int, Group] = {}
-        self._heads: list[tuple[Rank, int]] = []
-        self._ranked: dict[int, Rank] = {}
+        self._duration = duration or (lambda kind, epochs: 0.0)
+        self._groups: dict[Asked, Group] = {}
+        self._heads: list[tuple[Rank, Asked]] = []
+        self._ranked: dict[Asked, Rank] = {}
         self._passed: list[Rank] = []
         self._before: dict[int, int] = {}
 
     def rank(self, task: int) -> Rank:
-        """Smaller comes first."""
-        batch, priority = self._roll.batch(task), self._terms[self._roll.terms(task)].priority
+        """Smaller comes first; within a priority the longest, where that is known."""
+        batch, terms = self._roll.batch(task), self._terms[self._roll.terms(task)]
+        longest = -self._duration(self._roll.kind(task), terms.epochs)
         if self._order is Order.GLOBAL:
-            return (priority, batch, 0, task)
-        return (batch, priority, 0, task)
+            return (terms.priority, batch, longest, task)
+        return (batch, terms.priority, longest, task)
 
     def extend(self, first: int, terms: Sequence[int]) -> None:
-        """A whole batch joins the line."""
+        """A whole batch joins the line; nobody has looked at its kinds yet."""
         for offset, number in enumerate(terms):
-            group = self._groups.get(number)
+            asked = (number, 0, 0)
+            group = self._groups.get(asked)
             if group is None:
-                group = self._groups[number] = Group()
+                group = self._groups[asked] = Group()
             group.ids.append(first + offset)
         for number in set(terms):
-            if number not in self._ranked:
-                self._rerank(number)
+            if (number, 0, 0) not in self._ranked:
+                self._rerank((number, 0, 0))
+
+    def unlooked(self, most: int) -> list[int]:
+        """Waiting tasks whose kind nobody has looked at, best-ranked groups first."""
+        found: list[int] = []
+        for _, asked in self._heads:
+            if asked[1] == 0:
+                found += self._groups[asked].waiting(most - len(found))
+            if len(found) >= most:
+                break
+        return found
+
+    def looked(self) -> int:
+        """How many waiting tasks have a kind."""
+        return sum(len(group) for asked, group in self._groups.items() if asked[1])
+
+    def assign(self, task: int, kind: int) -> None:
+        """The kind of a waiting task is known now."""
+        old = self._where(task)
+        new = (old[0], kind, old[2])
+        self._groups[old].remove(task)
+        self._groups.setdefault(new, Group()).add(task)
+        self._roll.assign(task, kind)
+        self._rerank(old)
+        if old != new:
+            self._rerank(new)
+
+    def refresh(self, kind: int) -> None:
+        """Something was learned of a kind: its groups may rank elsewhere now."""
+        for asked in [asked for asked in self._groups if asked[1] == kind]:
+            self._rerank(asked)
 
     def put_back(self, task: int, *, apart: bool = False) -> None:
         """A task waits again, where its rank says; what passed it while it did not wait is not counted."""
-        number = -task if apart else self._roll.terms(task)
-        group = self._groups.setdefault(number, Group())
-        if task in group.gone:
-            group.gone.discard(task)
-        else:
-            insort(group.back, task)
+        asked = (self._roll.terms(task), self._roll.kind(task), task if apart else 0)
+        self._groups.setdefault(asked, Group()).put_back(task)
         self._before[task] = self._passes(self.rank(task))
-        self._rerank(number)
+        self._rerank(asked)
 
     def remove(self, task: int, *, started: bool) -> None:
         """A task waits no more; if it was started, it may have passed others."""
-        number = -task if -task in self._groups else self._roll.terms(task)
-        self._groups[number].remove(task)
+        asked = self._where(task)
+        self._groups[asked].remove(task)
         self._before.pop(task, None)
-        self._rerank(number)
+        self._rerank(asked)
         if started:
             self._pass(self.rank(task))
 
-    def _rerank(self, number: int) -> None:
-        old = self._ranked.pop(number, None)
+    def _where(self, task: int) -> Asked:
+        terms, kind = self._roll.terms(task), self._roll.kind(task)
+        apart = (terms, kind, task)
+        return apart if apart in self._groups else (terms, kind, 0)
+
+    def _rerank(self, asked: Asked) -> None:
+        old = self._ranked.pop(asked, None)
         if old is not None:
-            del self._heads[bisect_left(self._heads, (old, number))]
-        head = self._groups[number].peek()
+            del self._heads[bisect_left(self._heads, (old, asked))]
+        head = self._groups[asked].peek()
         if head is None:
-            del self._groups[number]
+            del self._groups[asked]
             return
         rank = self.rank(head)
-        self._ranked[number] = rank
-        insort(self._heads, (rank, number))
+        self._ranked[asked] = rank
+        insort(self._heads, (rank, asked))
 
     def _pass(self, rank: Rank) -> None:
         if not self._heads:
@@ -158,11 +224,11 @@ class Line:
 class Walk:
     """One pass over the heads (sorted, so a heap already): take or skip the group in front, as if it were done."""
 
-    def __init__(self, line: Line, heads: list[tuple[Rank, int]], groups: dict[int, Group]) -> None:
+    def __init__(self, line: Line, heads: list[tuple[Rank, Asked]], groups: dict[Asked, Group]) -> None:
         self._line = line
         self._heads = heads
         self._groups = groups
-        self._taken: dict[int, int] = {}
+        self._taken: dict[Asked, int] = {}
 
     def front(self) -> int | None:
         """The best-ranked task still in the walk."""
@@ -170,14 +236,14 @@ class Walk:
 
     def take(self) -> None:
         """The task in front is placed: the next of its group comes in at its own rank."""
-        _, number = self._heads[0]
-        taken = self._taken.get(number, 0) + 1
-        self._taken[number] = taken
-        follower = self._groups[number].peek(taken)
+        _, asked = self._heads[0]
+        taken = self._taken.get(asked, 0) + 1
+        self._taken[asked] = taken
+        follower = self._groups[asked].peek(taken)
         if follower is None:
             heappop(self._heads)
         else:
-            heapreplace(self._heads, (self._line.rank(follower), number))
+            heapreplace(self._heads, (self._line.rank(follower), asked))
 
     def skip(self) -> None:
         """Nothing of the group in front fits: the others follow."""

@@ -33,6 +33,7 @@ class Need:
     cores: float
     known_by: KnownBy
     alone: bool = False
+    purpose: Purpose = Purpose.RUN
 
 
 def own_hold(placement: Placement, used: Mapping[str, int]) -> Hold:
@@ -118,7 +119,7 @@ def fit(task: int, attempt: int, need: Need, room: Room, cap: int | None, rules:
         promise = fitted
     promised = {room.device.key: promise}
     cores = min(need.cores, room.device.load_capacity)
-    return Placement(task, attempt, Purpose.RUN, promised, cores, need.known_by, need.alone)
+    return Placement(task, attempt, need.purpose, promised, cores, need.known_by, need.alone)
 
 
 def _crowded(task: int, need: Need, room: Room, rules: Rules) -> Refusal | None:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from scheduler.core.events import Event, Exited, Started, Submitted
+from scheduler.core.kinds import Kind
+from scheduler.core.knowledge import Evidence
 from scheduler.core.model import Budget, Device, Placement, Purpose, Refusal, Spec
 
 Key = tuple[int, int]
@@ -42,6 +44,17 @@ class Sample:
     attempt: int
     used: Mapping[str, int]
     peak: Mapping[str, int]
+    progress: float | None = None
+    """Epochs done, where its output or SCHEDULER_PROGRESS says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """Where to look for one living attempt."""
+
+    shim: int
+    log: str = ""
+    progress: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +158,8 @@ class Devices(Protocol):
 class Watcher(Protocol):
     """Looks at the memory of living attempts, in a process of its own; may miss, never blocks."""
 
-    def watch(self, attempts: Mapping[Key, int], strangers: frozenset[int]) -> None:
-        """Look at these attempts' trees from now on (the pid of each shim), and at other leases' shims."""
+    def watch(self, attempts: Mapping[Key, Watched], strangers: frozenset[int]) -> None:
+        """Look at these attempts from now on, and at the trees of other leases' shims."""
 
     def used_by(self, shim: int) -> Mapping[str, int]:
         """What the tree of another scheduler's shim was last seen to hold; nothing where it cannot be seen."""
@@ -186,6 +199,18 @@ class Book(Protocol):
 
     def result(self, task: int, attempt: int) -> Mapping[str, Any]:
         """The flat object an ended attempt left; empty where it left none that can be taken."""
+
+    def kind(self, task: int) -> Kind:
+        """What kind a task is of: what determines its memory."""
+
+    def learn(self, kind: Kind, evidence: Evidence) -> None:
+        """Keep what an ended attempt taught, for later runs."""
+
+    def probe_id(self, task: int) -> int:
+        """The id a probe of this task goes by, with a folder of its own."""
+
+    def end_probe(self, task: int, told: int) -> None:
+        """Remove what a probe left."""
 
     def arrivals(self, *, last: bool) -> Arrivals:
         """Batches that were appended to the run's source since, accepted durably; `last`: nothing else is left."""

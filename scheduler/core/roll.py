@@ -1,4 +1,4 @@
-"""What every id of a run is, in a few bytes each: its batch, its terms, its state."""
+"""What every id of a run is, in a few bytes each: its batch, its terms, its kind, its state."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ class Roll:
     def __init__(self) -> None:
         self._starts: list[int] = []
         self._terms: list[array[int]] = []
+        self._kinds: list[array[int]] = []
         self._states: list[bytearray] = []
         self._batch_starts: array[int] = array("q")
         self._batches: array[int] = array("q")
@@ -40,8 +41,10 @@ class Roll:
         if not self._starts or first != self._starts[-1] + len(self._states[-1]):
             self._starts.append(first)
             self._terms.append(array("I"))
+            self._kinds.append(array("I"))
             self._states.append(bytearray())
         self._terms[-1].extend(terms)
+        self._kinds[-1].frombytes(bytes(4 * len(terms)))
         self._states[-1].extend(bytes([_NUMBER[State.WAITING]]) * len(terms))
         self._batch_starts.append(first)
         self._batches.append(batch)
@@ -68,6 +71,16 @@ class Roll:
         """The number of the task's terms."""
         stretch, offset = self._known(task)
         return self._terms[stretch][offset]
+
+    def kind(self, task: int) -> int:
+        """The number of the task's kind; 0 while nobody looked."""
+        stretch, offset = self._known(task)
+        return self._kinds[stretch][offset]
+
+    def assign(self, task: int, kind: int) -> None:
+        """Note what kind the task is of."""
+        stretch, offset = self._known(task)
+        self._kinds[stretch][offset] = kind
 
     def state(self, task: int) -> State:
         """Where the task stands."""

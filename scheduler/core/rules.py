@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from scheduler.core.model import Order
+from scheduler.core.model import Order, Profiling
 from scheduler.units import MIB
 
 
@@ -28,6 +28,20 @@ class Rules:
     margin: float = 0.10
     margin_bytes: int = 256 * MIB
     """A peak is trusted with 10 % + 256 MiB more: no out-of-memory per 1000 tasks in replays of measured workloads."""
+    tight_samples: int = 5
+    tight_spread: float = 0.02
+    tight_margin: float = 0.03
+    tight_margin_bytes: int = 128 * MIB
+    """Five full runs within 2 % of each other are trusted with 3 % + 128 MiB."""
+    profile: Profiling = Profiling.OFF
+    """How needs are learned; off here, since a Brain without kinds has nothing to learn by."""
+    profile_epochs: int = 2
+    probe_share: float = 1 / 50
+    """`auto` probes first only where that costs at most a fiftieth of the job; else it watches the real run."""
+    settle: float = 5.0
+    """Seconds without a new peak after which a watched task is believed; on GPUs 60."""
+    learn_only: bool = False
+    """Only probe what is unknown, run nothing for real (`profiles learn`)."""
     unknown_share: float = 0.5
     """An unknown task is promised half of what is free on the host."""
     unknown_least: int = 64 * MIB

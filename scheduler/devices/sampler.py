@@ -1,7 +1,7 @@
 """The sampler child: reads from /proc what trees of processes hold, and writes it down as JSON lines.
 
-It takes `{"trees": {name: pid}, "strangers": [pid]}` lines on standard input, each replacing the one before, and
-answers `{"trees": {name: [used, peak]}, "strangers": {pid: used}}` lines. It ends at end-of-file. Standard library
+It takes `{"trees": {name: [pid, log, progress]}, "strangers": [pid]}` lines on standard input, each replacing the one before, and
+answers `{"trees": {name: [used, peak, epochs done]}, "strangers": {pid: used}}` lines. It ends at end-of-file. Standard library
 only: it is started from a copy in the run's directory, so that a changed installation cannot change a living run.
 
 Memory of one process is its RSS (and its high-water mark, which no poll can miss). Of several it is their PSS: shared
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import sys
 import time
@@ -28,13 +29,21 @@ SHARE = 50.0
 """A look is followed by at least so many times its own cost without one: 2 % of a core at most."""
 TRIGGER = 1.05
 PSS_REST = 100.0
+PROGRESS_REST = 0.5
+TAIL = 2048
+_COUNT = re.compile(rb"(\d+(?:\.\d+)?)\s*/\s*\d+")
+_EPOCH = re.compile(rb"epoch[\s:#\[=]*(\d+(?:\.\d+)?)", re.IGNORECASE)
 
 
 class Tree:
     """What one attempt's processes were seen to hold."""
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, pid: int, log: str = "", progress: str = "") -> None:
         self.pid = pid
+        self.log = log
+        self.progress = progress
+        self.epochs: float | None = None
+        self._read_at = 0.0
         self.used = 0
         self.peak = 0
         self._looked_at = 0
@@ -53,7 +62,19 @@ class Tree:
             self.peak = max(self.peak, rss, high_water(pids[0]))
         else:
             self._look_at_several(pids, rss)
+        self._look_at_progress()
         return self.peak > before
+
+    def _look_at_progress(self) -> None:
+        """How many epochs are done: SCHEDULER_PROGRESS if it is there, else the last epoch line of the output."""
+        now = time.monotonic()
+        if now - self._read_at < PROGRESS_REST:
+            return
+        self._read_at = now
+        said = _done(_read(self.progress), b"") if self.progress else None
+        if said is None and self.log:
+            said = _done(_tail(self.log), b"epoch")
+        self.epochs = said if said is not None else self.epochs
 
     def _look_at_several(self, pids: list[int], rss: int) -> None:
         now = time.monotonic()
@@ -63,6 +84,21 @@ class Tree:
             self._looked_at, self._share = rss, min(1.0, pss / rss) if rss else 1.0
             self.peak = max(self.peak, pss)
         self.used = int(rss * self._share)
+
+
+def _done(text: bytes, word: bytes) -> float | None:
+    """The last count in a text: `3/10`, or behind the word `epoch 3`."""
+    found = (_EPOCH if word else _COUNT).findall(text)
+    return float(found[-1]) if found else None
+
+
+def _tail(path: str) -> bytes:
+    try:
+        with open(path, "rb", buffering=0) as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL))
+            return file.read()
+    except OSError:
+        return b""
 
 
 def resident(pid: int) -> int:
@@ -117,9 +153,9 @@ class Sampler:
         said = json.loads(line)
         known = self.trees
         self.trees = {}
-        for name, pid in said["trees"].items():
+        for name, (pid, log, progress) in said["trees"].items():
             old = known.get(name)
-            self.trees[name] = old if old is not None and old.pid == pid else Tree(pid)
+            self.trees[name] = old if old is not None and old.pid == pid else Tree(pid, log, progress)
             if old is None:
                 self._last_rise = time.monotonic()
         self.strangers = said["strangers"]
@@ -131,7 +167,7 @@ class Sampler:
             if tree.look(children):
                 self._last_rise = time.monotonic()
         strangers = {pid: sum(private(p) for p in descendants(pid, children)) for pid in self.strangers}
-        trees = {name: [tree.used, tree.peak] for name, tree in self.trees.items()}
+        trees = {name: [tree.used, tree.peak, tree.epochs] for name, tree in self.trees.items()}
         return json.dumps({"trees": trees, "strangers": strangers})
 
     def rest(self, cost: float) -> float:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from scheduler.core.model import HOST
-from scheduler.core.ports import Sample
+from scheduler.core.ports import Key, Sample, Watched
 from scheduler.processes import Child, isolated_python, start_child
 
 MOST_STARTS = 20
@@ -32,9 +32,9 @@ class HostWatcher:
         """To wait on; -1 where no sampler lives."""
         return self._child.stdout.fileno() if self._child and self._child.stdout else -1
 
-    def watch(self, attempts: Mapping[tuple[int, int], int], strangers: frozenset[int]) -> None:
+    def watch(self, attempts: Mapping[Key, Watched], strangers: frozenset[int]) -> None:
         """Send the whole list if it changed."""
-        trees = {f"{task}.{attempt}": pid for (task, attempt), pid in attempts.items()}
+        trees = {f"{task}.{attempt}": [w.shim, w.log, w.progress] for (task, attempt), w in attempts.items()}
         order = json.dumps({"trees": trees, "strangers": sorted(strangers)}).encode() + b"\n"
         if order == self._order and self._child is not None:
             return
@@ -95,9 +95,9 @@ class HostWatcher:
         said = json.loads(line)
         self._strangers = said["strangers"]
         samples = []
-        for name, (used, peak) in said["trees"].items():
+        for name, (used, peak, epochs) in said["trees"].items():
             task, attempt = name.split(".")
-            samples.append(Sample(int(task), int(attempt), {HOST: used}, {HOST: peak}))
+            samples.append(Sample(int(task), int(attempt), {HOST: used}, {HOST: peak}, epochs))
         return samples
 
     def used_by(self, shim: int) -> Mapping[str, int]:

@@ -44,6 +44,8 @@ Place = Callable[[Spot], str]
 
 _CHUNK = 1 << 20
 _MEMO = 50_000
+_NO_FILE = (0, 0, 0)
+"""How a pipe looks: nothing is ever appended to it."""
 _PLAIN_WORD = re.compile(r"[^\s'\"\\]+\Z")
 _COMMAND = ("Directory", "Executable", "Filename", "Args", "Command", "Env")
 
@@ -109,7 +111,8 @@ class CsvFile:
         try:
             columns = self._read_header(header)
             if header is not None:
-                columns = self._checked_columns(columns, {*given})
+                columns, doubts = _checked_columns(self.path, self._above + 1, columns, {*given})
+                self.warnings += doubts
             self._take_form(_form(columns, given, append))
         except BaseException:
             self._bytes.close()
@@ -164,7 +167,7 @@ class CsvFile:
             columns = next(self._reader)
             self._head += self._reader.line_num
             return columns
-        except (csv.Error, UnicodeDecodeError, _NulByte) as exc:
+        except (csv.Error, UnicodeDecodeError, _NotText) as exc:
             raise self._unreadable(exc, self._head + 1) from exc
 
     def _first_line(self, text: Iterable[str], header: int) -> tuple[int, str]:
@@ -182,39 +185,6 @@ class CsvFile:
         if len(_known(line, ",")) > 1:
             raise InputError(self.path, "this row is a header: leave out --header None", self._head + 1)
         return list(FIVE)
-
-    def _checked_columns(self, cells: list[str], given: set[str]) -> list[str]:
-        columns = [cell.strip() or f"column_{number}" for number, cell in enumerate(cells, 1)]
-        plain = [_plain(name) for name in columns]
-        for number, name in enumerate(columns):
-            if name.lower() in (other.lower() for other in columns[:number]):
-                raise self._bad_header(f"two columns have the name {name!r}")
-            if plain[number] in RESERVED:
-                raise self._bad_header(f"{RESERVED[plain[number]]}: leave the column out or rename it", name)
-        known = {BY_COLUMN[name.lower()].column for name in columns if name.lower() in BY_COLUMN}
-        slips = _slips(columns, known)
-        self._refuse_missing(columns, known | given, slips)
-        for name, meant in slips.items():
-            self.warnings.append(f"{self.path}: column {name!r} is taken as one of your own: did you mean {meant}?")
-        return columns
-
-    def _refuse_missing(self, columns: list[str], known: set[str], slips: dict[str, str]) -> None:
-        missing = [name for name in REQUIRED if name not in known]
-        if not missing or "Command" in known:
-            return
-        if known.isdisjoint(BY_COLUMN[name.lower()].column for name in FIVE) and not slips:
-            shown = ", ".join(repr(name) for name in columns[:5])
-            raise self._bad_header(
-                f"the header has none of the names {', '.join(FIVE)}, it is {shown}:"
-                " name the columns, or say --header None where the file has no header"
-            )
-        wrong = [f"{name!r} for {meant}" for name, meant in slips.items() if meant in missing]
-        hint = f"; did you mean {' and '.join(wrong)}?" if wrong else ""
-        named = f"column {missing[0]} is" if len(missing) == 1 else f"columns {', '.join(missing)} are"
-        raise self._bad_header(f"the {named} missing{hint}")
-
-    def _bad_header(self, message: str, column: str | None = None) -> InputError:
-        return InputError(self.path, message, self._above + 1, column)
 
     # The rows.
 
@@ -256,7 +226,7 @@ class CsvFile:
                 nth = repeats.another(code, row) if code in once else 0
                 once.add(code)
                 yield row, cells, terms, nth
-        except (csv.Error, UnicodeDecodeError, _NulByte) as exc:
+        except (csv.Error, UnicodeDecodeError, _NotText) as exc:
             raise self._unreadable(exc, line + 1, above + reader.line_num) from exc
 
     def _skipped(self, cells: list[str], row: int, line: int) -> bool:
@@ -284,10 +254,8 @@ class CsvFile:
     def _identity_of_five(self, cells: list[str], terms: Terms, place: Place) -> object:
         """What two rows that run the same have in common, as `core.command.key` sees it; raises BadCell."""
         directory, executable, text = self._three(cells)
-        if '"' in text or "'" in text or "\\" in text:
-            spot = place((directory, executable, text))
-        else:
-            spot = place((directory, executable, text.partition(" ")[0] or text))
+        quoted = '"' in text or "'" in text or "\\" in text  # `_lead`, without the cost of a call a row
+        spot = place((directory, executable, text if quoted else text.partition(" ")[0] or text))
         if self.form.own and "{" in text:
             return spot, text.strip(), terms.epochs, *(cells[index] for _, index in self.form.own)
         return spot, text.strip(), terms.epochs
@@ -298,8 +266,7 @@ class CsvFile:
         if command:
             if executable not in THIS_PYTHON or filename or args:
                 _refuse_beside_command(executable, filename, args)
-            said = _split("Command", command)
-            _place_of_command(place, directory or ".", said)
+            _place_of_command(place, directory or ".", _split("Command", command))
         else:
             self._refuse_half(filename, terms)
             _split("Args", args)
@@ -319,32 +286,15 @@ class CsvFile:
     def _unreadable(self, exc: Exception, row: int, until: int = 0) -> InputError:
         if isinstance(exc, csv.Error):
             return InputError(self.path, _quote_fault(str(exc), row, until), row)
-        encoding = _encoding(self._bytes.first)
-        if encoding:
-            return InputError(self.path, f"it is {encoding}, not UTF-8: {_iconv(encoding, self.path)}")
+        if isinstance(exc, _NotText) and str(exc):
+            return InputError(self.path, f"it is {exc}, not UTF-8: {_iconv(str(exc), self.path)}")
         try:
-            for _ in self._clean(_text(_HashedBytes(self._open(), nul=True), "surrogateescape"), 0):
-                pass
+            with _text(_HashedBytes(self._open(), any_bytes=True), "surrogateescape") as text:
+                for _ in _clean(self.path, text, 0):
+                    pass
         except InputError as found:
             return found
         return InputError(self.path, "it holds bytes that are not text")
-
-    def _clean(self, lines: Iterable[str], number: int) -> Iterator[str]:
-        """The lines, up to the first that is not text: that raises."""
-        for row, line in enumerate(lines, number + 1):
-            if "\0" in line:
-                message = f"character {line.index(chr(0)) + 1} is a NUL byte: no command can hold one, take it out"
-                raise InputError(self.path, message, row)
-            if not line.isascii():
-                self._refuse_bytes(line, row)
-            yield line
-
-    def _refuse_bytes(self, line: str, row: int) -> None:
-        try:
-            line.encode()
-        except UnicodeEncodeError as exc:
-            found = f"byte 0x{ord(line[exc.start]) - 0xDC00:02X} at character {exc.start + 1} is not UTF-8"
-            raise InputError(self.path, f"{found}: {_iconv('LATIN1', self.path)}", row) from None
 
     # What is appended while the run goes on.
 
@@ -369,11 +319,11 @@ class CsvFile:
         except OSError:
             return None
         if not stat.S_ISREG(status.st_mode):
-            return (0, 0, 0)
+            return _NO_FILE
         return (status.st_size, status.st_mtime_ns, status.st_ino)
 
     def _worth_reading(self, look: tuple[int, int, int] | None, mark: Mark, last: bool) -> bool:
-        if look == (0, 0, 0) or (look == (mark.size, mark.mtime_ns, mark.inode) and mark.offset == mark.size):
+        if look == _NO_FILE or (look == (mark.size, mark.mtime_ns, mark.inode) and mark.offset == mark.size):
             return False
         seen, with_last = self._looked
         return look != seen or (last and not with_last) or time.monotonic() >= self._again
@@ -413,12 +363,11 @@ class CsvFile:
         lines = list(io.StringIO(tail.decode("utf-8", "surrogateescape"), newline=""))
         if not any(map(str.strip, lines)):
             return [], 0, 0, None
-        if self._repeats is None:
-            self._repeats = self._recount(mark)
-        reader = csv.reader(self._clean(lines, mark.lines), delimiter=mark.delimiter, strict=True)
+        reader = csv.reader(_clean(self.path, lines, mark.lines), delimiter=mark.delimiter, strict=True)
         rows: list[Row] = []
         good, said = 0, None
         try:
+            self._repeats = self._repeats or self._recount(mark)
             for row in self._validated(reader, mark.lines, mark.lines, self._ground.__getitem__, self._repeats):
                 rows.append(row)
                 good = reader.line_num
@@ -613,6 +562,37 @@ def _delimiter(line: str) -> str:
     return max((",", "\t", ";"), key=lambda delimiter: len(_known(line, delimiter)))
 
 
+def _checked_columns(path: str, row: int, cells: list[str], given: set[str]) -> tuple[list[str], list[str]]:
+    """The columns that a header names, and what is doubtful about them; `given` are the ones flags stand in for."""
+    columns = [cell.strip() or f"column_{number}" for number, cell in enumerate(cells, 1)]
+    for number, name in enumerate(columns):
+        if name.lower() in (other.lower() for other in columns[:number]):
+            raise InputError(path, f"two columns have the name {name!r}", row)
+        if _plain(name) in RESERVED:
+            raise InputError(path, f"{RESERVED[_plain(name)]}: leave the column out or rename it", row, name)
+    known = {BY_COLUMN[name.lower()].column for name in columns if name.lower() in BY_COLUMN}
+    slips = _slips(columns, known)
+    missing = [name for name in REQUIRED if name not in known | given]
+    if missing and "Command" not in known | given:
+        raise InputError(path, _missing(columns, missing, slips if slips or known & {*FIVE} else None), row)
+    doubt = f"{path}: column {{!r}} is taken as one of your own: did you mean {{}}?"
+    return columns, [doubt.format(name, meant) for name, meant in slips.items()]
+
+
+def _missing(columns: list[str], missing: list[str], slips: dict[str, str] | None) -> str:
+    """What to say where required columns are missing; `slips` is None where the header is none of ours at all."""
+    if slips is None:
+        shown = ", ".join(repr(name) for name in columns[:5])
+        return (
+            f"the header has none of the names {', '.join(FIVE)}, it is {shown}:"
+            " name the columns, or say --header None where the file has no header"
+        )
+    wrong = [f"{name!r} for {meant}" for name, meant in slips.items() if meant in missing]
+    hint = f"; did you mean {' and '.join(wrong)}?" if wrong else ""
+    named = f"column {missing[0]} is" if len(missing) == 1 else f"columns {', '.join(missing)} are"
+    return f"the {named} missing{hint}"
+
+
 def _plain(name: str) -> str:
     return "".join(filter(str.isalnum, name.lower()))
 
@@ -633,20 +613,19 @@ def _slips(columns: Sequence[str], known: set[str]) -> dict[str, str]:
 # Bytes and lines.
 
 
-class _NulByte(ValueError):
-    """A NUL byte: UTF-16, or rubbish."""
+class _NotText(ValueError):
+    """Bytes that are no text as we take it: of the encoding named, or with a NUL byte where none is."""
 
 
 class _HashedBytes(io.RawIOBase):
-    """A file that is hashed and searched for NUL bytes while it is read; at most `left` bytes of it."""
+    """At most `left` bytes of a file, hashed as they are read; raises `_NotText` for another encoding or a NUL."""
 
-    def __init__(self, file: io.FileIO, left: int | None = None, nul: bool = False) -> None:
+    def __init__(self, file: io.FileIO, left: int | None = None, any_bytes: bool = False) -> None:
         self._file = file
         self._left = left
-        self._nul = nul
+        self._any = any_bytes
         self.digest = blake2b(digest_size=32)
         self.offset = 0
-        self.first = b""
 
     def readable(self) -> bool:
         return True
@@ -661,9 +640,9 @@ class _HashedBytes(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         wanted = len(buffer) if self._left is None else min(len(buffer), self._left - self.offset)
         data = self._file.read(wanted) or b""
-        self.first = self.first or data[:4]
-        if not self._nul and b"\0" in data:
-            raise _NulByte
+        encoding = "" if self.offset else _encoding(data[:4])
+        if not self._any and (encoding or b"\0" in data):
+            raise _NotText(encoding)
         buffer[: len(data)] = data
         self.digest.update(data)
         self.offset += len(data)
@@ -693,6 +672,25 @@ def _encoding(first: bytes) -> str:
 
 def _iconv(encoding: str, path: str) -> str:
     return f"iconv -f {encoding} -t UTF-8 {shlex.quote(path)} > utf8.csv"
+
+
+def _clean(path: str, lines: Iterable[str], number: int) -> Iterator[str]:
+    """The lines behind line `number`, decoded with surrogateescape, up to the first that is not text: that raises."""
+    for row, line in enumerate(lines, number + 1):
+        if "\0" in line:
+            message = f"character {line.index(chr(0)) + 1} is a NUL byte: no command can hold one, take it out"
+            raise InputError(path, message, row)
+        if not line.isascii():
+            _refuse_bytes(path, line, row)
+        yield line
+
+
+def _refuse_bytes(path: str, line: str, row: int) -> None:
+    try:
+        line.encode()
+    except UnicodeEncodeError as exc:
+        found = f"byte 0x{ord(line[exc.start]) - 0xDC00:02X} at character {exc.start + 1} is not UTF-8"
+        raise InputError(path, f"{found}: {_iconv('LATIN1', path)}", row) from None
 
 
 def _quote_fault(fault: str, row: int, until: int) -> str:

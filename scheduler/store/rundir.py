@@ -7,24 +7,31 @@ import fcntl
 import json
 import os
 import shutil
+import stat
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Protocol
 
 from scheduler.core import command
 from scheduler.core.events import Event, Submitted
 from scheduler.core.fields import SEPARATOR, Form, pack_cells, pack_terms, unpack_cells, unpack_terms
+from scheduler.core.kinds import Kind, kind, script_of
+from scheduler.core.knowledge import Evidence
 from scheduler.core.model import Terms
 from scheduler.core.ports import Arrivals, Job
 from scheduler.errors import NoSuchRun, StateError, StillRunning
 from scheduler.paths import Places, RunPlaces, make_private
 from scheduler.store.counter import Counter
 from scheduler.store.journal import Journal
+from scheduler.store.profiles import Profiles
 
 Cells = tuple[int, list[str], Terms, int]
 """A row of a door: its number in the source, its cells, their terms, and which of its equals it is."""
 LARGEST_RESULT = 64 * 1024
+LARGEST_SCRIPT = 16 * 1024 * 1024
 
 
 class Rows(Protocol):
@@ -127,6 +134,7 @@ class Book:
         self.terms: list[Terms] = []
         self.source: Rows | None = None
         self.num = 20
+        self.kinds: Kinds | None = None
         self._counter = counter
         self._lock = lock
         self._numbers: dict[int, tuple[Terms, int]] = {}
@@ -254,6 +262,29 @@ class Book:
         spec = form.spec(unpack_cells(row.text), row.row)
         return Job(spec, command.name(spec), command.key(spec, row.nth), form.append)
 
+    def kind(self, task: int) -> Kind:
+        """What kind a task is of."""
+        assert self.kinds is not None
+        return self.kinds.of(self.job(task))
+
+    def learn(self, kind: Kind, evidence: Evidence) -> None:
+        """Keep what an ended attempt taught."""
+        if self.kinds is not None and evidence.peak > 0:
+            self.kinds.profiles.learn(kind, self.kinds.device, evidence, time.time())
+
+    def probe_id(self, task: int) -> int:
+        """A fresh id from the counter, and its folder."""
+        with self._counter.held() as held:
+            told = held.task
+            held.advance(task=told + 1, run=held.run)
+        self.places.task(told).mkdir(mode=0o700, exist_ok=True)
+        return told
+
+    def end_probe(self, task: int, told: int) -> None:
+        """Remove what a probe left under an id of its own."""
+        if told != task:
+            shutil.rmtree(self.places.task(told), ignore_errors=True)
+
     def result(self, task: int, attempt: int) -> Mapping[str, Any]:
         """The flat JSON object that an attempt left; removed once read."""
         path = self.places.result(task, attempt)
@@ -277,6 +308,35 @@ class Book:
         batches = [sorted(rows[i : i + self.num], key=lambda r: r[2].priority) for i in range(0, len(rows), self.num)]
         submitted = self.accept(self.source.form, batches, lambda terms, row: None, lambda count: {"mark": mark})
         return Arrivals(submitted, sentence)
+
+
+class Kinds:
+    """Finds the kind of a task: reads its script once for each version of it."""
+
+    def __init__(self, profiles: Profiles, python: str, directory: str, device: str) -> None:
+        self.profiles = profiles
+        self.device = device
+        self._python = python
+        self._directory = directory
+        self._digests: dict[tuple[str, int, int], str] = {}
+
+    def of(self, job: Job) -> Kind:
+        """The kind of a row as it stands now."""
+        digest = self._digest(os.path.join(self._directory, job.spec.directory, script_of(job.spec)))
+        return kind(job.spec, job.append, self._python, digest, self.device)
+
+    def _digest(self, path: str) -> str:
+        """The script's content; nothing where it is no readable file."""
+        try:
+            status = os.stat(path)
+            key = (path, status.st_mtime_ns, status.st_size)
+            if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST_SCRIPT:
+                return ""
+            if key not in self._digests:
+                self._digests[key] = blake2b(Path(path).read_bytes(), digest_size=10).hexdigest()
+        except OSError:
+            return ""
+        return self._digests[key]
 
 
 def flat_object(text: bytes) -> dict[str, Any]:

@@ -22,6 +22,19 @@ CREATE = (
                           task INTEGER, attempt INTEGER, data TEXT NOT NULL)""",
 )
 
+PROFILES_VERSION = 1
+"""Of profiles.db; a newer one is set aside and everything is learned again."""
+
+CREATE_PROFILES = (
+    "CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
+    """CREATE TABLE IF NOT EXISTS profiles (
+        key TEXT PRIMARY KEY, what TEXT NOT NULL, device TEXT NOT NULL, updated REAL NOT NULL, data TEXT NOT NULL)""",
+)
+GET_PROFILES = "SELECT key, what, device, updated, data FROM profiles ORDER BY what, key"
+GET_PROFILE = "SELECT data FROM profiles WHERE key = ?"
+PUT_PROFILE = "INSERT OR REPLACE INTO profiles VALUES (?, ?, ?, ?, ?)"
+DROP_PROFILE = "DELETE FROM profiles WHERE key = ?"
+
 PUT_META = "INSERT OR REPLACE INTO meta VALUES (?, ?)"
 GET_META = "SELECT name, value FROM meta"
 PUT_FORM = "INSERT INTO forms VALUES (?, ?)"

@@ -37,8 +37,9 @@ class PlainView:
         job: Callable[[int], Job],
         log_path: Callable[[int, int], Path],
         counts: Callable[[], Mapping[State, int]],
+        fold: Fold,
     ) -> None:
-        self.fold = Fold()
+        self.fold = fold
         self._sink = sink
         self._job = job
         self._log_path = log_path

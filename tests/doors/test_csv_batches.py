@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -129,7 +131,13 @@ def test_without_a_header_the_five_columns_stand_in_the_order_of_the_readme():
 
 @pytest.mark.parametrize(
     ("above", "header", "line"),
-    [("a title\n", 1, 3), ('"junk, of\nany sort\n', 2, 4), ("# remark\n", 1, 3), ("\n# r\n", 0, 4), ("\ntitle\n", 1, 4)],
+    [
+        ("a title\n", 1, 3),
+        ('"junk, of\nany sort\n', 2, 4),
+        ("# remark\n", 1, 3),
+        ("\n# r\n", 0, 4),
+        ("\ntitle\n", 1, 4),
+    ],
 )
 def test_rows_above_the_header_are_left_out(above, header, line):
     assert [r for r, *_ in read(above + HEADER + ONE, header=header)[0]] == [line]
@@ -142,7 +150,8 @@ def test_a_command_stands_in_place_of_the_five_columns():
 
 def test_commands_and_scripts_may_share_a_file():
     text = "Directory,Command,Executable,Filename,Epochs\nwork,echo hi,,,\nwork,,-1,train.py,3\n"
-    assert [(s.command, s.filename, s.terms.epochs) for s in specs(text)] == [("echo hi", "", None), ("", "train.py", 3)]
+    said = [(spec.command, spec.filename, spec.terms.epochs) for spec in specs(text)]
+    assert said == [("echo hi", "", None), ("", "train.py", 3)]
 
 
 def test_a_command_may_come_from_a_flag():
@@ -266,9 +275,7 @@ def test_an_empty_file_is_refused(text):
     assert refusal(text, header=None).startswith("jobs.csv: it is empty")
 
 
-@pytest.mark.parametrize(
-    ("path", "why"), [("gone.csv", "no such file or directory"), ("work", "is a directory")]
-)
+@pytest.mark.parametrize(("path", "why"), [("gone.csv", "no such file or directory"), ("work", "is a directory")])
 def test_a_file_that_cannot_be_read_is_named(path, why):
     with pytest.raises(InputError, match=f"^{path}: it cannot be read: {why}"):
         CsvFile(path)
@@ -351,7 +358,7 @@ def test_a_column_of_the_users_own_is_not_doubted(name):
         ('work,-1,"""""",3,1', "row 2, column Filename: it is empty"),
         ("work,-1,gone.py --x,3,1", "column Filename: 'gone.py' does not exist (looked at {here}/work/gone.py)"),
         ("work,python3,gone.py,3,1", "column Filename: 'gone.py' does not exist"),
-        ("work,-1,train.py 'x,3,1", "column Filename: \"train.py 'x\" cannot be split into words: no closing"),
+        ("work,-1,train.py 'x,3,1", 'column Filename: "train.py \'x" cannot be split into words: no closing'),
         ("work,-1,train.py,,1", "row 2, column Epochs: it is empty"),
         ("work,-1,train.py,0,1", "row 2, column Epochs: 0 is below 1"),
         ("work,-1,train.py,-1,1", "row 2, column Epochs: -1 is below 1"),
@@ -406,7 +413,7 @@ def test_a_bad_cell_of_any_other_field_is_named(column, text, expected):
         ("work,A=1 echo,,,", "column Command: 'A=1' is not a program on PATH (no shell reads a Command)"),
         ("work,python3 gone.py,,,", "column Command: 'gone.py' does not exist (looked at {here}/work/gone.py)"),
         ("gone,echo,,,", "column Directory: 'gone' does not exist"),
-        ("work,echo 'x,,,", "column Command: \"echo 'x\" cannot be split"),
+        ("work,echo 'x,,,", 'column Command: "echo \'x" cannot be split'),
         ('work,"""""",,,', "column Command: it is empty"),
     ],
 )
@@ -415,14 +422,19 @@ def test_a_bad_row_with_a_command_is_named(here, text, expected):
     assert expected.format(here=here) in message
 
 
-@pytest.mark.parametrize("command", ["python3 -m http.server", "python3 -c pass", "echo {lr}", "{program} x", "python3"])
+@pytest.mark.parametrize(
+    "command", ["python3 -m http.server", "python3 -c pass", "echo {lr}", "{program} x", "python3"]
+)
 def test_commands_whose_script_cannot_be_known_are_taken(command):
     assert len(specs(f"Command\n{command}\n")) == 1
 
 
-@pytest.mark.parametrize("text", ["-m pkg", "-c pass", "-", "{id}.py", '"train.py"', "./train.py", "{here}/work/train.py"])
+@pytest.mark.parametrize(
+    "text", ["-m pkg", "-c pass", "-", "{id}.py", '"train.py"', "./train.py", "{here}/work/train.py"]
+)
 def test_scripts_that_exist_or_cannot_be_known_are_taken(here, text):
-    assert len(specs(HEADER + f'work,-1,"{text.replace(chr(34), chr(34) * 2)}",3,1\n'.replace("{here}", str(here)))) == 1
+    cell = text.replace("{here}", str(here)).replace('"', '""')
+    assert len(specs(f'{HEADER}work,-1,"{cell}",3,1\n')) == 1
 
 
 def test_a_script_of_another_program_need_not_be_a_file():
@@ -434,7 +446,7 @@ def test_a_relative_program_is_looked_for_in_the_directory_as_exec_would():
     assert len(specs(HEADER + "work,./tool,x,3,1\n")) == 1
 
 
-def test_directories_that_are_there_beside_the_file_are_hinted_at(here, monkeypatch):
+def test_directories_that_are_there_beside_the_file_are_hinted_at(here):
     Path("my lab", "exp").mkdir(parents=True)
     path = write(HEADER + "exp,-1,-c pass,3,1\n", "my lab/jobs.csv")
     with pytest.raises(InputError) as caught:
@@ -461,6 +473,26 @@ def test_rows_are_handed_out_before_later_ones_are_read():
     assert next(rows)[0] == 2
     with pytest.raises(InputError, match="row 3, column Epochs"):
         next(rows)
+
+
+COUNT_THE_ROWS = """
+import resource, sys
+from scheduler.doors.csv_batches import CsvFile
+rows = sum(1 for _ in CsvFile(sys.argv[1]).rows())
+print(rows, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)
+"""
+
+
+@pytest.mark.slow
+def test_a_million_rows_stream_by_in_little_memory():
+    with open("jobs.csv", "w") as file:
+        file.write(HEADER)
+        file.writelines(f"work,-1,train.py --lr 0.{n:06d},10,{n % 7}\n" for n in range(1_000_000))
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    words = [sys.executable, "-c", COUNT_THE_ROWS, "jobs.csv"]
+    rows, mebibytes = map(int, subprocess.run(words, env=env, capture_output=True, check=True).stdout.split())
+    assert rows == 1_000_000
+    assert mebibytes < 150
 
 
 # Batches.
@@ -555,7 +587,9 @@ def test_comments_and_blank_lines_may_be_appended():
     assert watched.append(ONE).take() == ([(5, "train.py", 1)], None)
 
 
-@pytest.mark.parametrize("text", ["work,-1,train.py", "", "work,-1,train.py,x,1", "work,-1,gone.py,3,1", 'work,"-1,a,3,1'])
+@pytest.mark.parametrize(
+    "text", ["work,-1,train.py", "", "work,-1,train.py,x,1", "work,-1,gone.py,3,1", 'work,"-1,a,3,1']
+)
 def test_a_bad_appended_row_waits_for_its_cure_and_is_told_once(text):
     text = text or "work,-1,caf\udce9.py,3,1"
     before = Path(write(HEADER + ONE)).read_bytes()
@@ -581,7 +615,10 @@ def test_a_bad_appended_row_is_cured_by_making_what_it_names():
 @pytest.mark.parametrize(
     ("now", "expected"),
     [
-        (HEADER + ONE.replace("3", "4"), "jobs.csv: its first 2 lines (67 bytes) were taken as they stood and have been changed"),
+        (
+            HEADER + ONE.replace("3", "4"),
+            "jobs.csv: its first 2 lines (67 bytes) were taken as they stood and have been",
+        ),
         (HEADER + ONE.replace("3", "30") + ONE, "have been changed since: that changes nothing"),
         (HEADER, "have been cut to 46 bytes since"),
         ("", "have been cut to 0 bytes since"),

@@ -154,7 +154,8 @@ class TestForgetting:
 
 class TestServer:
     def test_a_killed_server_is_started_again(self, driver: Driver) -> None:
-        task = driver.sh("sleep 0.3; exit 4")
+        task = driver.sh("echo up; sleep 0.3; exit 4")
+        driver.wait_for_line("up")
         driver.started(task)
         server = driver.server_of(task)
         os.kill(server, signal.SIGKILL)

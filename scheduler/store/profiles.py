@@ -1,0 +1,133 @@
+"""Learned peaks, kept across runs: one small database for each user and machine."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from scheduler.core.kinds import Kind
+from scheduler.core.knowledge import Evidence, Profile
+from scheduler.core.model import KnownBy
+from scheduler.errors import StateError
+from scheduler.store import schema
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """One profile as it is kept."""
+
+    key: str
+    what: str
+    device: str
+    updated: float
+    profile: Profile
+
+
+class Profiles:
+    """Reads all, writes one at a time; never in the way: what cannot be written is said once and learned again."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.said = ""
+        """What had to be done about a file that could not be used."""
+        self._db = self._open()
+
+    def _open(self) -> sqlite3.Connection:
+        try:
+            return self._connect()
+        except (sqlite3.DatabaseError, ValueError) as exc:
+            return self._set_aside(exc)
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self.path, isolation_level=None, timeout=5.0)
+        try:
+            os.chmod(self.path, 0o600)
+            for statement in schema.CREATE_PROFILES:
+                connection.execute(statement)
+            version = dict(connection.execute(schema.GET_META)).get("format")
+            if version is None:
+                connection.execute(schema.PUT_META, ("format", str(schema.PROFILES_VERSION)))
+            elif int(version) > schema.PROFILES_VERSION:
+                raise ValueError(f"it has format {version}, this version knows {schema.PROFILES_VERSION}")
+            connection.execute(schema.GET_PROFILES).fetchone()
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _set_aside(self, exc: Exception) -> sqlite3.Connection:
+        aside = self.path.with_name(f"{self.path.name}.aside-{int(time.time())}")
+        try:
+            self.path.rename(aside)
+            connection = self._connect()
+        except (OSError, sqlite3.DatabaseError) as again:
+            raise StateError(f"the profiles {self.path} cannot be used ({again}): move the file away") from again
+        self.said = f"the profiles {self.path} could not be used ({exc}): set aside as {aside.name}, learned again"
+        return connection
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._db.close()
+
+    def all(self) -> Iterator[Kept]:
+        """Every profile; one that cannot be read is left out and so learned again."""
+        for key, what, device, updated, data in self._db.execute(schema.GET_PROFILES).fetchall():
+            with contextlib.suppress(ValueError, TypeError, KeyError):
+                yield Kept(key, what, device, updated, _profile(data))
+
+    def known(self) -> dict[str, Profile]:
+        """Every profile by its key."""
+        return {kept.key: kept.profile for kept in self.all()}
+
+    def learn(self, kind: Kind, device: str, evidence: Evidence, now: float) -> None:
+        """Add one attempt to what is kept, beside whatever other runs add at the same time."""
+        try:
+            self._db.execute(schema.BEGIN)
+            found = self._db.execute(schema.GET_PROFILE, (kind.key,)).fetchone()
+            profile = _readable(found[0]) if found else Profile()
+            profile.learn(evidence)
+            self._db.execute(schema.PUT_PROFILE, (kind.key, kind.what, device, now, _text(profile)))
+            self._db.execute(schema.COMMIT)
+        except sqlite3.Error as exc:
+            if self._db.in_transaction:
+                self._db.execute(schema.ROLLBACK)
+            self.said = f"a profile could not be kept in {self.path}: {exc}"
+
+    def forget(self, keys: list[str]) -> int:
+        """Remove profiles; how many there were."""
+        return sum(self._db.execute(schema.DROP_PROFILE, (key,)).rowcount for key in keys)
+
+
+def _text(profile: Profile) -> str:
+    return json.dumps(
+        {
+            "peaks": profile.peaks,
+            "lower": profile.lower,
+            "lower_by": profile.lower_by,
+            "epoch_seconds": profile.epoch_seconds,
+            "cores": profile.cores,
+        }
+    )
+
+
+def _readable(text: str) -> Profile:
+    try:
+        return _profile(text)
+    except (ValueError, TypeError, KeyError):
+        return Profile()
+
+
+def _profile(text: str) -> Profile:
+    data = json.loads(text)
+    peaks = [int(peak) for peak in data["peaks"]]
+    if any(peak <= 0 for peak in peaks):
+        raise ValueError("a peak of nothing")
+    return Profile(
+        peaks, int(data["lower"]), KnownBy(data["lower_by"]), float(data["epoch_seconds"]), float(data["cores"]), True
+    )
