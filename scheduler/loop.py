@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import selectors
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -137,7 +137,7 @@ class Loop:
         for task in self.brain.living():
             self._adopted.add((task.id, task.attempts))
             self.ports.engine.adopt(task.id, task.attempts)
-        self._look_at_kinds()
+        look_ahead(self.brain, self.ports.book.kind)
 
     def run(self) -> None:
         """Return when nothing runs and nothing will be started, or when asked to leave."""
@@ -318,7 +318,7 @@ class Loop:
     def place(self) -> None:
         """Decide and make it true: leases inside the mutex, the journal outside, then the launches."""
         if self.brain.waiting and not self.brain.draining:
-            self._look_at_kinds()
+            look_ahead(self.brain, self.ports.book.kind)
             try:
                 decision, taken = self._decide()
             except LeaseError as exc:
@@ -333,13 +333,6 @@ class Loop:
         if self._unlooked:
             self._unlooked = False
             self._look()
-
-    def _look_at_kinds(self) -> None:
-        """Look at the kinds of the next waiting tasks; a bounded number, for the rest of a long list it is too early."""
-        if self.brain.rules.profile is Profiling.OFF:
-            return
-        for task in self.brain.unlooked(max(0, LOOK_AHEAD - self.brain.looked)):
-            self.brain.assign(task, self.ports.book.kind(task))
 
     def _decide(self) -> tuple[Decision, list[Taken]]:
         ports = self.ports
@@ -441,6 +434,14 @@ class Loop:
             if shim
         }
         self.ports.watcher.watch(attempts, self._strangers)
+
+
+def look_ahead(brain: Brain, kind: Callable[[int], Kind]) -> None:
+    """Look at the kinds of the next waiting tasks; not of a whole long list, for its end that is too early."""
+    if brain.rules.profile is Profiling.OFF:
+        return
+    for task in brain.unlooked(max(0, LOOK_AHEAD - brain.looked)):
+        brain.assign(task, kind(task))
 
 
 class Source(Protocol):

@@ -24,11 +24,11 @@ from scheduler.core.ports import Job, Key
 from scheduler.core.results import Fold, Totals, totals
 from scheduler.core.rules import Rules
 from scheduler.errors import InputError, UsageError
-from scheduler.paths import RUN_CODE, Places, RunPlaces, find_places
+from scheduler.paths import RUN_CODE, Places, RunPlaces, find_places, make_private
 from scheduler.settings import Settings
 from scheduler.store.counter import Counter
 from scheduler.store.journal import Journal
-from scheduler.store.profiles import Profiles
+from scheduler.store.profiles import Kept, Profiles
 from scheduler.store.rundir import Book, Cells, Kinds, RunInfo, Runs
 from scheduler.units import GIB, count, parse_size, size
 
@@ -37,6 +37,10 @@ if TYPE_CHECKING:
     from scheduler.doors.csv_batches import CsvFile, Mark
     from scheduler.store.leases import Ledger
 
+__all__ = [
+    "Choices", "Ended", "Kept", "Listing", "Profiles", "RunInfo", "Session", "Telling", "all_runs", "begin", "csv_listing",
+    "find_run", "machine_facts", "places", "plan", "profiles", "take_over", "this_python",
+]  # fmt: skip
 CLASSIC_COUNTER = Path("scheduler_files/counter.txt")
 
 
@@ -138,12 +142,16 @@ class _Following:
     def __init__(self, file: CsvFile, mark: Mark) -> None:
         self.form = file.form
         self._file = file
-        self._mark = mark
+        self._mark = self._next = mark
 
     def appended(self, *, last: bool) -> tuple[Sequence[Cells], str, str]:
         """The rows, the mark behind them, and what else happened to the file."""
-        rows, self._mark, sentence = self._file.appended(self._mark, last=last)
-        return rows, self._mark.pack() if rows else "", sentence or ""
+        rows, self._next, sentence = self._file.appended(self._mark, last=last)
+        return rows, self._next.pack() if rows else "", sentence or ""
+
+    def accepted(self) -> None:
+        """The rows told last are in the journal."""
+        self._mark = self._next
 
 
 class Session:
@@ -224,7 +232,10 @@ class Session:
 
     def first_words(self) -> list[str]:
         """The first lines of a new run."""
+        from scheduler.loop import look_ahead
         from scheduler.view import opening
+
+        look_ahead(self.brain, self.book.kind)
 
         budget = self.devices.snapshot()[0]
         return opening.lines(self._telling(), self.devices.discover(), budget, self.settings, self.brain)
@@ -269,7 +280,7 @@ def begin(listing: Listing, choices: Choices, settings: Settings, python: str) -
         submitted = book.accept(
             listing.form,
             _batches(listing.rows, settings.num),
-            lambda terms, row: _check(listing.what, terms, row, budgets, brain.rules),
+            _checker(listing.what, budgets, brain.rules),
             lambda tasks: {**facts, "mark": _mark(listing), "accepted": str(time.time()), "tasks": str(tasks)},
         )
     except BaseException:
@@ -282,6 +293,7 @@ def begin(listing: Listing, choices: Choices, settings: Settings, python: str) -
         brain.apply(event)
     if listing.file is not None:
         book.source = _Following(listing.file, listing.file.mark)
+        book.check = _checker(listing.what, budgets, brain.rules)
     return Session(book, brain, choices, settings, facts)
 
 
@@ -357,6 +369,10 @@ def _facts(listing: Listing, choices: Choices, settings: Settings, python: str, 
     }
 
 
+def _checker(what: str, budgets: Sequence[Any], rules_: Rules) -> Callable[[Terms, int], None]:
+    return lambda terms, row: _check(what, terms, row, budgets, rules_)
+
+
 def _check(what: str, terms: Terms, row: int, budgets: Sequence[Any], rules_: Rules) -> None:
     """Refuse what no device here can ever hold, with the numbers."""
     refusal = packing.never_fits(terms, budgets)
@@ -400,6 +416,7 @@ def take_over(info: RunInfo, settings: Settings) -> Session:
     book.record([asked], time.time())
     brain.apply(asked)
     book.source = _source_of(info, book)
+    book.check = _checker(info.meta["file"], device.snapshot(), brain.rules)
     return session
 
 
@@ -478,6 +495,13 @@ def _shell(argv: Sequence[str]) -> str:
     from shlex import join
 
     return join(argv)
+
+
+def profiles(settings: Settings) -> Profiles:
+    """What earlier runs learned."""
+    home = places(settings)
+    make_private(home.root)
+    return Profiles(home.profiles)
 
 
 def all_runs(settings: Settings) -> list[RunInfo]:

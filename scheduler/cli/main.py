@@ -13,6 +13,7 @@ VERBS = {
     "resume": "take a run over after a crash, a reboot or Ctrl-C",
     "list": "the tasks of a run and where they stand",
     "status": "this machine: promises of everybody, my runs",
+    "profiles": "what is known of each kind's memory: list, show, forget, learn",
     "results": "what became of each task: table, CSV, JSON, Markdown",
 }
 """Each is a module of this package, loaded when it is called."""

@@ -22,11 +22,14 @@ TURNED = (
 DEFAULT_FILES = ("scheduler_files/commands_1.csv", "scheduler_files/commands.csv")
 
 
-def parser() -> Parser:
+def parser(verb: str = "run") -> Parser:
     """The flags of `run`."""
-    made = Parser(
-        "run", "Run a CSV of jobs batch by batch, packed by memory.", "scheduler run jobs.csv --num 20"
-    ).common()
+    what = (
+        "Run a CSV of jobs batch by batch, packed by memory."
+        if verb == "run"
+        else "Only learn what a list's jobs need."
+    )
+    made = Parser(verb, what, f"scheduler {verb} jobs.csv --num 20").common()
     made.add_argument("file", nargs="?", metavar="FILE", help="the CSV; without it scheduler_files/commands_1.csv")
     made.add_argument("--sample", action="store_true", help="copy the sample jobs to ./scheduler_samples and run them")
     made.add_argument("--num", metavar="N", help="rows in a batch (default 20)")
@@ -77,9 +80,9 @@ def _quoted(text: str) -> str:
     return quote(text)
 
 
-def main(argv: list[str]) -> int:
+def main(argv: list[str], *, learn_only: bool = False, verb: str = "run") -> int:
     """Parse, accept, run, report."""
-    args = parser().parse_args(argv)
+    args = parser(verb).parse_args(argv)
     settings = settings_from(args, *TURNED)
     path = samples.unpack() if args.sample else _file(args.file)
     python = wiring.this_python(settings)
@@ -92,6 +95,7 @@ def main(argv: list[str]) -> int:
         jobs=_positive("-j", args.jobs),
         max_per_device=_positive("--max-per-device", args.max_per_device),
         name=_run_name(args.name),
+        learn_only=learn_only,
     )
     if args.dry_run:
         return wiring.plan(listing, choices, settings, sys.stdout)
@@ -121,7 +125,7 @@ def header(text: str) -> int | None:
     """`--header N|None`."""
     if text.lower() == "none":
         return None
-    if not text.isdigit():
+    if not text.isdecimal():
         raise UsageError(f"--header {text}: write the row number of the header, from 0, or None")
     return int(text)
 
@@ -141,7 +145,7 @@ def _checked(defaults: Mapping[str, str]) -> Mapping[str, str]:
 def _positive(flag: str, text: str | None) -> int | None:
     if text is None:
         return None
-    if not text.isdigit() or int(text) < 1:
+    if not text.isdecimal() or int(text) < 1:
         raise UsageError(f"{flag} {text}: write a whole number above 0")
     return int(text)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -101,6 +102,13 @@ class Fold:
             self._here.get(device, {}).pop(event.task, None)
 
 
+def _accuracy(attempts: Sequence[Attempt]) -> float:
+    """Of the runs that succeeded: the sum of their last promises over the sum of their peaks."""
+    good = [a for a in attempts if a.outcome is Outcome.SUCCEEDED and a.purpose is Purpose.RUN]
+    peaks = sum(sum(a.peak.get(key, 0) for key in a.promised) for a in good)
+    return sum(sum(a.promised.values()) for a in good) / peaks if peaks else 0.0
+
+
 def _raise_to(peak: dict[str, int], seen: Mapping[str, int]) -> None:
     for key, bytes_ in seen.items():
         peak[key] = max(peak.get(key, 0), bytes_)
@@ -120,6 +128,10 @@ class Totals:
     memory_use: float
     """Memory really held (peaks) over what there was, through the makespan."""
     ooms: int
+    known_by: Mapping[str, int]
+    """How the needs of the ended runs were known."""
+    promised_for_peaks: float
+    """What was promised in the end over what was needed."""
 
     @property
     def speedup(self) -> float:
@@ -142,4 +154,6 @@ def totals(fold: Fold, states: Mapping[State, int], capacity: int) -> Totals:
         probing=probes / busy if busy else 0.0,
         memory_use=held / (capacity * makespan) if capacity and makespan > 0 else 0.0,
         ooms=sum(a.outcome is Outcome.OOM for a in attempts),
+        known_by=Counter(a.known_by for a in attempts if a.purpose is Purpose.RUN),
+        promised_for_peaks=_accuracy(attempts),
     )

@@ -11,42 +11,32 @@ shown cannot be vouched for; a file name of other bytes needs a link with a name
 
 from __future__ import annotations
 
-import codecs
 import csv
-import difflib
 import io
 import json
 import os
-import re
-import shlex
-import shutil
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from hashlib import blake2b
 from itertools import chain, islice
 from operator import itemgetter
-from typing import Any, BinaryIO
+from typing import Any
 
 from scheduler.core.command import THIS_PYTHON
-from scheduler.core.fields import BY_COLUMN, FIVE, REQUIRED, RESERVED, BadCell, Form, words
+from scheduler.core.fields import BY_COLUMN, FIVE, REQUIRED, BadCell, Form
 from scheduler.core.model import Terms
+from scheduler.doors.csv_bytes import HashedBytes, NotText, behind, clean, digest_of, ended, iconv, quote_fault, text_of
+from scheduler.doors.csv_header import checked_columns, delimiter_of, known_names
+from scheduler.doors.ground import Ground, Place, anywhere, lead, place_of_command, refuse_beside_command, split_words
 from scheduler.errors import InputError, UsageError
 from scheduler.units import count
 
 Row = tuple[int, list[str], Terms, int]
 """Line in the file (the header is line 1), cells, terms, and how many earlier rows run the same command."""
-Spot = tuple[str, str, str]
-"""A directory, a program, and what of a text decides its first word."""
-Place = Callable[[Spot], str]
-
-_CHUNK = 1 << 20
-_MEMO = 50_000
 _NO_FILE = (0, 0, 0)
 """How a pipe looks: nothing is ever appended to it."""
-_PLAIN_WORD = re.compile(r"[^\s'\"\\]+\Z")
 _COMMAND = ("Directory", "Executable", "Filename", "Args", "Command", "Env")
 
 
@@ -105,13 +95,13 @@ class CsvFile:
         cwd: str = "",
     ) -> None:
         self._settle(path, python, cwd)
-        self._bytes = _HashedBytes(self._open())
+        self._bytes = HashedBytes(self._open())
         self._status = os.fstat(self._bytes.fileno())
         given = {name: text for name, text in (defaults or {}).items() if text}
         try:
             columns = self._read_header(header)
             if header is not None:
-                columns, doubts = _checked_columns(self.path, self._above + 1, columns, {*given})
+                columns, doubts = checked_columns(self.path, self._above + 1, columns, {*given})
                 self.warnings += doubts
             self._take_form(_form(columns, given, append))
         except BaseException:
@@ -132,7 +122,7 @@ class CsvFile:
         self.path = os.fspath(path)
         self.warnings: list[str] = []
         self._at = os.path.join(cwd, self.path)
-        self._ground = _Ground(self._at, python, cwd)
+        self._ground = Ground(self._at, python, cwd)
         self._repeats: _Repeats | None = None
         self._looked: tuple[object, bool] = ("never", False)
         self._said: str | None = None
@@ -157,9 +147,9 @@ class CsvFile:
         """The cells of the header; sets up the reader of the rows behind it."""
         self._head = 0
         try:
-            text = _text(self._bytes)
+            text = text_of(self._bytes)
             above, line = self._first_line(text, header or 0)
-            self.delimiter = "," if header is None else _delimiter(line)
+            self.delimiter = "," if header is None else delimiter_of(line)
             self._reader = csv.reader(chain([line], text), delimiter=self.delimiter, strict=True)
             self._above = self._head = above
             if header is None:
@@ -167,7 +157,7 @@ class CsvFile:
             columns = next(self._reader)
             self._head += self._reader.line_num
             return columns
-        except (csv.Error, UnicodeDecodeError, _NotText) as exc:
+        except (csv.Error, UnicodeDecodeError, NotText) as exc:
             raise self._unreadable(exc, self._head + 1) from exc
 
     def _first_line(self, text: Iterable[str], header: int) -> tuple[int, str]:
@@ -182,7 +172,7 @@ class CsvFile:
         raise InputError(self.path, f"it is empty: its first line names the columns ({','.join(FIVE)})")
 
     def _five(self, line: str) -> list[str]:
-        if len(_known(line, ",")) > 1:
+        if len(known_names(line, ",")) > 1:
             raise InputError(self.path, "this row is a header: leave out --header None", self._head + 1)
         return list(FIVE)
 
@@ -226,7 +216,7 @@ class CsvFile:
                 nth = repeats.another(code, row) if code in once else 0
                 once.add(code)
                 yield row, cells, terms, nth
-        except (csv.Error, UnicodeDecodeError, _NotText) as exc:
+        except (csv.Error, UnicodeDecodeError, NotText) as exc:
             raise self._unreadable(exc, line + 1, above + reader.line_num) from exc
 
     def _skipped(self, cells: list[str], row: int, line: int) -> bool:
@@ -254,7 +244,7 @@ class CsvFile:
     def _identity_of_five(self, cells: list[str], terms: Terms, place: Place) -> object:
         """What two rows that run the same have in common, as `core.command.key` sees it; raises BadCell."""
         directory, executable, text = self._three(cells)
-        quoted = '"' in text or "'" in text or "\\" in text  # `_lead`, without the cost of a call a row
+        quoted = '"' in text or "'" in text or "\\" in text  # `lead`, without the cost of a call a row
         spot = place((directory, executable, text if quoted else text.partition(" ")[0] or text))
         if self.form.own and "{" in text:
             return spot, text.strip(), terms.epochs, *(cells[index] for _, index in self.form.own)
@@ -265,12 +255,12 @@ class CsvFile:
         directory, executable, filename, args, command, env = (self.form.cell(cells, name) for name in _COMMAND)
         if command:
             if executable not in THIS_PYTHON or filename or args:
-                _refuse_beside_command(executable, filename, args)
-            _place_of_command(place, directory or ".", _split("Command", command))
+                refuse_beside_command(executable, filename, args)
+            place_of_command(place, directory or ".", split_words("Command", command))
         else:
             self._refuse_half(filename, terms)
-            _split("Args", args)
-            place((directory, executable, _lead(filename)))
+            split_words("Args", args)
+            place((directory, executable, lead(filename)))
         text = " ".join(part for part in (filename, args) if part)
         own = [cells[index] for _, index in self.form.own] if "{" in text + command else []
         return directory, executable, text, command, env and _pairs(env), terms.epochs, *own
@@ -285,12 +275,12 @@ class CsvFile:
 
     def _unreadable(self, exc: Exception, row: int, until: int = 0) -> InputError:
         if isinstance(exc, csv.Error):
-            return InputError(self.path, _quote_fault(str(exc), row, until), row)
-        if isinstance(exc, _NotText) and str(exc):
-            return InputError(self.path, f"it is {exc}, not UTF-8: {_iconv(str(exc), self.path)}")
+            return InputError(self.path, quote_fault(str(exc), row, until), row)
+        if isinstance(exc, NotText) and str(exc):
+            return InputError(self.path, f"it is {exc}, not UTF-8: {iconv(str(exc), self.path)}")
         try:
-            with _text(_HashedBytes(self._open(), any_bytes=True), "surrogateescape") as text:
-                for _ in _clean(self.path, text, 0):
+            with text_of(HashedBytes(self._open(), any_bytes=True), "surrogateescape") as text:
+                for _ in clean(self.path, text, 0):
                     pass
         except InputError as found:
             return found
@@ -332,17 +322,17 @@ class CsvFile:
         try:
             with open(self._at, "rb") as file:
                 status = os.fstat(file.fileno())
-                digest, ending = _digest(file, mark.offset)
+                digest, ending = digest_of(file, mark.offset)
                 if digest.hexdigest() != mark.digest:
                     return [], mark, self._edited(mark, status.st_size)
                 tail = file.read()
         except OSError as exc:
             return [], mark, self._gone(exc)
-        rest = _behind(ending, tail)
+        rest = behind(ending, tail)
         if rest is None:
             return [], mark, self._glued(mark)
         skipped = len(tail) - len(rest)
-        rows, lines, taken, said = self._take(rest if last else _ended(rest), mark)
+        rows, lines, taken, said = self._take(rest if last else ended(rest), mark)
         if not rows:
             return [], mark, said
         digest.update(tail[: skipped + taken])
@@ -363,7 +353,7 @@ class CsvFile:
         lines = list(io.StringIO(tail.decode("utf-8", "surrogateescape"), newline=""))
         if not any(map(str.strip, lines)):
             return [], 0, 0, None
-        reader = csv.reader(_clean(self.path, lines, mark.lines), delimiter=mark.delimiter, strict=True)
+        reader = csv.reader(clean(self.path, lines, mark.lines), delimiter=mark.delimiter, strict=True)
         rows: list[Row] = []
         good, said = 0, None
         try:
@@ -380,12 +370,12 @@ class CsvFile:
     def _recount(self, mark: Mark) -> _Repeats:
         """What was accepted before, as far as repeats go; kept only once something is appended, for it is large."""
         repeats = _Repeats()
-        with _HashedBytes(self._open(), left=mark.offset) as source:
-            text = _text(source)
+        with HashedBytes(self._open(), left=mark.offset) as source:
+            text = text_of(source)
             for _ in islice(text, mark.head):
                 pass
             reader = csv.reader(text, delimiter=mark.delimiter, strict=True)
-            for _ in self._validated(reader, mark.head, mark.head, _anywhere, repeats):
+            for _ in self._validated(reader, mark.head, mark.head, anywhere, repeats):
                 pass
         return repeats
 
@@ -429,113 +419,6 @@ class _Repeats:
         return len(self.once) + self.again
 
 
-class _Ground(dict[Spot, str]):
-    """The spots that were looked at: a directory with a program, where they and the script are there; else BadCell."""
-
-    def __init__(self, csv_path: str, python: str, cwd: str) -> None:
-        self._beside = os.path.dirname(csv_path)
-        self._python = python
-        self._cwd = cwd
-        self._programs: dict[tuple[str, str], str] = {}
-
-    def __missing__(self, spot: Spot) -> str:
-        directory, program = spot[0].strip(), spot[1].strip()
-        full = os.path.join(self._cwd, directory)
-        if (directory, program) not in self._programs:
-            self._check_directory(directory, full)
-            self._check_program(full, self._python if program in THIS_PYTHON else program)
-            self._programs[directory, program] = _anywhere(spot)
-        said = _split("Filename", spot[2])
-        if not said or not said[0]:
-            raise BadCell("Filename", "it is empty")
-        if self._is_python(program):
-            self._check_script(full, said[0])
-        if len(self) > _MEMO:
-            self.clear()
-        return self.setdefault(spot, self._programs[directory, program])
-
-    def _check_directory(self, directory: str, full: str) -> None:
-        if not directory:
-            raise BadCell("Directory", "it is empty: write . for the directory the command is given in")
-        if os.path.isdir(full):
-            return
-        if os.path.exists(full):
-            raise BadCell("Directory", f"{directory!r} is not a directory ({os.path.abspath(full)})")
-        hint = ""
-        if os.path.isdir(os.path.join(self._beside, directory)):
-            hint = f"; it is there beside the file: cd {shlex.quote(os.path.abspath(self._beside))} first"
-        elif directory.startswith(("~", "$")):
-            hint = "; no shell reads it: write it out"
-        raise BadCell("Directory", f"{directory!r} does not exist (looked at {os.path.abspath(full)}){hint}")
-
-    def _check_program(self, directory: str, program: str) -> None:
-        if "/" not in program:
-            if shutil.which(program) is None:
-                raise BadCell("Executable", f"{program!r} is not a program on PATH{_program_hint(directory, program)}")
-            return
-        full = os.path.abspath(os.path.join(directory, program))
-        if not os.path.exists(full):
-            raise BadCell("Executable", f"{program!r} does not exist (looked at {full})")
-        if not os.path.isfile(full) or not os.access(full, os.X_OK):
-            raise BadCell("Executable", f"{program!r} is not an executable file ({full})")
-
-    def _is_python(self, program: str) -> bool:
-        return program in THIS_PYTHON or program == self._python or os.path.basename(program).startswith("python")
-
-    def _check_script(self, directory: str, word: str) -> None:
-        full = os.path.abspath(os.path.join(directory, word))
-        if not word.startswith("-") and "{" not in word and not os.path.exists(full):
-            raise BadCell("Filename", f"{word!r} does not exist (looked at {full})")
-
-
-def _anywhere(spot: Spot) -> str:
-    return f"{spot[0].strip()}\0{spot[1].strip()}"
-
-
-def _program_hint(directory: str, program: str) -> str:
-    if os.path.isfile(os.path.join(directory, program)):
-        return f": write ./{program} for the one in the directory"
-    if " " in program:
-        return ": Executable is one program, its arguments belong into Filename"
-    return ""
-
-
-def _split(column: str, text: str) -> list[str]:
-    try:
-        return words(text)
-    except ValueError as exc:
-        raise BadCell(column, str(exc)) from exc
-
-
-def _lead(text: str) -> str:
-    """What of a text decides its first word and whether it can be split: that word, or all where quotes stand in it."""
-    if '"' in text or "'" in text or "\\" in text:
-        return text
-    return text.partition(" ")[0] or text
-
-
-def _place_of_command(place: Place, directory: str, said: list[str]) -> None:
-    """Check the program of a Command, and its script where it is a Python; names with a {placeholder} come later."""
-    if not said or not said[0]:
-        raise BadCell("Command", "it is empty")
-    if "{" in said[0]:
-        return
-    script = said[1] if len(said) > 1 and said[1] else "-"
-    try:
-        place((directory, said[0], script if _PLAIN_WORD.match(script) else shlex.quote(script)))
-    except BadCell as exc:
-        column = exc.column if exc.column == "Directory" else "Command"
-        hint = " (no shell reads a Command)" if exc.column == "Executable" else ""
-        raise BadCell(column, f"{exc}{hint}") from exc
-
-
-def _refuse_beside_command(executable: str, filename: str, args: str) -> None:
-    beside = {"Executable": executable not in THIS_PYTHON, "Filename": filename, "Args": args}
-    for column, filled in beside.items():
-        if filled:
-            raise BadCell(column, "the row has a Command as well, which is the whole of it: empty one of the two")
-
-
 def _pairs(text: str) -> object:
     try:
         return BY_COLUMN["env"].read(text)
@@ -548,184 +431,3 @@ def _form(columns: Sequence[str], defaults: Mapping[str, str], append: str) -> F
         return Form(columns, defaults, append)
     except BadCell as exc:
         raise UsageError(f"{BY_COLUMN[exc.column.lower()].flag}: {exc}") from exc
-
-
-def _known(line: str, delimiter: str) -> set[str]:
-    cells = next(csv.reader([line], delimiter=delimiter), [])
-    return {cell.strip().lower() for cell in cells} & BY_COLUMN.keys()
-
-
-def _delimiter(line: str) -> str:
-    """The comma, unless the header has our names only where it is split at another delimiter."""
-    if _known(line, ","):
-        return ","
-    return max((",", "\t", ";"), key=lambda delimiter: len(_known(line, delimiter)))
-
-
-def _checked_columns(path: str, row: int, cells: list[str], given: set[str]) -> tuple[list[str], list[str]]:
-    """The columns that a header names, and what is doubtful about them; `given` are the ones flags stand in for."""
-    columns = [cell.strip() or f"column_{number}" for number, cell in enumerate(cells, 1)]
-    for number, name in enumerate(columns):
-        if name.lower() in (other.lower() for other in columns[:number]):
-            raise InputError(path, f"two columns have the name {name!r}", row)
-        if _plain(name) in RESERVED:
-            raise InputError(path, f"{RESERVED[_plain(name)]}: leave the column out or rename it", row, name)
-    known = {BY_COLUMN[name.lower()].column for name in columns if name.lower() in BY_COLUMN}
-    slips = _slips(columns, known)
-    missing = [name for name in REQUIRED if name not in known | given]
-    if missing and "Command" not in known | given:
-        raise InputError(path, _missing(columns, missing, slips if slips or known & {*FIVE} else None), row)
-    doubt = f"{path}: column {{!r}} is taken as one of your own: did you mean {{}}?"
-    return columns, [doubt.format(name, meant) for name, meant in slips.items()]
-
-
-def _missing(columns: list[str], missing: list[str], slips: dict[str, str] | None) -> str:
-    """What to say where required columns are missing; `slips` is None where the header is none of ours at all."""
-    if slips is None:
-        shown = ", ".join(repr(name) for name in columns[:5])
-        return (
-            f"the header has none of the names {', '.join(FIVE)}, it is {shown}:"
-            " name the columns, or say --header None where the file has no header"
-        )
-    wrong = [f"{name!r} for {meant}" for name, meant in slips.items() if meant in missing]
-    hint = f"; did you mean {' and '.join(wrong)}?" if wrong else ""
-    named = f"column {missing[0]} is" if len(missing) == 1 else f"columns {', '.join(missing)} are"
-    return f"the {named} missing{hint}"
-
-
-def _plain(name: str) -> str:
-    return "".join(filter(str.isalnum, name.lower()))
-
-
-def _slips(columns: Sequence[str], known: set[str]) -> dict[str, str]:
-    """The columns of the user's own whose names look like slips of known ones that the file has not."""
-    absent = {name: field.column for name, field in BY_COLUMN.items() if field.column not in known}
-    slips = {}
-    for column in columns:
-        plain = _plain(column)
-        begun = [name for name in absent if len(plain) > 2 and name.startswith(plain)]
-        near = difflib.get_close_matches(plain, absent, 1, 0.8) or begun[:1]
-        if near and column.lower() not in BY_COLUMN:
-            slips[column] = absent[near[0]]
-    return slips
-
-
-# Bytes and lines.
-
-
-class _NotText(ValueError):
-    """Bytes that are no text as we take it: of the encoding named, or with a NUL byte where none is."""
-
-
-class _HashedBytes(io.RawIOBase):
-    """At most `left` bytes of a file, hashed as they are read; raises `_NotText` for another encoding or a NUL."""
-
-    def __init__(self, file: io.FileIO, left: int | None = None, any_bytes: bool = False) -> None:
-        self._file = file
-        self._left = left
-        self._any = any_bytes
-        self.digest = blake2b(digest_size=32)
-        self.offset = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def fileno(self) -> int:
-        return self._file.fileno()
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
-
-    def readinto(self, buffer: Any) -> int:
-        wanted = len(buffer) if self._left is None else min(len(buffer), self._left - self.offset)
-        data = self._file.read(wanted) or b""
-        encoding = "" if self.offset else _encoding(data[:4])
-        if not self._any and (encoding or b"\0" in data):
-            raise _NotText(encoding)
-        buffer[: len(data)] = data
-        self.digest.update(data)
-        self.offset += len(data)
-        return len(data)
-
-
-def _text(source: _HashedBytes, errors: str = "strict") -> io.TextIOWrapper:
-    return io.TextIOWrapper(io.BufferedReader(source, _CHUNK), encoding="utf-8-sig", errors=errors, newline="")
-
-
-_BOMS = {
-    codecs.BOM_UTF32_LE: "UTF-32",
-    codecs.BOM_UTF32_BE: "UTF-32",
-    codecs.BOM_UTF16_LE: "UTF-16",
-    codecs.BOM_UTF16_BE: "UTF-16",
-}
-_NULS = {(1, 3): "UTF-16LE", (0, 2): "UTF-16BE", (1, 2, 3): "UTF-32LE", (0, 1, 2): "UTF-32BE"}
-
-
-def _encoding(first: bytes) -> str:
-    """The encoding that the first four bytes of a file show, where it is not one of single bytes."""
-    for bom, name in _BOMS.items():
-        if first.startswith(bom):
-            return name
-    return _NULS.get(tuple(index for index, byte in enumerate(first) if not byte), "")
-
-
-def _iconv(encoding: str, path: str) -> str:
-    return f"iconv -f {encoding} -t UTF-8 {shlex.quote(path)} > utf8.csv"
-
-
-def _clean(path: str, lines: Iterable[str], number: int) -> Iterator[str]:
-    """The lines behind line `number`, decoded with surrogateescape, up to the first that is not text: that raises."""
-    for row, line in enumerate(lines, number + 1):
-        if "\0" in line:
-            message = f"character {line.index(chr(0)) + 1} is a NUL byte: no command can hold one, take it out"
-            raise InputError(path, message, row)
-        if not line.isascii():
-            _refuse_bytes(path, line, row)
-        yield line
-
-
-def _refuse_bytes(path: str, line: str, row: int) -> None:
-    try:
-        line.encode()
-    except UnicodeEncodeError as exc:
-        found = f"byte 0x{ord(line[exc.start]) - 0xDC00:02X} at character {exc.start + 1} is not UTF-8"
-        raise InputError(path, f"{found}: {_iconv('LATIN1', path)}", row) from None
-
-
-def _quote_fault(fault: str, row: int, until: int) -> str:
-    if "unexpected end" in fault:
-        return "a quote opened in this row is never closed"
-    if "field limit" in fault:
-        limit = csv.field_size_limit() >> 10
-        return f"a cell is longer than {limit}KiB, which no program takes: is a quote opened here and never closed?"
-    cure = "put the whole cell in quotes and double the quotes inside it"
-    if until > row:
-        return f"a quote opened in this row closes only in line {until}, with text behind it: {cure}"
-    return f"text stands behind a closing quote: {cure}"
-
-
-def _digest(file: BinaryIO, length: int) -> tuple[Any, bytes]:
-    """The digest of the first `length` bytes, and the last of them."""
-    digest = blake2b(digest_size=32)
-    data = b""
-    while length > 0 and (chunk := file.read(min(_CHUNK, length))):
-        digest.update(chunk)
-        length -= len(chunk)
-        data = chunk
-    return digest, data[-1:]
-
-
-def _behind(ending: bytes, tail: bytes) -> bytes | None:
-    """What stands behind the accepted part, without the end of its last line; None where that line was lengthened."""
-    if ending == b"\r":
-        return tail.removeprefix(b"\n")
-    if ending == b"\n" or not tail:
-        return tail
-    if tail[:1] not in b"\r\n":
-        return None
-    return tail.removeprefix(b"\r").removeprefix(b"\n")
-
-
-def _ended(tail: bytes) -> bytes:
-    return tail[: max(tail.rfind(b"\n"), tail.rfind(b"\r")) + 1]

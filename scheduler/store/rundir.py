@@ -22,7 +22,7 @@ from scheduler.core.kinds import Kind, kind, script_of
 from scheduler.core.knowledge import Evidence
 from scheduler.core.model import Terms
 from scheduler.core.ports import Arrivals, Job
-from scheduler.errors import NoSuchRun, StateError, StillRunning
+from scheduler.errors import InputError, NoSuchRun, StateError, StillRunning
 from scheduler.paths import Places, RunPlaces, make_private
 from scheduler.store.counter import Counter
 from scheduler.store.journal import Journal
@@ -41,6 +41,9 @@ class Rows(Protocol):
 
     def appended(self, *, last: bool) -> tuple[Sequence[Cells], str, str]:
         """Rows that came since, what to remember once they are accepted, and a sentence about anything else."""
+
+    def accepted(self) -> None:
+        """The rows told last were taken; until then they are told again when the source changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +138,8 @@ class Book:
         self.source: Rows | None = None
         self.num = 20
         self.kinds: Kinds | None = None
+        self.check: Callable[[Terms, int], None] = lambda terms, row: None
+        """Refuses terms that this machine can never serve."""
         self._counter = counter
         self._lock = lock
         self._numbers: dict[int, tuple[Terms, int]] = {}
@@ -306,7 +311,11 @@ class Book:
         if not rows:
             return Arrivals(sentence=sentence)
         batches = [sorted(rows[i : i + self.num], key=lambda r: r[2].priority) for i in range(0, len(rows), self.num)]
-        submitted = self.accept(self.source.form, batches, lambda terms, row: None, lambda count: {"mark": mark})
+        try:
+            submitted = self.accept(self.source.form, batches, self.check, lambda count: {"mark": mark})
+        except InputError as exc:
+            return Arrivals(sentence=f"{exc}; none of the appended rows is taken before it is mended")
+        self.source.accepted()
         return Arrivals(submitted, sentence)
 
 

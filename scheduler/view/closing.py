@@ -68,6 +68,17 @@ def _failures(rows: Callable[[], Iterable[dict[str, Any]]], failed: int) -> list
     return [*said, ""]
 
 
+def _needs(totals: Totals) -> str:
+    """How needs were known, and how right the promises were."""
+    known = ", ".join(f"{word} {number:,}" for word, number in sorted(totals.known_by.items()))
+    ratio = (
+        f"; promised in the end {totals.promised_for_peaks:.2f} times what was needed"
+        if totals.promised_for_peaks
+        else ""
+    )
+    return f"needs known by: {known}{ratio}"
+
+
 def tail(path: Path, most: int = TAIL_LINES) -> list[str]:
     """The last lines of a log; progress bars by their last state."""
     try:
@@ -93,4 +104,5 @@ def total_lines(totals: Totals, run: int) -> list[str]:
             count(totals.ooms, "OOM"),
         ]
         said.append("       " + ", ".join(words))
+        said.append("       " + _needs(totals))
     return said

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from scheduler.core import explain
 from scheduler.core.brain import Brain
-from scheduler.core.model import Budget, Decision, Device, State
+from scheduler.core.estimate import should_probe
+from scheduler.core.model import Budget, Decision, Device, Profiling, State
 from scheduler.core.packing import declared
 from scheduler.core.ports import Job
 from scheduler.paths import tilde
@@ -44,13 +46,21 @@ def _devices(devices: Sequence[Device], budget: Budget, settings: Settings) -> s
 
 
 def _memory(brain: Brain) -> str:
-    known = {number for number, terms in enumerate(brain.terms) if declared(terms) is not None}
-    declared_tasks = sum(1 for task in brain.roll if brain.roll.terms(task) in known)
-    unknown = len(brain.roll) - declared_tasks
-    words = [f"{declared_tasks:,} declared"] if declared_tasks else []
-    if unknown:
-        words.append(f"{unknown:,} unknown: each is promised half of what is free when it starts, and measured")
-    return ", ".join(words)
+    """How many needs are known, and from where; of a long list only those that were looked at."""
+    words: Counter[str] = Counter()
+    for task in brain.roll:
+        terms, profile = brain.terms[brain.roll.terms(task)], brain.knowledge.profile(brain.roll.kind(task))
+        if declared(terms) is not None:
+            words["declared"] += 1
+        elif brain.rules.profile is Profiling.OFF:
+            words["unknown: each is promised half of what is free when it starts"] += 1
+        elif profile.known:
+            words["known from earlier runs"] += 1
+        elif should_probe(terms, brain.rules, brain.knowledge.kind(brain.roll.kind(task))):
+            words[f"to be probed first, once for each kind ({brain.rules.profile_epochs} epochs)"] += 1
+        else:
+            words["to be learned while they run (promised half of what is free until they settle)"] += 1
+    return ", ".join(f"{number:,} {word}" for word, number in words.items())
 
 
 def resuming_lines(run: Mapping[str, str], brain: Brain) -> list[str]:

@@ -1,0 +1,59 @@
+"""`scheduler profiles`: what is known of the memory of each kind of task; list, show, forget, learn."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from scheduler import wiring
+from scheduler.cli import run
+from scheduler.cli.parsing import Parser, settings_from
+from scheduler.errors import UsageError
+from scheduler.view import profiles as view
+
+
+def main(argv: list[str]) -> int:
+    """List, show or forget; `learn FILE` fills the cache and runs nothing for real."""
+    if argv[:1] == ["learn"]:
+        return _learn(argv[1:])
+    parser = Parser(
+        "profiles", "What is known of the memory of each kind of task.", "scheduler profiles forget train_mlp.py"
+    ).common()
+    parser.add_argument("what", nargs="?", choices=("list", "show", "forget"), default="list", help="default: list")
+    parser.add_argument("which", nargs="*", metavar="WHICH", help="keys (or their beginnings), or scripts as listed")
+    parser.add_argument("--all", action="store_true", help="all of them")
+    parser.add_argument("--json", action="store_true", help="as JSON")
+    args = parser.parse_args(argv)
+    if args.what != "list" and not args.which and not args.all:
+        raise UsageError(f"profiles {args.what}: say which, by key or script, or --all")
+    store = wiring.profiles(settings_from(args))
+    try:
+        return _act(store, args.what, args.which, as_json=args.json)
+    finally:
+        store.close()
+
+
+def _act(store: wiring.Profiles, what: str, which: list[str], *, as_json: bool) -> int:
+    if store.said:
+        sys.stderr.write(f"hint:   {store.said}\n")
+    kept = [one for one in store.all() if not which or any(_meant(word, one) for word in which)]
+    if which and not kept:
+        raise UsageError(f"no profile is called {' or '.join(which)}: scheduler profiles lists them")
+    if what == "forget":
+        number = store.forget([one.key for one in kept])
+        sys.stdout.write(f"forgot {number}\n")
+    elif as_json:
+        sys.stdout.write(json.dumps({"format": 1, "profiles": [view.facts(one) for one in kept]}, indent=1) + "\n")
+    else:
+        lines = view.table_lines(kept) if what == "list" else [line for one in kept for line in view.full_lines(one)]
+        sys.stdout.writelines(line + "\n" for line in lines)
+    return 0
+
+
+def _meant(word: str, one: wiring.Kept) -> bool:
+    return one.key.startswith(word) or word in (one.what, one.what.split(" ", 1)[0])
+
+
+def _learn(argv: list[str]) -> int:
+    """Probe every kind of a list that is not known; `scheduler run`'s flags apply."""
+    return run.main([*argv, "--profile", "probe"], learn_only=True, verb="profiles learn")

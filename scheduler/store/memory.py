@@ -1,0 +1,153 @@
+"""What survives nothing: the ledger and the book of a simulated run, kept in memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from scheduler.core import command, kinds
+from scheduler.core.events import Event, Submitted
+from scheduler.core.kinds import Kind
+from scheduler.core.knowledge import Evidence
+from scheduler.core.model import HOST, Placement, Spec, Terms
+from scheduler.core.ports import Arrivals, Job, Key, Lease, Taken
+from scheduler.core.simulation import SimulatedMachine
+from scheduler.errors import LeaseError, StateError
+
+
+class MemoryLedger:
+    """One run's place among the promises of a simulated machine."""
+
+    def __init__(self, machine: SimulatedMachine, run: str = "1", uid: int = 0) -> None:
+        self._machine = machine
+        self._run = run
+        self._uid = uid
+
+    @contextmanager
+    def deciding(self) -> Iterator[MemoryLedger]:
+        """The mutex of the machine: whoever else wants it meanwhile is refused at once."""
+        holder = self._machine.deciding
+        if holder:
+            raise LeaseError(f"the simulated leases are held by run {holder}: nothing is started before that ends")
+        self._machine.deciding = self._run
+        try:
+            yield self
+        finally:
+            self._machine.deciding = ""
+
+    def others(self) -> list[Lease]:
+        """Every lease that is not this run's."""
+        mine = (self._uid, self._run)
+        return [lease for lease in self._machine.leases.values() if (lease.uid, lease.run) != mine]
+
+    def take(self, placement: Placement) -> Taken:
+        """This placement's lease, which lasts until its attempt ends."""
+        name = self._name(placement.task, placement.attempt)
+        self._machine.leases[name] = self._lease(name, placement, 0)
+        return Taken(name, -1)
+
+    def rewrite(self, placement: Placement, shim: int) -> bool:
+        """Bring a lease up to date; False where there is none any more."""
+        name = self._name(placement.task, placement.attempt)
+        if name not in self._machine.leases:
+            return False
+        with self.deciding():
+            self._machine.leases[name] = self._lease(name, placement, shim)
+        return True
+
+    def drop(self, task: int, attempt: int) -> None:
+        """Remove what a lost attempt left."""
+        self._machine.leases.pop(self._name(task, attempt), None)
+
+    def _name(self, task: int, attempt: int) -> str:
+        return f"{self._uid}.{self._run}.{task}.{attempt}"
+
+    def _lease(self, name: str, placement: Placement, shim: int) -> Lease:
+        who = (name, self._uid, self._run, placement.task, placement.attempt)
+        return Lease(*who, shim=shim, promised=dict(placement.promise), load={HOST: placement.cores})
+
+
+class MemoryBook:
+    """The journal of a run that nobody will look up."""
+
+    def __init__(self, first: int = 1, num: int = 20) -> None:
+        self.num = num
+        self.terms: list[Terms] = []
+        self.recorded: list[tuple[Event, float]] = []
+        self.results: dict[Key, Mapping[str, Any]] = {}
+        """What attempts will have left when they end."""
+        self.lessons: list[tuple[Kind, Evidence]] = []
+        self._next = first
+        self._batch = 0
+        self._jobs: dict[int, Job] = {}
+        self._numbers: dict[Terms, int] = {}
+        self._equals: Counter[str] = Counter()
+        self._arrived: list[Spec] = []
+
+    # ---- accepting ----
+
+    def accept(self, specs: Iterable[Spec]) -> list[Submitted]:
+        """Take a list in, in batches sorted by priority."""
+        rows = list(specs)
+        batches = [rows[start : start + self.num] for start in range(0, len(rows), self.num)]
+        return [self._accept(sorted(batch, key=lambda spec: spec.terms.priority)) for batch in batches]
+
+    def _accept(self, batch: Sequence[Spec]) -> Submitted:
+        self._batch += 1
+        first = self._next
+        for spec in batch:
+            same = command.key(spec, 0)
+            self._jobs[self._next] = Job(spec, command.name(spec), command.key(spec, self._equals[same]))
+            self._equals[same] += 1
+            self._next += 1
+        return Submitted(self._batch, first, [self._terms_number(spec.terms) for spec in batch])
+
+    def _terms_number(self, terms: Terms) -> int:
+        if terms not in self._numbers:
+            self._numbers[terms] = len(self.terms)
+            self.terms.append(terms)
+        return self._numbers[terms]
+
+    def append(self, specs: Iterable[Spec]) -> None:
+        """Rows that arrive while the run goes on."""
+        self._arrived += specs
+
+    # ---- the port ----
+
+    def record(self, events: Sequence[Event], at: float) -> None:
+        """Note events with their time."""
+        self.recorded += [(event, at) for event in events]
+
+    def job(self, task: int) -> Job:
+        """The text of a task."""
+        if task not in self._jobs:
+            raise StateError(f"there is no task {task} in this simulated run")
+        return self._jobs[task]
+
+    def result(self, task: int, attempt: int) -> Mapping[str, Any]:
+        """What an attempt left; gone once read."""
+        return self.results.pop((task, attempt), {})
+
+    def kind(self, task: int) -> Kind:
+        """What its row says it is."""
+        job = self.job(task)
+        return kinds.kind(job.spec, job.append, "python", "", HOST)
+
+    def learn(self, kind: Kind, evidence: Evidence) -> None:
+        """Note what an attempt taught."""
+        self.lessons.append((kind, evidence))
+
+    def probe_id(self, task: int) -> int:
+        """An id that no task has."""
+        self._next += 1
+        return self._next - 1
+
+    def end_probe(self, task: int, told: int) -> None:
+        """A probe leaves nothing here."""
+
+    def arrivals(self, *, last: bool) -> Arrivals:
+        """The rows that were appended since."""
+        arrived, self._arrived = self._arrived, []
+        return Arrivals(self.accept(arrived))

@@ -1,0 +1,85 @@
+"""Nothing is lost, nothing runs twice and no exit code is wrong, whoever of the scheduler's processes is killed when."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.system.killing import Home, children, kill, murder
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Home]:
+    made = Home(tmp_path)
+    yield made
+    made.end()
+
+
+def test_twenty_kills(tmp_path: Path) -> None:
+    seed = random.SystemRandom().randrange(10**6)
+    verdict = murder(tmp_path, tasks=200, kills=20, seed=seed, seconds=0.15)
+    assert verdict.good, verdict.story()
+    assert verdict.count.schedulers >= 10, f"it was over too early: {verdict.line()}"
+
+
+def test_kills_of_shims_too(tmp_path: Path) -> None:
+    seed = random.SystemRandom().randrange(10**6)
+    verdict = murder(tmp_path, tasks=60, kills=5, seed=seed, seconds=0.15, shims=0.5)
+    assert verdict.good, verdict.story()
+
+
+def test_a_fork_server_that_dies_again_and_again_costs_nothing(home: Home) -> None:
+    home.commands(*["sh -c 'echo x >>told; sleep 0.1; exit 7'"] * 30)
+    with home.start("run", "jobs.csv", "--slots", "3") as scheduler:
+        killed = 0
+        while scheduler.poll() is None:
+            killed += sum(kill(pid) for pid in children(scheduler.pid, "shim.py"))
+            wait_until(lambda: scheduler.poll() is not None or children(scheduler.pid, "shim.py"))
+    assert killed > 5
+    assert [task["exit_code"] for task in home.tasks()] == [7] * 30
+    assert (home.root / "told").read_text() == "x\n" * 30
+
+
+def test_what_ended_while_nobody_looked_is_known(home: Home) -> None:
+    home.commands("sh -c 'touch here; until [ -e go ]; do sleep 0.01; done; exit 3'", "true")
+    dead = scheduler_killed_once(home, "here", "-j", "1")
+    assert dead.returncode == -signal.SIGKILL
+    (home.root / "go").touch()
+    wait_until(lambda: not home.living())
+    assert home.states() == ["running", "waiting"]
+    home.call("resume", code=1)
+    assert [(task["exit_code"], task["attempts"]) for task in home.tasks()] == [(3, 1), (0, 1)]
+
+
+def test_what_goes_on_meanwhile_is_adopted_and_not_started_again(home: Home) -> None:
+    home.commands("sh -c 'echo x >>here; until [ -e go ]; do sleep 0.01; done; exit 3'")
+    scheduler_killed_once(home, "here")
+    with home.start("resume") as second:
+        wait_until(lambda: "1 were running" in home.log() or "1 ran" in home.log())
+        (home.root / "go").touch()
+    assert second.returncode == 1
+    assert [(task["exit_code"], task["attempts"]) for task in home.tasks()] == [(3, 1)]
+    assert (home.root / "here").read_text() == "x\n"
+
+
+def test_a_resume_of_what_is_over_changes_nothing(home: Home) -> None:
+    home.commands("true", "false")
+    home.call("run", "jobs.csv", code=1)
+    before = home.tasks()
+    home.call("resume", code=1)
+    assert home.tasks() == before
+
+
+def scheduler_killed_once(home: Home, file: str, *arguments: str) -> subprocess.Popen[str]:
+    """A run whose scheduler was killed as soon as one of its tasks had made a file."""
+    with home.start("run", "jobs.csv", *arguments) as scheduler:
+        wait_until((home.root / file).exists)
+        scheduler.kill()
+    return scheduler
