@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from scheduler.store.leases import Ledger
 
 __all__ = [
-    "Choices", "Ended", "Kept", "Listing", "Profiles", "RunInfo", "Session", "Telling", "all_runs", "begin", "csv_listing",
-    "find_run", "machine_facts", "places", "plan", "profiles", "take_over", "this_python",
+    "Choices", "Ended", "Kept", "Listing", "Profiles", "RunInfo", "Session", "Telling", "all_runs", "begin",
+    "csv_listing", "find_run", "machine_facts", "places", "plan", "profiles", "take_over", "this_python",
 ]  # fmt: skip
 CLASSIC_COUNTER = Path("scheduler_files/counter.txt")
 

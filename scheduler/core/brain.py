@@ -22,6 +22,7 @@ from scheduler.core.knowledge import Evidence, Knowledge
 from scheduler.core.lifecycle import Task, after_exit
 from scheduler.core.model import (
     LIVING,
+    UNFINISHED,
     Decision,
     KnownBy,
     Machine,
@@ -107,22 +108,20 @@ class Brain:
             case Exited():
                 self._exited(event)
             case Refused():
-                self._touch(event.task)
-                self._leave(self.tasks[event.task], State.REFUSED, event.reason)
+                self._leave(self._touch(event.task), State.REFUSED, event.reason)
             case Asked():
                 self._asked(event)
 
     def _touch(self, number: int) -> Task:
+        """A task's details, new ones where there are none; they are kept once it has moved."""
         task = self.tasks.get(number)
-        if task is None:
-            task = Task(number, self.roll.terms(number), self.roll.state(number))
-            self.tasks[number] = task
-        return task
+        return task or Task(number, self.roll.terms(number), self.roll.state(number))
 
     def _move(self, task: Task, to: State, why: str) -> None:
         """Change a task's state here, in the roll and in the line."""
         before = task.state
         task.move(to, why)
+        self.tasks[task.id] = task
         self.roll.mark(task.id, to)
         if before is State.WAITING:
             self.line.remove(task.id, started=to in LIVING)
@@ -190,7 +189,7 @@ class Brain:
         self._learn(task.id, self.evidence(event))
         task.placement = None
         task.asked = ""
-        if to is State.WAITING:
+        if to in UNFINISHED:
             self._move(task, to, why)
         else:
             self._leave(task, to, why)
@@ -241,7 +240,7 @@ class Brain:
                 self._leave(self._touch(number), State.SKIPPED, "only profiles were learned")
         elif event.what in ("stop", "cancel"):
             for number in event.tasks:
-                self._living(number, self.tasks[number].attempts, event.what).asked = event.what
+                self._living(number, self._touch(number).attempts, event.what).asked = event.what
         else:
             raise Forbidden(f"nobody knows how to be asked to {event.what}")
 

@@ -37,10 +37,12 @@ def _bytes(terms: Terms, rules: Rules, profile: Profile | None) -> tuple[int | N
 
 
 def _cores(terms: Terms, profile: Profile | None) -> float:
+    """What the row says, else at least one: a task that was measured beside others looks as if it needed less,
+    and what is started because of that makes the next one look smaller still."""
     if terms.cpus is not None:
         return terms.cpus
-    if profile is not None and profile.cores:
-        return max(0.1, round(profile.cores, 2))
+    if profile is not None:
+        return max(1.0, round(profile.cores, 1))
     return 1.0
 
 

@@ -72,6 +72,6 @@ def after_exit(task: Task, outcome: Outcome, retries: int, max_ooms: int, max_fa
         Outcome.OOM: S.OOM if task.ooms > max_ooms else S.WAITING,
         Outcome.SUCCEEDED: S.WAITING if probing else S.SUCCEEDED,
         Outcome.FAILED: S.WAITING if task.failures <= retries else S.FAILED,
-        Outcome.TIMEOUT: S.TIMEOUT,
+        Outcome.TIMEOUT: S.WAITING if task.failures <= retries else S.TIMEOUT,
     }
     return S.CANCELLED if task.asked == "cancel" else table[outcome]

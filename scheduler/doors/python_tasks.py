@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from scheduler.core.fields import BadCell, Form
+from scheduler.core.fields import BY_COLUMN, BadCell, Form
 from scheduler.core.model import Terms
 from scheduler.errors import InputError
 
@@ -79,8 +79,7 @@ def _cell(task: Task, column: str) -> str:
         return task.command if isinstance(task.command, str) else shlex.join(str(word) for word in task.command)
     if column == "Env":
         return shlex.join(f"{name}={value}" for name, value in task.env.items())
-    value = getattr(task, {"GPUs": "gpus", "CPUs": "cpus", "HostMemory": "host_memory", "StopSignal": "stop_signal"}.get(
-        column, column.lower()))  # fmt: skip
+    value = getattr(task, BY_COLUMN[column.lower()].attribute)
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "" if value is None else str(value)

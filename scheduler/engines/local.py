@@ -209,10 +209,9 @@ class LocalEngine:
             attempt, order = self._queue.popleft()
             try:
                 self._start_server()
-                self._server.order(self._order_of(attempt, order), order.lease_fd)
-            except BlockingIOError:
-                self._queue.appendleft((attempt, order))
-                return
+                if not self._server.order(self._order_of(attempt, order), order.lease_fd):
+                    self._queue.appendleft((attempt, order))
+                    return
             except OSError as error:
                 if isinstance(error, ConnectionError) and not attempt.retried:
                     attempt.retried = True
@@ -300,18 +299,24 @@ class LocalEngine:
             return
         if attempt.claim is None:
             self._started(attempt, claim)
-        with contextlib.suppress(ProcessLookupError):
+        try:
             pidfd = os.pidfd_open(claim.shim)
-            if processes.start_time(claim.shim) != claim.shim_start:
-                os.close(pidfd)  # ours to look at only now and then: it is in another pid namespace
-                return
-            del self._unsettled[attempt.key]
-            attempt.pidfd = pidfd
-            self._by_pidfd[pidfd] = attempt
-            self._epoll.register(pidfd, select.EPOLLIN)
+            if processes.start_time(claim.shim) == claim.shim_start:
+                self._watch(attempt, pidfd)
+            else:
+                os.close(pidfd)  # it is in another pid namespace: all there is to look at is its claim
+        except ProcessLookupError:
+            return
+        finally:
             self._send_asked(attempt)
 
-    def _unfollow(self, attempt: _Attempt) -> None:
+    def _watch(self, attempt: _Attempt, pidfd: int) -> None:
+        del self._unsettled[attempt.key]
+        attempt.pidfd = pidfd
+        self._by_pidfd[pidfd] = attempt
+        self._epoll.register(pidfd, select.EPOLLIN)
+
+    def _unwatch(self, attempt: _Attempt) -> None:
         if attempt.pidfd >= 0:
             del self._by_pidfd[attempt.pidfd]
             os.close(attempt.pidfd)
@@ -322,14 +327,20 @@ class LocalEngine:
         self._tell(Started(*attempt.key, claim.pid, claim.start, claim.shim))
 
     def _send_asked(self, attempt: _Attempt) -> None:
-        if attempt.pidfd >= 0:
-            for number in attempt.asked:
-                with contextlib.suppress(ProcessLookupError):
+        """Signal the shim; by its pid only where the kernel (before 5.3) has no better name for it."""
+        claim = attempt.claim
+        if claim is None:
+            return
+        for number in attempt.asked:
+            with contextlib.suppress(ProcessLookupError):
+                if attempt.pidfd >= 0:
                     signal.pidfd_send_signal(attempt.pidfd, number)
-            attempt.asked.clear()
+                elif processes.start_time(claim.shim) == claim.shim_start:
+                    os.kill(claim.shim, number)
+        attempt.asked.clear()
 
     def _shim_ended(self, attempt: _Attempt) -> None:
-        self._unfollow(attempt)
+        self._unwatch(attempt)
         self._settle(attempt)
 
     def _end(self, attempt: _Attempt) -> None:
@@ -354,7 +365,7 @@ class LocalEngine:
         self._over(attempt, Exited(*attempt.key, Outcome.LOST, reason=reason))
 
     def _over(self, attempt: _Attempt, exited: Exited) -> None:
-        self._unfollow(attempt)
+        self._unwatch(attempt)
         del self._attempts[attempt.key]
         self._unsettled.pop(attempt.key, None)
         self._tell(exited)
@@ -387,30 +398,28 @@ class _Server:
         """Make sure that it runs; True: it had to be started. Raises OSError where it cannot be."""
         if self._sock is not None:
             return False
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
+        with _memory(self._base_env) as base:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            ours.setblocking(False)
             try:
-                self._process = processes.start_server(self._shim_path, theirs)
+                with theirs:
+                    self._process = processes.start_server(self._shim_path, theirs)
+                socket.send_fds(ours, [b"base"], [base])
             except OSError:
                 ours.close()
                 raise
-        ours.setblocking(False)
         self._sock = ours
-        self._send(b"base", self._base_env)
         return True
 
-    def order(self, order: shim.Order, lease_fd: int) -> None:
-        """Have one shim forked. Raises OSError, with nothing sent."""
-        self._send(b"order", order._asdict(), *([lease_fd] if lease_fd >= 0 else []))
-
-    def _send(self, word: bytes, values: Mapping[str, Any], *fds: int) -> None:
+    def order(self, order: shim.Order, lease_fd: int) -> bool:
+        """Have one shim forked; False: it cannot take more now. Raises OSError, with nothing sent."""
         assert self._sock is not None
-        memory = os.memfd_create("order", os.MFD_CLOEXEC)
-        try:
-            _write_all(memory, json.dumps(values).encode())
-            socket.send_fds(self._sock, [word], [memory, *fds])
-        finally:
-            os.close(memory)
+        with _memory(order._asdict()) as memory:
+            try:
+                socket.send_fds(self._sock, [b"order"], [memory, *([lease_fd] if lease_fd >= 0 else [])])
+            except BlockingIOError:
+                return False
+        return True
 
     def messages(self) -> Iterator[dict[str, Any]]:
         """All answers that are there; at their end the server is known to be dead."""
@@ -480,9 +489,17 @@ def _is_foreign(claim: Claim) -> bool:
     return here != (claim.machine_id, claim.hostname)
 
 
-def _write_all(fd: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(fd, data) :]
+@contextlib.contextmanager
+def _memory(values: Mapping[str, Any]) -> Iterator[int]:
+    """A descriptor with JSON to read: unlike a message, it may be as long as it likes."""
+    fd = os.memfd_create("order", os.MFD_CLOEXEC)
+    try:
+        data = json.dumps(values).encode()
+        while data:
+            data = data[os.write(fd, data) :]
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def _unlink(path: str) -> None:

@@ -303,7 +303,7 @@ class TestTrees:
         started = time.monotonic()
         ended = driver.run_sh(f"sh -c 'trap \"\" TERM; while :; do sleep 60; done; : {mark}' & sleep 0.1; exit 0")
         assert ended.outcome is Outcome.SUCCEEDED
-        assert 2 <= time.monotonic() - started < 3
+        assert 2 <= time.monotonic() - started < 5
 
     def test_leftovers_of_a_stopped_task_get_what_is_left_of_its_grace(self, driver: Driver, mark: str) -> None:
         task = driver.sh(f"sh -c 'trap \"\" TERM; echo up; while :; do sleep 60; done; : {mark}' & wait", grace=0.3)
@@ -311,7 +311,7 @@ class TestTrees:
         driver.engine.stop(task, 1)
         asked = time.monotonic()
         assert driver.exited(task).outcome is Outcome.INTERRUPTED
-        assert 0.25 < time.monotonic() - asked < 1.5
+        assert 0.25 < time.monotonic() - asked < 4
 
     @pytest.mark.parametrize("kill", [False, True])
     def test_nobody_survives_of_a_nasty_tree(self, driver: Driver, mark: str, kill: bool) -> None:

@@ -1,0 +1,387 @@
+"""One line for each thing a test needs: tasks, devices, a Brain, events, decisions, whole simulated runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from scheduler.core.brain import Brain
+from scheduler.core.events import (
+    Asked,
+    Event,
+    Exited,
+    Peaked,
+    Placed,
+    Refused,
+    Resized,
+    Started,
+    Submitted,
+)
+from scheduler.core.explain import why
+from scheduler.core.knowledge import Knowledge
+from scheduler.core.model import (
+    HOST,
+    Budget,
+    Decision,
+    Device,
+    Hold,
+    KnownBy,
+    Machine,
+    Outcome,
+    Placement,
+    Purpose,
+    Refusal,
+    Spec,
+    Terms,
+)
+from scheduler.core.ports import Key, Launch, Lease, Request
+from scheduler.core.results import Fold
+from scheduler.core.rules import Rules
+from scheduler.core.simulation import SimulatedMachine
+from scheduler.core.truth import Truth, curve
+from scheduler.core.world import SimulatedWorld
+from scheduler.devices.simulated import SimulatedDevices, SimulatedWatcher
+from scheduler.engines.simulated import SimulatedEngine
+from scheduler.loop import Loop, Ports, Surroundings
+from scheduler.paths import RunPlaces
+from scheduler.store.memory import MemoryBook, MemoryLedger
+from scheduler.units import parse_size
+
+Size = int | str
+
+made: list[Brain] = []
+"""Every Brain that `brain` made since a fixture last looked; it checks their invariants."""
+
+
+def size(said: Size) -> int:
+    """Bytes, from bytes or from what people write."""
+    return said if isinstance(said, int) else parse_size(said)
+
+
+# ---- tasks ----
+
+
+def terms(memory: Size | None = None, host_memory: Size | None = None, **said: Any) -> Terms:
+    """What a task asks for."""
+    sizes = {"memory": memory, "host_memory": host_memory}
+    return Terms(**said, **{name: size(value) for name, value in sizes.items() if value is not None})
+
+
+def tasks(number: int, memory: Size | None = None, **said: Any) -> list[Terms]:
+    """So many tasks that ask for the same; a list of them is a batch, and lists add up."""
+    return [terms(memory, **said)] * number
+
+
+def spec(filename: str = "train.py", row: int = 2, **said: Any) -> Spec:
+    """A row of the five-column form; whatever is no text of it goes into its terms."""
+    texts = {"directory": "", "executable": "-1", "command": "", "name": "", "env": (), "own": ()}
+    texts.update({name: said.pop(name) for name in list(said) if name in texts})
+    return Spec(row=row, filename=filename, terms=terms(**said), **texts)  # type: ignore[arg-type]
+
+
+def specs(number: int, filename: str = "train.py --n {n}", **said: Any) -> list[Spec]:
+    """So many rows that differ in one argument."""
+    return [spec(filename.replace("{n}", str(n)), row=n + 2, **said) for n in range(number)]
+
+
+# ---- machines ----
+
+
+def host(total: Size = "24GiB", free: Size | None = None, cores: float = 4, cap: Size | None = None) -> Budget:
+    """The host's RAM, all of it free unless said otherwise."""
+    return budget(HOST, total, free, cores, cap)
+
+
+def gpu(number: int = 0, total: Size = "24GiB", free: Size | None = None, cap: Size | None = None) -> Budget:
+    """One GPU."""
+    return budget(f"GPU-{number}", total, free, 1.0, cap)
+
+
+def budget(key: str, total: Size, free: Size | None, load: float, cap: Size | None) -> Budget:
+    device = Device(key, key, size(total), float(load))
+    return Budget(device, size(total if free is None else free), None if cap is None else size(cap))
+
+
+def hold(promised: Size, used: Size = 0, cores: float = 1.0, key: str = HOST, unreadable: bool = False) -> Hold:
+    """Another scheduler's lease, as it is seen."""
+    return Hold({key: size(promised)}, {key: size(used)}, {HOST: cores}, unreadable)
+
+
+def machine(
+    *budgets: Budget,
+    holds: Sequence[Hold] = (),
+    used: Mapping[Key, Mapping[str, Size]] | None = None,
+    now: float = 0.0,
+) -> Machine:
+    """What a decision looks at; one host with 24 GiB and 4 cores unless said otherwise."""
+    seen = {key: {device: size(b) for device, b in by.items()} for key, by in (used or {}).items()}
+    return Machine(now, budgets or (host(),), tuple(holds), seen)
+
+
+# ---- a Brain ----
+
+
+def rules(**said: Any) -> Rules:
+    """The rules, with sizes as people write them."""
+    sizes = {name: size(value) for name, value in said.items() if isinstance(value, str) and value[0].isdigit()}
+    return Rules(**{**said, **sizes})
+
+
+def brain(*batches: Sequence[Terms], first: int = 1, knowledge: Knowledge | None = None, **said: Any) -> Brain:
+    """A Brain that was given these batches; its ids count from `first`."""
+    new = Brain(rules(**said), [], knowledge)
+    made.append(new)
+    return submit(new, *batches, first=first)
+
+
+def submit(to: Brain, *batches: Sequence[Terms], first: int | None = None) -> Brain:
+    """More batches for a Brain."""
+    for batch in batches:
+        numbers = []
+        for one in batch:
+            if one not in to.terms:
+                to.terms.append(one)
+            numbers.append(to.terms.index(one))
+        known = max(to.roll, default=0) + 1 if first is None else first
+        to.apply(Submitted(to.roll.batches + 1, known, numbers))
+        first = None
+    return to
+
+
+def ordered(brain_: Brain) -> list[int]:
+    """All waiting ids by rank, as a pass walks through them."""
+    walk, found = brain_.line.walk(), []
+    while (task := walk.front()) is not None:
+        found.append(task)
+        walk.take()
+    return found
+
+
+def states(brain_: Brain) -> dict[int, str]:
+    """Where every task stands."""
+    return {task: str(brain_.state(task)) for task in brain_.roll}
+
+
+def picture(brain_: Brain) -> Any:
+    """All that a Brain shows of itself: two that look the same behave the same."""
+    return (
+        states(brain_),
+        {state: number for state, number in brain_.roll.counts.items() if number},
+        sorted(repr(task) for task in brain_.tasks.values()),
+        [(task, brain_.line.rank(task), brain_.line.overtaken(task)) for task in ordered(brain_)],
+        brain_.draining,
+    )
+
+
+# ---- events ----
+
+
+def placed(
+    task: int,
+    memory: Size = "1GiB",
+    attempt: int = 1,
+    device: str = HOST,
+    cores: float = 1.0,
+    purpose: Purpose = Purpose.RUN,
+    known_by: KnownBy = KnownBy.DECLARED,
+    alone: bool = False,
+) -> Placed:
+    return Placed(task, attempt, purpose, {device: size(memory)}, cores, known_by, alone)
+
+
+def started(task: int, attempt: int = 1) -> Started:
+    return Started(task, attempt, pid=1000 + task, start=5, shim=2000 + task)
+
+
+def peaked(task: int, memory: Size, attempt: int = 1, device: str = HOST) -> Peaked:
+    return Peaked(task, attempt, {device: size(memory)})
+
+
+def resized(task: int, memory: Size, cause: str = "grew", attempt: int = 1, device: str = HOST) -> Resized:
+    return Resized(task, attempt, {device: size(memory)}, cause)
+
+
+def exited(task: int, outcome: str = "succeeded", attempt: int = 1, peak: Size | None = None, **said: Any) -> Exited:
+    if peak is not None:
+        said["peak"] = {HOST: size(peak)}
+    return Exited(task, attempt, Outcome(outcome), **said)
+
+
+def refused(task: int, reason: str = "too large") -> Refused:
+    return Refused(task, reason)
+
+
+def asked(what: str, *numbers: int) -> Asked:
+    return Asked(what, numbers)
+
+
+def run(task: int, outcome: str = "succeeded", memory: Size = "1GiB", attempt: int = 1, **said: Any) -> list[Event]:
+    """One whole attempt."""
+    ended = exited(task, outcome, attempt, **said)
+    return [placed(task, memory, attempt), started(task, attempt), ended]
+
+
+def tell(brain_: Brain, *events: Event | Sequence[Event]) -> Brain:
+    """Apply events, one after another."""
+    for event in events:
+        for one in event if isinstance(event, Sequence) else (event,):
+            brain_.apply(one)
+    return brain_
+
+
+# ---- decisions ----
+
+
+def starts(brain_: Brain, *budgets: Budget, **said: Any) -> list[int]:
+    """Who would start now."""
+    return [placement.task for placement in decide(brain_, *budgets, **said).placements]
+
+
+def decide(brain_: Brain, *budgets: Budget, **said: Any) -> Decision:
+    return brain_.decide(machine(*budgets, **said))
+
+
+def place(brain_: Brain, *budgets: Budget, **said: Any) -> list[int]:
+    """Decide, and have it come true; who started."""
+    placements = decide(brain_, *budgets, **said).placements
+    tell(brain_, *(event_of(placement) for placement in placements))
+    tell(brain_, *(started(placement.task, placement.attempt) for placement in placements))
+    return [placement.task for placement in placements]
+
+
+def event_of(p: Placement) -> Placed:
+    """What a placement is in the journal."""
+    return Placed(p.task, p.attempt, p.purpose, p.promise, p.cores, p.known_by, p.alone, p.told)
+
+
+def reasons(brain_: Brain, *budgets: Budget, **said: Any) -> dict[int, str]:
+    """Why those who are named do not start now, in one word each."""
+    return {refusal.task: refusal.reason for refusal in decide(brain_, *budgets, **said).refusals}
+
+
+# ---- simulated runs ----
+
+
+@dataclass(frozen=True)
+class Job:
+    """A row, and what it will really do."""
+
+    spec: Spec
+    truth: Truth
+
+
+def jobs(number: int, seconds: float = 60.0, peak: Size = "1GiB", late: bool = False, **said: Any) -> list[Job]:
+    """So many jobs of a kind; what a Truth knows goes there, all else into the row."""
+    its_own = {"cores", "utilisation", "code", "signal", "lost", "stops_in", "host_memory"}
+    known = {name: said.pop(name) for name in its_own & said.keys()}
+    epochs = said.get("epochs")
+    memory = (curve(size(peak), seconds, late=late, epochs=epochs),)
+    truth = Truth(seconds, memory, epochs=epochs, **known)
+    return [Job(one, truth) for one in specs(number, **said)]
+
+
+@dataclass
+class Heard:
+    """A view that remembers."""
+
+    sentences: list[str] = field(default_factory=list)
+    waiting: list[Sequence[Refusal]] = field(default_factory=list)
+
+    def show(self, event: Event, at: float) -> None:
+        """The book has it already."""
+
+    def say(self, sentence: str) -> None:
+        self.sentences.append(sentence)
+
+    def waits(self, refusals: Sequence[Refusal]) -> None:
+        self.waiting.append(refusals)
+
+    @property
+    def whys(self) -> list[str]:
+        """Every different sentence about why a task waited."""
+        return list(dict.fromkeys(why(refusal) for refusals in self.waiting for refusal in refusals))
+
+
+class Simulation:
+    """A Loop on a machine that is not there, and everything that came of it."""
+
+    def __init__(
+        self,
+        given: Iterable[Job],
+        *budgets: Budget,
+        requests: Sequence[tuple[float, Request]] = (),
+        others: Mapping[Lease, Mapping[str, int]] | Sequence[tuple[Lease, Mapping[str, int]]] = (),
+        foreign: Mapping[str, int] | None = None,
+        num: int = 20,
+        truth: Callable[[Launch, Truth], Truth] = lambda order, truth: truth,
+        machine_: SimulatedMachine | None = None,
+        **said: Any,
+    ) -> None:
+        budgets = budgets or (host(),)
+        caps = {b.device.key: b.cap for b in budgets if b.cap is not None}
+        self.machine = machine_ or SimulatedMachine([b.device for b in budgets], now=1e9, caps=caps, foreign=foreign)
+        for lease, used in dict(others).items() if isinstance(others, Mapping) else others:
+            self.machine.join(lease, used)
+        self.book = MemoryBook(num=num)
+        self.brain = Brain(rules(**said), self.book.terms)
+        made.append(self.brain)
+        self._given = list(given)
+        for batch in self.book.accept(job.spec for job in self._given):
+            self.brain.apply(batch)
+        by_spec = {id(job.spec): job.truth for job in self._given}
+        self.truths = {task: by_spec[id(self.book.job(task).spec)] for task in self.brain.roll}
+        self.truth = truth
+        self.requests = requests
+        self.view = Heard()
+        self.loop = self.scheduler()
+
+    def scheduler(self, brain_: Brain | None = None) -> Loop:
+        """A scheduler of this run; the next one after it takes over what it left."""
+        engine = SimulatedEngine(self.machine, lambda order: self.truth(order, self.truths[order.task]))
+        watcher = SimulatedWatcher(self.machine)
+        world = SimulatedWorld(self.machine, [engine, watcher], self.requests)
+        devices, ledger = SimulatedDevices(self.machine), MemoryLedger(self.machine)
+        ports = Ports(world, self.book, devices, engine, watcher, ledger, self.view)
+        around = Surroundings("1", "python", "/", RunPlaces(Path("/simulated"), 1), {})
+        return Loop(brain_ or self.brain, ports, around)
+
+    def run(self) -> Simulation:
+        """To its end, or until it was left."""
+        self.loop.run()
+        return self
+
+    @property
+    def events(self) -> list[Event]:
+        return [event for event, _ in self.book.recorded]
+
+    @property
+    def fold(self) -> Fold:
+        return Fold().take_all(self.book.recorded)
+
+    @property
+    def states(self) -> dict[str, int]:
+        """How many tasks stand where."""
+        return {str(state): number for state, number in self.brain.roll.counts.items() if number}
+
+    @property
+    def makespan(self) -> float:
+        fold = self.fold
+        return (fold.last or 0.0) - (fold.first or 0.0)
+
+
+def simulate(given: Iterable[Job], *budgets: Budget, **said: Any) -> Simulation:
+    """Run jobs on a machine that is not there, to their end."""
+    return Simulation(given, *budgets, **said).run()
+
+
+def replay(brain_: Brain, submitted: Iterable[Submitted], events: Iterable[tuple[Event, float]]) -> Brain:
+    """A Brain of the same rules that was told the same events."""
+    again = Brain(brain_.rules, brain_.terms)
+    made.append(again)
+    for batch in submitted:
+        again.apply(batch)
+    for event, at in events:
+        again.apply(event, at)
+    return again

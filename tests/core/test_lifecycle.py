@@ -1,0 +1,158 @@
+"""The table of moves, and what an ended attempt makes of its task."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler.core.lifecycle import MOVES, Task
+from scheduler.core.model import LIVING, UNFINISHED, Purpose, State
+from scheduler.errors import Forbidden
+from tests.builders import asked, brain, exited, placed, refused, run, started, states, tasks, tell
+
+ALLOWED = [(before, to) for before, tos in MOVES.items() for to in sorted(tos)]
+FORBIDDEN = [(before, to) for before in State for to in State if to not in MOVES[before]]
+
+
+class TestMoves:
+    def test_every_state_has_its_row(self) -> None:
+        assert set(MOVES) == set(State)
+
+    @pytest.mark.parametrize(("before", "to"), ALLOWED)
+    def test_allowed(self, before: State, to: State) -> None:
+        task = Task(7, 0, before)
+        task.move(to, "so it is")
+        assert (task.state, task.story) == (to, [f"{before} -> {to}: so it is"])
+
+    @pytest.mark.parametrize(("before", "to"), FORBIDDEN)
+    def test_forbidden_ones_raise_with_the_whole_story(self, before: State, to: State) -> None:
+        task = Task(7, 0, before, story=["waiting -> running: attempt 1", "started pid 5"])
+        with pytest.raises(Forbidden) as caught:
+            task.move(to, "so it is not")
+        assert str(caught.value) == (
+            f"task 7 cannot go from {before} to {to} (so it is not); "
+            "its story: waiting -> running: attempt 1; started pid 5"
+        )
+        assert task.state is before
+
+    def test_nothing_stays_where_it_is(self) -> None:
+        assert all(state not in tos for state, tos in MOVES.items())
+
+    def test_only_living_ones_end(self) -> None:
+        ends = {State.SUCCEEDED, State.FAILED, State.OOM, State.TIMEOUT, State.INTERRUPTED}
+        assert {before for before, tos in MOVES.items() if tos & ends} == LIVING
+
+    def test_nothing_follows_success(self) -> None:
+        assert [state for state, tos in MOVES.items() if not tos] == [State.SUCCEEDED]
+
+    def test_whatever_is_over_but_succeeded_may_wait_again(self) -> None:
+        assert all(MOVES[state] == {State.WAITING} for state in set(State) - UNFINISHED - {State.SUCCEEDED})
+
+
+class TestEnds:
+    @pytest.mark.parametrize("outcome", ["succeeded", "failed", "timeout", "interrupted"])
+    def test_an_outcome_is_a_state(self, outcome: str) -> None:
+        b = tell(brain(tasks(1)), run(1, outcome))
+        assert states(b) == {1: outcome}
+
+    @pytest.mark.parametrize("outcome", ["oom", "lost"])
+    def test_what_is_not_its_fault_waits_again(self, outcome: str) -> None:
+        b = tell(brain(tasks(1)), run(1, outcome))
+        assert states(b) == {1: "waiting"}
+
+    @pytest.mark.parametrize("outcome", ["failed", "timeout"])
+    def test_retries_are_for_failures_and_timeouts(self, outcome: str) -> None:
+        b = brain(tasks(1, retries=2))
+        seen = [states(tell(b, run(1, outcome, attempt=attempt)))[1] for attempt in (1, 2, 3)]
+        assert seen == ["waiting", "waiting", outcome]
+
+    def test_an_out_of_memory_has_three_retries_of_its_own(self) -> None:
+        b = brain(tasks(1, retries=0))
+        seen = [states(tell(b, run(1, "oom", attempt=attempt)))[1] for attempt in (1, 2, 3, 4)]
+        assert seen == ["waiting", "waiting", "waiting", "oom"]
+
+    def test_three_lost_in_a_row_fail_it(self) -> None:
+        b = brain(tasks(1, retries=9))
+        seen = [states(tell(b, run(1, "lost", attempt=attempt)))[1] for attempt in (1, 2, 3)]
+        assert seen == ["waiting", "waiting", "failed"]
+
+    def test_two_lost_and_one_of_its_own_doing_are_no_three(self) -> None:
+        b = brain(tasks(1, retries=9))
+        for attempt, outcome in enumerate(["lost", "lost", "failed", "lost", "lost"], 1):
+            tell(b, run(1, outcome, attempt=attempt))
+        assert states(b) == {1: "waiting"}
+
+    def test_lost_ones_count_against_no_retry(self) -> None:
+        b = tell(brain(tasks(1, retries=1)), run(1, "lost"), run(1, "lost", attempt=2), run(1, "failed", attempt=3))
+        assert states(b) == {1: "waiting"}
+        assert states(tell(b, run(1, "failed", attempt=4))) == {1: "failed"}
+
+    @pytest.mark.parametrize("outcome", ["interrupted", "failed", "succeeded", "oom", "lost"])
+    def test_a_cancelled_one_is_cancelled_however_it_ends(self, outcome: str) -> None:
+        b = tell(brain(tasks(1, retries=5)), placed(1), asked("cancel", 1), exited(1, outcome))
+        assert states(b) == {1: "cancelled"}
+
+    def test_a_stopped_one_that_was_quicker_has_succeeded(self) -> None:
+        b = tell(brain(tasks(1)), placed(1), asked("stop", 1), exited(1))
+        assert states(b) == {1: "succeeded"}
+
+    def test_a_probe_leads_back_to_the_line(self) -> None:
+        b = tell(brain(tasks(1)), placed(1, purpose=Purpose.PROBE))
+        assert states(b) == {1: "probing"}
+        assert states(tell(b, started(1), exited(1))) == {1: "waiting"}
+
+    def test_a_probe_that_fails_fails_its_task(self) -> None:
+        b = tell(brain(tasks(1)), placed(1, purpose=Purpose.PROBE), exited(1, "failed"))
+        assert states(b) == {1: "failed"}
+
+    def test_a_refused_one_never_ran(self) -> None:
+        assert states(tell(brain(tasks(1)), refused(1))) == {1: "refused"}
+
+
+class TestForbidden:
+    """Events that nothing could have caused; the Brain is as it was before."""
+
+    def test_started_before_it_was_placed(self) -> None:
+        with pytest.raises(Forbidden, match="task 1, attempt 1: started, but it does not live; its story: now waiting"):
+            tell(brain(tasks(1)), started(1))
+
+    def test_placed_twice(self) -> None:
+        with pytest.raises(Forbidden, match="task 1 cannot go from running to running"):
+            tell(brain(tasks(1)), placed(1), placed(1, attempt=2))
+
+    def test_placed_once_it_is_over(self) -> None:
+        b = tell(brain(tasks(1)), run(1))
+        with pytest.raises(Forbidden, match="from succeeded to running"):
+            tell(b, placed(1))
+
+    def test_an_attempt_left_out(self) -> None:
+        with pytest.raises(Forbidden, match="task 1: attempt 2 follows attempt 0"):
+            tell(brain(tasks(1)), placed(1, attempt=2))
+
+    def test_an_attempt_used_again(self) -> None:
+        b = tell(brain(tasks(1)), run(1, "lost"))
+        with pytest.raises(Forbidden, match="task 1: attempt 1 follows attempt 1"):
+            tell(b, placed(1))
+
+    def test_ended_twice_tells_the_story(self) -> None:
+        b = tell(brain(tasks(1, retries=1)), run(1, "failed"))
+        story = "waiting -> running: attempt 1 placed on host; started pid 1001; running -> waiting: attempt 1 failed"
+        with pytest.raises(Forbidden, match=f"exited failed, but it does not live; its story: {story}"):
+            tell(b, exited(1, "failed"))
+
+    def test_the_end_of_an_older_attempt(self) -> None:
+        b = tell(brain(tasks(1, retries=1)), run(1, "failed"), placed(1, attempt=2))
+        with pytest.raises(Forbidden, match="task 1, attempt 1: exited succeeded"):
+            tell(b, exited(1))
+
+    @pytest.mark.parametrize("what", ["stop", "cancel"])
+    def test_stopping_what_does_not_run(self, what: str) -> None:
+        with pytest.raises(Forbidden, match=f"task 1, attempt 0: {what}, but it does not live; its story: now waiting"):
+            tell(brain(tasks(1)), asked(what, 1))
+
+    def test_refused_while_it_runs(self) -> None:
+        with pytest.raises(Forbidden, match="from running to refused"):
+            tell(brain(tasks(1)), placed(1), refused(1))
+
+    def test_asked_for_what_nobody_knows(self) -> None:
+        with pytest.raises(Forbidden, match="nobody knows how to be asked to dance"):
+            tell(brain(tasks(1)), asked("dance"))
