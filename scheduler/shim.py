@@ -109,6 +109,8 @@ class Record(NamedTuple):
     max_rss: int = 0
     cpu_seconds: float = 0.0
     leftovers: int = 0
+    oom_kills: int = 0
+    """How often the kernel killed for memory, anywhere on this machine, while it ran."""
     boot_id: str = ""
     format: int = FORMAT
 
@@ -226,6 +228,12 @@ def boot_id() -> str:
 def machine_id() -> str:
     """This installation, or nothing where it has no name."""
     return _text("/etc/machine-id")
+
+
+def oom_kills() -> int:
+    """How often the kernel has killed for memory since boot; 0 where it does not count."""
+    count = _text("/proc/vmstat").partition("\noom_kill ")[2].split(None, 1)
+    return int(count[0]) if count else 0
 
 
 def start_time(pid: int) -> int:
@@ -402,9 +410,10 @@ def run_attempt(home: Home, order: Order, lease: int, sock: socket.socket) -> No
     channel.send(b"go")
     _tell(sock, {"started": claim._asdict()})
     sock.close()
+    kills = oom_kills()
     watch = Watch(main, order)
     watch.run()
-    record = _ended(record, watch, _last_words(channel))
+    record = _ended(record, watch, _last_words(channel))._replace(oom_kills=oom_kills() - kills)
     os.pwrite(record_fd, pack_block(record._asdict()), 0)
     os.fsync(record_fd)
     with suppress(OSError):  # none was given, or its directory has gone

@@ -29,8 +29,10 @@ from scheduler.core.model import (
     Hold,
     KnownBy,
     Machine,
+    Order,
     Outcome,
     Placement,
+    Profiling,
     Purpose,
     Refusal,
     Spec,
@@ -126,7 +128,8 @@ def machine(
 def rules(**said: Any) -> Rules:
     """The rules, with sizes as people write them."""
     sizes = {name: size(value) for name, value in said.items() if isinstance(value, str) and value[0].isdigit()}
-    return Rules(**{**said, **sizes})
+    words = {name: kind(said[name]) for name, kind in (("order", Order), ("profile", Profiling)) if name in said}
+    return Rules(**{**said, **sizes, **words})
 
 
 def brain(*batches: Sequence[Terms], first: int = 1, knowledge: Knowledge | None = None, **said: Any) -> Brain:

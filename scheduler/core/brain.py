@@ -204,6 +204,7 @@ class Brain:
             task.ooms += 1
             promised = max(task.placement.promise.values(), default=0)
             peak = max([*event.peak.values(), *task.peak.values()], default=0)
+            task.seen = max(task.seen, peak)
             task.floor = max(task.floor, estimate.after_oom(promised, peak, self.rules))
 
     def evidence(self, event: Exited) -> Evidence:
@@ -321,6 +322,8 @@ class Pass:
             if task.placement is not None and task.placement.purpose is Purpose.PROBE
         }
         """Kinds that are being learned from a short run, and by whom."""
+        self.patience: dict[int, list[int]] = {}
+        """Who will have been overtaken too often once this pass has made so many placements."""
         self.placements: list[Placement] = []
         self.refusals: list[Refusal] = []
         self.impossible: list[Refusal] = []
@@ -361,6 +364,8 @@ class Pass:
         return estimate.need(self._terms(task), self.brain.task(task), self.rules, profile, known)
 
     def _fit(self, task: int, room: packing.Room) -> Placement | Refusal:
+        if room.closed:
+            return Refusal(task, "closed", room.device.key)
         touched = self.brain.task(task)
         attempt = (touched.attempts if touched else 0) + 1
         return packing.fit(task, attempt, self._need(task), room, self.caps[room.device.key], self.rules)
@@ -387,21 +392,24 @@ class Pass:
     def _try(self, task: int) -> None:
         refusal = self._held_back(task)
         for room in () if refusal else self._candidates(task):
-            if room.closed:
-                continue
             tried = self._fit(task, room)
             if isinstance(tried, Placement):
-                packing.take(room, tried)
-                self.placements.append(tried)
-                self.left -= 1
-                if tried.purpose is Purpose.PROBE:
-                    self.probed[self.brain.roll.kind(task)] = task
-                self.walk.take()
+                self._place(tried, room)
                 return
-            refusal = tried
+            refusal = _better(refusal, tried)
         self.walk.skip()
         if refusal is not None:
             self._waits(task, refusal)
+
+    def _place(self, placement: Placement, room: packing.Room) -> None:
+        packing.take(room, placement)
+        self.placements.append(placement)
+        self.left -= 1
+        if placement.purpose is Purpose.PROBE:
+            self.probed[self.brain.roll.kind(placement.task)] = placement.task
+        self.walk.take()
+        for task in self.patience.pop(len(self.placements), ()):
+            self._close_behind(task)
 
     def _waits(self, task: int, refusal: Refusal) -> None:
         """A task that found no room: it is named, and once it was overtaken too often its devices close behind it."""
@@ -411,9 +419,15 @@ class Pass:
         self._refuse(refusal)
         if refusal.reason in ("unlooked", "probing", "learned"):
             return
-        if self.brain.line.overtaken(task) >= self.rules.overtakes:
-            for room in self._candidates(task):
-                room.closed = True
+        left = self.rules.overtakes - self.brain.line.overtaken(task)
+        if left > 0:
+            self.patience.setdefault(len(self.placements) + left, []).append(task)
+        else:
+            self._close_behind(task)
+
+    def _close_behind(self, task: int) -> None:
+        for room in self._candidates(task):
+            room.closed = True
 
     def _candidates(self, task: int) -> list[packing.Room]:
         wanted = self._terms(task).device
@@ -424,3 +438,10 @@ class Pass:
     def _refuse(self, refusal: Refusal) -> None:
         if len(self.refusals) < MOST_REFUSALS:
             self.refusals.append(refusal)
+
+
+def _better(known: Refusal | None, new: Refusal) -> Refusal:
+    """Of two devices' refusals the one that tells more: a device it will fit on some day, else the largest."""
+    if known is None or (known.reason == "never" and (new.reason != "never" or new.total > known.total)):
+        return new
+    return known

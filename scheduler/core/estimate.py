@@ -17,23 +17,24 @@ def need(
 ) -> Need:
     """What the task asks for now: what its row says, else what its kind is known to need, else it is unknown."""
     cores = _cores(terms, profile)
-    bytes_, known_by = _bytes(terms, rules, profile)
+    bytes_, bare, known_by = _bytes(terms, rules, profile)
     alone = terms.exclusive
     if task is not None and task.floor:
         alone = alone or task.ooms >= rules.max_ooms
-        bytes_ = max(bytes_ or 0, task.floor)
+        bytes_, bare = max(bytes_ or 0, task.floor), max(bare, task.seen)
     if bytes_ is None and should_probe(terms, rules, kind):
         return Need(None, cores, KnownBy.PROBE, alone, Purpose.PROBE)
-    return Need(bytes_, cores, known_by, alone)
+    return Need(bytes_, cores, known_by, alone, bare=bare)
 
 
-def _bytes(terms: Terms, rules: Rules, profile: Profile | None) -> tuple[int | None, KnownBy]:
+def _bytes(terms: Terms, rules: Rules, profile: Profile | None) -> tuple[int | None, int, KnownBy]:
+    """What to promise, what of that is no margin, and how that is known."""
     said = declared(terms)
     if said is not None:
-        return said, KnownBy.DECLARED
+        return said, said, KnownBy.DECLARED
     if profile is None or not profile.known or rules.profile is Profiling.OFF:
-        return None, KnownBy.LIVE
-    return promised_for(profile, rules), profile.known_by
+        return None, 0, KnownBy.LIVE
+    return promised_for(profile, rules), profile.peak, profile.known_by
 
 
 def _cores(terms: Terms, profile: Profile | None) -> float:

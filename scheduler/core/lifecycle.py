@@ -46,6 +46,8 @@ class Task:
     """The living attempt's highest use so far, by device."""
     floor: int = 0
     """What an out-of-memory taught: the next promise is at least this."""
+    seen: int = 0
+    """The most it held when it ran out of memory."""
     last_peak_at: float = 0.0
     """When the living attempt last held more than ever before."""
     settled: bool = False

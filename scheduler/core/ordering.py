@@ -13,6 +13,8 @@ from scheduler.core.roll import Roll
 Rank = tuple[int, int, float, int]
 Asked = tuple[int, int, int]
 """What a group asks for: the number of its terms, of its kind, and its one task where that asks for more."""
+TOGETHER = -1
+"""In place of that one task: all that ask for no more than their equals."""
 
 
 class Group:
@@ -128,14 +130,17 @@ class Line:
     def extend(self, first: int, terms: Sequence[int]) -> None:
         """A whole batch joins the line; nobody has looked at its kinds yet."""
         for offset, number in enumerate(terms):
-            asked = (number, 0, 0)
+            asked = (number, 0, TOGETHER)
             group = self._groups.get(asked)
             if group is None:
                 group = self._groups[asked] = Group()
             group.ids.append(first + offset)
         for number in set(terms):
-            if (number, 0, 0) not in self._ranked:
-                self._rerank((number, 0, 0))
+            if (number, 0, TOGETHER) not in self._ranked:
+                self._rerank((number, 0, TOGETHER))
+        if self._order is Order.GLOBAL and self._passed:
+            for task in range(first, first + len(terms)):
+                self._forgive(task, 0)
 
     def unlooked(self, most: int) -> list[int]:
         """Waiting tasks whose kind nobody has looked at, best-ranked groups first."""
@@ -153,7 +158,7 @@ class Line:
 
     def assign(self, task: int, kind: int) -> None:
         """The kind of a waiting task is known now."""
-        old = self._where(task)
+        old, overtaken = self._where(task), self.overtaken(task)
         new = (old[0], kind, old[2])
         self._groups[old].remove(task)
         self._groups.setdefault(new, Group()).add(task)
@@ -161,6 +166,7 @@ class Line:
         self._rerank(old)
         if old != new:
             self._rerank(new)
+        self._forgive(task, overtaken)
 
     def refresh(self, kind: int) -> None:
         """Something was learned of a kind: its groups may rank elsewhere now."""
@@ -169,9 +175,9 @@ class Line:
 
     def put_back(self, task: int, *, apart: bool = False) -> None:
         """A task waits again, where its rank says; what passed it while it did not wait is not counted."""
-        asked = (self._roll.terms(task), self._roll.kind(task), task if apart else 0)
+        asked = (self._roll.terms(task), self._roll.kind(task), task if apart else TOGETHER)
         self._groups.setdefault(asked, Group()).put_back(task)
-        self._before[task] = self._passes(self.rank(task))
+        self._forgive(task, 0)
         self._rerank(asked)
 
     def remove(self, task: int, *, started: bool) -> None:
@@ -186,7 +192,7 @@ class Line:
     def _where(self, task: int) -> Asked:
         terms, kind = self._roll.terms(task), self._roll.kind(task)
         apart = (terms, kind, task)
-        return apart if apart in self._groups else (terms, kind, 0)
+        return apart if apart in self._groups else (terms, kind, TOGETHER)
 
     def _rerank(self, asked: Asked) -> None:
         old = self._ranked.pop(asked, None)
@@ -211,6 +217,14 @@ class Line:
 
     def _passes(self, rank: Rank) -> int:
         return len(self._passed) - bisect_right(self._passed, rank)
+
+    def _forgive(self, task: int, overtaken: int) -> None:
+        """It was overtaken so often, whatever passed its place in the line before it stood there."""
+        before = self._passes(self.rank(task)) - overtaken
+        if before:
+            self._before[task] = before
+        else:
+            self._before.pop(task, None)
 
     def overtaken(self, task: int) -> int:
         """How many tasks ranked behind this one were started while it waited."""

@@ -34,6 +34,8 @@ class Need:
     known_by: KnownBy
     alone: bool = False
     purpose: Purpose = Purpose.RUN
+    bare: int = 0
+    """What of it was really said or seen; all above that is margin, and is cut where the device ends."""
 
 
 def own_hold(placement: Placement, used: Mapping[str, int]) -> Hold:
@@ -144,14 +146,17 @@ def _fit_bytes(task: int, need: Need, room: Room, cap: int | None, rules: Rules)
         if promise < rules.unknown_least:
             return Refusal(task, "memory", key, rules.unknown_least * 2, max(room.bytes, 0), most)
         return promise
-    if need.bytes > most:
-        return Refusal(task, "never", key, need.bytes, max(room.bytes, 0), most)
-    available = room.bytes
-    if need.bytes > most - rules.buffer and room.residents == 0:
-        available += rules.buffer
-    if need.bytes > available:
-        return Refusal(task, "memory", key, need.bytes, max(available, 0), most)
-    return need.bytes
+    if need.bare > most:
+        return Refusal(task, "never", key, need.bare, max(room.bytes, 0), most)
+    alone = need.bare > most - rules.buffer
+    limit, available = most if alone else most - rules.buffer, room.bytes
+    if room.residents == 0:
+        available += rules.buffer if alone else 0
+        limit = min(limit, available)  # nobody's end would ever give it more
+    promise = max(need.bare, min(need.bytes, limit))
+    if promise > available:
+        return Refusal(task, "memory", key, promise, max(available, 0), most)
+    return promise
 
 
 def take(room: Room, placement: Placement) -> None:

@@ -2,7 +2,8 @@
 
 It takes `{"trees": {name: [pid, log, progress]}, "strangers": [pid]}` lines on standard input, each replacing the one
 before, and answers `{"trees": {name: [used, peak, epochs done]}, "strangers": {pid: used}}` lines. It ends at
-end-of-file. Standard library only: it is started from a copy in the run's directory, so that a changed installation cannot change a living run.
+end-of-file. Standard library only: it is started from a copy in the run's directory, so that a changed installation
+cannot change a living run.
 
 Memory of one process is its RSS (and its high-water mark, which no poll can miss). Of several it is their PSS: shared
 pages are counted once; that is dear, so the sum of RSS is the trigger, and PSS is looked at only when that sum passes

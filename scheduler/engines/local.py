@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from scheduler import processes, shim
+from scheduler.core import outofmemory
 from scheduler.core.events import Exited, Started
 from scheduler.core.model import HOST, Outcome
 from scheduler.core.ports import Key, Launch
@@ -453,12 +454,13 @@ class _Server:
 
 
 def _exited(attempt: _Attempt, record: Record) -> Exited:
+    outcome, reason = _outcome(attempt, record)
     return Exited(
         *attempt.key,
-        _outcome(record),
+        outcome,
         code=record.code,
         signal=record.signal,
-        reason=record.error,
+        reason=reason,
         peak={HOST: record.max_rss},
         seconds=record.seconds,
         cpu_seconds=record.cpu_seconds,
@@ -466,11 +468,25 @@ def _exited(attempt: _Attempt, record: Record) -> Exited:
     )
 
 
-def _outcome(record: Record) -> Outcome:
-    """How it ended, in the words of the core; here is where running out of memory will be recognised."""
-    if record.outcome == "exited" and record.code:
-        return Outcome.FAILED
-    return _OUTCOMES.get(record.outcome, Outcome.FAILED)
+def _outcome(attempt: _Attempt, record: Record) -> tuple[Outcome, str]:
+    """How it ended, in the words of the core, and why where that needs saying."""
+    plain = _OUTCOMES.get(record.outcome, Outcome.FAILED)
+    if record.outcome not in ("exited", "signalled") or record.code == 0:
+        return plain, record.error
+    if outofmemory.killed_for_memory(record.signal, record.code, record.oom_kills):
+        return Outcome.OOM, "killed by the kernel for memory"
+    if record.code and outofmemory.said_so(_last_output(attempt)):
+        return Outcome.OOM, f"exit {record.code}, out of memory by its own words"
+    return Outcome.FAILED, record.error
+
+
+def _last_output(attempt: _Attempt) -> str:
+    try:
+        with open(shim.log_path(attempt.folder, attempt.attempt), "rb") as log:
+            log.seek(max(0, os.fstat(log.fileno()).st_size - outofmemory.TAIL))
+            return log.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
 
 
 def _why_lost(attempt: _Attempt, claim: Claim | None) -> str:

@@ -1,0 +1,64 @@
+"""Every refusal is a sentence with its numbers."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler.core.explain import why
+from scheduler.core.model import HOST, Refusal
+from scheduler.units import GIB, MIB
+from tests.builders import brain, decide, gpu, hold, host, tasks
+
+SENTENCES = [
+    (
+        Refusal(3, "memory", HOST, 16 * GIB, int(7.5 * GIB), 24 * GIB),
+        "wants 16.0GiB, host has room for 7.5GiB of 24.0GiB now",
+    ),
+    (
+        Refusal(3, "memory", "GPU-1", 700 * MIB, 0, 24 * GIB),
+        "wants 700MiB, GPU-1 has room for 0MiB of 24.0GiB now",
+    ),
+    (
+        Refusal(3, "never", "GPU-1", 30 * GIB, 0, 24 * GIB),
+        "wants 30.0GiB, the largest device (GPU-1) has 24.0GiB",
+    ),
+    (Refusal(3, "slots", "GPU-1", 1, 0, 3), "finds all 3 slots on GPU-1 taken"),
+    (Refusal(3, "slots", "GPU-1", 1, 0, 1), "finds all 1 slot on GPU-1 taken"),
+    (
+        Refusal(3, "alone", HOST, 1, 2),
+        "must run alone on host, or what runs there must (2 tasks there now)",
+    ),
+    (Refusal(3, "load", HOST, 150, 25), "wants 1.5 cores, host has 0.25 not promised"),
+    (Refusal(3, "load", HOST, 100, 0), "wants 1 cores, host has 0 not promised"),
+    (Refusal(3, "jobs", total=2), "may not start beside the 2 tasks of this run that run"),
+    (Refusal(3, "probing", wanted=7), "waits until task 7, of the same kind, has been probed"),
+    (Refusal(3, "unlooked"), "stands far behind: nobody has looked at it yet"),
+    (Refusal(3, "learned"), "is not started, because only profiles are learned"),
+    (
+        Refusal(3, "closed", HOST),
+        "stands behind a task that was overtaken too often, and host is kept for that one",
+    ),
+]
+
+
+@pytest.mark.parametrize(("refusal", "sentence"), SENTENCES, ids=[refusal.reason for refusal, _ in SENTENCES])
+def test_sentence(refusal: Refusal, sentence: str) -> None:
+    assert why(refusal) == sentence
+
+
+def test_every_refusal_of_a_decision_has_one() -> None:
+    """Whatever makes tasks wait together on one machine."""
+    b = brain(
+        tasks(1, "20GiB") + tasks(1, "25GiB") + tasks(2, "1GiB", exclusive=True) + tasks(60, "1MiB", cpus=0.01),
+        overtakes=3,
+    )
+    decision = decide(b, host(free="8GiB"), holds=[hold("1GiB")])
+    reasons = {refusal.reason for refusal in (*decision.refusals, *decision.impossible)}
+    assert reasons == {"memory", "alone", "closed", "never"}
+    assert all(why(refusal) for refusal in (*decision.refusals, *decision.impossible))
+
+
+@pytest.mark.parametrize("said", [{"jobs": 0}, {"slots": 0}, {"max_load": 0.1}])
+def test_a_machine_without_room_says_so_about_the_first(said: dict[str, float]) -> None:
+    decision = decide(brain(tasks(3, "1GiB", cpus=2), **said), gpu(0, free="100MiB"))
+    assert [refusal.task for refusal in decision.refusals] == [1]

@@ -1,0 +1,298 @@
+"""What signals and terminals do to a run: Ctrl-C, Ctrl-backslash, TERM, HUP, a reader that goes away."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.system.killing import Home, children, is_alive, kill
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+
+UNTIL_GO = "sh -c 'touch here; until [ -e go ]; do sleep 0.01; done'"
+TREE = "sh -c 'touch here; (setsid sleep 60 & sleep 60) & sleep 60'"
+STUBBORN = "sh -c 'trap \"\" TERM INT HUP; touch here; while :; do sleep 0.1; done'"
+STOPPED = ["interrupted", "waiting"]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Home]:
+    made = Home(tmp_path)
+    yield made
+    made.end()
+
+
+def running(home: Home, *commands: str, arguments: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+    """A run whose first task has made the file `here`; the others wait for it."""
+    home.commands(*commands)
+    scheduler = home.start("run", "jobs.csv", "-j", "1", *arguments)
+    wait_until((home.root / "here").exists, 30)
+    return scheduler
+
+
+def interrupt(home: Home, scheduler: subprocess.Popen[str], *answers: str) -> None:
+    """Send as many INTs, each once the one before was answered."""
+    for answer in answers:
+        scheduler.send_signal(signal.SIGINT)
+        wait_until(lambda answer=answer: answer in home.log(), 30)
+
+
+def tasks_alive(home: Home) -> list[int]:
+    """All that lives of tasks and shims."""
+    return [pid for pid in home.living() if "SCHEDULER_COOKIE" in Path(f"/proc/{pid}/environ").read_text()]
+
+
+class TestInterrupt:
+    def test_once_drains(self, home: Home) -> None:
+        scheduler = running(home, UNTIL_GO, "true")
+        interrupt(home, scheduler, "nothing more is started; 1 running")
+        (home.root / "go").touch()
+        assert scheduler.wait(30) == 130
+        assert home.states() == ["succeeded", "waiting"]
+        home.call("resume", code=0)
+        assert home.states() == ["succeeded", "succeeded"]
+
+    def test_twice_stops_the_whole_tree(self, home: Home) -> None:
+        scheduler = running(home, TREE, "true")
+        interrupt(home, scheduler, "nothing more is started", "stopping 1 running")
+        assert scheduler.wait(30) == 130
+        assert home.states() == STOPPED
+        assert home.living() == []
+        assert [*home.leases.iterdir()] == []
+
+    def test_twice_stops_what_ignores_the_stop_signal(self, home: Home) -> None:
+        scheduler = running(home, STUBBORN, "true", arguments=("--grace", "300ms"))
+        interrupt(home, scheduler, "nothing more is started", "stopping 1 running")
+        assert scheduler.wait(30) == 130
+        assert home.states() == STOPPED
+        assert home.living() == []
+
+    def test_three_times_kills_without_grace(self, home: Home) -> None:
+        scheduler = running(home, STUBBORN, "true", arguments=("--grace", "1h"))
+        interrupt(home, scheduler, "nothing more is started", "stopping 1 running", "killing 1 running")
+        assert scheduler.wait(30) == 130
+        assert home.states() == STOPPED
+
+    def test_what_was_stopped_starts_again_with_resume(self, home: Home) -> None:
+        scheduler = running(home, UNTIL_GO, "true")
+        interrupt(home, scheduler, "nothing more is started", "stopping 1 running")
+        assert scheduler.wait(30) == 130
+        (home.root / "go").touch()
+        home.call("resume", code=0)
+        assert [(task["state"], task["attempts"]) for task in home.tasks()] == [("succeeded", 2), ("succeeded", 1)]
+
+    def test_a_burst_of_them_with_tasks_that_are_just_ending(self, home: Home) -> None:
+        """Requests that come together with ends must not be about those that have ended."""
+        home.commands(*["sh -c 'touch here'"] * 400)
+        with home.start("run", "jobs.csv", "--slots", "8") as scheduler:
+            wait_until((home.root / "here").exists, 30)
+            wait_until(lambda: " done " in home.log())
+            for _ in range(2):
+                scheduler.send_signal(signal.SIGINT)
+        assert scheduler.returncode == 130
+        home.call("resume", code=0)
+        assert home.states() == ["succeeded"] * 400
+
+
+class TestTerm:
+    def test_is_interrupt_twice(self, home: Home) -> None:
+        scheduler = running(home, TREE, "true")
+        scheduler.terminate()
+        assert scheduler.wait(30) == 143
+        assert home.states() == STOPPED
+        assert home.living() == []
+
+    def test_twice_kills(self, home: Home) -> None:
+        scheduler = running(home, STUBBORN, "true", arguments=("--grace", "1h"))
+        scheduler.terminate()
+        wait_until(lambda: "stopping 1 running" in home.log())
+        scheduler.terminate()
+        assert scheduler.wait(30) == 143
+        assert home.states() == STOPPED
+
+    def test_to_a_task_is_the_tasks_own_affair(self, home: Home) -> None:
+        scheduler = running(home, "sh -c 'echo $$ >pid; touch here; sleep 60'", "true")
+        kill(int((home.root / "pid").read_text()), signal.SIGTERM)
+        assert scheduler.wait(30) == 1
+        assert [(task["state"], task["exit_code"]) for task in home.tasks()] == [("failed", 143), ("succeeded", 0)]
+
+
+class TestQuit:
+    def test_leaves_what_runs_and_resume_adopts_it(self, home: Home) -> None:
+        scheduler = running(home, "sh -c 'echo x >>here; until [ -e go ]; do sleep 0.01; done'", "true")
+        scheduler.send_signal(signal.SIGQUIT)
+        scheduler.wait(30)
+        assert "left: 1 running" in home.log()
+        assert len(tasks_alive(home)) >= 1
+        assert home.states() == ["running", "waiting"]
+        with home.start("resume") as second:
+            (home.root / "go").touch()
+        assert second.returncode == 0
+        assert (home.root / "here").read_text() == "x\n"
+        assert [(task["state"], task["attempts"]) for task in home.tasks()] == [("succeeded", 1), ("succeeded", 1)]
+
+    def test_ends_nothing_that_the_scheduler_does_not_own(self, home: Home) -> None:
+        scheduler = running(home, UNTIL_GO)
+        helpers = children(scheduler.pid)
+        scheduler.send_signal(signal.SIGQUIT)
+        scheduler.wait(30)
+        wait_until(lambda: not any(is_alive(pid) for pid in helpers))
+        assert home.states() == ["running"]
+
+
+class TestASecondScheduler:
+    def test_of_a_living_run_is_refused(self, home: Home) -> None:
+        scheduler = running(home, UNTIL_GO)
+        refused = home.call("resume", "1", code=2)
+        assert f"run 1 is alive (process {scheduler.pid})" in refused.stderr
+        assert refused.stdout == ""
+        (home.root / "go").touch()
+        assert scheduler.wait(30) == 0
+
+    def test_that_hangs_is_not_robbed(self, home: Home) -> None:
+        scheduler = running(home, UNTIL_GO)
+        scheduler.send_signal(signal.SIGSTOP)
+        home.call("resume", "1", code=2)
+        (home.root / "go").touch()
+        scheduler.send_signal(signal.SIGCONT)
+        assert scheduler.wait(30) == 0
+
+
+class Terminal:
+    """A pseudo-terminal in which a command runs."""
+
+    def __init__(self, home: Home, *arguments: str) -> None:
+        self._ours, theirs = os.openpty()
+        os.set_blocking(self._ours, False)
+        self.process = subprocess.Popen(
+            [*home.command, *arguments],
+            cwd=home.root,
+            env=home.env,
+            pass_fds=(theirs,),
+            preexec_fn=lambda: os.login_tty(theirs),
+        )
+        os.close(theirs)
+        self.text = ""
+
+    def type(self, text: str) -> None:
+        os.write(self._ours, text.encode())
+
+    def read(self) -> str:
+        """All that was shown so far."""
+        with contextlib.suppress(OSError):
+            self.text += os.read(self._ours, 1 << 16).decode()
+        return self.text
+
+    def close(self) -> None:
+        """Shut the window: who is in it gets a HUP, and what is written there goes nowhere."""
+        os.close(self._ours)
+
+    def wait(self) -> int:
+        """Show what comes until it ends; the exit code."""
+        wait_until(lambda: (self.read(), self.process.poll() is not None)[1], 30)
+        return int(self.process.returncode)
+
+
+class TestTerminal:
+    COUNTING = "sh -c 'trap \"echo INT >>got\" INT QUIT HUP TERM; touch here; until [ -e go ]; do sleep 0.01; done'"
+
+    def shown(self, home: Home, *commands: str) -> Terminal:
+        home.commands(*commands)
+        terminal = Terminal(home, "run", "jobs.csv", "-j", "1")
+        wait_until(lambda: terminal.read() and (home.root / "here").exists(), 30)
+        return terminal
+
+    def test_ctrl_c_drains_and_does_not_reach_the_tasks(self, home: Home) -> None:
+        terminal = self.shown(home, self.COUNTING, "true")
+        terminal.type("\x03")
+        wait_until(lambda: "nothing more is started" in terminal.read(), 30)
+        (home.root / "go").touch()
+        assert terminal.wait() == 130
+        assert home.states() == ["succeeded", "waiting"]
+        assert not (home.root / "got").exists()
+
+    def test_ctrl_backslash_leaves_and_does_not_reach_the_tasks(self, home: Home) -> None:
+        terminal = self.shown(home, self.COUNTING, "true")
+        terminal.type("\x1c")
+        wait_until(lambda: "left: 1 running" in terminal.read(), 30)
+        terminal.wait()
+        (home.root / "go").touch()
+        home.call("resume", code=0)
+        assert not (home.root / "got").exists()
+
+    def test_a_window_that_is_shut_ends_the_view_alone(self, home: Home) -> None:
+        terminal = self.shown(home, self.COUNTING, "true", "false")
+        terminal.close()
+        (home.root / "go").touch()
+        assert terminal.process.wait(30) == 1
+        assert home.states() == ["succeeded", "succeeded", "failed"]
+        assert "run 1: 3 tasks: 1 failed, 2 succeeded" in home.log()
+        assert not (home.root / "got").exists()
+
+    def test_hup_alone_changes_nothing(self, home: Home) -> None:
+        scheduler = running(home, UNTIL_GO, "true")
+        scheduler.send_signal(signal.SIGHUP)
+        (home.root / "go").touch()
+        assert scheduler.wait(30) == 0
+
+
+class TestAReaderThatGoesAway:
+    @pytest.mark.parametrize("arguments", [(), ("--json",)])
+    def test_ends_the_view_and_not_the_run(self, home: Home, arguments: tuple[str, ...]) -> None:
+        home.commands(UNTIL_GO, "true", "true")
+        read, write = os.pipe()
+        errors = (home.root / "errors").open("w")
+        with home.start("run", "jobs.csv", *arguments, stdout=write, stderr=errors) as scheduler:
+            os.close(write)
+            wait_until((home.root / "here").exists, 30)
+            os.close(read)
+            (home.root / "go").touch()
+        assert home.states() == ["succeeded"] * 3
+        assert "run 1: 3 tasks: 3 succeeded" in home.log()
+        assert scheduler.returncode == (1 if arguments else 0)
+        assert "Traceback" not in (home.root / "errors").read_text()
+        assert "Exception" not in (home.root / "errors").read_text()
+
+    def test_of_both_streams(self, home: Home) -> None:
+        home.commands(UNTIL_GO, "true")
+        read, write = os.pipe()
+        with home.start("run", "jobs.csv", stdout=write, stderr=write) as scheduler:
+            os.close(write)
+            os.close(read)
+            (home.root / "go").touch()
+        assert scheduler.returncode == 0
+        assert home.states() == ["succeeded"] * 2
+
+    def test_that_reads_nothing_is_waited_for_by_nobody(self, home: Home) -> None:
+        """A pager that stands still must not keep tasks from starting."""
+        home.commands(*["true"] * 800)
+        read, write = os.pipe()
+        with home.start("run", "jobs.csv", "--slots", "8", stdout=write) as scheduler:
+            os.close(write)
+            wait_until(lambda: "done" in home.log() and home.log().count(" done ") == 800, 60)
+            os.close(read)
+        assert scheduler.returncode == 0
+
+    @pytest.mark.parametrize("verb", ["list", "results", "status", "--help"])
+    def test_of_a_view_is_no_error(self, home: Home, verb: str) -> None:
+        home.commands(*["true"] * 3)
+        home.call("run", "jobs.csv", code=0)
+        read, write = os.pipe()
+        os.close(read)
+        with os.fdopen(write) as closed:
+            assert "Exception" not in home.call(verb, stdout=closed).stderr
+
+
+def test_without_a_terminal_or_any_stream(home: Home) -> None:
+    home.commands("true")
+    closed = subprocess.Popen(
+        ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *home.command, "run", "jobs.csv"], cwd=home.root, env=home.env
+    )
+    assert closed.wait(60) == 0
+    assert home.states() == ["succeeded"]
