@@ -8,12 +8,16 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
+from hypothesis import settings
 
 from scheduler.core import packing
 from scheduler.core.brain import Brain
 from scheduler.core.lifecycle import MOVES, Task
 from scheduler.core.model import LIVING, UNFINISHED, State
 from tests import builders
+
+settings.register_profile("core", max_examples=40, deadline=None)
+settings.load_profile("core")
 
 _MOVE = re.compile(r"(\w+) -> (\w+): ")
 

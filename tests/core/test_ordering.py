@@ -258,7 +258,7 @@ def moves(model: Model, data: st.DataObject) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("order", ["batch", "global"])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_order_and_counts_are_those_of_a_plain_list(order: str, data: st.DataObject) -> None:
     model = Model(order)

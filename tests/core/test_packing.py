@@ -387,7 +387,7 @@ def worlds(draw: st.DrawFn) -> World:
     return World(total, foreign, tuple(leases))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100)
 @given(worlds(), st.lists(st.integers(1, 100 * GIB), max_size=5))
 def test_promises_and_use_together_never_exceed_the_device(world: World, asked: list[int]) -> None:
     assert world.spoken_for <= world.total
@@ -396,7 +396,6 @@ def test_promises_and_use_together_never_exceed_the_device(world: World, asked: 
     assert given_ == 0 or world.spoken_for + given_ <= world.total
 
 
-@settings(max_examples=100, deadline=None)
 @given(worlds())
 def test_where_all_is_seen_nothing_is_wasted(world: World) -> None:
     seen = World(world.total, world.foreign, tuple((promised, held, held) for promised, held, _ in world.leases))

@@ -1,0 +1,159 @@
+"""From what is known of a task to what it is promised."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduler.core import estimate
+from scheduler.core.kinds import Kind
+from scheduler.core.knowledge import Evidence, Profile
+from scheduler.core.model import HOST, KnownBy, Profiling, Purpose
+from scheduler.units import GIB, MIB
+from tests.builders import rules, size, terms
+
+RULES = rules(profile="auto")
+SIZES = st.integers(1, 64 * GIB)
+PROBES = Kind("k", "train.py", probes=True)
+
+
+def full_runs(*peaks: str) -> Profile:
+    """A kind that ran so often, with these peaks."""
+    profile = Profile()
+    for peak in peaks:
+        profile.learn(Evidence(size(peak), seconds=100.0, epochs=10, cpu_seconds=150.0))
+    return profile
+
+
+class TestNeed:
+    def test_what_the_row_says(self) -> None:
+        asked = estimate.need(terms("8GiB", cpus=2.5), None, RULES)
+        assert (asked.bytes, asked.bare, asked.cores, asked.known_by) == (8 * GIB, 8 * GIB, 2.5, KnownBy.DECLARED)
+
+    def test_host_memory_says_it_as_well(self) -> None:
+        assert estimate.need(terms(host_memory="3GiB"), None, RULES).bytes == 3 * GIB
+
+    def test_unknown(self) -> None:
+        asked = estimate.need(terms(), None, RULES)
+        assert (asked.bytes, asked.cores, asked.known_by) == (None, 1.0, KnownBy.LIVE)
+
+    def test_what_its_kind_was_seen_to_need_with_the_margin(self) -> None:
+        asked = estimate.need(terms(), None, RULES, full_runs("10GiB"))
+        assert (asked.bytes, asked.bare) == (size("11.25GiB"), 10 * GIB)
+        assert asked.known_by is KnownBy.PROFILE
+
+    def test_the_row_is_believed_before_the_kind(self) -> None:
+        assert estimate.need(terms("8GiB"), None, RULES, full_runs("10GiB")).bytes == 8 * GIB
+
+    def test_no_kind_is_believed_where_nothing_is_learned(self) -> None:
+        assert estimate.need(terms(), None, rules(profile="off"), full_runs("10GiB")).bytes is None
+
+    def test_exclusive_is_alone(self) -> None:
+        assert estimate.need(terms(exclusive=True), None, RULES).alone
+
+
+class TestPromise:
+    def test_ten_per_cent_and_a_quarter_gib_more(self) -> None:
+        assert estimate.with_margin(10 * GIB, RULES) == 11 * GIB + 256 * MIB
+
+    def test_less_where_five_full_runs_agree(self) -> None:
+        profile = full_runs("10GiB", "10GiB", "10.1GiB", "10GiB", "10GiB")
+        assert estimate.promised_for(profile, RULES) == int(size("10.1GiB") * 1.03) + 128 * MIB
+
+    def test_not_less_where_four_agree(self) -> None:
+        assert estimate.promised_for(full_runs(*["10GiB"] * 4), RULES) == size("11.25GiB")
+
+    def test_not_less_where_they_differ(self) -> None:
+        profile = full_runs("10GiB", "10GiB", "10.3GiB", "10GiB", "10GiB")
+        assert estimate.promised_for(profile, RULES) == estimate.with_margin(size("10.3GiB"), RULES)
+
+    @given(SIZES, SIZES)
+    def test_more_for_more(self, one: int, other: int) -> None:
+        low, high = sorted((one, other))
+        assert low < estimate.with_margin(low, RULES) <= estimate.with_margin(high, RULES)
+
+
+class TestProbing:
+    @pytest.mark.parametrize(("epochs", "probed"), [(99, False), (100, True), (10_000, True), (None, False)])
+    def test_where_it_costs_a_fiftieth_at_most(self, epochs: int | None, probed: bool) -> None:
+        assert estimate.should_probe(terms(epochs=epochs), RULES, PROBES) is probed
+
+    def test_never_what_takes_no_epochs(self) -> None:
+        assert not estimate.should_probe(terms(epochs=1000), RULES, Kind("k", "x", probes=False))
+
+    @pytest.mark.parametrize(("profile", "probed"), [("probe", True), ("auto", False), ("live", False), ("off", False)])
+    def test_as_the_user_wants(self, profile: str, probed: bool) -> None:
+        assert estimate.should_probe(terms(epochs=5), rules(profile=Profiling(profile)), PROBES) is probed
+
+    def test_a_probe_is_a_need_of_its_own(self) -> None:
+        asked = estimate.need(terms(epochs=1000), None, RULES, Profile(), PROBES)
+        assert (asked.bytes, asked.purpose, asked.known_by) == (None, Purpose.PROBE, KnownBy.PROBE)
+
+    def test_what_is_known_is_not_probed(self) -> None:
+        assert estimate.need(terms(epochs=1000), None, RULES, full_runs("1GiB"), PROBES).purpose is Purpose.RUN
+        assert estimate.need(terms("1GiB", epochs=1000), None, RULES, Profile(), PROBES).purpose is Purpose.RUN
+
+
+class TestAfterAnOutOfMemory:
+    @given(SIZES, SIZES)
+    def test_no_less_than_before_and_more_than_it_held(self, promised: int, peak: int) -> None:
+        least = estimate.after_oom(promised, peak, RULES)
+        assert least >= promised
+        assert least >= estimate.with_margin(peak, RULES)
+
+    def test_half_again_what_it_held(self) -> None:
+        assert estimate.after_oom(4 * GIB, 4 * GIB, RULES) == 6 * GIB
+
+
+class TestGrowth:
+    def test_a_promise_that_is_kept_stays(self) -> None:
+        assert estimate.grown({HOST: GIB}, {HOST: GIB}, RULES) is None
+
+    def test_one_that_is_not_grows_at_once(self) -> None:
+        assert estimate.grown({HOST: GIB}, {HOST: 2 * GIB}, RULES) == {HOST: estimate.with_margin(2 * GIB, RULES)}
+
+    def test_only_where_it_is_not(self) -> None:
+        grown = estimate.grown({"GPU-0": GIB, "GPU-1": GIB}, {"GPU-0": GIB, "GPU-1": 2 * GIB}, RULES)
+        assert grown == {"GPU-0": GIB, "GPU-1": estimate.with_margin(2 * GIB, RULES)}
+
+    @given(SIZES, SIZES)
+    def test_it_grows_above_what_is_held(self, promised: int, used: int) -> None:
+        grown = estimate.grown({HOST: promised}, {HOST: used}, RULES)
+        assert (grown is None) == (used <= promised)
+        assert grown is None or grown[HOST] > used
+
+
+class TestCut:
+    def test_to_the_peak_with_its_margin(self) -> None:
+        assert estimate.cut({HOST: 12 * GIB}, {HOST: 4 * GIB}, RULES) == {HOST: estimate.with_margin(4 * GIB, RULES)}
+
+    def test_never_above_what_it_was(self) -> None:
+        assert estimate.cut({HOST: 4 * GIB}, {HOST: 4 * GIB}, RULES) == {HOST: 4 * GIB}
+
+    def test_not_while_it_holds_nothing_somewhere(self) -> None:
+        """A task that still reads its data has not settled."""
+        assert estimate.cut({"GPU-0": GIB, "GPU-1": GIB}, {"GPU-0": GIB}, RULES) is None
+
+
+class TestNewPeak:
+    def test_the_first_one_is(self) -> None:
+        assert estimate.is_new_peak(0, 1, RULES)
+        assert not estimate.is_new_peak(0, 0, RULES)
+
+    @pytest.mark.parametrize(
+        ("before", "now", "new"),
+        [
+            ("1GiB", "1088MiB", False),
+            ("1GiB", "1089MiB", True),
+            ("10GiB", "10.15GiB", False),
+            ("10GiB", "10.3GiB", True),
+        ],
+    )
+    def test_above_the_last_by_64_mib_and_two_per_cent(self, before: str, now: str, new: bool) -> None:
+        assert estimate.is_new_peak(size(before), size(now), RULES) is new
+
+    @given(SIZES)
+    def test_less_never_is(self, peak: int) -> None:
+        assert not estimate.is_new_peak(peak, peak, RULES)
+        assert not estimate.is_new_peak(peak, peak - 1, RULES)

@@ -1,0 +1,88 @@
+"""Events survive the journal."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler.core import events
+from scheduler.core.events import Asked, Event, Exited, Placed, Submitted, decode, encode
+from scheduler.core.model import KnownBy, Outcome, Purpose
+
+KINDS = [kind for kind in get_args(Event) if kind is not Submitted]
+"""Submitted is not written as an event: it is made again from the rows."""
+
+IDS = st.integers(0, 1 << 40)
+NAMES = st.text(min_size=1, max_size=8)
+BYTES = st.dictionaries(NAMES, st.integers(0, 1 << 60), max_size=3)
+SECONDS = st.floats(0, 1e12, allow_nan=False)
+VALUES = st.none() | st.booleans() | st.integers(-(1 << 62), 1 << 62) | SECONDS | st.text(max_size=20)
+TYPES: dict[str, st.SearchStrategy[Any]] = {
+    "int": IDS,
+    "int | None": st.none() | IDS,
+    "float": SECONDS,
+    "float | None": st.none() | SECONDS,
+    "str": st.text(max_size=40),
+    "bool": st.booleans(),
+    "Purpose": st.sampled_from(Purpose),
+    "KnownBy": st.sampled_from(KnownBy),
+    "Outcome": st.sampled_from(Outcome),
+    "Mapping[str, int]": BYTES,
+    "Mapping[str, Any]": st.dictionaries(NAMES, VALUES, max_size=3),
+    "tuple[int, ...]": st.lists(IDS, max_size=4).map(tuple),
+}
+
+
+def any_event() -> st.SearchStrategy[Event]:
+    """Any event with anything in it that its fields allow."""
+    return st.one_of(
+        st.builds(kind, **{field.name: TYPES[str(field.type)] for field in fields(kind)}) for kind in KINDS
+    )
+
+
+@settings(max_examples=100)
+@given(any_event())
+def test_written_and_read_again_it_is_the_same(event: Event) -> None:
+    text = json.dumps(encode(event))
+    assert decode(event.kind, json.loads(text)) == event
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_event_has_a_word_of_its_own(kind: type[Event]) -> None:
+    assert kind.kind == kind.__name__.lower()
+    assert [other.kind for other in KINDS].count(kind.kind) == 1
+
+
+def test_words_stay_words_of_their_kind() -> None:
+    placed = decode("placed", encode(Placed(1, 1, Purpose.PROBE, {}, 1.0, KnownBy.LIVE)))
+    exited = decode("exited", json.loads(json.dumps(encode(Exited(1, 1, Outcome.LOST)))))
+    assert isinstance(placed, Placed)
+    assert isinstance(exited, Exited)
+    assert placed.purpose is Purpose.PROBE
+    assert placed.known_by is KnownBy.LIVE
+    assert exited.outcome is Outcome.LOST
+
+
+def test_fields_of_a_newer_version_are_left_out() -> None:
+    assert decode("asked", {"what": "stop", "tasks": [3], "why": "it is late"}) == Asked("stop", (3,))
+
+
+def test_fields_that_an_older_version_did_not_have_are_at_their_default() -> None:
+    old = {"task": 1, "attempt": 1, "outcome": "succeeded"}
+    assert decode("exited", old) == Exited(1, 1, Outcome.SUCCEEDED)
+    old = {"task": 1, "attempt": 1, "purpose": "run", "promise": {}, "cores": 1.0, "known_by": "live"}
+    assert decode("placed", old) == Placed(1, 1, Purpose.RUN, {}, 1.0, KnownBy.LIVE)
+
+
+def test_a_value_cannot_be_changed() -> None:
+    with pytest.raises(AttributeError):
+        Exited(1, 1, Outcome.LOST).task = 2  # type: ignore[misc]  # that is what is tried
+
+
+def test_every_event_is_known_to_the_journal() -> None:
+    assert set(events._KINDS) == {kind.kind for kind in KINDS}
