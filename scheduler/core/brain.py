@@ -267,6 +267,8 @@ class Brain:
 
     def _return(self, state: State, numbers: Sequence[int], why: str) -> None:
         for number in numbers or tuple(self.roll.in_state(state)):
+            if self.roll.state(number) is not state:
+                raise Forbidden(f"task {number} cannot be {why}: it is {self.roll.state(number)}, not {state}")
             self._move(self._touch(number), State.WAITING, why)
 
     # ---- samples ----

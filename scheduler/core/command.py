@@ -10,6 +10,8 @@ from scheduler.core.model import Spec
 
 APPEND = ("both", "none", "epochs", "id")
 THIS_PYTHON = ("-1", "-1.0", "")
+PLAIN_PYTHON = "python"
+"""A name that some systems lack; there it means this interpreter too."""
 
 
 def argv(spec: Spec, task: int, epochs: int | None, python: str, append: str = "both") -> tuple[str, ...]:

@@ -8,7 +8,7 @@ import shlex
 import shutil
 from collections.abc import Callable
 
-from scheduler.core.command import THIS_PYTHON
+from scheduler.core.command import PLAIN_PYTHON, THIS_PYTHON
 from scheduler.core.fields import BadCell, words
 
 Spot = tuple[str, str, str]
@@ -59,7 +59,7 @@ class Ground(dict[Spot, str]):
 
     def _check_program(self, directory: str, program: str) -> None:
         if "/" not in program:
-            if shutil.which(program) is None:
+            if shutil.which(program) is None and program != PLAIN_PYTHON:
                 raise BadCell("Executable", f"{program!r} is not a program on PATH{_program_hint(directory, program)}")
             return
         full = os.path.abspath(os.path.join(directory, program))

@@ -10,7 +10,8 @@ import shutil
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Protocol
@@ -265,6 +266,8 @@ class Book:
         row = self.journal.row(task)
         form = self._forms[row.form]
         spec = form.spec(unpack_cells(row.text), row.row)
+        if spec.executable == command.PLAIN_PYTHON and which(command.PLAIN_PYTHON) is None:
+            spec = replace(spec, executable="-1")
         return Job(spec, command.name(spec), command.key(spec, row.nth), form.append)
 
     def kind(self, task: int) -> Kind:
@@ -330,7 +333,9 @@ class Kinds:
         self._digests: dict[tuple[str, int, int], str] = {}
 
     def of(self, job: Job) -> Kind:
-        """The kind of a row as it stands now."""
+        """The kind of a row as it stands now; a program on PATH is known by its path."""
+        if "/" not in job.spec.executable and job.spec.executable not in command.THIS_PYTHON:
+            job = replace(job, spec=replace(job.spec, executable=which(job.spec.executable) or job.spec.executable))
         digest = self._digest(os.path.join(self._directory, job.spec.directory, script_of(job.spec)))
         return kind(job.spec, job.append, self._python, digest, self.device)
 
@@ -346,6 +351,12 @@ class Kinds:
         except OSError:
             return ""
         return self._digests[key]
+
+
+@cache
+def which(program: str) -> str | None:
+    """Where a program lies on PATH; looked up once."""
+    return shutil.which(program)
 
 
 def flat_object(text: bytes) -> dict[str, Any]:

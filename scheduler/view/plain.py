@@ -60,6 +60,7 @@ class PlainView:
 
     def waits(self, refusals: Sequence[Refusal]) -> None:
         """Say why nothing starts, once for each reason, and only while nothing runs."""
+        self._sink.catch_up()
         running = self._counts().get(State.RUNNING, 0)
         if running or not refusals:
             self._waited = ""

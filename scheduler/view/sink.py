@@ -3,32 +3,44 @@
 from __future__ import annotations
 
 import os
+import select
 import sys
+from collections import deque
 from pathlib import Path
 from typing import TextIO
 
 from scheduler.view.words import moment
 
+MOST_PENDING = 10_000
+"""Lines kept for a terminal that stands still; the oldest go first, and the log has them all."""
+
 
 class Sink:
-    """Writes lines; a terminal that is gone or a full disk ends its part, never the run."""
+    """Writes lines; a terminal that is gone or stands still, or a full disk, ends its part, never the run."""
 
     def __init__(self, log: Path | None, stream: TextIO | None) -> None:
         self._stream = stream
+        self._pending: deque[str] = deque(maxlen=MOST_PENDING)
         self._log = _open_log(log) if log is not None else None
 
     def line(self, text: str = "", *, at: float | None = None) -> None:
         """One line to everybody who listens; the log has the date as well."""
         if self._stream is not None:
-            try:
-                print(text, file=self._stream, flush=True)
-            except (OSError, ValueError):
-                self.hang_up()
+            self._pending.append(text)
+            self.catch_up()
         if self._log is not None:
             try:
                 os.write(self._log, f"{moment(at)} {text}\n".lstrip().encode("utf-8", "replace"))
             except OSError:
                 return
+
+    def catch_up(self, *, to_the_end: bool = False) -> None:
+        """Show what the terminal takes now (Ctrl-S and pagers stop it), or all of it, however long that takes."""
+        try:
+            while self._stream is not None and self._pending and (to_the_end or _takes_a_line(self._stream)):
+                print(self._pending.popleft(), file=self._stream, flush=True)
+        except (OSError, ValueError):
+            self.hang_up()
 
     def hang_up(self) -> None:
         """The terminal is gone: nothing more is written there, and nothing is complained about at exit."""
@@ -39,10 +51,21 @@ class Sink:
             os.close(null)
 
     def close(self) -> None:
-        """Close the log."""
+        """Show the rest and close the log."""
+        self.catch_up(to_the_end=True)
         if self._log is not None:
             os.close(self._log)
             self._log = None
+
+
+def _takes_a_line(stream: TextIO) -> bool:
+    """Whether writing a line does not block now."""
+    try:
+        poll = select.poll()
+        poll.register(stream.fileno(), select.POLLOUT)
+    except (OSError, ValueError):
+        return True  # not a file at all, as in a notebook
+    return bool(poll.poll(0))
 
 
 def _open_log(path: Path) -> int | None:

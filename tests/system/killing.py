@@ -29,6 +29,15 @@ ROOT = Path(__file__).resolve().parents[2]
 MARK = "TEST_HOME_MARK"
 
 
+class Started(subprocess.Popen[str]):
+    """A command that does not outlive the block in which something went wrong with it."""
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
+        if kind is not None:
+            self.kill()
+        super().__exit__(kind, *rest)
+
+
 class Home:
     """A state and a lease directory, the command line on top of them, and everybody whom that ever started."""
 
@@ -43,11 +52,11 @@ class Home:
         own = {"SCHEDULER_STATE": str(self.state), "SCHEDULER_LEASES": str(self.leases), "HOME": str(root)}
         self.env = {**kept, **own, name: value, "PYTHONPATH": str(ROOT)}
 
-    def start(self, *arguments: str, **how: Any) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, **how: Any) -> Started:
         """Start the command; without further words it says nothing and listens to nobody."""
         quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         settings = {"cwd": self.root, "env": self.env, "text": True, **quiet, **how}
-        return subprocess.Popen([*self.command, *arguments], **settings)
+        return Started([*self.command, *arguments], **settings)
 
     def call(self, *arguments: str, code: int | None = None, **how: Any) -> subprocess.CompletedProcess[str]:
         """Run the command to its end; `code` is what its exit code has to be."""

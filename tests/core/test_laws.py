@@ -1,0 +1,168 @@
+"""The laws that can be read off the source: who may import what, who may start what, how modules look."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import scheduler
+
+PACKAGE = Path(scheduler.__file__).parent
+MODULES = sorted(PACKAGE.rglob("*.py"))
+NAMES = [str(path.relative_to(PACKAGE)) for path in MODULES]
+CORE = [name for name in NAMES if name.startswith("core/")]
+
+PURE = {
+    "__future__", "array", "bisect", "collections", "collections.abc", "contextlib", "dataclasses", "enum", "functools",
+    "hashlib", "heapq", "itertools", "json", "math", "operator", "pathlib", "re", "shlex", "signal", "typing",
+}  # fmt: skip
+"""What the core may import besides itself, `scheduler.errors` and `scheduler.units`."""
+ONLY = {"pathlib": {"PurePath", "PurePosixPath"}, "signal": {"Signals"}}
+"""Modules of which no more than this may be touched there."""
+STARTERS = {
+    "subprocess": {"Popen", "run", "call", "check_call", "check_output", "getoutput", "getstatusoutput"},
+    "os": {"fork", "forkpty", "posix_spawn", "posix_spawnp", "system", "popen"},
+    "pty": {"fork", "spawn"},
+}
+SQL = re.compile(
+    r"\b(SELECT\b.*\bFROM|INSERT (OR \w+ )?INTO|UPDATE \w+ SET|DELETE FROM|(CREATE|DROP|ALTER) (TABLE|INDEX)"
+    r"|PRAGMA|BEGIN IMMEDIATE)\b",
+    re.DOTALL,
+)
+WAIVER = re.compile(r"#\s*(noqa\b|type:\s*ignore|pragma:)[^#]*?(?P<reason>(#| - ).+)?$")
+LONGEST = 60
+
+
+@cache
+def tree(name: str) -> ast.Module:
+    """A module's syntax."""
+    return ast.parse((PACKAGE / name).read_text(encoding="utf-8"))
+
+
+def imports(name: str) -> Iterator[tuple[str, str]]:
+    """(module, name) of every import, wherever it stands; no name for a whole module."""
+    for node in ast.walk(tree(name)):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, "") for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{name}: imports are absolute"
+            yield from ((node.module or "", alias.name) for alias in node.names)
+
+
+def touched(name: str) -> Iterator[tuple[str, str]]:
+    """(module, attribute) of everything that is taken from a module."""
+    yield from imports(name)
+    for node in ast.walk(tree(name)):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            yield node.value.id, node.attr
+
+
+def calls(name: str) -> set[str]:
+    """Plain names that are called."""
+    return {
+        node.func.id for node in ast.walk(tree(name)) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    }
+
+
+def strings(name: str) -> Iterator[str]:
+    """Every text in the code that is no docstring."""
+    docs = {id(node.value) for node in ast.walk(tree(name)) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree(name)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
+            yield node.value
+
+
+def functions(name: str) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Every function and method."""
+    return (node for node in ast.walk(tree(name)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+class TestCore:
+    @pytest.mark.parametrize("name", CORE)
+    def test_it_imports_nothing_that_reads_writes_waits_or_rolls_dice(self, name: str) -> None:
+        own = ("scheduler.core", "scheduler.errors", "scheduler.units")
+        others = {module for module, _ in imports(name) if not module.startswith(own)} - PURE
+        from_above = {what for module, what in imports(name) if module == "scheduler"}
+        assert others <= {"scheduler"}
+        assert from_above <= {"units", "errors"}
+
+    @pytest.mark.parametrize("name", CORE)
+    def test_nor_touches_it_otherwise(self, name: str) -> None:
+        assert not calls(name) & {"open", "print", "input", "exec", "eval", "__import__"}
+        beyond = {what for module, what in touched(name) if what not in {"", *ONLY.get(module, {what})}}
+        assert beyond == set()
+
+
+class TestOneModuleEach:
+    def test_only_the_schema_contains_sql(self) -> None:
+        assert {name for name in NAMES if any(SQL.search(text) for text in strings(name))} == {"store/schema.py"}
+
+    def test_only_the_store_opens_databases(self) -> None:
+        opening = {name for name in NAMES if any(module == "sqlite3" for module, _ in imports(name))}
+        assert all(name.startswith("store/") for name in opening)
+
+    def test_only_processes_starts_processes_and_the_shim_forks(self) -> None:
+        started = {
+            (name, f"{module}.{what}")
+            for name in NAMES
+            for module, what in touched(name)
+            if what in STARTERS.get(module, ()) or module == "multiprocessing"
+        }
+        assert {name for name, _ in started} <= {"processes.py", "shim.py"}
+        assert {call for name, call in started if name == "shim.py"} == {"os.fork"}
+
+    def test_only_the_sampler_child_loads_nvml(self) -> None:
+        loads = {name for name in NAMES if any(module == "pynvml" for module, _ in imports(name))}
+        assert all(name.startswith("devices/nvml") for name in loads)
+
+    def test_print_lives_in_the_views(self) -> None:
+        assert all(name.startswith("view/") for name in NAMES if "print" in calls(name))
+
+
+class TestModules:
+    @pytest.mark.parametrize("name", NAMES)
+    def test_the_first_line_is_one_sentence(self, name: str) -> None:
+        doc = ast.get_docstring(tree(name), clean=False) or ""
+        first = doc.split("\n")[0]
+        assert re.fullmatch(r"[A-Z`].*\.", first), f"{name}: {first!r}"
+
+    def test_none_bears_the_name_of_a_standard_module(self) -> None:
+        stems = {Path(name).stem for name in NAMES} - {"__init__", "__main__"}
+        assert stems & set(sys.stdlib_module_names) == set()
+
+    @pytest.mark.parametrize("name", NAMES)
+    def test_no_function_is_longer_than_sixty_lines(self, name: str) -> None:
+        lengths = {node.name: (node.end_lineno or 0) - node.lineno + 1 for node in functions(name)}
+        assert {name: length for name, length in lengths.items() if length > LONGEST} == {}
+
+    @pytest.mark.parametrize("name", NAMES)
+    def test_every_waiver_has_its_reason_on_the_same_line(self, name: str) -> None:
+        lines = (PACKAGE / name).read_text(encoding="utf-8").splitlines()
+        waived = [line.strip() for line in lines if (match := WAIVER.search(line)) and not match["reason"]]
+        assert waived == []
+
+
+class TestPublicNames:
+    NAMES = ("Finished", "InputError", "SchedulerError", "StateError", "Task", "UsageError", "run", "runs")
+
+    def test_they_are_these(self) -> None:
+        assert tuple(scheduler.__all__) == self.NAMES
+
+    @pytest.mark.parametrize("name", NAMES)
+    def test_each_is_there(self, name: str) -> None:
+        assert getattr(scheduler, name).__name__ == name
+
+    def test_no_other_is(self) -> None:
+        with pytest.raises(AttributeError, match="module 'scheduler' has no attribute 'Brain'"):
+            _ = scheduler.Brain
+
+    def test_none_costs_anything_before_it_is_used(self) -> None:
+        at_once = {node.module for node in tree("__init__.py").body if isinstance(node, ast.ImportFrom)}
+        assert at_once == {"__future__", "typing"}
+        assert not any(isinstance(node, ast.Import) for node in tree("__init__.py").body)

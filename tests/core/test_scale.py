@@ -1,0 +1,76 @@
+"""What a decision costs does not grow with the line: counted in steps, not in seconds."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from scheduler.core import packing
+from scheduler.core.brain import Brain
+from scheduler.core.events import Submitted
+from scheduler.core.ordering import Group, Line
+from scheduler.units import MIB
+from tests.builders import brain, decide, host, placed, tasks, tell
+
+CLASSES = 50
+MANY = 100_000
+
+
+class Steps(Counter[str]):
+    """How often the parts of a decision were called."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__()
+        self._count(monkeypatch, packing, "fit")
+        self._count(monkeypatch, Line, "rank")
+        self._count(monkeypatch, Group, "peek")
+
+    def _count(self, monkeypatch: pytest.MonkeyPatch, where: object, name: str) -> None:
+        real = getattr(where, name)
+
+        def counted(*args: object) -> object:
+            self[name] += 1
+            return real(*args)
+
+        monkeypatch.setattr(where, name, counted)
+
+
+@pytest.fixture(scope="module")
+def waiting() -> Brain:
+    """A hundred thousand tasks in fifty classes behind one that fills the machine."""
+    b = brain(tasks(1, "20GiB", cpus=0.01))
+    b.terms.extend(one for n in range(CLASSES) for one in tasks(1, (n + 1) * 100 * MIB, cpus=0.01))
+    b.apply(Submitted(2, 2, [1 + n % CLASSES for n in range(MANY)]))
+    return tell(b, placed(1, "20GiB"))
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
+    return Steps(monkeypatch)
+
+
+def test_a_full_machine_is_seen_to_be_full_at_once(waiting: Brain, steps: Steps) -> None:
+    decision = decide(waiting, host(free="20.5GiB"))
+    assert (decision.placements, len(decision.refusals)) == ((), 1)
+    assert steps.total() <= 5
+
+
+def test_where_nothing_fits_every_class_is_asked_once(waiting: Brain, steps: Steps) -> None:
+    decision = decide(waiting, host(free="20.55GiB"))
+    assert decision.placements == ()
+    assert steps["fit"] == CLASSES
+    assert steps.total() <= 3 * CLASSES
+
+
+@pytest.mark.parametrize(("free", "least"), [("22GiB", 5), ("24GiB", 10)])
+def test_else_as_many_steps_as_start_and_as_classes(waiting: Brain, steps: Steps, free: str, least: int) -> None:
+    started = len(decide(waiting, host(free=free, cores=64)).placements)
+    assert started >= least
+    assert steps["fit"] <= started + CLASSES
+    assert steps.total() <= 3 * (started + CLASSES)
+
+
+def test_an_event_costs_the_same_in_any_line(waiting: Brain, steps: Steps) -> None:
+    tell(waiting, placed(2, "100MiB"), placed(MANY, "100MiB"))
+    assert steps.total() <= 12
