@@ -236,9 +236,10 @@ class Session:
         from scheduler.view import opening
 
         look_ahead(self.brain, self.book.kind)
+        said = [f"hint:   {self.book.kinds.profiles.said}"] if self.book.kinds and self.book.kinds.profiles.said else []
 
         budget = self.devices.snapshot()[0]
-        return opening.lines(self._telling(), self.devices.discover(), budget, self.settings, self.brain)
+        return said + opening.lines(self._telling(), self.devices.discover(), budget, self.settings, self.brain)
 
     def resuming_words(self) -> list[str]:
         """The first lines of a run taken over."""

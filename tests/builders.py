@@ -331,7 +331,8 @@ class Simulation:
         self.brain = Brain(rules(**said), self.book.terms)
         made.append(self.brain)
         self._given = list(given)
-        for batch in self.book.accept(job.spec for job in self._given):
+        self.submitted = self.book.accept(job.spec for job in self._given)
+        for batch in self.submitted:
             self.brain.apply(batch)
         by_spec = {id(job.spec): job.truth for job in self._given}
         self.truths = {task: by_spec[id(self.book.job(task).spec)] for task in self.brain.roll}

@@ -177,7 +177,8 @@ class Brain:
         task.story.append(f"promise {event.cause}")
         if event.cause == "settled":
             task.settled = True
-            self._learn(task.id, Evidence(peak=max(task.peak.values(), default=0), whole=False))
+            probe = task.placement.purpose is Purpose.PROBE
+            self._learn(task.id, Evidence(peak=max(task.peak.values(), default=0), whole=False, probe=probe))
 
     def _exited(self, event: Exited) -> None:
         task = self._living(event.task, event.attempt, f"exited {event.outcome}")
@@ -286,8 +287,10 @@ class Brain:
         if growth is not None:
             events.append(Resized(task, attempt, growth, "grew"))
         elif not news and self._may_settle(living, now):
-            less = estimate.cut(living.placement.promise, living.peak, self.rules)
+            seen = {key: max(bytes_, living.peak.get(key, 0)) for key, bytes_ in used.items()}
+            less = estimate.cut(living.placement.promise, seen, self.rules)
             if less is not None:
+                events.append(Peaked(task, attempt, seen))
                 events.append(Resized(task, attempt, less, "settled"))
         return events
 

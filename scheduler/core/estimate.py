@@ -24,7 +24,7 @@ def need(
         bytes_, bare = max(bytes_ or 0, task.floor), max(bare, task.seen)
     if bytes_ is None and should_probe(terms, rules, kind):
         return Need(None, cores, KnownBy.PROBE, alone, Purpose.PROBE)
-    return Need(bytes_, cores, known_by, alone, bare=bare)
+    return Need(bytes_, cores, known_by, alone, bare=bare, retried=task is not None and task.floor > 0)
 
 
 def _bytes(terms: Terms, rules: Rules, profile: Profile | None) -> tuple[int | None, int, KnownBy]:

@@ -36,6 +36,8 @@ class Need:
     purpose: Purpose = Purpose.RUN
     bare: int = 0
     """What of it was really said or seen; all above that is margin, and is cut where the device ends."""
+    retried: bool = False
+    """It ran out of memory before: on a device of its own it takes what there is, and the number of tries is bounded."""
 
 
 def own_hold(placement: Placement, used: Mapping[str, int]) -> Hold:
@@ -153,7 +155,8 @@ def _fit_bytes(task: int, need: Need, room: Room, cap: int | None, rules: Rules)
     if room.residents == 0:
         available += rules.buffer if alone else 0
         limit = min(limit, available)  # nobody's end would ever give it more
-    promise = max(need.bare, min(need.bytes, limit))
+    least = 0 if need.retried and room.residents == 0 else need.bare
+    promise = max(least, min(need.bytes, limit))
     if promise > available:
         return Refusal(task, "memory", key, promise, max(available, 0), most)
     return promise

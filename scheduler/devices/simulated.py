@@ -9,8 +9,8 @@ from scheduler.core.ports import Key, Sample, Watched
 from scheduler.core.simulation import SimulatedMachine
 from scheduler.errors import DeviceError
 
-EVERY = 5.0
-"""Seconds between looks at memory that does not change; a change is seen at once."""
+SOON = 5.0
+"""Seconds from a change, which is seen at once, to the next look; then twice as long while nothing changes."""
 
 
 class SimulatedDevices:
@@ -36,11 +36,12 @@ class SimulatedDevices:
 
 
 class SimulatedWatcher:
-    """Sees every change at once, and looks again now and then at what does not change."""
+    """Sees every change at once, and looks again ever more rarely at what does not change."""
 
-    def __init__(self, machine: SimulatedMachine, every: float = EVERY) -> None:
+    def __init__(self, machine: SimulatedMachine, soon: float = SOON) -> None:
         self._machine = machine
-        self._every = every
+        self._soon = soon
+        self._pause = soon
         self._attempts: frozenset[Key] = frozenset()
         self._strangers: frozenset[int] = frozenset()
         self._seen: dict[Key, Mapping[str, int]] = {}
@@ -51,11 +52,12 @@ class SimulatedWatcher:
         self._attempts = frozenset(attempts)
         self._strangers = strangers
         self._seen = {key: seen for key, seen in self._seen.items() if key in attempts}
-        if self._attempts and self._next <= self._machine.now:
-            self._look_again()
+        if self._attempts:
+            self._look_in(self._soon)
 
-    def _look_again(self) -> None:
-        self._next = self._machine.now + self._every
+    def _look_in(self, pause: float) -> None:
+        self._pause = pause
+        self._next = self._machine.now + pause
         self._machine.wake_at(self._next)
 
     def used_by(self, shim: int) -> Mapping[str, int]:
@@ -64,14 +66,14 @@ class SimulatedWatcher:
 
     def collect(self) -> list[Sample]:
         """The attempts whose memory has changed, and now and then all of them."""
-        look = bool(self._attempts) and self._machine.now >= self._next
-        if look:
-            self._look_again()
-        return [self._sample(key) for key in sorted(self._attempts) if self._is_news(key, look=look)]
-
-    def _is_news(self, key: Key, *, look: bool) -> bool:
-        running = self._machine.running.get(key)
-        return running is not None and (look or running.used != self._seen.get(key))
+        living = sorted(key for key in self._attempts if key in self._machine.running)
+        changed = [key for key in living if self._machine.running[key].used != self._seen.get(key)]
+        look = bool(living) and self._machine.now >= self._next
+        if changed:
+            self._look_in(self._soon)
+        elif look:
+            self._look_in(self._pause * 2)
+        return [self._sample(key) for key in (living if look else changed)]
 
     def _sample(self, key: Key) -> Sample:
         running = self._machine.running[key]

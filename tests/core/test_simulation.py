@@ -1,0 +1,367 @@
+"""The one loop on machines that are not there: the same laws, in no time."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from scheduler.core import truth as truths
+from scheduler.core.brain import Brain
+from scheduler.core.events import Event, Exited, Placed, Resized, Started
+from scheduler.core.model import HOST, Outcome
+from scheduler.core.ports import Launch, Lease, Request
+from scheduler.core.simulation import fitted, shared
+from scheduler.core.truth import Truth, curve
+from scheduler.errors import SchedulerError
+from scheduler.units import GIB
+from tests.builders import Job, Simulation, gpu, host, jobs, picture, replay, simulate, size, spec
+
+
+def times(run: Simulation, kind: type[Event]) -> dict[int, float]:
+    """When each task's last event of a kind was, in seconds of the run."""
+    return {event.task: at - 1e9 for event, at in run.book.recorded if isinstance(event, kind)}  # type: ignore[union-attr]
+
+
+def ends(run: Simulation) -> list[tuple[int, str, float]]:
+    """(task, outcome, seconds) of every attempt, as they ended."""
+    return [(e.task, str(e.outcome), round(e.seconds, 3)) for e in run.events if isinstance(e, Exited)]
+
+
+class TestTime:
+    def test_a_run_takes_as_long_as_its_tasks(self) -> None:
+        run = simulate(jobs(3, seconds=100, memory="1GiB"))
+        assert (run.states, run.makespan) == ({"succeeded": 3}, 100.0)
+
+    def test_as_many_rounds_as_memory_allows(self) -> None:
+        run = simulate(jobs(6, seconds=100, memory="10GiB", cpus=0.1, cores=0.1))
+        assert run.makespan == 300.0
+
+    def test_a_week_is_over_at_once(self) -> None:
+        run = simulate(jobs(8, seconds=7 * 86_400.0, memory="4GiB"), host(cores=8))
+        assert run.makespan == 2 * 7 * 86_400.0
+
+    def test_cores_that_two_want_are_shared(self) -> None:
+        run = simulate(jobs(2, seconds=100, memory="1GiB", cpus=1, cores=4), host(cores=4))
+        assert run.makespan == 200.0
+
+    def test_who_stays_behind_goes_on_at_full_speed(self) -> None:
+        run = simulate(
+            jobs(1, seconds=50, memory="1GiB", cpus=1, cores=4) + jobs(1, seconds=100, memory="1GiB", cpus=1, cores=4),
+            host(cores=4),
+        )
+        assert [seconds for _, _, seconds in ends(run)] == [100.0, 150.0]
+
+    def test_how_things_get_slower(self) -> None:
+        assert [shared(load) for load in (0.5, 1.0, 3.0)] == [1.0, 1.0, 3.0]
+        assert [round(fitted(load), 3) for load in (0.5, 0.95, 1.9, 2.0, 4.0)] == [1.0, 1.0, 1.414, 1.451, 2.902]
+
+    def test_the_same_run_is_the_same_run(self) -> None:
+        first, again = (simulate(a_mixture(5), host("24GiB", cores=6)) for _ in range(2))
+        assert first.book.recorded == again.book.recorded
+
+
+class TestEnds:
+    @pytest.mark.parametrize(
+        ("said", "outcome", "state"),
+        [
+            ({"code": 0}, "succeeded", "succeeded"),
+            ({"code": 3}, "failed", "failed"),
+            ({"signal": 11}, "failed", "failed"),
+            ({"timeout": 20.0}, "timeout", "timeout"),
+        ],
+    )
+    def test_an_end(self, said: dict[str, Any], outcome: str, state: str) -> None:
+        run = simulate(jobs(1, seconds=100, memory="1GiB", **said))
+        assert (run.states, [name for _, name, _ in ends(run)]) == ({state: 1}, [outcome])
+
+    def test_a_timeout_is_when_it_was_said(self) -> None:
+        run = simulate(jobs(1, seconds=100, memory="1GiB", timeout=20.0))
+        assert ends(run) == [(1, "timeout", 20.0)]
+
+    def test_one_that_does_not_want_to_stop_is_killed_after_its_grace(self) -> None:
+        run = simulate(jobs(1, seconds=100, memory="1GiB", timeout=20.0, grace=7.0, stops_in=60.0))
+        assert ends(run) == [(1, "timeout", 27.0)]
+        assert run.fold.stories[1].attempts[0].signal == 9
+
+    def test_three_lost_shims_fail_it(self) -> None:
+        run = simulate(jobs(1, seconds=10, memory="1GiB", lost=True))
+        assert (run.states, len(ends(run))) == ({"failed": 1}, 3)
+
+    def test_one_lost_shim_does_not(self) -> None:
+        def first_is_lost(order: Launch, truth: Truth) -> Truth:
+            return Truth(5.0, lost=True) if order.attempt == 1 else truth
+
+        run = simulate(jobs(1, seconds=10, memory="1GiB"), truth=first_is_lost)
+        assert ends(run) == [(1, "lost", 5.0), (1, "succeeded", 10.0)]
+
+    def test_a_retry(self) -> None:
+        run = simulate(jobs(1, seconds=10, memory="1GiB", code=1, retries=2))
+        assert (run.states, len(ends(run))) == ({"failed": 1}, 3)
+
+    def test_what_never_fits_is_refused_and_the_rest_runs(self) -> None:
+        run = simulate(jobs(1, memory="30GiB") + jobs(1, memory="1GiB"))
+        assert run.states == {"refused": 1, "succeeded": 1}
+
+    def test_results_come_along(self) -> None:
+        run = Simulation(jobs(1, memory="1GiB"))
+        run.book.results[1, 1] = {"loss": 0.5}
+        run.run()
+        assert run.fold.stories[1].attempts[0].result == {"loss": 0.5}
+
+
+class TestMemory:
+    def test_an_allocation_beyond_the_device_fails_its_own_task(self) -> None:
+        run = simulate(jobs(1, seconds=100, peak="24GiB", memory="4GiB") + jobs(1, seconds=100, memory="4GiB"))
+        first, *_ = [e for e in run.events if isinstance(e, Exited)]
+        assert (first.task, first.outcome, first.seconds) == (1, Outcome.OOM, 10.0)
+        assert first.reason == "out of memory on host: it wanted 23.5GiB more, 23.0GiB were free"
+        assert run.states == {"succeeded": 2}
+
+    def test_tasks_that_said_what_they_need_never_run_out_of_it(self) -> None:
+        run = simulate(a_mixture(9), host("24GiB", cores=6), foreign={HOST: 3 * GIB})
+        assert run.states == {"succeeded": 40}
+        assert overcommitted(run) == []
+
+    @pytest.mark.parametrize("seed", range(4))
+    def test_nor_beside_other_schedulers(self, seed: int) -> None:
+        dice = random.Random(seed)
+        others = [
+            (a_lease(number, promised), {HOST: round(promised * dice.random())})
+            for number, promised in enumerate([2 * GIB, 4 * GIB, 3 * GIB])
+        ]
+        run = simulate(a_mixture(seed), host("40GiB", cores=9), others=others)
+        assert run.states == {"succeeded": 40}
+        assert overcommitted(run, sum(lease.promised[HOST] for lease, _ in others)) == []
+
+    def test_one_that_holds_more_than_it_said_is_promised_more(self) -> None:
+        run = simulate(jobs(1, seconds=100, peak="6GiB", memory="4GiB"))
+        (grown,) = [e for e in run.events if isinstance(e, Resized)]
+        assert (grown.cause, grown.promise) == ("grew", {HOST: int(6 * GIB * 1.1) + size("256MiB")})
+
+    def test_one_that_ran_out_of_it_gets_more(self) -> None:
+        """Two that need twice what they said: one falls, and comes back once there is room for it."""
+        run = simulate(jobs(2, seconds=100, peak="14GiB", memory="7GiB"))
+        assert run.states == {"succeeded": 2}
+        assert {task for task, outcome, _ in ends(run) if outcome == "oom"} == {2}
+
+    def test_one_that_nothing_helps_ends_after_its_last_try_alone(self) -> None:
+        run = simulate(jobs(1, seconds=100, peak="30GiB", memory="4GiB") + jobs(2, seconds=500, memory="1GiB"))
+        placed = [e for e in run.events if isinstance(e, Placed) and e.task == 1]
+        assert run.states == {"oom": 1, "succeeded": 2}
+        assert [e.alone for e in placed] == [False, False, False, True]
+
+    def test_unknown_ones_all_come_through(self) -> None:
+        run = simulate(jobs(20, seconds=300, peak="5GiB"), host("24GiB", cores=8))
+        assert run.states == {"succeeded": 20}
+
+    def test_a_late_peak_is_seen_as_well(self) -> None:
+        run = simulate(jobs(1, seconds=1000, peak="9GiB", late=True, epochs=10))
+        assert run.fold.stories[1].attempts[0].peak == {HOST: 9 * GIB}
+
+
+class TestDevices:
+    def test_many_gpus(self) -> None:
+        run = simulate(jobs(8, seconds=100, memory="20GiB"), *(gpu(number) for number in range(4)))
+        assert (run.states, run.makespan) == ({"succeeded": 8}, 200.0)
+        assert {story.attempts[0].devices for story in run.fold.stories.values()} == {(f"GPU-{n}",) for n in range(4)}
+
+    def test_the_device_a_task_was_given(self) -> None:
+        run = simulate(jobs(3, seconds=100, memory="20GiB", device="GPU-1"), gpu(0), gpu(1))
+        assert (run.states, run.makespan) == ({"succeeded": 3}, 300.0)
+
+    def test_what_runs_on_one_gpu_holds_nothing_on_another(self) -> None:
+        run = simulate(jobs(2, seconds=100, peak="20GiB", memory="20GiB"), gpu(0), gpu(1))
+        assert [a.peak for story in run.fold.stories.values() for a in story.attempts] == [
+            {"GPU-0": 20 * GIB},
+            {"GPU-1": 20 * GIB},
+        ]
+
+    def test_host_memory_of_a_gpu_task(self) -> None:
+        run = simulate(jobs(1, seconds=100, memory="2GiB", host_memory=curve(3 * GIB, 100.0)), gpu(0), host("8GiB"))
+        assert run.states == {"succeeded": 1}
+
+    def test_a_budget(self) -> None:
+        run = simulate(jobs(4, seconds=100, memory="3GiB", cpus=0.1), host("24GiB", cap="7GiB"))
+        assert run.makespan == 200.0
+
+    def test_a_machine_without_room_stands_still_and_says_so(self) -> None:
+        with pytest.raises(SchedulerError, match=r"the simulation stands still at .* nothing will happen any more"):
+            simulate(jobs(1, memory="8GiB"), host("10GiB"), foreign={HOST: 9 * GIB})
+
+    def test_no_devices_at_all(self) -> None:
+        run = Simulation(jobs(1), host("1GiB"))
+        run.machine.devices = ()
+        with pytest.raises(SchedulerError, match="the simulated machine has no devices"):
+            run.loop.ports.devices.discover()
+
+
+class TestRequests:
+    """What people ask of a living scheduler."""
+
+    def asked(self, *requests: tuple[float, str], **said: Any) -> Simulation:
+        at = [(1e9 + seconds, Request(what)) for seconds, what in requests]
+        return simulate(jobs(8, seconds=100, memory="5GiB", **said), host("24GiB", cores=8), requests=at)
+
+    def test_a_drain_lets_the_running_ones_end(self) -> None:
+        run = self.asked((50, "drain"))
+        assert (run.states, run.makespan) == ({"succeeded": 4, "waiting": 4}, 100.0)
+
+    def test_a_stop_ends_them(self) -> None:
+        run = self.asked((50, "stop"))
+        assert (run.states, run.makespan) == ({"interrupted": 4, "waiting": 4}, 50.0)
+
+    def test_a_stop_waits_for_their_grace(self) -> None:
+        run = self.asked((50, "stop"), stops_in=20.0)
+        assert (run.states, run.makespan) == ({"interrupted": 4, "waiting": 4}, 70.0)
+
+    def test_a_kill_does_not(self) -> None:
+        run = self.asked((50, "drain"), (51, "stop"), (60, "kill"), stops_in=20.0)
+        assert (run.states, run.makespan) == ({"interrupted": 4, "waiting": 4}, 60.0)
+
+    def test_a_hangup_is_nothing(self) -> None:
+        assert self.asked((50, "hangup")).states == {"succeeded": 8}
+
+    @pytest.mark.parametrize("what", ["stop", "kill", "drain"])
+    def test_at_the_very_moment_at_which_they_end(self, what: str) -> None:
+        """Ends are known before a request is answered: nobody is stopped who is over."""
+        run = self.asked((100, what))
+        assert run.states == {"succeeded": 4, "waiting": 4}
+
+    def test_twice_at_once(self) -> None:
+        assert self.asked((50, "stop"), (50, "stop"), (50, "kill")).states == {"interrupted": 4, "waiting": 4}
+
+    def test_words_about_it(self) -> None:
+        run = self.asked((50, "drain"), (51, "stop"), (52, "kill"), stops_in=20.0)
+        assert run.view.sentences[0].startswith("nothing more is started; 4 running tasks end by themselves")
+        assert [sentence.split(" ")[0] for sentence in run.view.sentences] == ["nothing", "stopping", "killing"]
+
+
+class TestTakingOver:
+    """Another scheduler goes on where one was left or died."""
+
+    def left(self, at: float) -> Simulation:
+        run = Simulation(
+            jobs(8, seconds=100, memory="5GiB"), host("24GiB", cores=8), requests=[(1e9 + at, Request("leave"))]
+        )
+        run.run()
+        assert run.loop.left_early
+        return run
+
+    def go_on(self, run: Simulation) -> Simulation:
+        run.requests = ()
+        run.loop = run.scheduler()
+        run.loop.adopt()
+        return run.run()
+
+    def test_what_ran_goes_on_and_is_adopted(self) -> None:
+        run = self.go_on(self.left(50))
+        assert (run.states, run.makespan) == ({"succeeded": 8}, 200.0)
+        assert [event.attempt for event in run.events if isinstance(event, Placed)] == [1] * 8
+
+    def test_what_ended_meanwhile_is_found(self) -> None:
+        run = self.left(50)
+        while run.machine.running:
+            run.machine.advance()
+        run.machine.now += 1000
+        assert self.go_on(run).states == {"succeeded": 8}
+        assert [event.attempt for event in run.events if isinstance(event, Placed)] == [1] * 8
+
+    def test_what_never_started_is_fenced_and_started_anew(self) -> None:
+        run = Simulation(jobs(1, seconds=100, memory="5GiB"))
+        run.loop.ports.engine.launch = lambda order: None  # type: ignore[method-assign]  # it dies before it can
+        run.loop.place()
+        run.loop = run.scheduler()
+        run.loop.adopt()
+        run.run()
+        assert ends(run) == [(1, "lost", 0.0), (1, "succeeded", 100.0)]
+
+    def test_the_journal_alone_tells_the_next_one_all(self) -> None:
+        run = self.left(150)
+        again = replay(run.brain, run.submitted, run.book.recorded)
+        assert picture(again) == picture(run.brain)
+        run.brain = again
+        assert self.go_on(run).states == {"succeeded": 8}
+
+
+class TestArrivals:
+    def test_rows_that_come_while_it_runs_join(self) -> None:
+        run = Simulation(jobs(2, seconds=100, memory="1GiB"))
+        more = jobs(3, seconds=50, memory="2GiB")
+        run.truths.update({3 + offset: job.truth for offset, job in enumerate(more)})
+        run.book.append(job.spec for job in more)
+        run.run()
+        assert run.states == {"succeeded": 5}
+        assert run.brain.roll.batches == 2
+
+
+class TestLearning:
+    def test_a_kind_that_ran_once_is_known(self) -> None:
+        kind = [Job(spec("train.py", row=n), job.truth) for n, job in enumerate(jobs(12, seconds=100, peak="3GiB"))]
+        run = simulate(kind, host("24GiB", cores=64), profile="live", jobs=1)
+        known = [str(e.known_by) for e in run.events if isinstance(e, Placed)]
+        assert run.states == {"succeeded": 12}
+        assert known[0] == "live"
+        assert set(known[1:]) == {"profile"}
+
+    def test_a_probe_comes_first_where_it_pays(self) -> None:
+        run = simulate(jobs(1, seconds=1000, peak="3GiB", epochs=200), profile="auto")
+        assert [(str(e.purpose), str(e.known_by)) for e in run.events if isinstance(e, Placed)] == [
+            ("probe", "probe"),
+            ("run", "probe"),
+        ]
+        assert ends(run) == [(1, "succeeded", 10.0), (1, "succeeded", 1000.0)]
+
+    @pytest.mark.parametrize("profile", ["auto", "probe", "live", "off"])
+    def test_however_it_learns_all_come_through(self, profile: str) -> None:
+        given = [Job(spec("train.py", row=n, epochs=200), truths.draw(3, n, 3 * GIB, 1000.0, 200)) for n in range(25)]
+        run = simulate(given, host("24GiB", cores=16), profile=profile)
+        assert run.states == {"succeeded": 25}
+
+
+def a_mixture(seed: int) -> list[Job]:
+    """Forty jobs of all sizes that say truly what they need."""
+    dice = random.Random(seed)
+    made: Iterable[list[Job]] = (
+        jobs(
+            1,
+            seconds=dice.uniform(5, 500),
+            peak=(peak := dice.randrange(GIB // 8, 12 * GIB)),
+            memory=peak + dice.randrange(0, GIB),
+            late=dice.random() < 0.1,
+            priority=dice.randrange(3),
+            cpus=dice.choice([0.5, 1, 2]),
+            cores=dice.choice([0.5, 1, 3]),
+        )
+        for _ in range(40)
+    )
+    return [one for some in made for one in some]
+
+
+def a_lease(number: int, promised: int) -> Lease:
+    return Lease(f"9.x.{number}.1", 9, "x", number, 1, 500 + number, {HOST: promised}, {HOST: 1.0})
+
+
+def overcommitted(run: Simulation, others: int = 0) -> list[float]:
+    """The moments at which more was promised than there is."""
+    total, foreign = run.machine.devices[0].total, run.machine.foreign.get(HOST, 0)
+    promised: dict[int, int] = {}
+    moments = []
+    for event, at in run.book.recorded:
+        if isinstance(event, Placed | Resized):
+            promised[event.task] = event.promise[HOST]
+        elif isinstance(event, Exited):
+            del promised[event.task]
+        if sum(promised.values()) + others + foreign > total:
+            moments.append(at)
+    return moments
+
+
+def test_every_start_is_told_once() -> None:
+    run = simulate(a_mixture(2), host("24GiB", cores=6))
+    started = [(e.task, e.attempt) for e in run.events if isinstance(e, Started)]
+    assert len(started) == len(set(started)) == 40
+    assert isinstance(run.brain, Brain)
+    assert times(run, Started).keys() == times(run, Exited).keys()
