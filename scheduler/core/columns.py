@@ -29,17 +29,19 @@ def row(  # noqa: PLR0913  # all that a row is made of
     if story is not None:
         values["attempts"] = len(story.attempts)
         values["ooms"] = sum(a.outcome is Outcome.OOM for a in story.attempts)
+        newest = story.attempts[-1]
+        values["exit_code"] = newest.code if newest.signal is None else 128 + newest.signal
+        values["log"] = log
     if last is not None:
         gpus = [device for device in last.devices if device != HOST]
         main = {key: b for key, b in last.promised.items() if key != HOST or not gpus}
         values.update(
-            exit_code=last.code if last.signal is None else 128 + last.signal,
             device=",".join(last.devices), gpus=len(gpus), need_known_by=last.known_by, neighbours_max=last.neighbours,
             promised_bytes=max(main.values(), default=None), host_promised_bytes=last.promised.get(HOST),
             peak_bytes=max((last.peak.get(key, 0) for key in main), default=0) or None,
             host_peak_bytes=last.peak.get(HOST), started=last.started, ended=last.ended,
             waited_s=round((last.started or last.placed) - submitted, 3),
-            ran_s=round(last.seconds, 3) if last.ended is not None else None, log=log,
+            ran_s=round(last.seconds, 3) if last.ended is not None else None,
         )  # fmt: skip
     values.update(_own(job.spec))
     values.update({f"result.{name}": value for name, value in (last.result if last else {}).items()})

@@ -10,6 +10,11 @@ from scheduler.core.ports import Lease
 from scheduler.core.rules import Rules
 
 
+NEARLY = 0.9
+"""What ran out of memory on a whole device is tried again on nearly that much: it was stopped at the device's edge, a
+little above what is free there now, and would wait for ever for the rest."""
+
+
 @dataclass(slots=True)
 class Room:
     """The working copy of one device during a pass: what is left of it as placements are made."""
@@ -37,7 +42,7 @@ class Need:
     bare: int = 0
     """What of it was really said or seen; all above that is margin, and is cut where the device ends."""
     retried: bool = False
-    """It ran out of memory before: on a device of its own it takes what there is, and the number of tries is bounded."""
+    """It ran out of memory before; the number of its tries is bounded."""
 
 
 def own_hold(placement: Placement, used: Mapping[str, int]) -> Hold:
@@ -155,7 +160,7 @@ def _fit_bytes(task: int, need: Need, room: Room, cap: int | None, rules: Rules)
     if room.residents == 0:
         available += rules.buffer if alone else 0
         limit = min(limit, available)  # nobody's end would ever give it more
-    least = 0 if need.retried and room.residents == 0 else need.bare
+    least = need.bare if not need.retried or room.residents else int(need.bare * NEARLY)
     promise = max(least, min(need.bytes, limit))
     if promise > available:
         return Refusal(task, "memory", key, promise, max(available, 0), most)

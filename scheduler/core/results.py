@@ -42,9 +42,8 @@ class Story:
 
     @property
     def last(self) -> Attempt | None:
-        """The newest attempt that was for real; a probe only where there was nothing else."""
-        real = next((a for a in reversed(self.attempts) if a.purpose is Purpose.RUN), None)
-        return real or (self.attempts[-1] if self.attempts else None)
+        """The newest attempt that was for real."""
+        return next((a for a in reversed(self.attempts) if a.purpose is Purpose.RUN), None)
 
 
 class Fold:

@@ -18,6 +18,7 @@ from tests.builders import (
     brain,
     exited,
     gpu,
+    hold,
     host,
     machine,
     ordered,
@@ -80,11 +81,11 @@ class TestComingBack:
         """What only it needs keeps none of its equals waiting."""
         b = tell(brain(tasks(3, "10GiB")), run(1, "oom", "10GiB", peak="16GiB"))
         assert ordered(b) == [1, 2, 3]
-        assert starts(b, host("24GiB", free="12GiB")) == [2]
+        assert starts(b, host(free="12GiB"), holds=[hold("12GiB", "12GiB")]) == [2]
 
     def test_the_first_of_all_ids_does_so_too(self) -> None:
         b = tell(brain(tasks(3, "10GiB"), first=0), run(0, "oom", "10GiB", peak="16GiB"))
-        assert starts(b, host("24GiB", free="12GiB")) == [1]
+        assert starts(b, host(free="12GiB"), holds=[hold("12GiB", "12GiB")]) == [1]
 
     def test_after_an_interruption(self) -> None:
         b = tell(brain(tasks(3)), placed(1), placed(2), exited(1, "interrupted"), exited(2), asked("resume"))
