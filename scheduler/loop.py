@@ -124,6 +124,8 @@ class Loop:
         self._adopted: set[Key] = set()
         self._probes: dict[Key, int] = {}
         self._strangers: frozenset[int] = frozenset()
+        self._stale: set[int] = set()
+        """Tasks whose lease says less than is known of them."""
         self._trouble = ""
         self._unlooked = True
 
@@ -181,6 +183,7 @@ class Loop:
         for request in happenings:
             if isinstance(request, Request):
                 self._settle(self._requested(request))
+        self._rewrite_leases()
         self._arrive(last=False)
 
     def _settle(self, events: Sequence[Event]) -> None:
@@ -266,17 +269,25 @@ class Loop:
                     self.ports.engine.stop(number, self.brain.tasks[number].attempts)
             case Started():
                 self._shims[event.task, event.attempt] = event.shim
-                self._rewrite(event.task)
+                self._stale.add(event.task)
                 self._unlooked = True
             case Resized():
-                self._rewrite(event.task)
+                self._stale.add(event.task)
             case Exited():
                 self._ended(event)
 
-    def _rewrite(self, number: int) -> None:
-        task = self.brain.task(number)
-        if task is not None and task.placement is not None:
-            self.ports.ledger.rewrite(task.placement, self._shims.get((number, task.attempts), 0))
+    def _rewrite_leases(self) -> None:
+        """Bring stale leases up to date; where somebody keeps the directory locked, with the next look."""
+        while self._stale:
+            number = next(iter(self._stale))
+            task = self.brain.task(number)
+            if task is not None and task.placement is not None:
+                try:
+                    self.ports.ledger.rewrite(task.placement, self._shims.get((number, task.attempts), 0))
+                except LeaseError as exc:
+                    self._complain(exc)
+                    return
+            self._stale.discard(number)
 
     def _ended(self, event: Exited) -> None:
         key = (event.task, event.attempt)

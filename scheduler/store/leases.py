@@ -128,19 +128,30 @@ class Session:
         """Write this placement's lease and lock it, before anybody else can decide."""
         ledger = self._ledger
         name = ledger.name(placement.task, placement.attempt)
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
-            try:
-                fd = os.open(name, flags, 0o644, dir_fd=ledger._fd)
-            except FileExistsError:
-                os.unlink(name, dir_fd=ledger._fd)
-                fd = os.open(name, flags, 0o644, dir_fd=ledger._fd)
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.fchmod(fd, 0o644)
-            os.pwrite(fd, ledger._record(placement, 0), 0)
+            fd = _make_locked(ledger._fd, name, ledger._record(placement, 0))
         except OSError as exc:
             raise LeaseError(f"cannot write a lease in {ledger.directory}: {exc.strerror}") from exc
         return Taken(str(ledger.directory / name), fd)
+
+
+def _make_locked(directory: int, name: str, record: bytes) -> int:
+    """A new file with a record in it, and its lock; nobody else may read it before it has both."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        fd = os.open(name, flags, 0o600, dir_fd=directory)
+    except FileExistsError:
+        os.unlink(name, dir_fd=directory)
+        fd = os.open(name, flags, 0o600, dir_fd=directory)
+    try:
+        take_lock(fd)
+        os.pwrite(fd, record, 0)
+        os.fchmod(fd, 0o644)
+    except OSError:
+        os.unlink(name, dir_fd=directory)
+        os.close(fd)
+        raise
+    return fd
 
 
 def living(directory: Path) -> list[Lease]:

@@ -1,0 +1,49 @@
+"""The documents say what the code does."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+from tests.docs import reference
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_reference_is_what_the_code_says() -> None:
+    assert (ROOT / "docs/reference.md").read_text() == reference.page(), "run ./scripts/reference"
+
+
+def test_every_link_of_the_documents_leads_somewhere() -> None:
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]:
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name} points at {target}"
+
+
+def test_every_module_of_the_core_stands_in_the_architecture() -> None:
+    text = (ROOT / "docs/architecture.md").read_text()
+    for room in ("core", "doors", "devices", "engines", "store"):
+        for module in (ROOT / "scheduler" / room).glob("[a-z]*.py"):
+            assert f"`{module.stem}`" in text, f"{room}/{module.name}"
+
+
+def test_every_variable_a_task_is_told_is_in_the_reference() -> None:
+    told = set(re.findall(r'"(SCHEDULER_[A-Z_]+)"', (ROOT / "scheduler/loop.py").read_text()))
+    assert told == {name for name, _ in reference.TASKS_ARE_TOLD}
+
+
+def test_the_commands_of_the_readme_exist() -> None:
+    text = (ROOT / "README.md").read_text()
+    from scheduler.cli.main import VERBS
+
+    verbs = set(re.findall(r"(?:^\$ |`)scheduler ([a-z]+)", text, re.MULTILINE))
+    assert verbs <= VERBS.keys()
+    for script in re.findall(r"\./(scripts/[a-z]+)", text):
+        assert (ROOT / script).is_file()
+
+
+def test_requirements_and_project_agree() -> None:
+    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    listed = [line.partition("#")[0].strip() for line in (ROOT / "requirements.txt").read_text().splitlines()]
+    assert sorted(wanted) == sorted(line for line in listed if line)
