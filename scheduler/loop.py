@@ -335,9 +335,10 @@ class Loop:
             except LeaseError as exc:
                 self._complain(exc)
                 return
-            self._trouble = ""
+            if len(taken) == len(decision.placements):
+                self._trouble = ""
             self._refuse(decision.impossible)
-            self._launch(decision.placements, taken)
+            self._launch(decision.placements[: len(taken)], taken)
             self.ports.view.waits(decision.refusals)
             if self.brain.rules.learn_only and not decision.placements and not self.brain.living():
                 self._record([Asked("skip")])
@@ -350,7 +351,17 @@ class Loop:
         with ports.ledger.deciding() as desk:
             machine = self._machine(desk)
             decision = self.brain.decide(machine)
-            return decision, [desk.take(placement) for placement in decision.placements]
+            return decision, self._take(desk, decision.placements)
+
+    def _take(self, desk: Desk, placements: Sequence[Placement]) -> list[Taken]:
+        """The leases of as many placements as can be had; the others wait for the next decision."""
+        taken: list[Taken] = []
+        try:
+            for placement in placements:
+                taken.append(desk.take(placement))  # noqa: PERF401 - what was taken is kept when the next one fails
+        except LeaseError as exc:
+            self._complain(exc)
+        return taken
 
     def _machine(self, desk: Desk) -> Machine:
         others = desk.others()

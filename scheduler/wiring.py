@@ -192,7 +192,7 @@ class Session:
                 sink.line(line, at=time.time())
             interrupts = Interrupts()
             open_things.callback(interrupts.close)
-            ledger = self._ledger()
+            ledger = _ledger(self.settings, self.meta["token"])
             open_things.callback(ledger.close)
             engine = LocalEngine(run.tasks, run.shim, dict(os.environ), self.meta["token"])
             open_things.callback(engine.close)
@@ -216,12 +216,6 @@ class Session:
             if not loop.left_early:
                 self._close(sink)
             return Ended(self.number, dict(self.brain.roll.counts), interrupts.last)
-
-    def _ledger(self) -> Ledger:
-        from scheduler.processes import boot_id
-        from scheduler.store.leases import Ledger, find_directory
-
-        return Ledger(find_directory(self.settings.leases or None), self.meta["token"], boot_id())
 
     def _close(self, sink: Any) -> None:
         from scheduler.view import closing
@@ -265,12 +259,20 @@ class Session:
         self.book.close()
 
 
+def _ledger(settings: Settings, token: str) -> Ledger:
+    from scheduler.processes import boot_id
+    from scheduler.store.leases import Ledger, find_directory
+
+    return Ledger(find_directory(settings.leases or None), token, boot_id())
+
+
 def begin(listing: Listing, choices: Choices, settings: Settings, python: str) -> Session | None:
     """Accept a list durably and make its run; None where it has no rows. Raises what the door or a device refuses."""
     home = places(settings)
     counter = Counter(home.counter, _classic_first())
     device = devices(choices.devices, settings)
     budgets = device.snapshot()
+    _ledger(settings, "").close()  # better refused now than once the list is accepted
     book = Book.create(home, counter, RUN_CODE)
     brain = Brain(rules(choices, settings), book.terms, _knowledge(book, home, python, os.getcwd(), device))
     book.num = settings.num

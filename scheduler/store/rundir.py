@@ -74,6 +74,10 @@ class Runs:
             names = os.listdir(self.places.runs)
         except FileNotFoundError:
             return []
+        except OSError as exc:
+            raise StateError(
+                f"{self.places.runs} cannot be read: {exc.strerror}; give another with --state DIR"
+            ) from exc
         return sorted(int(name) for name in names if name.isdigit())
 
     def info(self, number: int) -> RunInfo:
@@ -365,7 +369,7 @@ def flat_object(text: bytes) -> dict[str, Any]:
         return {}
     try:
         data = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     if not isinstance(data, dict):
         return {}
@@ -375,7 +379,7 @@ def flat_object(text: bytes) -> dict[str, Any]:
 def _take_lock(run: RunPlaces, number: int) -> int:
     fd = os.open(run.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        take_lock(fd)
     except BlockingIOError:
         pid = os.pread(fd, 32, 0).decode("ascii", "replace").strip()
         os.close(fd)
@@ -383,6 +387,19 @@ def _take_lock(run: RunPlaces, number: int) -> int:
     os.ftruncate(fd, 0)
     os.pwrite(fd, str(os.getpid()).encode(), 0)
     return fd
+
+
+def take_lock(fd: int, patience: float = 0.05) -> None:
+    """Lock a file; raises BlockingIOError where somebody has it, but not for one who only looks whether it is free."""
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.001)
 
 
 def _copy_code(run: RunPlaces, code: Sequence[tuple[Path, str]]) -> None:
