@@ -14,7 +14,7 @@ from scheduler.core.results import Fold
 from scheduler.paths import tilde
 from scheduler.units import count, duration, size
 from scheduler.view.sink import Sink
-from scheduler.view.words import clock, short
+from scheduler.view.words import short
 
 NAME = 34
 _WORDS = {
@@ -52,7 +52,7 @@ class PlainView:
         self.fold.take(event, at)
         line = self._line(event)
         if line:
-            self._sink.line(f"{clock(at)}  {line}", at=at)
+            self._sink.line(line, at=at, timed=True)
 
     def say(self, sentence: str) -> None:
         """A sentence of its own."""

@@ -9,7 +9,7 @@ from collections import deque
 from pathlib import Path
 from typing import TextIO
 
-from scheduler.view.words import moment
+from scheduler.view.words import clock, moment
 
 MOST_PENDING = 10_000
 """Lines kept for a terminal that stands still; the oldest go first, and the log has them all."""
@@ -23,10 +23,10 @@ class Sink:
         self._pending: deque[str] = deque(maxlen=MOST_PENDING)
         self._log = _open_log(log) if log is not None else None
 
-    def line(self, text: str = "", *, at: float | None = None) -> None:
-        """One line to everybody who listens; the log has the date as well."""
+    def line(self, text: str = "", *, at: float, timed: bool = False) -> None:
+        """One line to everybody who listens; the log has date and time of all, the terminal the time of some."""
         if self._stream is not None:
-            self._pending.append(text)
+            self._pending.append(f"{clock(at)}  {text}" if timed else text)
             self.catch_up()
         if self._log is not None:
             try:

@@ -27,7 +27,8 @@ TASK = """
 import hashlib, json, mmap, os, sys, time
 base, seconds = int(sys.argv[1]), float(sys.argv[2])
 table = json.loads(os.environ["LEARNING_QUANTILES"])
-draw = int.from_bytes(hashlib.blake2b((os.environ["SCHEDULER_KEY"] + os.environ["LEARNING_SEED"]).encode()).digest()[:8])
+drawn_by = os.environ["SCHEDULER_KEY"] + os.environ["LEARNING_SEED"]
+draw = int.from_bytes(hashlib.blake2b(drawn_by.encode()).digest()[:8])
 deviates, late, at = draw % 2, draw // 2 % 20 == 0, (draw >> 16) % 10000 / 10000
 factor = 1.0
 if deviates:
