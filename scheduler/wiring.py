@@ -23,7 +23,7 @@ from scheduler.core.model import HOST, UNFINISHED, Machine, Order, Profiling, St
 from scheduler.core.ports import Job, Key
 from scheduler.core.results import Fold, Totals, totals
 from scheduler.core.rules import Rules
-from scheduler.errors import InputError, UsageError
+from scheduler.errors import InputError, NoSuchRun, SchedulerError, UsageError
 from scheduler.paths import RUN_CODE, Places, RunPlaces, find_places, make_private
 from scheduler.settings import Settings
 from scheduler.store.counter import Counter
@@ -552,8 +552,19 @@ def machine_facts(settings: Settings) -> dict[str, Any]:
         "hostname": gethostname(),
         "host": {"total": total, "available": free},
         "leases": sorted(leases, key=lambda lease: (lease["user"], lease["task"])),
-        "runs": [_run_facts(info) for info in islice(Runs(places(settings)).all(), 10)],
+        "runs": [*islice(_latest(Runs(places(settings))), 10)],
     }
+
+
+def _latest(runs: Runs) -> Iterator[dict[str, Any]]:
+    """The facts of each run, newest first; one that cannot be read hides neither itself nor the others."""
+    for number in reversed(runs.numbers()):
+        try:
+            yield _run_facts(runs.info(number))
+        except NoSuchRun:
+            continue
+        except SchedulerError as exc:
+            yield {"number": number, "trouble": str(exc)}
 
 
 def _run_facts(info: RunInfo) -> dict[str, Any]:

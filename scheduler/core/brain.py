@@ -285,7 +285,8 @@ class Brain:
             events.append(Peaked(task, attempt, news))
         growth = estimate.grown(living.placement.promise, used, self.rules)
         if growth is not None:
-            events.append(Resized(task, attempt, growth, "grew"))
+            promised_before = any(living.placement.promise.values())
+            events.append(Resized(task, attempt, growth, "grew" if promised_before else "seen"))
         elif not news and self._may_settle(living, now):
             seen = {key: max(bytes_, living.peak.get(key, 0)) for key, bytes_ in used.items()}
             less = estimate.cut(living.placement.promise, seen, self.rules)

@@ -49,7 +49,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Resized:
-    """The promise of a living attempt changed; cause is settled, grew or adopted."""
+    """The promise of a living attempt changed; cause is settled, grew or seen (nothing was promised)."""
 
     kind: ClassVar[str] = "resized"
     task: int

@@ -9,7 +9,6 @@ from scheduler.core.model import HOST, Budget, Device, Hold, KnownBy, Machine, P
 from scheduler.core.ports import Lease
 from scheduler.core.rules import Rules
 
-
 NEARLY = 0.9
 """What ran out of memory on a whole device is tried again on nearly that much: it was stopped at the device's edge, a
 little above what is free there now, and would wait for ever for the rest."""

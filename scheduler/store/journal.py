@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -43,7 +44,8 @@ class Journal:
 
     @classmethod
     def create(cls, path: Path) -> Journal:
-        """A new journal; nothing of it is visible before the first transaction ends."""
+        """A new journal, its owner's only; nothing of it is visible before the first transaction ends."""
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
         journal = cls(path, _connect(path, "rwc"))
         with journal.transaction():
             for statement in schema.CREATE:
@@ -173,14 +175,20 @@ class Journal:
     def events(self, after: int = 0) -> Iterator[Recorded]:
         """Events behind the given place, in order."""
         with self._translated():
-            for seq, at, kind, data in self._db.execute(schema.GET_EVENTS, (after,)):
-                yield Recorded(seq, at, ev.decode(kind, json.loads(data)))
+            for row in self._db.execute(schema.GET_EVENTS, (after,)):
+                yield self._recorded(*row)
 
     def story(self, task: int) -> list[Recorded]:
         """One task's events in order."""
         with self._translated():
             rows = self._db.execute(schema.GET_STORY, (task,)).fetchall()
-        return [Recorded(seq, at, ev.decode(kind, json.loads(data))) for seq, at, kind, data in rows]
+        return [self._recorded(*row) for row in rows]
+
+    def _recorded(self, seq: int, at: float, kind: str, data: str) -> Recorded:
+        try:
+            return Recorded(seq, at, ev.decode(kind, json.loads(data)))
+        except (ValueError, KeyError, TypeError) as exc:
+            raise StateError(f"the journal {self.path} is damaged, its event {seq} cannot be read: {exc}") from exc
 
     def checkpoint(self) -> None:
         """Fold the write-ahead log into the journal, as a run ends."""

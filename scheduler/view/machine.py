@@ -44,5 +44,7 @@ def _runs(runs: list[dict[str, Any]]) -> list[str]:
             clean(run["file"]),
         ]
         for run in runs
+        if "trouble" not in run
     ]
-    return table(["run", "now", "accepted", "tasks", "list"], rows, frozenset({0}))
+    troubles = [f"run {run['number']} cannot be read: {run['trouble']}" for run in runs if "trouble" in run]
+    return table(["run", "now", "accepted", "tasks", "list"], rows, frozenset({0})) + troubles
