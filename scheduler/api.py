@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
-from scheduler import wiring
 from scheduler.doors import python_tasks
 from scheduler.doors.python_tasks import Task
 from scheduler.errors import UsageError
 from scheduler.settings import read_settings
+from scheduler.wiring import reading, running
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,8 +60,8 @@ class Finished:
         """Whether every task did."""
         return set(self.counts) <= {"succeeded", "skipped"}
 
-    def _telling(self) -> wiring.Telling:
-        return wiring.Telling(wiring.find_run(read_settings({"state": self.state}), str(self.number)))
+    def _telling(self) -> reading.Telling:
+        return reading.Telling(reading.find_run(read_settings({"state": self.state}), str(self.number)))
 
 
 def run(  # noqa: PLR0913  # each is a flag of `scheduler run`, by keyword only
@@ -90,10 +90,10 @@ def run(  # noqa: PLR0913  # each is a flag of `scheduler run`, by keyword only
     """
     flags = {"num": str(num), "order": order, "buffer": buffer, "max_load": str(max_load), "python": python or None}
     settings = read_settings({**flags, "state": state})
-    interpreter = wiring.this_python(settings)
+    interpreter = running.this_python(settings)
     listing = _listing(jobs, header, dict(defaults or {}), interpreter)
-    choices = wiring.Choices(devices, slots, jobs_at_once, max_per_device, name)
-    session = wiring.begin(listing, choices, settings, interpreter)
+    choices = running.Choices(devices, slots, jobs_at_once, max_per_device, name)
+    session = running.begin(listing, choices, settings, interpreter)
     if session is None:
         raise UsageError(f"{listing.what} has no tasks")
     stream: TextIO | None = sys.stdout if verbose else None
@@ -101,20 +101,20 @@ def run(  # noqa: PLR0913  # each is a flag of `scheduler run`, by keyword only
         session.go(stream, session.first_words())
     finally:
         session.close()
-    return Finished(session.number, str(wiring.places(settings).root))
+    return Finished(session.number, str(reading.places(settings).root))
 
 
 def runs(state: str | None = None) -> list[Finished]:
     """All runs of this user on this machine, newest first."""
     settings = read_settings({"state": state})
-    root = str(wiring.places(settings).root)
-    return [Finished(info.number, root) for info in wiring.all_runs(settings)]
+    root = str(reading.places(settings).root)
+    return [Finished(info.number, root) for info in reading.all_runs(settings)]
 
 
 def _listing(
     jobs: str | os.PathLike[str] | Sequence[Task], header: int | None, defaults: dict[str, str], python: str
-) -> wiring.Listing:
+) -> running.Listing:
     if isinstance(jobs, (str, os.PathLike)):
-        return wiring.csv_listing(os.fspath(jobs), header=header, defaults=defaults, append="both", python=python)
+        return running.csv_listing(os.fspath(jobs), header=header, defaults=defaults, append="both", python=python)
     form, rows = python_tasks.rows(jobs, defaults)
-    return wiring.Listing("tasks", form, rows)
+    return running.Listing("tasks", form, rows)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,7 +96,7 @@ def find_places(state: str | None) -> Places:
     """The user's state directory: as said, else XDG's, else (on a network file system) one under /var/tmp."""
     if state:
         return Places(Path(state).expanduser().absolute())
-    host = socket.gethostname() or "localhost"
+    host = os.uname().nodename or "localhost"
     base = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
     usual = Path(base) / APPLICATION / host
     kind = file_system(usual)

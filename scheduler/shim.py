@@ -27,15 +27,19 @@ import math
 import os
 import resource
 import signal
-import socket
 import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import socket
 
 FORMAT = 1
+MSG_DONTWAIT = 0x40
+"""Of socket, which is not loaded by whoever only reads formats."""
 BLOCK = 4096
 """Claim, record and lease are one block each: reserved before it is needed, written and read at once."""
 COOKIE = "SCHEDULER_COOKIE"
@@ -457,6 +461,8 @@ def _ended(record: Record, watch: Watch, said: bytes) -> Record:
 def _fork_task(home: Home, order: Order, lease: int) -> tuple[int, socket.socket]:
     """Fork the child that becomes the command once it is told to go; what it answers is why it could not."""
     log = os.open(log_path(order.folder, order.attempt), _CREATE | os.O_APPEND, 0o600)
+    import socket  # the server has it already
+
     channel, far_end = socket.socketpair()
     shim = os.getpid()
     pid = os.fork()
@@ -510,6 +516,8 @@ def _why_not(error: Exception, order: Order) -> tuple[int, str]:
 
 def serve(fd: int) -> None:
     """Fork a shim for every order that comes over the socket, until its other end is closed."""
+    import socket  # only here: whoever reads formats from this file should not pay for it
+
     home = _prepare()
     with socket.socket(fileno=fd) as sock:
         sock.set_inheritable(False)
@@ -577,7 +585,7 @@ def _tell_failure(sock: socket.socket, order: Order, error: Exception) -> None:
 def _tell(sock: socket.socket, message: Mapping[str, Any]) -> None:
     """Say it if anybody listens: a scheduler that has gone finds the claim."""
     with suppress(OSError):
-        sock.send(json.dumps(message).encode(), socket.MSG_DONTWAIT)
+        sock.send(json.dumps(message).encode(), MSG_DONTWAIT)
 
 
 if __name__ == "__main__":

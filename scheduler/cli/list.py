@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 
-from scheduler import wiring
 from scheduler.cli.parsing import Parser, settings_from
 from scheduler.core.model import State
 from scheduler.errors import UsageError
 from scheduler.view import tables
+from scheduler.wiring import reading
 
 
 def main(argv: list[str]) -> int:
@@ -18,7 +18,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--state", dest="wanted", metavar="S", help="only these, e.g. waiting or failed,oom")
     parser.add_argument("--json", action="store_true", help="as JSON")
     args = parser.parse_args(argv)
-    telling = wiring.Telling(wiring.find_run(settings_from(args), args.run))
+    telling = reading.Telling(reading.find_run(settings_from(args), args.run))
     try:
         rows = telling.rows(_states(args.wanted))
         if args.json:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import sys
 
-from scheduler import wiring
 from scheduler.cli import run
 from scheduler.cli.parsing import Parser, settings_from
 from scheduler.errors import UsageError
+from scheduler.store.profiles import Kept, Profiles
 from scheduler.view import profiles as view
+from scheduler.wiring import reading
 
 
 def main(argv: list[str]) -> int:
@@ -26,14 +27,14 @@ def main(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     if args.what != "list" and not args.which and not args.all:
         raise UsageError(f"profiles {args.what}: say which, by key or script, or --all")
-    store = wiring.profiles(settings_from(args))
+    store = reading.profiles(settings_from(args))
     try:
         return _act(store, args.what, args.which, as_json=args.json)
     finally:
         store.close()
 
 
-def _act(store: wiring.Profiles, what: str, which: list[str], *, as_json: bool) -> int:
+def _act(store: Profiles, what: str, which: list[str], *, as_json: bool) -> int:
     if store.said:
         sys.stderr.write(f"hint:   {store.said}\n")
     kept = [one for one in store.all() if not which or any(_meant(word, one) for word in which)]
@@ -50,7 +51,7 @@ def _act(store: wiring.Profiles, what: str, which: list[str], *, as_json: bool) 
     return 0
 
 
-def _meant(word: str, one: wiring.Kept) -> bool:
+def _meant(word: str, one: Kept) -> bool:
     return one.key.startswith(word) or word in (one.what, one.what.split(" ", 1)[0])
 
 

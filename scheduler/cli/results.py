@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from scheduler import wiring
 from scheduler.cli.parsing import Parser, settings_from
 from scheduler.view import closing, tables
+from scheduler.wiring import reading
 
 
 def main(argv: list[str]) -> int:
@@ -20,7 +20,7 @@ def main(argv: list[str]) -> int:
     how.add_argument("--json", action="store_true", help="all columns and the run, as JSON")
     how.add_argument("--md", action="store_true", help="all columns, as a Markdown table")
     args = parser.parse_args(argv)
-    telling = wiring.Telling(wiring.find_run(settings_from(args), args.run))
+    telling = reading.Telling(reading.find_run(settings_from(args), args.run))
     try:
         if args.json:
             tables.write_json(telling.run_facts(), telling.rows(), sys.stdout)

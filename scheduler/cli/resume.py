@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from scheduler import wiring
 from scheduler.cli.parsing import Parser, settings_from
+from scheduler.wiring import reading, running
 
 
 def main(argv: list[str]) -> int:
@@ -19,8 +19,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="at the end, print the results as JSON on standard output")
     args = parser.parse_args(argv)
     settings = settings_from(args)
-    info = wiring.find_run(settings, args.run)
-    session = wiring.take_over(info, settings)
+    info = reading.find_run(settings, args.run)
+    session = running.take_over(info, settings)
     try:
         ended = session.go(sys.stderr if args.json else sys.stdout, session.resuming_words())
         if args.json:

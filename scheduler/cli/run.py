@@ -7,13 +7,13 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from scheduler import wiring
 from scheduler.cli import samples
 from scheduler.cli.parsing import Parser, settings_from
 from scheduler.core.command import APPEND
 from scheduler.core.fields import FIELDS
 from scheduler.errors import UsageError
 from scheduler.settings import Settings
+from scheduler.wiring import running
 
 TURNED = (
     "num", "order", "buffer", "max_load", "python", "profile", "profile_epochs", "profile_id", "settle", "margin",
@@ -85,11 +85,11 @@ def main(argv: list[str], *, learn_only: bool = False, verb: str = "run") -> int
     args = parser(verb).parse_args(argv)
     settings = settings_from(args, *TURNED)
     path = samples.unpack() if args.sample else _file(args.file)
-    python = wiring.this_python(settings)
-    listing = wiring.csv_listing(
+    python = running.this_python(settings)
+    listing = running.csv_listing(
         path, header=header(args.header), defaults=_checked(defaults_from(args)), append=args.append, python=python
     )
-    choices = wiring.Choices(
+    choices = running.Choices(
         devices=args.devices,
         slots=_positive("--slots", args.slots),
         jobs=_positive("-j", args.jobs),
@@ -98,15 +98,15 @@ def main(argv: list[str], *, learn_only: bool = False, verb: str = "run") -> int
         learn_only=learn_only,
     )
     if args.dry_run:
-        return wiring.plan(listing, choices, settings, sys.stdout)
+        return running.plan(listing, choices, settings, sys.stdout)
     return start(listing, choices, settings, python, as_json=args.json)
 
 
 def start(
-    listing: wiring.Listing, choices: wiring.Choices, settings: Settings, python: str, *, as_json: bool = False
+    listing: running.Listing, choices: running.Choices, settings: Settings, python: str, *, as_json: bool = False
 ) -> int:
     """Accept a listing and run it in the foreground."""
-    session = wiring.begin(listing, choices, settings, python)
+    session = running.begin(listing, choices, settings, python)
     for warning in listing.warnings():
         sys.stderr.write(f"hint:   {warning}\n")
     if session is None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import sys
 
-from scheduler import wiring
 from scheduler.cli.parsing import Parser, settings_from
 from scheduler.view import machine
+from scheduler.wiring import reading
 
 
 def main(argv: list[str]) -> int:
@@ -15,7 +15,7 @@ def main(argv: list[str]) -> int:
     parser = Parser("status", "This machine: promises of everybody, my runs.", "scheduler status").common()
     parser.add_argument("--json", action="store_true", help="as JSON")
     args = parser.parse_args(argv)
-    facts = wiring.machine_facts(settings_from(args))
+    facts = reading.machine_facts(settings_from(args))
     if args.json:
         sys.stdout.write(json.dumps(facts, indent=1) + "\n")
     else:

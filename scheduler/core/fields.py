@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import shlex
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -124,6 +123,8 @@ def words(text: str) -> list[str]:
     """Split like a shell does, without a shell: shlex only where a quote or a backslash stands (it is slow)."""
     if '"' not in text and "'" not in text and "\\" not in text:
         return text.split()
+    import shlex  # only where a quote or a backslash stands
+
     try:
         return shlex.split(text)
     except ValueError as exc:

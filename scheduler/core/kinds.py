@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import PurePath
 
@@ -35,6 +34,8 @@ def script_of(spec: Spec) -> str:
 
 def kind(spec: Spec, append: str, python: str, digest: str, device: str) -> Kind:
     """The kind of a row: script content, arguments without epochs and id, interpreter, device kind and model."""
+    from hashlib import blake2b  # 2 ms that no light verb pays
+
     text = spec.command or spec.filename
     said = words(text)
     script = script_of(spec)
@@ -43,7 +44,7 @@ def kind(spec: Spec, append: str, python: str, digest: str, device: str) -> Kind
         kept[kept.index(script)] = digest
     executable = "" if spec.command else python if spec.executable in THIS_PYTHON else spec.executable
     parts = (executable, *kept, repr(spec.env), device)
-    key = hashlib.blake2b("\0".join(parts).encode("utf-8", "surrogateescape"), digest_size=10).hexdigest()
+    key = blake2b("\0".join(parts).encode("utf-8", "surrogateescape"), digest_size=10).hexdigest()
     shown = [PurePath(word).name if word == script else word for word in _without(said, (*_EPOCHS, *_ID))]
     takes = "{epochs}" in text or (not spec.command and append in ("both", "epochs"))
     return Kind(key, " ".join(shown), takes and spec.terms.epochs is not None)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from scheduler.core.events import Event, Exited, Started, Submitted
-from scheduler.core.kinds import Kind
-from scheduler.core.knowledge import Evidence
 from scheduler.core.model import Budget, Device, Placement, Purpose, Refusal, Spec
+
+if TYPE_CHECKING:
+    from scheduler.core.kinds import Kind
+    from scheduler.core.knowledge import Evidence
 
 Key = tuple[int, int]
 """A task and its attempt."""

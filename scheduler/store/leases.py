@@ -16,7 +16,7 @@ from scheduler.core.model import Placement
 from scheduler.core.ports import Lease, Taken
 from scheduler.errors import LeaseError
 from scheduler.shim import BLOCK, pack_block, unpack_block
-from scheduler.store.rundir import take_lock
+from scheduler.store.locks import take_lock
 
 VERSION = 1
 RUNTIME = Path("/run/gpu-batch-scheduler")

@@ -1,16 +1,15 @@
-"""Runs on disk: made, found, locked, filled with rows, and looked up again."""
+"""A run while its one scheduler lives: made or taken over, locked, filled with rows and events."""
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import shutil
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
@@ -23,11 +22,13 @@ from scheduler.core.kinds import Kind, kind, script_of
 from scheduler.core.knowledge import Evidence
 from scheduler.core.model import Terms
 from scheduler.core.ports import Arrivals, Job
-from scheduler.errors import InputError, NoSuchRun, StateError, StillRunning
+from scheduler.errors import InputError, StateError, StillRunning
 from scheduler.paths import Places, RunPlaces, make_private
 from scheduler.store.counter import Counter
 from scheduler.store.journal import Journal
+from scheduler.store.locks import take_lock
 from scheduler.store.profiles import Profiles
+from scheduler.store.runs import RunInfo, Runs
 
 Cells = tuple[int, list[str], Terms, int]
 """A row of a door: its number in the source, its cells, their terms, and which of its equals it is."""
@@ -45,92 +46,6 @@ class Rows(Protocol):
 
     def accepted(self) -> None:
         """The rows told last were taken; until then they are told again when the source changes."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunInfo:
-    """One run, as its directory and the facts in its journal say."""
-
-    number: int
-    places: RunPlaces
-    meta: Mapping[str, str]
-    alive: bool
-
-    @property
-    def what(self) -> str:
-        """What was given to run."""
-        return self.meta.get("file", "")
-
-
-class Runs:
-    """All runs of one user on this machine."""
-
-    def __init__(self, places: Places) -> None:
-        self.places = places
-
-    def numbers(self) -> list[int]:
-        """Every accepted run, oldest first."""
-        try:
-            names = os.listdir(self.places.runs)
-        except FileNotFoundError:
-            return []
-        except OSError as exc:
-            raise StateError(
-                f"{self.places.runs} cannot be read: {exc.strerror}; give another with --state DIR"
-            ) from exc
-        return sorted(int(name) for name in names if name.isdigit())
-
-    def info(self, number: int) -> RunInfo:
-        """One run; raises NoSuchRun for what is not there or was never accepted."""
-        places = self.places.run(number)
-        if not places.journal.exists():
-            raise NoSuchRun(f"there is no run {number} in {self.places.runs}: scheduler status shows what there is")
-        journal = Journal.read(places.journal)
-        try:
-            meta = journal.meta()
-        finally:
-            journal.close()
-        if "accepted" not in meta:
-            raise NoSuchRun(f"run {number} was never accepted: it ended while its list was read")
-        return RunInfo(number, places, meta, is_locked(places.lock))
-
-    def all(self) -> Iterator[RunInfo]:
-        """Every accepted run, newest first."""
-        for number in reversed(self.numbers()):
-            with contextlib.suppress(StateError):
-                yield self.info(number)
-
-    def find(self, word: str | None) -> RunInfo:
-        """A run by number or name, or the latest, a living one first."""
-        if word is not None and word.isdigit():
-            return self.info(int(word))
-        first = None
-        for info in self.all():
-            if word is not None and info.meta.get("name") == word:
-                return info
-            if word is None and info.alive:
-                return info
-            first = first or info
-        if word is not None:
-            raise NoSuchRun(f"no run here is called {word!r}: scheduler status shows what there is")
-        if first is None:
-            raise NoSuchRun(f"there is no run yet in {self.places.runs}: scheduler run FILE starts one")
-        return first
-
-
-def is_locked(path: Path) -> bool:
-    """Whether a scheduler holds a run."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(fd)
-    return False
 
 
 class Book:
@@ -387,19 +302,6 @@ def _take_lock(run: RunPlaces, number: int) -> int:
     os.ftruncate(fd, 0)
     os.pwrite(fd, str(os.getpid()).encode(), 0)
     return fd
-
-
-def take_lock(fd: int, patience: float = 0.05) -> None:
-    """Lock a file; raises BlockingIOError where somebody has it, but not for one who only looks whether it is free."""
-    deadline = time.monotonic() + patience
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                raise
-        time.sleep(0.001)
 
 
 def _copy_code(run: RunPlaces, code: Sequence[tuple[Path, str]]) -> None:

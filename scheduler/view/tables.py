@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,6 +29,8 @@ def write_json(run: Mapping[str, Any], rows: Iterable[Mapping[str, Any]], out: T
 
 def write_csv(rows: Iterable[Mapping[str, Any]], out: TextIO) -> None:
     """Comma-separated, with a header; texts that a spreadsheet would compute get a quote before them."""
+    import csv
+
     header, every = _header(rows)
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(header)

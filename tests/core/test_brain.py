@@ -307,6 +307,10 @@ class TestWatching:
         b = tell(brain(tasks(1, retries=1)), run(1, "failed"), placed(1, attempt=2))
         assert b.watch(1, 1, {HOST: GIB}) == []
 
+    def test_a_new_attempt_starts_from_nothing(self) -> None:
+        b = tell(brain(tasks(1, retries=1)), placed(1), peaked(1, "2GiB"), exited(1, "failed"), placed(1, attempt=2))
+        assert b.watch(1, 2, {HOST: GIB}) == [Peaked(1, 2, {HOST: GIB})]
+
     def test_a_promise_that_grew_is_room_that_is_gone(self) -> None:
         b = tell(brain(tasks(2, "10GiB")), placed(1, "10GiB"))
         assert starts(b) == [2]

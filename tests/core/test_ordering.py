@@ -153,16 +153,10 @@ class TestBound:
         assert [(refusal.task, refusal.reason) for refusal in refusals] == [(1, "memory"), (52, "closed")]
 
     def test_those_before_it_are_not_kept_waiting(self) -> None:
-        b = big_and_small(60)
-        place(b, ROOM)
-        submit(b, tasks(1, "16MiB", cpus=0.01, priority=-1))
-        tell(b, placed(52), exited(52, "lost"))
+        b = tell(brain(tasks(1, "16MiB", cpus=0.01, priority=-1) + tasks(1, "20GiB") + small(60)), placed(1))
+        assert len(place(b, ROOM)) == 50
         assert starts(b, ROOM) == []
-        b = brain(tasks(1, "16MiB", cpus=0.01, priority=-1) + tasks(1, "20GiB") + small(60))
-        tell(b, placed(1))
-        place(b, ROOM)
-        tell(b, exited(1, "lost"))
-        assert starts(b, ROOM) == [1]
+        assert starts(tell(b, exited(1, "lost")), ROOM) == [1]
 
     def test_it_starts_as_soon_as_there_is_room(self) -> None:
         b = big_and_small(80)

@@ -278,6 +278,7 @@ class TestLoad:
 
     def test_shares_add_up_without_dust(self) -> None:
         assert len(starts(brain(tasks(12, "1GiB", cpus=0.1)), host(cores=1))) == 10
+        assert len(starts(brain(tasks(4, "1GiB", cpus=0.1)), host(cores=0.3))) == 3
 
     def test_more_may_be_promised_than_there_is(self) -> None:
         assert len(starts(brain(tasks(9, "1GiB"), max_load=1.5), host(cores=4))) == 6

@@ -12,7 +12,7 @@ from scheduler.core import truth as truths
 from scheduler.core.brain import Brain
 from scheduler.core.events import Event, Exited, Placed, Resized, Started
 from scheduler.core.model import HOST, Outcome
-from scheduler.core.ports import Launch, Lease, Request
+from scheduler.core.ports import Launch, Lease, Request, Sample
 from scheduler.core.simulation import fitted, shared
 from scheduler.core.truth import Truth, curve
 from scheduler.errors import SchedulerError
@@ -237,6 +237,42 @@ class TestRequests:
         run = self.asked((50, "drain"), (51, "stop"), (52, "kill"), stops_in=20.0)
         assert run.view.sentences[0].startswith("nothing more is started; 4 running tasks end by themselves")
         assert [sentence.split(" ")[0] for sentence in run.view.sentences] == ["nothing", "stopping", "killing"]
+
+
+class TestTogether:
+    """What is told in one breath."""
+
+    def living(self) -> Simulation:
+        run = Simulation(jobs(2, seconds=100, memory="1GiB"))
+        run.loop.place()
+        run.loop.digest(run.loop.ports.world.wait(1.0))
+        return run
+
+    def test_a_sample_beside_the_end_was_taken_before_it(self) -> None:
+        run = self.living()
+        run.loop.digest([Exited(1, 1, Outcome.SUCCEEDED), Sample(1, 1, {HOST: GIB}, {HOST: 9 * GIB})])
+        assert run.fold.stories[1].attempts[0].peak == {HOST: 9 * GIB}
+        assert run.states == {"succeeded": 1, "running": 1}
+
+    def test_a_sample_after_the_end_says_nothing(self) -> None:
+        run = self.living()
+        run.loop.digest([Exited(1, 1, Outcome.SUCCEEDED)])
+        told = len(run.events)
+        run.loop.digest([Sample(1, 1, {HOST: GIB}, {HOST: 9 * GIB})])
+        assert len(run.events) == told
+
+    def test_an_end_beside_a_request(self) -> None:
+        run = Simulation(jobs(1, memory="1GiB"))
+        run.loop.place()
+        run.loop.digest([Exited(1, 1, Outcome.FAILED, code=2), Request("stop")])
+        assert run.states == {"failed": 1}
+
+    def test_whoever_asks_to_stop_means_those_who_are_left(self) -> None:
+        run = self.living()
+        run.loop.digest([Request("stop"), Exited(1, 1, Outcome.SUCCEEDED)])
+        assert run.states == {"succeeded": 1, "running": 1}
+        run.run()
+        assert run.states == {"succeeded": 1, "interrupted": 1}
 
 
 class TestTakingOver:

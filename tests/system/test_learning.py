@@ -93,7 +93,7 @@ class TestEachWayANeedBecomesKnown:
     def test_probed_is_run_for_two_epochs_first_under_an_id_of_its_own(self, home: Home) -> None:
         home.write("jobs.csv", HEADER, hold(home, 100, epochs=5), hold(home, 100, epochs=7))
         first, second = run(home, "--profile", "probe")
-        assert home.log().count("  probe  ") == 1
+        assert home.log().count(" probe  ") == 1
         assert {first["need_known_by"], second["need_known_by"]} <= {"probe", "profile"}
         for task, epochs in ((first, 5), (second, 7)):
             trained = Path(task["log"]).parent / f"trained.{task['id']}"
@@ -104,7 +104,7 @@ class TestEachWayANeedBecomesKnown:
     def test_auto_probes_only_where_that_is_a_fiftieth_of_the_job(self, home: Home) -> None:
         home.write("jobs.csv", HEADER, hold(home, 60, epochs=100, rest=0.001), hold(home, 61, epochs=99, rest=0.001))
         run(home)
-        assert home.log().count("  probe  ") == 1
+        assert home.log().count(" probe  ") == 1
 
     def test_what_is_learned_settles_for_the_others_while_the_first_still_runs(self, home: Home) -> None:
         rows = [hold(home, 100, epochs=8, rest=0.3), *[hold(home, 100, epochs=2, rest=0.05)] * 2]
@@ -149,7 +149,7 @@ class TestWhenItWasWrong:
         home.write("jobs.csv", HEADER, [home.root, "-1", "bad.py", 300, 1])
         (task,) = run(home, code=1)
         assert (task["state"], task["attempts"]) == ("failed", 1)
-        assert "  probe  " in home.log()
+        assert " probe  " in home.log()
         assert "no such thing" in home.log()
 
     def test_a_script_that_ends_before_any_sample_has_a_peak_all_the_same(self, home: Home) -> None:
@@ -160,7 +160,7 @@ class TestWhenItWasWrong:
     def test_a_script_without_epochs_is_never_probed(self, home: Home) -> None:
         home.write("jobs.csv", "Command", "true")
         run(home, "--profile", "probe")
-        assert "  probe  " not in home.log()
+        assert " probe  " not in home.log()
 
     def test_a_script_that_changed_is_another_kind(self, home: Home) -> None:
         home.write("jobs.csv", HEADER, hold(home, 60, epochs=1))
@@ -182,7 +182,7 @@ class TestProfiles:
         home.write("jobs.csv", HEADER, *[hold(home, 80, epochs=9)] * 3)
         home.call("profiles", "learn", "jobs.csv", code=0)
         assert [task["state"] for task in tasks(home)] == ["skipped"] * 3
-        assert home.log().count("  probe  ") == 1
+        assert home.log().count(" probe  ") == 1
         assert run(home)[0]["need_known_by"] == "profile"
 
     def test_show_and_forget(self, home: Home) -> None:

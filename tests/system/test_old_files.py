@@ -8,7 +8,7 @@ from pathlib import Path
 from scheduler.paths import Places
 from scheduler.store.profiles import Profiles
 from scheduler.store.rundir import Runs
-from scheduler.wiring import Telling
+from scheduler.wiring.reading import Telling
 
 DATA = Path(__file__).parents[1] / "data"
 

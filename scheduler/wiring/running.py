@@ -1,46 +1,41 @@
-"""The one place that joins concrete classes, according to Settings."""
+"""Joins what makes a run go: its list, its book, its devices, its engine, its views."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
-import secrets
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from scheduler.core import columns, command, packing
+from scheduler.core import command, packing
 from scheduler.core.brain import Brain
 from scheduler.core.events import Asked, Exited, Submitted
-from scheduler.core.fields import Form, unpack_cells, unpack_terms
+from scheduler.core.fields import Form
 from scheduler.core.knowledge import Knowledge
-from scheduler.core.model import HOST, UNFINISHED, Machine, Order, Profiling, State, Terms
+from scheduler.core.model import HOST, Machine, Order, Profiling, State, Terms
 from scheduler.core.ports import Job, Key
-from scheduler.core.results import Fold, Totals, totals
+from scheduler.core.results import Fold
 from scheduler.core.rules import Rules
-from scheduler.errors import InputError, NoSuchRun, SchedulerError, UsageError
-from scheduler.paths import RUN_CODE, Places, RunPlaces, find_places, make_private
+from scheduler.errors import InputError, UsageError
+from scheduler.paths import RUN_CODE, Places, RunPlaces
 from scheduler.settings import Settings
 from scheduler.store.counter import Counter
-from scheduler.store.journal import Journal
-from scheduler.store.profiles import Kept, Profiles
-from scheduler.store.rundir import Book, Cells, Kinds, RunInfo, Runs
+from scheduler.store.profiles import Profiles
+from scheduler.store.rundir import Book, Cells, Kinds
+from scheduler.store.runs import RunInfo
 from scheduler.units import GIB, count, parse_size, size
+from scheduler.wiring.reading import Telling, places
 
 if TYPE_CHECKING:
     from scheduler.core.ports import Devices
     from scheduler.doors.csv_batches import CsvFile, Mark
     from scheduler.store.leases import Ledger
 
-__all__ = [
-    "Choices", "Ended", "Kept", "Listing", "Profiles", "RunInfo", "Session", "Telling", "all_runs", "begin",
-    "csv_listing", "find_run", "machine_facts", "places", "plan", "profiles", "take_over", "this_python",
-]  # fmt: skip
 CLASSIC_COUNTER = Path("scheduler_files/counter.txt")
 
 
@@ -82,11 +77,6 @@ class Ended:
             return 128 + self.signal
         good = self.states.get(State.SUCCEEDED, 0) + self.states.get(State.SKIPPED, 0)
         return 0 if good == sum(self.states.values()) else 1
-
-
-def places(settings: Settings) -> Places:
-    """The user's state."""
-    return find_places(settings.state or None)
 
 
 def devices(text: str, settings: Settings) -> Devices:
@@ -365,7 +355,7 @@ def _facts(listing: Listing, choices: Choices, settings: Settings, python: str, 
         "settings": json.dumps(kept),
         "python": python,
         "directory": os.getcwd(),
-        "token": f"{run.number}-{secrets.token_hex(4)}",
+        "token": f"{run.number}-{os.urandom(4).hex()}",
         "host": hostname(),
         "boot": boot_id(),
         "machine": machine_id(),
@@ -433,143 +423,6 @@ def _source_of(info: RunInfo, book: Book) -> _Following | None:
     return _Following(file, Mark.unpack(info.meta["mark"]))
 
 
-class Telling:
-    """A run as its journal tells it, for views; nothing of it is ever written."""
-
-    def __init__(self, info: RunInfo, journal: Journal | None = None) -> None:
-        self.info = info
-        self._journal = journal or Journal.read(info.places.journal)
-        self._own = journal is None
-        terms = [unpack_terms(text) for text in self._journal.terms()]
-        kept = json.loads(info.meta["settings"])
-        self.brain = Brain(Rules(order=Order(kept["order"])), terms)
-        self.fold = Fold()
-        for submitted in self._journal.submissions():
-            self.brain.apply(submitted)
-        for recorded in self._journal.events():
-            self.brain.apply(recorded.event, recorded.at)
-            self.fold.take(recorded.event, recorded.at)
-
-    def close(self) -> None:
-        """Let go of the journal, where it was opened here."""
-        if self._own:
-            self._journal.close()
-
-    def totals(self) -> Totals:
-        """The run in numbers."""
-        return totals(self.fold, self.brain.roll.counts, int(self.info.meta.get("capacity", "0")))
-
-    def rows(self, states: frozenset[State] | None = None) -> Iterator[dict[str, Any]]:
-        """One row for each task, by id; only those in the given states, where some are given."""
-        forms = [Form.unpack(text) for text in self._journal.forms()]
-        submitted = float(self.info.meta.get("accepted", "0"))
-        for task, batch, row in self._journal.rows():
-            state = self.brain.state(task)
-            if states is not None and state not in states:
-                continue
-            form = forms[row.form]
-            spec = form.spec(unpack_cells(row.text), row.row)
-            job = Job(spec, command.name(spec), command.key(spec, row.nth), form.append)
-            argv = command.argv(spec, task, spec.terms.epochs, self.info.meta["python"], form.append)
-            yield columns.row(
-                task, batch, job, state, self.fold.stories.get(task), _shell(argv), self._log(task), submitted
-            )
-
-    def _log(self, task: int) -> str:
-        story = self.fold.stories.get(task)
-        return str(self.info.places.task_log(task, len(story.attempts))) if story else ""
-
-    def run_facts(self) -> dict[str, Any]:
-        """The run itself, as results tell it."""
-        meta = self.info.meta
-        return {
-            "number": self.info.number,
-            "name": meta.get("name", ""),
-            "file": meta.get("file", ""),
-            "alive": self.info.alive,
-            "accepted": float(meta.get("accepted", "0")),
-            "directory": meta.get("directory", ""),
-            "host": meta.get("host", ""),
-            "states": {str(state): number for state, number in self.brain.roll.counts.items() if number},
-        }
-
-
-def _shell(argv: Sequence[str]) -> str:
-    from shlex import join
-
-    return join(argv)
-
-
-def profiles(settings: Settings) -> Profiles:
-    """What earlier runs learned."""
-    home = places(settings)
-    make_private(home.root)
-    return Profiles(home.profiles)
-
-
-def all_runs(settings: Settings) -> list[RunInfo]:
-    """Every run of this user here, newest first."""
-    return list(Runs(places(settings)).all())
-
-
-def find_run(settings: Settings, word: str | None) -> RunInfo:
-    """A run by number or name, or the latest."""
-    return Runs(places(settings)).find(word)
-
-
 def this_python(settings: Settings) -> str:
     """What `-1` stands for."""
     return settings.python or sys.executable
-
-
-def machine_facts(settings: Settings) -> dict[str, Any]:
-    """What `status` shows: RAM, everybody's leases without their commands, my latest runs."""
-    import pwd
-    from socket import gethostname
-
-    from scheduler.devices.host import available
-    from scheduler.store.leases import find_directory, living
-
-    def user(uid: int) -> str:
-        try:
-            return pwd.getpwuid(uid).pw_name
-        except KeyError:
-            return str(uid)
-
-    leases = [
-        {
-            "user": user(lease.uid),
-            "run": lease.run.partition("-")[0],
-            "task": lease.task,
-            "shim": lease.shim,
-            "promised": dict(lease.promised),
-        }
-        for lease in living(find_directory(settings.leases or None))
-    ]
-    total, free = available()
-    return {
-        "format": 1,
-        "hostname": gethostname(),
-        "host": {"total": total, "available": free},
-        "leases": sorted(leases, key=lambda lease: (lease["user"], lease["task"])),
-        "runs": [*islice(_latest(Runs(places(settings))), 10)],
-    }
-
-
-def _latest(runs: Runs) -> Iterator[dict[str, Any]]:
-    """The facts of each run, newest first; one that cannot be read hides neither itself nor the others."""
-    for number in reversed(runs.numbers()):
-        try:
-            yield _run_facts(runs.info(number))
-        except NoSuchRun:
-            continue
-        except SchedulerError as exc:
-            yield {"number": number, "trouble": str(exc)}
-
-
-def _run_facts(info: RunInfo) -> dict[str, Any]:
-    telling = Telling(info)
-    facts = telling.run_facts()
-    telling.close()
-    unfinished = {str(state) for state in UNFINISHED}
-    return {**facts, "over": not any(state in unfinished for state in facts["states"])}

@@ -1,0 +1,84 @@
+"""Runs on disk, as anybody may look at them: found by number or name, alive or not."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from scheduler.errors import NoSuchRun, StateError
+from scheduler.paths import Places, RunPlaces
+from scheduler.store.journal import Journal
+from scheduler.store.locks import is_locked
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    """One run, as its directory and the facts in its journal say."""
+
+    number: int
+    places: RunPlaces
+    meta: Mapping[str, str]
+    alive: bool
+
+    @property
+    def what(self) -> str:
+        """What was given to run."""
+        return self.meta.get("file", "")
+
+
+class Runs:
+    """All runs of one user on this machine."""
+
+    def __init__(self, places: Places) -> None:
+        self.places = places
+
+    def numbers(self) -> list[int]:
+        """Every accepted run, oldest first."""
+        try:
+            names = os.listdir(self.places.runs)
+        except FileNotFoundError:
+            return []
+        except OSError as exc:
+            raise StateError(
+                f"{self.places.runs} cannot be read: {exc.strerror}; give another with --state DIR"
+            ) from exc
+        return sorted(int(name) for name in names if name.isdigit())
+
+    def info(self, number: int) -> RunInfo:
+        """One run; raises NoSuchRun for what is not there or was never accepted."""
+        places = self.places.run(number)
+        if not places.journal.exists():
+            raise NoSuchRun(f"there is no run {number} in {self.places.runs}: scheduler status shows what there is")
+        journal = Journal.read(places.journal)
+        try:
+            meta = journal.meta()
+        finally:
+            journal.close()
+        if "accepted" not in meta:
+            raise NoSuchRun(f"run {number} was never accepted: it ended while its list was read")
+        return RunInfo(number, places, meta, is_locked(places.lock))
+
+    def all(self) -> Iterator[RunInfo]:
+        """Every accepted run, newest first."""
+        for number in reversed(self.numbers()):
+            with contextlib.suppress(StateError):
+                yield self.info(number)
+
+    def find(self, word: str | None) -> RunInfo:
+        """A run by number or name, or the latest, a living one first."""
+        if word is not None and word.isdigit():
+            return self.info(int(word))
+        first = None
+        for info in self.all():
+            if word is not None and info.meta.get("name") == word:
+                return info
+            if word is None and info.alive:
+                return info
+            first = first or info
+        if word is not None:
+            raise NoSuchRun(f"no run here is called {word!r}: scheduler status shows what there is")
+        if first is None:
+            raise NoSuchRun(f"there is no run yet in {self.places.runs}: scheduler run FILE starts one")
+        return first

@@ -1,0 +1,1 @@
+"""The one place that joins concrete classes, according to Settings: `running` and `reading`."""

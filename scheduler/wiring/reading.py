@@ -1,0 +1,168 @@
+"""Joins what is needed to look at runs and at the machine; light, since people look often."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from scheduler.core import columns, command
+from scheduler.core.brain import Brain
+from scheduler.core.fields import Form, unpack_cells, unpack_terms
+from scheduler.core.model import UNFINISHED, Order, State
+from scheduler.core.ports import Job
+from scheduler.core.results import Fold, Totals, totals
+from scheduler.core.rules import Rules
+from scheduler.errors import NoSuchRun, SchedulerError
+from scheduler.paths import Places, find_places, make_private
+from scheduler.settings import Settings
+from scheduler.store.journal import Journal
+from scheduler.store.runs import RunInfo, Runs
+
+if TYPE_CHECKING:
+    from scheduler.store.profiles import Profiles
+
+
+def places(settings: Settings) -> Places:
+    """The user's state."""
+    return find_places(settings.state or None)
+
+
+def profiles(settings: Settings) -> Profiles:
+    """What earlier runs learned."""
+    from scheduler.store.profiles import Profiles
+
+    home = places(settings)
+    make_private(home.root)
+    return Profiles(home.profiles)
+
+
+def all_runs(settings: Settings) -> list[RunInfo]:
+    """Every run of this user here, newest first."""
+    return list(Runs(places(settings)).all())
+
+
+def find_run(settings: Settings, word: str | None) -> RunInfo:
+    """A run by number or name, or the latest."""
+    return Runs(places(settings)).find(word)
+
+
+class Telling:
+    """A run as its journal tells it, for views; nothing of it is ever written."""
+
+    def __init__(self, info: RunInfo, journal: Journal | None = None) -> None:
+        self.info = info
+        self._journal = journal or Journal.read(info.places.journal)
+        self._own = journal is None
+        terms = [unpack_terms(text) for text in self._journal.terms()]
+        kept = json.loads(info.meta["settings"])
+        self.brain = Brain(Rules(order=Order(kept["order"])), terms)
+        self.fold = Fold()
+        for submitted in self._journal.submissions():
+            self.brain.apply(submitted)
+        for recorded in self._journal.events():
+            self.brain.apply(recorded.event, recorded.at)
+            self.fold.take(recorded.event, recorded.at)
+
+    def close(self) -> None:
+        """Let go of the journal, where it was opened here."""
+        if self._own:
+            self._journal.close()
+
+    def totals(self) -> Totals:
+        """The run in numbers."""
+        return totals(self.fold, self.brain.roll.counts, int(self.info.meta.get("capacity", "0")))
+
+    def rows(self, states: frozenset[State] | None = None) -> Iterator[dict[str, Any]]:
+        """One row for each task, by id; only those in the given states, where some are given."""
+        forms = [Form.unpack(text) for text in self._journal.forms()]
+        submitted = float(self.info.meta.get("accepted", "0"))
+        for task, batch, row in self._journal.rows():
+            state = self.brain.state(task)
+            if states is not None and state not in states:
+                continue
+            form = forms[row.form]
+            spec = form.spec(unpack_cells(row.text), row.row)
+            job = Job(spec, command.name(spec), command.key(spec, row.nth), form.append)
+            argv = command.argv(spec, task, spec.terms.epochs, self.info.meta["python"], form.append)
+            yield columns.row(
+                task, batch, job, state, self.fold.stories.get(task), _shell(argv), self._log(task), submitted
+            )
+
+    def _log(self, task: int) -> str:
+        story = self.fold.stories.get(task)
+        return str(self.info.places.task_log(task, len(story.attempts))) if story else ""
+
+    def run_facts(self) -> dict[str, Any]:
+        """The run itself, as results tell it."""
+        meta = self.info.meta
+        return {
+            "number": self.info.number,
+            "name": meta.get("name", ""),
+            "file": meta.get("file", ""),
+            "alive": self.info.alive,
+            "accepted": float(meta.get("accepted", "0")),
+            "directory": meta.get("directory", ""),
+            "host": meta.get("host", ""),
+            "states": {str(state): number for state, number in self.brain.roll.counts.items() if number},
+        }
+
+
+def _shell(argv: Sequence[str]) -> str:
+    from shlex import join
+
+    return join(argv)
+
+
+def machine_facts(settings: Settings) -> dict[str, Any]:
+    """What `status` shows: RAM, everybody's leases without their commands, my latest runs."""
+    import pwd
+    from os import uname
+
+    from scheduler.devices.host import available
+    from scheduler.store.leases import find_directory, living
+
+    def user(uid: int) -> str:
+        try:
+            return pwd.getpwuid(uid).pw_name
+        except KeyError:
+            return str(uid)
+
+    leases = [
+        {
+            "user": user(lease.uid),
+            "run": lease.run.partition("-")[0],
+            "task": lease.task,
+            "shim": lease.shim,
+            "promised": dict(lease.promised),
+        }
+        for lease in living(find_directory(settings.leases or None))
+    ]
+    total, free = available()
+    return {
+        "format": 1,
+        "hostname": uname().nodename,
+        "host": {"total": total, "available": free},
+        "leases": sorted(leases, key=lambda lease: (lease["user"], lease["task"])),
+        "runs": [*islice(_latest(Runs(places(settings))), 10)],
+    }
+
+
+def _latest(runs: Runs) -> Iterator[dict[str, Any]]:
+    """The facts of each run, newest first; one that cannot be read hides neither itself nor the others."""
+    for number in reversed(runs.numbers()):
+        try:
+            yield _run_facts(runs.info(number))
+        except NoSuchRun:
+            continue
+        except SchedulerError as exc:
+            yield {"number": number, "trouble": str(exc)}
+
+
+def _run_facts(info: RunInfo) -> dict[str, Any]:
+    telling = Telling(info)
+    facts = telling.run_facts()
+    telling.close()
+    unfinished = {str(state) for state in UNFINISHED}
+    return {**facts, "over": not any(state in unfinished for state in facts["states"])}
