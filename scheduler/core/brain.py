@@ -151,11 +151,12 @@ class Brain:
             event.told,
         )
         task.peak = {}
-        task.settled = False
+        task.settled = task.began = False
 
     def _started(self, event: Started, at: float) -> None:
         task = self._living(event.task, event.attempt, "started")
         task.story.append(f"started pid {event.pid}")
+        task.began = True
         task.last_peak_at = max(task.last_peak_at, at)
 
     def _peaked(self, event: Peaked, at: float) -> None:
@@ -197,8 +198,10 @@ class Brain:
 
     def _count(self, task: Task, event: Exited) -> None:
         assert task.placement is not None
-        lost = event.outcome is Outcome.LOST
-        task.faults = task.faults + 1 if lost else 0
+        if event.outcome is not Outcome.LOST:
+            task.faults = 0
+        elif task.began or event.watched >= 1.0:
+            task.faults += 1  # what an earlier scheduler placed and never came to start is nobody's fault
         if event.outcome in (Outcome.FAILED, Outcome.TIMEOUT):
             task.failures += 1
         if event.outcome is Outcome.OOM:
@@ -227,8 +230,7 @@ class Brain:
 
     def _learn(self, task: int, evidence: Evidence) -> None:
         kind = self.roll.kind(task)
-        if kind:
-            self.knowledge.learn(kind, evidence)
+        if kind and self.knowledge.learn(kind, evidence):
             self.line.refresh(kind)
 
     def _asked(self, event: Asked) -> None:

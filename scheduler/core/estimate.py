@@ -69,8 +69,8 @@ def with_margin(peak: int, rules: Rules) -> int:
 
 
 def after_oom(promised: int, peak: int, rules: Rules) -> int:
-    """The least to promise after an out-of-memory: no less than before, and half again what it held when it ended."""
-    return max(promised, with_margin(peak, rules), peak + peak // 2)
+    """The least to promise after an out-of-memory: half again what it was promised, and what it held when it ended."""
+    return max(promised + promised // 2, with_margin(peak, rules), peak + peak // 2)
 
 
 def grown(promise: Mapping[str, int], used: Mapping[str, int], rules: Rules) -> dict[str, int] | None:

@@ -9,8 +9,8 @@ from scheduler.core.command import THIS_PYTHON
 from scheduler.core.fields import words
 from scheduler.core.model import Spec
 
-_EPOCHS = ("--epochs", "--num_train_epochs", "--num-epochs", "--max_epochs", "-e")
-_ID = ("--id", "-i")
+_EPOCHS = ("--epochs", "--num_train_epochs", "--num-epochs", "--max_epochs")
+_ID = ("--id",)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,8 @@ from scheduler.core.kinds import Kind
 from scheduler.core.model import KnownBy
 from scheduler.core.rules import Rules
 
+RERANK_STEP = 0.25
+"""Times wander a little with every run; only what changes by more moves a task in the line."""
 MOST_PEAKS = 20
 """Older peaks are forgotten: a script's data may have changed."""
 
@@ -37,6 +39,8 @@ class Profile:
     """The most that was seen outside full runs: in probes, in runs that failed or still go on."""
     lower_by: KnownBy = KnownBy.LIVE
     epoch_seconds: float = 0.0
+    ranked_seconds: float = 0.0
+    """The epoch time that tasks are ranked by: follows the learned one in steps, so that the line keeps its order."""
     cores: float = 0.0
     earlier: bool = False
     """Known before this run began."""
@@ -73,6 +77,13 @@ class Profile:
             self.lower_by = KnownBy.PROBE if evidence.probe else KnownBy.LIVE
         self._learn_times(evidence)
 
+    def rerank(self) -> bool:
+        """Let the ranking follow what was learned; True where that changed it."""
+        if abs(self.epoch_seconds - self.ranked_seconds) <= RERANK_STEP * self.ranked_seconds:
+            return False
+        self.ranked_seconds = self.epoch_seconds
+        return True
+
     def _learn_times(self, evidence: Evidence) -> None:
         if not evidence.whole and not evidence.probe:
             return
@@ -100,7 +111,9 @@ class Knowledge:
         if number is None:
             number = self._numbers[kind.key] = len(self.kinds)
             self.kinds.append(kind)
-            self._profiles.append(self._known.pop(kind.key) if kind.key in self._known else Profile())
+            profile = self._known.pop(kind.key) if kind.key in self._known else Profile()
+            profile.rerank()
+            self._profiles.append(profile)
         return number
 
     def profile(self, number: int) -> Profile:
@@ -111,11 +124,13 @@ class Knowledge:
         """The kind of a number."""
         return self.kinds[number]
 
-    def learn(self, number: int, evidence: Evidence) -> None:
-        """Take one attempt of a kind in."""
-        if number:
-            self._profiles[number].learn(evidence)
+    def learn(self, number: int, evidence: Evidence) -> bool:
+        """Take one attempt of a kind in; True where its tasks rank elsewhere now."""
+        if not number:
+            return False
+        self._profiles[number].learn(evidence)
+        return self._profiles[number].rerank()
 
     def duration(self, number: int, epochs: int | None) -> float:
         """How long a task of this kind takes; 0 while that is not known."""
-        return self._profiles[number].epoch_seconds * (epochs or 0) if number else 0.0
+        return self._profiles[number].ranked_seconds * (epochs or 0) if number else 0.0

@@ -50,6 +50,8 @@ class Task:
     """The most it held when it ran out of memory."""
     last_peak_at: float = 0.0
     """When the living attempt last held more than ever before."""
+    began: bool = False
+    """Whether the living attempt is known to have started."""
     settled: bool = False
     """Whether the living attempt's promise was cut to what it was seen to need."""
     story: list[str] = field(default_factory=list)

@@ -118,6 +118,8 @@ class Line:
         self._ranked: dict[Asked, Rank] = {}
         self._passed: list[Rank] = []
         self._before: dict[int, int] = {}
+        self._moved: dict[Asked, int] = {}
+        """What seems to have passed a group only because it ranks elsewhere since its time was learned."""
 
     def rank(self, task: int) -> Rank:
         """Smaller comes first; within a priority the longest, where that is known."""
@@ -172,6 +174,8 @@ class Line:
         """Something was learned of a kind: its groups may rank elsewhere now."""
         for asked in [asked for asked in self._groups if asked[1] == kind]:
             self._rerank(asked)
+            if asked in self._ranked:
+                self._moved[asked] = self._passes(self._ranked[asked])
 
     def put_back(self, task: int, *, apart: bool = False) -> None:
         """A task waits again, where its rank says; what passed it while it did not wait is not counted."""
@@ -201,6 +205,7 @@ class Line:
         head = self._groups[asked].peek()
         if head is None:
             del self._groups[asked]
+            self._moved.pop(asked, None)
             return
         rank = self.rank(head)
         self._ranked[asked] = rank
@@ -228,7 +233,8 @@ class Line:
 
     def overtaken(self, task: int) -> int:
         """How many tasks ranked behind this one were started while it waited."""
-        return self._passes(self.rank(task)) - self._before.get(task, 0)
+        before = max(self._before.get(task, 0), self._moved.get(self._where(task), 0))
+        return max(0, self._passes(self.rank(task)) - before)
 
     def walk(self) -> Walk:
         """Go through the line by rank without changing it."""

@@ -94,12 +94,17 @@ def _done(text: bytes, word: bytes) -> float | None:
 
 
 def _tail(path: str) -> bytes:
+    """The end of what a task wrote; nothing where it put something else there, a pipe above all."""
     try:
-        with open(path, "rb", buffering=0) as file:
+        with open(path, "rb", buffering=0, opener=_without_waiting) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL))
             return file.read()
     except OSError:
         return b""
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW)
 
 
 def resident(pid: int) -> int:

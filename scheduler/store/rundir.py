@@ -23,7 +23,7 @@ from scheduler.core.knowledge import Evidence
 from scheduler.core.model import Terms
 from scheduler.core.ports import Arrivals, Job
 from scheduler.errors import InputError, StateError, StillRunning
-from scheduler.paths import Places, RunPlaces, make_private
+from scheduler.paths import Places, RunPlaces, make_private, open_plain
 from scheduler.store.counter import Counter
 from scheduler.store.journal import Journal
 from scheduler.store.locks import take_lock
@@ -119,6 +119,29 @@ class Book:
     ) -> list[Submitted]:
         """Take a whole list in one durable transaction; whatever `check` or the rows raise leaves nothing behind."""
         submitted: list[Submitted] = []
+        known, forms = len(self.terms), len(self._forms)
+        try:
+            self._accept(form, batches, check, meta, submitted)
+        except BaseException:
+            self._undo(known, forms)
+            raise
+        self._batch += len(submitted)
+        return submitted
+
+    def _undo(self, terms: int, forms: int) -> None:
+        """Forget what a refused list brought along: the journal has none of it."""
+        del self.terms[terms:], self._forms[forms:]
+        self._by_value = {known: number for number, known in enumerate(self.terms)}
+        self._numbers.clear()
+
+    def _accept(
+        self,
+        form: Form,
+        batches: Iterable[Sequence[Cells]],
+        check: Callable[[Terms, int], None],
+        meta: Callable[[int], Mapping[str, str]],
+        submitted: list[Submitted],
+    ) -> None:
         with self._counter.held() as held, self.journal.transaction():
             number = self._form_number(form)
             rows = self._rows(batches, held.task, number, check, submitted)
@@ -127,10 +150,8 @@ class Book:
             for terms in range(known, len(self.terms)):
                 self.journal.put_terms(terms, pack_terms(self.terms[terms]))
             self.journal.put_meta(dict(meta(sum(len(s.terms) for s in submitted))))
-            self._batch += len(submitted)
             if submitted:
                 held.advance(task=submitted[-1].first + len(submitted[-1].terms), run=held.run)
-        return submitted
 
     def _form_number(self, form: Form) -> int:
         for number, known in enumerate(self._forms):
@@ -216,7 +237,7 @@ class Book:
         """The flat JSON object that an attempt left; removed once read."""
         path = self.places.result(task, attempt)
         try:
-            with open(path, "rb") as file:
+            with open_plain(path) as file:
                 text = file.read(LARGEST_RESULT + 1)
         except OSError:
             return {}

@@ -9,7 +9,7 @@ from typing import Any
 
 from scheduler.core.model import State
 from scheduler.core.results import Totals
-from scheduler.paths import tilde
+from scheduler.paths import open_plain, tilde
 from scheduler.units import count, duration, size
 from scheduler.view.words import short, table
 
@@ -82,7 +82,7 @@ def _needs(totals: Totals) -> str:
 def tail(path: Path, most: int = TAIL_LINES) -> list[str]:
     """The last lines of a log; progress bars by their last state."""
     try:
-        with open(path, "rb") as file:
+        with open_plain(path) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - 8192))
             text = file.read().decode("utf-8", "replace")
     except OSError:
