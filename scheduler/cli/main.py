@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from importlib import import_module
@@ -35,8 +36,13 @@ ELSEWHERE = {
 
 def main(argv: list[str]) -> int:
     """Run one command line; the exit code."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a name that the terminal's encoding lacks is no reason to stop
     try:
-        return _dispatch(argv)
+        code = _dispatch(argv)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return code
     except SchedulerError as exc:
         _complain(str(exc))
         return exc.exit_code

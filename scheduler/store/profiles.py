@@ -129,5 +129,10 @@ def _profile(text: str) -> Profile:
     if any(peak <= 0 for peak in peaks):
         raise ValueError("a peak of nothing")
     return Profile(
-        peaks, int(data["lower"]), KnownBy(data["lower_by"]), float(data["epoch_seconds"]), float(data["cores"]), True
+        peaks=peaks,
+        lower=int(data["lower"]),
+        lower_by=KnownBy(data["lower_by"]),
+        epoch_seconds=float(data["epoch_seconds"]),
+        cores=float(data["cores"]),
+        earlier=True,
     )

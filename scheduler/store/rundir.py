@@ -305,6 +305,7 @@ def flat_object(text: bytes) -> dict[str, Any]:
         return {}
     try:
         data = json.loads(text)
+        json.dumps(data, ensure_ascii=False).encode()  # half a character can be written as JSON, and nowhere else
     except (ValueError, RecursionError):
         return {}
     if not isinstance(data, dict):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
@@ -22,9 +23,14 @@ def write_json(run: Mapping[str, Any], rows: Iterable[Mapping[str, Any]], out: T
     print(f'{{"format": 1, "run": {json.dumps(run)}, "tasks": [', file=out, end="")
     separator = "\n"
     for row in rows:
-        print(separator + json.dumps(_dated(row)), file=out, end="")
+        print(separator + json.dumps({name: _finite(value) for name, value in _dated(row).items()}), file=out, end="")
         separator = ",\n"
     print("\n]}", file=out)
+
+
+def _finite(value: Any) -> Any:
+    """A number as JSON knows them: it has neither NaN nor infinity."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def write_csv(rows: Iterable[Mapping[str, Any]], out: TextIO) -> None:
@@ -42,12 +48,17 @@ def write_csv(rows: Iterable[Mapping[str, Any]], out: TextIO) -> None:
 def write_markdown(rows: Iterable[Mapping[str, Any]], out: TextIO) -> None:
     """A Markdown table of all columns."""
     header, every = _header(rows)
-    print("| " + " | ".join(header) + " |", file=out)
+    print("| " + " | ".join(map(_one_line, header)) + " |", file=out)
     print("|" + " --- |" * len(header), file=out)
     for row in every:
         dated = _dated(row)
-        cells = (clean(str("" if dated.get(name) is None else dated[name])).replace("|", "\\|") for name in header)
+        cells = (_one_line(dated.get(name)) for name in header)
         print("| " + " | ".join(cells) + " |", file=out)
+
+
+def _one_line(value: Any) -> str:
+    """A cell that stays inside its table."""
+    return clean("" if value is None else str(value)).replace("\n", " ").replace("|", "\\|")
 
 
 def write_table(rows: Iterable[Mapping[str, Any]], out: TextIO | None = None) -> None:
