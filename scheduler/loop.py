@@ -16,14 +16,13 @@ from scheduler.core.events import Asked, Event, Exited, Placed, Refused, Resized
 from scheduler.core.explain import why
 from scheduler.core.kinds import Kind
 from scheduler.core.knowledge import Evidence
-from scheduler.core.model import Decision, Machine, Outcome, Placement, Profiling, Purpose, Refusal
+from scheduler.core.model import Decision, Job, Machine, Outcome, Placement, Profiling, Purpose, Refusal
 from scheduler.core.ports import (
     Book,
     Desk,
     Devices,
     Engine,
     Happening,
-    Job,
     Key,
     Launch,
     Ledger,
@@ -35,7 +34,7 @@ from scheduler.core.ports import (
     Watcher,
     World,
 )
-from scheduler.errors import LeaseError, SchedulerError
+from scheduler.errors import LeaseError, SchedulerError, StateError
 
 TICK = 1.0
 """Seconds between looks at what no event tells: free memory, other schedulers' leases, rows appended to the file."""
@@ -126,6 +125,8 @@ class Loop:
         self._strangers: frozenset[int] = frozenset()
         self._stale: set[int] = set()
         """Tasks whose lease says less than is known of them."""
+        self._late: list[Happening] = []
+        """What happened while the journal could not be written."""
         self._trouble = ""
         self._unlooked = True
 
@@ -168,6 +169,7 @@ class Loop:
         Samples come first: they were taken before an end that is told beside them. Requests come last, each by
         itself: they mean whoever lives once the rest is known.
         """
+        happenings, self._late = [*self._late, *happenings], []
         events: list[Event] = []
         for sample in happenings:
             if isinstance(sample, Sample):
@@ -307,16 +309,37 @@ class Loop:
         if not events:
             return
         now = self.ports.world.now()
-        self.ports.book.record(events, now)
+        self._write_down(events, now)
         for event in events:
             self.brain.apply(event, now)
             self.ports.view.show(event, now)
+
+    def _write_down(self, events: Sequence[Event], now: float) -> None:
+        """Durable when it returns, however long the disk stays full: what runs goes on under its shims meanwhile.
+
+        Raises StateError as soon as somebody asks for anything: the next scheduler finds all of it in the records.
+        """
+        while True:
+            try:
+                self.ports.book.record(events, now)
+            except StateError as exc:
+                self._complain(StateError(f"{exc}: nothing starts before it can, what runs goes on"))
+                news = self.ports.world.wait(TICK)
+                self._late += news
+                if any(isinstance(happening, Request) and happening.what != "hangup" for happening in news):
+                    raise
+            else:
+                return
 
     # ---- what arrives ----
 
     def _arrive(self, *, last: bool) -> bool:
         """Take rows in that were appended to the source; True if there were any."""
-        arrivals = self.ports.book.arrivals(last=last)
+        try:
+            arrivals = self.ports.book.arrivals(last=last)
+        except StateError as exc:
+            self._complain(exc)
+            return False
         if arrivals.sentence:
             self.ports.view.say(arrivals.sentence)
         for batch in arrivals.batches:

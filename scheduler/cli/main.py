@@ -36,21 +36,34 @@ ELSEWHERE = {
 
 def main(argv: list[str]) -> int:
     """Run one command line; the exit code."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a name that the terminal's encoding lacks is no reason to stop
+    _settle_streams()
     try:
         code = _dispatch(argv)
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        sys.stdout.flush()
         return code
     except SchedulerError as exc:
         _complain(str(exc))
         return exc.exit_code
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    except OSError as exc:
+        if not isinstance(exc, BrokenPipeError):
+            _complain(f"{exc.filename or 'the output cannot be written'}: {(exc.strerror or str(exc)).lower()}")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still to be written there is not missed again at exit
         return 1
     except KeyboardInterrupt:
         return 130
+
+
+def _settle_streams() -> None:
+    """What is closed becomes nowhere, so that no file of ours gets its number; what cannot be encoded becomes `?`."""
+    for fd in range(3):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
 
 
 def _dispatch(argv: list[str]) -> int:

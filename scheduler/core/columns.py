@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from scheduler.core.model import HOST, Outcome, Spec, State
-from scheduler.core.ports import Job
+from scheduler.core.model import HOST, Job, Outcome, Spec, State
 from scheduler.core.results import Story
 
 COLUMNS = (

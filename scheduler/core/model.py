@@ -109,6 +109,16 @@ class Spec:
 
 
 @dataclass(frozen=True, slots=True)
+class Job:
+    """A task's text, fetched when it is placed: what to run and what to call it."""
+
+    spec: Spec
+    name: str
+    key: str
+    append: str = "both"
+
+
+@dataclass(frozen=True, slots=True)
 class Device:
     """One thing with memory: a GPU, or the host's RAM."""
 

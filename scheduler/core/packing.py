@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from scheduler.core.model import HOST, Budget, Device, Hold, KnownBy, Machine, Placement, Purpose, Refusal, Terms
-from scheduler.core.ports import Lease
 from scheduler.core.rules import Rules
+
+if TYPE_CHECKING:
+    from scheduler.core.ports import Lease
 
 NEARLY = 0.9
 """What ran out of memory on a whole device is tried again on nearly that much: it was stopped at the device's edge, a

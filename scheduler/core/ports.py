@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from scheduler.core.events import Event, Exited, Started, Submitted
-from scheduler.core.model import Budget, Device, Placement, Purpose, Refusal, Spec
+from scheduler.core.model import Budget, Device, Job, Placement, Purpose, Refusal
 
 if TYPE_CHECKING:
     from scheduler.core.kinds import Kind
@@ -91,16 +91,6 @@ class Taken:
 
     path: str
     fd: int
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A task's text, fetched when it is placed: what to run and what to call it."""
-
-    spec: Spec
-    name: str
-    key: str
-    append: str = "both"
 
 
 @dataclass(frozen=True, slots=True)

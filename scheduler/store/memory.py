@@ -11,8 +11,8 @@ from scheduler.core import command, kinds
 from scheduler.core.events import Event, Submitted
 from scheduler.core.kinds import Kind
 from scheduler.core.knowledge import Evidence
-from scheduler.core.model import HOST, Placement, Spec, Terms
-from scheduler.core.ports import Arrivals, Job, Key, Lease, Taken
+from scheduler.core.model import HOST, Job, Placement, Spec, Terms
+from scheduler.core.ports import Arrivals, Key, Lease, Taken
 from scheduler.core.simulation import SimulatedMachine
 from scheduler.errors import LeaseError, StateError
 

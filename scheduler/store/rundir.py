@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from scheduler.core import command
-from scheduler.core.events import Event, Submitted
+from scheduler.core.events import Event, Exited, Submitted
 from scheduler.core.fields import SEPARATOR, Form, pack_cells, pack_terms, unpack_cells, unpack_terms
 from scheduler.core.kinds import Kind, kind, script_of
 from scheduler.core.knowledge import Evidence
-from scheduler.core.model import Terms
-from scheduler.core.ports import Arrivals, Job
+from scheduler.core.model import Job, Terms
+from scheduler.core.ports import Arrivals
 from scheduler.errors import InputError, StateError, StillRunning
 from scheduler.paths import Places, RunPlaces, make_private, open_plain
 from scheduler.store.counter import Counter
@@ -200,6 +200,9 @@ class Book:
     def record(self, events: Sequence[Event], at: float) -> None:
         """Append events durably."""
         self.journal.record(events, at)
+        for event in events:
+            if isinstance(event, Exited):
+                self.clear(event.task, event.attempt)
 
     def job(self, task: int) -> Job:
         """The text of a task."""
@@ -234,17 +237,20 @@ class Book:
             shutil.rmtree(self.places.task(told), ignore_errors=True)
 
     def result(self, task: int, attempt: int) -> Mapping[str, Any]:
-        """The flat JSON object that an attempt left; removed once read."""
+        """The flat JSON object that an attempt left; it stays until its end is recorded."""
         path = self.places.result(task, attempt)
         try:
             with open_plain(path) as file:
                 text = file.read(LARGEST_RESULT + 1)
         except OSError:
             return {}
-        for leftover in (path, self.places.progress(task, attempt)):
+        return flat_object(text)
+
+    def clear(self, task: int, attempt: int) -> None:
+        """Remove the result and the progress of an attempt whose end is recorded."""
+        for leftover in (self.places.result(task, attempt), self.places.progress(task, attempt)):
             with contextlib.suppress(OSError):
                 leftover.unlink()
-        return flat_object(text)
 
     def arrivals(self, *, last: bool) -> Arrivals:
         """Rows appended to the source, as new batches."""

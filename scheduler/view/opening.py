@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from scheduler.core import explain
 from scheduler.core.brain import Brain
 from scheduler.core.estimate import should_probe
-from scheduler.core.model import Budget, Decision, Device, Profiling, State
+from scheduler.core.model import Budget, Decision, Device, Job, Profiling, State
 from scheduler.core.packing import declared
-from scheduler.core.ports import Job
 from scheduler.paths import tilde
 from scheduler.settings import Settings
 from scheduler.units import count, size

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from scheduler.core import explain
 from scheduler.core.events import Event, Exited, Placed, Refused, Resized, Submitted
-from scheduler.core.model import UNFINISHED, KnownBy, Outcome, Refusal, State
-from scheduler.core.ports import Job
+from scheduler.core.model import UNFINISHED, Job, KnownBy, Outcome, Refusal, State
 from scheduler.core.results import Fold
 from scheduler.paths import tilde
 from scheduler.units import count, duration, size

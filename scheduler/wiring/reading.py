@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from scheduler.core import columns, command
 from scheduler.core.brain import Brain
 from scheduler.core.fields import Form, unpack_cells, unpack_terms
-from scheduler.core.model import UNFINISHED, Order, State
-from scheduler.core.ports import Job
+from scheduler.core.model import UNFINISHED, Job, Order, State
 from scheduler.core.results import Fold, Totals, totals
 from scheduler.core.rules import Rules
 from scheduler.errors import NoSuchRun, SchedulerError
@@ -157,7 +156,8 @@ def _latest(runs: Runs) -> Iterator[dict[str, Any]]:
         except NoSuchRun:
             continue
         except SchedulerError as exc:
-            yield {"number": number, "trouble": str(exc)}
+            if runs.places.run(number).log.exists():  # else it ended before its list was accepted
+                yield {"number": number, "trouble": str(exc)}
 
 
 def _run_facts(info: RunInfo) -> dict[str, Any]:

@@ -17,8 +17,8 @@ from scheduler.core.brain import Brain
 from scheduler.core.events import Asked, Exited, Submitted
 from scheduler.core.fields import Form
 from scheduler.core.knowledge import Knowledge
-from scheduler.core.model import HOST, Machine, Order, Profiling, State, Terms
-from scheduler.core.ports import Job, Key
+from scheduler.core.model import HOST, Job, Machine, Order, Profiling, State, Terms
+from scheduler.core.ports import Key
 from scheduler.core.results import Fold
 from scheduler.core.rules import Rules
 from scheduler.errors import InputError, UsageError
@@ -405,6 +405,8 @@ def take_over(info: RunInfo, settings: Settings) -> Session:
             session.just_ended.clear()
         if isinstance(recorded.event, Exited):
             session.just_ended.append((recorded.event.task, recorded.event.attempt))
+    for key in session.just_ended:
+        book.clear(*key)
     asked = Asked("resume")
     book.record([asked], time.time())
     brain.apply(asked)

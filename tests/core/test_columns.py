@@ -8,8 +8,7 @@ import pytest
 
 from scheduler.core.columns import COLUMNS, row
 from scheduler.core.events import Event
-from scheduler.core.model import HOST, Purpose, Spec, State
-from scheduler.core.ports import Job
+from scheduler.core.model import HOST, Job, Purpose, Spec, State
 from scheduler.core.results import Fold
 from scheduler.units import GIB
 from tests.builders import exited, placed, run, spec, started

@@ -168,6 +168,7 @@ exec 9>>"lives/$SCHEDULER_TASK_ID"
 flock -n 9 || echo "$SCHEDULER_TASK_ID $SCHEDULER_ATTEMPT twice" >>told
 echo "$SCHEDULER_TASK_ID $SCHEDULER_ATTEMPT begin" >>told
 sleep "$3"
+printf '{"given": %s}' "$2" >"$SCHEDULER_RESULT"
 echo "$SCHEDULER_TASK_ID $SCHEDULER_ATTEMPT end" >>told
 case $1 in
     trap) trap 'kill 0' EXIT; exit 3 ;;
@@ -295,6 +296,7 @@ class Killing:
         """Whether the list was accepted: a scheduler may have been killed before that, and its number is gone then."""
         if not self.run:
             runs = json.loads(self.home.call("status", "--json", code=0).stdout)["runs"]
+            assert not any("trouble" in run for run in runs), runs
             self.run = str(runs[0]["number"]) if runs else ""
         return bool(self.run)
 
@@ -395,6 +397,8 @@ class Killing:
             return
         if task["exit_code"] != job.expected or task["exit_code"] != int(task["Expected"]):
             verdict.wrong.append(f"{name}: {task['exit_code']} and not {job.expected}")
+        if task.get("result.given") != job.code:
+            verdict.lost.append(f"{name}: its result is {task.get('result.given')} and not {job.code}")
         if begun[-1] != task["attempts"] or ended[-1] != task["attempts"]:
             verdict.disagree.append(f"{name}: journal {task['attempts']} attempts, began {begun}, ended {ended}")
         if (len(begun) > 1 or len(ended) > 1) and not self.count.shims:
@@ -406,7 +410,8 @@ class Killing:
             wait_until(lambda: not self.home.living(), 10)
         verdict.left += [f"process {pid}: {command_line(pid)}" for pid in self.home.living()]
         verdict.left += [f"lease {path.name}" for path in self.home.leases.iterdir()]
-        verdict.left += [f"{p.parent.name}/{p.name}" for p in self.home.state.glob(f"runs/{self.run}/tasks/*/.record.*")]
+        files = self.home.state.glob(f"runs/{self.run}/tasks/*/.re*")  # records and results
+        verdict.left += [f"{path.parent.name}/{path.name}" for path in files]
         self._errors.flush()
         verdict.left += [line for line in self.said.read_text().splitlines() if not line.startswith("hint:")]
 
@@ -414,10 +419,12 @@ class Killing:
 def murder(root: Path, tasks: int, kills: int, seed: int, **how: float) -> Verdict:
     """Run `tasks` tasks under schedulers of which `kills` are killed, and judge it.
 
-    `slots` tasks at once, each of `seconds` on average; `shims` is how likely a shim is killed in a round, too.
+    `slots` tasks at once, each of `seconds` on average (else it takes as long as the kills need); `shims` is how
+    likely a shim is killed in a round, too.
     """
     dice = random.Random(seed)
-    seconds, slots, shims = how.get("seconds", 0.2), int(how.get("slots", 4)), how.get("shims", 0.0)
+    slots, shims = int(how.get("slots", 4)), how.get("shims", 0.0)
+    seconds = how.get("seconds") or 0.75 * kills * slots / tasks
     home = Home(root)
     count = Count(seed)
     began = time.monotonic()
@@ -440,7 +447,7 @@ def main(argv: Iterable[str]) -> int:
     parser.add_argument("--tasks", type=int, default=200)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=None)
-    parser.add_argument("--seconds", type=float, default=0.2, help="of a task, on average")
+    parser.add_argument("--seconds", type=float, default=0.0, help="of a task, on average; else what the kills need")
     parser.add_argument("--slots", type=int, default=4)
     parser.add_argument("--shims", type=float, default=0.0, help="how likely shims are killed in a round, 0 to 0.9")
     parser.add_argument("--keep", action="store_true", help="leave the directory there")

@@ -1,0 +1,34 @@
+"""Light verbs load only what they look with; how long they take is `scripts/bench/light.py`'s."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.system.killing import Home
+
+HEAVY = ("pandas", "numpy", "psutil", "pynvml", "rich", "asyncio", "subprocess", "multiprocessing", "secrets")
+LOADED = "import sys; sys.argv[0] = 'scheduler'; from scheduler.cli.main import main; code = main(sys.argv[1:]); "
+LOADED += "print(*sorted(sys.modules), file=sys.stderr); sys.exit(code)"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
+    made = Home(Path(tmp_path_factory.mktemp("light")))
+    made.commands("true", "sh -c 'exit 3'")
+    made.call("run", "jobs.csv", code=1)
+    yield made
+    made.end()
+
+
+@pytest.mark.parametrize("verb", ["--help", "--version", "", "status", "results", "list", "results --json", "profiles"])
+def test_a_light_verb_loads_nothing_heavy(home: Home, verb: str) -> None:
+    command = [sys.executable, "-c", LOADED, *verb.split()]
+    done = subprocess.run(command, cwd=home.root, env=home.env, capture_output=True, text=True, check=True)
+    loaded = set(done.stderr.split())
+    assert "scheduler.cli.main" in loaded
+    assert loaded.isdisjoint(HEAVY)
