@@ -24,8 +24,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "-m", "--mps", nargs="?", const="on", metavar="on|off", help="NVIDIA MPS: not there yet, so off"
     )
-    parser.add_argument("--threads_percentage", "--thread_percentage", help="only means something under MPS")
-    args, rest = parser.parse_known_args(argv)
+    parser.add_argument("--threads_percentage", help="only means something under MPS")
+    args, rest = parser.parse_known_args([word.replace("--thread_", "--threads_", 1) for word in argv])
     problem = _mps(args.mps, args.threads_percentage)
     if problem:
         sys.stderr.write(f"scheduler: {problem}\n")

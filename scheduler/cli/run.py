@@ -98,7 +98,7 @@ def main(argv: list[str], *, learn_only: bool = False, verb: str = "run") -> int
         learn_only=learn_only,
     )
     if args.dry_run:
-        return running.plan(listing, choices, settings, sys.stdout)
+        return running.plan(listing, choices, settings, python, sys.stdout)
     return start(listing, choices, settings, python, as_json=args.json)
 
 

@@ -10,7 +10,7 @@ from itertools import chain, islice
 from typing import Any, TextIO
 
 from scheduler.units import duration, size
-from scheduler.view.words import clean, moment, short, table
+from scheduler.view.words import clean, instant, short, table
 
 _SHOWN = ("id", "name", "state", "exit_code", "priority", "batch", "device", "peak_bytes", "promised_bytes", "ran_s")
 _TIMES = ("submitted", "started", "ended")
@@ -81,7 +81,7 @@ def _cell(name: str, value: Any) -> str:
 
 
 def _dated(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: moment(value) or None if name in _TIMES else value for name, value in row.items()}
+    return {name: instant(value) if name in _TIMES else value for name, value in row.items()}
 
 
 def _header(rows: Iterable[Mapping[str, Any]]) -> tuple[Sequence[str], Iterator[Mapping[str, Any]]]:

@@ -32,6 +32,14 @@ def moment(at: float | None) -> str:
     return "" if at is None else time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(at))
 
 
+def instant(at: float | None) -> str | None:
+    """An ISO 8601 time with milliseconds and offset, for programs."""
+    if at is None:
+        return None
+    local = time.localtime(at)
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', local)}.{int(at * 1000) % 1000:03d}{time.strftime('%z', local)}"
+
+
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], right: frozenset[int] = frozenset()) -> list[str]:
     """Lines of aligned columns; the numbers of right-aligned columns are given."""
     widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]

@@ -16,6 +16,7 @@ from scheduler.core import command, packing
 from scheduler.core.brain import Brain
 from scheduler.core.events import Asked, Exited, Submitted
 from scheduler.core.fields import Form
+from scheduler.core.kinds import Kind
 from scheduler.core.knowledge import Knowledge
 from scheduler.core.model import HOST, Job, Machine, Order, Profiling, State, Terms
 from scheduler.core.ports import Key
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from scheduler.doors.csv_batches import CsvFile, Mark
     from scheduler.store.leases import Ledger
 
+MOST_PLANNED = 1000
+"""A plan looks at the needs of so many tasks."""
 CLASSIC_COUNTER = Path("scheduler_files/counter.txt")
 
 
@@ -290,14 +293,16 @@ def begin(listing: Listing, choices: Choices, settings: Settings, python: str) -
     return Session(book, brain, choices, settings, facts)
 
 
-def plan(listing: Listing, choices: Choices, settings: Settings, out: TextIO) -> int:
+def plan(listing: Listing, choices: Choices, settings: Settings, python: str, out: TextIO) -> int:
     """Check a whole list and show what would start now; nothing is accepted, nothing starts."""
     from scheduler.view import opening
 
     device = devices(choices.devices, settings)
     budgets = device.snapshot()
-    brain = Brain(rules(choices, settings))
-    names: dict[int, Job] = {}
+    kinds = _kinds(places(settings), python, os.getcwd(), device)
+    known = kinds.profiles.known() if kinds is not None else {}
+    brain = Brain(rules(choices, settings), knowledge=Knowledge(known))
+    jobs: dict[int, Job] = {}
     first, numbers = 1, dict[Terms, int]()
     for batch, rows_ in enumerate(_batches(listing.rows, settings.num), 1):
         terms = []
@@ -307,22 +312,32 @@ def plan(listing: Listing, choices: Choices, settings: Settings, out: TextIO) ->
                 numbers[said] = len(brain.terms)
                 brain.terms.append(said)
             terms.append(numbers[said])
-            if first + offset <= 200:
+            if first + offset <= MOST_PLANNED:
                 spec = listing.form.spec(cells, row)
-                names[first + offset] = Job(spec, command.name(spec), command.key(spec, nth))
+                jobs[first + offset] = Job(spec, command.name(spec), command.key(spec, nth), listing.form.append)
         brain.apply(Submitted(batch, first, terms))
         first += len(terms)
+    for task, job in jobs.items():
+        brain.assign(task, kinds.of(job) if kinds is not None else Kind(f"row {task}", job.name, probes=False))
     decision = brain.decide(Machine(time.time(), budgets))
-    out.writelines(line + "\n" for line in opening.plan_lines(listing.what, brain, decision, names))
+    out.writelines(line + "\n" for line in opening.plan_lines(listing.what, brain, decision, jobs))
     return 0
+
+
+def _kinds(home: Places, python: str, directory: str, device: Devices) -> Kinds | None:
+    """What earlier runs learned, where there were any; a plan makes no state."""
+    return _kinds_of(home, python, directory, device) if home.profiles.exists() else None
+
+
+def _kinds_of(home: Places, python: str, directory: str, device: Devices) -> Kinds:
+    model = " ".join(f"{d.key} {round(d.total / GIB)}GiB" for d in device.discover())
+    return Kinds(Profiles(home.profiles), python, directory, model)
 
 
 def _knowledge(book: Book, home: Places, python: str, directory: str, device: Devices) -> Knowledge:
     """What earlier runs learned; the book learns on for later ones."""
-    profiles = Profiles(home.profiles)
-    model = " ".join(f"{d.key} {round(d.total / GIB)}GiB" for d in device.discover())
-    book.kinds = Kinds(profiles, python, directory, model)
-    return Knowledge(profiles.known())
+    book.kinds = _kinds_of(home, python, directory, device)
+    return Knowledge(book.kinds.profiles.known())
 
 
 def _batches(rows: Iterable[Cells], num: int) -> Iterator[list[Cells]]:
