@@ -51,7 +51,7 @@ def page() -> str:
         table("States", ("state",), [(state,) for state in State]),
         table("What a task is told", ("variable", "what"), TASKS_ARE_TOLD),
         table("Results columns", ("column",), [(name,) for name in COLUMNS]),
-        "Then come the file's own columns, then `result.*`. Times are ISO 8601 with milliseconds and offset, sizes are bytes.\n",
+        "Then come the file's own columns, then `result.*`. Times are ISO 8601 with an offset, sizes are bytes.\n",
         table("Events", ("event", "what"), events),
     ]
     return "\n".join(parts)

@@ -1,4 +1,4 @@
-"""Nothing is lost, nothing runs twice and no exit code is wrong, whoever of the scheduler's processes is killed when."""
+"""Nothing is lost, nothing runs twice, no exit code is wrong, whoever of the scheduler is killed when."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from tests.system.killing import Home, children, kill, murder
 from tests.waiting import wait_until
 

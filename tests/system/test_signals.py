@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from tests.system.killing import Home, children, is_alive, kill
 from tests.waiting import wait_until
 
@@ -176,7 +177,7 @@ class Terminal:
             cwd=home.root,
             env=home.env,
             pass_fds=(theirs,),
-            preexec_fn=lambda: os.login_tty(theirs),
+            preexec_fn=lambda: os.login_tty(theirs),  # noqa: PLW1509 - a controlling terminal; there are no threads
         )
         os.close(theirs)
         self.text = ""
