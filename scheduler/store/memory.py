@@ -127,8 +127,8 @@ class MemoryBook:
         return self._jobs[task]
 
     def result(self, task: int, attempt: int) -> Mapping[str, Any]:
-        """What an attempt left; gone once read."""
-        return self.results.pop((task, attempt), {})
+        """What an attempt left."""
+        return self.results.get((task, attempt), {})
 
     def kind(self, task: int) -> Kind:
         """What its row says it is."""
