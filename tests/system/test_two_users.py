@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.system.killing import ROOT, Home, Started
 
 from scheduler.shim import BLOCK, unpack_block
 from scheduler.units import GIB
+from tests.system.killing import ROOT, Home, Started
 
 USERS = (65534, 12345)
 BUDGET = 2 * GIB
@@ -165,10 +165,11 @@ def become(uid: int) -> tuple[str, ...]:
 
 def can(uid: int, python: str, code: Path) -> bool:
     """Whether a user can run the code with an interpreter."""
-    tried = "import sys, psutil, scheduler.wiring; sys.exit(sys.version_info < (3, 11))"
-    command = [*become(uid), python, "-c", tried]
+    program = "import sys, psutil, scheduler.wiring; sys.exit(sys.version_info < (3, 11))"
+    command = [*become(uid), python, "-c", program]
     try:
-        return subprocess.run(command, cwd="/", env={"PYTHONPATH": str(code)}, capture_output=True).returncode == 0
+        tried = subprocess.run(command, check=False, cwd="/", env={"PYTHONPATH": str(code)}, capture_output=True)
+        return tried.returncode == 0
     except OSError as exc:
         pytest.skip(f"setpriv cannot be run: {exc}")
 
@@ -177,7 +178,7 @@ def test_two_users_never_promise_more_than_there_is(users: list[User]) -> None:
     seed = random.SystemRandom().randrange(10**6)
     dice = random.Random(seed)
     for user in users:
-        user.prepare(int(12 * SECONDS), dice)
+        user.prepare(int(9 * SECONDS), dice)
     observer = Observer(users[0].leases)
     observer.start()
     began, kills = time.monotonic(), 0
