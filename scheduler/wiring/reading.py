@@ -104,7 +104,7 @@ class Telling:
             "accepted": float(meta.get("accepted", "0")),
             "directory": meta.get("directory", ""),
             "host": meta.get("host", ""),
-            "states": {str(state): number for state, number in self.brain.roll.counts.items() if number},
+            "states": {str(state): number for state in State if (number := self.brain.roll.counts[state])},
         }
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import random
+import resource
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -69,6 +72,47 @@ def test_what_goes_on_meanwhile_is_adopted_and_not_started_again(home: Home) -> 
     assert second.returncode == 1
     assert [(task["exit_code"], task["attempts"]) for task in home.tasks()] == [(3, 1)]
     assert (home.root / "here").read_text() == "x\n"
+
+
+class FullDisk:
+    """A run whose scheduler cannot write a byte any more, while its first task still waits."""
+
+    def __init__(self, home: Home) -> None:
+        home.commands("sh -c 'touch here; until [ -e go ]; do sleep 0.01; done; exit 3'", "sh -c 'exit 4'")
+        self.said = ""
+        self.scheduler = home.start("run", "jobs.csv", "-j", "1", stdout=subprocess.PIPE)
+        assert self.scheduler.stdout is not None
+        self._out = self.scheduler.stdout.fileno()
+        os.set_blocking(self._out, False)
+        wait_until((home.root / "here").exists, 30)
+        wait_until(lambda: home.states() == ["running", "waiting"])
+        resource.prlimit(self.scheduler.pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+        (home.root / "go").touch()
+        wait_until(lambda: "nothing starts before it can" in self.read(), 30)
+
+    def read(self) -> str:
+        with contextlib.suppress(BlockingIOError):
+            self.said += os.read(self._out, 1 << 16).decode()
+        return self.said
+
+    def end(self) -> int:
+        """The exit code, once there is room again."""
+        resource.prlimit(self.scheduler.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        return self.scheduler.wait(30)
+
+
+def test_a_disk_that_is_full_for_a_while_costs_nothing(home: Home) -> None:
+    disk = FullDisk(home)
+    assert disk.end() == 1
+    assert [(task["exit_code"], task["attempts"]) for task in home.tasks()] == [(3, 1), (4, 1)]
+
+
+def test_a_scheduler_that_cannot_write_goes_when_it_is_asked_to(home: Home) -> None:
+    disk = FullDisk(home)
+    disk.scheduler.send_signal(signal.SIGINT)
+    assert disk.scheduler.wait(30) == 1
+    home.call("resume", code=1)
+    assert [(task["exit_code"], task["attempts"]) for task in home.tasks()] == [(3, 1), (4, 1)]
 
 
 def test_a_resume_of_what_is_over_changes_nothing(home: Home) -> None:
