@@ -46,7 +46,7 @@ def main(argv: list[str]) -> int:
         return exc.exit_code
     except OSError as exc:
         if not isinstance(exc, BrokenPipeError):
-            _complain(f"{exc.filename or 'the output cannot be written'}: {(exc.strerror or str(exc)).lower()}")
+            _complain(f"{exc.filename or 'cannot go on'}: {(exc.strerror or str(exc)).lower()}")
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still to be written there is not missed again at exit
         return 1
     except KeyboardInterrupt:

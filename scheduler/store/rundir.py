@@ -78,10 +78,14 @@ class Book:
             held.advance(task=held.task, run=number + 1)
         run = places.run(number)
         make_private(run.root)
-        lock = _take_lock(run, number)
-        _copy_code(run, code)
-        make_private(run.tasks)
-        return cls(run, Journal.create(run.journal), counter, lock)
+        try:
+            lock = _take_lock(run, number)
+            _copy_code(run, code)
+            make_private(run.tasks)
+            return cls(run, Journal.create(run.journal), counter, lock)
+        except BaseException:
+            shutil.rmtree(run.root, ignore_errors=True)
+            raise
 
     @classmethod
     def resume(cls, info: RunInfo, counter: Counter) -> Book:

@@ -9,6 +9,7 @@ from dataclasses import fields
 from typing import get_args
 
 from scheduler.cli.main import VERBS
+from scheduler.cli.run import parser
 from scheduler.core.columns import COLUMNS
 from scheduler.core.events import Event
 from scheduler.core.fields import FIELDS, RESERVED
@@ -35,7 +36,8 @@ TASKS_ARE_TOLD = (
 def page() -> str:
     """The whole page."""
     named = [f for f in fields(Settings) if f.name in READERS]
-    settings = [(f.name, f"--{f.name.replace('_', '-')}", PREFIX + f.name.upper()) for f in named]
+    flags = parser().format_help()
+    settings = [(f.name, _flag(f.name, flags), PREFIX + f.name.upper()) for f in named]
     columns = [(f.column, f.flag or "–", f.default or "–", f.help) for f in FIELDS]
     reserved = "; ".join(f"{name} ({why})" for name, why in RESERVED.items())
     events = [(cls.kind, (cls.__doc__ or "").splitlines()[0]) for cls in get_args(Event)]
@@ -55,6 +57,12 @@ def page() -> str:
         table("Events", ("event", "what"), events),
     ]
     return "\n".join(parts)
+
+
+def _flag(name: str, flags: str) -> str:
+    """The flag of a setting, where there is one."""
+    flag = f"--{name.replace('_', '-')}"
+    return flag if f"{flag} " in flags else "–"
 
 
 def help_of(verb: str) -> str:

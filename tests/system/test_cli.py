@@ -172,7 +172,7 @@ class TestResults:
     def test_on_a_full_disk(self, done: Home, verb: str) -> None:
         with open("/dev/full", "w") as full:
             said = done.call(*verb.split(), code=1, stdout=full).stderr
-        assert said == "scheduler: the output cannot be written: no space left on device\n"
+        assert said == "scheduler: cannot go on: no space left on device\n"
 
 
 class TestRun:

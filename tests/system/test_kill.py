@@ -1,8 +1,9 @@
-"""Nothing is lost, nothing runs twice, no exit code is wrong, whoever of the scheduler is killed when."""
+"""Nothing is lost, nothing runs twice, no exit code is wrong: whoever is killed, however full the disk is."""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import random
 import resource
@@ -112,6 +113,22 @@ def test_a_scheduler_that_cannot_write_goes_when_it_is_asked_to(home: Home) -> N
     disk.scheduler.send_signal(signal.SIGINT)
     assert disk.scheduler.wait(30) == 1
     home.call("resume", code=1)
+    assert [(task["exit_code"], task["attempts"]) for task in home.tasks()] == [(3, 1), (4, 1)]
+
+
+def test_a_lease_directory_that_somebody_keeps_locked_stops_nothing_that_runs(home: Home) -> None:
+    home.commands("sh -c 'touch here; until [ -e go ]; do sleep 0.01; done; exit 3'", "sh -c 'exit 4'")
+    home.leases.mkdir(mode=0o1777)
+    home.leases.chmod(0o1777)
+    directory = os.open(home.leases, os.O_RDONLY)
+    with home.start("run", "jobs.csv", "-j", "1") as scheduler:
+        wait_until(lambda: os.listdir(directory), 30, pause=0)
+        fcntl.flock(directory, fcntl.LOCK_EX)
+        wait_until((home.root / "here").exists)
+        wait_until(lambda: f"has been locked for 5s by process {os.getpid()} of user" in home.log(), 30)
+        (home.root / "go").touch()
+        os.close(directory)
+    assert scheduler.returncode == 1
     assert [(task["exit_code"], task["attempts"]) for task in home.tasks()] == [(3, 1), (4, 1)]
 
 

@@ -157,6 +157,16 @@ class TestASecondScheduler:
         (home.root / "go").touch()
         assert scheduler.wait(30) == 0
 
+    def test_of_several_at_once_one_wins(self, home: Home) -> None:
+        scheduler = running(home, UNTIL_GO)
+        scheduler.kill()
+        scheduler.wait()
+        rivals = [home.start("resume", "1") for _ in range(4)]
+        wait_until(lambda: sum(rival.poll() is not None for rival in rivals) == 3, 30)
+        (home.root / "go").touch()
+        assert sorted(rival.wait(30) for rival in rivals) == [0, 2, 2, 2]
+        assert [(task["state"], task["attempts"]) for task in home.tasks()] == [("succeeded", 1)]
+
     def test_that_hangs_is_not_robbed(self, home: Home) -> None:
         scheduler = running(home, UNTIL_GO)
         scheduler.send_signal(signal.SIGSTOP)
