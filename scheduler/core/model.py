@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import inf
 
 HOST = "host"
 
@@ -123,9 +124,34 @@ class Device:
     """One thing with memory: a GPU, or the host's RAM."""
 
     key: str
+    """What promises and leases are kept under: a GPU's UUID, or `host`."""
     label: str
+    """What people call it: `GPU 0`, as nvidia-smi counts, or `host`."""
     total: int
     load_capacity: float
+    """What its load is measured in: cores of the host, 1.0 for a GPU that is kept busy all the time."""
+    index: int = -1
+    """Of a GPU, as nvidia-smi counts; -1: it is none."""
+    model: str = ""
+    single: bool = False
+    """Whether the driver lets one process at a time use it (compute mode EXCLUSIVE_PROCESS)."""
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether it is one of those that a task's GPUs are counted in."""
+        return self.index >= 0
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """What somebody who has no lease holds on a device."""
+
+    bytes: int
+    user: str = ""
+    pid: int = 0
+    """0: no process of it can be seen."""
+    calm: float = inf
+    """Seconds since it came, or last grew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +163,15 @@ class Budget:
     """Bytes that can be had now; moves late, so never trusted without the promises."""
     cap: int | None = None
     """Bytes all live leases together may promise here (`--devices host:4GiB`)."""
+    foreign: tuple[Foreign, ...] = ()
+    ghosts: int = 0
+    """Bytes of attempts that are over, which the driver has not given back yet."""
+    closed: str = ""
+    """Why nothing can be started on it now: it is lost, hangs, or has not answered for too long."""
+    least: int | None = None
+    """The least that was free within the last seconds; None where nobody looked."""
+    busy: float | None = None
+    """How busy it is, of 1.0; None where that cannot be seen."""
 
 
 @dataclass(frozen=True, slots=True)

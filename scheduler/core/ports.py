@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from scheduler.core.events import Event, Exited, Started, Submitted
@@ -48,6 +48,8 @@ class Sample:
     peak: Mapping[str, int]
     progress: float | None = None
     """Epochs done, where its output or SCHEDULER_PROGRESS says so."""
+    busy: Mapping[str, float] = field(default_factory=dict)
+    """What share of each of its GPUs it keeps busy, where that can be told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,10 @@ class Watched:
     shim: int
     log: str = ""
     progress: str = ""
+    promise: Mapping[str, int] = field(default_factory=dict)
+    """Of its GPUs, in the order it sees them, and of the host."""
+    settled: bool = True
+    """Whether what it needs is known; what is not is looked at more often."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import csv
+import glob
 import json
 import os
 import random
@@ -352,10 +353,14 @@ class Killing:
     def _claims(self) -> list[int]:
         """The shims that the claims name."""
         found = []
-        for path in self.home.state.glob(f"runs/{self.run}/tasks/*/.claim.*"):
+        for path in self._left(".claim.*"):
             with contextlib.suppress(OSError, ValueError, IndexError):
                 found.append(json.loads(path.read_bytes().rstrip(b"\0").split(b" ", 1)[1])["shim"])
         return [pid for pid in found if pid and "shim.py" in command_line(pid)]
+
+    def _left(self, name: str) -> list[Path]:
+        """Files in the folders of tasks; those come and go meanwhile, which Path.glob does not bear."""
+        return [Path(path) for path in glob.glob(f"{self.home.state}/runs/{self.run}/tasks/*/{name}")]
 
     def finish(self, deadline: float) -> int:
         """Resume until it is over; the last exit code."""
@@ -410,7 +415,7 @@ class Killing:
             wait_until(lambda: not self.home.living(), 10)
         verdict.left += [f"process {pid}: {command_line(pid)}" for pid in self.home.living()]
         verdict.left += [f"lease {path.name}" for path in self.home.leases.iterdir()]
-        files = self.home.state.glob(f"runs/{self.run}/tasks/*/.re*")  # records and results
+        files = self._left(".re*")  # records and results
         verdict.left += [f"{path.parent.name}/{path.name}" for path in files]
         self._errors.flush()
         verdict.left += [line for line in self.said.read_text().splitlines() if not line.startswith("hint:")]
