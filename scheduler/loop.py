@@ -16,7 +16,8 @@ from scheduler.core.events import Asked, Event, Exited, Placed, Refused, Resized
 from scheduler.core.explain import why
 from scheduler.core.kinds import Kind
 from scheduler.core.knowledge import Evidence
-from scheduler.core.model import Decision, Job, Machine, Outcome, Placement, Profiling, Purpose, Refusal
+from scheduler.core.lifecycle import Task
+from scheduler.core.model import HOST, Decision, Job, KnownBy, Machine, Outcome, Placement, Profiling, Purpose, Refusal
 from scheduler.core.ports import (
     Book,
     Desk,
@@ -35,13 +36,35 @@ from scheduler.core.ports import (
     World,
 )
 from scheduler.errors import LeaseError, SchedulerError, StateError
+from scheduler.units import MIB
 
 TICK = 1.0
 """Seconds between looks at what no event tells: free memory, other schedulers' leases, rows appended to the file."""
 LOOK_AHEAD = 5000
 """So many waiting tasks have their kind looked at; more would cost memory on lists of a million and bring nothing."""
+FULL = 128 * MIB
+"""A GPU that had less than this left when a task on it failed was full: the task need not say so."""
 BUSY_TICK = 0.25
 """The same while tasks wait for room and nothing of ours runs whose end would tell."""
+
+
+class Mean:
+    """How busy a task keeps its GPUs, over all that was seen of it."""
+
+    def __init__(self) -> None:
+        self._sum = 0.0
+        self._number = 0
+
+    def see(self, shares: Mapping[str, float]) -> None:
+        """So busy it keeps each of them now."""
+        if shares:
+            self._sum += sum(shares.values()) / len(shares)
+            self._number += 1
+
+    @property
+    def value(self) -> float:
+        """The mean; 0 where nothing was seen."""
+        return self._sum / self._number if self._number else 0.0
 
 
 class Pace:
@@ -120,6 +143,7 @@ class Loop:
         self._peak: dict[Key, Mapping[str, int]] = {}
         self._shims: dict[Key, int] = {}
         self._pace: dict[Key, Pace] = {}
+        self._busy: dict[Key, Mean] = {}
         self._adopted: set[Key] = set()
         self._probes: dict[Key, int] = {}
         self._strangers: frozenset[int] = frozenset()
@@ -202,8 +226,9 @@ class Loop:
         task = self.brain.task(sample.task)
         if task is None or task.placement is None or task.attempts != sample.attempt:
             return []  # it was on its way when the attempt ended
-        self._used[key] = sample.used
-        self._peak[key] = sample.peak
+        self._used[key] = {**self._used.get(key, {}), **sample.used}
+        self._peak[key] = {**self._peak.get(key, {}), **sample.peak}
+        self._busy.setdefault(key, Mean()).see(sample.busy)
         now = self.ports.world.now()
         if sample.progress is not None:
             self._pace.setdefault(key, Pace()).see(sample.progress, now)
@@ -219,12 +244,29 @@ class Loop:
         pace = self._pace.get(key, Pace()).seconds
         watched = 0.5 if key in self._adopted else 1.0
         return replace(
-            exited,
+            self._judged(exited),
             peak=peak,
             epoch_seconds=pace,
+            busy=round(self._busy.get(key, Mean()).value, 3),
             watched=watched,
             result=self.ports.book.result(exited.task, exited.attempt),
         )
+
+    def _judged(self, exited: Exited) -> Exited:
+        """How it ended, with what its GPUs say of that: a lost one is no fault of its task, a full one had no more."""
+        task = self.brain.task(exited.task)
+        if exited.outcome is not Outcome.FAILED or task is None or task.placement is None:
+            return exited
+        here = [b for b in self.ports.devices.snapshot() if b.device.key in task.placement.gpus]
+        for budget in here:
+            if budget.closed:
+                return replace(exited, outcome=Outcome.LOST, reason=f"{budget.device.label}: {budget.closed}")
+        full = [b.device.label for b in here if b.least is not None and b.least < FULL]
+        if full and (exited.code or exited.signal):
+            how = f"exit {exited.code}" if exited.signal is None else f"signal {exited.signal}"
+            reason = f"{how} while {full[0]} was full"
+            return replace(exited, outcome=Outcome.OOM, reason=reason, part="gpu")
+        return exited
 
     def _requested(self, request: Request) -> list[Event]:
         if request.what == "hangup":
@@ -275,6 +317,7 @@ class Loop:
                 self._unlooked = True
             case Resized():
                 self._stale.add(event.task)
+                self._unlooked = True
             case Exited():
                 self._ended(event)
 
@@ -296,7 +339,7 @@ class Loop:
         if event.outcome is Outcome.LOST:
             self.ports.ledger.drop(*key)
         self.ports.engine.forget(*key)
-        for memory in (self._used, self._peak, self._shims, self._pace):
+        for memory in (self._used, self._peak, self._shims, self._pace, self._busy):
             memory.pop(key, None)
         self._adopted.discard(key)
         told = self._probes.pop(key, 0)
@@ -351,6 +394,8 @@ class Loop:
 
     def place(self) -> None:
         """Decide and make it true: leases inside the mutex, the journal outside, then the launches."""
+        for sentence in self.ports.watcher.troubles():
+            self.ports.view.say(sentence)
         if self.brain.waiting and not self.brain.draining:
             look_ahead(self.brain, self.ports.book.kind)
             try:
@@ -405,9 +450,7 @@ class Loop:
 
     def _launch(self, placements: Sequence[Placement], taken: Sequence[Taken]) -> None:
         named = [self._named(placement) for placement in placements]
-        self._record(
-            [Placed(p.task, p.attempt, p.purpose, p.promise, p.cores, p.known_by, p.alone, p.told) for p in named]
-        )
+        self._record([_placed(placement) for placement in named])
         for placement, lease in zip(named, taken, strict=True):
             self.ports.engine.launch(self._order(placement, lease))
 
@@ -456,9 +499,9 @@ class Loop:
             "SCHEDULER_RUN": self.around.run,
             "SCHEDULER_PURPOSE": str(placement.purpose),
             "SCHEDULER_EPOCHS": str(self._epochs(placement, job) or ""),
-            "SCHEDULER_MEMORY_BYTES": str(max(placement.promise.values(), default=0)),
-            "SCHEDULER_HOST_MEMORY_BYTES": str(placement.promise.get("host", 0)),
-            "SCHEDULER_GPU_INDICES": "",
+            "SCHEDULER_MEMORY_BYTES": str(max((placement.promise[key] for key in placement.devices), default=0)),
+            "SCHEDULER_HOST_MEMORY_BYTES": str(placement.promise.get(HOST, 0)),
+            "SCHEDULER_GPU_INDICES": self._indices(placement),
             "SCHEDULER_TASK_DIR": str(places.task(placement.told or placement.task)),
             "SCHEDULER_RESULT": str(places.result(*key)),
             "SCHEDULER_PROGRESS": str(places.progress(*key)),
@@ -470,15 +513,29 @@ class Loop:
         told.update(job.spec.env)
         return told
 
+    def _indices(self, placement: Placement) -> str:
+        """The numbers of its GPUs, as nvidia-smi counts."""
+        numbers = {device.key: str(device.index) for device in self.ports.devices.discover()}
+        return ",".join(numbers.get(key, "") for key in placement.gpus)
+
     def _look(self) -> None:
-        """Tell the sampler whom to look at."""
-        places = self.around.places
+        """Tell the samplers whom to look at."""
         attempts = {
-            key: Watched(shim, str(places.task_log(*key)), str(places.progress(*key)))
-            for key, shim in self._shims.items()
-            if shim
+            (task.id, task.attempts): self._watched(task, self._shims[task.id, task.attempts])
+            for task in self.brain.living()
+            if self._shims.get((task.id, task.attempts))
         }
         self.ports.watcher.watch(attempts, self._strangers)
+
+    def _watched(self, task: Task, shim: int) -> Watched:
+        assert task.placement is not None
+        places, key = self.around.places, (task.id, task.attempts)
+        settled = task.settled or task.placement.known_by is not KnownBy.LIVE
+        return Watched(shim, str(places.task_log(*key)), str(places.progress(*key)), task.placement.promise, settled)
+
+
+def _placed(p: Placement) -> Placed:
+    return Placed(p.task, p.attempt, p.purpose, p.promise, p.cores, p.known_by, p.alone, p.told, p.busy)
 
 
 def look_ahead(brain: Brain, kind: Callable[[int], Kind]) -> None:

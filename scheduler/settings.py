@@ -29,7 +29,14 @@ class Settings:
     python: str = ""
     profile: str = "auto"
     profile_epochs: int = 2
-    settle: float = 5.0
+    settle: float = 0.0
+    """0: 5 s on the host, 60 s on GPUs."""
+    foreign: str = "headroom"
+    foreign_calm: float = 120.0
+    max_gpu_load: float = 2.0
+    visible: str = "uuid"
+    memory_args: str = ""
+    ignore_args: str = ""
     margin: tuple[float, int] = (0.10, 256 * units.MIB)
     profile_id: str = "own"
     source: Mapping[str, str] = field(default_factory=dict)
@@ -84,6 +91,12 @@ READERS: dict[str, Any] = {
     "profile": _one_of("auto", "probe", "live", "off"),
     "profile_epochs": _at_least_one,
     "settle": units.parse_duration,
+    "foreign": _one_of("headroom", "avoid", "ignore"),
+    "foreign_calm": units.parse_duration,
+    "max_gpu_load": _share,
+    "visible": _one_of("uuid", "index"),
+    "memory_args": str,
+    "ignore_args": str,
     "margin": _margin,
     "profile_id": _one_of("own", "same"),
 }

@@ -98,11 +98,11 @@ def host(total: Size = "24GiB", free: Size | None = None, cores: float = 4, cap:
 
 def gpu(number: int = 0, total: Size = "24GiB", free: Size | None = None, cap: Size | None = None) -> Budget:
     """One GPU."""
-    return budget(f"GPU-{number}", total, free, 1.0, cap)
+    return budget(f"GPU-{number}", total, free, 1.0, cap, index=number)
 
 
-def budget(key: str, total: Size, free: Size | None, load: float, cap: Size | None) -> Budget:
-    device = Device(key, key, size(total), float(load))
+def budget(key: str, total: Size, free: Size | None, load: float, cap: Size | None, index: int = -1) -> Budget:
+    device = Device(key, key, size(total), float(load), index)
     return Budget(device, size(total if free is None else free), None if cap is None else size(cap))
 
 
@@ -256,7 +256,7 @@ def place(brain_: Brain, *budgets: Budget, **said: Any) -> list[int]:
 
 def event_of(p: Placement) -> Placed:
     """What a placement is in the journal."""
-    return Placed(p.task, p.attempt, p.purpose, p.promise, p.cores, p.known_by, p.alone, p.told)
+    return Placed(p.task, p.attempt, p.purpose, p.promise, p.cores, p.known_by, p.alone, p.told, p.busy)
 
 
 def reasons(brain_: Brain, *budgets: Budget, **said: Any) -> dict[int, str]:

@@ -21,6 +21,7 @@ from scheduler.core.kinds import Kind
 from scheduler.core.knowledge import Evidence, Knowledge
 from scheduler.core.lifecycle import Task, after_exit
 from scheduler.core.model import (
+    HOST,
     LIVING,
     UNFINISHED,
     Decision,
@@ -56,6 +57,8 @@ class Brain:
         self.tasks: dict[int, Task] = {}
         """Tasks that were touched and are not over."""
         self.draining = False
+        self._without_gpus = False
+        self._looked_terms = 0
 
     # ---- reading ----
 
@@ -79,6 +82,14 @@ class Brain:
     def waiting(self) -> int:
         """How many tasks wait for their turn."""
         return self.roll.counts[State.WAITING]
+
+    @property
+    def some_without_gpus(self) -> bool:
+        """Whether there are tasks that run on the host alone on a machine with GPUs."""
+        if len(self.terms) != self._looked_terms:
+            self._without_gpus = any(terms.gpus == 0 for terms in self.terms)
+            self._looked_terms = len(self.terms)
+        return self._without_gpus
 
     @property
     def over(self) -> bool:
@@ -126,7 +137,7 @@ class Brain:
         if before is State.WAITING:
             self.line.remove(task.id, started=to in LIVING)
         elif to is State.WAITING:
-            self.line.put_back(task.id, apart=task.floor > 0)
+            self.line.put_back(task.id, apart=bool(task.floors))
 
     def _leave(self, task: Task, to: State, why: str) -> None:
         """Move a task to a state from which nothing comes by itself, and forget its details."""
@@ -149,6 +160,7 @@ class Brain:
             event.known_by,
             event.alone,
             event.told,
+            event.busy,
         )
         task.peak = {}
         task.settled = task.began = False
@@ -161,8 +173,10 @@ class Brain:
 
     def _peaked(self, event: Peaked, at: float) -> None:
         task = self._living(event.task, event.attempt, "peaked")
+        assert task.placement is not None
         task.peak.update(event.peak)
-        task.last_peak_at = at
+        if any(key in task.placement.devices for key in event.peak):
+            task.last_peak_at = at  # what creeps up in RAM beside GPUs must not keep them locked
 
     def _living(self, number: int, attempt: int, what: str) -> Task:
         task = self.tasks.get(number)
@@ -176,10 +190,11 @@ class Brain:
         assert task.placement is not None
         task.placement = replace(task.placement, promise=event.promise)
         task.story.append(f"promise {event.cause}")
-        if event.cause == "settled":
+        if event.cause in ("settled", "known"):
             task.settled = True
+        if event.cause == "settled":
             probe = task.placement.purpose is Purpose.PROBE
-            self._learn(task.id, Evidence(peak=max(task.peak.values(), default=0), whole=False, probe=probe))
+            self._learn(task.id, Evidence(task.placement.by_part(task.peak), whole=False, probe=probe))
 
     def _exited(self, event: Exited) -> None:
         task = self._living(event.task, event.attempt, f"exited {event.outcome}")
@@ -206,10 +221,24 @@ class Brain:
             task.failures += 1
         if event.outcome is Outcome.OOM:
             task.ooms += 1
-            promised = max(task.placement.promise.values(), default=0)
-            peak = max([*event.peak.values(), *task.peak.values()], default=0)
-            task.seen = max(task.seen, peak)
-            task.floor = max(task.floor, estimate.after_oom(promised, peak, self.rules))
+            self._grow(task, task.placement, event)
+
+    def _grow(self, task: Task, placement: Placement, event: Exited) -> None:
+        """What an out-of-memory teaches: only of that memory which ran out."""
+        promised, peaks = placement.by_part(placement.promise), self._peaks(task, event)
+        for part in estimate.short_of(placement, event):
+            held, said = peaks.get(part, 0), promised.get(part, 0)
+            task.seen[part] = max(task.seen.get(part, 0), held)
+            if event.asked:
+                task.wanted[part] = (said, held + event.asked)
+            floor = estimate.after_oom(said, held, self.rules, event.asked)
+            task.floors[part] = max(task.floors.get(part, 0), floor)
+
+    def _peaks(self, task: Task, event: Exited) -> dict[str, int]:
+        """The most that an attempt was seen to hold, by part."""
+        assert task.placement is not None
+        known = {key: max(event.peak.get(key, 0), task.peak.get(key, 0)) for key in {*event.peak, *task.peak}}
+        return task.placement.by_part(known)
 
     def evidence(self, event: Exited) -> Evidence:
         """What an ended attempt teaches; call it before the event is applied, or from within."""
@@ -219,11 +248,12 @@ class Brain:
         epochs = self.terms[task.terms].epochs
         good = event.outcome is Outcome.SUCCEEDED
         return Evidence(
-            peak=max([*event.peak.values(), *task.peak.values()], default=0),
+            self._peaks(task, event),
             seconds=event.seconds,
             epochs=min(self.rules.profile_epochs, epochs or 0) if probe else epochs,
             epoch_seconds=event.epoch_seconds,
             cpu_seconds=event.cpu_seconds,
+            busy=event.busy,
             whole=good and not probe and event.watched >= 1.0,
             probe=probe and good,
         )
@@ -281,21 +311,51 @@ class Brain:
         living = self.tasks.get(task)
         if living is None or living.placement is None or living.attempts != attempt:
             return []
-        events: list[Event] = []
+        placement, events = living.placement, list[Event]()
         news = {k: b for k, b in used.items() if estimate.is_new_peak(living.peak.get(k, 0), b, self.rules)}
         if news:
             events.append(Peaked(task, attempt, news))
-        growth = estimate.grown(living.placement.promise, used, self.rules)
+        growth = estimate.grown(placement.promise, used, self.rules)
+        seen = {key: max(used.get(key, 0), living.peak.get(key, 0)) for key in {*used, *living.peak}}
         if growth is not None:
-            promised_before = any(living.placement.promise.values())
-            events.append(Resized(task, attempt, growth, "grew" if promised_before else "seen"))
-        elif not news and self._may_settle(living, now):
-            seen = {key: max(bytes_, living.peak.get(key, 0)) for key, bytes_ in used.items()}
-            less = estimate.cut(living.placement.promise, seen, self.rules)
+            events.append(Resized(task, attempt, growth, self._why_grown(living, placement, used)))
+        elif (less := self._known_meanwhile(living, seen)) is not None:
+            events.append(Resized(task, attempt, less, "known"))
+        elif not any(key in placement.devices for key in news) and self._may_settle(living, now):
+            less = estimate.cut(placement, seen, self.rules)
             if less is not None:
                 events.append(Peaked(task, attempt, seen))
                 events.append(Resized(task, attempt, less, "settled"))
         return events
+
+    def _why_grown(self, living: Task, placement: Placement, used: Mapping[str, int]) -> str:
+        """Whether it was seen above what it was promised, or nobody had promised anything there."""
+        above = [key for key, bytes_ in used.items() if bytes_ > placement.promise.get(key, 0)]
+        nothing = not any(placement.promise.get(key, 0) for key in above)
+        beside = HOST in above and len(above) == 1 and bool(placement.gpus) and not living.settled
+        return "seen" if nothing or beside else "grew"
+
+    def _known_meanwhile(self, living: Task, seen: Mapping[str, int]) -> dict[str, int] | None:
+        """The promise of an unsettled attempt on GPUs, once another of its kind has shown what they need."""
+        placement = living.placement
+        if placement is None or not placement.gpus or living.settled or placement.known_by is not KnownBy.LIVE:
+            return None
+        asked = self.need(living.id, len(placement.gpus), untouched=True)
+        if asked.unknown or self.rules.slots is not None or not all(seen.get(key) for key in placement.gpus):
+            return None
+        known = {key: ask.bytes or 0 for key, ask in zip(placement.gpus, asked.gpus, strict=True)}
+        least = {key: max(bytes_, estimate.with_margin(seen[key], self.rules)) for key, bytes_ in known.items()}
+        less = {key: min(bytes_, least.get(key, bytes_)) for key, bytes_ in placement.promise.items()}
+        return less if less != placement.promise else None
+
+    def need(self, task: int, gpus: int, *, untouched: bool = False) -> packing.Need:
+        """What a task asks for now; `untouched`: as its equals do that were never tried."""
+        kind = self.roll.kind(task)
+        profile, known = self.knowledge.profile(kind), self.knowledge.kind(kind)
+        guess = None if profile.knows(gpus) else self.knowledge.guess(kind)
+        tried = None if untouched else self.tasks.get(task)
+        terms = self.terms[self.roll.terms(task)]
+        return estimate.need(terms, tried, self.rules, profile, known, gpus, guess)
 
     def _may_settle(self, task: Task, now: float) -> bool:
         """Only an unknown one is promised more than it needs; it has settled when it held still for long enough."""
@@ -303,7 +363,8 @@ class Brain:
         unknown = task.placement.known_by is KnownBy.LIVE or task.placement.purpose is Purpose.PROBE
         if not unknown or task.settled or self.rules.slots is not None or task.last_peak_at == 0.0:
             return False
-        return now - task.last_peak_at >= self.rules.settle
+        settle = self.rules.gpu_settle if task.placement.gpus else self.rules.settle
+        return now - task.last_peak_at >= settle
 
     # ---- deciding ----
 
@@ -320,8 +381,9 @@ class Pass:
     def __init__(self, brain: Brain, machine: Machine) -> None:
         self.brain = brain
         self.rules = brain.rules
-        self.caps = {b.device.key: b.cap for b in machine.budgets}
         self.rooms = packing.rooms(machine, brain.placements(), brain.rules)
+        self.host = self.rooms.get(HOST)
+        self.gpus = [room for room in self.rooms.values() if room.device.is_gpu]
         self.walk = brain.line.walk()
         self.left = self._jobs_left()
         self.probed = {
@@ -330,7 +392,15 @@ class Pass:
             if task.placement is not None and task.placement.purpose is Purpose.PROBE
         }
         """Kinds that are being learned from a short run, and by whom."""
-        self.patience: dict[int, list[int]] = {}
+        self.watched = {
+            brain.knowledge.group(brain.roll.kind(task.id)): task.id
+            for task in brain.living()
+            if task.placement is not None and task.placement.gpus and _is_watched(task.placement, task.settled)
+        }
+        """Groups of kinds that are being learned from a real run on GPUs, and by whom."""
+        self.back: list[int] = []
+        """Tasks that were held back because one of their group is being learned."""
+        self.patience: dict[int, list[tuple[int, Refusal]]] = {}
         """Who will have been overtaken too often once this pass has made so many placements."""
         self.placements: list[Placement] = []
         self.refusals: list[Refusal] = []
@@ -347,77 +417,105 @@ class Pass:
             if self.left <= 0:
                 self._refuse(Refusal(task, "jobs", total=self.rules.jobs or 0))
                 break
-            if not any(self._open(room) for room in self.rooms.values()):
+            if self._is_full():
                 self._refuse_full(task)
                 break
             self._try(task)
+        self._use_idle_gpus()
         return Decision(tuple(self.placements), tuple(self.refusals), tuple(self.impossible))
+
+    def _is_full(self) -> bool:
+        """Whether nothing that waits could start anywhere, however little it needs."""
+        if not self.gpus:
+            return self.host is None or not self._open(self.host)
+        if any(self._open(room) for room in self.gpus):
+            return False
+        return not self.brain.some_without_gpus or self.host is None or not self._open(self.host)
 
     def _open(self, room: packing.Room) -> bool:
         """Whether a device could still take the smallest of tasks."""
-        if room.closed or room.taken_alone:
+        if room.closed or room.taken_alone or room.shut is not None:
             return False
         per_device = self.rules.slots if self.rules.slots is not None else self.rules.max_per_device
         if per_device is not None and room.ours >= per_device:
             return False
-        return self.rules.slots is not None or room.residents == 0 or (room.bytes > 0 and room.load > 1e-9)
+        return self.rules.slots is not None or room.residents == 0 or (room.bytes > 0 and room.load > packing.ENOUGH)
+
+    def _use_idle_gpus(self) -> None:
+        """Better than leaving a GPU empty: one more of a group that is being learned, which may be done by then."""
+        for task in self.back:
+            idle = [room for room in self.gpus if room.residents == 0 and self._open(room)]
+            if self.left <= 0 or not idle:
+                return
+            tried = self._fit(task, idle)
+            if isinstance(tried, Placement):
+                self._take(tried)
 
     def _terms(self, task: int) -> Terms:
         return self.brain.terms[self.brain.roll.terms(task)]
 
-    def _need(self, task: int) -> packing.Need:
-        kind = self.brain.roll.kind(task)
-        knowledge = self.brain.knowledge
-        profile, known = knowledge.profile(kind), knowledge.kind(kind)
-        return estimate.need(self._terms(task), self.brain.task(task), self.rules, profile, known)
+    def _count(self, task: int) -> int:
+        """How many GPUs a task gets."""
+        return packing.gpus_of(self._terms(task), bool(self.gpus))
 
-    def _fit(self, task: int, room: packing.Room) -> Placement | Refusal:
-        if room.closed:
-            return Refusal(task, "closed", room.device.key)
+    def _fit(self, task: int, gpus: Sequence[packing.Room]) -> Placement | Refusal:
         touched = self.brain.task(task)
         attempt = (touched.attempts if touched else 0) + 1
-        return packing.fit(task, attempt, self._need(task), room, self.caps[room.device.key], self.rules)
+        need = self.brain.need(task, self._count(task))
+        if not need.gpus:
+            wanted = self._terms(task).device
+            if self.host is None or (wanted and not packing.is_called(self.host.device, wanted)):
+                return Refusal(task, "device", wanted or HOST)
+            gpus = ()
+        return packing.fit(task, attempt, need, gpus, self.host, self.rules)
 
     def _held_back(self, task: int) -> Refusal | None:
-        """Why a task is not even tried: its kind is being probed, or there is nothing left to learn from it."""
+        """Why a task is not even tried: its kind is being learned, or there is nothing left to learn from it."""
         kind = self.brain.roll.kind(task)
         if kind == 0 and self.rules.profile is not Profiling.OFF:
             return Refusal(task, "unlooked")
         if kind in self.probed:
             return Refusal(task, "probing", wanted=self.probed[kind])
-        if self.rules.learn_only and self._need(task).purpose is not Purpose.PROBE:
+        if self.rules.learn_only and self.brain.need(task, self._count(task)).purpose is not Purpose.PROBE:
             return Refusal(task, "learned")
-        return None
+        return self._watched_by_another(task, kind) if kind and self._count(task) else None
+
+    def _watched_by_another(self, task: int, kind: int) -> Refusal | None:
+        """Learning one thing twice at once teaches nothing more, and locks a second GPU."""
+        group = self.brain.knowledge.group(kind)
+        if group not in self.watched or self.rules.slots is not None:
+            return None
+        if not self.brain.need(task, self._count(task)).unknown:
+            return None
+        self.back.append(task)
+        return Refusal(task, "watched", wanted=self.watched[group])
 
     def _refuse_full(self, task: int) -> None:
         """Nothing more fits anywhere: name what the best-ranked of the rest misses."""
-        for room in self.rooms.values():
-            tried = self._fit(task, room)
-            if isinstance(tried, Refusal):
-                self._refuse(tried)
-                return
+        tried = self._fit(task, self._candidates(task))
+        if isinstance(tried, Refusal):
+            self._refuse(tried)
 
     def _try(self, task: int) -> None:
-        refusal = self._held_back(task)
-        for room in () if refusal else self._candidates(task):
-            tried = self._fit(task, room)
-            if isinstance(tried, Placement):
-                self._place(tried, room)
-                return
-            refusal = _better(refusal, tried)
+        tried = self._held_back(task) or self._fit(task, self._candidates(task))
+        if isinstance(tried, Placement):
+            self._take(tried)
+            self.walk.take()
+            return
         self.walk.skip()
-        if refusal is not None:
-            self._waits(task, refusal)
+        self._waits(task, tried)
 
-    def _place(self, placement: Placement, room: packing.Room) -> None:
-        packing.take(room, placement)
+    def _take(self, placement: Placement) -> None:
+        packing.take(self.rooms, placement)
         self.placements.append(placement)
         self.left -= 1
+        kind = self.brain.roll.kind(placement.task)
         if placement.purpose is Purpose.PROBE:
-            self.probed[self.brain.roll.kind(placement.task)] = placement.task
-        self.walk.take()
-        for task in self.patience.pop(len(self.placements), ()):
-            self._close_behind(task)
+            self.probed[kind] = placement.task
+        elif placement.gpus and _is_watched(placement, settled=False):
+            self.watched[self.brain.knowledge.group(kind)] = placement.task
+        for task, refusal in self.patience.pop(len(self.placements), ()):
+            self._close_behind(task, refusal)
 
     def _waits(self, task: int, refusal: Refusal) -> None:
         """A task that found no room: it is named, and once it was overtaken too often its devices close behind it."""
@@ -425,31 +523,38 @@ class Pass:
             self.impossible.append(refusal)
             return
         self._refuse(refusal)
-        if refusal.reason in ("unlooked", "probing", "learned"):
+        if refusal.reason in ("unlooked", "probing", "learned", "watched", "gpus", "device"):
             return
         left = self.rules.overtakes - self.brain.line.overtaken(task)
         if left > 0:
-            self.patience.setdefault(len(self.placements) + left, []).append(task)
+            self.patience.setdefault(len(self.placements) + left, []).append((task, refusal))
         else:
-            self._close_behind(task)
+            self._close_behind(task, refusal)
 
-    def _close_behind(self, task: int) -> None:
+    def _close_behind(self, task: int, refusal: Refusal) -> None:
+        """Keep everything for it that it may run on; the host's RAM only where that is what it lacks."""
         for room in self._candidates(task):
             room.closed = True
+        if self.host is not None and (not self._count(task) or refusal.device == self.host.device.label):
+            self.host.closed = True
 
     def _candidates(self, task: int) -> list[packing.Room]:
-        wanted = self._terms(task).device
-        if wanted:
-            return [room for key, room in self.rooms.items() if wanted in (key, room.device.label)]
-        return sorted(self.rooms.values(), key=lambda room: -room.bytes)
+        """The GPUs a task may run on, the best first: as it prefers, without strangers, least busy, most free."""
+        terms = self._terms(task)
+        if not self._count(task):
+            return []
+        gpus = [room for room in self.gpus if not terms.device or packing.is_called(room.device, terms.device)]
+        return sorted(gpus, key=lambda room: (*_liked(room, terms.prefer), -room.load, -room.bytes))
 
     def _refuse(self, refusal: Refusal) -> None:
         if len(self.refusals) < MOST_REFUSALS:
             self.refusals.append(refusal)
 
 
-def _better(known: Refusal | None, new: Refusal) -> Refusal:
-    """Of two devices' refusals the one that tells more: a device it will fit on some day, else the largest."""
-    if known is None or (known.reason == "never" and (new.reason != "never" or new.total > known.total)):
-        return new
-    return known
+def _liked(room: packing.Room, prefer: str) -> tuple[bool, bool]:
+    return not (prefer and packing.is_called(room.device, prefer)), room.strangers > 0
+
+
+def _is_watched(placement: Placement, settled: bool) -> bool:  # of the attempt
+    """Whether an attempt was started without knowing what it needs, and nobody knows it yet."""
+    return placement.known_by is KnownBy.LIVE and placement.purpose is Purpose.RUN and not settled

@@ -3,48 +3,105 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
+from scheduler.core.events import Exited
 from scheduler.core.kinds import Kind
-from scheduler.core.knowledge import Profile
+from scheduler.core.knowledge import Peaks, Profile, main_parts
 from scheduler.core.lifecycle import Task
-from scheduler.core.model import KnownBy, Profiling, Purpose, Terms
-from scheduler.core.packing import Need, declared
+from scheduler.core.model import HOST, KnownBy, Placement, Profiling, Purpose, Terms
+from scheduler.core.packing import Ask, Need, declared
 from scheduler.core.rules import Rules
 
+Guess = tuple[Mapping[str, int], KnownBy]
+"""Peaks by part that were taken from tasks like this one, and in what way."""
 
-def need(
-    terms: Terms, task: Task | None, rules: Rules, profile: Profile | None = None, kind: Kind | None = None
+
+def need(  # all that a need follows from
+    terms: Terms,
+    task: Task | None,
+    rules: Rules,
+    profile: Profile | None = None,
+    kind: Kind | None = None,
+    gpus: int = 0,
+    guess: Guess | None = None,
 ) -> Need:
     """What the task asks for now: what its row says, else what its kind is known to need, else it is unknown."""
-    cores = _cores(terms, profile)
-    bytes_, bare, known_by = _bytes(terms, rules, profile)
-    alone = terms.exclusive
-    if task is not None and task.floor:
-        alone = alone or task.ooms >= rules.max_ooms
-        bytes_, bare = max(bytes_ or 0, task.floor), max(bare, task.seen)
-    if bytes_ is None and should_probe(terms, rules, kind):
-        return Need(None, cores, KnownBy.PROBE, alone, Purpose.PROBE)
-    return Need(bytes_, cores, known_by, alone, bare=bare, retried=task is not None and task.floor > 0)
+    known_by, asks = _main(terms, rules, profile, gpus, guess)
+    host = asks[0] if not gpus else _beside(terms, rules, profile, guess)
+    asked = Need(
+        host=host,
+        gpus=asks if gpus else (),
+        cores=_cores(terms, profile, gpus),
+        busy=(profile.busy if profile is not None else 0.0) or rules.busy,
+        known_by=known_by,
+        alone=terms.exclusive,
+    )
+    if task is not None and task.floors:
+        asked = _after_oom(asked, task, rules)
+    if asked.unknown and should_probe(terms, rules, kind):
+        return replace(asked, known_by=KnownBy.PROBE, purpose=Purpose.PROBE)
+    return asked
 
 
-def _bytes(terms: Terms, rules: Rules, profile: Profile | None) -> tuple[int | None, int, KnownBy]:
-    """What to promise, what of that is no margin, and how that is known."""
-    said = declared(terms)
+def _main(
+    terms: Terms, rules: Rules, profile: Profile | None, gpus: int, guess: Guess | None
+) -> tuple[KnownBy, tuple[Ask, ...]]:
+    """How its need on its GPUs (or on the host, where it has none) is known, and what it is."""
+    parts = main_parts(gpus)
+    said = declared(terms, gpus)
     if said is not None:
-        return said, said, KnownBy.DECLARED
-    if profile is None or not profile.known or rules.profile is Profiling.OFF:
-        return None, 0, KnownBy.LIVE
-    return promised_for(profile, rules), profile.peak, profile.known_by
+        return KnownBy.DECLARED, tuple(Ask(said, said) for _ in parts)
+    if rules.profile is Profiling.OFF:
+        return KnownBy.LIVE, tuple(Ask(None) for _ in parts)
+    if profile is not None and profile.knows(gpus):
+        return profile.known_by(gpus), tuple(_known(profile.part(part), rules) for part in parts)
+    if guess is not None and all(part in guess[0] for part in parts):
+        return guess[1], tuple(_guessed(guess[0][part], rules) for part in parts)
+    return KnownBy.LIVE, tuple(Ask(None) for _ in parts)
 
 
-def _cores(terms: Terms, profile: Profile | None) -> float:
-    """What the row says, else at least one: a task that was measured beside others looks as if it needed less,
-    and what is started because of that makes the next one look smaller still."""
+def _beside(terms: Terms, rules: Rules, profile: Profile | None, guess: Guess | None) -> Ask:
+    """What a task on GPUs needs of the host's RAM."""
+    if terms.host_memory is not None:
+        return Ask(terms.host_memory, terms.host_memory)
+    if rules.profile is Profiling.OFF:
+        return Ask(None)
+    if profile is not None and profile.part(HOST).known:
+        return _known(profile.part(HOST), rules)
+    return _guessed(guess[0][HOST], rules) if guess is not None and HOST in guess[0] else Ask(None)
+
+
+def _known(peaks: Peaks, rules: Rules) -> Ask:
+    return Ask(promised_for(peaks, rules), peaks.peak)
+
+
+def _guessed(peak: int, rules: Rules) -> Ask:
+    return Ask(with_margin(peak, rules), 0)
+
+
+def _cores(terms: Terms, profile: Profile | None, gpus: int) -> float:
+    """What the row says, else on the host at least one: a task that was measured beside others looks as if it needed
+    less, and what is started because of that makes the next one look smaller still. Beside GPUs it is no lock."""
     if terms.cpus is not None:
         return terms.cpus
-    if profile is not None:
-        return max(1.0, round(profile.cores, 1))
-    return 1.0
+    seen = round(profile.cores, 2 if gpus else 1) if profile is not None else 0.0
+    return seen if gpus else max(1.0, seen)
+
+
+def _after_oom(asked: Need, task: Task, rules: Rules) -> Need:
+    """What it asks for once it has run out of memory; the last time alone."""
+
+    def raised(ask: Ask, part: str) -> Ask:
+        floor = task.floors.get(part, 0)
+        if not floor:
+            return ask
+        had, wanted = task.wanted.get(part, (0, 0))
+        return Ask(max(ask.bytes or 0, floor), max(ask.bare, task.seen.get(part, 0)), True, had, wanted)
+
+    gpus = tuple(raised(ask, str(position)) for position, ask in enumerate(asked.gpus))
+    alone = asked.alone or task.ooms >= rules.max_ooms
+    return replace(asked, host=raised(asked.host, HOST), gpus=gpus, alone=alone)
 
 
 def should_probe(terms: Terms, rules: Rules, kind: Kind | None) -> bool:
@@ -56,11 +113,11 @@ def should_probe(terms: Terms, rules: Rules, kind: Kind | None) -> bool:
     return rules.profile is Profiling.AUTO and rules.profile_epochs <= terms.epochs * rules.probe_share
 
 
-def promised_for(profile: Profile, rules: Rules) -> int:
+def promised_for(peaks: Peaks, rules: Rules) -> int:
     """A known peak as it is promised; full runs that agree are trusted with less on top."""
-    if profile.settled(rules):
-        return int(profile.peak * (1 + rules.tight_margin)) + rules.tight_margin_bytes
-    return with_margin(profile.peak, rules)
+    if peaks.settled(rules):
+        return int(peaks.peak * (1 + rules.tight_margin)) + rules.tight_margin_bytes
+    return with_margin(peaks.peak, rules)
 
 
 def with_margin(peak: int, rules: Rules) -> int:
@@ -68,8 +125,23 @@ def with_margin(peak: int, rules: Rules) -> int:
     return int(peak * (1 + rules.margin)) + rules.margin_bytes
 
 
-def after_oom(promised: int, peak: int, rules: Rules) -> int:
-    """The least to promise after an out-of-memory: half again what it was promised, and what it held when it ended."""
+def short_of(placement: Placement, event: Exited) -> tuple[str, ...]:
+    """The parts that an out-of-memory was about: the one it named, else all on its GPUs."""
+    gpus = len(placement.gpus)
+    if not gpus or event.part == HOST:
+        return (HOST,)
+    if event.position is not None and event.position < gpus:
+        return (str(event.position),)
+    return main_parts(gpus)
+
+
+def after_oom(promised: int, peak: int, rules: Rules, asked: int = 0) -> int:
+    """The least to promise after an out-of-memory.
+
+    What it held and what it asked for besides, where it said so; else half again what it was promised, or held.
+    """
+    if asked:
+        return with_margin(peak + asked, rules)
     return max(promised + promised // 2, with_margin(peak, rules), peak + peak // 2)
 
 
@@ -81,11 +153,14 @@ def grown(promise: Mapping[str, int], used: Mapping[str, int], rules: Rules) -> 
     return {**promise, **{key: with_margin(bytes_, rules) for key, bytes_ in above.items()}}
 
 
-def cut(promise: Mapping[str, int], peak: Mapping[str, int], rules: Rules) -> dict[str, int] | None:
+def cut(placement: Placement, peak: Mapping[str, int], rules: Rules) -> dict[str, int] | None:
     """The promise of an unknown attempt that has settled: its peak with the margin, never more than before."""
-    if not all(peak.get(key, 0) > 0 for key in promise):
+    if not all(peak.get(key, 0) > 0 for key in placement.devices):
         return None
-    return {key: min(bytes_, with_margin(peak[key], rules)) for key, bytes_ in promise.items()}
+    return {
+        key: min(bytes_, with_margin(peak[key], rules)) if peak.get(key) else bytes_
+        for key, bytes_ in placement.promise.items()
+    }
 
 
 def is_new_peak(before: int, now: int, rules: Rules) -> bool:

@@ -21,7 +21,7 @@ class Submitted:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """An attempt was promised its room; nothing of it has started yet."""
+    """An attempt was promised its room, on its GPUs in the order it sees them; nothing of it has started yet."""
 
     kind: ClassVar[str] = "placed"
     task: int
@@ -33,6 +33,8 @@ class Placed:
     alone: bool = False
     told: int = 0
     """The id a probe goes by; 0: the task's own."""
+    busy: float = 0.0
+    """The share of each of its GPUs that it is expected to keep busy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,8 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Resized:
-    """The promise of a living attempt changed; cause is settled, grew or seen (nothing was promised)."""
+    """The promise of a living attempt changed; cause is settled, known (another of its kind
+    was learned), grew or seen (nothing was promised)."""
 
     kind: ClassVar[str] = "resized"
     task: int
@@ -87,6 +90,14 @@ class Exited:
     leftovers: int = 0
     epoch_seconds: float | None = None
     """Seconds an epoch took, where its progress could be seen."""
+    busy: float = 0.0
+    """The share of its GPUs that it kept busy, where that could be seen."""
+    part: str = ""
+    """Which memory ran out: `host` or `gpu`; empty where it did not, or nobody can tell."""
+    asked: int = 0
+    """What it asked for when it ran out, where it said so."""
+    position: int | None = None
+    """The place of the GPU that ran out among those it sees, where it said so."""
     result: Mapping[str, Any] = field(default_factory=dict)
     """The flat object it left at SCHEDULER_RESULT."""
 

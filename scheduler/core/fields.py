@@ -169,6 +169,7 @@ FIELDS: tuple[Field, ...] = (
     Field("StopSignal", "stop_signal", _stop_signal, "signal that asks it to end", "--stop-signal", "TERM"),
     Field("Retries", "retries", _at_least(0), "how often a failed task is tried again", "--retries", "0"),
     Field("Device", "device", str, "the one device it may run on", "--device", ""),
+    Field("Prefer", "prefer", str, "the device to take first where there is a choice", "--prefer", ""),
     Field("Exclusive", "exclusive", _yes_or_no, "nothing else of this machine's runs beside it", "--exclusive", "no"),
 )
 """Every column the CSV door knows. Other columns are the user's own and come back in the results."""
@@ -176,7 +177,6 @@ FIELDS: tuple[Field, ...] = (
 RESERVED = {
     "after": "tasks that wait for other tasks are not there yet",
     "threadpercentage": "thread percentages need NVIDIA MPS, which is not there yet",
-    "prefer": "there is only one device to prefer here",
 }
 """Column names that will mean something, refused until they do."""
 

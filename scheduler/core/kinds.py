@@ -22,6 +22,10 @@ class Kind:
     """What people call it: script and arguments."""
     probes: bool
     """Whether its command takes a number of epochs, so that a short one can be run to learn from."""
+    family: str = ""
+    """Equal for kinds that differ in the values of arguments only."""
+    slots: tuple[tuple[str, str], ...] = ()
+    """Those arguments: names and values."""
 
 
 def script_of(spec: Spec) -> str:

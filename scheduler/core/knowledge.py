@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
 from scheduler.core.kinds import Kind
-from scheduler.core.model import KnownBy
+from scheduler.core.model import HOST, KnownBy
 from scheduler.core.rules import Rules
 
 RERANK_STEP = 0.25
@@ -19,62 +19,97 @@ MOST_PEAKS = 20
 class Evidence:
     """What one ended attempt taught."""
 
-    peak: int
+    peaks: Mapping[str, int]
+    """By part: `host`, or the place of a GPU among those the task sees."""
     seconds: float = 0.0
     epochs: int | None = None
     epoch_seconds: float | None = None
     cpu_seconds: float = 0.0
+    busy: float = 0.0
     whole: bool = True
     """A full, watched, successful run; anything else can raise what is known, never lower it."""
     probe: bool = False
 
 
 @dataclass(slots=True)
-class Profile:
-    """What is known of one kind."""
+class Peaks:
+    """What one part of a kind's memory was seen to be."""
 
-    peaks: list[int] = field(default_factory=list)
+    full: list[int] = field(default_factory=list)
     """Of full runs, the newest last."""
     lower: int = 0
     """The most that was seen outside full runs: in probes, in runs that failed or still go on."""
-    lower_by: KnownBy = KnownBy.LIVE
-    epoch_seconds: float = 0.0
-    ranked_seconds: float = 0.0
-    """The epoch time that tasks are ranked by: follows the learned one in steps, so that the line keeps its order."""
-    cores: float = 0.0
-    earlier: bool = False
-    """Known before this run began."""
+    lower_by: KnownBy = KnownBy.PROFILE
 
     @property
     def known(self) -> bool:
         """Whether there is anything to promise by."""
-        return bool(self.peaks) or self.lower > 0
+        return bool(self.full) or self.lower > 0
 
     @property
     def peak(self) -> int:
         """The most it is known to need."""
-        return max([self.lower, *self.peaks])
-
-    @property
-    def known_by(self) -> KnownBy:
-        """Where that is known from."""
-        if self.peaks or self.earlier:
-            return KnownBy.PROFILE
-        return self.lower_by
+        return max([self.lower, *self.full])
 
     def settled(self, rules: Rules) -> bool:
         """Whether enough full runs agree to trust the peak with the small margin."""
-        enough = self.peaks[-rules.tight_samples :]
+        enough = self.full[-rules.tight_samples :]
         return len(enough) >= rules.tight_samples and self.peak <= min(enough) * (1 + rules.tight_spread)
+
+    def learn(self, peak: int, evidence: Evidence) -> None:
+        """Take one attempt's peak in."""
+        if peak > 0 and evidence.whole:
+            self.full = [*self.full, peak][-MOST_PEAKS:]
+            self.lower = 0 if self.lower <= peak else self.lower
+        elif peak > self.lower:
+            self.lower = peak
+            self.lower_by = KnownBy.PROBE if evidence.probe else KnownBy.PROFILE
+
+
+def main_parts(gpus: int) -> tuple[str, ...]:
+    """The parts without which a task is unknown: those on its GPUs, or the host's where it has none."""
+    return tuple(str(position) for position in range(gpus)) or (HOST,)
+
+
+@dataclass(slots=True)
+class Profile:
+    """What is known of one kind."""
+
+    parts: dict[str, Peaks] = field(default_factory=dict)
+    epoch_seconds: float = 0.0
+    ranked_seconds: float = 0.0
+    """The epoch time that tasks are ranked by: follows the learned one in steps, so that the line keeps its order."""
+    cores: float = 0.0
+    busy: float = 0.0
+    """The share of a GPU that it keeps busy."""
+    earlier: bool = False
+    """Known before this run began."""
+    family: str = ""
+    slots: tuple[tuple[str, str], ...] = ()
+    """Of which script, and with which arguments: what it may be compared with."""
+
+    def part(self, name: str) -> Peaks:
+        """What is known of one part; an empty one where that is nothing."""
+        return self.parts.get(name) or Peaks()
+
+    def knows(self, gpus: int) -> bool:
+        """Whether there is anything to promise a task by that has so many GPUs."""
+        return all(self.part(name).known for name in main_parts(gpus))
+
+    def known_by(self, gpus: int) -> KnownBy:
+        """Where that is known from."""
+        probed = any(not p.full and p.lower_by is KnownBy.PROBE for p in map(self.part, main_parts(gpus)))
+        return KnownBy.PROBE if probed and not self.earlier else KnownBy.PROFILE
+
+    @property
+    def peaks(self) -> dict[str, int]:
+        """The most that is known to be needed of each part."""
+        return {name: part.peak for name, part in self.parts.items() if part.known}
 
     def learn(self, evidence: Evidence) -> None:
         """Take one attempt in."""
-        if evidence.peak > 0 and evidence.whole:
-            self.peaks = [*self.peaks, evidence.peak][-MOST_PEAKS:]
-            self.lower = 0 if self.lower <= evidence.peak else self.lower
-        elif evidence.peak > self.lower:
-            self.lower = evidence.peak
-            self.lower_by = KnownBy.PROBE if evidence.probe else KnownBy.LIVE
+        for name, peak in evidence.peaks.items():
+            self.parts.setdefault(name, Peaks()).learn(peak, evidence)
         self._learn_times(evidence)
 
     def rerank(self) -> bool:
@@ -94,6 +129,7 @@ class Profile:
             self.epoch_seconds = seconds if not self.epoch_seconds else (self.epoch_seconds + seconds) / 2
         if evidence.seconds >= 1.0:
             self.cores = max(self.cores, evidence.cpu_seconds / evidence.seconds)
+        self.busy = max(self.busy, evidence.busy)
 
 
 class Knowledge:
@@ -123,6 +159,14 @@ class Knowledge:
     def kind(self, number: int) -> Kind | None:
         """The kind of a number."""
         return self.kinds[number]
+
+    def group(self, number: int) -> Hashable:
+        """Equal for kinds that are alike as far as anybody knows now."""
+        return number
+
+    def guess(self, number: int) -> tuple[Mapping[str, int], KnownBy] | None:
+        """What a kind may need that was never seen, taken from others like it."""
+        return None
 
     def learn(self, number: int, evidence: Evidence) -> bool:
         """Take one attempt of a kind in; True where its tasks rank elsewhere now."""

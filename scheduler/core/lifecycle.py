@@ -44,10 +44,12 @@ class Task:
     started_at: float = 0.0
     peak: dict[str, int] = field(default_factory=dict)
     """The living attempt's highest use so far, by device."""
-    floor: int = 0
-    """What an out-of-memory taught: the next promise is at least this."""
-    seen: int = 0
-    """The most it held when it ran out of memory."""
+    floors: dict[str, int] = field(default_factory=dict)
+    """What an out-of-memory taught: the next promise is at least this, by part."""
+    seen: dict[str, int] = field(default_factory=dict)
+    """The most it held when it ran out of memory, by part."""
+    wanted: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """What it was promised then, and what it held and asked for besides, by part."""
     last_peak_at: float = 0.0
     """When the living attempt last held more than ever before."""
     began: bool = False

@@ -69,6 +69,14 @@ class Profiling(StrEnum):
     OFF = "off"
 
 
+class Manners(StrEnum):
+    """What is done about memory of people who use the GPUs without this scheduler."""
+
+    HEADROOM = "headroom"
+    AVOID = "avoid"
+    IGNORE = "ignore"
+
+
 class Order(StrEnum):
     """What ranks first: the batch, or the priority over all batches."""
 
@@ -92,6 +100,7 @@ class Terms:
     stop_signal: int = 15
     device: str = ""
     exclusive: bool = False
+    prefer: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,12 +219,29 @@ class Placement:
     alone: bool = False
     told: int = 0
     """The id a probe goes by; 0: the task's own."""
+    busy: float = 0.0
+    """The share of each of its GPUs that it is expected to keep busy."""
+
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        """Its GPUs, in the order it sees them."""
+        return tuple(key for key in self.promise if key != HOST)
 
     @property
     def devices(self) -> tuple[str, ...]:
         """The devices it runs on: its GPUs, or the host where it has none."""
-        gpus = tuple(key for key in self.promise if key != HOST)
-        return gpus or (HOST,)
+        return self.gpus or (HOST,)
+
+    @property
+    def load(self) -> dict[str, float]:
+        """What it asks of each device besides memory."""
+        return {HOST: self.cores, **dict.fromkeys(self.gpus, self.busy)}
+
+    def by_part(self, by_device: Mapping[str, int]) -> dict[str, int]:
+        """Bytes by device as bytes by part: which GPU it was does not matter, which of its GPUs does."""
+        parts = {key: str(position) for position, key in enumerate(self.gpus)}
+        parts[HOST] = HOST
+        return {parts[key]: bytes_ for key, bytes_ in by_device.items() if key in parts}
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,9 +251,12 @@ class Refusal:
     task: int
     reason: str
     device: str = ""
+    """What people call it."""
     wanted: int = 0
     room: int = 0
     total: int = 0
+    text: str = ""
+    """What its device says of itself, where that is the reason."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from scheduler.core.model import HOST, Budget, Device, Hold, KnownBy, Machine, Placement, Purpose, Refusal, Terms
+from scheduler.core.model import (
+    HOST,
+    Budget,
+    Device,
+    Hold,
+    KnownBy,
+    Machine,
+    Manners,
+    Placement,
+    Purpose,
+    Refusal,
+    Terms,
+)
 from scheduler.core.rules import Rules
 
 if TYPE_CHECKING:
@@ -15,6 +27,7 @@ if TYPE_CHECKING:
 NEARLY = 0.9
 """What ran out of memory on a whole device is tried again on nearly that much: it was stopped at the device's edge, a
 little above what is free there now, and would wait for ever for the rest."""
+ENOUGH = 1e-9
 
 
 @dataclass(slots=True)
@@ -22,6 +35,8 @@ class Room:
     """The working copy of one device during a pass: what is left of it as placements are made."""
 
     device: Device
+    most: int
+    """The most that one task can ever hold here."""
     bytes: int
     load: float
     residents: int
@@ -30,26 +45,48 @@ class Room:
     """Attempts of this run."""
     closed: bool = False
     taken_alone: bool = False
+    strangers: int = 0
+    """What people without a lease hold here."""
+    shut: Refusal | None = None
+    """Why nothing starts here at all, whatever it needs."""
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
-    """What a task asks of each of its devices; no bytes means unknown."""
+class Ask:
+    """What a task asks of one of its devices; no bytes means unknown."""
 
     bytes: int | None
-    cores: float
-    known_by: KnownBy
-    alone: bool = False
-    purpose: Purpose = Purpose.RUN
     bare: int = 0
     """What of it was really said or seen; all above that is margin, and is cut where the device ends."""
     retried: bool = False
     """It ran out of memory before; the number of its tries is bounded."""
+    had: int = 0
+    """What it was promised then."""
+    wanted: int = 0
+    """What it held then, and asked for besides."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What a task asks of the machine: bytes of RAM, bytes on each of its GPUs in its own order, cores, load."""
+
+    host: Ask
+    cores: float
+    known_by: KnownBy
+    gpus: tuple[Ask, ...] = ()
+    busy: float = 0.0
+    alone: bool = False
+    purpose: Purpose = Purpose.RUN
+
+    @property
+    def unknown(self) -> bool:
+        """Whether nobody knows what it needs where it runs."""
+        return any(ask.bytes is None for ask in self.gpus or (self.host,))
 
 
 def own_hold(placement: Placement, used: Mapping[str, int]) -> Hold:
     """One of our own promises, in the shape of everybody's."""
-    return Hold(promised=placement.promise, used=used, load={HOST: placement.cores})
+    return Hold(promised=placement.promise, used=used, load=placement.load)
 
 
 def others_hold(lease: Lease, used: Mapping[str, int]) -> Hold:
@@ -79,19 +116,52 @@ def rooms(machine: Machine, own: Iterable[Placement], rules: Rules) -> dict[str,
     """The room on every device, before this pass places anything."""
     mine = list(own)
     holds = [own_hold(p, machine.used.get((p.task, p.attempt), {})) for p in mine] + list(machine.holds)
-    found = {}
-    for budget in machine.budgets:
-        key = budget.device.key
-        here = [p for p in mine if key in p.promise]
-        found[key] = Room(
-            device=budget.device,
-            bytes=room_on(budget, holds, rules.buffer),
-            load=budget.device.load_capacity * rules.max_load - sum(h.load.get(key, 0.0) for h in holds),
-            residents=sum(1 for h in holds if key in h.promised),
-            ours=len(here),
-            taken_alone=any(p.alone for p in here) or any(h.unreadable for h in holds),
-        )
-    return found
+    return {budget.device.key: _room(budget, mine, holds, rules) for budget in machine.budgets}
+
+
+def _room(budget: Budget, mine: Sequence[Placement], holds: Sequence[Hold], rules: Rules) -> Room:
+    device, key = budget.device, budget.device.key
+    here = [p for p in mine if key in p.promise]
+    residents = sum(1 for h in holds if key in h.promised)
+    held = sum(stranger.bytes for stranger in budget.foreign)
+    load = device.load_capacity * (rules.max_gpu_load if device.is_gpu else rules.max_load)
+    single = device.single and (residents > 0 or held > 0)
+    return Room(
+        device=device,
+        most=largest(device, budget.cap),
+        bytes=room_on(budget, holds, rules.buffer) - kept_for_strangers(budget, rules),
+        load=load - sum(h.load.get(key, 0.0) for h in holds),
+        residents=residents,
+        ours=len(here),
+        taken_alone=single or any(p.alone and key in p.devices for p in here) or any(h.unreadable for h in holds),
+        strangers=held,
+        shut=_shut(budget, rules),
+    )
+
+
+def kept_for_strangers(budget: Budget, rules: Rules) -> int:
+    """Bytes that people without a lease may still come to need on a GPU they use."""
+    held = sum(stranger.bytes for stranger in budget.foreign)
+    if rules.manners is Manners.IGNORE or held < rules.foreign_least or not budget.device.is_gpu:
+        return 0
+    return max(rules.foreign_room, int(held * rules.foreign_share))
+
+
+def _shut(budget: Budget, rules: Rules) -> Refusal | None:
+    """Nothing starts on a device that does not answer, nor beside a stranger who has just come or still grows."""
+    label = budget.device.label
+    if budget.closed:
+        return Refusal(0, "closed-device", label, text=budget.closed)
+    if not kept_for_strangers(budget, rules):
+        return None
+    held = sum(stranger.bytes for stranger in budget.foreign)
+    who = ", ".join(sorted({stranger.user for stranger in budget.foreign if stranger.user}))
+    if rules.manners is Manners.AVOID:
+        return Refusal(0, "foreign", label, room=held, text=who)
+    calm = min(stranger.calm for stranger in budget.foreign)
+    if calm < rules.foreign_calm:
+        return Refusal(0, "young", label, wanted=int(rules.foreign_calm - calm) + 1, room=held, text=who)
+    return None
 
 
 def largest(device: Device, cap: int | None) -> int:
@@ -99,80 +169,176 @@ def largest(device: Device, cap: int | None) -> int:
     return device.total if cap is None else min(device.total, cap)
 
 
+def gpus_of(terms: Terms, some: bool) -> int:  # whether the machine has any
+    """How many GPUs a task gets: as its row says, else one where there are any."""
+    if terms.gpus is not None:
+        return terms.gpus
+    return 1 if some else 0
+
+
+def is_called(device: Device, word: str) -> bool:
+    """Whether people can mean this device: its number as nvidia-smi counts, its UUID or its beginning, `host`."""
+    if word in (device.key, device.label) or (device.is_gpu and word == str(device.index)):
+        return True
+    return device.is_gpu and len(word) >= len("GPU-") + 4 and device.key.startswith(word)
+
+
 def never_fits(terms: Terms, budgets: Iterable[Budget]) -> Refusal | None:
     """Whether what the row declares is above every device, with the numbers."""
-    need = declared(terms)
-    totals = {b.device.key: largest(b.device, b.cap) for b in budgets}
-    if need is None or not totals:
-        return None
-    key = max(totals, key=lambda k: totals[k])
-    if need <= totals[key]:
-        return None
-    return Refusal(task=0, reason="never", device=key, wanted=need, total=totals[key])
+    all_ = list(budgets)
+    gpus = gpus_of(terms, any(b.device.is_gpu for b in all_))
+    host = terms.host_memory if gpus else declared(terms, 0)
+    asked = [(declared(terms, gpus), True)] if gpus else []
+    for need, on_gpus in [*asked, (host, False)]:
+        fitting = [b for b in all_ if b.device.is_gpu is on_gpus]
+        totals = {b.device.label: largest(b.device, b.cap) for b in fitting}
+        label = max(totals, key=lambda k: totals[k], default="")
+        if need is not None and label and need > totals[label]:
+            return Refusal(task=0, reason="never", device=label, wanted=need, total=totals[label])
+    return None
 
 
-def declared(terms: Terms) -> int | None:
-    """What the row says its task holds on the host."""
-    return terms.memory if terms.memory is not None else terms.host_memory
+def declared(terms: Terms, gpus: int = 0) -> int | None:
+    """What the row says its task holds on each of its GPUs; on the host, where it has none."""
+    if gpus or terms.memory is not None:
+        return terms.memory
+    return terms.host_memory
 
 
-def fit(task: int, attempt: int, need: Need, room: Room, cap: int | None, rules: Rules) -> Placement | Refusal:
-    """Place one task on one device, or say by which number it misses."""
+def fit(  # a task, what it needs, what there is
+    task: int, attempt: int, need: Need, gpus: Sequence[Room], host: Room | None, rules: Rules
+) -> Placement | Refusal:
+    """Place one task: on as many of these GPUs as it asks for, the best first, and in the host's RAM beside them.
+
+    All of it fits, or nothing is placed and the number is named by which it misses.
+    """
+    chosen = _choose(task, need, gpus, rules)
+    if isinstance(chosen, Refusal):
+        return chosen
+    promise, cores = dict(chosen), need.cores
+    if host is not None:
+        fitted = (_beside if need.gpus else _on)(task, need, need.host, host, rules)
+        if isinstance(fitted, Refusal):
+            return fitted
+        promise[HOST] = fitted
+        cores = min(cores, host.device.load_capacity)
+    busy = need.busy if need.gpus else 0.0
+    return Placement(task, attempt, need.purpose, promise, cores, need.known_by, need.alone, busy=busy)
+
+
+def _choose(task: int, need: Need, gpus: Sequence[Room], rules: Rules) -> Refusal | list[tuple[str, int]]:
+    """A GPU for each that it asks for, those that ask for most first; what each is promised, in the task's order."""
+    if len(need.gpus) > len(gpus):
+        return Refusal(task, "gpus", wanted=len(need.gpus), total=len(gpus))
+    places: dict[int, tuple[str, int]] = {}
+    taken: set[str] = set()
+    by_size = sorted(range(len(need.gpus)), key=lambda place: -(need.gpus[place].bytes or 0))
+    for place in by_size:
+        refusal: Refusal | None = None
+        for room in gpus:
+            if room.device.key in taken:
+                continue
+            fitted = _on(task, need, need.gpus[place], room, rules)
+            if isinstance(fitted, int):
+                places[place] = (room.device.key, fitted)
+                taken.add(room.device.key)
+                break
+            refusal = better(refusal, fitted)
+        else:
+            return refusal or Refusal(task, "gpus", wanted=len(need.gpus), total=len(gpus))
+    return [places[place] for place in range(len(need.gpus))]
+
+
+def better(known: Refusal | None, new: Refusal) -> Refusal:
+    """Of two devices' refusals the one that tells more: a device it will fit on some day, else the largest."""
+    if known is None or (known.reason == "never" and (new.reason != "never" or new.total > known.total)):
+        return new
+    if known.reason == new.reason == "memory" and new.room > known.room:
+        return new
+    return known
+
+
+def _on(task: int, need: Need, ask: Ask, room: Room, rules: Rules) -> int | Refusal:
+    """The bytes to promise on a device that the task runs on."""
     crowd = _crowded(task, need, room, rules)
     if crowd is not None:
         return crowd
     if rules.slots is not None:
-        promise = need.bytes or 0
-    else:
-        fitted = _fit_bytes(task, need, room, cap, rules)
-        if isinstance(fitted, Refusal):
-            return fitted
-        promise = fitted
-    promised = {room.device.key: promise}
-    cores = min(need.cores, room.device.load_capacity)
-    return Placement(task, attempt, need.purpose, promised, cores, need.known_by, need.alone)
+        return ask.bytes or 0
+    return _fit_bytes(task, ask, room, rules)
+
+
+def _beside(task: int, need: Need, ask: Ask, host: Room, rules: Rules) -> int | Refusal:
+    """The RAM to promise to a task that runs on GPUs; what nobody knows yet only needs some to be left."""
+    if host.closed or host.taken_alone:
+        return Refusal(task, "closed" if host.closed else "alone", host.device.label, room=host.residents)
+    if rules.slots is not None:
+        return ask.bytes or 0
+    if host.residents > 0 and need.cores > host.load + ENOUGH:
+        return Refusal(task, "load", host.device.label, round(need.cores * 100), round(max(host.load, 0) * 100))
+    if ask.bytes is not None:
+        return _fit_bytes(task, ask, host, rules)
+    return 0 if host.bytes > 0 else Refusal(task, "spent", host.device.label, total=host.most)
 
 
 def _crowded(task: int, need: Need, room: Room, rules: Rules) -> Refusal | None:
-    """Refusals that have nothing to do with bytes: slots, exclusive neighbours, load."""
-    key = room.device.key
+    """Refusals that have nothing to do with bytes: strangers, slots, exclusive neighbours, load."""
+    label = room.device.label
+    if room.closed:
+        return Refusal(task, "closed", label)
+    if room.shut is not None:
+        return Refusal(task, room.shut.reason, label, room.shut.wanted, room.shut.room, text=room.shut.text)
     per_device = rules.slots if rules.slots is not None else rules.max_per_device
     if per_device is not None and room.ours >= per_device:
-        return Refusal(task, "slots", key, wanted=1, room=0, total=per_device)
+        return Refusal(task, "slots", label, wanted=1, room=0, total=per_device)
     if room.taken_alone or (need.alone and room.residents > 0):
-        return Refusal(task, "alone", key, wanted=1, room=room.residents)
-    if rules.slots is None and room.residents > 0 and need.cores > room.load + 1e-9:
-        return Refusal(task, "load", key, round(need.cores * 100), round(max(room.load, 0) * 100))
+        return Refusal(task, "alone", label, wanted=1, room=room.residents)
+    load = need.busy if room.device.is_gpu else need.cores
+    if rules.slots is None and room.residents > 0 and load > room.load + ENOUGH:
+        reason = "busy" if room.device.is_gpu else "load"
+        return Refusal(task, reason, label, round(load * 100), round(max(room.load, 0) * 100))
     return None
 
 
-def _fit_bytes(task: int, need: Need, room: Room, cap: int | None, rules: Rules) -> int | Refusal:
+def _fit_bytes(task: int, ask: Ask, room: Room, rules: Rules) -> int | Refusal:
     """The bytes to promise, cut at the device; a task too big for the buffer runs alone without it."""
-    key = room.device.key
-    most = largest(room.device, cap)
-    if need.bytes is None:
-        promise = int(room.bytes * rules.unknown_share)
-        if promise < rules.unknown_least:
-            return Refusal(task, "memory", key, rules.unknown_least * 2, max(room.bytes, 0), most)
-        return promise
-    if need.bare > most:
-        return Refusal(task, "never", key, need.bare, max(room.bytes, 0), most)
-    alone = need.bare > most - rules.buffer
+    label, most = room.device.label, room.most
+    if ask.bytes is None:
+        return _fit_unknown(task, room, rules)
+    proved = ask.wanted if ask.had >= most * NEARLY else ask.bare  # it had as good as all of such a device
+    if max(proved, ask.bare) > most:
+        return Refusal(task, "never", label, max(proved, ask.bare), max(room.bytes, 0), most)
+    alone = ask.bare > most - rules.buffer
     limit, available = most if alone else most - rules.buffer, room.bytes
     if room.residents == 0:
         available += rules.buffer if alone else 0
         limit = min(limit, available)  # nobody's end would ever give it more
-    least = need.bare if not need.retried or room.residents else int(need.bare * NEARLY)
-    promise = max(least, min(need.bytes, limit))
+    least = ask.bare if not ask.retried or room.residents else int(ask.bare * NEARLY)
+    promise = max(least, min(ask.bytes, limit))
     if promise > available:
-        return Refusal(task, "memory", key, promise, max(available, 0), most)
+        return Refusal(task, "memory", label, promise, max(available, 0), most)
     return promise
 
 
-def take(room: Room, placement: Placement) -> None:
+def _fit_unknown(task: int, room: Room, rules: Rules) -> int | Refusal:
+    """On a GPU all that is free, if that is at least half of it: that is the lock. On the host half of what is free."""
+    label = room.device.label
+    if room.device.is_gpu:
+        least = int(room.most * rules.unknown_gpu_least)
+        return room.bytes if room.bytes >= least else Refusal(task, "unknown", label, least, room.bytes, room.most)
+    promise = int(room.bytes * rules.unknown_share)
+    if promise < rules.unknown_least:
+        return Refusal(task, "memory", label, rules.unknown_least * 2, max(room.bytes, 0), room.most)
+    return promise
+
+
+def take(rooms_: Mapping[str, Room], placement: Placement) -> None:
     """Book a placement on the working copy, so that the next one of this pass sees it."""
-    room.bytes -= placement.promise[room.device.key]
-    room.load -= placement.cores
-    room.residents += 1
-    room.ours += 1
-    room.taken_alone = room.taken_alone or placement.alone
+    load = placement.load
+    for key, bytes_ in placement.promise.items():
+        room = rooms_[key]
+        room.bytes -= bytes_
+        room.load -= load.get(key, 0.0)
+        room.residents += 1
+        room.ours += 1
+        room.taken_alone = room.taken_alone or (placement.alone and key in placement.devices) or room.device.single

@@ -162,6 +162,9 @@ class Watcher(Protocol):
     def used_by(self, shim: int) -> Mapping[str, int]:
         """What the tree of another scheduler's shim was last seen to hold; nothing where it cannot be seen."""
 
+    def troubles(self) -> Sequence[str]:
+        """Sentences about devices that came or went since the last call."""
+
 
 class Desk(Protocol):
     """The machine's leases while nobody else may decide."""

@@ -64,6 +64,10 @@ class SimulatedWatcher:
         """What another scheduler's task holds."""
         return self._machine.strangers.get(shim, {}) if shim in self._strangers else {}
 
+    def troubles(self) -> list[str]:
+        """Simulated devices have none."""
+        return []
+
     def collect(self) -> list[Sample]:
         """The attempts whose memory has changed, and now and then all of them."""
         living = sorted(key for key in self._attempts if key in self._machine.running)

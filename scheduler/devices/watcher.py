@@ -104,6 +104,10 @@ class HostWatcher:
         """What another scheduler's tree was last seen to hold."""
         return {HOST: self._strangers.get(str(shim), 0)}
 
+    def troubles(self) -> list[str]:
+        """The host's memory is always there."""
+        return []
+
     def close(self) -> None:
         """End the sampler."""
         self._starts = MOST_STARTS

@@ -108,7 +108,7 @@ class Ledger:
                 "shim": shim,
                 "boot": self._boot,
                 "bytes": dict(placement.promise),
-                "load": {"host": placement.cores},
+                "load": placement.load,
             }
         )
 

@@ -66,7 +66,7 @@ class MemoryLedger:
 
     def _lease(self, name: str, placement: Placement, shim: int) -> Lease:
         who = (name, self._uid, self._run, placement.task, placement.attempt)
-        return Lease(*who, shim=shim, promised=dict(placement.promise), load={HOST: placement.cores})
+        return Lease(*who, shim=shim, promised=dict(placement.promise), load=placement.load)
 
 
 class MemoryBook:

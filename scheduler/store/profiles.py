@@ -10,10 +10,11 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from scheduler.core.kinds import Kind
-from scheduler.core.knowledge import Evidence, Profile
-from scheduler.core.model import KnownBy
+from scheduler.core.knowledge import Evidence, Peaks, Profile
+from scheduler.core.model import HOST, KnownBy
 from scheduler.errors import StateError
 from scheduler.store import schema
 
@@ -55,6 +56,8 @@ class Profiles:
                 connection.execute(schema.PUT_META, ("format", str(schema.PROFILES_VERSION)))
             elif int(version) > schema.PROFILES_VERSION:
                 raise ValueError(f"it has format {version}, this version knows {schema.PROFILES_VERSION}")
+            elif int(version) < schema.PROFILES_VERSION:  # every row says by itself how it is to be read
+                connection.execute(schema.PUT_META, ("format", str(schema.PROFILES_VERSION)))
             connection.execute(schema.GET_PROFILES).fetchone()
         except BaseException:
             connection.close()
@@ -92,6 +95,7 @@ class Profiles:
             found = self._db.execute(schema.GET_PROFILE, (kind.key,)).fetchone()
             profile = _readable(found[0]) if found else Profile()
             profile.learn(evidence)
+            profile.family, profile.slots = kind.family, kind.slots
             self._db.execute(schema.PUT_PROFILE, (kind.key, kind.what, device, now, _text(profile)))
             self._db.execute(schema.COMMIT)
         except sqlite3.Error as exc:
@@ -107,11 +111,15 @@ class Profiles:
 def _text(profile: Profile) -> str:
     return json.dumps(
         {
-            "peaks": profile.peaks,
-            "lower": profile.lower,
-            "lower_by": profile.lower_by,
+            "parts": {
+                name: {"full": part.full, "lower": part.lower, "lower_by": part.lower_by}
+                for name, part in profile.parts.items()
+            },
             "epoch_seconds": profile.epoch_seconds,
             "cores": profile.cores,
+            "busy": profile.busy,
+            "family": profile.family,
+            "slots": profile.slots,
         }
     )
 
@@ -125,14 +133,21 @@ def _readable(text: str) -> Profile:
 
 def _profile(text: str) -> Profile:
     data = json.loads(text)
-    peaks = [int(peak) for peak in data["peaks"]]
-    if any(peak <= 0 for peak in peaks):
-        raise ValueError("a peak of nothing")
+    said = data["parts"] if "parts" in data else {HOST: {**data, "full": data["peaks"]}}  # format 1 knew the host only
     return Profile(
-        peaks=peaks,
-        lower=int(data["lower"]),
-        lower_by=KnownBy(data["lower_by"]),
+        parts={name: _part(part) for name, part in said.items()},
         epoch_seconds=float(data["epoch_seconds"]),
         cores=float(data["cores"]),
+        busy=float(data.get("busy", 0.0)),
         earlier=True,
+        family=str(data.get("family", "")),
+        slots=tuple((str(name), str(value)) for name, value in data.get("slots", ())),
     )
+
+
+def _part(data: dict[str, Any]) -> Peaks:
+    full = [int(peak) for peak in data["full"]]
+    if any(peak <= 0 for peak in full):
+        raise ValueError("a peak of nothing")
+    by = KnownBy.PROBE if data["lower_by"] == KnownBy.PROBE else KnownBy.PROFILE
+    return Peaks(full=full, lower=int(data["lower"]), lower_by=by)

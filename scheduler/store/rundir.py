@@ -224,7 +224,7 @@ class Book:
 
     def learn(self, kind: Kind, evidence: Evidence) -> None:
         """Keep what an ended attempt taught."""
-        if self.kinds is not None and evidence.peak > 0:
+        if self.kinds is not None and any(evidence.peaks.values()):
             self.kinds.profiles.learn(kind, self.kinds.device, evidence, time.time())
 
     def probe_id(self, task: int) -> int:

@@ -22,8 +22,8 @@ CREATE = (
                           task INTEGER, attempt INTEGER, data TEXT NOT NULL)""",
 )
 
-PROFILES_VERSION = 1
-"""Of profiles.db; a newer one is set aside and everything is learned again."""
+PROFILES_VERSION = 2
+"""Of profiles.db; a newer one is set aside and everything is learned again. 1 knew one peak, that on the host."""
 
 CREATE_PROFILES = (
     "CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)",

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from scheduler.core import explain
 from scheduler.core.brain import Brain
 from scheduler.core.estimate import should_probe
-from scheduler.core.model import Budget, Decision, Device, Job, Profiling, State
-from scheduler.core.packing import declared
+from scheduler.core.model import Budget, Decision, Job, Profiling, State
+from scheduler.core.packing import declared, gpus_of, kept_for_strangers
 from scheduler.paths import tilde
 from scheduler.settings import Settings
 from scheduler.units import count, size
@@ -17,15 +17,15 @@ from scheduler.view.words import short
 
 
 def lines(
-    run: Mapping[str, str], devices: Sequence[Device], budget: Budget, settings: Settings, brain: Brain
+    run: Mapping[str, str], budgets: Sequence[Budget], source: str, settings: Settings, brain: Brain
 ) -> list[str]:
     """Number, list, place, devices, python, memory, how to watch and stop."""
     number = run["number"]
     return [
         f"run {number}  {_list(run['file'], brain, settings.num)}      state {tilde(run['root'])}",
-        f"devices {_devices(devices, budget, settings)}",
+        *_devices(budgets, source, settings, brain),
         f"python  {tilde(run['python'])}",
-        f"memory  {_memory(brain)}",
+        f"memory  {_memory(brain, budgets)}",
         f"watch   scheduler list {number}     stop   Ctrl-C (running tasks end), Ctrl-\\ leaves them running",
     ]
 
@@ -35,31 +35,82 @@ def _list(what: str, brain: Brain, num: int) -> str:
     return f"{what}: {count(tasks, 'task')}, {count(batches, 'batch')} of {min(num, tasks)}"
 
 
-def _devices(devices: Sequence[Device], budget: Budget, settings: Settings) -> str:
-    device = devices[0]
+def _devices(budgets: Sequence[Budget], source: str, settings: Settings, brain: Brain) -> list[str]:
+    gpus = [budget for budget in budgets if budget.device.is_gpu]
+    said = [_host(budget, settings, gpus) for budget in budgets if not budget.device.is_gpu]
+    if gpus:
+        allowed = f"; allowed by {source}" if source else ""
+        who = "   ".join(filter(None, (_strangers(budget, brain) for budget in gpus)))
+        said.insert(0, f"devices {ranges(gpus)} ({_sizes(gpus)}{allowed})   {who}".rstrip())
+    return said
+
+
+def _host(budget: Budget, settings: Settings, gpus: Sequence[Budget]) -> str:
+    device = budget.device
     most = f"a budget of {size(budget.cap)} of " if budget.cap is not None else ""
     return (
-        f"{device.label} ({most}{size(device.total)}, {size(budget.free)} free, {size(settings.buffer)} kept as "
-        f"buffer; {device.load_capacity:g} cores)"
+        f"{'host   ' if gpus else 'devices host'} ({most}{size(device.total)}, {size(budget.free)} free, "
+        f"{size(settings.buffer)} kept as buffer; {device.load_capacity:g} cores)"
     )
 
 
-def _memory(brain: Brain) -> str:
+def ranges(gpus: Sequence[Budget]) -> str:
+    """Their numbers as people say them: `GPU 0-3, 6`."""
+    numbers, parts = sorted(budget.device.index for budget in gpus), list[list[int]]()
+    for number in numbers:
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1].append(number)
+        else:
+            parts.append([number])
+    return "GPU " + ", ".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in parts)
+
+
+def _sizes(gpus: Sequence[Budget]) -> str:
+    sizes = Counter((budget.device.total, budget.cap) for budget in gpus)
+    words = []
+    for (total, cap), number in sizes.items():
+        most = f"{size(cap)} of " if cap is not None else ""
+        words.append(f"{number} x {most}{size(total)}")
+    return ", ".join(words)
+
+
+def _strangers(budget: Budget, brain: Brain) -> str:
+    """Who else is there, and what is kept for them."""
+    if budget.closed:
+        return f"{budget.device.label}: {budget.closed}"
+    held = sum(stranger.bytes for stranger in budget.foreign)
+    kept = kept_for_strangers(budget, brain.rules)
+    if not held:
+        return ""
+    who = ", ".join(sorted({stranger.user for stranger in budget.foreign if stranger.user})) or "somebody"
+    more = f", {size(kept)} more kept for that" if kept else ""
+    return f"{budget.device.label}: {size(held)} held by {who}{more}"
+
+
+def _memory(brain: Brain, budgets: Sequence[Budget]) -> str:
     """How many needs are known, and from where; of a long list only those that were looked at."""
     words: Counter[str] = Counter()
+    some = any(budget.device.is_gpu for budget in budgets)
     for task in brain.roll:
-        terms, profile = brain.terms[brain.roll.terms(task)], brain.knowledge.profile(brain.roll.kind(task))
-        if declared(terms) is not None:
+        terms, kind = brain.terms[brain.roll.terms(task)], brain.roll.kind(task)
+        profile, gpus = brain.knowledge.profile(kind), gpus_of(terms, some)
+        if declared(terms, gpus) is not None:
             words["declared"] += 1
         elif brain.rules.profile is Profiling.OFF:
-            words["unknown: each is promised half of what is free when it starts"] += 1
-        elif profile.known:
+            words[f"unknown: each is promised {_promised(gpus)} when it starts"] += 1
+        elif profile.knows(gpus):
             words["known from earlier runs"] += 1
+        elif brain.knowledge.guess(kind) is not None:
+            words["like them"] += 1
         elif should_probe(terms, brain.rules, brain.knowledge.kind(brain.roll.kind(task))):
             words[f"to be probed first, once for each kind ({brain.rules.profile_epochs} epochs)"] += 1
         else:
-            words["to be learned while they run (promised half of what is free until they settle)"] += 1
+            words[f"to be learned while they run (promised {_promised(gpus)} until they settle)"] += 1
     return ", ".join(f"{number:,} {word}" for word, number in words.items())
+
+
+def _promised(gpus: int) -> str:
+    return "all that is free on a GPU" if gpus else "half of what is free"
 
 
 def resuming_lines(run: Mapping[str, str], brain: Brain) -> list[str]:

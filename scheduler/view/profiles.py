@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from scheduler.core.knowledge import Profile
+from scheduler.core.model import HOST
 from scheduler.units import duration, size
 from scheduler.view.words import moment, short, table
 
@@ -42,13 +43,24 @@ def facts(kept: Kept) -> dict[str, Any]:
         "what": kept.what,
         "device": kept.device,
         "updated": moment(kept.updated),
-        "peak_bytes": profile.peak,
-        "runs": len(profile.peaks),
-        "peaks_bytes": profile.peaks,
-        "lower_bound_bytes": profile.lower,
+        "peak_bytes": max(profile.peaks.values(), default=0),
+        "runs": _runs(profile),
+        "parts": {
+            name: {"peak_bytes": part.peak, "peaks_bytes": part.full, "lower_bound_bytes": part.lower}
+            for name, part in profile.parts.items()
+        },
         "epoch_seconds": profile.epoch_seconds,
         "cores": profile.cores,
+        "busy": profile.busy,
     }
+
+
+def _runs(profile: Profile) -> int:
+    return max((len(part.full) for part in profile.parts.values()), default=0)
+
+
+def _where(part: str) -> str:
+    return "host RAM" if part == HOST else f"its GPU {part}"
 
 
 def table_lines(kept: Sequence[Kept]) -> list[str]:
@@ -59,8 +71,9 @@ def table_lines(kept: Sequence[Kept]) -> list[str]:
         [
             one.key[:10],
             short(one.what, 50),
-            size(one.profile.peak),
-            str(len(one.profile.peaks)),
+            " ".join(size(part.peak) for name, part in sorted(one.profile.parts.items()) if name != HOST),
+            size(one.profile.part(HOST).peak),
+            str(_runs(one.profile)),
             f"{one.profile.cores:.1f}" if one.profile.cores else "",
             duration(one.profile.epoch_seconds) if one.profile.epoch_seconds else "",
             one.device,
@@ -68,20 +81,25 @@ def table_lines(kept: Sequence[Kept]) -> list[str]:
         ]
         for one in kept
     ]
-    return table(["key", "what", "peak", "runs", "cores", "epoch", "device", "updated"], rows, frozenset({2, 3, 4, 5}))
+    header = ["key", "what", "GPU", "host", "runs", "cores", "epoch", "device", "updated"]
+    return table(header, rows, frozenset({2, 3, 4, 5, 6}))
 
 
 def full_lines(kept: Kept) -> list[str]:
     """Everything about one."""
     profile = kept.profile
-    peaks = ", ".join(size(peak) for peak in profile.peaks) or "none yet"
+    said = [f"{kept.key}  {short(kept.what, 100)}", f"  device   {kept.device}"]
+    for name, part in sorted(profile.parts.items()):
+        peaks = ", ".join(size(peak) for peak in part.full) or "none yet"
+        said += [
+            f"  peak     {size(part.peak)} on {_where(name)}",
+            f"  runs     {peaks}",
+            f"  seen     {size(part.lower)} outside full runs (probes, failed or living ones)",
+        ]
+    busy = f", keeps a GPU {profile.busy:.0%} busy" if profile.busy else ""
     return [
-        f"{kept.key}  {short(kept.what, 100)}",
-        f"  device   {kept.device}",
-        f"  peak     {size(profile.peak)}",
-        f"  runs     {peaks}",
-        f"  seen     {size(profile.lower)} outside full runs (probes, failed or living ones)",
+        *said,
         f"  epoch    {profile.epoch_seconds:.3f}s",
-        f"  cores    {profile.cores:.2f}",
+        f"  cores    {profile.cores:.2f}{busy}",
         f"  updated  {moment(kept.updated)}",
     ]

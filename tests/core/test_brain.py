@@ -392,6 +392,7 @@ def test_the_story_of_a_task_is_told_in_order() -> None:
 
 @pytest.mark.parametrize("budgets", [(host(),), (gpu(0), gpu(1)), (host(), gpu(0))])
 def test_any_devices_will_do(budgets: Sequence[Budget]) -> None:
-    b = brain(tasks(4, "10GiB", cpus=0.1))
+    gpus = sum(budget.device.is_gpu for budget in budgets)
+    b = brain(tasks(2 * gpus, "10GiB", cpus=0.1) + tasks(2 if gpus < len(budgets) else 0, "10GiB", gpus=0, cpus=0.1))
     assert len(place(b, *budgets)) == 2 * len(budgets)
     assert b.roll.counts[State.RUNNING] == 2 * len(budgets)

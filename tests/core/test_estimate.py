@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from scheduler.core import estimate
 from scheduler.core.kinds import Kind
 from scheduler.core.knowledge import Evidence, Profile
-from scheduler.core.model import HOST, KnownBy, Profiling, Purpose
+from scheduler.core.model import HOST, KnownBy, Placement, Profiling, Purpose
+from scheduler.core.packing import Ask
 from scheduler.units import GIB, MIB
 from tests.builders import rules, size, terms
 
@@ -22,32 +23,37 @@ def full_runs(*peaks: str) -> Profile:
     """A kind that ran so often, with these peaks."""
     profile = Profile()
     for peak in peaks:
-        profile.learn(Evidence(size(peak), seconds=100.0, epochs=10, cpu_seconds=150.0))
+        profile.learn(Evidence({HOST: size(peak)}, seconds=100.0, epochs=10, cpu_seconds=150.0))
     return profile
 
 
 class TestNeed:
     def test_what_the_row_says(self) -> None:
         asked = estimate.need(terms("8GiB", cpus=2.5), None, RULES)
-        assert (asked.bytes, asked.bare, asked.cores, asked.known_by) == (8 * GIB, 8 * GIB, 2.5, KnownBy.DECLARED)
+        assert (asked.host.bytes, asked.host.bare, asked.cores, asked.known_by) == (
+            8 * GIB,
+            8 * GIB,
+            2.5,
+            KnownBy.DECLARED,
+        )
 
     def test_host_memory_says_it_as_well(self) -> None:
-        assert estimate.need(terms(host_memory="3GiB"), None, RULES).bytes == 3 * GIB
+        assert estimate.need(terms(host_memory="3GiB"), None, RULES).host.bytes == 3 * GIB
 
     def test_unknown(self) -> None:
         asked = estimate.need(terms(), None, RULES)
-        assert (asked.bytes, asked.cores, asked.known_by) == (None, 1.0, KnownBy.LIVE)
+        assert (asked.host.bytes, asked.cores, asked.known_by) == (None, 1.0, KnownBy.LIVE)
 
     def test_what_its_kind_was_seen_to_need_with_the_margin(self) -> None:
         asked = estimate.need(terms(), None, RULES, full_runs("10GiB"))
-        assert (asked.bytes, asked.bare) == (size("11.25GiB"), 10 * GIB)
+        assert (asked.host.bytes, asked.host.bare) == (size("11.25GiB"), 10 * GIB)
         assert asked.known_by is KnownBy.PROFILE
 
     def test_the_row_is_believed_before_the_kind(self) -> None:
-        assert estimate.need(terms("8GiB"), None, RULES, full_runs("10GiB")).bytes == 8 * GIB
+        assert estimate.need(terms("8GiB"), None, RULES, full_runs("10GiB")).host.bytes == 8 * GIB
 
     def test_no_kind_is_believed_where_nothing_is_learned(self) -> None:
-        assert estimate.need(terms(), None, rules(profile="off"), full_runs("10GiB")).bytes is None
+        assert estimate.need(terms(), None, rules(profile="off"), full_runs("10GiB")).host.bytes is None
 
     def test_exclusive_is_alone(self) -> None:
         assert estimate.need(terms(exclusive=True), None, RULES).alone
@@ -59,14 +65,14 @@ class TestPromise:
 
     def test_less_where_five_full_runs_agree(self) -> None:
         profile = full_runs("10GiB", "10GiB", "10.1GiB", "10GiB", "10GiB")
-        assert estimate.promised_for(profile, RULES) == int(size("10.1GiB") * 1.03) + 128 * MIB
+        assert estimate.promised_for(profile.part(HOST), RULES) == int(size("10.1GiB") * 1.03) + 128 * MIB
 
     def test_not_less_where_four_agree(self) -> None:
-        assert estimate.promised_for(full_runs(*["10GiB"] * 4), RULES) == size("11.25GiB")
+        assert estimate.promised_for(full_runs(*["10GiB"] * 4).part(HOST), RULES) == size("11.25GiB")
 
     def test_not_less_where_they_differ(self) -> None:
         profile = full_runs("10GiB", "10GiB", "10.3GiB", "10GiB", "10GiB")
-        assert estimate.promised_for(profile, RULES) == estimate.with_margin(size("10.3GiB"), RULES)
+        assert estimate.promised_for(profile.part(HOST), RULES) == estimate.with_margin(size("10.3GiB"), RULES)
 
     @given(SIZES, SIZES)
     def test_more_for_more(self, one: int, other: int) -> None:
@@ -88,7 +94,7 @@ class TestProbing:
 
     def test_a_probe_is_a_need_of_its_own(self) -> None:
         asked = estimate.need(terms(epochs=1000), None, RULES, Profile(), PROBES)
-        assert (asked.bytes, asked.purpose, asked.known_by) == (None, Purpose.PROBE, KnownBy.PROBE)
+        assert (asked.host.bytes, asked.purpose, asked.known_by) == (None, Purpose.PROBE, KnownBy.PROBE)
 
     def test_what_is_known_is_not_probed(self) -> None:
         assert estimate.need(terms(epochs=1000), None, RULES, full_runs("1GiB"), PROBES).purpose is Purpose.RUN
@@ -101,6 +107,9 @@ class TestAfterAnOutOfMemory:
         least = estimate.after_oom(promised, peak, RULES)
         assert least >= promised
         assert least >= estimate.with_margin(peak, RULES)
+
+    def test_what_it_held_and_asked_for_besides(self) -> None:
+        assert estimate.after_oom(20 * GIB, 4 * GIB, RULES, asked=2 * GIB) == estimate.with_margin(6 * GIB, RULES)
 
     def test_half_again_what_it_held(self) -> None:
         assert estimate.after_oom(4 * GIB, 4 * GIB, RULES) == 6 * GIB
@@ -124,16 +133,22 @@ class TestGrowth:
         assert grown is None or grown[HOST] > used
 
 
+def promised(promise: dict[str, int]) -> Placement:
+    return Placement(1, 1, Purpose.RUN, promise, 1.0, KnownBy.LIVE)
+
+
 class TestCut:
     def test_to_the_peak_with_its_margin(self) -> None:
-        assert estimate.cut({HOST: 12 * GIB}, {HOST: 4 * GIB}, RULES) == {HOST: estimate.with_margin(4 * GIB, RULES)}
+        assert estimate.cut(promised({HOST: 12 * GIB}), {HOST: 4 * GIB}, RULES) == {
+            HOST: estimate.with_margin(4 * GIB, RULES)
+        }
 
     def test_never_above_what_it_was(self) -> None:
-        assert estimate.cut({HOST: 4 * GIB}, {HOST: 4 * GIB}, RULES) == {HOST: 4 * GIB}
+        assert estimate.cut(promised({HOST: 4 * GIB}), {HOST: 4 * GIB}, RULES) == {HOST: 4 * GIB}
 
     def test_not_while_it_holds_nothing_somewhere(self) -> None:
         """A task that still reads its data has not settled."""
-        assert estimate.cut({"GPU-0": GIB, "GPU-1": GIB}, {"GPU-0": GIB}, RULES) is None
+        assert estimate.cut(promised({"GPU-0": GIB, "GPU-1": GIB}), {"GPU-0": GIB}, RULES) is None
 
 
 class TestNewPeak:

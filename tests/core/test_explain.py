@@ -12,7 +12,7 @@ from tests.builders import brain, decide, gpu, hold, host, tasks
 SENTENCES = [
     (
         Refusal(3, "memory", HOST, 16 * GIB, int(7.5 * GIB), 24 * GIB),
-        "wants 16.0GiB, host has room for 7.5GiB of 24.0GiB now",
+        "wants 16.0GiB, host RAM has room for 7.5GiB of 24.0GiB now",
     ),
     (
         Refusal(3, "memory", "GPU-1", 700 * MIB, 0, 24 * GIB),

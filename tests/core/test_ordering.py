@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from scheduler.core.brain import Brain
 from scheduler.core.kinds import Kind
-from scheduler.core.knowledge import Knowledge, Profile
-from scheduler.core.model import State, Terms
+from scheduler.core.knowledge import Knowledge, Peaks, Profile
+from scheduler.core.model import HOST, State, Terms
 from tests.builders import (
     asked,
     brain,
@@ -31,6 +31,11 @@ from tests.builders import (
     tasks,
     tell,
 )
+
+
+def slow() -> Knowledge:
+    """Of one kind that takes long."""
+    return Knowledge({"slow": Profile(epoch_seconds=9, parts={HOST: Peaks([1])})})
 
 
 class TestRank:
@@ -54,7 +59,9 @@ class TestRank:
         assert ordered(b) == [1, 2, 3, 4]
 
     def test_the_longest_first_where_that_is_known(self) -> None:
-        b = brain(tasks(4, epochs=10), knowledge=Knowledge({"slow": Profile(epoch_seconds=9, peaks=[1])}))
+        b = brain(
+            tasks(4, epochs=10), knowledge=Knowledge({"slow": Profile(epoch_seconds=9, parts={HOST: Peaks([1])})})
+        )
         b.assign(3, Kind("slow", "slow.py", probes=True))
         assert ordered(b) == [3, 1, 2, 4]
 
@@ -121,7 +128,9 @@ class TestOvertaking:
         assert overtaken(b) == {1: 2, 4: 0, 5: 0, 6: 0}
 
     def test_not_by_what_was_before_it_until_more_was_known(self) -> None:
-        b = brain(tasks(4, epochs=10), knowledge=Knowledge({"slow": Profile(epoch_seconds=9, peaks=[1])}))
+        b = brain(
+            tasks(4, epochs=10), knowledge=Knowledge({"slow": Profile(epoch_seconds=9, parts={HOST: Peaks([1])})})
+        )
         tell(b, placed(2), placed(3))
         b.assign(4, Kind("slow", "slow.py", probes=True))
         assert overtaken(b) == {4: 0, 1: 2}
@@ -165,7 +174,7 @@ class TestBound:
         assert starts(b, host())[:2] == [1, 52]
 
     def test_devices_it_cannot_use_stay_open(self) -> None:
-        b = brain(tasks(1, "20GiB", device="GPU-0") + small(60))
+        b = brain(tasks(1, "20GiB", device="GPU-0") + small(60), max_gpu_load=99)
         place(b, gpu(0, free="8GiB"), gpu(1, free="7GiB"))
         decision = b.decide(machine(gpu(0, free="7GiB"), gpu(1, free="7GiB")))
         assert overtaken(b)[1] == 60

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from scheduler.core import packing
 from scheduler.core.model import HOST, Hold, KnownBy, Machine, Placement, Refusal
-from scheduler.core.packing import Need
+from scheduler.core.packing import Ask, Need
 from scheduler.core.ports import Lease
 from scheduler.units import GIB, MIB
 from tests.builders import (
@@ -158,13 +158,13 @@ class TestKnown:
 
 def need(promise: str, bare: str, alone: bool = False) -> Need:
     """A known peak with its margin."""
-    return Need(size(promise), 1.0, KnownBy.PROFILE, alone, bare=size(bare))
+    return Need(Ask(size(promise), size(bare)), 1.0, KnownBy.PROFILE, alone=alone)
 
 
 def promised(asked: Need, *holds: Hold, free: str = "24GiB") -> int | str:
     """The promise it gets on a host with 24 GiB, or why it gets none."""
     rooms = packing.rooms(machine(host(free=free, cores=99), holds=holds), (), rules())
-    fitted = packing.fit(1, 1, asked, rooms[HOST], None, rules())
+    fitted = packing.fit(1, 1, asked, (), rooms[HOST], rules())
     return fitted.promise[HOST] if isinstance(fitted, Placement) else fitted.reason
 
 

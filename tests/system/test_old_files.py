@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from scheduler.core.model import HOST
 from scheduler.paths import Places
 from scheduler.store.profiles import Profiles
 from scheduler.store.rundir import Runs
@@ -36,6 +37,6 @@ def test_profiles_of_format_1(tmp_path: Path) -> None:
     kept = {one.what: one.profile for one in profiles.all()}
     profiles.close()
     assert not profiles.said
-    assert len(kept["sleep 0.2"].peaks) == 1
-    assert kept["sh -c exit 3"].peaks == []
-    assert all(profile.known for profile in kept.values())
+    assert len(kept["sleep 0.2"].part(HOST).full) == 1
+    assert kept["sh -c exit 3"].part(HOST).full == []
+    assert all(profile.knows(gpus=0) for profile in kept.values())

@@ -1,0 +1,243 @@
+"""Tasks on GPUs: a placement is bytes on each of them, RAM, cores and load; it fits as a whole or not at all."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler.core import packing
+from scheduler.core.brain import Brain
+from scheduler.core.kinds import Kind
+from scheduler.core.knowledge import Knowledge, Peaks, Profile
+from scheduler.core.model import HOST, Budget, Foreign, KnownBy, Manners, Placement
+from scheduler.units import GIB
+from tests.builders import (
+    brain,
+    budget,
+    decide,
+    event_of,
+    exited,
+    gpu,
+    host,
+    place,
+    placed,
+    reasons,
+    rules,
+    size,
+    started,
+    starts,
+    tasks,
+    tell,
+)
+
+FOUR = tuple(gpu(number) for number in range(4))
+HOST_RAM = host("64GiB", cores=8)
+
+
+def by_device(*placements: Placement) -> dict[int, tuple[str, ...]]:
+    return {p.task: p.gpus for p in placements}
+
+
+def used_by(stranger: str, *, calm: float = 1000.0, user: str = "ben", **said: str) -> Budget:
+    """A GPU on which somebody without a lease holds memory."""
+    total = size("24GiB") - size(stranger)
+    one = budget("GPU-0", "24GiB", total, 1.0, None, index=0)
+    return Budget(one.device, one.free, foreign=(Foreign(size(stranger), user, 77, calm),), **said)  # type: ignore[arg-type]
+
+
+class TestPlacement:
+    def test_every_gpu_is_used_the_least_loaded_first(self) -> None:
+        decision = decide(brain(tasks(4, "5GiB", cpus=0.1)), *FOUR, HOST_RAM)
+        assert sorted(by_device(*decision.placements).values()) == [("GPU-0",), ("GPU-1",), ("GPU-2",), ("GPU-3",)]
+
+    def test_a_task_gets_one_gpu_unless_it_says_how_many(self) -> None:
+        (one,) = decide(brain(tasks(1, "5GiB")), *FOUR, HOST_RAM).placements
+        assert one.promise == {"GPU-0": 5 * GIB, HOST: 0}
+
+    def test_two_gpus_are_promised_both_or_none(self) -> None:
+        (two,) = decide(brain(tasks(1, "5GiB", gpus=2)), *FOUR, HOST_RAM).placements
+        assert len(two.gpus) == 2
+        assert reasons(brain(tasks(1, "5GiB", gpus=2)), gpu(0), gpu(1, free="4GiB"), HOST_RAM) == {1: "memory"}
+
+    def test_more_gpus_than_there_are_wait_with_the_numbers(self) -> None:
+        assert reasons(brain(tasks(1, "5GiB", gpus=5)), *FOUR, HOST_RAM) == {1: "gpus"}
+
+    def test_no_gpu_is_the_host_beside_the_others(self) -> None:
+        decision = decide(brain(tasks(1, "5GiB", gpus=0) + tasks(1, "5GiB")), gpu(0), HOST_RAM)
+        assert [p.devices for p in decision.placements] == [(HOST,), ("GPU-0",)]
+
+    def test_host_tasks_start_while_all_gpus_are_full(self) -> None:
+        b = brain(tasks(2, "20GiB") + tasks(1, "1GiB", gpus=0))
+        assert starts(b, gpu(0), HOST_RAM) == [1, 3]
+
+    def test_the_device_it_names(self) -> None:
+        for name in ("2", "GPU-2"):
+            (one,) = decide(brain(tasks(1, "5GiB", device=name)), *FOUR, HOST_RAM).placements
+            assert one.gpus == ("GPU-2",)
+
+    def test_the_device_it_prefers_while_that_has_room(self) -> None:
+        b = brain(tasks(2, "20GiB", prefer="3"))
+        assert by_device(*decide(b, *FOUR, HOST_RAM).placements) == {1: ("GPU-3",), 2: ("GPU-0",)}
+
+    def test_load_is_limited_as_memory_is(self) -> None:
+        b = brain(tasks(6, "1GiB", cpus=0.1), busy=0.5)
+        assert starts(b, gpu(0), HOST_RAM) == [1, 2, 3, 4]
+        assert reasons(b, gpu(0), HOST_RAM)[5] == "busy"
+
+    def test_different_sizes_in_one_machine(self) -> None:
+        small, large = gpu(0, "16GiB"), gpu(1, "80GiB")
+        assert by_device(*decide(brain(tasks(1, "30GiB")), small, large, HOST_RAM).placements) == {1: ("GPU-1",)}
+
+    def test_one_process_at_a_time_where_the_driver_says_so(self) -> None:
+        single = budget("GPU-0", "24GiB", None, 1.0, None, index=0)
+        one = Budget(packing.Device("GPU-0", "GPU 0", 24 * GIB, 1.0, 0, single=True), single.free)
+        assert starts(brain(tasks(3, "1GiB")), one, HOST_RAM) == [1]
+
+    def test_each_gpu_by_its_own_peak(self) -> None:
+        profile = Profile(parts={"0": Peaks([10 * GIB]), "1": Peaks([2 * GIB])})
+        b = kinds(brain(tasks(1, gpus=2), knowledge=Knowledge({"k": profile}), profile="auto"), 1)
+        (two,) = decide(b, gpu(0, free="8GiB"), gpu(1), HOST_RAM).placements
+        assert two.promise == {"GPU-1": size("11.25GiB"), "GPU-0": int(2.2 * GIB) + GIB // 4, HOST: 0}
+
+
+def kinds(b: Brain, *numbers: int) -> Brain:
+    """Every task of the kind `k`."""
+    for number in numbers:
+        b.assign(number, Kind("k", "train.py", probes=False))
+    return b
+
+
+class TestUnknown:
+    def test_it_is_promised_all_that_is_free_on_one_gpu(self) -> None:
+        (one,) = decide(brain(tasks(1)), gpu(0), HOST_RAM).placements
+        assert one.promise == {"GPU-0": size("23.5GiB"), HOST: 0}
+        assert one.known_by is KnownBy.LIVE
+
+    def test_all_of_each_of_its_gpus(self) -> None:
+        (one,) = decide(brain(tasks(1, gpus=2)), gpu(0), gpu(1, free="20GiB"), HOST_RAM).placements
+        assert one.promise == {"GPU-0": size("23.5GiB"), "GPU-1": size("19.5GiB"), HOST: 0}
+
+    def test_it_starts_where_at_least_half_is_free(self) -> None:
+        assert starts(brain(tasks(1)), gpu(0, free="12.5GiB"), HOST_RAM) == [1]
+        assert reasons(brain(tasks(1)), gpu(0, free="12.4GiB"), HOST_RAM) == {1: "unknown"}
+
+    def test_another_of_its_kind_starts_on_an_idle_gpu_only(self) -> None:
+        b = kinds(brain(tasks(3, epochs=5), profile="live"), 1, 2, 3)
+        assert place(b, gpu(0), HOST_RAM) == [1]
+        assert reasons(b, gpu(0), HOST_RAM) == {2: "unknown"}
+        assert starts(b, gpu(0), gpu(1), HOST_RAM) == [2]
+
+    def test_it_is_cut_as_soon_as_another_of_its_kind_is_known(self) -> None:
+        b = kinds(brain(tasks(2, epochs=5), profile="live"), 1, 2)
+        assert place(b, gpu(0), gpu(1), HOST_RAM) == [1, 2]
+        tell(b, exited(1, seconds=60.0))
+        b.knowledge.profile(1).parts["0"] = Peaks([4 * GIB])
+        (cut,) = [e for e in b.watch(2, 1, {"GPU-1": GIB}, now=1.0) if e.kind == "resized"]
+        assert (cut.cause, cut.promise["GPU-1"]) == ("known", int(4.4 * GIB) + GIB // 4)
+
+    def test_on_gpus_it_settles_later_and_host_memory_does_not_keep_it(self) -> None:
+        b = kinds(brain(tasks(1), profile="live"), 1)
+        place(b, gpu(0), HOST_RAM)
+        for at in (10, 30, 50):
+            tell(b, *b.watch(1, 1, {HOST: at * GIB // 10}, now=float(at)))
+        b.apply(b.watch(1, 1, {"GPU-0": 4 * GIB}, now=60.0)[0], 60.0)
+        for at in (80, 100):
+            for event in b.watch(1, 1, {HOST: at * GIB // 10}, now=float(at)):
+                b.apply(event, float(at))
+        assert [e.kind for e in b.watch(1, 1, {"GPU-0": 4 * GIB}, now=119.0)] == []
+        assert "settled" in [getattr(e, "cause", "") for e in b.watch(1, 1, {"GPU-0": 4 * GIB}, now=120.0)]
+
+
+class TestHostBeside:
+    def test_ram_is_limited_beside_gpus(self) -> None:
+        b = brain(tasks(4, "2GiB", host_memory="3GiB", cpus=0.1))
+        twelve = host("64GiB", cores=8, cap="12GiB")
+        assert starts(b, *FOUR, twelve) == [1, 2, 3]
+        (refusal,) = decide(b, *FOUR, twelve).refusals
+        assert (refusal.reason, refusal.device) == ("memory", HOST)
+
+    def test_unknown_ram_only_needs_some_to_be_left(self) -> None:
+        assert starts(brain(tasks(1, "2GiB")), gpu(0), host("64GiB", free="600MiB")) == [1]
+        assert reasons(brain(tasks(1, "2GiB")), gpu(0), host("64GiB", free="500MiB")) == {1: "spent"}
+
+    def test_declared_cores_are_limited(self) -> None:
+        assert starts(brain(tasks(4, "2GiB", cpus=3)), *FOUR, HOST_RAM) == [1, 2]
+
+
+class TestOutOfMemory:
+    def test_of_a_gpu_grows_the_gpus_part_only(self) -> None:
+        b = brain(tasks(1, "4GiB", host_memory="3GiB"))
+        place(b, gpu(0), HOST_RAM)
+        tell(b, exited(1, "oom", code=1, part="gpu", asked=2 * GIB))
+        (again,) = decide(b, gpu(0), HOST_RAM).placements
+        assert again.promise == {"GPU-0": max(4 * GIB, int(2.2 * GIB) + GIB // 4), HOST: 3 * GIB}
+
+    def test_of_the_host_grows_the_hosts_part_only(self) -> None:
+        b = brain(tasks(1, "4GiB", host_memory="3GiB"))
+        place(b, gpu(0), HOST_RAM)
+        tell(b, exited(1, "oom", signal=9, part=HOST))
+        (again,) = decide(b, gpu(0), HOST_RAM).placements
+        assert again.promise == {"GPU-0": 4 * GIB, HOST: int(4.5 * GIB)}
+
+    def test_above_every_device_it_is_refused_with_what_it_wanted(self) -> None:
+        b = brain(tasks(1))
+        place(b, gpu(0), HOST_RAM)
+        tell(b, exited(1, "oom", code=1, part="gpu", asked=20 * GIB))
+        b.tasks[1].wanted["0"] = (size("23.5GiB"), 30 * GIB)
+        (never,) = decide(b, gpu(0), HOST_RAM).impossible
+        assert (never.wanted, never.total) == (30 * GIB, 24 * GIB)
+
+
+class TestStrangers:
+    def test_a_quarter_of_what_they_hold_is_kept_at_least_two_gib(self) -> None:
+        assert packing.kept_for_strangers(used_by("6GiB"), rules()) == 2 * GIB
+        assert packing.kept_for_strangers(used_by("16GiB"), rules()) == 4 * GIB
+
+    def test_a_display_is_no_stranger(self) -> None:
+        assert packing.kept_for_strangers(used_by("200MiB"), rules()) == 0
+
+    def test_nothing_starts_beside_one_who_has_just_come(self) -> None:
+        b = brain(tasks(1, "1GiB"))
+        assert reasons(b, used_by("6GiB", calm=100), HOST_RAM) == {1: "young"}
+        assert starts(b, used_by("6GiB", calm=121), HOST_RAM) == [1]
+
+    @pytest.mark.parametrize(("manners", "started"), [("avoid", []), ("ignore", [1])])
+    def test_as_the_user_wants(self, manners: str, started: list[int]) -> None:
+        assert starts(brain(tasks(1, "17GiB"), manners=Manners(manners)), used_by("6GiB"), HOST_RAM) == started
+
+    def test_gpus_without_them_fill_first(self) -> None:
+        decision = decide(brain(tasks(2, "10GiB", cpus=0.1)), used_by("6GiB"), gpu(1), HOST_RAM)
+        assert by_device(*decision.placements) == {1: ("GPU-1",), 2: ("GPU-1",)}
+
+
+class TestClosed:
+    def test_nothing_starts_on_a_gpu_that_does_not_answer(self) -> None:
+        shut = Budget(gpu(0).device, 24 * GIB, closed="it is lost")
+        decision = decide(brain(tasks(1, "1GiB", device="0")), shut, gpu(1), HOST_RAM)
+        assert [(r.reason, r.text) for r in decision.refusals] == [("closed-device", "it is lost")]
+
+    def test_the_others_go_on(self) -> None:
+        shut = Budget(gpu(0).device, 24 * GIB, closed="it is lost")
+        assert by_device(*decide(brain(tasks(1, "1GiB")), shut, gpu(1), HOST_RAM).placements) == {1: ("GPU-1",)}
+
+
+def test_a_placement_comes_back_from_its_event() -> None:
+    b = brain(tasks(1, "2GiB", gpus=2))
+    (placement,) = decide(b, *FOUR, HOST_RAM).placements
+    tell(b, event_of(placement), started(1))
+    assert b.placements() == [placement]
+    assert placement.load == {HOST: 0.0, "GPU-0": 0.5, "GPU-1": 0.5}
+
+
+def test_small_ones_do_not_starve_one_that_needs_two_gpus() -> None:
+    b = brain([*tasks(2, "13GiB", cpus=0.1), *tasks(1, "13GiB", gpus=2, cpus=0.1), *tasks(60, "10GiB", cpus=0.1)])
+    gpus, over = (gpu(0), gpu(1)), 0
+    place(b, *gpus, HOST_RAM)
+    for _ in range(80):
+        living = b.living()
+        if any(task.id == 3 for task in living):
+            return
+        ended = living[-1] if living[-1].id > 3 else living[0]
+        tell(b, exited(ended.id))
+        over += 1
+        place(b, *gpus, HOST_RAM)
+    pytest.fail(f"{over} ended, and task 3 waits: {placed(3)}")
