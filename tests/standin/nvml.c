@@ -581,3 +581,26 @@ PUBLIC int nvmlDeviceGetAccountingStats(void *handle, unsigned pid, struct accou
     gpus_unlock(gpus);
     return result;
 }
+
+/* ---- what tools ask for, and this machine has not ---- */
+
+#define LACKING(name)                                  \
+    PUBLIC int name(void *handle, ...)                 \
+    {                                                  \
+        ENTER(handle);                                 \
+        return NOT_SUPPORTED;                          \
+    }
+
+LACKING(nvmlDeviceGetBAR1MemoryInfo)
+LACKING(nvmlDeviceGetClockInfo)
+LACKING(nvmlDeviceGetDecoderUtilization)
+LACKING(nvmlDeviceGetDisplayActive)
+LACKING(nvmlDeviceGetDisplayMode)
+LACKING(nvmlDeviceGetDriverModel)
+LACKING(nvmlDeviceGetEncoderUtilization)
+LACKING(nvmlDeviceGetFanSpeed)
+LACKING(nvmlDeviceGetMaxClockInfo)
+LACKING(nvmlDeviceGetMaxMigDeviceCount)
+LACKING(nvmlDeviceGetPcieThroughput)
+LACKING(nvmlDeviceGetPerformanceState)
+LACKING(nvmlDeviceGetTotalEccErrors)

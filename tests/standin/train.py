@@ -120,6 +120,7 @@ def gib(number: int) -> str:
 def run(said: dict[str, str], cuda: client.Cuda, positions: dict[int, int], tell: bool = True) -> int:
     """Train; the exit code."""
     training = Training(said, cuda, positions)
+    host = b"\1" * size(said.get("host", "0") if tell else "0")  # every page written, as `bytes(n)` would not
     try:
         training.run(tell)
     except client.OutOfMemory as full:
@@ -132,6 +133,7 @@ def run(said: dict[str, str], cuda: client.Cuda, positions: dict[int, int], tell
             flush=True,
         )
         return 1
+    del host
     return 0
 
 
@@ -162,12 +164,8 @@ def main(argv: list[str]) -> int:
         shown = len(cuda.devices())
         print(f"RuntimeError: {len(wanted)} CUDA devices wanted, {shown} available", file=sys.stderr)
         return 1
-    host = b"\1" * size(said.get("host", "0"))
-    positions = dict(enumerate(wanted))
-    worked = run_children if said.get("profile") == "children" else run
-    code = worked(said, cuda, positions)
-    del host
-    return code
+    in_children = wanted and said.get("profile") == "children"
+    return (run_children if in_children else run)(said, cuda, dict(enumerate(wanted)))
 
 
 if __name__ == "__main__":
