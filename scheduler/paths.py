@@ -21,7 +21,10 @@ RUN_CODE = (
     (PACKAGE / "shim.py", "scheduler/shim.py"),
     (PACKAGE / "devices" / "__init__.py", "scheduler/__init__.py"),
     (PACKAGE / "devices" / "__init__.py", "scheduler/devices/__init__.py"),
-    (PACKAGE / "devices" / "sampler.py", "scheduler/devices/sampler.py"),
+    *(
+        (PACKAGE / "devices" / name, f"scheduler/devices/{name}")
+        for name in ("sampler.py", "nvml_sampler.py", "owners.py")
+    ),
 )
 """What a run starts from copies in its own directory."""
 

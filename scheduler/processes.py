@@ -44,9 +44,9 @@ def start_server(shim_path: Path, sock: socket.socket) -> Child:
     return _start(command, pass_fds=(sock.fileno(),), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 
 
-def start_child(argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> Child:
+def start_child(argv: Sequence[str], *, env: Mapping[str, str] | None = None, pass_fds: Sequence[int] = ()) -> Child:
     """Start a helper in a session of its own, with unbuffered pipes for its stdin and stdout."""
-    return _start(argv, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    return _start(argv, env=env, pass_fds=pass_fds, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
 
 def _start(

@@ -1,0 +1,97 @@
+"""Finding the GPUs of this node: a sampler child is asked, and again without what hung or crashed it."""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from scheduler.devices.node import Node, death, hung, hung_at_start, read_node, why_not
+from scheduler.devices.nvml_child import INIT, NvmlChild, bury
+from scheduler.devices.samplers import Limits
+
+Start = Callable[[Mapping[str, Any]], NvmlChild]
+PAUSE = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """How a child failed: by which GPU, or -1 where it was none."""
+
+    index: int
+    sentence: str
+
+
+def find_node(start: Start, limits: Limits, dev: Path, hint: str) -> tuple[Node, NvmlChild | None]:
+    """What there is, and the child that found it, ready for orders; None where there is nothing to look at."""
+    left_out: dict[int, str] = {}
+    while True:
+        child = start({"find": True, "skip": sorted(left_out)})
+        said = _answer(child, limits)
+        if isinstance(said, Fault):
+            _end(child)
+            if said.index < 0 or said.index in left_out:
+                return Node(why=said.sentence, broken=True, hint=hint), None
+            left_out[said.index] = said.sentence
+        elif "node" in said:
+            node = read_node(said["node"], hint)
+            node = replace(node, errors=tuple(sorted((*node.errors, *left_out.items()))))
+            if node.gpus:
+                return node, child
+            _end(child)
+            return replace(node, broken=bool(node.errors)), None
+        else:
+            _end(child)
+            return _nothing(said, dev, hint), None
+
+
+def _nothing(said: Mapping[str, Any], dev: Path, hint: str) -> Node:
+    if "bug" in said:
+        last = said["bug"].strip().rpartition("\n")[2]
+        return Node(why=f"pynvml cannot be used: {last}", broken=True, hint=hint)
+    code, word, _ = said["failed"]
+    why, broken = why_not(code, word, there=(dev / "nvidiactl").exists())
+    return Node(why=why, broken=broken, hint=hint)
+
+
+def _answer(child: NvmlChild, limits: Limits) -> Mapping[str, Any] | Fault:
+    """Its first answer, or what became of it; the only place that waits for one."""
+    end = time.monotonic() + limits.init + limits.call
+    while True:
+        select.select([child], [], [], PAUSE)
+        answers = child.answers()
+        if answers:
+            return answers[0]
+        fault = _how_it_died(child) if child.ended else _how_it_hangs(child, limits)
+        if fault is not None:
+            return fault
+        if child.call() is None and time.monotonic() > end:
+            return Fault(-1, hung_at_start(limits.init + limits.call))
+
+
+def _how_it_died(child: NvmlChild) -> Fault | None:
+    bury([child], 1.0)
+    call, how = child.call(), death(child.code())
+    if call is None:
+        return Fault(-1, f"the sampler of the GPUs ended before it could look at any ({how})")
+    if call.where == INIT:
+        return Fault(-1, f"the NVIDIA library crashed as it came up ({how} in {call.name})")
+    return Fault(int(call.where), f"GPU {call.where} crashes the NVIDIA library ({how} in {call.name})")
+
+
+def _how_it_hangs(child: NvmlChild, limits: Limits) -> Fault | None:
+    call = child.call()
+    if call is None:
+        return None
+    seconds = time.monotonic() - call.since
+    if call.where == INIT:
+        return Fault(-1, hung_at_start(limits.init)) if seconds > limits.init else None
+    return Fault(int(call.where), f"GPU {call.where} {hung(call.name, limits.call)}") if seconds > limits.call else None
+
+
+def _end(child: NvmlChild) -> None:
+    child.end()
+    bury([child], 1.0)

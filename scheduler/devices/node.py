@@ -1,0 +1,164 @@
+"""What the NVIDIA library says of this node: its GPUs, or why there are none, in words."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+EXCLUSIVE_PROCESS, PROHIBITED = 3, 2
+_REBOOT = "see the kernel log (dmesg) for lines with NVRM or Xid; usually a reboot cures it"
+_SENTENCES = {
+    "GPU_IS_LOST": f"is lost (it has fallen off the bus): {_REBOOT}",
+    "RESET_REQUIRED": "needs a reset: nvidia-smi --gpu-reset as root while nobody uses it, or a reboot",
+    "NO_PERMISSION": "may not be looked at by this user: ask whoever limits it (a container, a cgroup) for access",
+    "OPERATING_SYSTEM": "is blocked by the operating system: a device cgroup or a container keeps it away",
+    "NOT_FOUND": "is not there any more",
+    "NOT_SUPPORTED": "has no memory of its own that could be shared out (it uses the host's)",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU of the node, whether it may be used or not."""
+
+    index: int
+    """As nvidia-smi counts."""
+    uuid: str
+    model: str
+    bus_id: str
+    total: int
+    mig: bool = False
+    """Divided into MIG devices."""
+    compute_mode: int = 0
+    accounting: bool = False
+    """Whether accounting mode is on, which tells exact peaks."""
+
+    @property
+    def label(self) -> str:
+        """What people call it."""
+        return f"GPU {self.index}"
+
+    @property
+    def unusable(self) -> str:
+        """Why nothing can be run on it; empty where something can."""
+        if self.mig:
+            return (
+                f"{self.label} is divided by MIG: switch that off (nvidia-smi -i {self.index} -mig 0 as root) to use it"
+            )
+        if self.compute_mode == PROHIBITED:
+            return (
+                f"{self.label} is closed for computing (compute mode PROHIBITED): "
+                f"nvidia-smi -i {self.index} -c DEFAULT as root opens it"
+            )
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """All that can be told before any of the GPUs is chosen."""
+
+    gpus: tuple[Gpu, ...] = ()
+    driver: str = ""
+    cuda: str = ""
+    reads: str = "process"
+    """Whether memory is seen per `process`, or only per `device`."""
+    errors: tuple[tuple[int, str], ...] = ()
+    """(index, sentence) of GPUs that cannot be looked at."""
+    why: str = ""
+    """Why there are none at all."""
+    broken: bool = False
+    """Whether that is something to be repaired, not just a machine without a GPU."""
+    hint: str = ""
+    first_namespace: bool = True
+    """Whether we are in the pid namespace that NVML's numbers are of."""
+
+
+def read_node(said: Mapping[str, Any], hint: str) -> Node:
+    """A node as the sampler child told it."""
+    gpus = tuple(Gpu(**facts) for facts in said["gpus"])
+    errors = tuple((index, f"GPU {index} {trouble(code, word, call)}") for index, code, word, call in said["errors"])
+    why = "" if gpus or errors else "the NVIDIA driver is there, but it lists no GPU"
+    reads = "device" if _in_wsl() else "process"
+    return Node(gpus, said["driver"], said["cuda"], reads, errors, why, False, hint, said["first_namespace"])
+
+
+def _in_wsl() -> bool:
+    """Windows' driver tells nobody's memory, and has its device in this place."""
+    return os.path.exists("/dev/dxg")
+
+
+def trouble(code: int, word: str, call: str) -> str:
+    """What an erring GPU does, to be read behind its name."""
+    said = _SENTENCES.get(word)
+    return f"{said} ({call}: {word})" if said else f"cannot be looked at ({call}: {word}, error {code}): {_REBOOT}"
+
+
+def why_not(code: int, word: str, there: bool) -> tuple[str, bool]:
+    """Why the library could not be initialised, and whether that is to be repaired; `there`: the kernel has GPUs."""
+    if code == 12 and there:
+        missing = "there is an NVIDIA GPU, but libnvidia-ml.so.1 was not found: install the driver's libraries"
+        return f"{missing}; a container gets them with NVIDIA_DRIVER_CAPABILITIES=compute,utility", True
+    if code == 12:
+        return "there is no NVIDIA driver here (libnvidia-ml.so.1 was not found)", False
+    if code == 9 and there:
+        return f"the NVIDIA driver does not answer although its devices are there: {_REBOOT}", True
+    if code == 9:
+        return "the NVIDIA driver is not loaded", False
+    if code == 18:
+        return "the NVIDIA driver was upgraded while the old one is still loaded: reboot, or reload its modules", True
+    return f"the NVIDIA library could not be initialised ({word}, error {code}): {_REBOOT}", True
+
+
+def hung(call: str, seconds: float) -> str:
+    """What a GPU does that does not answer."""
+    return f"does not answer: {call} hung for {seconds:.0f} s"
+
+
+def hung_at_start(seconds: float) -> str:
+    """The sentence for a library that does not come up."""
+    return f"the NVIDIA library did not come up within {seconds:.0f} s: {_REBOOT}"
+
+
+def death(code: int | None) -> str:
+    """How a process ended: `SIGSEGV`, `exit code 1`."""
+    if code is None:
+        return "it closed its output"
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """Where NVIDIA's own module pynvml lies, found without importing it."""
+
+    path: Path | None
+    hint: str = ""
+    """What is wrong with it and how that is cured."""
+
+
+def find_pynvml() -> Module:
+    """A package of the same name, from an old distribution `pynvml`, may lie before it or have replaced it."""
+    try:
+        spec = importlib.util.find_spec("pynvml")
+    except ValueError:  # it was imported by somebody who took its spec away
+        spec = None
+    if spec is not None and spec.submodule_search_locations is None and spec.origin:
+        return Module(Path(spec.origin))
+    beside = next((path for place in sys.path if (path := Path(place, "pynvml.py")).is_file()), None)
+    if spec is None:
+        cure = "the Python module pynvml is missing: pip install nvidia-ml-py"
+        return Module(beside, "" if beside else cure)
+    where = next(iter(spec.submodule_search_locations or ()), "somewhere")
+    cure = "pip uninstall pynvml; pip install --force-reinstall nvidia-ml-py"
+    said = f"the package in {where} hides NVIDIA's own module pynvml"
+    return Module(beside, f"{said}, which is used nevertheless: {cure}" if beside else f"{said}: {cure}")
