@@ -4,51 +4,107 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from scheduler.core.model import HOST, Budget, Device, Placement
+from scheduler.devices.cgroups import OWN, ROOT, MemoryGroup, cpu_quotas, memory_groups, text
+from scheduler.units import MIB
 
-_UNLIMITED = 1 << 60
-"""cgroup v1 writes 'no limit' as a number near 2^63."""
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """How much of something may be used, and who says so."""
+
+    what: str
+    """`memory`, in bytes, or `cores`."""
+    value: float
+    source: str
 
 
 class HostDevices:
     """One device, `host`; `cap` is a budget for all leases together."""
 
-    def __init__(self, cap: int | None = None, cgroup_root: Path = Path("/sys/fs/cgroup")) -> None:
+    def __init__(
+        self,
+        cap: int | None = None,
+        cgroup_root: Path = ROOT,
+        environ: Mapping[str, str] | None = None,
+        own_groups: Path = OWN,
+    ) -> None:
         self._cap = cap
-        self._limits = list(memory_groups(cgroup_root))
-        self._device = Device(HOST, HOST, self._total(), float(cores(cgroup_root)))
+        self._environ = os.environ if environ is None else environ
+        self._groups = list(memory_groups(cgroup_root, own_groups))
+        self._slurm = slurm_memory(self._environ)
+        self._memory = min(self._memory_limits(), key=lambda limit: limit.value)
+        self._cores = min(_core_limits(cgroup_root, own_groups), key=lambda limit: limit.value)
+        self._device = Device(HOST, HOST, int(self._memory.value), self._cores.value)
 
     def discover(self) -> tuple[Device, ...]:
         """The host, with the least of its RAM and every limit that holds for this process."""
         return (self._device,)
 
+    def limits(self) -> tuple[Limit, ...]:
+        """Which limit holds, of memory and of cores: of several, the lowest."""
+        return self._memory, self._cores
+
     def snapshot(self) -> tuple[Budget, ...]:
         """What is free: the least of what the kernel calls available and what each limit leaves."""
-        free = _memory().available
-        for group in self._limits:
-            left = group.left()
-            if left is not None:
-                free = min(free, left)
-        return (Budget(self._device, int(free), self._cap),)
+        lefts = [group.left() for group in self._groups]
+        free = min([_memory().available, *(left for left in lefts if left is not None), *self._left_by_slurm()])
+        return (Budget(self._device, max(0, int(free)), self._cap),)
 
     def environment_for(self, placement: Placement) -> Mapping[str, str | None]:
         """Numeric libraries get as many threads as the task has cores, unless its user says otherwise."""
-        threads = str(max(1, round(placement.cores)))
-        names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-        if any(name in os.environ for name in names):
-            return {}
-        return {"OMP_NUM_THREADS": threads}
+        return self.threads(placement.cores)
 
-    def _total(self) -> int:
-        total = int(_memory().total)
-        for group in self._limits:
+    def threads(self, cores: float) -> dict[str, str | None]:
+        """The variables that keep numeric libraries to so many cores; none where the user has set one of them."""
+        names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+        if any(name in self._environ for name in names):
+            return {}
+        return {"OMP_NUM_THREADS": str(max(1, round(cores)))}
+
+    def _memory_limits(self) -> Iterator[Limit]:
+        yield Limit("memory", int(_memory().total), "RAM")
+        for group in self._groups:
             limit = group.limit()
             if limit is not None:
-                total = min(total, limit)
-        return total
+                yield Limit("memory", limit, f"cgroup {group.folder}")
+        if self._slurm is not None:
+            yield self._slurm
+
+    def _left_by_slurm(self) -> Iterator[int]:
+        """What is left of a Slurm allocation.
+
+        What its job holds can only be seen where it has a cgroup; elsewhere the whole limit counts as left.
+        """
+        if self._slurm is None:
+            return
+        job = next((group for group in self._groups if self._is_of_job(group)), None)
+        yield int(self._slurm.value) - (0 if job is None else job.held())
+
+    def _is_of_job(self, group: MemoryGroup) -> bool:
+        return group.folder.name == f"job_{self._environ.get('SLURM_JOB_ID', '')}"
+
+
+def slurm_memory(environ: Mapping[str, str]) -> Limit | None:
+    """What Slurm allocated on this node; None outside of Slurm, and where it gave all there is (`--mem=0`)."""
+    for sizes, numbers in (("SLURM_MEM_PER_NODE", ""), ("SLURM_MEM_PER_CPU", "SLURM_CPUS_ON_NODE")):
+        size, number = environ.get(sizes, ""), environ.get(numbers, "") if numbers else "1"
+        if size.isdecimal() and number.isdecimal() and int(size) * int(number):
+            source = f"{sizes} x {numbers}" if numbers else sizes
+            return Limit("memory", int(size) * int(number) * MIB, source)
+    return None
+
+
+def _core_limits(root: Path, own: Path) -> Iterator[Limit]:
+    """The cores of this process's affinity, and every CPU quota of its cgroups."""
+    mine = len(os.sched_getaffinity(0))
+    yield Limit("cores", float(mine), "sched_getaffinity" if mine != os.cpu_count() else "all cores")
+    for folder, quota in cpu_quotas(root, own):
+        yield Limit("cores", quota, f"cpu quota of cgroup {folder}")
 
 
 def _memory() -> Any:
@@ -59,87 +115,6 @@ def _memory() -> Any:
 
 def available() -> tuple[int, int]:
     """Total and available RAM of the machine, for views that must not load psutil."""
-    lines = dict(line.split(":", 1) for line in _text(Path("/proc/meminfo")).splitlines() if ":" in line)
+    lines = dict(line.split(":", 1) for line in text(Path("/proc/meminfo")).splitlines() if ":" in line)
     total, free = (int(lines.get(name, "0").split()[0]) * 1024 for name in ("MemTotal", "MemAvailable"))
     return total, free
-
-
-class MemoryGroup:
-    """One cgroup with a memory limit above this process; v1 and v2 differ in names only."""
-
-    def __init__(self, folder: Path, limit: str, usage: str) -> None:
-        self._limit = folder / limit
-        self._usage = folder / usage
-        self._stat = folder / "memory.stat"
-
-    def limit(self) -> int | None:
-        """Bytes the group may use; None where it is not limited."""
-        text = _text(self._limit)
-        number = int(text) if text.isdigit() else _UNLIMITED
-        return number if number < _UNLIMITED else None
-
-    def left(self) -> int | None:
-        """Bytes the group may still take: page cache that can be dropped counts as free."""
-        limit = self.limit()
-        if limit is None:
-            return None
-        usage = int(_text(self._usage) or 0)
-        return limit - usage + self._droppable()
-
-    def _droppable(self) -> int:
-        stat = dict(line.split(" ", 1) for line in _text(self._stat).splitlines() if " " in line)
-        inactive = stat.get("total_inactive_file", stat.get("inactive_file", "0"))
-        return int(inactive)
-
-
-def memory_groups(root: Path) -> Iterator[MemoryGroup]:
-    """The memory cgroups this process is in, from its own up to the root, v2 and v1."""
-    for version, path in _own_groups("memory"):
-        base = root if version == 2 else root / "memory"
-        if version == 2 and (root / "unified").is_dir():
-            base = root / "unified"
-        names = ("memory.max", "memory.current") if version == 2 else ("memory.limit_in_bytes", "memory.usage_in_bytes")
-        folder = base / path.lstrip("/")
-        while True:
-            if (folder / names[0]).is_file():
-                yield MemoryGroup(folder, *names)
-            if folder in (base, folder.parent):
-                break
-            folder = folder.parent
-
-
-def _own_groups(controller: str) -> Iterator[tuple[int, str]]:
-    for line in _text(Path("/proc/self/cgroup")).splitlines():
-        number, controllers, path = line.split(":", 2)
-        if number == "0" and not controllers:
-            yield 2, path
-        elif controller in controllers.split(","):
-            yield 1, path
-
-
-def cores(root: Path) -> float:
-    """Cores this process may use: its affinity, cut by a CPU quota of its cgroups."""
-    count = float(len(os.sched_getaffinity(0)))
-    for version, path in _own_groups("cpu"):
-        base = root if version == 2 else root / "cpu"
-        quota = _quota(base / path.lstrip("/"), version)
-        if quota is not None:
-            count = min(count, quota)
-    return count
-
-
-def _quota(folder: Path, version: int) -> float | None:
-    if version == 2:
-        words = _text(folder / "cpu.max").split()
-    else:
-        words = [_text(folder / "cpu.cfs_quota_us"), _text(folder / "cpu.cfs_period_us")]
-    if len(words) != 2 or not all(word.isdigit() for word in words) or words[1] == "0":
-        return None
-    return int(words[0]) / int(words[1])
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="ascii", errors="replace").strip()
-    except OSError:
-        return ""

@@ -1,0 +1,110 @@
+"""The control groups this process is in: what each of them limits, and how much of it is left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path("/sys/fs/cgroup")
+OWN = Path("/proc/self/cgroup")
+"""Which groups this process is in."""
+_UNLIMITED = 1 << 60
+"""cgroup v1 writes 'no limit' as a number near 2^63."""
+
+
+class MemoryGroup:
+    """One cgroup with a memory limit above this process; v1 and v2 differ in names only."""
+
+    def __init__(self, folder: Path, limit: str, usage: str) -> None:
+        self.folder = folder
+        self._limit = folder / limit
+        self._usage = folder / usage
+        self._stat = folder / "memory.stat"
+
+    def limit(self) -> int | None:
+        """Bytes the group may use; None where it is not limited."""
+        said = text(self._limit)
+        number = int(said) if said.isdigit() else _UNLIMITED
+        return number if number < _UNLIMITED else None
+
+    def left(self) -> int | None:
+        """Bytes the group may still take: page cache that can be dropped counts as free."""
+        limit = self.limit()
+        return None if limit is None else limit - self.held()
+
+    def held(self) -> int:
+        """Bytes the group holds and cannot drop."""
+        return int(text(self._usage) or 0) - self._droppable()
+
+    def _droppable(self) -> int:
+        stat = dict(line.split(" ", 1) for line in text(self._stat).splitlines() if " " in line)
+        inactive = stat.get("total_inactive_file", stat.get("inactive_file", "0"))
+        return int(inactive)
+
+
+def memory_groups(root: Path = ROOT, own: Path = OWN) -> Iterator[MemoryGroup]:
+    """The memory cgroups this process is in, from its own up to the root, v2 and v1."""
+    for version, folder in _own_folders("memory", root, own):
+        names = ("memory.max", "memory.current") if version == 2 else ("memory.limit_in_bytes", "memory.usage_in_bytes")
+        if (folder / names[0]).is_file():
+            yield MemoryGroup(folder, *names)
+
+
+def cpu_quotas(root: Path = ROOT, own: Path = OWN) -> Iterator[tuple[Path, float]]:
+    """Every limit on the cores this process may use, and the cgroup that sets it."""
+    for version, folder in _own_folders("cpu", root, own):
+        quota = _quota(folder, version)
+        if quota is not None:
+            yield folder, quota
+
+
+def device_rules(root: Path = ROOT, own: Path = OWN) -> str:
+    """The devices this process may open, as cgroup v1 lists them.
+
+    Empty where it does not say: in v2 these rules are a program in the kernel, which nobody can read.
+    """
+    lists = (folder / "devices.list" for version, folder in _own_folders("devices", root, own) if version == 1)
+    return next((said for path in lists if (said := text(path))), "")
+
+
+def _own_folders(controller: str, root: Path, own: Path) -> Iterator[tuple[int, Path]]:
+    """Version and folder of each cgroup that this process is in, from its own up to the root.
+
+    In a container only the uppermost may be there, under another path than the kernel tells.
+    """
+    for version, path in _own_groups(controller, own):
+        base = root / controller if version == 1 else root
+        if version == 2 and (root / "unified").is_dir():
+            base = root / "unified"
+        folder = base / path.lstrip("/")
+        yield version, folder
+        while folder not in (base, folder.parent):
+            folder = folder.parent
+            yield version, folder
+
+
+def _own_groups(controller: str, own: Path) -> Iterator[tuple[int, str]]:
+    for line in text(own).splitlines():
+        number, controllers, path = line.split(":", 2)
+        if number == "0" and not controllers:
+            yield 2, path
+        elif controller in controllers.split(","):
+            yield 1, path
+
+
+def _quota(folder: Path, version: int) -> float | None:
+    if version == 2:
+        words = text(folder / "cpu.max").split()
+    else:
+        words = [text(folder / "cpu.cfs_quota_us"), text(folder / "cpu.cfs_period_us")]
+    if len(words) != 2 or not all(word.isdigit() for word in words) or words[1] == "0":
+        return None
+    return int(words[0]) / int(words[1])
+
+
+def text(path: Path) -> str:
+    """What stands in a file of the kernel; nothing where there is none."""
+    try:
+        return path.read_text(encoding="ascii", errors="replace").strip()
+    except OSError:
+        return ""

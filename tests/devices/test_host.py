@@ -1,0 +1,167 @@
+"""Which limit of the host's memory and cores holds: the machine's, a cgroup's, or Slurm's."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from scheduler.devices import cgroups
+from scheduler.devices.host import HostDevices, Limit, available, slurm_memory
+from scheduler.units import GIB, MIB
+
+TOTAL = available()[0]
+
+
+class Cgroups:
+    """A cgroup tree of our own, and the groups we are said to be in."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root / "cgroup"
+        self.own = root / "own"
+        self.own.touch()
+
+    def join(self, *lines: str) -> None:
+        self.own.write_text("\n".join(lines) + "\n")
+
+    def write(self, path: str, text: object) -> None:
+        file = self.root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"{text}\n")
+
+    def host(self, **environ: str) -> HostDevices:
+        return HostDevices(None, self.root, environ, self.own)
+
+
+@pytest.fixture
+def groups(tmp_path: Path) -> Cgroups:
+    return Cgroups(tmp_path)
+
+
+class TestMemory:
+    def test_all_of_the_machine_where_nothing_limits(self, groups: Cgroups) -> None:
+        host = groups.host()
+        assert host.limits()[0] == Limit("memory", TOTAL, "RAM")
+        assert host.discover()[0].total == TOTAL
+
+    @pytest.mark.parametrize("limit", ["max", 1 << 62, 0x7FFFFFFFFFFFF000])
+    def test_a_group_without_a_limit_is_none(self, groups: Cgroups, limit: object) -> None:
+        groups.join("0::/a")
+        groups.write("a/memory.max", limit)
+        assert groups.host().limits()[0].source == "RAM"
+
+    def test_the_lowest_of_the_groups_above_it_holds(self, groups: Cgroups) -> None:
+        groups.join("0::/a/b")
+        groups.write("a/b/memory.max", 800 * MIB)
+        groups.write("a/memory.max", 500 * MIB)
+        assert groups.host().limits()[0] == Limit("memory", 500 * MIB, f"cgroup {groups.root}/a")
+
+    def test_in_version_1_under_another_name(self, groups: Cgroups) -> None:
+        groups.join("4:memory:/a", "0::/")
+        groups.write("memory/a/memory.limit_in_bytes", 300 * MIB)
+        assert groups.host().limits()[0].source == f"cgroup {groups.root}/memory/a"
+
+    def test_in_a_container_where_the_path_is_the_host_s(self, groups: Cgroups) -> None:
+        groups.join("0::/docker/4711")
+        groups.write("memory.max", 300 * MIB)
+        assert groups.host().discover()[0].total == 300 * MIB
+
+    def test_what_is_free_is_what_the_group_leaves(self, groups: Cgroups) -> None:
+        groups.join("0::/a")
+        groups.write("a/memory.max", 300 * MIB)
+        groups.write("a/memory.current", 200 * MIB)
+        groups.write("a/memory.stat", f"inactive_file {50 * MIB}")
+        assert groups.host().snapshot()[0].free == 150 * MIB
+
+    def test_never_less_than_nothing(self, groups: Cgroups) -> None:
+        groups.join("0::/a")
+        groups.write("a/memory.max", 300 * MIB)
+        groups.write("a/memory.current", 301 * MIB)
+        assert groups.host().snapshot()[0].free == 0
+
+
+class TestSlurm:
+    @pytest.mark.parametrize(
+        ("environ", "limit"),
+        [
+            ({}, None),
+            ({"SLURM_MEM_PER_NODE": "2048"}, Limit("memory", 2 * GIB, "SLURM_MEM_PER_NODE")),
+            ({"SLURM_MEM_PER_NODE": "0"}, None),
+            ({"SLURM_MEM_PER_NODE": "all"}, None),
+            (
+                {"SLURM_MEM_PER_CPU": "512", "SLURM_CPUS_ON_NODE": "4"},
+                Limit("memory", 2 * GIB, "SLURM_MEM_PER_CPU x SLURM_CPUS_ON_NODE"),
+            ),
+            ({"SLURM_MEM_PER_CPU": "512"}, None),
+            ({"SLURM_CPUS_ON_NODE": "4"}, None),
+        ],
+    )
+    def test_what_it_allocated(self, environ: dict[str, str], limit: Limit | None) -> None:
+        assert slurm_memory(environ) == limit
+
+    def test_it_limits_the_device_and_what_is_free(self, groups: Cgroups) -> None:
+        host = groups.host(SLURM_MEM_PER_NODE="100")
+        assert host.limits()[0].source == "SLURM_MEM_PER_NODE"
+        assert host.discover()[0].total == host.snapshot()[0].free == 100 * MIB
+
+    def test_a_lower_cgroup_goes_before_it(self, groups: Cgroups) -> None:
+        groups.join("0::/a")
+        groups.write("a/memory.max", 50 * MIB)
+        assert groups.host(SLURM_MEM_PER_NODE="100").discover()[0].total == 50 * MIB
+
+    def test_what_its_job_holds_is_not_free(self, groups: Cgroups) -> None:
+        """Where Slurm counts memory by cgroup and does not limit it there."""
+        groups.join("0::/slurmstepd.scope/job_12/step_0")
+        groups.write("slurmstepd.scope/job_12/memory.max", "max")
+        groups.write("slurmstepd.scope/job_12/memory.current", 30 * MIB)
+        assert groups.host(SLURM_MEM_PER_NODE="100", SLURM_JOB_ID="12").snapshot()[0].free == 70 * MIB
+        assert groups.host(SLURM_MEM_PER_NODE="100", SLURM_JOB_ID="13").snapshot()[0].free == 100 * MIB
+
+
+class TestCores:
+    MINE = float(len(os.sched_getaffinity(0)))
+
+    def test_its_affinity_where_nothing_limits(self, groups: Cgroups) -> None:
+        _, cores = groups.host().limits()
+        assert cores.value == self.MINE
+        assert cores.source == ("all cores" if os.cpu_count() == self.MINE else "sched_getaffinity")
+
+    def test_a_quota_of_a_group_above_it(self, groups: Cgroups) -> None:
+        groups.join("0::/a/b")
+        groups.write("a/b/cpu.max", "max 100000")
+        groups.write("a/cpu.max", "50000 100000")
+        assert groups.host().limits()[1] == Limit("cores", 0.5, f"cpu quota of cgroup {groups.root}/a")
+        assert groups.host().discover()[0].load_capacity == 0.5
+
+    def test_a_quota_of_version_1(self, groups: Cgroups) -> None:
+        groups.join("3:cpu,cpuacct:/a")
+        groups.write("cpu/a/cpu.cfs_quota_us", 25000)
+        groups.write("cpu/a/cpu.cfs_period_us", 100000)
+        assert groups.host().limits()[1].value == 0.25
+
+    def test_no_quota_in_version_1(self, groups: Cgroups) -> None:
+        groups.join("3:cpu,cpuacct:/a")
+        groups.write("cpu/a/cpu.cfs_quota_us", -1)
+        groups.write("cpu/a/cpu.cfs_period_us", 100000)
+        assert groups.host().limits()[1].value == self.MINE
+
+    def test_threads_as_many_unless_the_user_says_otherwise(self, groups: Cgroups) -> None:
+        assert groups.host().threads(2.6) == {"OMP_NUM_THREADS": "3"}
+        assert groups.host(MKL_NUM_THREADS="8").threads(2.6) == {}
+
+
+class TestDeviceRules:
+    def test_they_are_of_the_next_group_that_has_them(self, groups: Cgroups) -> None:
+        groups.join("5:devices:/a/b")
+        groups.write("devices/a/devices.list", "c 195:2 rw")
+        groups.write("devices/devices.list", "a *:* rwm")
+        assert cgroups.device_rules(groups.root, groups.own) == "c 195:2 rw"
+
+    def test_version_2_does_not_say(self, groups: Cgroups) -> None:
+        groups.join("0::/a")
+        groups.write("a/devices.list", "never there")
+        assert cgroups.device_rules(groups.root, groups.own) == ""
+
+    def test_neither_does_a_machine_without_cgroups(self, groups: Cgroups) -> None:
+        assert cgroups.device_rules(groups.root, groups.own) == ""
