@@ -1,0 +1,35 @@
+"""What a task is told of its GPUs by its environment, and what of the user's is kept from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+UUID, INDEX = "uuid", "index"
+"""How GPUs are named in CUDA_VISIBLE_DEVICES; numbers are for scripts that read it as one."""
+_NO_PREALLOCATION = {"TF_FORCE_GPU_ALLOW_GROWTH": "true", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+"""TensorFlow and JAX otherwise take nearly the whole device, whatever they need."""
+_MPS = (
+    "CUDA_MPS_PIPE_DIRECTORY",
+    "CUDA_MPS_LOG_DIRECTORY",
+    "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
+    "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
+)
+
+
+def gpu_environment(
+    uuids: Sequence[str], visible: str, indices: Sequence[int], environ: Mapping[str, str]
+) -> dict[str, str | None]:
+    """The variables of a task outside of MPS on these GPUs, in the order it is to see them; None takes one away.
+
+    No GPUs: it runs on the host alone and finds none. `visible` is UUID or INDEX; `indices` is what CUDA calls each
+    of them in the order of bus ids (`allocation.cuda_numbers`), which is not always NVML's index. What `environ`, the
+    user's own, says of preallocation is left alone.
+    """
+    told: dict[str, str | None] = dict.fromkeys(_MPS)
+    if not uuids:
+        return {**told, "CUDA_VISIBLE_DEVICES": ""}
+    names = [str(index) for index in indices] if visible == INDEX else uuids
+    told["CUDA_VISIBLE_DEVICES"] = ",".join(names)
+    told["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+    told.update({name: text for name, text in _NO_PREALLOCATION.items() if name not in environ})
+    return told
