@@ -67,7 +67,7 @@ class Finished:
 def run(  # noqa: PLR0913  # each is a flag of `scheduler run`, by keyword only
     jobs: str | os.PathLike[str] | Sequence[Task],
     *,
-    devices: str = "host",
+    devices: str = "auto",
     num: int = 20,
     order: str = "batch",
     buffer: str = "512MiB",

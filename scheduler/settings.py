@@ -29,8 +29,8 @@ class Settings:
     python: str = ""
     profile: str = "auto"
     profile_epochs: int = 2
-    settle: float = 0.0
-    """0: 5 s on the host, 60 s on GPUs."""
+    settle: float | None = None
+    """None: 5 s on the host, 60 s on GPUs."""
     foreign: str = "headroom"
     foreign_calm: float = 120.0
     max_gpu_load: float = 2.0

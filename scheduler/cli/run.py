@@ -16,7 +16,8 @@ from scheduler.settings import Settings
 from scheduler.wiring import running
 
 TURNED = (
-    "num", "order", "buffer", "max_load", "python", "profile", "profile_epochs", "profile_id", "settle", "margin",
+    "num", "order", "buffer", "max_load", "max_gpu_load", "python", "profile", "profile_epochs", "profile_id", "settle",
+    "margin", "foreign", "foreign_calm", "visible", "memory_args", "ignore_args",
 )  # fmt: skip
 """Settings that are flags of `run`."""
 DEFAULT_FILES = ("scheduler_files/commands_1.csv", "scheduler_files/commands.csv")
@@ -37,18 +38,6 @@ def parser(verb: str = "run") -> Parser:
         "--header", default="0", metavar="N|None", help="row number of the header, from 0; None: no header"
     )
     made.add_argument("--order", metavar="batch|global", help="what ranks first (default batch)")
-    made.add_argument("--buffer", metavar="SIZE", help="memory kept free on every device (default 512MiB)")
-    made.add_argument("--max-load", metavar="SHARE", help="share of the cores that may be promised (default 1.0)")
-    made.add_argument(
-        "--devices", default="host", metavar="WHICH", help="host, or host:4GiB for a budget of all leases"
-    )
-    made.add_argument("--slots", metavar="N", help="tasks at once on a device, whatever their memory")
-    made.add_argument("--max-per-device", metavar="N", help="tasks at once on a device, if their memory fits")
-    made.add_argument("--profile", metavar="HOW", help="auto, probe, live or off: how unknown needs are learned")
-    made.add_argument("--profile-epochs", metavar="N", help="epochs of a probe (default 2)")
-    made.add_argument("--profile-id", metavar="own|same", help="whether a probe gets an id of its own (default own)")
-    made.add_argument("--settle", metavar="TIME", help="time without a new peak that settles a watched task (5s)")
-    made.add_argument("--margin", metavar="M", help="on top of a known peak (default 10%%+256MiB)")
     made.add_argument("-j", "--jobs", metavar="N", help="tasks of this run at once")
     made.add_argument("--python", metavar="EXE", help="what -1 or an empty Executable stands for")
     made.add_argument("--append", choices=APPEND, default="both", help="what follows the arguments (default both)")
@@ -56,12 +45,46 @@ def parser(verb: str = "run") -> Parser:
     made.add_argument("--plain", action="store_true", help="lines, not a live view (there is no other view yet)")
     made.add_argument("--dry-run", action="store_true", help="check the list, show what would start now, start nothing")
     made.add_argument("--json", action="store_true", help="at the end, print the results as JSON on standard output")
+    _add_devices(made.add_argument_group("devices"))
+    _add_learning(made.add_argument_group("learning what tasks need"))
     task = made.add_argument_group("defaults for rows that do not say it themselves")
     for field in FIELDS:
         if field.flag and field.column != "Name":
             action = "append" if field.column == "Env" else "store"
             task.add_argument(field.flag, dest=f"field_{field.attribute}", action=action, metavar="X", help=field.help)
     return made
+
+
+def _add_devices(made: argparse._ArgumentGroup) -> None:
+    made.add_argument("--buffer", metavar="SIZE", help="memory kept free on every device (default 512MiB)")
+    made.add_argument("--max-load", metavar="SHARE", help="share of the cores that may be promised (default 1.0)")
+    made.add_argument(
+        "--max-gpu-load", metavar="SUM", help="what tasks on one GPU keep busy together, 1.0 each at most (default 2.0)"
+    )
+    made.add_argument(
+        "--devices",
+        default="auto",
+        metavar="WHICH",
+        help="GPUs as nvidia-smi counts (0,2-3), UUIDs, all, host; each with a budget if wanted: 0:10GiB,host:12GiB "
+        "(default: every GPU this shell may use, and the host's RAM beside them or alone)",
+    )
+    made.add_argument("--visible", metavar="HOW", help="uuid or index: how tasks are told their GPUs (default uuid)")
+    made.add_argument("--slots", metavar="N", help="tasks at once on a device, whatever their memory")
+    made.add_argument("--max-per-device", metavar="N", help="tasks at once on a device, if their memory fits")
+    made.add_argument(
+        "--foreign", metavar="HOW", help="headroom, avoid or ignore: what is done about others' memory (headroom)"
+    )
+    made.add_argument("--foreign-calm", metavar="TIME", help="how long others must hold still before we join (2m)")
+
+
+def _add_learning(made: argparse._ArgumentGroup) -> None:
+    made.add_argument("--profile", metavar="HOW", help="auto, probe, live or off: how unknown needs are learned")
+    made.add_argument("--profile-epochs", metavar="N", help="epochs of a probe (default 2)")
+    made.add_argument("--profile-id", metavar="own|same", help="whether a probe gets an id of its own (default own)")
+    made.add_argument("--settle", metavar="TIME", help="time without a new peak that settles a task (5s, on GPUs 60s)")
+    made.add_argument("--margin", metavar="M", help="on top of a known peak (default 10%%+256MiB)")
+    made.add_argument("--memory-args", metavar="A,B", help="only these arguments determine the memory of a script")
+    made.add_argument("--ignore-args", metavar="A,B", help="these arguments do not")
 
 
 def defaults_from(args: argparse.Namespace) -> dict[str, str]:

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from scheduler.core import command
 from scheduler.core.events import Event, Exited, Submitted
 from scheduler.core.fields import SEPARATOR, Form, pack_cells, pack_terms, unpack_cells, unpack_terms
-from scheduler.core.kinds import Kind, kind, script_of
+from scheduler.core.kinds import Kind, files_of, kind, script_of
 from scheduler.core.knowledge import Evidence
 from scheduler.core.model import Job, Terms
 from scheduler.core.ports import Arrivals
@@ -225,7 +225,7 @@ class Book:
     def learn(self, kind: Kind, evidence: Evidence) -> None:
         """Keep what an ended attempt taught."""
         if self.kinds is not None and any(evidence.peaks.values()):
-            self.kinds.profiles.learn(kind, self.kinds.device, evidence, time.time())
+            self.kinds.profiles.learn(kind, kind.device, evidence, time.time())
 
     def probe_id(self, task: int) -> int:
         """A fresh id from the counter, and its folder."""
@@ -275,9 +275,10 @@ class Book:
 class Kinds:
     """Finds the kind of a task: reads its script once for each version of it."""
 
-    def __init__(self, profiles: Profiles, python: str, directory: str, device: str) -> None:
+    def __init__(self, profiles: Profiles, python: str, directory: str, device: Callable[[Terms], str]) -> None:
         self.profiles = profiles
         self.device = device
+        """What a task runs on, as far as its memory depends on that."""
         self._python = python
         self._directory = directory
         self._digests: dict[tuple[str, int, int], str] = {}
@@ -286,8 +287,10 @@ class Kinds:
         """The kind of a row as it stands now; a program on PATH is known by its path."""
         if "/" not in job.spec.executable and job.spec.executable not in command.THIS_PYTHON:
             job = replace(job, spec=replace(job.spec, executable=which(job.spec.executable) or job.spec.executable))
-        digest = self._digest(os.path.join(self._directory, job.spec.directory, script_of(job.spec)))
-        return kind(job.spec, job.append, self._python, digest, self.device)
+        place = os.path.join(self._directory, job.spec.directory)
+        files = files_of(job.spec, script_of(job.spec))
+        digest = next(filter(None, (self._digest(os.path.join(place, file)) for file in files)), "")
+        return kind(job.spec, job.append, self._python, digest, self.device(job.spec.terms))
 
     def _digest(self, path: str) -> str:
         """The script's content; nothing where it is no readable file."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from scheduler.core import explain
 from scheduler.core.events import Event, Exited, Placed, Refused, Resized, Submitted
-from scheduler.core.model import UNFINISHED, Job, KnownBy, Outcome, Refusal, State
+from scheduler.core.model import HOST, UNFINISHED, Job, KnownBy, Outcome, Refusal, State
 from scheduler.core.results import Fold
 from scheduler.paths import tilde
 from scheduler.units import count, duration, size
@@ -37,12 +38,14 @@ class PlainView:
         log_path: Callable[[int, int], Path],
         counts: Callable[[], Mapping[State, int]],
         fold: Fold,
+        labels: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.fold = fold
         self._sink = sink
         self._job = job
         self._log_path = log_path
         self._counts = counts
+        self._labels = labels
         self._names: dict[int, Job] = {}
         self._waited = ""
 
@@ -78,8 +81,8 @@ class PlainView:
             case Exited():
                 return self._exited(event)
             case Resized(cause="grew"):
-                promised = size(sum(event.promise.values()))
-                return self._words("grew", event.task, f"promise raised to {promised}: it was seen above the last one")
+                raised = ", ".join(f"{self._labels.get(key, key)} {size(b)}" for key, b in event.promise.items() if b)
+                return self._words("grew", event.task, f"promise raised to {raised}: it was seen above the last one")
             case Refused():
                 return self._words("REFUSED", event.task, event.reason)
             case Submitted() if self.fold.first is not None:
@@ -100,13 +103,15 @@ class PlainView:
         known = _KNOWN.get(event.known_by, str(event.known_by))
         again = f"  attempt {event.attempt}" if event.attempt > 1 else ""
         word = "probe" if event.purpose == "probe" else "start"
-        devices = ",".join(key for key in event.promise)
-        promised = f"promised {size(max(event.promise.values(), default=0))} ({known})"
+        gpus = [key for key in event.promise if key != HOST]
+        devices = ", ".join(self._labels.get(key, key) for key in gpus or [HOST])
+        promised = f"promised {size(max((event.promise[key] for key in gpus or event.promise), default=0))} ({known})"
         return self._words(word, event.task, f"prio {job.spec.terms.priority}  {devices}  {promised}{again}")
 
     def _exited(self, event: Exited) -> str:
         attempt = self.fold.stories[event.task].attempts[-1]
-        peak, promised = max(attempt.peak.values(), default=0), max(attempt.promised.values(), default=0)
+        peak = max((attempt.peak.get(key, 0) for key in attempt.devices), default=0)
+        promised = max((attempt.promised.get(key, 0) for key in attempt.devices), default=0)
         how = f"after {duration(event.seconds)}" if event.outcome is not Outcome.SUCCEEDED else duration(event.seconds)
         memory = f"peak {size(peak)} of {size(promised)}"
         words = [f"{ending(event)} {how}".strip(), memory, self._progress()]

@@ -76,6 +76,7 @@ class Telling:
     def rows(self, states: frozenset[State] | None = None) -> Iterator[dict[str, Any]]:
         """One row for each task, by id; only those in the given states, where some are given."""
         forms = [Form.unpack(text) for text in self._journal.forms()]
+        labels = self.labels
         submitted = float(self.info.meta.get("accepted", "0"))
         for task, batch, row in self._journal.rows():
             state = self.brain.state(task)
@@ -86,8 +87,14 @@ class Telling:
             job = Job(spec, command.name(spec), command.key(spec, row.nth), form.append)
             argv = command.argv(spec, task, spec.terms.epochs, self.info.meta["python"], form.append)
             yield columns.row(
-                task, batch, job, state, self.fold.stories.get(task), _shell(argv), self._log(task), submitted
+                task, batch, job, state, self.fold.stories.get(task), _shell(argv), self._log(task), submitted, labels
             )
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """What people call the devices of the run, by their keys."""
+        labels: dict[str, str] = json.loads(self.info.meta.get("labels", "{}"))
+        return labels
 
     def _log(self, task: int) -> str:
         story = self.fold.stories.get(task)
@@ -104,6 +111,7 @@ class Telling:
             "accepted": float(meta.get("accepted", "0")),
             "directory": meta.get("directory", ""),
             "host": meta.get("host", ""),
+            "devices": self.labels,
             "states": {str(state): number for state in State if (number := self.brain.roll.counts[state])},
         }
 

@@ -18,24 +18,28 @@ from scheduler.core.events import Asked, Exited, Submitted
 from scheduler.core.fields import Form
 from scheduler.core.kinds import Kind
 from scheduler.core.knowledge import Knowledge
-from scheduler.core.model import HOST, Job, Machine, Order, Profiling, State, Terms
+from scheduler.core.model import HOST, Budget, Job, Machine, Manners, Order, Profiling, State, Terms
 from scheduler.core.ports import Key
 from scheduler.core.results import Fold
 from scheduler.core.rules import Rules
-from scheduler.errors import InputError, UsageError
+from scheduler.errors import InputError
 from scheduler.paths import RUN_CODE, Places, RunPlaces
 from scheduler.settings import Settings
 from scheduler.store.counter import Counter
 from scheduler.store.profiles import Profiles
 from scheduler.store.rundir import Book, Cells, Kinds
 from scheduler.store.runs import RunInfo
-from scheduler.units import GIB, count, parse_size, size
+from scheduler.units import GIB, count, size
+from scheduler.wiring.finding import find_devices
 from scheduler.wiring.reading import Telling, places
 
 if TYPE_CHECKING:
-    from scheduler.core.ports import Devices
+    from scheduler.devices.pool import Pool
     from scheduler.doors.csv_batches import CsvFile, Mark
+    from scheduler.interrupts import Interrupts
+    from scheduler.loop import Ports
     from scheduler.store.leases import Ledger
+    from scheduler.view.sink import Sink
 
 MOST_PLANNED = 1000
 """A plan looks at the needs of so many tasks."""
@@ -47,6 +51,7 @@ class Choices:
     """What was asked of one run besides the Settings; kept in its journal, so that `resume` asks for the same."""
 
     devices: str = HOST
+    """`auto`, or what `--devices` says; runs of older versions knew the host only."""
     slots: int | None = None
     jobs: int | None = None
     max_per_device: int | None = None
@@ -82,39 +87,23 @@ class Ended:
         return 0 if good == sum(self.states.values()) else 1
 
 
-def devices(text: str, settings: Settings) -> Devices:
-    """The devices of a run: `host`, or `host:4GiB` for a budget."""
-    from scheduler.devices.host import HostDevices
-
-    name, colon, cap = text.partition(":")
-    if name != HOST:
-        raise UsageError(f"--devices {text}: there is no device {name!r} here; this machine has: host")
-    if not colon:
-        return HostDevices()
-    try:
-        budget = parse_size(cap)
-    except ValueError as exc:
-        raise UsageError(f"--devices {text}: {exc}") from exc
-    if budget <= settings.buffer:
-        raise UsageError(
-            f"--devices {text}: {size(budget)} leaves nothing beside the buffer of {size(settings.buffer)}: "
-            "raise the budget or lower --buffer"
-        )
-    return HostDevices(budget)
-
-
 def rules(choices: Choices, settings: Settings) -> Rules:
     """What the core decides by."""
+    usual = Rules()
     return Rules(
         order=Order(settings.order),
         buffer=settings.buffer,
         max_load=settings.max_load,
+        max_gpu_load=settings.max_gpu_load,
         jobs=choices.jobs,
         slots=choices.slots,
         max_per_device=choices.max_per_device,
         profile=Profiling(settings.profile),
         profile_epochs=settings.profile_epochs,
-        settle=settings.settle,
+        settle=usual.settle if settings.settle is None else settings.settle,
+        gpu_settle=usual.gpu_settle if settings.settle is None else settings.settle,
+        manners=Manners(settings.foreign),
+        foreign_calm=settings.foreign_calm,
         margin=settings.margin[0],
         margin_bytes=settings.margin[1],
         learn_only=choices.learn_only,
@@ -150,13 +139,15 @@ class _Following:
 class Session:
     """One run and everything that makes it go, from the accepted list to the last word."""
 
-    def __init__(self, book: Book, brain: Brain, choices: Choices, settings: Settings, meta: Mapping[str, str]) -> None:
+    def __init__(
+        self, book: Book, brain: Brain, devices: Pool, choices: Choices, settings: Settings, meta: Mapping[str, str]
+    ) -> None:
         self.book = book
         self.brain = brain
+        self.devices = devices
         self.choices = choices
         self.settings = settings
         self.meta = meta
-        self.devices = devices(choices.devices, settings)
         self.places = book.places
         self.fold = Fold()
         """What the journal already tells, where the run was taken over."""
@@ -170,11 +161,8 @@ class Session:
 
     def go(self, stream: TextIO | None, words: Sequence[str] = ()) -> Ended:
         """Run it to its end; `stream` sees the lines, the run's log always does."""
-        from scheduler.devices.watcher import HostWatcher
-        from scheduler.engines.local import LocalEngine
         from scheduler.interrupts import Interrupts
-        from scheduler.loop import Asking, Loop, Ports, RealWorld, Surroundings
-        from scheduler.view.plain import PlainView
+        from scheduler.loop import Loop, Surroundings
         from scheduler.view.sink import Sink
 
         run = self.places
@@ -185,16 +173,6 @@ class Session:
                 sink.line(line, at=time.time())
             interrupts = Interrupts()
             open_things.callback(interrupts.close)
-            ledger = _ledger(self.settings, self.meta["token"])
-            open_things.callback(ledger.close)
-            engine = LocalEngine(run.tasks, run.shim, dict(os.environ), self.meta["token"])
-            open_things.callback(engine.close)
-            engine.warm()
-            watcher = HostWatcher(run.code)
-            open_things.callback(watcher.close)
-            view = PlainView(sink, self.book.job, run.task_log, lambda: self.brain.roll.counts, self.fold)
-            world = RealWorld([engine, watcher, Asking(interrupts)])
-            ports = Ports(world, self.book, self.devices, engine, watcher, ledger, view)
             around = Surroundings(
                 str(self.number),
                 self.meta["python"],
@@ -203,12 +181,34 @@ class Session:
                 os.environ,
                 same_id=self.settings.profile_id == "same",
             )
-            loop = Loop(self.brain, ports, around)
+            loop = Loop(self.brain, self._ports(open_things, sink, interrupts), around)
             loop.adopt(self.just_ended)
             loop.run()
             if not loop.left_early:
                 self._close(sink)
             return Ended(self.number, dict(self.brain.roll.counts), interrupts.last)
+
+    def _ports(self, open_things: contextlib.ExitStack, sink: Sink, interrupts: Interrupts) -> Ports:
+        """Everything the loop acts on; what has to be closed is given to `open_things`."""
+        from scheduler.devices.pool import Watchers
+        from scheduler.devices.watcher import HostWatcher
+        from scheduler.engines.local import LocalEngine
+        from scheduler.loop import Asking, Ports, RealWorld
+        from scheduler.view.plain import PlainView
+
+        run = self.places
+        ledger = _ledger(self.settings, self.meta["token"])
+        open_things.callback(ledger.close)
+        engine = LocalEngine(run.tasks, run.shim, dict(os.environ), self.meta["token"])
+        open_things.callback(engine.close)
+        engine.warm()
+        host = HostWatcher(run.code)
+        open_things.callback(host.close)
+        gpus = [] if self.devices.gpus is None else [self.devices.gpus]
+        labels = {device.key: device.label for device in self.devices.discover()}
+        view = PlainView(sink, self.book.job, run.task_log, lambda: self.brain.roll.counts, self.fold, labels)
+        world = RealWorld([engine, host, *gpus, Asking(interrupts)])
+        return Ports(world, self.book, self.devices, engine, Watchers([host, *gpus]), ledger, view)
 
     def _close(self, sink: Any) -> None:
         from scheduler.view import closing
@@ -225,8 +225,9 @@ class Session:
         look_ahead(self.brain, self.book.kind)
         said = [f"hint:   {self.book.kinds.profiles.said}"] if self.book.kinds and self.book.kinds.profiles.said else []
 
-        budget = self.devices.snapshot()[0]
-        return said + opening.lines(self._telling(), self.devices.discover(), budget, self.settings, self.brain)
+        said += [f"hint:   {note}" for note in self.devices.notes]
+        budgets = self.devices.snapshot()
+        return said + opening.lines(self._telling(), budgets, self.devices.source, self.settings, self.brain)
 
     def resuming_words(self) -> list[str]:
         """The first lines of a run taken over."""
@@ -248,7 +249,8 @@ class Session:
         return {**self.meta, "number": str(self.number), "root": str(self.places.root)}
 
     def close(self) -> None:
-        """Let the run go."""
+        """Let the run and its devices go."""
+        self.devices.close()
         self.book.close()
 
 
@@ -261,17 +263,26 @@ def _ledger(settings: Settings, token: str) -> Ledger:
 
 def begin(listing: Listing, choices: Choices, settings: Settings, python: str) -> Session | None:
     """Accept a list durably and make its run; None where it has no rows. Raises what the door or a device refuses."""
+    pool = find_devices(choices.devices, settings)
+    try:
+        return _begin(listing, choices, settings, python, pool)
+    except BaseException:
+        pool.close()
+        raise
+
+
+def _begin(listing: Listing, choices: Choices, settings: Settings, python: str, pool: Pool) -> Session | None:
     home = places(settings)
     counter = Counter(home.counter, _classic_first())
-    device = devices(choices.devices, settings)
-    budgets = device.snapshot()
+    budgets = pool.snapshot()
     _ledger(settings, "").close()  # better refused now than once the list is accepted
     book = Book.create(home, counter, RUN_CODE)
-    brain = Brain(rules(choices, settings), book.terms, _knowledge(book, home, python, os.getcwd(), device))
+    brain = Brain(rules(choices, settings), book.terms, _knowledge(book, home, python, os.getcwd(), pool))
     book.num = settings.num
     facts = _facts(listing, choices, settings, python, book.places)
     facts["accepted"] = str(time.time())
-    facts["capacity"] = str(sum(packing.largest(b.device, b.cap) - settings.buffer for b in budgets))
+    facts["capacity"] = str(_capacity(budgets, settings))
+    facts["labels"] = json.dumps({b.device.key: b.device.label for b in budgets})
     try:
         submitted = book.accept(
             listing.form,
@@ -284,22 +295,30 @@ def begin(listing: Listing, choices: Choices, settings: Settings, python: str) -
         raise
     if not submitted:
         book.discard()
+        pool.close()
         return None
     for event in submitted:
         brain.apply(event)
     if listing.file is not None:
         book.source = _Following(listing.file, listing.file.mark)
         book.check = _checker(listing.what, budgets, brain.rules)
-    return Session(book, brain, choices, settings, facts)
+    return Session(book, brain, pool, choices, settings, facts)
+
+
+def _capacity(budgets: Sequence[Budget], settings: Settings) -> int:
+    """What there is to fill: the GPUs' memory, or the host's where there are none."""
+    gpus = [b for b in budgets if b.device.is_gpu] or budgets
+    return sum(packing.largest(b.device, b.cap) - settings.buffer for b in gpus)
 
 
 def plan(listing: Listing, choices: Choices, settings: Settings, python: str, out: TextIO) -> int:
     """Check a whole list and show what would start now; nothing is accepted, nothing starts."""
     from scheduler.view import opening
 
-    device = devices(choices.devices, settings)
-    budgets = device.snapshot()
-    kinds = _kinds(places(settings), python, os.getcwd(), device)
+    pool = find_devices(choices.devices, settings)
+    budgets = pool.snapshot()
+    pool.close()
+    kinds = _kinds(places(settings), python, os.getcwd(), pool)
     known = kinds.profiles.known() if kinds is not None else {}
     brain = Brain(rules(choices, settings), knowledge=Knowledge(known))
     jobs: dict[int, Job] = {}
@@ -324,19 +343,32 @@ def plan(listing: Listing, choices: Choices, settings: Settings, python: str, ou
     return 0
 
 
-def _kinds(home: Places, python: str, directory: str, device: Devices) -> Kinds | None:
+def _kinds(home: Places, python: str, directory: str, pool: Pool) -> Kinds | None:
     """What earlier runs learned, where there were any; a plan makes no state."""
-    return _kinds_of(home, python, directory, device) if home.profiles.exists() else None
+    return _kinds_of(home, python, directory, pool) if home.profiles.exists() else None
 
 
-def _kinds_of(home: Places, python: str, directory: str, device: Devices) -> Kinds:
-    model = " ".join(f"{d.key} {round(d.total / GIB)}GiB" for d in device.discover())
-    return Kinds(Profiles(home.profiles), python, directory, model)
+def _kinds_of(home: Places, python: str, directory: str, pool: Pool) -> Kinds:
+    return Kinds(Profiles(home.profiles), python, directory, _models(pool))
 
 
-def _knowledge(book: Book, home: Places, python: str, directory: str, device: Devices) -> Knowledge:
+def _models(pool: Pool) -> Callable[[Terms], str]:
+    """What a task runs on, as far as its memory depends on that: the host, or how many GPUs of which models."""
+    found = pool.discover()
+    on_host = " ".join(f"{d.key} {round(d.total / GIB)}GiB" for d in found if not d.is_gpu)
+    models = sorted({f"{d.model} {round(d.total / GIB)}GiB" for d in found if d.is_gpu})
+    on_gpus = ", ".join(models) + (f" ({pool.driver}, by {pool.reads})" if models else "")
+
+    def model(terms: Terms) -> str:
+        gpus = packing.gpus_of(terms, bool(models))
+        return f"{gpus} x {on_gpus}" if gpus else on_host
+
+    return model
+
+
+def _knowledge(book: Book, home: Places, python: str, directory: str, pool: Pool) -> Knowledge:
     """What earlier runs learned; the book learns on for later ones."""
-    book.kinds = _kinds_of(home, python, directory, device)
+    book.kinds = _kinds_of(home, python, directory, pool)
     return Knowledge(book.kinds.profiles.known())
 
 
@@ -381,21 +413,25 @@ def _checker(what: str, budgets: Sequence[Any], rules_: Rules) -> Callable[[Term
     return lambda terms, row: _check(what, terms, row, budgets, rules_)
 
 
-def _check(what: str, terms: Terms, row: int, budgets: Sequence[Any], rules_: Rules) -> None:
+def _check(what: str, terms: Terms, row: int, budgets: Sequence[Budget], rules_: Rules) -> None:
     """Refuse what no device here can ever hold, with the numbers."""
+    gpus = [b.device for b in budgets if b.device.is_gpu]
+    if (terms.gpus or 0) > len(gpus):
+        here = f"this run has {count(len(gpus), 'GPU')}" if gpus else "this machine has none: 0 = host only"
+        raise InputError(what, f"wants {count(terms.gpus or 0, 'GPU')}, {here}", row, "GPUs")
+    for name, column in ((terms.device, "Device"), (terms.prefer, "Prefer")):
+        if name and not any(packing.is_called(b.device, name) for b in budgets):
+            labels = ", ".join(b.device.label for b in budgets)
+            raise InputError(what, f"there is no device {name!r} in this run; there is: {labels}", row, column)
     refusal = packing.never_fits(terms, budgets)
     if refusal is not None:
         raise InputError(
             what,
-            f"wants {size(refusal.wanted)}, the largest device ({refusal.device}) has {size(refusal.total)}: lower it",
+            f"wants {size(refusal.wanted)}, the largest device ({refusal.device}) has {size(refusal.total)}: "
+            f"lower it{' or give it more GPUs' if len(gpus) > (terms.gpus or 1) else ''}",
             row,
-            "Memory" if terms.memory is not None else "HostMemory",
+            "Memory" if terms.memory is not None and refusal.wanted == terms.memory else "HostMemory",
         )
-    if terms.gpus:
-        raise InputError(what, f"wants {count(terms.gpus, 'GPU')}, this machine has none: 0 = host only", row, "GPUs")
-    names = [b.device.key for b in budgets]
-    if terms.device and terms.device not in names:
-        raise InputError(what, f"there is no device {terms.device!r} here; there is: {', '.join(names)}", row, "Device")
 
 
 def take_over(info: RunInfo, settings: Settings) -> Session:
@@ -405,12 +441,12 @@ def take_over(info: RunInfo, settings: Settings) -> Session:
     choices = Choices(**json.loads(info.meta["choices"]))
     kept = json.loads(info.meta["settings"])
     settings = replace(settings, **{**kept, "margin": tuple(kept["margin"])})
-    device = devices(choices.devices, settings)
-    knowledge = _knowledge(book, home, info.meta["python"], info.meta["directory"], device)
+    pool = find_devices(choices.devices, settings)
+    knowledge = _knowledge(book, home, info.meta["python"], info.meta["directory"], pool)
     brain = Brain(rules(choices, settings), book.terms, knowledge)
     for submitted in book.journal.submissions():
         brain.apply(submitted)
-    session = Session(book, brain, choices, settings, info.meta)
+    session = Session(book, brain, pool, choices, settings, info.meta)
     at = 0.0
     for recorded in book.journal.events():
         brain.apply(recorded.event, recorded.at)
@@ -426,7 +462,7 @@ def take_over(info: RunInfo, settings: Settings) -> Session:
     book.record([asked], time.time())
     brain.apply(asked)
     book.source = _source_of(info, book)
-    book.check = _checker(info.meta["file"], device.snapshot(), brain.rules)
+    book.check = _checker(info.meta["file"], pool.snapshot(), brain.rules)
     return session
 
 

@@ -10,7 +10,6 @@ from scheduler.core import estimate
 from scheduler.core.kinds import Kind
 from scheduler.core.knowledge import Evidence, Profile
 from scheduler.core.model import HOST, KnownBy, Placement, Profiling, Purpose
-from scheduler.core.packing import Ask
 from scheduler.units import GIB, MIB
 from tests.builders import rules, size, terms
 

@@ -1,0 +1,92 @@
+"""Finds the devices of a run: which GPUs there are, which of them this shell may use, which of those were asked for."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from scheduler.errors import DeviceError, UsageError
+from scheduler.settings import Settings
+from scheduler.units import size
+
+if TYPE_CHECKING:
+    from scheduler.devices.allocation import Seen
+    from scheduler.devices.choice import Chosen
+    from scheduler.devices.node import Node
+    from scheduler.devices.nvml import NvmlDevices
+    from scheduler.devices.pool import Pool
+
+
+def find_devices(said: str, settings: Settings) -> Pool:
+    """The devices that `--devices` means here; raises UsageError, and DeviceError where GPUs are there but broken."""
+    from scheduler.devices.allocation import Allowed
+    from scheduler.devices.choice import choose
+    from scheduler.devices.host import HostDevices
+    from scheduler.devices.pool import Pool
+
+    words = {item.partition(":")[0].strip() for item in said.split(",")}
+    if words == {"host"}:
+        chosen = choose(said, Allowed(()), ())
+        _check_budgets(said, chosen, settings)
+        return Pool(HostDevices(chosen.host_cap))
+    return _with_gpus(said, settings)
+
+
+def _with_gpus(said: str, settings: Settings) -> Pool:
+    from scheduler.devices.allocation import allowed, cuda_numbers, within
+    from scheduler.devices.cgroups import device_rules
+    from scheduler.devices.choice import choose
+    from scheduler.devices.host import HostDevices
+    from scheduler.devices.nvml import NvmlDevices
+    from scheduler.devices.pool import Pool
+
+    gpus = NvmlDevices()
+    try:
+        node = gpus.node()
+        if node.broken:
+            raise DeviceError(f"{node.why}; or run on the host's RAM alone: --devices host")
+        rules, seen = device_rules(), seen_by(node)
+        may = allowed(seen, os.environ, rules)
+        chosen = choose(said, may, seen)
+        _check_budgets(said, chosen, settings)
+        notes = [*may.notes]
+        if chosen.host_only:
+            gpus.close()
+            if may.source:
+                notes.append(f"no GPU may be used ({may.source}): everything runs on the host's RAM")
+            return Pool(HostDevices(chosen.host_cap), notes=notes)
+        return Pool(
+            HostDevices(chosen.host_cap),
+            _use(gpus, chosen),
+            ordinals=cuda_numbers(within(seen, rules)),
+            visible=settings.visible,
+            source=may.source,
+            notes=notes,
+        )
+    except BaseException:
+        gpus.close()
+        raise
+
+
+def seen_by(node: Node) -> list[Seen]:
+    """The node's GPUs, as far as it matters who may use them."""
+    from scheduler.devices.allocation import Seen
+
+    return [Seen(gpu.index, gpu.uuid, gpu.model, gpu.bus_id, gpu.total, gpu.mig) for gpu in node.gpus]
+
+
+def _use(gpus: NvmlDevices, chosen: Chosen) -> NvmlDevices:
+    caps = {share.gpu.uuid: share.cap for share in chosen.shares if share.cap is not None}
+    gpus.use([share.gpu.uuid for share in chosen.shares], caps)
+    gpus.discover()
+    return gpus
+
+
+def _check_budgets(said: str, chosen: Chosen, settings: Settings) -> None:
+    caps = [chosen.host_cap, *(share.cap for share in chosen.shares)]
+    for cap in caps:
+        if cap is not None and cap <= settings.buffer:
+            raise UsageError(
+                f"--devices {said}: {size(cap)} leaves nothing beside the buffer of {size(settings.buffer)}: "
+                "raise the budget or lower --buffer"
+            )
