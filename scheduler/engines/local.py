@@ -39,6 +39,8 @@ _OUTCOMES = {
     "timeout": Outcome.TIMEOUT,
     "stopped": Outcome.INTERRUPTED,
 }
+_LAST_WORDS = (signal.SIGABRT, signal.SIGBUS)
+"""By these a program ends that found no memory: after std::bad_alloc, and where /dev/shm is full."""
 
 
 @dataclass(slots=True)
@@ -454,7 +456,7 @@ class _Server:
 
 
 def _exited(attempt: _Attempt, record: Record) -> Exited:
-    outcome, reason = _outcome(attempt, record)
+    outcome, reason, ran = _outcome(attempt, record)
     return Exited(
         *attempt.key,
         outcome,
@@ -465,19 +467,26 @@ def _exited(attempt: _Attempt, record: Record) -> Exited:
         seconds=record.seconds,
         cpu_seconds=record.cpu_seconds,
         leftovers=record.leftovers,
+        part=ran.part if ran else "",
+        asked=ran.asked if ran else 0,
+        position=ran.position if ran else None,
     )
 
 
-def _outcome(attempt: _Attempt, record: Record) -> tuple[Outcome, str]:
-    """How it ended, in the words of the core, and why where that needs saying."""
+def _outcome(attempt: _Attempt, record: Record) -> tuple[Outcome, str, outofmemory.Ran | None]:
+    """How it ended, in the words of the core, why where that needs saying, and which memory ran out."""
     plain = _OUTCOMES.get(record.outcome, Outcome.FAILED)
     if record.outcome not in ("exited", "signalled") or record.code == 0:
-        return plain, record.error
+        return plain, record.error, None
     if outofmemory.killed_for_memory(record.signal, record.code, record.oom_kills):
-        return Outcome.OOM, "killed by the kernel for memory"
-    if record.code and outofmemory.said_so(_last_output(attempt)):
-        return Outcome.OOM, f"exit {record.code}, out of memory by its own words"
-    return Outcome.FAILED, record.error
+        return Outcome.OOM, "killed by the kernel for memory", outofmemory.Ran(outofmemory.HOST)
+    spoke = record.code is not None or record.signal in _LAST_WORDS
+    ran = outofmemory.what_ran_out(_last_output(attempt)) if spoke else None
+    if ran is None:
+        return Outcome.FAILED, record.error, None
+    end = f"signal {record.signal}" if record.code is None else f"exit {record.code}"
+    memory = "GPU memory" if ran.part == outofmemory.GPU else "host memory"
+    return Outcome.OOM, f"{end}, out of {memory} by its own words", ran
 
 
 def _last_output(attempt: _Attempt) -> str:
