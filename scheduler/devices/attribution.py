@@ -181,7 +181,11 @@ class Account:
         self._see_the_unseen(look)
         self._at_last = Before(look.at, look.held, unexplained)
         self._held_by = {process.pid: process.bytes or 0 for process, _ in listed}
-        self._known = {process.pid: self._know(process, owner, look.at) for process, owner in listed}
+        self._known = {
+            process.pid: Known(owner, look.at - process.age) if process.there else self._known[process.pid]
+            for process, owner in listed
+            if process.there or process.pid in self._known
+        }
         self._seen = True
 
     def _owner(self, process: Listed, at: float) -> str:
@@ -191,11 +195,6 @@ class Account:
             return process.owner
         same = not process.there or abs(known.born - (at - process.age)) < 1
         return known.owner if same else ""
-
-    def _know(self, process: Listed, owner: str, at: float) -> Known:
-        if not process.there and process.pid in self._known:
-            return self._known[process.pid]
-        return Known(owner, at - process.age)
 
     def _choose(self, look: Look, listed: _Processes, here: Mapping[str, Key]) -> None:
         """Whether to go by processes or by the whole device: as it was, until the contrary was seen some times."""
@@ -242,14 +241,18 @@ class Account:
     ) -> None:
         self.strangers = {int(owner[1:]): held for owner, held in explained.items() if owner.startswith("!")}
         self.used = {key: explained.get(name, 0) for name, key in here.items()}
-        for name, key in here.items():
-            exact = [peak for pid, peak in look.peaks.items() if name == self._whose(pid, listed)]
-            self._note_peak(key, max(self.used[key], *exact, 0))
+        for key, used in self.used.items():
+            self._note_peak(key, used)
+        now = {process.pid: owner for process, owner in listed}
+        for pid, peak in look.peaks.items():
+            owner = now.get(pid) or self._once(pid)
+            if owner in here:
+                self._note_peak(here[owner], peak)
         self.busy = self._shares_of_time(look, listed, here)
 
-    def _whose(self, pid: int, listed: _Processes) -> str:
-        owner = next((owner for process, owner in listed if process.pid == pid), "")
-        return owner or (self._known[pid].owner if pid in self._known else "")
+    def _once(self, pid: int) -> str:
+        """Whose process it was at the last look."""
+        return self._known[pid].owner if pid in self._known else ""
 
     def _note_peak(self, key: Key, peak: int) -> None:
         if peak:
@@ -275,7 +278,7 @@ class Account:
         self.astray = {owner: held for owner, held in without.items() if owner in living}
         self.ghosts = {owner: held for owner, held in without.items() if owner not in living}
         here = {process.pid for process, _ in listed}
-        gone = [(self._known[pid].owner, held) for pid, held in self._held_by.items() if pid not in here]
+        gone = [(self._once(pid), held) for pid, held in self._held_by.items() if pid not in here]
         self._lag.see(unexplained, [(owner, held) for owner, held in gone if owner and not owner.startswith("!")])
         self._add_ghosts(self._lag.names, self._lag.owed)
 

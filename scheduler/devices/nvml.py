@@ -235,7 +235,7 @@ class NvmlDevices:
         """End the samplers."""
         if self._samplers is not None:
             if self._finder is not None and not self._seen:
-                self._finder.end()
+                self._samplers.adopt(self._finder, ())
             self._samplers.close()
             self._samplers = None
 

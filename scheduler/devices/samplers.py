@@ -12,7 +12,7 @@ import select
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -243,19 +243,19 @@ class Samplers:
 
     def _give_up(self, group: Group, uuids: list[str], reason: str, *, kill: bool = False) -> None:
         """These are away for a while. The others go on: in the same child, or where that has to go, in a new one."""
-        for uuid in uuids:
-            if group.gpus.pop(uuid, None) is not None:
-                self._send_away(uuid, reason, together=len(uuids) > 1)
+        self._send_away([uuid for uuid in uuids if group.gpus.pop(uuid, None)], reason)
         if kill or not group.gpus:
             self._replace(group)
         else:
             self._order(group)
 
-    def _send_away(self, uuid: str, reason: str, *, together: bool) -> None:
-        before = self._away.get(uuid)
-        self._away[uuid] = Away(reason, time.monotonic() + self._limits.retry, together)
-        if before is None or before.reason != reason:
-            self._news.append(f"{self._gpus[uuid].label} {reason}; nothing is started on it until it answers again")
+    def _send_away(self, uuids: Sequence[str], reason: str) -> None:
+        """Said once, however often it is tried in vain."""
+        new = [self._gpus[uuid].label for uuid in uuids if uuid not in self._away]
+        again = time.monotonic() + self._limits.retry
+        self._away.update({uuid: Away(reason, again, len(uuids) > 1) for uuid in uuids})
+        if new:
+            self._news.append(f"{', '.join(new)} {reason}; nothing is started there until it answers again")
 
     def _replace(self, group: Group) -> None:
         self._end(group)
@@ -267,9 +267,7 @@ class Samplers:
         try:
             child = self._start({})
         except OSError as exc:
-            reason = f"cannot be looked at: the sampler cannot be started ({exc.strerror})"
-            for uuid in gpus:
-                self._send_away(uuid, reason, together=len(gpus) > 1)
+            self._send_away(list(gpus), f"cannot be looked at: the sampler cannot be started ({exc.strerror})")
             return
         self._add(Group(child, dict(gpus), apart, time.monotonic()))
 
