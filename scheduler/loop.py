@@ -12,7 +12,7 @@ from typing import Protocol
 
 from scheduler.core import command, packing
 from scheduler.core.brain import Brain
-from scheduler.core.events import Asked, Event, Exited, Placed, Refused, Resized, Started
+from scheduler.core.events import Asked, Event, Exited, Learned, Placed, Refused, Resized, Started
 from scheduler.core.explain import why
 from scheduler.core.kinds import Kind
 from scheduler.core.knowledge import Evidence
@@ -209,6 +209,7 @@ class Loop:
         for request in happenings:
             if isinstance(request, Request):
                 self._settle(self._requested(request))
+        self._record([Learned(*news) for news in self.brain.knowledge.news()])
         self._rewrite_leases()
         self._arrive(last=False)
 

@@ -10,6 +10,7 @@ from scheduler.core.events import (
     Asked,
     Event,
     Exited,
+    Learned,
     Peaked,
     Placed,
     Refused,
@@ -122,6 +123,8 @@ class Brain:
                 self._leave(self._touch(event.task), State.REFUSED, event.reason)
             case Asked():
                 self._asked(event)
+            case Learned():
+                """It follows from what was learned of peaks; it is told so that people can read when."""
 
     def _touch(self, number: int) -> Task:
         """A task's details, new ones where there are none; they are kept once it has moved."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 from scheduler.core.model import HOST, Job, Outcome, Spec, State
@@ -26,7 +25,7 @@ def row(  # noqa: PLR0913  # all that a row is made of
     command: str,
     log: str,
     submitted: float,
-    labels: Mapping[str, str] = MappingProxyType({}),
+    labels: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """One task's row; what is not known is None."""
     last = story.last if story else None
@@ -45,7 +44,7 @@ def row(  # noqa: PLR0913  # all that a row is made of
         gpus = [device for device in last.devices if device != HOST]
         main = {key: b for key, b in last.promised.items() if key != HOST or not gpus}
         values.update(
-            device=",".join(labels.get(key, key) for key in last.devices), gpus=len(gpus), need_known_by=last.known_by, neighbours_max=last.neighbours,
+            device=",".join((labels or {}).get(key, key) for key in last.devices), gpus=len(gpus), need_known_by=last.known_by, neighbours_max=last.neighbours,
             promised_bytes=max(main.values(), default=None), host_promised_bytes=last.promised.get(HOST),
             peak_bytes=max((last.peak.get(key, 0) for key in main), default=0) or None,
             host_peak_bytes=last.peak.get(HOST), started=last.started, ended=last.ended,

@@ -120,11 +120,21 @@ class Refused:
     reason: str
 
 
-Event = Submitted | Placed | Started | Resized | Peaked | Exited | Asked | Refused
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """An argument of a script was found not to change its memory, or the first peak that says otherwise was seen."""
+
+    kind: ClassVar[str] = "learned"
+    script: str
+    argument: str
+    neutral: bool
+
+
+Event = Submitted | Placed | Started | Resized | Peaked | Exited | Asked | Refused | Learned
 TaskEvent = Placed | Started | Resized | Peaked | Exited | Refused
 
 _KINDS: dict[str, type[Event]] = {
-    kind.kind: kind for kind in (Placed, Started, Resized, Peaked, Exited, Asked, Refused)
+    kind.kind: kind for kind in (Placed, Started, Resized, Peaked, Exited, Asked, Refused, Learned)
 }
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
+from scheduler.core.arguments import slots
 from scheduler.core.command import THIS_PYTHON
 from scheduler.core.fields import words
 from scheduler.core.model import Spec
@@ -26,32 +28,51 @@ class Kind:
     """Equal for kinds that differ in the values of arguments only."""
     slots: tuple[tuple[str, str], ...] = ()
     """Those arguments: names and values."""
+    device: str = ""
+    """What it runs on, in the words that people are shown."""
 
 
 def script_of(spec: Spec) -> str:
-    """The word that names the script whose content matters; empty where there is none."""
+    """The word that names what runs, whose content matters: a script, or a module; empty where there is none."""
     said = words(spec.command or spec.filename)
-    if not spec.command:
-        return said[0] if said and not said[0].startswith("-") else ""
-    return next((word for word in said if PurePath(word).suffix in (".py", ".sh")), "")
+    if not spec.command and said and not said[0].startswith("-"):
+        return said[0]
+    script = next((word for word in said if PurePath(word).suffix in (".py", ".sh")), "")
+    if not script and "-m" in said[:-1]:
+        return said[said.index("-m") + 1]
+    return script
+
+
+def files_of(spec: Spec, script: str) -> tuple[str, ...]:
+    """Where the content of a script lies, or may lie, seen from the directory that it runs in."""
+    said = words(spec.command or spec.filename)
+    if script in said and "-m" in said[: said.index(script)] and PurePath(script).suffix not in (".py", ".sh"):
+        path = script.replace(".", "/")
+        return (f"{path}.py", f"{path}/__main__.py")
+    return (script,)
 
 
 def kind(spec: Spec, append: str, python: str, digest: str, device: str) -> Kind:
     """The kind of a row: script content, arguments without epochs and id, interpreter, device kind and model."""
-    from hashlib import blake2b  # 2 ms that no light verb pays
-
     text = spec.command or spec.filename
     said = words(text)
     script = script_of(spec)
     kept = _without(said, (*_EPOCHS, *_ID))
-    if digest and script in kept:
-        kept[kept.index(script)] = digest
     executable = "" if spec.command else python if spec.executable in THIS_PYTHON else spec.executable
-    parts = (executable, *kept, repr(spec.env), device)
-    key = blake2b("\0".join(parts).encode("utf-8", "surrogateescape"), digest_size=10).hexdigest()
-    shown = [PurePath(word).name if word == script else word for word in _without(said, (*_EPOCHS, *_ID))]
+    first = kept.index(script) + 1 if script in kept else 1
+    named = [digest if digest and word == script else word for word in kept[:first]]
+    same = (executable, *named, repr(spec.env), device)
+    key = _hash((executable, *named, *kept[first:], repr(spec.env), device))
+    shown = [PurePath(word).name if word == script else word for word in kept]
     takes = "{epochs}" in text or (not spec.command and append in ("both", "epochs"))
-    return Kind(key, " ".join(shown), takes and spec.terms.epochs is not None)
+    probes = takes and spec.terms.epochs is not None
+    return Kind(key, " ".join(shown), probes, _hash(same), slots(kept[first:]), device)
+
+
+def _hash(parts: Sequence[str]) -> str:
+    from hashlib import blake2b  # 2 ms that no light verb pays
+
+    return blake2b("\0".join(parts).encode("utf-8", "surrogateescape"), digest_size=10).hexdigest()
 
 
 def _without(said: list[str], names: tuple[str, ...]) -> list[str]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from scheduler.core.factors import Family
 from scheduler.core.kinds import Kind
 from scheduler.core.model import HOST, KnownBy
 from scheduler.core.rules import Rules
@@ -135,22 +136,63 @@ class Profile:
 class Knowledge:
     """Kinds by number; number 0 is what nobody has looked at."""
 
-    def __init__(self, known: Mapping[str, Profile] | None = None) -> None:
+    def __init__(
+        self, known: Mapping[str, Profile] | None = None, *, ignore: Iterable[str] = (), only: Iterable[str] = ()
+    ) -> None:
         self.kinds: list[Kind | None] = [None]
         self._profiles: list[Profile] = [Profile()]
         self._numbers: dict[str, int] = {}
         self._known = dict(known or {})
+        self._relatives: dict[str, list[str]] = {}
+        """Kinds of earlier runs, by the script they are of."""
+        for key, profile in self._known.items():
+            if profile.family:
+                self._relatives.setdefault(profile.family, []).append(key)
+        self._families: dict[str, Family] = {}
+        self._words = tuple(ignore), tuple(only)
+        self._claims: dict[str, frozenset[str]] = {}
+        self._touched: set[str] = set()
+        """Families of which something was learned since `news` was asked."""
 
     def number(self, kind: Kind) -> int:
-        """The number of a kind, a new one where it was never seen."""
-        number = self._numbers.get(kind.key)
-        if number is None:
-            number = self._numbers[kind.key] = len(self.kinds)
-            self.kinds.append(kind)
-            profile = self._known.pop(kind.key) if kind.key in self._known else Profile()
-            profile.rerank()
-            self._profiles.append(profile)
+        """The number of the kind of one more task, a new one where it was never seen."""
+        number = self._numbers.get(kind.key) or self._take(kind)
+        self.kinds[number] = kind
+        if kind.family:
+            self._family(kind.family).add(number, kind.slots)
+            self._observe(number)
         return number
+
+    def _take(self, kind: Kind) -> int:
+        number = self._numbers[kind.key] = len(self.kinds)
+        self.kinds.append(kind)
+        profile = self._known.pop(kind.key, None) or Profile()
+        profile.rerank()
+        self._profiles.append(profile)
+        return number
+
+    def _family(self, name: str) -> Family:
+        """All kinds of one script, those of earlier runs among them."""
+        family = self._families.get(name)
+        if family is None:
+            family = self._families[name] = Family(*self._words)
+            for key in self._relatives.pop(name, ()):
+                if key in self._known:
+                    self._remember(family, name, key)
+        return family
+
+    def _remember(self, family: Family, name: str, key: str) -> None:
+        slots = self._known[key].slots
+        number = self._take(Kind(key, "", False, name, slots))
+        family.add(number, slots, rows=0)
+        self._observe(number)
+
+    def _observe(self, number: int) -> None:
+        """Let a kind's family know what it needs where it runs."""
+        kind, peaks = self.kinds[number], self._profiles[number].peaks
+        on_gpus = {part: peak for part, peak in peaks.items() if part != HOST}
+        if kind is not None and kind.family and peaks:
+            self._families[kind.family].observe(number, on_gpus or peaks)
 
     def profile(self, number: int) -> Profile:
         """What is known of a kind; nothing of number 0."""
@@ -161,19 +203,44 @@ class Knowledge:
         return self.kinds[number]
 
     def group(self, number: int) -> Hashable:
-        """Equal for kinds that are alike as far as anybody knows now."""
-        return number
+        """Equal for kinds of which one should be learned before the next is started unknown."""
+        kind = self.kinds[number]
+        return (kind.family, self._families[kind.family].group(number)) if kind is not None and kind.family else number
 
     def guess(self, number: int) -> tuple[Mapping[str, int], KnownBy] | None:
         """What a kind may need that was never seen, taken from others like it."""
-        return None
+        kind = self.kinds[number]
+        guess = self._families[kind.family].like(number) if kind is not None and kind.family else None
+        if guess is None:
+            return None
+        beside = max((self._profiles[other].part(HOST).peak for other in guess.of), default=0)
+        return ({HOST: beside, **guess.peaks} if beside else guess.peaks), guess.by
 
     def learn(self, number: int, evidence: Evidence) -> bool:
         """Take one attempt of a kind in; True where its tasks rank elsewhere now."""
         if not number:
             return False
         self._profiles[number].learn(evidence)
+        self._observe(number)
+        kind = self.kinds[number]
+        if kind is not None and kind.family:
+            self._touched.add(kind.family)
         return self._profiles[number].rerank()
+
+    def news(self) -> list[tuple[str, str, bool]]:
+        """What was found out since the last call: script, argument, and whether that is neutral, or no longer."""
+        found = []
+        for name in sorted(self._touched):
+            before, now = self._claims.get(name, frozenset()), self._families[name].claims()
+            self._claims[name] = now
+            found += [(self._script(name), factor, True) for factor in sorted(now - before)]
+            found += [(self._script(name), factor, False) for factor in sorted(before - now)]
+        self._touched.clear()
+        return found
+
+    def _script(self, family: str) -> str:
+        whats = (kind.what for kind in self.kinds if kind is not None and kind.family == family and kind.what)
+        return next(whats, "").split(" ", 1)[0]
 
     def duration(self, number: int, epochs: int | None) -> float:
         """How long a task of this kind takes; 0 while that is not known."""

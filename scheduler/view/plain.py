@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from scheduler.core import explain
-from scheduler.core.events import Event, Exited, Placed, Refused, Resized, Submitted
+from scheduler.core.events import Event, Exited, Learned, Placed, Refused, Resized, Submitted
 from scheduler.core.model import HOST, UNFINISHED, Job, KnownBy, Outcome, Refusal, State
 from scheduler.core.results import Fold
 from scheduler.paths import tilde
@@ -85,6 +85,9 @@ class PlainView:
                 return self._words("grew", event.task, f"promise raised to {raised}: it was seen above the last one")
             case Refused():
                 return self._words("REFUSED", event.task, event.reason)
+            case Learned():
+                what = "does not change its memory" if event.neutral else "changes its memory after all"
+                return f"learned  {event.script}: {event.argument} {what}"
             case Submitted() if self.fold.first is not None:
                 return f"added    {count(len(event.terms), 'task')} as batch {event.batch}"
         return ""

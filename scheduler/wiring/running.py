@@ -17,7 +17,7 @@ from scheduler.core.brain import Brain
 from scheduler.core.events import Asked, Exited, Submitted
 from scheduler.core.fields import Form
 from scheduler.core.kinds import Kind
-from scheduler.core.knowledge import Knowledge
+from scheduler.core.knowledge import Knowledge, Profile
 from scheduler.core.model import HOST, Budget, Job, Machine, Manners, Order, Profiling, State, Terms
 from scheduler.core.ports import Key
 from scheduler.core.results import Fold
@@ -277,7 +277,7 @@ def _begin(listing: Listing, choices: Choices, settings: Settings, python: str, 
     budgets = pool.snapshot()
     _ledger(settings, "").close()  # better refused now than once the list is accepted
     book = Book.create(home, counter, RUN_CODE)
-    brain = Brain(rules(choices, settings), book.terms, _knowledge(book, home, python, os.getcwd(), pool))
+    brain = Brain(rules(choices, settings), book.terms, _knowledge(book, settings, python, os.getcwd(), pool))
     book.num = settings.num
     facts = _facts(listing, choices, settings, python, book.places)
     facts["accepted"] = str(time.time())
@@ -320,7 +320,7 @@ def plan(listing: Listing, choices: Choices, settings: Settings, python: str, ou
     pool.close()
     kinds = _kinds(places(settings), python, os.getcwd(), pool)
     known = kinds.profiles.known() if kinds is not None else {}
-    brain = Brain(rules(choices, settings), knowledge=Knowledge(known))
+    brain = Brain(rules(choices, settings), knowledge=_known(known, settings))
     jobs: dict[int, Job] = {}
     first, numbers = 1, dict[Terms, int]()
     for batch, rows_ in enumerate(_batches(listing.rows, settings.num), 1):
@@ -366,10 +366,18 @@ def _models(pool: Pool) -> Callable[[Terms], str]:
     return model
 
 
-def _knowledge(book: Book, home: Places, python: str, directory: str, pool: Pool) -> Knowledge:
+def _knowledge(book: Book, settings: Settings, python: str, directory: str, pool: Pool) -> Knowledge:
     """What earlier runs learned; the book learns on for later ones."""
-    book.kinds = _kinds_of(home, python, directory, pool)
-    return Knowledge(book.kinds.profiles.known())
+    book.kinds = _kinds_of(places(settings), python, directory, pool)
+    return _known(book.kinds.profiles.known(), settings)
+
+
+def _known(known: Mapping[str, Profile], settings: Settings) -> Knowledge:
+    return Knowledge(known, ignore=_names(settings.ignore_args), only=_names(settings.memory_args))
+
+
+def _names(said: str) -> list[str]:
+    return [name.strip() for name in said.split(",") if name.strip()]
 
 
 def _batches(rows: Iterable[Cells], num: int) -> Iterator[list[Cells]]:
@@ -442,7 +450,7 @@ def take_over(info: RunInfo, settings: Settings) -> Session:
     kept = json.loads(info.meta["settings"])
     settings = replace(settings, **{**kept, "margin": tuple(kept["margin"])})
     pool = find_devices(choices.devices, settings)
-    knowledge = _knowledge(book, home, info.meta["python"], info.meta["directory"], pool)
+    knowledge = _knowledge(book, settings, info.meta["python"], info.meta["directory"], pool)
     brain = Brain(rules(choices, settings), book.terms, knowledge)
     for submitted in book.journal.submissions():
         brain.apply(submitted)
