@@ -1,17 +1,29 @@
-"""What every source of devices promises: the host's RAM and simulated devices are asked in the same way."""
+"""What every source of devices promises: the host's RAM, GPUs and simulated devices are asked in the same way."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
+import scheduler
 from scheduler.core.model import HOST, Device, KnownBy, Placement, Purpose
-from scheduler.core.ports import Devices
+from scheduler.core.ports import Devices, Watched, Watcher
 from scheduler.core.simulation import SimulatedMachine
 from scheduler.devices.host import HostDevices
-from scheduler.devices.simulated import SimulatedDevices
+from scheduler.devices.nvml import NvmlDevices
+from scheduler.devices.simulated import SimulatedDevices, SimulatedWatcher
+from scheduler.devices.watcher import HostWatcher
 from scheduler.units import GIB
+from tests.standin.box import NO_COMPILER, Box
+
+OPENED = ExitStack()
+"""What a test has to close again."""
 
 
 def real(cap: int | None = None) -> Devices:
@@ -28,10 +40,28 @@ def simulated_gpus(cap: int | None = None) -> Devices:
     return SimulatedDevices(SimulatedMachine(devices, caps={d.key: cap for d in devices} if cap else None))
 
 
+def gpus(cap: int | None = None) -> NvmlDevices:
+    if not shutil.which("cc"):
+        pytest.skip(NO_COMPILER)
+    folder = OPENED.enter_context(tempfile.TemporaryDirectory())
+    box = OPENED.enter_context(Box(Path(folder) / "box", gpus=2))
+    devices = NvmlDevices(env={**os.environ, **box.env})
+    OPENED.callback(devices.close)
+    devices.use(box.uuids, {} if cap is None else dict.fromkeys(box.uuids, cap))
+    devices.discover()
+    return devices
+
+
 Make = Callable[..., Devices]
 
 
-@pytest.fixture(params=[real, simulated, simulated_gpus], ids=lambda make: make.__name__)
+@pytest.fixture(autouse=True)
+def closing() -> Iterator[None]:
+    with OPENED:
+        yield
+
+
+@pytest.fixture(params=[real, gpus, simulated, simulated_gpus], ids=lambda make: make.__name__)
 def make(request: pytest.FixtureRequest) -> Make:
     """Makes devices, with a budget where one is given."""
     made: Make = request.param
@@ -78,3 +108,37 @@ class TestDevices:
         devices = make()
         key = devices.discover()[0].key
         assert devices.environment_for(placement(key)) == devices.environment_for(placement(key))
+
+
+def host_watcher() -> Watcher:
+    watcher = HostWatcher(Path(scheduler.__file__).parent.parent)
+    OPENED.callback(watcher.close)
+    return watcher
+
+
+def simulated_watcher() -> Watcher:
+    return SimulatedWatcher(SimulatedMachine([Device("GPU-0", "GPU 0", 24 * GIB, 1.0)]))
+
+
+class TestWatcher:
+    @pytest.fixture(params=[host_watcher, gpus, simulated_watcher], ids=lambda make: make.__name__)
+    def watcher(self, request: pytest.FixtureRequest) -> Watcher:
+        made: Watcher = request.param()
+        return made
+
+    def test_nobody_holds_anything_before_it_was_looked_at(self, watcher: Watcher) -> None:
+        watcher.watch({}, frozenset({os.getpid()}))
+        assert not any(watcher.used_by(os.getpid()).values())
+
+    def test_who_was_never_named_cannot_be_seen(self, watcher: Watcher) -> None:
+        assert not any(watcher.used_by(4711).values())
+
+    def test_it_has_nothing_to_say_while_all_is_well(self, watcher: Watcher) -> None:
+        watcher.watch({(7, 1): Watched(os.getpid())}, frozenset())
+        assert list(watcher.troubles()) == []
+
+    def test_being_told_the_same_again_changes_nothing(self, watcher: Watcher) -> None:
+        for _ in range(3):
+            watcher.watch({(7, 1): Watched(os.getpid(), promise={"GPU-0": GIB})}, frozenset({1}))
+        watcher.watch({}, frozenset())
+        assert list(watcher.troubles()) == []

@@ -675,7 +675,8 @@ class TestFaults:
         eyes.until(lambda: eyes.is_open(0, 1, 2))
         eyes.until(lambda: len(eyes.children()) == 1)
 
-    def test_what_was_not_seen_for_long_is_closed(self, eyes: Eyes) -> None:
+    def test_what_was_not_seen_for_long_is_closed(self, box: Box, look_at: Any) -> None:
+        eyes = look_at(box, limits=Limits(call=60.0, patience=60.0, fresh=1.5))
         (child,) = eyes.children()
         os.kill(child, signal.SIGSTOP)
         assert "has not been seen for" in eyes.until(lambda: eyes.budget(2).closed)
