@@ -12,7 +12,9 @@ from scheduler.doors import python_tasks
 from scheduler.doors.python_tasks import Task
 from scheduler.errors import UsageError
 from scheduler.settings import read_settings
-from scheduler.wiring import reading, running
+from scheduler.wiring import reading, starting
+from scheduler.wiring.choices import Choices, this_python
+from scheduler.wiring.listing import Listing, csv_listing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -90,10 +92,10 @@ def run(  # noqa: PLR0913  # each is a flag of `scheduler run`, by keyword only
     """
     flags = {"num": str(num), "order": order, "buffer": buffer, "max_load": str(max_load), "python": python or None}
     settings = read_settings({**flags, "state": state})
-    interpreter = running.this_python(settings)
+    interpreter = this_python(settings)
     listing = _listing(jobs, header, dict(defaults or {}), interpreter)
-    choices = running.Choices(devices, slots, jobs_at_once, max_per_device, name)
-    session = running.begin(listing, choices, settings, interpreter)
+    choices = Choices(devices, slots, jobs_at_once, max_per_device, name)
+    session = starting.begin(listing, choices, settings, interpreter)
     if session is None:
         raise UsageError(f"{listing.what} has no tasks")
     stream: TextIO | None = sys.stdout if verbose else None
@@ -113,8 +115,8 @@ def runs(state: str | None = None) -> list[Finished]:
 
 def _listing(
     jobs: str | os.PathLike[str] | Sequence[Task], header: int | None, defaults: dict[str, str], python: str
-) -> running.Listing:
+) -> Listing:
     if isinstance(jobs, (str, os.PathLike)):
-        return running.csv_listing(os.fspath(jobs), header=header, defaults=defaults, append="both", python=python)
+        return csv_listing(os.fspath(jobs), header=header, defaults=defaults, append="both", python=python)
     form, rows = python_tasks.rows(jobs, defaults)
-    return running.Listing("tasks", form, rows)
+    return Listing("tasks", form, rows)

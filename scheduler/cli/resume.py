@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from scheduler.cli.parsing import Parser, settings_from
-from scheduler.wiring import reading, running
+from scheduler.wiring import reading, starting
 
 
 def main(argv: list[str]) -> int:
@@ -20,7 +20,7 @@ def main(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     settings = settings_from(args)
     info = reading.find_run(settings, args.run)
-    session = running.take_over(info, settings)
+    session = starting.take_over(info, settings)
     try:
         ended = session.go(sys.stderr if args.json else sys.stdout, session.resuming_words())
         if args.json:

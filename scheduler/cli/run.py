@@ -13,7 +13,9 @@ from scheduler.core.command import APPEND
 from scheduler.core.fields import FIELDS
 from scheduler.errors import UsageError
 from scheduler.settings import Settings
-from scheduler.wiring import running
+from scheduler.wiring import starting
+from scheduler.wiring.choices import Choices, this_python
+from scheduler.wiring.listing import Listing, csv_listing
 
 TURNED = (
     "num", "order", "buffer", "max_load", "max_gpu_load", "python", "profile", "profile_epochs", "profile_id", "settle",
@@ -108,11 +110,11 @@ def main(argv: list[str], *, learn_only: bool = False, verb: str = "run") -> int
     args = parser(verb).parse_args(argv)
     settings = settings_from(args, *TURNED)
     path = samples.unpack() if args.sample else _file(args.file)
-    python = running.this_python(settings)
-    listing = running.csv_listing(
+    python = this_python(settings)
+    listing = csv_listing(
         path, header=header(args.header), defaults=_checked(defaults_from(args)), append=args.append, python=python
     )
-    choices = running.Choices(
+    choices = Choices(
         devices=args.devices,
         slots=_positive("--slots", args.slots),
         jobs=_positive("-j", args.jobs),
@@ -121,15 +123,13 @@ def main(argv: list[str], *, learn_only: bool = False, verb: str = "run") -> int
         learn_only=learn_only,
     )
     if args.dry_run:
-        return running.plan(listing, choices, settings, python, sys.stdout)
+        return starting.plan(listing, choices, settings, python, sys.stdout)
     return start(listing, choices, settings, python, as_json=args.json)
 
 
-def start(
-    listing: running.Listing, choices: running.Choices, settings: Settings, python: str, *, as_json: bool = False
-) -> int:
+def start(listing: Listing, choices: Choices, settings: Settings, python: str, *, as_json: bool = False) -> int:
     """Accept a listing and run it in the foreground."""
-    session = running.begin(listing, choices, settings, python)
+    session = starting.begin(listing, choices, settings, python)
     for warning in listing.warnings():
         sys.stderr.write(f"hint:   {warning}\n")
     if session is None:

@@ -1,0 +1,51 @@
+"""What was asked of one run, and the rules the core decides by because of it."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+from scheduler.core.model import HOST, Manners, Order, Profiling
+from scheduler.core.rules import Rules
+from scheduler.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What was asked of one run besides the Settings; kept in its journal, so that `resume` asks for the same."""
+
+    devices: str = HOST
+    """`auto`, or what `--devices` says; runs of older versions knew the host only."""
+    slots: int | None = None
+    jobs: int | None = None
+    max_per_device: int | None = None
+    name: str = ""
+    learn_only: bool = False
+
+
+def rules(choices: Choices, settings: Settings) -> Rules:
+    """What the core decides by."""
+    usual = Rules()
+    return Rules(
+        order=Order(settings.order),
+        buffer=settings.buffer,
+        max_load=settings.max_load,
+        max_gpu_load=settings.max_gpu_load,
+        jobs=choices.jobs,
+        slots=choices.slots,
+        max_per_device=choices.max_per_device,
+        profile=Profiling(settings.profile),
+        profile_epochs=settings.profile_epochs,
+        settle=usual.settle if settings.settle is None else settings.settle,
+        gpu_settle=usual.gpu_settle if settings.settle is None else settings.settle,
+        manners=Manners(settings.foreign),
+        foreign_calm=settings.foreign_calm,
+        margin=settings.margin[0],
+        margin_bytes=settings.margin[1],
+        learn_only=choices.learn_only,
+    )
+
+
+def this_python(settings: Settings) -> str:
+    """What `-1` stands for."""
+    return settings.python or sys.executable

@@ -1,0 +1,70 @@
+"""A door's rows as a list to be accepted, and what is appended to their file later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from scheduler.core.fields import Form
+from scheduler.store.journal import Journal
+from scheduler.store.rundir import Cells
+from scheduler.store.runs import RunInfo
+
+if TYPE_CHECKING:
+    from scheduler.doors.csv_batches import CsvFile, Mark
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A door's rows, ready to be accepted."""
+
+    what: str
+    form: Form
+    rows: Iterator[Cells]
+    warnings: Callable[[], Sequence[str]] = field(default=lambda: ())
+    file: CsvFile | None = None
+
+
+def csv_listing(path: str, *, header: int | None, defaults: Mapping[str, str], append: str, python: str) -> Listing:
+    """A CSV file as a listing."""
+    from scheduler.doors.csv_batches import CsvFile
+
+    file = CsvFile(path, header=header, defaults=defaults, append=append, python=python)
+    return Listing(path, file.form, file.rows(), lambda: file.warnings, file)
+
+
+class Following:
+    """The CSV file of a run that goes on: rows appended behind what was accepted."""
+
+    def __init__(self, file: CsvFile, mark: Mark) -> None:
+        self.form = file.form
+        self._file = file
+        self._mark = self._next = mark
+
+    def appended(self, *, last: bool) -> tuple[Sequence[Cells], str, str]:
+        """The rows, the mark behind them, and what else happened to the file."""
+        rows, self._next, sentence = self._file.appended(self._mark, last=last)
+        return rows, self._next.pack() if rows else "", sentence or ""
+
+    def accepted(self) -> None:
+        """The rows told last are in the journal."""
+        self._mark = self._next
+
+
+def batches(rows: Iterable[Cells], num: int) -> Iterator[list[Cells]]:
+    """Rows in batches, each sorted by priority."""
+    from scheduler.doors.csv_batches import batches as split
+
+    return split(rows, num)
+
+
+def resumed(info: RunInfo, journal: Journal) -> Following | None:
+    """What goes on being read for a run that is taken over."""
+    if not info.meta.get("mark"):
+        return None
+    from scheduler.doors.csv_batches import CsvFile, Mark
+
+    form = Form.unpack(journal.forms()[0])
+    file = CsvFile.resumed(info.meta["file"], form, python=info.meta["python"], cwd=info.meta["directory"])
+    return Following(file, Mark.unpack(info.meta["mark"]))

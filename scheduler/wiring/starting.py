@@ -1,0 +1,208 @@
+"""Joins what makes a run begin: a new one, a planned one, one that is taken over."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from scheduler.core import command, packing
+from scheduler.core.brain import Brain
+from scheduler.core.events import Asked, Exited, Submitted
+from scheduler.core.kinds import Kind
+from scheduler.core.model import Budget, Job, Machine, Terms
+from scheduler.core.rules import Rules
+from scheduler.errors import InputError
+from scheduler.paths import RUN_CODE, RunPlaces
+from scheduler.settings import Settings
+from scheduler.store.counter import Counter
+from scheduler.store.rundir import Book
+from scheduler.store.runs import RunInfo
+from scheduler.units import count, size
+from scheduler.wiring.choices import Choices, rules
+from scheduler.wiring.finding import find_devices
+from scheduler.wiring.learning import kinds_if_any, knowledge, knowledge_for
+from scheduler.wiring.listing import Following, Listing, batches, resumed
+from scheduler.wiring.reading import places
+from scheduler.wiring.running import Session, open_ledger
+
+if TYPE_CHECKING:
+    from scheduler.devices.pool import Pool
+
+MOST_PLANNED = 1000
+"""A plan looks at the needs of so many tasks."""
+CLASSIC_COUNTER = Path("scheduler_files/counter.txt")
+
+
+def begin(listing: Listing, choices: Choices, settings: Settings, python: str) -> Session | None:
+    """Accept a list durably and make its run; None where it has no rows. Raises what the door or a device refuses."""
+    pool = find_devices(choices.devices, settings)
+    try:
+        return _begin(listing, choices, settings, python, pool)
+    except BaseException:
+        pool.close()
+        raise
+
+
+def _begin(listing: Listing, choices: Choices, settings: Settings, python: str, pool: Pool) -> Session | None:
+    home = places(settings)
+    counter = Counter(home.counter, _classic_first())
+    budgets = pool.snapshot()
+    open_ledger(settings, "").close()  # better refused now than once the list is accepted
+    book = Book.create(home, counter, RUN_CODE)
+    brain = Brain(rules(choices, settings), book.terms, knowledge_for(book, settings, python, os.getcwd(), pool))
+    book.num = settings.num
+    facts = _facts(listing, choices, settings, python, book.places)
+    facts["accepted"] = str(time.time())
+    facts["capacity"] = str(_capacity(budgets, settings))
+    facts["labels"] = json.dumps({b.device.key: b.device.label for b in budgets})
+    try:
+        submitted = book.accept(
+            listing.form,
+            batches(listing.rows, settings.num),
+            _checker(listing.what, budgets, brain.rules),
+            lambda tasks: {**facts, "mark": _mark(listing), "accepted": str(time.time()), "tasks": str(tasks)},
+        )
+    except BaseException:
+        book.discard()
+        raise
+    if not submitted:
+        book.discard()
+        pool.close()
+        return None
+    for event in submitted:
+        brain.apply(event)
+    if listing.file is not None:
+        book.source = Following(listing.file, listing.file.mark)
+        book.check = _checker(listing.what, budgets, brain.rules)
+    return Session(book, brain, pool, choices, settings, facts)
+
+
+def _capacity(budgets: Sequence[Budget], settings: Settings) -> int:
+    """What there is to fill: the GPUs' memory, or the host's where there are none."""
+    gpus = [b for b in budgets if b.device.is_gpu] or budgets
+    return sum(packing.largest(b.device, b.cap) - settings.buffer for b in gpus)
+
+
+def plan(listing: Listing, choices: Choices, settings: Settings, python: str, out: TextIO) -> int:
+    """Check a whole list and show what would start now; nothing is accepted, nothing starts."""
+    from scheduler.view import opening
+
+    pool = find_devices(choices.devices, settings)
+    budgets = pool.snapshot()
+    pool.close()
+    kinds = kinds_if_any(places(settings), python, os.getcwd(), pool)
+    known = kinds.profiles.known() if kinds is not None else {}
+    brain = Brain(rules(choices, settings), knowledge=knowledge(known, settings))
+    jobs: dict[int, Job] = {}
+    first, numbers = 1, dict[Terms, int]()
+    for batch, rows_ in enumerate(batches(listing.rows, settings.num), 1):
+        terms = []
+        for offset, (row, cells, said, nth) in enumerate(rows_):
+            if said not in numbers:
+                _check(listing.what, said, row, budgets, brain.rules)
+                numbers[said] = len(brain.terms)
+                brain.terms.append(said)
+            terms.append(numbers[said])
+            if first + offset <= MOST_PLANNED:
+                spec = listing.form.spec(cells, row)
+                jobs[first + offset] = Job(spec, command.name(spec), command.key(spec, nth), listing.form.append)
+        brain.apply(Submitted(batch, first, terms))
+        first += len(terms)
+    for task, job in jobs.items():
+        brain.assign(task, kinds.of(job) if kinds is not None else Kind(f"row {task}", job.name, probes=False))
+    decision = brain.decide(Machine(time.time(), budgets))
+    out.writelines(line + "\n" for line in opening.plan_lines(listing.what, brain, decision, jobs))
+    return 0
+
+
+def _mark(listing: Listing) -> str:
+    return listing.file.mark.pack() if listing.file is not None else ""
+
+
+def _classic_first() -> int:
+    """Ids start above the counter of the batch-by-batch original, where its file is there."""
+    try:
+        return int(CLASSIC_COUNTER.read_text(encoding="ascii").strip())
+    except (OSError, ValueError):
+        return 0
+
+
+def _facts(listing: Listing, choices: Choices, settings: Settings, python: str, run: RunPlaces) -> dict[str, str]:
+    from scheduler.processes import boot_id, hostname, machine_id
+
+    kept = {name: value for name, value in asdict(settings).items() if name not in ("source", "state", "leases")}
+    return {
+        "file": listing.what,
+        "name": choices.name,
+        "num": str(settings.num),
+        "choices": json.dumps(asdict(choices)),
+        "settings": json.dumps(kept),
+        "python": python,
+        "directory": os.getcwd(),
+        "token": f"{run.number}-{os.urandom(4).hex()}",
+        "host": hostname(),
+        "boot": boot_id(),
+        "machine": machine_id(),
+    }
+
+
+def _checker(what: str, budgets: Sequence[Budget], rules_: Rules) -> Callable[[Terms, int], None]:
+    return lambda terms, row: _check(what, terms, row, budgets, rules_)
+
+
+def _check(what: str, terms: Terms, row: int, budgets: Sequence[Budget], rules_: Rules) -> None:
+    """Refuse what no device here can ever hold, with the numbers."""
+    gpus = [b.device for b in budgets if b.device.is_gpu]
+    if (terms.gpus or 0) > len(gpus):
+        here = f"this run has {count(len(gpus), 'GPU')}" if gpus else "this machine has none: 0 = host only"
+        raise InputError(what, f"wants {count(terms.gpus or 0, 'GPU')}, {here}", row, "GPUs")
+    for name, column in ((terms.device, "Device"), (terms.prefer, "Prefer")):
+        if name and not any(packing.is_called(b.device, name) for b in budgets):
+            labels = ", ".join(b.device.label for b in budgets)
+            raise InputError(what, f"there is no device {name!r} in this run; there is: {labels}", row, column)
+    refusal = packing.never_fits(terms, budgets)
+    if refusal is not None:
+        raise InputError(
+            what,
+            f"wants {size(refusal.wanted)}, the largest device ({refusal.device}) has {size(refusal.total)}: "
+            f"lower it{' or give it more GPUs' if len(gpus) > (terms.gpus or 1) else ''}",
+            row,
+            "Memory" if terms.memory is not None and refusal.wanted == terms.memory else "HostMemory",
+        )
+
+
+def take_over(info: RunInfo, settings: Settings) -> Session:
+    """Take a run over that no scheduler holds; raises StillRunning where one does."""
+    home = places(settings)
+    book = Book.resume(info, Counter(home.counter, _classic_first()))
+    choices = Choices(**json.loads(info.meta["choices"]))
+    kept = json.loads(info.meta["settings"])
+    settings = replace(settings, **{**kept, "margin": tuple(kept["margin"])})
+    pool = find_devices(choices.devices, settings)
+    known = knowledge_for(book, settings, info.meta["python"], info.meta["directory"], pool)
+    brain = Brain(rules(choices, settings), book.terms, known)
+    for submitted in book.journal.submissions():
+        brain.apply(submitted)
+    session = Session(book, brain, pool, choices, settings, info.meta)
+    at = 0.0
+    for recorded in book.journal.events():
+        brain.apply(recorded.event, recorded.at)
+        session.fold.take(recorded.event, recorded.at)
+        if recorded.at != at and not isinstance(recorded.event, Asked):
+            at = recorded.at
+            session.just_ended.clear()
+        if isinstance(recorded.event, Exited):
+            session.just_ended.append((recorded.event.task, recorded.event.attempt))
+    for key in session.just_ended:
+        book.clear(*key)
+    asked = Asked("resume")
+    book.record([asked], time.time())
+    brain.apply(asked)
+    book.source = resumed(info, book.journal)
+    book.check = _checker(info.meta["file"], pool.snapshot(), brain.rules)
+    return session
