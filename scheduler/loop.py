@@ -62,6 +62,11 @@ class Mean:
             self._number += 1
 
     @property
+    def idle(self) -> bool:
+        """Whether it was looked at, and never seen to do anything."""
+        return self._number > 0 and self._sum == 0.0
+
+    @property
     def value(self) -> float:
         """The mean; 0 where nothing was seen."""
         return self._sum / self._number if self._number else 0.0
@@ -234,7 +239,7 @@ class Loop:
         if sample.progress is not None:
             self._pace.setdefault(key, Pace()).see(sample.progress, now)
         seen = {name: max(bytes_, sample.used.get(name, 0)) for name, bytes_ in sample.peak.items()}
-        return self.brain.watch(sample.task, sample.attempt, seen, now)
+        return self.brain.watch(sample.task, sample.attempt, seen, now, idle=self._busy[key].idle)
 
     def _completed(self, exited: Exited) -> Exited:
         """Join what the shim measured with what was sampled: the higher one is the peak."""

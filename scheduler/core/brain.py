@@ -309,8 +309,13 @@ class Brain:
 
     # ---- samples ----
 
-    def watch(self, task: int, attempt: int, used: Mapping[str, int], now: float = 0.0) -> list[Event]:
-        """What a sample of a living attempt comes to: a new peak, a promise that must grow or may shrink."""
+    def watch(
+        self, task: int, attempt: int, used: Mapping[str, int], now: float = 0.0, *, idle: bool = False
+    ) -> list[Event]:
+        """What a sample of a living attempt comes to: a new peak, a promise that must grow or may shrink.
+
+        `idle`: it was never seen to keep its GPUs busy, although that can be seen.
+        """
         living = self.tasks.get(task)
         if living is None or living.placement is None or living.attempts != attempt:
             return []
@@ -324,7 +329,7 @@ class Brain:
             events.append(Resized(task, attempt, growth, self._why_grown(living, placement, used)))
         elif (less := self._known_meanwhile(living, seen)) is not None:
             events.append(Resized(task, attempt, less, "known"))
-        elif not any(key in placement.devices for key in news) and self._may_settle(living, now):
+        elif not any(key in placement.devices for key in news) and self._may_settle(living, now, idle=idle):
             less = estimate.cut(placement, seen, self.rules)
             if less is not None:
                 events.append(Peaked(task, attempt, seen))
@@ -360,13 +365,14 @@ class Brain:
         terms = self.terms[self.roll.terms(task)]
         return estimate.need(terms, tried, self.rules, profile, known, gpus, guess)
 
-    def _may_settle(self, task: Task, now: float) -> bool:
+    def _may_settle(self, task: Task, now: float, *, idle: bool) -> bool:
         """Only an unknown one is promised more than it needs; it has settled when it held still for long enough."""
         assert task.placement is not None
         unknown = task.placement.known_by is KnownBy.LIVE or task.placement.purpose is Purpose.PROBE
         if not unknown or task.settled or self.rules.slots is not None or task.last_peak_at == 0.0:
             return False
         settle = self.rules.gpu_settle if task.placement.gpus else self.rules.settle
+        settle *= self.rules.idle_patience if idle else 1.0
         return now - task.last_peak_at >= settle
 
     # ---- deciding ----

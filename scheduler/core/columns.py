@@ -44,7 +44,8 @@ def row(  # noqa: PLR0913  # all that a row is made of
         gpus = [device for device in last.devices if device != HOST]
         main = {key: b for key, b in last.promised.items() if key != HOST or not gpus}
         values.update(
-            device=",".join((labels or {}).get(key, key) for key in last.devices), gpus=len(gpus), need_known_by=last.known_by, neighbours_max=last.neighbours,
+            device=",".join((labels or {}).get(key, key) for key in last.devices), gpus=len(gpus),
+            need_known_by=last.known_by, neighbours_max=last.neighbours,
             promised_bytes=max(main.values(), default=None), host_promised_bytes=last.promised.get(HOST),
             peak_bytes=max((last.peak.get(key, 0) for key in main), default=0) or None,
             host_peak_bytes=last.peak.get(HOST), started=last.started, ended=last.ended,

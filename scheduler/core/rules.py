@@ -47,6 +47,8 @@ class Rules:
     """Seconds without a new peak after which a watched task is believed."""
     gpu_settle: float = 60.0
     """The same for tasks on GPUs: the data are read first, and a wrong belief costs its neighbours their memory."""
+    idle_patience: float = 3.0
+    """So many times longer until a task is believed that has not kept its GPU busy yet: it still loads its data."""
     learn_only: bool = False
     """Only probe what is unknown, run nothing for real (`profiles learn`)."""
     unknown_share: float = 0.5

@@ -39,7 +39,7 @@ RISE = 16 << 20
 SHARE = 30.0
 """A round is followed by at least so many times the processor time it took: 3 % of a core at most."""
 LONGEST = 2.0
-SELDOM = 1.0
+SELDOM = 0.25
 """Seconds between looks at what changes slowly or costs more: utilisation, accounting, names of processes."""
 FUNCTION_NOT_FOUND, INSUFFICIENT_SIZE, NOT_SUPPORTED, NO_PERMISSION = 13, 7, 3, 4
 

@@ -41,7 +41,8 @@ truth = json.load(open(os.path.join(here, "truth.json")))[TABLE(said)]
 draw = int.from_bytes(hashlib.blake2b((os.environ["SCHEDULER_KEY"] + truth["seed"]).encode()).digest()[:4], "big")
 profile = "late" if truth["profile"] == "ramp" and draw % 20 == 0 and truth["late"] else truth["profile"]
 os.execv(sys.executable, [sys.executable, "-S", "-E", {str(TRAIN)!r}, "--peak", truth["peak"], "--seconds",
-    truth["seconds"], "--epochs", said.get("--epochs", "10"), "--busy", truth["busy"], "--profile", profile])
+    truth["seconds"], "--epochs", said.get("--epochs", "10"), "--busy", truth["busy"], "--profile", profile,
+    "--rise", truth["rise"]])
 """
 
 
@@ -170,6 +171,9 @@ def pack(folder: Path, args: argparse.Namespace) -> bool:
     return all(good)
 
 
+# A task of a real list holds little until its data are read, 45 s at most where `--settle` is 60 s: scaled alike.
+
+
 def _truth(number: int, chance: random.Random, args: argparse.Namespace) -> dict[str, object]:
     gpus = 2 if number % 10 == 3 else 1
     bytes_ = int(chance.uniform(0.5, 20) * 1024)
@@ -181,6 +185,7 @@ def _truth(number: int, chance: random.Random, args: argparse.Namespace) -> dict
         "busy": f"{chance.uniform(0.1, 0.7):.2f}",
         "profile": "children" if number % 10 == 7 else "ramp",
         "late": True,
+        "rise": f"{args.seconds / 10 * 0.75:.2f}",
         "seed": str(args.seed),
     }
 
@@ -218,7 +223,7 @@ def _write_scripts(place: Place, args: argparse.Namespace) -> None:
     for number in range(4):
         truths[f"s{number}"] = {
             "peak": f"{2.5 + 1.1 * number}GiB", "seconds": f"{args.seconds * 2:.2f}", "busy": "0.3",
-            "profile": "ramp", "late": False, "seed": str(args.seed),
+            "profile": "ramp", "late": False, "rise": f"{args.seconds * 2 / 20 * 0.75:.2f}", "seed": str(args.seed),
         }  # fmt: skip
         (place.folder / f"s{number}.py").write_text(JOB.replace("TABLE(said)", f'"s{number}"'))
     (place.folder / "truth.json").write_text(json.dumps(truths))
@@ -248,7 +253,7 @@ def _write_grid(place: Place, args: argparse.Namespace, peak: Callable[[int], fl
     truths = {
         str(batch): {
             "peak": f"{int(peak(batch) * 1024)}MiB", "seconds": "1.0", "busy": "0.15", "profile": "ramp", "late": False,
-            "seed": str(args.seed),
+            "rise": "0.075", "seed": str(args.seed),
         }
         for batch in batches
     }  # fmt: skip

@@ -5,7 +5,8 @@
     --seconds 2             how long it takes on devices of its own
     --epochs 10             how many epochs it tells of
     --profile ramp          ramp, late, children, prealloc, leak or flat, explained at `needed`
-    --busy 0.5              how much of each device it keeps busy
+    --rise 0.3              `ramp` reaches its peak after so many seconds, if that is before a tenth of its time
+    --busy 0.5              how much of each device it keeps busy, once it trains and does not only load its data
     --host 100MiB           host RAM that it really touches
 
 Any other option is accepted, and changes nothing.
@@ -57,6 +58,7 @@ class Training:
         self.seconds = float(said.get("seconds", 1))
         self.epochs = int(said.get("epochs", 10))
         self.busy = float(said.get("busy", 0.5))
+        self.rise = min(0.1, float(said.get("rise", self.seconds)) / self.seconds) if self.seconds else 0.0
         self.peaks = positions
         self.held = dict.fromkeys(positions, 0)
 
@@ -69,7 +71,7 @@ class Training:
             return peak if done >= 1 - 1 / self.epochs else int(0.6 * peak)
         if self.profile == "leak":
             return context + int((peak - context) * done)
-        return peak if done >= 0.1 else context  # at first only the context
+        return peak if done >= self.rise else context  # at first only the context
 
     def grow(self, done: float) -> None:
         for position, peak in self.peaks.items():
@@ -90,6 +92,10 @@ class Training:
         if self.profile == "prealloc":
             self.preallocate()
         self.grow(0.0)
+        if self.profile != "ramp":
+            self.work()
+
+    def work(self) -> None:
         for position in self.peaks:
             self.cuda.busy(position, self.busy)
 
@@ -101,6 +107,7 @@ class Training:
         self.begin()
         step = min(0.1, max(0.02, self.seconds / 40))
         worked, told, now = 0.0, 0, time.monotonic()
+        before_rise = self.profile == "ramp"
         while worked < self.seconds:
             pace = self.pace()
             time.sleep(min(step, (self.seconds - worked) * pace))
@@ -108,6 +115,9 @@ class Training:
             worked += (now - before) / pace
             done = min(1.0, worked / self.seconds)
             self.grow(done)
+            if before_rise and done >= self.rise:
+                before_rise = False
+                self.work()
             while tell and told < int(done * self.epochs + 1e-9):
                 told += 1
                 print(f"epoch {told}/{self.epochs}", flush=True)
