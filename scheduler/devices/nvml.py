@@ -30,6 +30,9 @@ REPEAT = 0.5
 LINGERS = 5.0
 """A ghost that lasts longer is worth a sentence."""
 
+_SAMPLER = Path("scheduler/devices/nvml_sampler.py")
+"""Runs that were begun before there were GPUs have no copy of it."""
+
 
 @dataclass(slots=True)
 class Seen:
@@ -63,7 +66,7 @@ class NvmlDevices:
         env: Mapping[str, str] | None = None,
         dev: Path = Path("/dev"),
     ) -> None:
-        self._code = code or PACKAGE.parent
+        self._code = code if code and (code / _SAMPLER).is_file() else PACKAGE.parent
         self._limits = limits or Limits()
         self._env = env
         self._dev = dev

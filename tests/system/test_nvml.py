@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +69,8 @@ class Tree:
     def end(self) -> None:
         """All of it, as when a shim has emptied its tree."""
         for pid in reversed([self.shim, *self.pids()]):
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # the first process of a pid namespace takes the others along
+                os.kill(pid, signal.SIGKILL)
         self._root.wait()
         assert self._root.stdout is not None
         self._root.stdout.close()
