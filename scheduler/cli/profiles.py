@@ -44,11 +44,20 @@ def _act(store: Profiles, what: str, which: list[str], *, as_json: bool) -> int:
         number = store.forget([one.key for one in kept])
         sys.stdout.write(f"forgot {number}\n")
     elif as_json:
-        sys.stdout.write(json.dumps({"format": 1, "profiles": [view.facts(one) for one in kept]}, indent=1) + "\n")
+        said = {"format": 2, "profiles": [view.facts(one) for one in kept], "scripts": view.family_facts(kept)}
+        sys.stdout.write(json.dumps(said, indent=1) + "\n")
+    elif what == "list":
+        sys.stdout.writelines(line + "\n" for line in view.table_lines(kept))
     else:
-        lines = view.table_lines(kept) if what == "list" else [line for one in kept for line in view.full_lines(one)]
-        sys.stdout.writelines(line + "\n" for line in lines)
+        whole = [line for one in kept for line in view.full_lines(one)] + view.family_lines(_related(store, kept))
+        sys.stdout.writelines(line + "\n" for line in whole)
     return 0
+
+
+def _related(store: Profiles, kept: list[Kept]) -> list[Kept]:
+    """All profiles of the same scripts: only together they tell which arguments matter."""
+    families = {one.profile.family for one in kept}
+    return [one for one in store.all() if one.profile.family in families]
 
 
 def _meant(word: str, one: Kept) -> bool:

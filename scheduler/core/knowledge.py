@@ -133,6 +133,20 @@ class Profile:
         self.busy = max(self.busy, evidence.busy)
 
 
+def on_gpus(peaks: Mapping[str, int]) -> dict[str, int]:
+    """What of a kind's peaks is compared with its like: what it needs where it runs."""
+    return {part: peak for part, peak in peaks.items() if part != HOST} or dict(peaks)
+
+
+def family_of(profiles: Iterable[Profile]) -> Family:
+    """What profiles of one script teach about its arguments."""
+    family = Family()
+    for number, profile in enumerate(profiles):
+        family.add(number, profile.slots)
+        family.observe(number, on_gpus(profile.peaks))
+    return family
+
+
 class Knowledge:
     """Kinds by number; number 0 is what nobody has looked at."""
 
@@ -190,9 +204,8 @@ class Knowledge:
     def _observe(self, number: int) -> None:
         """Let a kind's family know what it needs where it runs."""
         kind, peaks = self.kinds[number], self._profiles[number].peaks
-        on_gpus = {part: peak for part, peak in peaks.items() if part != HOST}
         if kind is not None and kind.family and peaks:
-            self._families[kind.family].observe(number, on_gpus or peaks)
+            self._families[kind.family].observe(number, on_gpus(peaks))
 
     def profile(self, number: int) -> Profile:
         """What is known of a kind; nothing of number 0."""

@@ -58,6 +58,7 @@ class Profiles:
                 raise ValueError(f"it has format {version}, this version knows {schema.PROFILES_VERSION}")
             elif int(version) < schema.PROFILES_VERSION:  # every row says by itself how it is to be read
                 connection.execute(schema.PUT_META, ("format", str(schema.PROFILES_VERSION)))
+            connection.execute(schema.PRUNE_PROFILES)
             connection.execute(schema.GET_PROFILES).fetchone()
         except BaseException:
             connection.close()

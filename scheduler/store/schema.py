@@ -33,6 +33,10 @@ CREATE_PROFILES = (
 GET_PROFILES = "SELECT key, what, device, updated, data FROM profiles ORDER BY what, key"
 GET_PROFILE = "SELECT data FROM profiles WHERE key = ?"
 PUT_PROFILE = "INSERT OR REPLACE INTO profiles VALUES (?, ?, ?, ?, ?)"
+MOST_PROFILES = 20_000
+"""So many are kept, the newest: a list whose every row is named otherwise would add a profile with each of them."""
+PRUNE_PROFILES = f"""DELETE FROM profiles WHERE key IN
+    (SELECT key FROM profiles ORDER BY updated DESC LIMIT -1 OFFSET {MOST_PROFILES})"""
 DROP_PROFILE = "DELETE FROM profiles WHERE key = ?"
 
 PUT_META = "INSERT OR REPLACE INTO meta VALUES (?, ?)"

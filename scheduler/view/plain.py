@@ -85,11 +85,15 @@ class PlainView:
                 return self._words("grew", event.task, f"promise raised to {raised}: it was seen above the last one")
             case Refused():
                 return self._words("REFUSED", event.task, event.reason)
-            case Learned():
-                what = "does not change its memory" if event.neutral else "changes its memory after all"
-                return f"learned  {event.script}: {event.argument} {what}"
-            case Submitted() if self.fold.first is not None:
-                return f"added    {count(len(event.terms), 'task')} as batch {event.batch}"
+        return self._of_the_run(event)
+
+    def _of_the_run(self, event: Event) -> str:
+        """What is about no single task."""
+        if isinstance(event, Learned):
+            what = "does not change its memory" if event.neutral else "changes its memory after all"
+            return f"learned  {event.script}: {event.argument} {what}"
+        if isinstance(event, Submitted) and self.fold.first is not None:
+            return f"added    {count(len(event.terms), 'task')} as batch {event.batch}"
         return ""
 
     def _words(self, word: str, task: int, rest: str) -> str:

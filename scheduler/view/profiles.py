@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from scheduler.core.knowledge import Profile
+from scheduler.core.factors import Factor
+from scheduler.core.knowledge import Profile, family_of
 from scheduler.core.model import HOST
 from scheduler.units import duration, size
 from scheduler.view.words import moment, short, table
@@ -53,6 +54,48 @@ def facts(kept: Kept) -> dict[str, Any]:
         "cores": profile.cores,
         "busy": profile.busy,
     }
+
+
+def family_lines(kept: Sequence[Kept]) -> list[str]:
+    """What is known of each script's arguments, for scripts of which there are several profiles."""
+    said: list[str] = []
+    for members in _families(kept):
+        factors = family_of(one.profile for one in members).factors()
+        script = members[0].what.split(" ", 1)[0]
+        said += [f"arguments of {script}, from {len(members)} profiles"] if factors else []
+        said += [f"  {', '.join(one.slots):<40} {_verdict(one)}" for one in factors]
+    return said
+
+
+def family_facts(kept: Sequence[Kept]) -> list[dict[str, Any]]:
+    """The same for programs."""
+    return [
+        {
+            "script": members[0].what.split(" ", 1)[0],
+            "keys": [one.key for one in members],
+            "arguments": [
+                {"slots": list(one.slots), "values": one.values, "neutral": one.neutral, "left_out": one.left_out}
+                for one in family_of(one.profile for one in members).factors()
+            ],
+        }
+        for members in _families(kept)
+    ]
+
+
+def _families(kept: Sequence[Kept]) -> list[list[Kept]]:
+    families: dict[str, list[Kept]] = {}
+    for one in kept:
+        if one.profile.family and one.profile.peaks:
+            families.setdefault(one.profile.family, []).append(one)
+    return [members for members in families.values() if len(members) > 1]
+
+
+def _verdict(factor: Factor) -> str:
+    if factor.left_out:
+        return "left out: another value in every row"
+    if factor.neutral:
+        return f"does not change its memory ({factor.values} values)"
+    return f"may change its memory ({factor.values} values)"
 
 
 def _runs(profile: Profile) -> int:
