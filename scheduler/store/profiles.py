@@ -37,6 +37,7 @@ class Profiles:
         self.path = path
         self.said = ""
         """What had to be done about a file that could not be used."""
+        self._learned = False
         self._db = self._open()
 
     def _open(self) -> sqlite3.Connection:
@@ -58,7 +59,6 @@ class Profiles:
                 raise ValueError(f"it has format {version}, this version knows {schema.PROFILES_VERSION}")
             elif int(version) < schema.PROFILES_VERSION:  # every row says by itself how it is to be read
                 connection.execute(schema.PUT_META, ("format", str(schema.PROFILES_VERSION)))
-            connection.execute(schema.PRUNE_PROFILES)
             connection.execute(schema.GET_PROFILES).fetchone()
         except BaseException:
             connection.close()
@@ -76,7 +76,10 @@ class Profiles:
         return connection
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Let go of the file; what is too old goes with it."""
+        if self._learned:
+            with contextlib.suppress(sqlite3.Error):
+                self._db.execute(schema.PRUNE_PROFILES)
         self._db.close()
 
     def all(self) -> Iterator[Kept]:
@@ -91,6 +94,7 @@ class Profiles:
 
     def learn(self, kind: Kind, device: str, evidence: Evidence, now: float) -> None:
         """Add one attempt to what is kept, beside whatever other runs add at the same time."""
+        self._learned = True
         try:
             self._db.execute(schema.BEGIN)
             found = self._db.execute(schema.GET_PROFILE, (kind.key,)).fetchone()

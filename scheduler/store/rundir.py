@@ -101,6 +101,8 @@ class Book:
 
     def close(self) -> None:
         """Let the run go; the next may take it."""
+        if self.kinds is not None:
+            self.kinds.profiles.close()
         with contextlib.suppress(StateError):
             self.journal.checkpoint()
         self.journal.close()
