@@ -251,7 +251,7 @@ class Brain:
         epochs = self.terms[task.terms].epochs
         good = event.outcome is Outcome.SUCCEEDED
         return Evidence(
-            self._peaks(task, event),
+            self._taught(task, event),
             seconds=event.seconds,
             epochs=min(self.rules.profile_epochs, epochs or 0) if probe else epochs,
             epoch_seconds=event.epoch_seconds,
@@ -259,7 +259,15 @@ class Brain:
             busy=event.busy,
             whole=good and not probe and event.watched >= 1.0,
             probe=probe and good,
+            broken=not good,
         )
+
+    def _taught(self, task: Task, event: Exited) -> dict[str, int]:
+        """What an attempt was seen to need: what it held, and where that ran out what it asked for besides."""
+        assert task.placement is not None
+        peaks = self._peaks(task, event)
+        short = estimate.short_of(task.placement, event) if event.outcome is Outcome.OOM else ()
+        return {part: peak + (event.asked if part in short else 0) for part, peak in peaks.items()}
 
     def _learn(self, task: int, evidence: Evidence) -> None:
         kind = self.roll.kind(task)

@@ -58,7 +58,8 @@ def _main(
         return profile.known_by(gpus), tuple(_known(profile.part(part), rules) for part in parts)
     if guess is not None and all(part in guess[0] for part in parts):
         return guess[1], tuple(_guessed(guess[0][part], rules) for part in parts)
-    return KnownBy.LIVE, tuple(Ask(None) for _ in parts)
+    above = [profile.part(part).above if profile is not None else 0 for part in parts]
+    return KnownBy.LIVE, tuple(Ask(None, least=with_margin(bytes_, rules) if bytes_ else 0) for bytes_ in above)
 
 
 def _beside(terms: Terms, rules: Rules, profile: Profile | None, guess: Guess | None) -> Ask:
@@ -97,7 +98,10 @@ def _after_oom(asked: Need, task: Task, rules: Rules) -> Need:
         if not floor:
             return ask
         had, wanted = task.wanted.get(part, (0, 0))
-        return Ask(max(ask.bytes or 0, floor), max(ask.bare, task.seen.get(part, 0)), True, had, wanted)
+        seen = max(ask.bare, task.seen.get(part, 0))
+        if ask.bytes is None and part != HOST:
+            return Ask(None, seen, True, had, wanted, max(ask.least, floor))
+        return Ask(max(ask.bytes or 0, floor), seen, True, had, wanted)
 
     gpus = tuple(raised(ask, str(position)) for position, ask in enumerate(asked.gpus))
     alone = asked.alone or task.ooms >= rules.max_ooms

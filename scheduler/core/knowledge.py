@@ -29,6 +29,8 @@ class Evidence:
     busy: float = 0.0
     whole: bool = True
     """A full, watched, successful run; anything else can raise what is known, never lower it."""
+    broken: bool = False
+    """It failed or was stopped: what it held says little about what its like will need."""
     probe: bool = False
 
 
@@ -41,6 +43,8 @@ class Peaks:
     lower: int = 0
     """The most that was seen outside full runs: in probes, in runs that failed or still go on."""
     lower_by: KnownBy = KnownBy.PROFILE
+    above: int = 0
+    """What attempts held (or asked for) that failed before anything was known: it needs at least that."""
 
     @property
     def known(self) -> bool:
@@ -62,6 +66,8 @@ class Peaks:
         if peak > 0 and evidence.whole:
             self.full = [*self.full, peak][-MOST_PEAKS:]
             self.lower = 0 if self.lower <= peak else self.lower
+        elif evidence.broken and not self.known:
+            self.above = max(self.above, peak)
         elif peak > self.lower:
             self.lower = peak
             self.lower_by = KnownBy.PROBE if evidence.probe else KnownBy.PROFILE

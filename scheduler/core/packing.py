@@ -64,6 +64,8 @@ class Ask:
     """What it was promised then."""
     wanted: int = 0
     """What it held then, and asked for besides."""
+    least: int = 0
+    """What an unknown one is known to need at least: something like it ran out of memory or failed with so much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,11 +305,11 @@ def _crowded(task: int, need: Need, room: Room, rules: Rules) -> Refusal | None:
 def _fit_bytes(task: int, ask: Ask, room: Room, rules: Rules) -> int | Refusal:
     """The bytes to promise, cut at the device; a task too big for the buffer runs alone without it."""
     label, most = room.device.label, room.most
-    if ask.bytes is None:
-        return _fit_unknown(task, room, rules)
     proved = ask.wanted if ask.had >= most * NEARLY else ask.bare  # it had as good as all of such a device
     if max(proved, ask.bare) > most:
         return Refusal(task, "never", label, max(proved, ask.bare), max(room.bytes, 0), most)
+    if ask.bytes is None:
+        return _fit_unknown(task, ask, room, rules)
     alone = ask.bare > most - rules.buffer
     limit, available = most if alone else most - rules.buffer, room.bytes
     if room.residents == 0:
@@ -320,14 +322,16 @@ def _fit_bytes(task: int, ask: Ask, room: Room, rules: Rules) -> int | Refusal:
     return promise
 
 
-def _fit_unknown(task: int, room: Room, rules: Rules) -> int | Refusal:
+def _fit_unknown(task: int, ask: Ask, room: Room, rules: Rules) -> int | Refusal:
     """On a GPU all that is free, if that is at least half of it: that is the lock. On the host half of what is free."""
-    label = room.device.label
+    label, most = room.device.label, room.most - rules.buffer
     if room.device.is_gpu:
-        least = int(room.most * rules.unknown_gpu_least)
+        least = max(int((room.most - room.strangers) * rules.unknown_gpu_least), min(ask.least, most))
+        if ask.retried and room.residents == 0:
+            least = min(least, int(most * NEARLY), max(room.bytes, 1))  # nobody's end would ever give it more
         return room.bytes if room.bytes >= least else Refusal(task, "unknown", label, least, room.bytes, room.most)
-    promise = int(room.bytes * rules.unknown_share)
-    if promise < rules.unknown_least:
+    promise = max(int(room.bytes * rules.unknown_share), min(ask.least, most))
+    if promise < rules.unknown_least or promise > room.bytes:
         return Refusal(task, "memory", label, rules.unknown_least * 2, max(room.bytes, 0), room.most)
     return promise
 

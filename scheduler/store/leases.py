@@ -167,6 +167,34 @@ def living(directory: Path) -> list[Lease]:
         os.close(fd)
 
 
+def distrust(directory: Path) -> str:
+    """Why no lease can be written in this directory, or none there can be trusted; empty where all is well.
+
+    One that is not there yet is made by the first run.
+    """
+    if not os.path.lexists(directory):
+        return ""
+    try:
+        fd = _open_directory(directory)
+    except LeaseError as exc:
+        return str(exc)
+    try:
+        if not os.access(directory, os.W_OK | os.X_OK):
+            return f"you may not write in the lease directory {directory}: sudo chmod 1777 {directory}"
+        return _who_locks(fd, directory)
+    finally:
+        os.close(fd)
+
+
+def _who_locks(fd: int, directory: Path) -> str:
+    """Who keeps everybody from deciding; no scheduler has the mutex for so long that all of some looks find it."""
+    for _ in range(20):
+        if _dead(fd):
+            return ""
+        time.sleep(0.01)
+    return f"the lease directory {directory} is locked by {_holder(fd)}: nothing is started before that ends"
+
+
 def _open_directory(path: Path) -> int:
     try:
         if not path.exists():

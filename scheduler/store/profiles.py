@@ -117,7 +117,7 @@ def _text(profile: Profile) -> str:
     return json.dumps(
         {
             "parts": {
-                name: {"full": part.full, "lower": part.lower, "lower_by": part.lower_by}
+                name: {"full": part.full, "lower": part.lower, "lower_by": part.lower_by, "above": part.above}
                 for name, part in profile.parts.items()
             },
             "epoch_seconds": profile.epoch_seconds,
@@ -155,4 +155,4 @@ def _part(data: dict[str, Any]) -> Peaks:
     if any(peak <= 0 for peak in full):
         raise ValueError("a peak of nothing")
     by = KnownBy.PROBE if data["lower_by"] == KnownBy.PROBE else KnownBy.PROFILE
-    return Peaks(full=full, lower=int(data["lower"]), lower_by=by)
+    return Peaks(full=full, lower=int(data["lower"]), lower_by=by, above=int(data.get("above", 0)))
