@@ -225,11 +225,15 @@ class Account:
         return UNLISTED if look.exact else UNLISTED_OLD
 
     def _see_foreigners(self, look: Look, listed: _Processes) -> None:
-        """One who was here before the first look may be as old as it likes; who comes later, came then."""
+        """One who was here before the first look may be as old as it likes; who comes later, came then.
+
+        A process that is listed and cannot be found may have ended between the two questions, so nobody knows whose
+        it was: it is somebody only once it is listed again.
+        """
         before = self.foreign
         self.foreign = {}
         for process, owner in listed:
-            if owner:
+            if owner or (not process.there and process.pid not in self._held_by):
                 continue
             held, came = process.bytes or 0, look.at if self._seen else look.at - process.age
             one = before.get(process.pid) or Stranger(held, process.uid, came, came, held)

@@ -74,6 +74,14 @@ class TestProcesses:
         machine.look(process(7, 3, there=False), times=SURE + 1)
         assert (machine.ghosts(), machine.account.reads) == (3, PROCESS)
 
+    def test_who_ends_before_it_is_known_whose_it_was_is_no_stranger(self) -> None:
+        machine = Machine()
+        machine.look()
+        machine.look(process(7, 3, there=False))
+        assert machine.foreign() == {}
+        machine.look(process(7, 3, there=False), process(8, 1))
+        assert machine.foreign() == {7: 3, 8: 1}
+
     def test_a_pid_that_was_given_to_somebody_else_is_not_remembered(self) -> None:
         machine = Machine()
         machine.watch(A, 4)
