@@ -78,7 +78,7 @@ def _known(peaks: Peaks, rules: Rules) -> Ask:
 
 
 def _guessed(peak: int, rules: Rules) -> Ask:
-    return Ask(with_margin(peak, rules), 0)
+    return Ask(with_margin(peak, rules), 0, least=peak)
 
 
 def _cores(terms: Terms, profile: Profile | None, gpus: int) -> float:
@@ -101,7 +101,7 @@ def _after_oom(asked: Need, task: Task, rules: Rules) -> Need:
         seen = max(ask.bare, task.seen.get(part, 0))
         if ask.bytes is None and part != HOST:
             return Ask(None, seen, True, had, wanted, max(ask.least, floor))
-        return Ask(max(ask.bytes or 0, floor), seen, True, had, wanted)
+        return Ask(max(ask.bytes or 0, floor), seen, True, had, wanted, max(ask.least, wanted))
 
     gpus = tuple(raised(ask, str(position)) for position, ask in enumerate(asked.gpus))
     alone = asked.alone or task.ooms >= rules.max_ooms

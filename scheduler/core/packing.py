@@ -65,7 +65,8 @@ class Ask:
     wanted: int = 0
     """What it held then, and asked for besides."""
     least: int = 0
-    """What an unknown one is known to need at least: something like it ran out of memory or failed with so much."""
+    """What it is taken to need at least, though nobody saw it hold that: something like it needed so much, or ran out
+    of memory or failed with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,6 +317,7 @@ def _fit_bytes(task: int, ask: Ask, room: Room, rules: Rules) -> int | Refusal:
         available += rules.buffer if alone else 0
         limit = min(limit, available)  # nobody's end would ever give it more
     least = ask.bare if not ask.retried or room.residents else int(ask.bare * NEARLY)
+    least = max(least, min(ask.least, int((most - rules.buffer) * NEARLY)))
     promise = max(least, min(ask.bytes, limit))
     if promise > available:
         return Refusal(task, "memory", label, promise, max(available, 0), most)

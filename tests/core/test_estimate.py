@@ -48,6 +48,11 @@ class TestNeed:
         assert (asked.host.bytes, asked.host.bare) == (size("11.25GiB"), 10 * GIB)
         assert asked.known_by is KnownBy.PROFILE
 
+    def test_what_those_like_it_need_is_not_cut_below_that(self) -> None:
+        guess = ({"0": 10 * GIB}, KnownBy.FAMILY)
+        (asked,) = estimate.need(terms(), None, RULES, gpus=1, guess=guess).gpus
+        assert (asked.bytes, asked.bare, asked.least) == (size("11.25GiB"), 0, 10 * GIB)
+
     def test_the_row_is_believed_before_the_kind(self) -> None:
         assert estimate.need(terms("8GiB"), None, RULES, full_runs("10GiB")).host.bytes == 8 * GIB
 

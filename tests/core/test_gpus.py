@@ -171,6 +171,14 @@ class TestOutOfMemory:
         (again,) = decide(b, gpu(0), HOST_RAM).placements
         assert again.promise == {"GPU-0": max(4 * GIB, int(2.2 * GIB) + GIB // 4), HOST: 3 * GIB}
 
+    def test_what_it_asked_for_is_waited_for_while_the_dead_still_hold_memory(self) -> None:
+        b = brain(tasks(1, "2GiB"))
+        place(b, gpu(0), HOST_RAM)
+        tell(b, exited(1, "oom", code=1, part="gpu", asked=8 * GIB))
+        assert reasons(b, gpu(0, free="6GiB"), HOST_RAM) == {1: "memory"}
+        (again,) = decide(b, gpu(0), HOST_RAM).placements
+        assert again.promise["GPU-0"] >= 8 * GIB
+
     def test_of_the_host_grows_the_hosts_part_only(self) -> None:
         b = brain(tasks(1, "4GiB", host_memory="3GiB"))
         place(b, gpu(0), HOST_RAM)
