@@ -156,6 +156,11 @@ class Account:
         self._before: dict[Key, Before] = {}
         self._at_last = Before(0.0, 0, 0)
 
+    @property
+    def doubtful(self) -> bool:
+        """Whether the last look spoke against `reads`."""
+        return self._doubts > 0
+
     def watch(self, attempts: Mapping[Key, Watched]) -> None:
         """Who is here from now on; what the device held at the last look, it held before those that are new."""
         here = {key for key, watched in attempts.items() if self._uuid in watched.promise}

@@ -58,6 +58,14 @@ def cpu_quotas(root: Path = ROOT, own: Path = OWN) -> Iterator[tuple[Path, float
             yield folder, quota
 
 
+def process_limits(root: Path = ROOT, own: Path = OWN) -> Iterator[tuple[Path, int, int]]:
+    """Every limit on how many processes and threads there may be: the cgroup that sets it, the limit, how many are."""
+    for _, folder in _own_folders("pids", root, own):
+        limit, now = text(folder / "pids.max"), text(folder / "pids.current")
+        if limit.isdigit():
+            yield folder, int(limit), int(now) if now.isdigit() else 0
+
+
 def device_rules(root: Path = ROOT, own: Path = OWN) -> str:
     """The devices this process may open, as cgroup v1 lists them.
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from scheduler.devices.node import Node, death, hung, hung_at_start, read_node, why_not
+from scheduler.devices.node import REINSTALL, Node, death, hung, hung_at_start, read_node, why_not
 from scheduler.devices.nvml_child import INIT, NvmlChild, bury
 from scheduler.devices.samplers import Limits
 
@@ -42,7 +42,9 @@ def find_node(start: Start, limits: Limits, dev: Path, hint: str) -> tuple[Node,
             if node.gpus:
                 return node, child
             _end(child)
-            return replace(node, broken=bool(node.errors)), None
+            return replace(
+                node, why=node.why or "; ".join(why for _, why in node.errors), broken=bool(node.errors)
+            ), None
         else:
             _end(child)
             return _nothing(said, dev, hint), None
@@ -51,7 +53,7 @@ def find_node(start: Start, limits: Limits, dev: Path, hint: str) -> tuple[Node,
 def _nothing(said: Mapping[str, Any], dev: Path, hint: str) -> Node:
     if "bug" in said:
         last = said["bug"].strip().rpartition("\n")[2]
-        return Node(why=f"pynvml cannot be used: {last}", broken=True, hint=hint)
+        return Node(why=f"pynvml cannot be used ({last}): {REINSTALL}", broken=True, hint=hint)
     code, word, _ = said["failed"]
     why, broken = why_not(code, word, there=(dev / "nvidiactl").exists())
     return Node(why=why, broken=broken, hint=hint)

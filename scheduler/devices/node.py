@@ -13,13 +13,21 @@ from typing import Any
 
 EXCLUSIVE_PROCESS, PROHIBITED = 3, 2
 _REBOOT = "see the kernel log (dmesg) for lines with NVRM or Xid; usually a reboot cures it"
+_RESET = "nvidia-smi --gpu-reset as root while nobody uses it, or a reboot"
+_ACCESS = "ask whoever limits it (a container, a cgroup) for access"
+_LIBRARIES = "install the driver's libraries; a container gets them with NVIDIA_DRIVER_CAPABILITIES=compute,utility"
+_HOST = "run on the host's RAM, --devices host"
+_RELOAD = "reboot, or reload its modules"
+_INSTALL = "pip install nvidia-ml-py"
+REINSTALL = "pip uninstall pynvml; pip install --force-reinstall nvidia-ml-py"
+_CURES = (_REBOOT, _RESET, _ACCESS, _LIBRARIES, _HOST, _RELOAD, REINSTALL, _INSTALL)
 _SENTENCES = {
     "GPU_IS_LOST": f"is lost (it has fallen off the bus): {_REBOOT}",
-    "RESET_REQUIRED": "needs a reset: nvidia-smi --gpu-reset as root while nobody uses it, or a reboot",
-    "NO_PERMISSION": "may not be looked at by this user: ask whoever limits it (a container, a cgroup) for access",
-    "OPERATING_SYSTEM": "is blocked by the operating system: a device cgroup or a container keeps it away",
+    "RESET_REQUIRED": f"needs a reset: {_RESET}",
+    "NO_PERMISSION": f"may not be looked at by this user: {_ACCESS}",
+    "OPERATING_SYSTEM": f"is blocked by the operating system (a device cgroup or a container keeps it away): {_ACCESS}",
     "NOT_FOUND": "is not there any more",
-    "NOT_SUPPORTED": "has no memory of its own that could be shared out (it uses the host's)",
+    "NOT_SUPPORTED": f"has no memory of its own that could be shared out: {_HOST}",
 }
 
 
@@ -33,6 +41,8 @@ class Gpu:
     model: str
     bus_id: str
     total: int
+    minor: int = -1
+    """The number of its /dev/nvidiaN; -1: nobody can tell."""
     mig: bool = False
     """Divided into MIG devices."""
     compute_mode: int = 0
@@ -102,8 +112,7 @@ def trouble(code: int, word: str, call: str) -> str:
 def why_not(code: int, word: str, there: bool) -> tuple[str, bool]:
     """Why the library could not be initialised, and whether that is to be repaired; `there`: the kernel has GPUs."""
     if code == 12 and there:
-        missing = "there is an NVIDIA GPU, but libnvidia-ml.so.1 was not found: install the driver's libraries"
-        return f"{missing}; a container gets them with NVIDIA_DRIVER_CAPABILITIES=compute,utility", True
+        return f"there is an NVIDIA GPU, but libnvidia-ml.so.1 was not found: {_LIBRARIES}", True
     if code == 12:
         return "there is no NVIDIA driver here (libnvidia-ml.so.1 was not found)", False
     if code == 9 and there:
@@ -111,8 +120,14 @@ def why_not(code: int, word: str, there: bool) -> tuple[str, bool]:
     if code == 9:
         return "the NVIDIA driver is not loaded", False
     if code == 18:
-        return "the NVIDIA driver was upgraded while the old one is still loaded: reboot, or reload its modules", True
+        return f"the NVIDIA driver was upgraded while the old one is still loaded: {_RELOAD}", True
     return f"the NVIDIA library could not be initialised ({word}, error {code}): {_REBOOT}", True
+
+
+def apart(sentence: str) -> tuple[str, str]:
+    """What is wrong, and what cures it, of a sentence about a GPU or the library; a reboot where it knows nothing."""
+    cure = next((cure for cure in _CURES if f": {cure}" in sentence), "")
+    return sentence.replace(f": {cure}", "") if cure else sentence, cure or _REBOOT
 
 
 def hung(call: str, seconds: float) -> str:
@@ -156,9 +171,7 @@ def find_pynvml() -> Module:
         return Module(Path(spec.origin))
     beside = next((path for place in sys.path if (path := Path(place, "pynvml.py")).is_file()), None)
     if spec is None:
-        cure = "the Python module pynvml is missing: pip install nvidia-ml-py"
-        return Module(beside, "" if beside else cure)
+        return Module(beside, "" if beside else f"the Python module pynvml is missing: {_INSTALL}")
     where = next(iter(spec.submodule_search_locations or ()), "somewhere")
-    cure = "pip uninstall pynvml; pip install --force-reinstall nvidia-ml-py"
     said = f"the package in {where} hides NVIDIA's own module pynvml"
-    return Module(beside, f"{said}, which is used nevertheless: {cure}" if beside else f"{said}: {cure}")
+    return Module(beside, f"{said}, which is used nevertheless: {REINSTALL}" if beside else f"{said}: {REINSTALL}")

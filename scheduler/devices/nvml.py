@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import pwd
 import select
+import shutil
 import time
 from collections import deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from scheduler.core.model import HOST, Budget, Device, Foreign, Placement
 from scheduler.core.ports import Key, Sample, Watched
@@ -70,6 +73,7 @@ class NvmlDevices:
         self._limits = limits or Limits()
         self._env = env
         self._dev = dev
+        self._module = Path()
         self._node: Node | None = None
         self._finder: NvmlChild | None = None
         self._samplers: Samplers | None = None
@@ -89,12 +93,24 @@ class NvmlDevices:
                 there = (self._dev / "nvidiactl").exists()
                 self._node = Node(why=module.hint, broken=there, hint=module.hint)
             else:
-                start = partial(NvmlChild, self._code, module.path, env=self._env)
-                self._node, self._finder = find_node(start, self._limits, self._dev, module.hint)
-                self._samplers = Samplers(start, self._limits)
+                self._module = module.path
+                self._node, self._finder = find_node(self._begin, self._limits, self._dev, module.hint)
+                self._samplers = Samplers(self._begin, self._limits)
             self._news += [module.hint] if module.hint and self._node.gpus else []
             self._news += [sentence for _, sentence in self._node.errors]
         return self._node
+
+    def _begin(self, said: Mapping[str, Any]) -> NvmlChild:
+        return NvmlChild(self._code, self._module, said, env=self._env)
+
+    def move(self, code: Path) -> None:
+        """From now on start samplers from a run's copies, NVIDIA's module among them: no upgrade changes them."""
+        if not (code / _SAMPLER).is_file():
+            return
+        self._code = code
+        with contextlib.suppress(OSError):
+            shutil.copyfile(self._module, code / "pynvml.py")
+            self._module = code / "pynvml.py"
 
     def use(self, uuids: Collection[str], caps: Mapping[str, int] | None = None) -> None:
         """Only these GPUs from now on, within these budgets; to be said before `discover`."""
@@ -184,6 +200,10 @@ class NvmlDevices:
     def reads(self, uuid: str) -> str:
         """Whether this GPU's memory is seen per `process`, or only per `device`."""
         return self._seen[uuid].account.reads
+
+    def is_sure(self) -> bool:
+        """Whether what was last seen of every GPU speaks for how it `reads`; a change takes some looks."""
+        return not any(seen.account.doubtful for seen in self._seen.values())
 
     def collect(self) -> list[Sample]:
         """What the attempts hold by the newest round; to be called once a second even if nothing is readable."""

@@ -332,10 +332,15 @@ def _facts(library: Library, index: int) -> dict[str, Any]:
         "model": _text(library.call("nvmlDeviceGetName", handle)),
         "bus_id": _text(library.call("nvmlDeviceGetPciInfo", handle).busId),
         "total": library.memory(handle)["total"],
+        "minor": _or(library.maybe("nvmlDeviceGetMinorNumber", handle), -1),
         "mig": mig is not None and mig[0] == 1,
         "compute_mode": library.maybe("nvmlDeviceGetComputeMode", handle) or 0,
         "accounting": library.maybe("nvmlDeviceGetAccountingMode", handle) == 1,
     }
+
+
+def _or(value: int | None, otherwise: int) -> int:
+    return otherwise if value is None else value
 
 
 def _in_first_namespace() -> bool:

@@ -65,6 +65,12 @@ class Pool:
         return cores * mine / (len(self.gpus.discover()) * SHARERS)
 
     @property
+    def limits(self) -> Mapping[str, str]:
+        """Who limits its GPUs, its memory and its cores; empty where all there is may be used."""
+        said = {limit.what: limit.source for limit in self.host.limits()}
+        return {"gpus": self.source, **{what: by for what, by in said.items() if by not in ("RAM", "all cores")}}
+
+    @property
     def driver(self) -> str:
         """Version of the driver; empty without GPUs."""
         return f"driver {self.gpus.node().driver}" if self.gpus else ""

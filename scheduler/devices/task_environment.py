@@ -8,12 +8,13 @@ UUID, INDEX = "uuid", "index"
 """How GPUs are named in CUDA_VISIBLE_DEVICES; numbers are for scripts that read it as one."""
 _NO_PREALLOCATION = {"TF_FORCE_GPU_ALLOW_GROWTH": "true", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 """TensorFlow and JAX otherwise take nearly the whole device, whatever they need."""
-_MPS = (
+MPS_VARIABLES = (
     "CUDA_MPS_PIPE_DIRECTORY",
     "CUDA_MPS_LOG_DIRECTORY",
     "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
     "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
 )
+"""They lead to a daemon of the user's, which is not ours: taken from tasks."""
 
 
 def gpu_environment(
@@ -25,7 +26,7 @@ def gpu_environment(
     of them in the order of bus ids (`allocation.cuda_numbers`), which is not always NVML's index. What `environ`, the
     user's own, says of preallocation is left alone.
     """
-    told: dict[str, str | None] = dict.fromkeys(_MPS)
+    told: dict[str, str | None] = dict.fromkeys(MPS_VARIABLES)
     if not uuids:
         return {**told, "CUDA_VISIBLE_DEVICES": ""}
     names = [str(index) for index in indices] if visible == INDEX else uuids

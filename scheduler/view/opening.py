@@ -13,17 +13,22 @@ from scheduler.core.packing import declared, gpus_of, kept_for_strangers
 from scheduler.paths import tilde
 from scheduler.settings import Settings
 from scheduler.units import count, size
+from scheduler.view.words import ranges as number_ranges
 from scheduler.view.words import short
 
 
 def lines(
-    run: Mapping[str, str], budgets: Sequence[Budget], source: str, settings: Settings, brain: Brain
+    run: Mapping[str, str],
+    budgets: Sequence[Budget],
+    limits: Mapping[str, str],
+    settings: Settings,
+    brain: Brain,
 ) -> list[str]:
     """Number, list, place, devices, python, memory, how to watch and stop."""
     number = run["number"]
     return [
         f"run {number}  {_list(run['file'], brain, settings.num)}      state {tilde(run['root'])}",
-        *_devices(budgets, source, settings, brain),
+        *_devices(budgets, limits, settings, brain),
         f"python  {tilde(run['python'])}",
         f"memory  {_memory(brain, budgets)}",
         f"watch   scheduler list {number}     stop   Ctrl-C (running tasks end), Ctrl-\\ leaves them running",
@@ -35,34 +40,30 @@ def _list(what: str, brain: Brain, num: int) -> str:
     return f"{what}: {count(tasks, 'task')}, {count(batches, 'batch')} of {min(num, tasks)}"
 
 
-def _devices(budgets: Sequence[Budget], source: str, settings: Settings, brain: Brain) -> list[str]:
+def _devices(budgets: Sequence[Budget], limits: Mapping[str, str], settings: Settings, brain: Brain) -> list[str]:
+    """`limits` says who limits what of it: the GPUs, the memory, the cores."""
     gpus = [budget for budget in budgets if budget.device.is_gpu]
-    said = [_host(budget, settings, gpus) for budget in budgets if not budget.device.is_gpu]
+    said = [_host(budget, limits, settings, gpus) for budget in budgets if not budget.device.is_gpu]
     if gpus:
-        allowed = f"; allowed by {source}" if source else ""
+        allowed = f"; allowed by {limits['gpus']}" if limits.get("gpus") else ""
         who = "   ".join(filter(None, (_strangers(budget, brain) for budget in gpus)))
         said.insert(0, f"devices {ranges(gpus)} ({_sizes(gpus)}{allowed})   {who}".rstrip())
     return said
 
 
-def _host(budget: Budget, settings: Settings, gpus: Sequence[Budget]) -> str:
+def _host(budget: Budget, limits: Mapping[str, str], settings: Settings, gpus: Sequence[Budget]) -> str:
     device = budget.device
+    by = {what: f" by {limits[what]}" if limits.get(what) else "" for what in ("memory", "cores")}
     most = f"a budget of {size(budget.cap)} of " if budget.cap is not None else ""
     return (
-        f"{'host   ' if gpus else 'devices host'} ({most}{size(device.total)}, {size(budget.free)} free, "
-        f"{size(settings.buffer)} kept as buffer; {device.load_capacity:g} cores)"
+        f"{'host   ' if gpus else 'devices host'} ({most}{size(device.total)}{by['memory']}, {size(budget.free)} free, "
+        f"{size(settings.buffer)} kept as buffer; {device.load_capacity:g} cores{by['cores']})"
     )
 
 
 def ranges(gpus: Sequence[Budget]) -> str:
     """Their numbers as people say them: `GPU 0-3, 6`."""
-    numbers, parts = sorted(budget.device.index for budget in gpus), list[list[int]]()
-    for number in numbers:
-        if parts and number == parts[-1][-1] + 1:
-            parts[-1].append(number)
-        else:
-            parts.append([number])
-    return "GPU " + ", ".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in parts)
+    return f"GPU {number_ranges(budget.device.index for budget in gpus)}"
 
 
 def _sizes(gpus: Sequence[Budget]) -> str:

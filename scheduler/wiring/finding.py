@@ -72,7 +72,7 @@ def seen_by(node: Node) -> list[Seen]:
     """The node's GPUs, as far as it matters who may use them."""
     from scheduler.devices.allocation import Seen
 
-    return [Seen(gpu.index, gpu.uuid, gpu.model, gpu.bus_id, gpu.total, gpu.mig) for gpu in node.gpus]
+    return [Seen(gpu.index, gpu.uuid, gpu.model, gpu.bus_id, gpu.total, gpu.mig, gpu.minor) for gpu in node.gpus]
 
 
 def _use(gpus: NvmlDevices, chosen: Chosen) -> NvmlDevices:

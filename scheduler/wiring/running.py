@@ -113,6 +113,8 @@ class Session:
         host = HostWatcher(run.code)
         open_things.callback(host.close)
         gpus = [] if self.devices.gpus is None else [self.devices.gpus]
+        for one in gpus:
+            one.move(run.code)
         labels = {device.key: device.label for device in self.devices.discover()}
         view = PlainView(sink, self.book.job, run.task_log, lambda: self.brain.roll.counts, self.fold, labels)
         world = RealWorld([engine, host, *gpus, Asking(interrupts)])
@@ -135,7 +137,7 @@ class Session:
 
         said += [f"hint:   {note}" for note in self.devices.notes]
         budgets = self.devices.snapshot()
-        return said + opening.lines(self._telling(), budgets, self.devices.source, self.settings, self.brain)
+        return said + opening.lines(self._telling(), budgets, self.devices.limits, self.settings, self.brain)
 
     def resuming_words(self) -> list[str]:
         """The first lines of a run taken over."""

@@ -524,7 +524,7 @@ class TestDeviceLevel:
 class TestGhosts:
     @pytest.mark.parametrize("listed", [0, 1])
     def test_the_memory_of_the_dead_is_theirs_until_it_is_back(self, eyes: Eyes, tree: Any, listed: int) -> None:
-        eyes.box.set(linger=1500, linger_listed=listed)
+        eyes.box.set(linger=60_000, linger_listed=listed)
         one, two = tree(), tree()
         eyes.watch(7, one, 0)
         eyes.watch(8, two, 0)
@@ -536,6 +536,7 @@ class TestGhosts:
         eyes.until(lambda: eyes.budget(0).ghosts == 3 * GIB)
         assert (eyes.used(8), eyes.foreign(0)) == (GIB, ())
         assert eyes.gpus.reads(eyes.box.uuids[0]) == "process"
+        eyes.box.set(linger=0)
         eyes.until(lambda: eyes.budget(0).ghosts == 0)
         assert eyes.budget(0).free == 24 * GIB - 300 * MIB - GIB
 
@@ -572,6 +573,7 @@ class TestContainers:
         eyes.until(lambda: eyes.budget(0).ghosts == 3 * GIB)
         eyes.until(lambda: any("task 7" in said for said in eyes.troubles))
         container.close()
+        eyes.box.set(linger=0)
         eyes.until(lambda: eyes.budget(0).ghosts == 0)
         assert [seen.bytes for seen in eyes.foreign(0)] == [2 * GIB]
 
