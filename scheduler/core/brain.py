@@ -352,17 +352,23 @@ class Brain:
         return "seen" if nothing or beside else "grew"
 
     def _known_meanwhile(self, living: Task, seen: Mapping[str, int]) -> dict[str, int] | None:
-        """The promise of an unsettled attempt on GPUs, once another of its kind has shown what they need."""
+        """The promise of an attempt on GPUs, once another of its kind has shown what they need.
+
+        An unsettled one is promised that much less; any is promised more before it takes it and its neighbours fail.
+        """
         placement = living.placement
-        if placement is None or not placement.gpus or living.settled or placement.known_by is not KnownBy.LIVE:
+        if placement is None or not placement.gpus or placement.known_by is KnownBy.DECLARED:
             return None
         asked = self.need(living.id, len(placement.gpus), untouched=True)
         if asked.unknown or self.rules.slots is not None or not all(seen.get(key) for key in placement.gpus):
             return None
-        known = {key: ask.bytes or 0 for key, ask in zip(placement.gpus, asked.gpus, strict=True)}
-        least = {key: max(bytes_, estimate.with_margin(seen[key], self.rules)) for key, bytes_ in known.items()}
-        less = {key: min(bytes_, least.get(key, bytes_)) for key, bytes_ in placement.promise.items()}
-        return less if less != placement.promise else None
+        unsettled = _is_watched(placement, living.settled)
+        promise = dict(placement.promise)
+        for key, ask in zip(placement.gpus, asked.gpus, strict=True):
+            need = max(ask.bytes or 0, estimate.with_margin(seen[key], self.rules))
+            if (unsettled and need < promise[key]) or estimate.is_new_peak(promise[key], ask.bytes or 0, self.rules):
+                promise[key] = need
+        return promise if promise != placement.promise else None
 
     def need(self, task: int, gpus: int, *, untouched: bool = False) -> packing.Need:
         """What a task asks for now; `untouched`: as its equals do that were never tried."""

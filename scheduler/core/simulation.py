@@ -203,7 +203,8 @@ class SimulatedMachine:
         before, free = running.used.get(key, 0), self.free(self._devices[key])
         if bytes_ - before > free:
             reason = f"out of memory on {key}: it wanted {size(bytes_ - before)} more, {size(free)} were free"
-            self._end(running, Outcome.OOM, code=1, reason=reason)
+            where = HOST if key == HOST else "gpu"
+            self._end(running, Outcome.OOM, code=1, reason=reason, part=where, asked=bytes_ - before)
             return
         running.used[key] = bytes_
         running.peak[key] = max(running.peak.get(key, 0), bytes_)
@@ -225,6 +226,8 @@ class SimulatedMachine:
         code: int | None = None,
         signal: int | None = None,
         reason: str = "",
+        part: str = "",
+        asked: int = 0,
     ) -> None:
         del self.running[running.key]
         self.leases.pop(running.order.lease, None)
@@ -237,6 +240,8 @@ class SimulatedMachine:
             peak=dict(running.peak),
             seconds=self.now - running.began,
             cpu_seconds=running.done * running.truth.cores,
+            part=part,
+            asked=asked,
         )
         self._tell(exited)
         self._share()

@@ -59,14 +59,16 @@ class Report:
     """Tasks of which an attempt was started without knowing what it needs."""
     probes: int
     most_promised: float
-    """The highest sum of promises on one GPU, of what it has."""
+    """The highest sum of promises on a GPU on which something was started, of what it has."""
+    most_grown: float
+    """The same at any time: what is seen above its promise is promised that, even where others are promised the rest."""
 
     def line(self, name: str) -> str:
         """For people."""
         return (
             f"{name:<12} {self.succeeded}/{self.tasks} succeeded in {self.seconds:.1f}s, {self.attempts} attempts, "
             f"{self.device_ooms} out-of-memories on the devices, {self.unknown} started unknown, {self.probes} probes, "
-            f"at most {self.most_promised:.0%} of a GPU promised"
+            f"at most {self.most_promised:.0%} of a GPU promised at a start, {self.most_grown:.0%} by growth"
         )
 
 
@@ -119,14 +121,14 @@ def report(path: Path, ooms: int) -> Report:
         len(placed),
         len({event.task for event in placed if event.known_by == "live"}),
         sum(event.purpose == "probe" for event in placed),
-        most_promised([event for event, _ in events]),
+        *most_promised([event for event, _ in events]),
     )
 
 
-def most_promised(events: Sequence[object]) -> float:
-    """The highest sum of living promises on one GPU."""
+def most_promised(events: Sequence[object]) -> tuple[float, float]:
+    """The highest sum of living promises on one GPU: where something was started, and at any time."""
     living: dict[int, dict[str, int]] = {}
-    most = 0
+    started = grown = 0
     for event in events:
         if isinstance(event, Placed | Resized):
             living[event.task] = {key: b for key, b in event.promise.items() if key != "host"}
@@ -135,8 +137,10 @@ def most_promised(events: Sequence[object]) -> float:
         sums: Counter[str] = Counter()
         for promise in living.values():
             sums.update(promise)
-        most = max([most, *sums.values()])
-    return most / TOTAL
+        grown = max([grown, *sums.values()])
+        if isinstance(event, Placed):
+            started = max([started, *(sums[key] for key in living[event.task])])
+    return started / TOTAL, grown / TOTAL
 
 
 # ---- 200 tasks of 40 configurations ----
@@ -162,7 +166,7 @@ def pack(folder: Path, args: argparse.Namespace) -> bool:
     late = 200 * sum(t["profile"] == "ramp" for t in truths.values()) // 40 // 20
     good = [
         check("every task succeeds", cold.succeeded + warm.succeeded + alone.succeeded, 600, exactly=True),
-        check("promised of a GPU", max(cold.most_promised, warm.most_promised), 1.0),
+        check("promised of a GPU at a start", max(cold.most_promised, warm.most_promised), 1.0),
         check("out-of-memories cold", cold.device_ooms, 40 / 4 + late),
         check("out-of-memories warm", warm.device_ooms, 0),
         check("cold / warm", cold.seconds / warm.seconds, 1.15),
