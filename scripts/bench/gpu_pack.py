@@ -61,7 +61,7 @@ class Report:
     most_promised: float
     """The highest sum of promises on a GPU on which something was started, of what it has."""
     most_grown: float
-    """The same at any time: what is seen above its promise is promised that, even where others are promised the rest."""
+    """The same at any time: what is seen above its promise is promised it, even where others have the rest."""
 
     def line(self, name: str) -> str:
         """For people."""

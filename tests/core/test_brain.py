@@ -396,3 +396,14 @@ def test_any_devices_will_do(budgets: Sequence[Budget]) -> None:
     b = brain(tasks(2 * gpus, "10GiB", cpus=0.1) + tasks(2 if gpus < len(budgets) else 0, "10GiB", gpus=0, cpus=0.1))
     assert len(place(b, *budgets)) == 2 * len(budgets)
     assert b.roll.counts[State.RUNNING] == 2 * len(budgets)
+
+
+def test_the_last_try_after_out_of_memories_is_alone() -> None:
+    b = brain(tasks(1, "4GiB"))
+    alone = []
+    for attempt in range(1, 5):
+        (placement,) = decide(b).placements
+        alone.append(placement.alone)
+        tell(b, event_of(placement), started(1, attempt), exited(1, "oom", attempt))
+    assert alone == [False, False, False, True]
+    assert states(b) == {1: "oom"}

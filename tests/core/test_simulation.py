@@ -10,7 +10,7 @@ import pytest
 
 from scheduler.core import truth as truths
 from scheduler.core.brain import Brain
-from scheduler.core.events import Event, Exited, Placed, Resized, Started
+from scheduler.core.events import Event, Exited, Placed, Refused, Resized, Started
 from scheduler.core.model import HOST, Outcome
 from scheduler.core.ports import Launch, Lease, Request, Sample
 from scheduler.core.simulation import fitted, shared
@@ -147,11 +147,11 @@ class TestMemory:
         assert run.states == {"succeeded": 2}
         assert {task for task, outcome, _ in ends(run) if outcome == "oom"} == {2}
 
-    def test_one_that_nothing_helps_ends_after_its_last_try_alone(self) -> None:
+    def test_one_that_nothing_helps_is_refused_once_that_is_proved(self) -> None:
         run = simulate(jobs(1, seconds=100, peak="30GiB", memory="4GiB") + jobs(2, seconds=500, memory="1GiB"))
-        placed = [e for e in run.events if isinstance(e, Placed) and e.task == 1]
-        assert run.states == {"oom": 1, "succeeded": 2}
-        assert [e.alone for e in placed] == [False, False, False, True]
+        (refused,) = [e for e in run.events if isinstance(e, Refused)]
+        assert run.states == {"refused": 1, "succeeded": 2}
+        assert refused.reason == "wants 30.0GiB, the largest device (host) has 24.0GiB"
 
     def test_unknown_ones_all_come_through(self) -> None:
         run = simulate(jobs(20, seconds=300, peak="5GiB"), host("24GiB", cores=8))
