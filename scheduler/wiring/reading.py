@@ -136,7 +136,7 @@ def machine_facts(settings: Settings) -> dict[str, Any]:
         except KeyError:
             return str(uid)
 
-    leases = [
+    leases: list[dict[str, Any]] = [
         {
             "user": user(lease.uid),
             "run": lease.run.partition("-")[0],
@@ -147,12 +147,16 @@ def machine_facts(settings: Settings) -> dict[str, Any]:
         for lease in living(find_directory(settings.leases or None))
     ]
     total, free = available()
+    runs = [*islice(_latest(Runs(places(settings))), 10)]
+    labels = {key: label for run in reversed(runs) for key, label in run.get("devices", {}).items()}
+    for lease in leases:
+        lease["promised"] = {labels.get(key, key): bytes_ for key, bytes_ in lease["promised"].items()}
     return {
         "format": 1,
         "hostname": uname().nodename,
         "host": {"total": total, "available": free},
         "leases": sorted(leases, key=lambda lease: (lease["user"], lease["task"])),
-        "runs": [*islice(_latest(Runs(places(settings))), 10)],
+        "runs": runs,
     }
 
 
