@@ -44,6 +44,9 @@ LOOK_AHEAD = 5000
 """So many waiting tasks have their kind looked at; more would cost memory on lists of a million and bring nothing."""
 FULL = 128 * MIB
 """A GPU that had less than this left when a task on it failed was full: the task need not say so."""
+SECOND_LOOK = 4.0
+"""Seconds within which the GPUs of a failed task are looked at once more before it is judged: its GPU may have been
+lost, and that is noticed up to a call's deadline later."""
 BUSY_TICK = 0.25
 """The same while tasks wait for room and nothing of ours runs whose end would tell."""
 
@@ -155,7 +158,9 @@ class Loop:
         self._stale: set[int] = set()
         """Tasks whose lease says less than is known of them."""
         self._late: list[Happening] = []
-        """What happened while the journal could not be written."""
+        """What happened while the journal could not be written, or cannot be judged yet."""
+        self._failed: dict[Key, float] = {}
+        """When it was heard that an attempt on GPUs had failed, which is not judged yet."""
         self._trouble = ""
         self._unlooked = True
 
@@ -204,7 +209,9 @@ class Loop:
             if isinstance(sample, Sample):
                 events += self._sampled(sample)
         for happening in happenings:
-            if isinstance(happening, Started | Exited):
+            if isinstance(happening, Exited) and self._is_too_fresh(happening):
+                self._late.append(happening)
+            elif isinstance(happening, Started | Exited):
                 events.append(self._completed(happening) if isinstance(happening, Exited) else happening)
         lessons = [self._lesson(event) for event in events if isinstance(event, Exited)]
         self._settle(events)
@@ -257,6 +264,16 @@ class Loop:
             watched=watched,
             result=self.ports.book.result(exited.task, exited.attempt),
         )
+
+    def _is_too_fresh(self, exited: Exited) -> bool:
+        """Whether it failed on GPUs that nobody has looked at since."""
+        task = self.brain.task(exited.task)
+        if exited.outcome is not Outcome.FAILED or task is None or task.placement is None:
+            return False
+        now, here = self.ports.world.now(), task.placement.gpus
+        since = now - self._failed.setdefault((exited.task, exited.attempt), now)
+        budgets = [b for b in self.ports.devices.snapshot() if b.device.key in here and not b.closed]
+        return since < SECOND_LOOK and any(budget.age > since for budget in budgets)
 
     def _judged(self, exited: Exited) -> Exited:
         """How it ended, with what its GPUs say of that: a lost one is no fault of its task, a full one had no more."""
@@ -345,7 +362,7 @@ class Loop:
         if event.outcome is Outcome.LOST:
             self.ports.ledger.drop(*key)
         self.ports.engine.forget(*key)
-        for memory in (self._used, self._peak, self._shims, self._pace, self._busy):
+        for memory in (self._used, self._peak, self._shims, self._pace, self._busy, self._failed):
             memory.pop(key, None)
         self._adopted.discard(key)
         told = self._probes.pop(key, 0)

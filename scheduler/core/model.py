@@ -181,6 +181,8 @@ class Budget:
     """The least that was free within the last seconds; None where nobody looked."""
     busy: float | None = None
     """How busy it is, of 1.0; None where that cannot be seen."""
+    age: float = 0.0
+    """Seconds since it was looked at; 0: all of this is true now."""
 
 
 @dataclass(frozen=True, slots=True)
