@@ -114,9 +114,7 @@ def find_places(state: str | None) -> Places:
 
 def file_system(path: Path) -> str:
     """The type of the file system a path lies (or would lie) on, as /proc/mounts names it."""
-    while not path.exists() and path != path.parent:
-        path = path.parent
-    real = os.path.realpath(path)
+    real = os.path.realpath(nearest(path))
     best, kind = "", ""
     for place, name in _mounts():
         inside = real == place or real.startswith(place.rstrip("/") + "/")
@@ -157,6 +155,40 @@ def make_private(path: Path) -> None:
         raise StateError(f"{path} belongs to user {status.st_uid}, not to you: give another with --state DIR")
     if status.st_mode & 0o077:
         path.chmod(0o700)
+
+
+def nearest(path: Path) -> Path:
+    """The path itself, or what there is of it."""
+    while not os.path.exists(path) and path != path.parent:
+        path = path.parent
+    return path
+
+
+def why_not_writable(path: Path) -> str:
+    """Why a directory cannot be made or written by its user, in words behind its name; empty where it can.
+
+    Nothing is left of the try; a directory that is not there yet is judged by where it would be made.
+    """
+    import tempfile  # 8 ms that only who asks pays
+
+    there = nearest(path)
+    if not there.is_dir():
+        return f"cannot be made: {there} is no directory"
+    if there != path:
+        return "" if os.access(there, os.W_OK | os.X_OK) else f"cannot be made: you may not write in {there}"
+    owner = path.stat().st_uid
+    if owner != os.getuid() and os.getuid() != 0:
+        return f"belongs to user {owner}, not to you"
+    try:
+        fd, name = tempfile.mkstemp(dir=path)
+        try:
+            os.write(fd, bytes(4096))
+        finally:
+            os.close(fd)
+            os.unlink(name)
+    except OSError as exc:
+        return f"cannot be written: {(exc.strerror or str(exc)).lower()}"
+    return ""
 
 
 def tilde(path: Path | str) -> str:

@@ -14,6 +14,7 @@ VERBS = {
     "resume": "take a run over after a crash, a reboot or Ctrl-C",
     "list": "the tasks of a run and where they stand",
     "status": "this machine: promises of everybody, my runs",
+    "doctor": "what the scheduler sees and can do here, and the cure for what is missing",
     "profiles": "what is known of each kind's memory: list, show, forget, learn",
     "results": "what became of each task: table, CSV, JSON, Markdown",
 }

@@ -168,7 +168,7 @@ def living(directory: Path) -> list[Lease]:
 
 
 def distrust(directory: Path) -> str:
-    """Why no lease can be written in this directory, or none there can be trusted; empty where all is well.
+    """Why leases in this directory cannot be trusted or written, and behind a colon the cure; empty where all is well.
 
     One that is not there yet is made by the first run.
     """
@@ -192,7 +192,10 @@ def _who_locks(fd: int, directory: Path) -> str:
         if _dead(fd):
             return ""
         time.sleep(0.01)
-    return f"the lease directory {directory} is locked by {_holder(fd)}: nothing is started before that ends"
+    holder = _holder(fd)
+    return (
+        f"the lease directory {directory} is locked by {holder}, nothing starts before that ends: end it, or ask for it"
+    )
 
 
 def _open_directory(path: Path) -> int:
@@ -207,7 +210,8 @@ def _open_directory(path: Path) -> int:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as exc:
-        raise LeaseError(f"the lease directory {path} cannot be used: {exc.strerror}") from exc
+        why = f"the lease directory {path} cannot be used ({(exc.strerror or str(exc)).lower()})"
+        raise LeaseError(f"{why}: move it away, or name another with SCHEDULER_LEASES") from exc
     _check_directory(path, os.fstat(fd))
     return fd
 

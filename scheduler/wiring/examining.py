@@ -1,0 +1,224 @@
+"""Looks at everything that `doctor` tells of; each part by itself, so that one that fails hides none of the others."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import stat
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import TypeVar
+
+from scheduler import units
+from scheduler.core.ports import Lease
+from scheduler.devices import cgroups, mps_daemon, surroundings
+from scheduler.devices.host import HostDevices, available
+from scheduler.devices.task_environment import MPS_VARIABLES
+from scheduler.errors import UsageError
+from scheduler.paths import NETWORK_FILE_SYSTEMS, PACKAGE, file_system, nearest, why_not_writable
+from scheduler.processes import hostname
+from scheduler.settings import PREFIX, READERS, Settings, read_settings
+from scheduler.shim import oom_kills
+from scheduler.store.leases import distrust, find_directory, living
+from scheduler.store.runs import Runs
+from scheduler.view import examined
+from scheduler.view.examined import Examined, Failed
+from scheduler.wiring.choices import this_python
+from scheduler.wiring.examining_gpus import examine_gpus
+from scheduler.wiring.reading import places
+
+T = TypeVar("T")
+"""What one part of the page is made of."""
+
+
+def examine(flags: Mapping[str, str | None], version: str) -> Examined:
+    """Look at this machine with the settings that a command line with these flags has; changes nothing."""
+    settings, trouble = _settings(flags)
+    return Examined(
+        hostname=hostname(),
+        program=_part(lambda: _program(version)),
+        gpus=_part(lambda: examine_gpus(settings)),
+        mps=_part(_mps),
+        host=_part(_host),
+        surroundings=_part(_surroundings),
+        python=_part(lambda: _python(settings)),
+        state=_part(lambda: _state(settings)),
+        leases=_part(lambda: _leases(settings)),
+        settings=_part(lambda: _all_settings(settings, trouble)),
+    )
+
+
+def _part(look: Callable[[], T]) -> T | Failed:
+    try:
+        return look()
+    except Exception as exc:  # noqa: BLE001 - the page goes on without this part, and tells of it with its traceback
+        cure = f"pip install {exc.name}" if isinstance(exc, ModuleNotFoundError) else ""
+        return Failed(f"{type(exc).__name__}: {exc}", traceback.format_exc(), cure)
+
+
+def _settings(flags: Mapping[str, str | None]) -> tuple[Settings, str]:
+    """The settings, and why they are no more than defaults and places where something in them makes no sense."""
+    try:
+        return read_settings(flags), ""
+    except UsageError as exc:
+        state = flags.get("state") or os.environ.get(PREFIX + "STATE", "")
+        return Settings(state=state, leases=os.environ.get(PREFIX + "LEASES", "")), str(exc)
+
+
+def _all_settings(settings: Settings, trouble: str) -> examined.SettingsFound:
+    known = [field.name for field in fields(settings) if field.name in READERS]
+    found = [
+        examined.Setting(name, getattr(settings, name), _unit(name), settings.source.get(name, "default"))
+        for name in known
+    ]
+    return examined.SettingsFound(tuple(found), trouble)
+
+
+def _unit(name: str) -> str:
+    return {units.parse_size: "bytes", units.parse_duration: "seconds"}.get(READERS[name], "")
+
+
+def _program(version: str) -> examined.Program:
+    return examined.Program(version, str(PACKAGE), sys.executable, ".".join(map(str, sys.version_info[:3])))
+
+
+def _mps() -> examined.Mps:
+    daemons = mps_daemon.find_daemons(os.environ)
+    return examined.Mps(
+        program=mps_daemon.find_program(os.environ),
+        daemons=tuple(
+            examined.MpsDaemon(str(one.directory), one.pid, _user(one.uid), one.directory == mps_daemon.USUAL)
+            for one in daemons
+        ),
+        variables={name: os.environ[name] for name in MPS_VARIABLES if name in os.environ},
+    )
+
+
+def _host() -> examined.Host:
+    host = HostDevices()
+    memory, cores = (examined.Limited(limit.value, limit.source) for limit in host.limits())
+    shared = surroundings.shared_memory()
+    return examined.Host(
+        memory=memory,
+        ram=available()[0],
+        free=host.snapshot()[0].free,
+        cores=cores,
+        all_cores=os.cpu_count() or 1,
+        cgroups=surroundings.cgroup_version(),
+        swap=surroundings.swap(),
+        counts_kills=surroundings.counts_kills(),
+        kills=oom_kills(),
+        shared=shared[0] if shared else None,
+        shared_free=shared[1] if shared else 0,
+    )
+
+
+def _surroundings() -> examined.Surroundings:
+    user = _user(os.getuid())
+    login = surroundings.login(user)
+    kind, sign = surroundings.container()
+    return examined.Surroundings(
+        container=kind,
+        sign=sign,
+        first_namespace=surroundings.in_first_pid_namespace(),
+        wsl=surroundings.in_wsl(),
+        user=user,
+        unit=login.unit,
+        is_session=login.is_session,
+        kills=login.kills,
+        kills_by=login.source,
+        lingers=login.lingers,
+        ends_us=login.ends_us,
+        limits=tuple(_limits()),
+    )
+
+
+def _limits() -> Iterable[examined.Limit]:
+    for one in surroundings.ulimits():
+        yield examined.Limit(one.name, f"ulimit {one.flag}", one.soft, one.hard)
+    for folder, limit, now in cgroups.process_limits():
+        yield examined.Limit("processes", f"pids.max of the cgroup {folder}", limit, limit, now)
+
+
+def _python(settings: Settings) -> examined.TaskPython:
+    path = this_python(settings)
+    virtual, conda = os.environ.get("VIRTUAL_ENV", ""), os.environ.get("CONDA_PREFIX", "")
+    active = virtual or conda
+    found = shutil.which(path) or ""
+    return examined.TaskPython(
+        path=path,
+        said_by=settings.source.get("python", ""),
+        runs=bool(found),
+        environment=active,
+        environment_kind="virtual environment" if virtual else "conda environment" if conda else "",
+        inside=bool(active) and Path(active) in Path(os.path.abspath(found)).parents,
+    )
+
+
+def _state(settings: Settings) -> examined.State:
+    home = places(settings)
+    there = nearest(home.root)
+    status = os.statvfs(there)
+    kind, trouble = file_system(home.root), why_not_writable(home.root)
+    return examined.State(
+        path=str(home.root),
+        there=there == home.root,
+        file_system=kind,
+        network=kind in NETWORK_FILE_SYSTEMS,
+        why=home.why,
+        free=status.f_bavail * status.f_frsize,
+        trouble=trouble,
+        runs=0 if trouble else len(Runs(home).numbers()),
+    )
+
+
+def _leases(settings: Settings) -> examined.Leases:
+    directory = find_directory(settings.leases or None)
+    there = os.path.lexists(directory)
+    status = os.lstat(directory if there else nearest(directory))
+    trouble, _, cure = _why_unsafe(directory).rpartition(": ")
+    found = list(living(directory))
+    return examined.Leases(
+        path=str(directory),
+        there=there,
+        mode=f"{stat.S_IMODE(status.st_mode):04o}" if there else "",
+        owner=_user(status.st_uid) if there else "",
+        trouble=trouble,
+        cure=cure,
+        private=there and not status.st_mode & 0o022,
+        strangers=there and status.st_uid not in (0, os.getuid()),
+        promises=tuple(_promises(found)),
+        unreadable=sum(not lease.readable for lease in found),
+    )
+
+
+def _why_unsafe(directory: Path) -> str:
+    """A sentence that ends with its cure."""
+    if os.path.lexists(directory):
+        return distrust(directory)
+    why = why_not_writable(directory)
+    return f"{directory} {why}: name another with {PREFIX}LEASES, the same for everybody on this machine" if why else ""
+
+
+def _promises(leases: Iterable[Lease]) -> Iterable[examined.Promises]:
+    """By user."""
+    by_user: dict[str, list[Lease]] = {}
+    for lease in leases:
+        by_user.setdefault(_user(lease.uid), []).append(lease)
+    for user, held in sorted(by_user.items()):
+        promised: dict[str, int] = {}
+        for lease in held:
+            for device, bytes_ in lease.promised.items():
+                promised[device] = promised.get(device, 0) + bytes_
+        yield examined.Promises(user, len(held), promised)
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)

@@ -1,0 +1,57 @@
+"""Whether MPS is here: a program on PATH, and a process of its name that wrote down its pid."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from scheduler.devices.mps_daemon import PROGRAM, Daemon, find_daemons, find_program
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    path = tmp_path / "bin" / PROGRAM
+    path.parent.mkdir()
+    path.write_text("#!/bin/sh\nread forever\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def daemon(program: Path) -> Iterator[int]:
+    with subprocess.Popen([program], stdin=subprocess.PIPE) as process:
+        yield process.pid
+        process.kill()
+
+
+def note(directory: Path, pid: int) -> Path:
+    directory.mkdir()
+    (directory / f"{PROGRAM}.pid").write_text(str(pid))
+    return directory
+
+
+def test_the_program(program: Path) -> None:
+    assert find_program({"PATH": str(program.parent)}) == str(program)
+    assert find_program({"PATH": "/nowhere"}) == ""
+
+
+def test_one_that_cuda_finds_by_itself(tmp_path: Path, daemon: int) -> None:
+    usual = note(tmp_path / "usual", daemon)
+    assert find_daemons({}, usual) == [Daemon(usual, daemon, os.getuid())]
+
+
+def test_one_that_the_shell_names_and_only_once(tmp_path: Path, daemon: int) -> None:
+    said = note(tmp_path / "said", daemon)
+    environ = {"CUDA_MPS_PIPE_DIRECTORY": str(said)}
+    assert [one.directory for one in find_daemons(environ, tmp_path / "usual")] == [said]
+    assert [one.directory for one in find_daemons(environ, said)] == [said]
+
+
+def test_what_a_killed_one_left_is_none(tmp_path: Path) -> None:
+    for name, pid in (("none", 2**22 + 1), ("another", os.getpid())):
+        assert find_daemons({}, note(tmp_path / name, pid)) == []
+    assert find_daemons({}, tmp_path / "nowhere") == []
