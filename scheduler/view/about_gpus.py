@@ -167,7 +167,9 @@ def _manners(gpu: Gpu, gpus: Gpus) -> str:
 def mps_findings(mps: Mps) -> Iterator[Finding]:
     """What there is of MPS; the scheduler uses none of it yet."""
     where = f"its control program is {mps.program}" if mps.program else "nvidia-cuda-mps-control is not on PATH"
-    yield absent("MPS", f"not used by the scheduler yet: tasks share a GPU in turns ({where})")
+    joined = any(daemon.found for daemon in mps.daemons)
+    turns = "" if joined else ": tasks share a GPU in turns"
+    yield absent("MPS", f"not used by the scheduler yet{turns} ({where})")
     for daemon in mps.daemons:
         runs = f"a daemon of {daemon.user} runs in {daemon.directory} (process {daemon.pid})"
         if daemon.found:

@@ -271,7 +271,8 @@ class TestMps:
         ]
 
     def test_a_daemon_that_tasks_join_needs_attention(self) -> None:
-        found = list(mps_findings(replace(MPS, daemons=(MpsDaemon("/tmp/nvidia-mps", 7, "ben", True),))))[1]
+        use, found = mps_findings(replace(MPS, daemons=(MpsDaemon("/tmp/nvidia-mps", 7, "ben", True),)))
+        assert "in turns" not in use.says
         assert found.says.startswith("a daemon of ben runs in /tmp/nvidia-mps (process 7): tasks find it there")
         assert found.mark == Mark.WRONG
 
