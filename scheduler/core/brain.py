@@ -467,12 +467,14 @@ class Pass:
     def _use_idle_gpus(self) -> None:
         """Better than leaving a GPU empty: one more of a group that is being learned, which may be done by then."""
         for task in self.back:
-            idle = [room for room in self.gpus if room.residents == 0 and self._open(room)]
-            if self.left <= 0 or not idle:
+            if self.left <= 0 or not any(self._is_idle(room) for room in self.gpus):
                 return
-            tried = self._fit(task, idle)
+            tried = self._fit(task, [room for room in self._candidates(task) if self._is_idle(room)])
             if isinstance(tried, Placement):
                 self._take(tried)
+
+    def _is_idle(self, room: packing.Room) -> bool:
+        return room.residents == 0 and self._open(room)
 
     def _terms(self, task: int) -> Terms:
         return self.brain.terms[self.brain.roll.terms(task)]
@@ -485,11 +487,12 @@ class Pass:
         touched = self.brain.task(task)
         attempt = (touched.attempts if touched else 0) + 1
         need = self.brain.need(task, self._count(task))
-        if not need.gpus:
-            wanted = self._terms(task).device
-            if self.host is None or (wanted and not packing.is_called(self.host.device, wanted)):
-                return Refusal(task, "device", wanted or HOST)
-            gpus = ()
+        may = self.gpus if need.gpus else [self.host] if self.host is not None else []
+        wanted = self._terms(task).device
+        named = not wanted or any(packing.is_called(room.device, wanted) for room in may)
+        if not named or (not need.gpus and not may):
+            return Refusal(task, "device", wanted or HOST)
+        gpus = gpus if need.gpus else ()
         return packing.fit(task, attempt, need, gpus, self.host, self.rules)
 
     def _held_back(self, task: int) -> Refusal | None:

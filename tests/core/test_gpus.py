@@ -6,6 +6,7 @@ import pytest
 
 from scheduler.core import packing
 from scheduler.core.brain import Brain
+from scheduler.core.explain import why
 from scheduler.core.kinds import Kind
 from scheduler.core.knowledge import Knowledge, Peaks, Profile
 from scheduler.core.model import HOST, Budget, Foreign, KnownBy, Manners, Placement
@@ -74,6 +75,10 @@ class TestPlacement:
             (one,) = decide(brain(tasks(1, "5GiB", device=name)), *FOUR, HOST_RAM).placements
             assert one.gpus == ("GPU-2",)
 
+    def test_a_device_that_has_gone_is_named(self) -> None:
+        refused = decide(brain(tasks(1, "5GiB", device="2")), gpu(0), gpu(1), HOST_RAM).refusals
+        assert why(refused[0]) == "wants 2, which is none of this run's devices"
+
     def test_the_device_it_prefers_while_that_has_room(self) -> None:
         b = brain(tasks(2, "20GiB", prefer="3"))
         assert by_device(*decide(b, *FOUR, HOST_RAM).placements) == {1: ("GPU-3",), 2: ("GPU-0",)}
@@ -125,6 +130,11 @@ class TestUnknown:
         assert place(b, gpu(0), HOST_RAM) == [1]
         assert reasons(b, gpu(0), HOST_RAM) == {2: "unknown"}
         assert starts(b, gpu(0), gpu(1), HOST_RAM) == [2]
+
+    def test_an_idle_gpu_is_none_for_one_that_names_another(self) -> None:
+        b = kinds(brain(tasks(2, epochs=5, device="0"), profile="live"), 1, 2)
+        assert place(b, gpu(0), gpu(1), HOST_RAM) == [1]
+        assert reasons(b, gpu(0), gpu(1), HOST_RAM) == {2: "watched"}
 
     def test_it_is_cut_as_soon_as_another_of_its_kind_is_known(self) -> None:
         b = kinds(brain(tasks(2, epochs=5), profile="live"), 1, 2)
