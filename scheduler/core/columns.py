@@ -9,7 +9,7 @@ from scheduler.core.model import HOST, Job, Outcome, Spec, State
 from scheduler.core.results import Story
 
 COLUMNS = (
-    "id", "key", "row", "name", "state", "exit_code", "priority", "batch", "attempts", "ooms", "device", "gpus",
+    "id", "key", "row", "name", "state", "exit_code", "reason", "priority", "batch", "attempts", "ooms", "device", "gpus",
     "promised_bytes", "peak_bytes", "host_promised_bytes", "host_peak_bytes", "need_known_by", "submitted", "started",
     "ended", "waited_s", "ran_s", "neighbours_max", "command", "directory", "log",
 )  # fmt: skip
@@ -35,6 +35,8 @@ def row(  # noqa: PLR0913  # all that a row is made of
         batch=batch, attempts=0, ooms=0, command=command, directory=job.spec.directory, submitted=submitted,
     )  # fmt: skip
     if story is not None:
+        values["reason"] = story.refused or (story.attempts[-1].reason if story.attempts else "")
+    if story is not None and story.attempts:
         values["attempts"] = len(story.attempts)
         values["ooms"] = sum(a.outcome is Outcome.OOM for a in story.attempts)
         newest = story.attempts[-1]

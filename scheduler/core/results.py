@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from scheduler.core.events import Event, Exited, Peaked, Placed, Resized, Started
+from scheduler.core.events import Event, Exited, Peaked, Placed, Refused, Resized, Started
 from scheduler.core.model import HOST, Outcome, Purpose, State
 
 
@@ -39,6 +39,8 @@ class Story:
     """All attempts of one task, in order."""
 
     attempts: list[Attempt] = field(default_factory=list)
+    refused: str = ""
+    """Why no device here can ever hold it."""
 
     @property
     def last(self) -> Attempt | None:
@@ -70,6 +72,8 @@ class Fold:
                 _raise_to(self._attempt(event.task).peak, event.peak)
             case Exited():
                 self._exited(event, at)
+            case Refused():
+                self.stories.setdefault(event.task, Story()).refused = event.reason
 
     def take_all(self, events: Iterable[tuple[Event, float]]) -> Fold:
         """A whole journal's events."""

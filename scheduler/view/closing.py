@@ -16,7 +16,7 @@ from scheduler.view.words import short, table
 MOST_ROWS = 40
 MOST_FAILURES = 20
 TAIL_LINES = 5
-_FAILED = (State.FAILED, State.OOM, State.TIMEOUT)
+_FAILED = (State.FAILED, State.OOM, State.TIMEOUT, State.REFUSED)
 _RIGHT = frozenset({0, 2, 4, 5, 6, 7})
 
 
@@ -61,10 +61,12 @@ def _failures(rows: Callable[[], Iterable[dict[str, Any]]], failed: int) -> list
             said.append(f"... and {failed - MOST_FAILURES} more: scheduler list --state failed")
             break
         code = "" if row["exit_code"] is None else f" (exit {row['exit_code']})"
-        said.append(f"{row['state']}: task {row['id']}, row {row['row']}, {short(row['name'], 60)}{code}")
+        why = f": {row['reason']}" if row["reason"] else ""
+        said.append(f"{row['state']}: task {row['id']}, row {row['row']}, {short(row['name'], 60)}{code}{why}")
         last = tail(Path(row["log"])) if row["log"] else []
         said += [f"    | {short(line, 110)}" for line in last]
-        said.append(f"    log {tilde(row['log'])}" if last else "    it printed nothing")
+        if row["log"]:
+            said.append(f"    log {tilde(row['log'])}" if last else "    it printed nothing")
     return [*said, ""]
 
 

@@ -98,7 +98,7 @@ class Telling:
 
     def _log(self, task: int) -> str:
         story = self.fold.stories.get(task)
-        return str(self.info.places.task_log(task, len(story.attempts))) if story else ""
+        return str(self.info.places.task_log(task, len(story.attempts))) if story and story.attempts else ""
 
     def run_facts(self) -> dict[str, Any]:
         """The run itself, as results tell it."""

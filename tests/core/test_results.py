@@ -56,7 +56,10 @@ class TestStories:
         assert taken.stories[1].attempts[0].started == 1
 
     def test_tasks_that_never_ran_have_none(self) -> None:
-        assert fold((0, refused(1)), (0, asked("drain"))).stories == {}
+        assert fold((0, asked("drain"))).stories == {}
+
+    def test_one_that_was_refused_says_why(self) -> None:
+        assert fold((0, refused(1, "too large"))).stories[1].refused == "too large"
 
 
 class TestNeighbours:
