@@ -1,0 +1,223 @@
+"""A home on a machine with stand-in GPUs: lists of fake trainings, whole runs, and what the journal tells of them."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from scheduler.core.events import Exited, Placed, Resized, Started
+from scheduler.core.model import HOST
+from scheduler.errors import StateError
+from scheduler.store.journal import Journal
+from tests.standin.box import TRAIN, Box
+from tests.system import killing
+from tests.waiting import wait_until
+
+PATIENCE = 30.0
+"""Seconds within which anything comes that comes at all; most takes less than two."""
+OF_THE_SHELL = ("CUDA_", "SLURM_", "NVIDIA_", "TF_FORCE_", "XLA_", "OMP_", "MKL_", "MASTER_")
+"""Variables by which the machine that tests run on would have a say."""
+
+HOLD = f"""\
+import json, os, sys, time
+sys.path.insert(0, {str(TRAIN.parent)!r})
+import client
+from train import options, size
+
+said, cuda = options(sys.argv[1:]), client.Cuda()
+with open("began", "a") as file:
+    file.write(os.environ["SCHEDULER_TASK_ID"] + "\\n")
+with open(os.path.join(os.environ["SCHEDULER_TASK_DIR"], "told"), "w") as file:
+    json.dump([cuda.devices(), dict(os.environ)], file)
+for position, wanted in enumerate(said["take"].split(",") if "take" in said else ()):
+    cuda.allocate(position, size(wanted))
+while not os.path.exists(said["until"]):
+    if os.path.exists("dead") and open("dead").read() in cuda.devices():
+        sys.exit("RuntimeError: CUDA error: unspecified launch failure")
+    if "more" in said and os.path.exists("more"):
+        cuda.allocate(0, size(said.pop("more")))
+    time.sleep(0.01)
+"""
+"""Says what it was told, takes memory of the GPUs it is shown, and waits for a file. Once there is a file `more`, it
+takes so much more; it fails where a file `dead` names one of its GPUs."""
+
+Row = dict[str, object]
+
+
+def training(script: object = TRAIN, **said: object) -> Row:
+    """One row: names with a capital are columns, the others options of the fake training."""
+    columns = {name: value for name, value in said.items() if name[0].isupper()}
+    options = "".join(f" --{name} {value}" for name, value in said.items() if name not in columns)
+    return {"Command": f"{sys.executable} -S -E {script}{options}", **columns}
+
+
+def holding(take: str = "", until: str = "go", **said: object) -> Row:
+    """One row: it takes these sizes, one of each of its GPUs, and keeps them until a file is there."""
+    return training("hold.py", **({"take": take} if take else {}), until=until, **said)
+
+
+@dataclass(slots=True)
+class Try:
+    """One attempt, as the journal tells it; devices are their numbers, as texts, or `host`."""
+
+    task: int
+    number: int
+    first: dict[str, int]
+    """What it was promised as it was placed."""
+    promise: dict[str, int]
+    """What it was promised last."""
+    known_by: str
+    placed: float
+    pid: int = 0
+    ended: float = 0.0
+    exited: Exited | None = None
+    causes: list[str] = field(default_factory=list)
+    """Why its promise changed, in order."""
+
+    @property
+    def gpus(self) -> tuple[int, ...]:
+        """In the order in which it sees them."""
+        return tuple(int(key) for key in self.first if key != HOST)
+
+    @property
+    def outcome(self) -> str:
+        """How it ended; empty while it lives."""
+        return str(self.exited.outcome) if self.exited else ""
+
+
+class GpuHome(killing.Home):
+    """A home whose commands see the GPUs of a box."""
+
+    def __init__(self, root: Path, **machine: Any) -> None:
+        super().__init__(root)
+        self.env = {name: text for name, text in self.env.items() if not name.startswith(OF_THE_SHELL)}
+        self.said = root / "said"
+        self.said.touch()
+        (root / "hold.py").write_text(HOLD)
+        self.boxes: list[Box] = []
+        self.plug(**machine)
+
+    @property
+    def box(self) -> Box:
+        """Its GPUs."""
+        return self.boxes[-1]
+
+    def plug(self, **machine: Any) -> Box:
+        """Have these GPUs from now on; the same number is the same GPU as it was before."""
+        self.boxes.append(Box(self.root / f"gpus{len(self.boxes)}", **machine))
+        self.env |= self.box.env
+        return self.box
+
+    def jobs(self, *rows: Row) -> None:
+        """Write the list."""
+        columns = list(dict.fromkeys(name for row in rows for name in row))
+        self.write("jobs.csv", ",".join(columns), *[[row.get(name, "") for name in columns] for row in rows])
+
+    def go(self, name: str = "go") -> None:
+        """Those who wait for this file may go on."""
+        (self.root / name).touch()
+
+    @contextlib.contextmanager
+    def going(self, *flags: str, verb: str = "run", code: int = 0) -> Iterator[killing.Started]:
+        """A run of the list that goes on during the block, and comes to its end after it without a traceback."""
+        words = ("run", "jobs.csv") if verb == "run" else (verb,)
+        with open(self.said, "a") as said, self.start(*words, *flags, stderr=said) as process:
+            yield process
+            assert process.wait(2 * PATIENCE) == code, self.said.read_text()
+        self.check()
+
+    def run(self, *flags: str, code: int = 0) -> list[Try]:
+        """A whole run of the list; what became of it."""
+        with self.going(*flags, code=code):
+            pass
+        return self.tries()
+
+    def check(self) -> None:
+        """Nobody stumbled."""
+        said = self.said.read_text() + self.log()
+        assert "Traceback" not in said, said
+
+    def kill_all(self) -> None:
+        """As when the power fails."""
+        wait_until(lambda: not [killing.kill(pid) for pid in self.living()], PATIENCE)
+
+    def tries(self) -> list[Try]:
+        """All attempts so far, in the order in which they were placed."""
+        try:
+            journal = Journal.read(self.state / "runs/1/journal.db")
+        except StateError:  # it is not there yet
+            return []
+        with contextlib.closing(journal):
+            return fold([(one.event, one.at) for one in journal.events()], self.boxes[0].uuids)
+
+    def wait_for(self, number: int, *outcomes: str) -> list[Try]:
+        """Wait until so many attempts have been started, or have ended in one of these ways."""
+
+        def enough() -> list[Try]:
+            found = [one for one in self.tries() if one.pid and (not outcomes or one.outcome in outcomes)]
+            return found if len(found) >= number else []
+
+        return wait_until(enough, PATIENCE, pause=0.02)
+
+    def wait_for_words(self, words: str) -> None:
+        """Wait until the run's log says so."""
+        wait_until(lambda: words in self.log(), PATIENCE, pause=0.02)
+
+    def wait_for_use(self, device: int, least: int) -> None:
+        """Wait until so many bytes of a GPU are in use."""
+        wait_until(lambda: self.box.used(device) >= least, PATIENCE)
+
+    def told(self, task: int) -> tuple[list[int], dict[str, str]]:
+        """The GPUs that a holding task was shown, and its environment."""
+        devices, environ = json.loads((self.state / f"runs/1/tasks/{task}/told").read_text())
+        return [self.box.uuids.index(uuid) for uuid in devices], environ
+
+    def end(self) -> None:
+        """Whatever hangs is let go, and everybody killed."""
+        print(self.log())  # pytest shows it where a test failed
+        for box in self.boxes:
+            box.close()
+        super().end()
+
+
+def fold(events: Sequence[tuple[Any, float]], uuids: Sequence[str]) -> list[Try]:
+    """Events as attempts."""
+    numbers = {uuid: str(number) for number, uuid in enumerate(uuids)} | {HOST: HOST}
+    tries: dict[tuple[int, int], Try] = {}
+    for event, at in events:
+        if isinstance(event, Placed):
+            promise = {numbers[key]: bytes_ for key, bytes_ in event.promise.items()}
+            one = Try(event.task, event.attempt, promise, promise, str(event.known_by), at)
+            tries[event.task, event.attempt] = one
+        elif isinstance(event, Started):
+            tries[event.task, event.attempt].pid = event.pid
+        elif isinstance(event, Resized):
+            one = tries[event.task, event.attempt]
+            one.promise = {numbers[key]: bytes_ for key, bytes_ in event.promise.items()}
+            one.causes.append(event.cause)
+        elif isinstance(event, Exited):
+            tries[event.task, event.attempt].ended, tries[event.task, event.attempt].exited = at, event
+    return list(tries.values())
+
+
+def gaps(tries: Sequence[Try], device: int) -> list[float]:
+    """Seconds between the end of one attempt on a device and the next one's start, where one runs at a time."""
+    here = sorted((one for one in tries if one.gpus == (device,)), key=lambda one: one.placed)
+    return [after.placed - one.ended for one, after in itertools.pairwise(here) if one.ended]
+
+
+def most_promised(tries: Sequence[Try], device: str) -> int:
+    """The highest sum of promises, as they were made, that lived on a device at one moment."""
+    changes = [(one.placed, one.first.get(device, 0)) for one in tries]
+    changes += [(one.ended, -one.first.get(device, 0)) for one in tries if one.ended]
+    total = most = 0
+    for _, change in sorted(changes):
+        total += change
+        most = max(most, total)
+    return most
