@@ -152,6 +152,7 @@ class Loop:
         self._shims: dict[Key, int] = {}
         self._pace: dict[Key, Pace] = {}
         self._busy: dict[Key, Mean] = {}
+        self._ended_on: dict[str, float] = {}
         self._adopted: set[Key] = set()
         self._probes: dict[Key, int] = {}
         self._strangers: frozenset[int] = frozenset()
@@ -251,6 +252,9 @@ class Loop:
     def _completed(self, exited: Exited) -> Exited:
         """Join what the shim measured with what was sampled: the higher one is the peak."""
         key = (exited.task, exited.attempt)
+        task = self.brain.task(exited.task)
+        if task is not None and task.placement is not None:
+            self._ended_on.update(dict.fromkeys(task.placement.gpus, self.ports.world.now()))
         sampled = self._peak.get(key, {})
         names = {*sampled, *exited.peak}
         peak = {name: max(sampled.get(name, 0), exited.peak.get(name, 0)) for name in names}
@@ -461,7 +465,7 @@ class Loop:
             self._strangers = strangers
             self._unlooked = True
         holds = tuple(packing.others_hold(lease, self.ports.watcher.used_by(lease.shim)) for lease in others)
-        return Machine(self.ports.world.now(), self.ports.devices.snapshot(), holds, self._used)
+        return Machine(self.ports.world.now(), self.ports.devices.snapshot(), holds, self._used, self._ended_on)
 
     def _complain(self, exc: SchedulerError) -> None:
         if str(exc) != self._trouble:

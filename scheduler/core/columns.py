@@ -9,9 +9,9 @@ from scheduler.core.model import HOST, Job, Outcome, Spec, State
 from scheduler.core.results import Story
 
 COLUMNS = (
-    "id", "key", "row", "name", "state", "exit_code", "reason", "priority", "batch", "attempts", "ooms", "device", "gpus",
-    "promised_bytes", "peak_bytes", "host_promised_bytes", "host_peak_bytes", "need_known_by", "submitted", "started",
-    "ended", "waited_s", "ran_s", "neighbours_max", "command", "directory", "log",
+    "id", "key", "row", "name", "state", "exit_code", "reason", "priority", "batch", "attempts", "ooms", "device",
+    "gpus", "promised_bytes", "peak_bytes", "host_promised_bytes", "host_peak_bytes", "need_known_by", "submitted",
+    "started", "ended", "waited_s", "ran_s", "neighbours_max", "command", "directory", "log",
 )  # fmt: skip
 """Then come the file's own columns, then `result.*`."""
 

@@ -206,6 +206,8 @@ class Machine:
     """Live leases of everybody else; our own are in the Brain."""
     used: Mapping[tuple[int, int], Mapping[str, int]] = field(default_factory=dict)
     """What our own attempts were last seen to hold, by (task, attempt)."""
+    ended: Mapping[str, float] = field(default_factory=dict)
+    """When an attempt of ours last ended on a device: what it held may not be back yet."""
 
 
 @dataclass(frozen=True, slots=True)

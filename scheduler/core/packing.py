@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf
 from typing import TYPE_CHECKING
 
 from scheduler.core.model import (
@@ -47,6 +48,8 @@ class Room:
     taken_alone: bool = False
     strangers: int = 0
     """What people without a lease hold here."""
+    coming: bool = False
+    """Whether memory is just coming back here, so that what is free is not yet all there will be."""
     shut: Refusal | None = None
     """Why nothing starts here at all, whatever it needs."""
 
@@ -119,7 +122,15 @@ def rooms(machine: Machine, own: Iterable[Placement], rules: Rules) -> dict[str,
     """The room on every device, before this pass places anything."""
     mine = list(own)
     holds = [own_hold(p, machine.used.get((p.task, p.attempt), {})) for p in mine] + list(machine.holds)
-    return {budget.device.key: _room(budget, mine, holds, rules) for budget in machine.budgets}
+    return {
+        budget.device.key: replace(_room(budget, mine, holds, rules), coming=_is_coming(budget, machine, rules))
+        for budget in machine.budgets
+    }
+
+
+def _is_coming(budget: Budget, machine: Machine, rules: Rules) -> bool:
+    ended = machine.ended.get(budget.device.key, -inf)
+    return budget.ghosts >= rules.peak_step_bytes or machine.now - budget.age < ended + rules.back_after
 
 
 def _room(budget: Budget, mine: Sequence[Placement], holds: Sequence[Hold], rules: Rules) -> Room:
@@ -315,8 +326,10 @@ def _fit_bytes(task: int, ask: Ask, room: Room, rules: Rules) -> int | Refusal:
     limit, available = most if alone else most - rules.buffer, room.bytes
     if room.residents == 0:
         available += rules.buffer if alone else 0
+    final = room.residents == 0 and not room.coming
+    if final:
         limit = min(limit, available)  # nobody's end would ever give it more
-    least = ask.bare if not ask.retried or room.residents else int(ask.bare * NEARLY)
+    least = int(ask.bare * NEARLY) if ask.retried and final else ask.bare
     least = max(least, min(ask.least, int((most - rules.buffer) * NEARLY)))
     promise = max(least, min(ask.bytes, limit))
     if promise > available:
@@ -329,7 +342,7 @@ def _fit_unknown(task: int, ask: Ask, room: Room, rules: Rules) -> int | Refusal
     label, most = room.device.label, room.most - rules.buffer
     if room.device.is_gpu:
         least = max(int((room.most - room.strangers) * rules.unknown_gpu_least), min(ask.least, most))
-        if ask.retried and room.residents == 0:
+        if ask.retried and room.residents == 0 and not room.coming:
             least = min(least, int(most * NEARLY), max(room.bytes, 1))  # nobody's end would ever give it more
         return room.bytes if room.bytes >= least else Refusal(task, "unknown", label, least, room.bytes, room.most)
     promise = max(int(room.bytes * rules.unknown_share), min(ask.least, most))

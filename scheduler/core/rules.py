@@ -53,6 +53,8 @@ class Rules:
     """Only probe what is unknown, run nothing for real (`profiles learn`)."""
     unknown_share: float = 0.5
     """An unknown task is promised half of what is free on the host."""
+    back_after: float = 0.5
+    """Seconds from an attempt's end until what it held counts as back, where nothing else says so."""
     unknown_least: int = 64 * MIB
     """Below this half, an unknown task waits."""
     unknown_gpu_least: float = 0.5

@@ -26,8 +26,8 @@ ATTEMPT = ((101.0, placed(1, "2GiB")), (103.5, started(1)), (110.0, exited(1, co
 
 def test_a_task_that_ran() -> None:
     assert cells(*ATTEMPT) == {
-        "id": 1, "key": "k1", "row": 4, "name": "a name", "state": "succeeded", "exit_code": 0, "reason": "", "priority": 2,
-        "batch": 3, "attempts": 1, "ooms": 0, "device": "host", "gpus": 0, "promised_bytes": 2 * GIB,
+        "id": 1, "key": "k1", "row": 4, "name": "a name", "state": "succeeded", "exit_code": 0, "reason": "",
+        "priority": 2, "batch": 3, "attempts": 1, "ooms": 0, "device": "host", "gpus": 0, "promised_bytes": 2 * GIB,
         "peak_bytes": GIB, "host_promised_bytes": 2 * GIB, "host_peak_bytes": GIB, "need_known_by": "declared",
         "submitted": 100.0, "started": 103.5, "ended": 110.0, "waited_s": 3.5, "ran_s": 6.5, "neighbours_max": 0,
         "command": "python train.py", "directory": "work", "log": "/log",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from scheduler.core import packing
@@ -9,7 +11,7 @@ from scheduler.core.brain import Brain
 from scheduler.core.explain import why
 from scheduler.core.kinds import Kind
 from scheduler.core.knowledge import Knowledge, Peaks, Profile
-from scheduler.core.model import HOST, Budget, Foreign, KnownBy, Manners, Placement
+from scheduler.core.model import HOST, Budget, Foreign, KnownBy, Machine, Manners, Placement
 from scheduler.units import GIB
 from tests.builders import (
     brain,
@@ -259,3 +261,24 @@ def test_small_ones_do_not_starve_one_that_needs_two_gpus() -> None:
         over += 1
         place(b, *gpus, HOST_RAM)
     pytest.fail(f"{over} ended, and task 3 waits: {placed(3)}")
+
+
+class TestComing:
+    """What an attempt held that has just ended is not back in what was last seen."""
+
+    def just_ended(self, age: float, free: str = "10GiB", ended: float = 100.0) -> Machine:
+        seen = replace(gpu(0, free=free), age=age)
+        return Machine(100.0, (seen, HOST_RAM), ended={"GPU-0": ended})
+
+    def test_one_that_ran_out_of_memory_waits_for_all_of_it(self) -> None:
+        b = brain(tasks(1, "8GiB"))
+        place(b, gpu(0), HOST_RAM)
+        tell(b, exited(1, "oom", code=1, part="gpu", asked=20 * GIB))
+        assert b.decide(self.just_ended(age=0.2)).placements == ()
+        assert [p.task for p in b.decide(self.just_ended(age=0.2, free="24GiB")).placements] == [1]
+
+    def test_not_for_ever(self) -> None:
+        b = kinds(brain(tasks(1, epochs=5), profile="live"), 1)
+        place(b, gpu(0), HOST_RAM)
+        tell(b, exited(1, "oom", code=1, part="gpu", asked=20 * GIB))
+        assert [p.task for p in b.decide(self.just_ended(age=0.0, ended=99.0)).placements] == [1]
