@@ -52,26 +52,27 @@ BUSY_TICK = 0.25
 
 
 class Mean:
-    """How busy a task keeps its GPUs, over all that was seen of it."""
+    """How busy a task keeps its GPUs, from when it first did."""
 
     def __init__(self) -> None:
         self._sum = 0.0
         self._number = 0
+        self._looked = False
 
     def see(self, shares: Mapping[str, float]) -> None:
-        """So busy it keeps each of them now."""
-        if shares:
+        """So busy it keeps each of them now; what it does while it still loads its data says nothing."""
+        if not shares:
+            return
+        self._looked = True
+        if self._sum or any(shares.values()):
             self._sum += sum(shares.values()) / len(shares)
             self._number += 1
 
     @property
-    def idle(self) -> bool:
-        """Whether it was looked at, and never seen to do anything."""
-        return self._number > 0 and self._sum == 0.0
-
-    @property
-    def value(self) -> float:
-        """The mean; 0 where nothing was seen."""
+    def value(self) -> float | None:
+        """The mean; 0 where it was looked at and never did anything, None where nobody could look."""
+        if not self._looked:
+            return None
         return self._sum / self._number if self._number else 0.0
 
 
@@ -247,7 +248,7 @@ class Loop:
         if sample.progress is not None:
             self._pace.setdefault(key, Pace()).see(sample.progress, now)
         seen = {name: max(bytes_, sample.used.get(name, 0)) for name, bytes_ in sample.peak.items()}
-        return self.brain.watch(sample.task, sample.attempt, seen, now, idle=self._busy[key].idle)
+        return self.brain.watch(sample.task, sample.attempt, seen, now, busy=self._busy[key].value)
 
     def _completed(self, exited: Exited) -> Exited:
         """Join what the shim measured with what was sampled: the higher one is the peak."""
@@ -264,7 +265,7 @@ class Loop:
             self._judged(exited),
             peak=peak,
             epoch_seconds=pace,
-            busy=round(self._busy.get(key, Mean()).value, 3),
+            busy=round(self._busy.get(key, Mean()).value or 0.0, 3),
             watched=watched,
             result=self.ports.book.result(exited.task, exited.attempt),
         )

@@ -197,7 +197,8 @@ class Brain:
             task.settled = True
         if event.cause == "settled":
             probe = task.placement.purpose is Purpose.PROBE
-            self._learn(task.id, Evidence(task.placement.by_part(task.peak), whole=False, probe=probe))
+            seen = task.placement.by_part(task.peak)
+            self._learn(task.id, Evidence(seen, busy=event.busy, whole=False, probe=probe))
 
     def _exited(self, event: Exited) -> None:
         task = self._living(event.task, event.attempt, f"exited {event.outcome}")
@@ -318,11 +319,11 @@ class Brain:
     # ---- samples ----
 
     def watch(
-        self, task: int, attempt: int, used: Mapping[str, int], now: float = 0.0, *, idle: bool = False
+        self, task: int, attempt: int, used: Mapping[str, int], now: float = 0.0, *, busy: float | None = None
     ) -> list[Event]:
         """What a sample of a living attempt comes to: a new peak, a promise that must grow or may shrink.
 
-        `idle`: it was never seen to keep its GPUs busy, although that can be seen.
+        `busy` is the share of its GPUs that it kept busy so far; None where that cannot be seen.
         """
         living = self.tasks.get(task)
         if living is None or living.placement is None or living.attempts != attempt:
@@ -337,11 +338,11 @@ class Brain:
             events.append(Resized(task, attempt, growth, self._why_grown(living, placement, used)))
         elif (less := self._known_meanwhile(living, seen)) is not None:
             events.append(Resized(task, attempt, less, "known"))
-        elif not any(key in placement.devices for key in news) and self._may_settle(living, now, idle=idle):
+        elif not any(key in placement.devices for key in news) and self._may_settle(living, now, idle=busy == 0.0):
             less = estimate.cut(placement, seen, self.rules)
             if less is not None:
                 events.append(Peaked(task, attempt, seen))
-                events.append(Resized(task, attempt, less, "settled"))
+                events.append(Resized(task, attempt, less, "settled", busy or 0.0))
         return events
 
     def _why_grown(self, living: Task, placement: Placement, used: Mapping[str, int]) -> str:

@@ -7,14 +7,11 @@ from dataclasses import replace
 
 from scheduler.core.events import Exited
 from scheduler.core.kinds import Kind
-from scheduler.core.knowledge import Peaks, Profile, main_parts
+from scheduler.core.knowledge import Guess, Peaks, Profile, main_parts
 from scheduler.core.lifecycle import Task
 from scheduler.core.model import HOST, KnownBy, Placement, Profiling, Purpose, Terms
 from scheduler.core.packing import Ask, Need, declared
 from scheduler.core.rules import Rules
-
-Guess = tuple[Mapping[str, int], KnownBy]
-"""Peaks by part that were taken from tasks like this one, and in what way."""
 
 
 def need(  # all that a need follows from
@@ -33,7 +30,7 @@ def need(  # all that a need follows from
         host=host,
         gpus=asks if gpus else (),
         cores=_cores(terms, profile, gpus),
-        busy=(profile.busy if profile is not None else 0.0) or rules.busy,
+        busy=(profile.busy if profile is not None else 0.0) or (guess.busy if guess is not None else 0.0) or rules.busy,
         known_by=known_by,
         alone=terms.exclusive,
     )
@@ -56,8 +53,8 @@ def _main(
         return KnownBy.LIVE, tuple(Ask(None) for _ in parts)
     if profile is not None and profile.knows(gpus):
         return profile.known_by(gpus), tuple(_known(profile.part(part), rules) for part in parts)
-    if guess is not None and all(part in guess[0] for part in parts):
-        return guess[1], tuple(_guessed(guess[0][part], rules) for part in parts)
+    if guess is not None and all(part in guess.peaks for part in parts):
+        return guess.by, tuple(_guessed(guess.peaks[part], rules) for part in parts)
     above = [profile.part(part).above if profile is not None else 0 for part in parts]
     return KnownBy.LIVE, tuple(Ask(None, least=with_margin(bytes_, rules) if bytes_ else 0) for bytes_ in above)
 
@@ -70,7 +67,7 @@ def _beside(terms: Terms, rules: Rules, profile: Profile | None, guess: Guess | 
         return Ask(None)
     if profile is not None and profile.part(HOST).known:
         return _known(profile.part(HOST), rules)
-    return _guessed(guess[0][HOST], rules) if guess is not None and HOST in guess[0] else Ask(None)
+    return _guessed(guess.peaks[HOST], rules) if guess is not None and HOST in guess.peaks else Ask(None)
 
 
 def _known(peaks: Peaks, rules: Rules) -> Ask:

@@ -59,6 +59,8 @@ class Resized:
     attempt: int
     promise: Mapping[str, int]
     cause: str
+    busy: float = 0.0
+    """The share of its GPUs that it kept busy until it settled, where that could be seen."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,6 +73,16 @@ class Peaks:
             self.lower_by = KnownBy.PROBE if evidence.probe else KnownBy.PROFILE
 
 
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """What a kind may need, taken from others like it, and in what way."""
+
+    peaks: Mapping[str, int]
+    """By part."""
+    by: KnownBy
+    busy: float = 0.0
+
+
 def main_parts(gpus: int) -> tuple[str, ...]:
     """The parts without which a task is unknown: those on its GPUs, or the host's where it has none."""
     return tuple(str(position) for position in range(gpus)) or (HOST,)
@@ -127,6 +137,8 @@ class Profile:
         return True
 
     def _learn_times(self, evidence: Evidence) -> None:
+        if not evidence.broken:
+            self.busy = max(self.busy, evidence.busy)
         if not evidence.whole and not evidence.probe:
             return
         seconds = evidence.epoch_seconds
@@ -136,7 +148,6 @@ class Profile:
             self.epoch_seconds = seconds if not self.epoch_seconds else (self.epoch_seconds + seconds) / 2
         if evidence.seconds >= 1.0:
             self.cores = max(self.cores, evidence.cpu_seconds / evidence.seconds)
-        self.busy = max(self.busy, evidence.busy)
 
 
 def on_gpus(peaks: Mapping[str, int]) -> dict[str, int]:
@@ -226,14 +237,15 @@ class Knowledge:
         kind = self.kinds[number]
         return (kind.family, self._families[kind.family].group(number)) if kind is not None and kind.family else number
 
-    def guess(self, number: int) -> tuple[Mapping[str, int], KnownBy] | None:
+    def guess(self, number: int) -> Guess | None:
         """What a kind may need that was never seen, taken from others like it."""
         kind = self.kinds[number]
         guess = self._families[kind.family].like(number) if kind is not None and kind.family else None
         if guess is None:
             return None
         beside = max((self._profiles[other].part(HOST).peak for other in guess.of), default=0)
-        return ({HOST: beside, **guess.peaks} if beside else guess.peaks), guess.by
+        busy = max((self._profiles[other].busy for other in guess.of), default=0.0)
+        return Guess({HOST: beside, **guess.peaks} if beside else guess.peaks, guess.by, busy)
 
     def learn(self, number: int, evidence: Evidence) -> bool:
         """Take one attempt of a kind in; True where its tasks rank elsewhere now."""

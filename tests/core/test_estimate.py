@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from scheduler.core import estimate
 from scheduler.core.kinds import Kind
-from scheduler.core.knowledge import Evidence, Profile
+from scheduler.core.knowledge import Evidence, Guess, Profile
 from scheduler.core.model import HOST, KnownBy, Placement, Profiling, Purpose
 from scheduler.units import GIB, MIB
 from tests.builders import rules, size, terms
@@ -49,7 +49,7 @@ class TestNeed:
         assert asked.known_by is KnownBy.PROFILE
 
     def test_what_those_like_it_need_is_not_cut_below_that(self) -> None:
-        guess = ({"0": 10 * GIB}, KnownBy.FAMILY)
+        guess = Guess({"0": 10 * GIB}, KnownBy.FAMILY)
         (asked,) = estimate.need(terms(), None, RULES, gpus=1, guess=guess).gpus
         assert (asked.bytes, asked.bare, asked.least) == (size("11.25GiB"), 0, 10 * GIB)
 
