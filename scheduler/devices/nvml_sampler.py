@@ -219,13 +219,16 @@ class Gpu:
         self._last: _Listed = {}
 
     def look(self, own: Callable[[Iterable[int]], set[int]]) -> dict[str, Any]:
-        """One look; processes first, so that what is seen as used is never newer than what is seen as free."""
+        """One look; of what is free before and after the processes the lesser: no memory may seem to be both in use by
+        somebody and free."""
         began = time.monotonic()
         self._library.board.begin(self.uuid)
         try:
             handle = self._open()
+            before = self._library.memory(handle)
             processes = self._processes(handle)
             memory = self._library.memory(handle)
+            memory["free"] = min(before["free"], memory["free"])
             self._look_seldom(handle, began, own(self._last.keys() | (processes or {}).keys()), processes or {})
         except Failure as failure:
             return {"failed": [failure.code, self._library.word(failure.code), failure.call]}
