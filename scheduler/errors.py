@@ -6,7 +6,8 @@ SchedulerError                 exit 1
 │   └── NeverFits              exit 2   a declared need above every device
 ├── StateError                 exit 1   a run, a journal or a state directory
 │   ├── NoSuchRun              exit 2
-│   └── StillRunning           exit 2
+│   ├── StillRunning           exit 2
+│   └── Elsewhere              exit 2   the run belongs to another machine
 ├── LeaseError                 exit 1   the machine-wide lease directory
 ├── DeviceError                exit 1   no device, or none that can be read
 └── Forbidden                  exit 1   an event that the lifecycle does not allow (our own fault)
@@ -19,6 +20,11 @@ class SchedulerError(Exception):
     """Something the user should read: one sentence with the numbers, the place and the next step."""
 
     exit_code = 1
+
+
+def of_the_system(exc: OSError) -> str:
+    """What the kernel refused, as a sentence with the file."""
+    return f"{exc.filename or 'cannot go on'}: {(exc.strerror or str(exc)).lower()}"
 
 
 class UsageError(SchedulerError):
@@ -55,6 +61,12 @@ class NoSuchRun(StateError):
 
 class StillRunning(StateError):
     """The run is alive, so it cannot be taken over."""
+
+    exit_code = 2
+
+
+class Elsewhere(StateError):
+    """The run belongs to another machine, where its tasks may live."""
 
     exit_code = 2
 

@@ -54,9 +54,12 @@ class Interrupts:
         return {1: "drain", 2: "stop"}.get(self._ints, "kill")
 
     def close(self) -> None:
-        """Give the caller's handlers back."""
+        """Give the caller's handlers back; the second time nothing."""
+        if self._read < 0:
+            return
         for number, handler in self._old.items():
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)
         self._old.clear()
         os.close(self._read)
         os.close(self._write)
+        self._read = self._write = -1

@@ -298,6 +298,8 @@ class Loop:
 
     def _requested(self, request: Request) -> list[Event]:
         if request.what == "hangup":
+            self.ports.view.say(self._hung_up())
+            self.ports.view.hang_up()
             return []
         if request.what == "leave":
             self.left_early = True
@@ -312,20 +314,30 @@ class Loop:
         self.ports.view.say(self._what_next(request.what))
         return events
 
+    def _hung_up(self) -> str:
+        run = self.around.run
+        return (
+            f"hung up: the run goes on without its terminal (scheduler list {run} shows it, "
+            "INT to this process lets running tasks end, QUIT leaves them running)"
+        )
+
     def _leaving(self) -> str:
         living = len(self.brain.living())
-        return f"left: {living} running go on without the scheduler, {self.brain.waiting} wait; resume takes them over"
+        return (
+            f"left: {living} running go on without the scheduler, {self.brain.waiting} wait; "
+            f"scheduler resume {self.around.run} takes them over"
+        )
 
     def _what_next(self, what: str) -> str:
         living = len(self.brain.living())
         if what == "drain":
             return (
                 f"nothing more is started; {living} running tasks end by themselves "
-                "(Ctrl-C again stops them, Ctrl-\\ leaves them running)"
+                "(Ctrl-C or INT again stops them, Ctrl-\\ or QUIT leaves them running)"
             )
         if what == "stop":
-            return f"stopping {living} running tasks: stop signal, grace, then KILL (Ctrl-C again kills now)"
-        return f"killing {living} running tasks"
+            return f"stopping {living} running tasks: stop signal, grace, then KILL (once more kills now)"
+        return f"killing {living} running tasks now; once they are gone, resume starts them again"
 
     def _kill_all(self) -> None:
         for task in self.brain.living():

@@ -12,9 +12,10 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from scheduler import shim
-from scheduler.shim import boot_id, machine_id, start_time
+from scheduler.shim import boot_id, hostname, is_here, machine_id, start_time
 
 Child = subprocess.Popen[bytes]
 
@@ -22,14 +23,18 @@ __all__ = [
     "Child",
     "boot_id",
     "hostname",
+    "is_here",
     "isolated_python",
+    "leave_terminal",
     "machine_id",
     "start_child",
+    "start_copy",
     "start_server",
     "start_time",
     "sweep",
     "tree",
     "trees",
+    "wait_for",
 ]
 
 _LONGEST_PAUSE = 0.05
@@ -47,6 +52,58 @@ def start_server(shim_path: Path, sock: socket.socket) -> Child:
 def start_child(argv: Sequence[str], *, env: Mapping[str, str] | None = None, pass_fds: Sequence[int] = ()) -> Child:
     """Start a helper in a session of its own, with unbuffered pipes for its stdin and stdout."""
     return _start(argv, env=env, pass_fds=pass_fds, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+def start_copy(work: Callable[[int], int]) -> tuple[int, int]:
+    """Run `work` in a copy of this process: its pid, and where to read what it tells on the descriptor it is given.
+
+    What `work` returns is the copy's exit code. To be called before there are threads. Raises OSError.
+    """
+    read, write = os.pipe2(os.O_CLOEXEC)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    try:
+        pid = os.fork()
+    except OSError:
+        os.close(read)
+        os.close(write)
+        raise
+    if not pid:
+        os.close(read)
+        _be_copy(work, write)
+    os.close(write)
+    return pid, read
+
+
+def _be_copy(work: Callable[[int], int], write: int) -> NoReturn:
+    """The copy ends here, whatever happens: what called `start_copy` goes on in its parent alone."""
+    code = 1
+    try:
+        code = work(write)
+    except BaseException:  # noqa: BLE001 - it goes where the copy's errors go, and the exit code tells
+        sys.excepthook(*sys.exc_info())
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(code)
+
+
+def leave_terminal(log: Path) -> None:
+    """Go on in a session of its own, without a terminal; what is written to the standard streams goes into the log."""
+    os.setsid()
+    null = os.open(os.devnull, os.O_RDONLY)
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    for number, fd in ((0, null), (1, file), (2, file)):
+        os.dup2(fd, number)
+    os.close(null)
+    os.close(file)
+
+
+def wait_for(pid: int) -> int:
+    """The exit code of a copy; 128 and the signal's number where one ended it."""
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return code if code >= 0 else 128 - code
 
 
 def _start(
@@ -72,11 +129,6 @@ def _start(
 def isolated_python() -> list[str]:
     """This interpreter, deaf to its surroundings, but with our idea of what bytes file names are made of."""
     return [sys.executable, "-I", "-S", "-X", f"utf8={sys.flags.utf8_mode}"]
-
-
-def hostname() -> str:
-    """This machine, as it calls itself."""
-    return os.uname().nodename
 
 
 def tree(pid: int) -> list[int]:

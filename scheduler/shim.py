@@ -234,6 +234,16 @@ def machine_id() -> str:
     return _text("/etc/machine-id")
 
 
+def hostname() -> str:
+    """This machine, as it calls itself."""
+    return os.uname().nodename
+
+
+def is_here(boot: str, machine: str, host: str) -> bool:
+    """Whether they name this machine, now or before a reboot; one boot is one kernel, whatever its containers say."""
+    return boot == boot_id() or (machine, host) == (machine_id(), hostname())
+
+
 def oom_kills() -> int:
     """How often the kernel has killed for memory since boot; 0 where it does not count."""
     count = _text("/proc/vmstat").partition("\noom_kill ")[2].split(None, 1)

@@ -301,6 +301,9 @@ class Heard:
     def waits(self, refusals: Sequence[Refusal]) -> None:
         self.waiting.append(refusals)
 
+    def hang_up(self) -> None:
+        self.sentences.append("(nobody looks any more)")
+
     @property
     def whys(self) -> list[str]:
         """Every different sentence about why a task waited."""

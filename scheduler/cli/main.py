@@ -7,7 +7,7 @@ import os
 import sys
 from importlib import import_module
 
-from scheduler.errors import SchedulerError
+from scheduler.errors import SchedulerError, of_the_system
 
 VERBS = {
     "run": "run a CSV of jobs, packed by memory",
@@ -47,7 +47,7 @@ def main(argv: list[str]) -> int:
         return exc.exit_code
     except OSError as exc:
         if not isinstance(exc, BrokenPipeError):
-            _complain(f"{exc.filename or 'cannot go on'}: {(exc.strerror or str(exc)).lower()}")
+            _complain(of_the_system(exc))
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still to be written there is not missed again at exit
         return 1
     except KeyboardInterrupt:
@@ -102,7 +102,10 @@ def _write(text: str) -> None:
 
 
 def _complain(text: str) -> None:
-    sys.stderr.write(f"scheduler: {text}\n")
+    try:
+        sys.stderr.write(f"scheduler: {text}\n")
+    except OSError:  # nobody reads it any more: the exit code tells
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
 def console() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from scheduler.cli import samples
@@ -13,9 +13,11 @@ from scheduler.core.command import APPEND
 from scheduler.core.fields import FIELDS
 from scheduler.errors import UsageError
 from scheduler.settings import Settings
+from scheduler.view.sink import hint
 from scheduler.wiring import starting
 from scheduler.wiring.choices import Choices, this_python
 from scheduler.wiring.listing import Listing, csv_listing
+from scheduler.wiring.running import Session
 
 TURNED = (
     "num", "order", "buffer", "max_load", "max_gpu_load", "python", "profile", "profile_epochs", "profile_id", "settle",
@@ -46,6 +48,7 @@ def parser(verb: str = "run") -> Parser:
     made.add_argument("--name", default="", help="a name for the run")
     made.add_argument("--plain", action="store_true", help="lines, not a live view (there is no other view yet)")
     made.add_argument("--dry-run", action="store_true", help="check the list, show what would start now, start nothing")
+    made.add_argument("-d", "--detach", action="store_true", help="go on without this terminal, return once accepted")
     made.add_argument("--json", action="store_true", help="at the end, print the results as JSON on standard output")
     _add_devices(made.add_argument_group("devices"))
     _add_learning(made.add_argument_group("learning what tasks need"))
@@ -122,19 +125,21 @@ def main(argv: list[str], *, learn_only: bool = False, verb: str = "run") -> int
         name=_run_name(args.name),
         learn_only=learn_only,
     )
+    if args.dry_run and args.detach:
+        raise UsageError("--dry-run starts nothing that could go on without a terminal: leave --detach out")
     if args.dry_run:
         return starting.plan(listing, choices, settings, python, sys.stdout)
-    return start(listing, choices, settings, python, as_json=args.json)
+    begin = start_detached if args.detach else start
+    return begin(listing, choices, settings, python, as_json=args.json)
 
 
 def start(listing: Listing, choices: Choices, settings: Settings, python: str, *, as_json: bool = False) -> int:
     """Accept a listing and run it in the foreground."""
     session = starting.begin(listing, choices, settings, python)
     for warning in listing.warnings():
-        sys.stderr.write(f"hint:   {warning}\n")
+        hint(warning)
     if session is None:
-        sys.stdout.write(f"{listing.what} has a header and no rows: nothing to run\n")
-        return 0
+        return _nothing(listing)
     try:
         ended = session.go(sys.stderr if as_json else sys.stdout, session.first_words())
         if as_json:
@@ -142,6 +147,25 @@ def start(listing: Listing, choices: Choices, settings: Settings, python: str, *
     finally:
         session.close()
     return ended.exit_code
+
+
+def start_detached(
+    listing: Listing, choices: Choices, settings: Settings, python: str, *, as_json: bool = False
+) -> int:
+    """Accept a listing and leave it to a process without a terminal."""
+    from scheduler.wiring import detaching
+
+    def begin() -> tuple[Session | None, Sequence[str]]:
+        session = starting.begin(listing, choices, settings, python)
+        return session, listing.warnings()
+
+    told = detaching.detach(begin, lambda session: session.first_words())
+    return detaching.show(told, as_json=as_json) if told.number or told.trouble else _nothing(listing)
+
+
+def _nothing(listing: Listing) -> int:
+    sys.stdout.write(f"{listing.what} has a header and no rows: nothing to run\n")
+    return 0
 
 
 def header(text: str) -> int | None:

@@ -228,3 +228,6 @@ class View(Protocol):
 
     def waits(self, refusals: Sequence[Refusal]) -> None:
         """Why the next tasks do not start now."""
+
+    def hang_up(self) -> None:
+        """Whoever looked is gone; what comes is still kept."""

@@ -507,11 +507,8 @@ def _why_lost(attempt: _Attempt, claim: Claim | None) -> str:
 
 
 def _is_foreign(claim: Claim) -> bool:
-    """Whether its lock says nothing here; one boot is one kernel, whatever containers call themselves."""
-    here = (processes.machine_id(), processes.hostname())
-    if claim.fence or claim.boot_id == processes.boot_id():
-        return False
-    return here != (claim.machine_id, claim.hostname)
+    """Whether its lock says nothing here."""
+    return not claim.fence and not processes.is_here(claim.boot_id, claim.machine_id, claim.hostname)
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from scheduler.errors import NoSuchRun, StateError
 from scheduler.paths import Places, RunPlaces
+from scheduler.shim import is_here
 from scheduler.store.journal import Journal
 from scheduler.store.locks import is_locked
 
@@ -26,6 +27,12 @@ class RunInfo:
     def what(self) -> str:
         """What was given to run."""
         return self.meta.get("file", "")
+
+    @property
+    def elsewhere(self) -> str:
+        """The machine it belongs to, where that is not this one; its lock, pids and boot say nothing here then."""
+        host = self.meta.get("host", "")
+        return "" if is_here(self.meta.get("boot", ""), self.meta.get("machine", ""), host) else host
 
 
 class Runs:
@@ -50,7 +57,7 @@ class Runs:
         """One run; raises NoSuchRun for what is not there or was never accepted."""
         places = self.places.run(number)
         if not places.journal.exists():
-            raise NoSuchRun(f"there is no run {number} in {self.places.runs}: scheduler status shows what there is")
+            raise NoSuchRun(f"there is no run {number} in {self.places.runs}: scheduler runs shows what there is")
         journal = Journal.read(places.journal)
         try:
             meta = journal.meta()
@@ -67,18 +74,24 @@ class Runs:
                 yield self.info(number)
 
     def find(self, word: str | None) -> RunInfo:
-        """A run by number or name, or the latest, a living one first."""
-        if word is not None and word.isdigit():
+        """A run by number or name, or this machine's latest, a living one first."""
+        if word is None:
+            return self._latest()
+        if word.isdigit():
             return self.info(int(word))
-        first = None
         for info in self.all():
-            if word is not None and info.meta.get("name") == word:
+            if info.meta.get("name") == word:
                 return info
-            if word is None and info.alive:
+        raise NoSuchRun(f"no run here is called {word!r}: scheduler runs shows what there is")
+
+    def _latest(self) -> RunInfo:
+        """A living one, else one of this machine, else any."""
+        here = first = None
+        for info in self.all():
+            if info.alive:
                 return info
+            here = here or (None if info.elsewhere else info)
             first = first or info
-        if word is not None:
-            raise NoSuchRun(f"no run here is called {word!r}: scheduler status shows what there is")
         if first is None:
             raise NoSuchRun(f"there is no run yet in {self.places.runs}: scheduler run FILE starts one")
-        return first
+        return here or first

@@ -31,8 +31,15 @@ def lines(
         *_devices(budgets, limits, settings, brain),
         f"python  {tilde(run['python'])}",
         f"memory  {_memory(brain, budgets)}",
-        f"watch   scheduler list {number}     stop   Ctrl-C (running tasks end), Ctrl-\\ leaves them running",
+        f"watch   scheduler list {number}     stop   {how_to_stop(run)}",
     ]
+
+
+def how_to_stop(run: Mapping[str, str]) -> str:
+    """By keys where there is a terminal, by signals where there is none."""
+    if run.get("detached"):
+        return f"scheduler stop {run['number']} (running tasks end), with --now or --leave (leaves them running)"
+    return "Ctrl-C (running tasks end), Ctrl-\\ leaves them running"
 
 
 def _list(what: str, brain: Brain, num: int) -> str:
@@ -118,6 +125,8 @@ def resuming_lines(run: Mapping[str, str], brain: Brain) -> list[str]:
     """What a scheduler finds that takes a run over."""
     living = len(brain.living())
     over = len(brain.roll) - brain.waiting - living - brain.roll.counts[State.HELD]
+    if not living and not brain.waiting:
+        return [f"run {run['number']}  {run['file']}: all {count(over, 'task')} are over: nothing to do"]
     return [
         f"run {run['number']}  {run['file']}: taken over; {over:,} over, {living:,} ran, {brain.waiting:,} wait",
         f"state   {tilde(run['root'])}",

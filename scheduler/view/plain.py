@@ -74,6 +74,10 @@ class PlainView:
             self._waited = key
             self.say(sentence)
 
+    def hang_up(self) -> None:
+        """The terminal is gone; the log goes on."""
+        self._sink.hang_up()
+
     def _line(self, event: Event) -> str:
         match event:
             case Placed():

@@ -45,10 +45,8 @@ class Sink:
     def hang_up(self) -> None:
         """The terminal is gone: nothing more is written there, and nothing is complained about at exit."""
         stream, self._stream = self._stream, None
-        if stream is sys.stdout:
-            null = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(null, 1)
-            os.close(null)
+        if stream is not None:
+            let_go(stream)
 
     def close(self) -> None:
         """Show the rest and close the log."""
@@ -56,6 +54,23 @@ class Sink:
         if self._log is not None:
             os.close(self._log)
             self._log = None
+
+
+def hint(text: str) -> None:
+    """A line on standard error, if anybody reads that: a run that is accepted does not end for it."""
+    try:
+        print(f"hint:   {text}", file=sys.stderr, flush=True)
+    except (OSError, ValueError):
+        let_go(sys.stderr)
+
+
+def let_go(stream: TextIO) -> None:
+    """What is written to a standard stream from now on goes nowhere, and nothing is complained about at exit."""
+    for number, standard in ((1, sys.stdout), (2, sys.stderr)):
+        if stream is standard:
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, number)
+            os.close(null)
 
 
 def _takes_a_line(stream: TextIO) -> bool:

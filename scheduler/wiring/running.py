@@ -13,6 +13,7 @@ from scheduler.core.brain import Brain
 from scheduler.core.model import State
 from scheduler.core.ports import Key
 from scheduler.core.results import Fold
+from scheduler.interrupts import Interrupts
 from scheduler.settings import Settings
 from scheduler.store.rundir import Book
 from scheduler.store.runs import RunInfo
@@ -21,7 +22,6 @@ from scheduler.wiring.reading import Telling
 
 if TYPE_CHECKING:
     from scheduler.devices.pool import Pool
-    from scheduler.interrupts import Interrupts
     from scheduler.loop import Ports
     from scheduler.store.leases import Ledger
     from scheduler.view.sink import Sink
@@ -61,6 +61,10 @@ class Session:
         """What the journal already tells, where the run was taken over."""
         self.just_ended: list[Key] = []
         """Attempts whose end was recorded last; an earlier scheduler may have died before it forgot them."""
+        self.detached = False
+        """Whether it runs without a terminal."""
+        self.interrupts = Interrupts()
+        """From now on: what is accepted must not end with its terminal before it begins."""
 
     @property
     def number(self) -> int:
@@ -69,7 +73,6 @@ class Session:
 
     def go(self, stream: TextIO | None, words: Sequence[str] = ()) -> Ended:
         """Run it to its end; `stream` sees the lines, the run's log always does."""
-        from scheduler.interrupts import Interrupts
         from scheduler.loop import Loop, Surroundings
         from scheduler.view.sink import Sink
 
@@ -79,8 +82,7 @@ class Session:
             open_things.callback(sink.close)
             for line in words:
                 sink.line(line, at=time.time())
-            interrupts = Interrupts()
-            open_things.callback(interrupts.close)
+            open_things.callback(self.interrupts.close)
             around = Surroundings(
                 str(self.number),
                 self.meta["python"],
@@ -89,14 +91,14 @@ class Session:
                 os.environ,
                 same_id=self.settings.profile_id == "same",
             )
-            loop = Loop(self.brain, self._ports(open_things, sink, interrupts), around)
+            loop = Loop(self.brain, self._ports(open_things, sink), around)
             loop.adopt(self.just_ended)
             loop.run()
             if not loop.left_early:
                 self._close(sink)
-            return Ended(self.number, dict(self.brain.roll.counts), interrupts.last)
+            return Ended(self.number, dict(self.brain.roll.counts), self.interrupts.last)
 
-    def _ports(self, open_things: contextlib.ExitStack, sink: Sink, interrupts: Interrupts) -> Ports:
+    def _ports(self, open_things: contextlib.ExitStack, sink: Sink) -> Ports:
         """Everything the loop acts on; what has to be closed is given to `open_things`."""
         from scheduler.devices.pool import Watchers
         from scheduler.devices.watcher import HostWatcher
@@ -117,7 +119,7 @@ class Session:
             one.move(run.code)
         labels = {device.key: device.label for device in self.devices.discover()}
         view = PlainView(sink, self.book.job, run.task_log, lambda: self.brain.roll.counts, self.fold, labels)
-        world = RealWorld([engine, host, *gpus, Asking(interrupts)])
+        world = RealWorld([engine, host, *gpus, Asking(self.interrupts)])
         return Ports(world, self.book, self.devices, engine, Watchers([host, *gpus]), ledger, view)
 
     def _close(self, sink: Any) -> None:
@@ -156,10 +158,12 @@ class Session:
         return RunInfo(self.number, self.places, self.meta, alive=True)
 
     def _telling(self) -> dict[str, str]:
-        return {**self.meta, "number": str(self.number), "root": str(self.places.root)}
+        detached = "yes" if self.detached else ""
+        return {**self.meta, "number": str(self.number), "root": str(self.places.root), "detached": detached}
 
     def close(self) -> None:
-        """Let the run and its devices go."""
+        """Let the run, its devices and the signals go."""
+        self.interrupts.close()
         self.devices.close()
         self.book.close()
 

@@ -14,11 +14,12 @@ from scheduler.core import command, packing
 from scheduler.core.brain import Brain
 from scheduler.core.events import Asked, Exited, Submitted
 from scheduler.core.kinds import Kind
-from scheduler.core.model import Budget, Job, Machine, Terms
+from scheduler.core.model import Budget, Job, Machine, Outcome, Terms
 from scheduler.core.rules import Rules
-from scheduler.errors import InputError
+from scheduler.errors import Elsewhere, InputError
 from scheduler.paths import RUN_CODE, RunPlaces
 from scheduler.settings import Settings
+from scheduler.shim import boot_id, hostname, machine_id
 from scheduler.store.counter import Counter
 from scheduler.store.rundir import Book
 from scheduler.store.runs import RunInfo
@@ -133,8 +134,6 @@ def _classic_first() -> int:
 
 
 def _facts(listing: Listing, choices: Choices, settings: Settings, python: str, run: RunPlaces) -> dict[str, str]:
-    from scheduler.processes import boot_id, hostname, machine_id
-
     kept = {name: value for name, value in asdict(settings).items() if name not in ("source", "state", "leases")}
     return {
         "file": listing.what,
@@ -145,10 +144,13 @@ def _facts(listing: Listing, choices: Choices, settings: Settings, python: str, 
         "python": python,
         "directory": os.getcwd(),
         "token": f"{run.number}-{os.urandom(4).hex()}",
-        "host": hostname(),
-        "boot": boot_id(),
-        "machine": machine_id(),
+        **_machine(),
     }
+
+
+def _machine() -> dict[str, str]:
+    """Which machine a run belongs to."""
+    return {"host": hostname(), "boot": boot_id(), "machine": machine_id()}
 
 
 def _checker(what: str, budgets: Sequence[Budget], rules_: Rules) -> Callable[[Terms, int], None]:
@@ -176,8 +178,17 @@ def _check(what: str, terms: Terms, row: int, budgets: Sequence[Budget], rules_:
         )
 
 
-def take_over(info: RunInfo, settings: Settings) -> Session:
-    """Take a run over that no scheduler holds; raises StillRunning where one does."""
+def take_over(info: RunInfo, settings: Settings, *, gone: bool = False) -> Session:
+    """Take a run over that no scheduler holds; raises StillRunning where one does, Elsewhere on another machine.
+
+    `gone` is the user's word that the other machine will never come back: what ran there is lost.
+    """
+    if info.elsewhere and not gone:
+        raise Elsewhere(
+            f"run {info.number} belongs to {info.elsewhere}, this is {hostname()}: nothing was started. Resume it on "
+            f"{info.elsewhere}; if that machine is gone for good, scheduler resume {info.number} --takeover takes its "
+            "running tasks for dead and starts them again here"
+        )
     home = places(settings)
     book = Book.resume(info, Counter(home.counter, _classic_first()))
     choices = Choices(**json.loads(info.meta["choices"]))
@@ -186,9 +197,23 @@ def take_over(info: RunInfo, settings: Settings) -> Session:
     pool = find_devices(choices.devices, settings)
     known = knowledge_for(book, settings, info.meta["python"], info.meta["directory"], pool)
     brain = Brain(rules(choices, settings), book.terms, known)
+    session = Session(book, brain, pool, choices, settings, {**info.meta, **_machine()})
+    try:
+        _replay(session)
+        _claim(session, info.elsewhere)
+    except BaseException:
+        session.close()
+        raise
+    book.source = resumed(info, book.journal)
+    book.check = _checker(info.meta["file"], pool.snapshot(), brain.rules)
+    return session
+
+
+def _replay(session: Session) -> None:
+    """Whatever the journal tells."""
+    book, brain = session.book, session.brain
     for submitted in book.journal.submissions():
         brain.apply(submitted)
-    session = Session(book, brain, pool, choices, settings, info.meta)
     at = 0.0
     for recorded in book.journal.events():
         brain.apply(recorded.event, recorded.at)
@@ -200,9 +225,17 @@ def take_over(info: RunInfo, settings: Settings) -> Session:
             session.just_ended.append((recorded.event.task, recorded.event.attempt))
     for key in session.just_ended:
         book.clear(*key)
-    asked = Asked("resume")
-    book.record([asked], time.time())
-    brain.apply(asked)
-    book.source = resumed(info, book.journal)
-    book.check = _checker(info.meta["file"], pool.snapshot(), brain.rules)
-    return session
+
+
+def _claim(session: Session, elsewhere: str) -> None:
+    """From now on the run belongs to this machine; what ran on another one that is gone is lost."""
+    why = f"it ran on {elsewhere}, which was given up with --takeover"
+    living = session.brain.living() if elsewhere else []
+    events = [Asked("resume"), *(Exited(task.id, task.attempts, Outcome.LOST, reason=why) for task in living)]
+    now = time.time()
+    session.book.record(events, now)
+    for event in events:
+        session.brain.apply(event, now)
+        session.fold.take(event, now)
+    with session.book.journal.transaction():
+        session.book.journal.put_meta(_machine())
