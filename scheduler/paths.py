@@ -37,6 +37,19 @@ class Places:
     why: str = ""
     """A sentence where the usual place could not be used."""
 
+    shared: bool = False
+    """Whether the states of other machines may lie beside it, each under its host's name."""
+
+    def of_other_machines(self) -> list[Places]:
+        """The states beside this one, where a home is shared by several machines."""
+        if not self.shared:
+            return []
+        try:
+            others = sorted(self.root.parent.iterdir())
+        except OSError:
+            return []
+        return [Places(other) for other in others if other != self.root and (other / "runs").is_dir()]
+
     @property
     def counter(self) -> Path:
         return self.root / "counter"
@@ -107,9 +120,9 @@ def find_places(state: str | None) -> Places:
     usual = Path(base) / APPLICATION / host
     kind = file_system(usual)
     if kind not in NETWORK_FILE_SYSTEMS:
-        return Places(usual)
+        return Places(usual, shared=True)
     local = Path(f"/var/tmp/{APPLICATION}-{os.getuid()}") / host
-    return Places(local, f"state is kept in {local}, because {usual} is on a network file system ({kind})")
+    return Places(local, f"state is kept in {local}, because {usual} is on a network file system ({kind})", shared=True)
 
 
 def file_system(path: Path) -> str:

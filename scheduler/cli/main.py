@@ -15,6 +15,7 @@ VERBS = {
     "list": "the tasks of a run and where they stand",
     "status": "this machine: promises of everybody, my runs",
     "doctor": "what the scheduler sees and can do here, and the cure for what is missing",
+    "runs": "all my runs, and which machine has them; removes ended ones",
     "profiles": "what is known of each kind's memory: list, show, forget, learn",
     "results": "what became of each task: table, CSV, JSON, Markdown",
 }

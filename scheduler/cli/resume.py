@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import argparse
+import json
 import sys
+from dataclasses import asdict
 
 from scheduler.cli.parsing import Parser, settings_from
-from scheduler.wiring import reading, starting
+from scheduler.errors import UsageError
+from scheduler.processes import wait_for
+from scheduler.settings import Settings
+from scheduler.store.runs import RunInfo
+from scheduler.view import detached
+from scheduler.view.sink import hint
+from scheduler.wiring import detaching, reading, starting
+from scheduler.wiring.detaching import Told
 
 
 def main(argv: list[str]) -> int:
@@ -16,15 +26,68 @@ def main(argv: list[str]) -> int:
         "scheduler resume 12",
     ).common()
     parser.add_argument("run", nargs="?", metavar="RUN", help="number or name; without it the latest")
+    parser.add_argument("--all", action="store_true", help="every unfinished run, each in a scheduler without terminal")
+    parser.add_argument(
+        "-d", "--detach", action="store_true", help="go on without this terminal, return once taken over"
+    )
+    parser.add_argument(
+        "--takeover",
+        action="store_true",
+        help="of a run whose machine is gone for good: what ran there is taken for dead and starts again here",
+    )
     parser.add_argument("--json", action="store_true", help="at the end, print the results as JSON on standard output")
     args = parser.parse_args(argv)
     settings = settings_from(args)
+    if args.all:
+        return _all(args, settings)
     info = reading.find_run(settings, args.run)
-    session = starting.take_over(info, settings)
+    if args.takeover and not info.elsewhere:
+        hint(f"run {info.number} belongs to this machine: --takeover is not needed")
+    if args.detach:
+        return detaching.show(detaching.resume(info, settings, gone=args.takeover), as_json=args.json)
+    return _here(info, settings, gone=args.takeover, as_json=args.json)
+
+
+def _here(info: RunInfo, settings: Settings, *, gone: bool, as_json: bool) -> int:
+    session = starting.take_over(info, settings, gone=gone)
     try:
-        ended = session.go(sys.stderr if args.json else sys.stdout, session.resuming_words())
-        if args.json:
+        ended = session.go(sys.stderr if as_json else sys.stdout, session.resuming_words())
+        if as_json:
             session.write_json(sys.stdout)
     finally:
         session.close()
     return ended.exit_code
+
+
+def _all(args: argparse.Namespace, settings: Settings) -> int:
+    """Say of each unfinished run what was done; without --detach, wait for those that were taken over."""
+    if args.run is not None or args.takeover:
+        raise UsageError("resume --all takes neither a run nor --takeover: give one of them, with its number")
+    done = []
+    for told in detaching.resume_all(settings):
+        done.append(told)
+        _say(args, detached.one_of_all(told))
+    if not done:
+        _say(args, "no run of this machine is unfinished: nothing to do")
+    codes = [told.exit_code for told in done] if args.detach else [_wait(args, told) for told in done]
+    if args.json:
+        runs = [{**asdict(told), "exit_code": code} for told, code in zip(done, codes, strict=True)]
+        sys.stdout.write(json.dumps({"format": 1, "runs": runs}, indent=1) + "\n")
+    return max(codes, default=0)
+
+
+def _say(args: argparse.Namespace, line: str) -> None:
+    (sys.stderr if args.json else sys.stdout).write(line + "\n")
+
+
+def _wait(args: argparse.Namespace, told: Told) -> int:
+    """The exit code of a run that was taken over, once it ends."""
+    if told.trouble:
+        return told.exit_code
+    try:
+        code = wait_for(told.pid)
+    except KeyboardInterrupt:
+        _say(args, "no longer waited for: what was taken over goes on")
+        raise
+    _say(args, f"run {told.number}  ended: exit {code}")
+    return code

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Protocol
 
 from scheduler.paths import tilde
 from scheduler.units import count
@@ -10,13 +11,49 @@ from scheduler.view.sink import hint
 from scheduler.view.words import clean
 
 
-def lines(number: int, what: str, tasks: int, pid: int, log: str) -> list[str]:
+class Start(Protocol):
+    """What became of a start without a terminal."""
+
+    @property
+    def pid(self) -> int:
+        """Of its scheduler."""
+
+    @property
+    def number(self) -> int:
+        """Of the run."""
+
+    @property
+    def what(self) -> str:
+        """The list."""
+
+    @property
+    def tasks(self) -> int:
+        """How many there are."""
+
+    @property
+    def log(self) -> str:
+        """Where its lines go."""
+
+    @property
+    def trouble(self) -> str:
+        """What kept it from starting."""
+
+
+def lines(told: Start) -> list[str]:
     """Number, process, how to watch, how to stop."""
+    number, tasks = told.number, count(told.tasks, "task")
     return [
-        f"run {number}  {clean(what)}: {count(tasks, 'task')}; it goes on without this terminal (process {pid})",
-        f"watch   scheduler list {number}     tail -f {tilde(log)}",
+        f"run {number}  {clean(told.what)}: {tasks}; it goes on without this terminal (process {told.pid})",
+        f"watch   scheduler list {number}     tail -f {tilde(told.log)}",
         f"stop    scheduler stop {number} (running tasks end), with --now (they are stopped) or --leave (they run on)",
     ]
+
+
+def one_of_all(told: Start) -> str:
+    """What became of one of many runs that were to be taken over."""
+    if told.trouble:
+        return f"run {told.number}  {clean(told.what)}: {told.trouble}"
+    return f"run {told.number}  {clean(told.what)}: taken over (process {told.pid})"
 
 
 def hints(sentences: Iterable[str]) -> None:

@@ -32,19 +32,48 @@ def _runs(runs: list[dict[str, Any]]) -> list[str]:
     if not runs:
         return ["no runs yet: scheduler run FILE starts one"]
     rows = [
-        [
-            str(run["number"]),
-            "running"
-            if run["alive"]
-            else "ended"
-            if run["over"]
-            else "unfinished: scheduler resume " + str(run["number"]),
-            moment(run["accepted"]),
-            ", ".join(f"{number:,} {state}" for state, number in run["states"].items()),
-            clean(run["file"]),
-        ]
+        [str(run["number"]), _now(run), moment(run["accepted"]), _states(run), clean(run["file"])]
         for run in runs
         if "trouble" not in run
     ]
-    troubles = [f"run {run['number']} cannot be read: {run['trouble']}" for run in runs if "trouble" in run]
-    return table(["run", "now", "accepted", "tasks", "list"], rows, frozenset({0})) + troubles
+    return table(["run", "now", "accepted", "tasks", "list"], rows, frozenset({0})) + _troubles(runs)
+
+
+def run_lines(runs: list[dict[str, Any]]) -> list[str]:
+    """Everything `runs` says: as `status`, with each run's machine and name."""
+    if not runs:
+        return ["no runs yet: scheduler run FILE starts one"]
+    rows = [_row(run) for run in runs if "trouble" not in run]
+    return table(["run", "name", "host", "now", "accepted", "tasks", "list"], rows, frozenset({0})) + _troubles(runs)
+
+
+def _row(run: Mapping[str, Any]) -> list[str]:
+    named = [str(run["number"]), clean(run["name"]), clean(run["host"])]
+    return [*named, _now(run), moment(run["accepted"]), _states(run), clean(run["file"])]
+
+
+def _now(run: Mapping[str, Any]) -> str:
+    """Where it stands, and who can go on with it."""
+    if run["over"]:
+        return "running" if run["alive"] else "ended"
+    if run["elsewhere"]:
+        return f"not over: belongs to {clean(run['elsewhere'])}"
+    if run["alive"]:
+        return "running"
+    state = f" --state {run['state']}" if run.get("state") else ""
+    return f"unfinished: scheduler resume {run['number']}{state}"
+
+
+def _states(run: Mapping[str, Any]) -> str:
+    return ", ".join(f"{number:,} {state}" for state, number in run["states"].items())
+
+
+def _troubles(runs: list[dict[str, Any]]) -> list[str]:
+    return [f"run {run['number']} cannot be read: {run['trouble']}" for run in runs if "trouble" in run]
+
+
+def removed_lines(removed: list[dict[str, Any]]) -> list[str]:
+    """What `runs rm` took away."""
+    said = [f"run {run['number']}  {clean(run['file'])}: removed, {size(run['freed_bytes'])} freed" for run in removed]
+    total = sum(run["freed_bytes"] for run in removed)
+    return [*said, f"{len(removed)} removed, {size(total)} freed"] if len(removed) != 1 else said

@@ -6,12 +6,16 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from scheduler.errors import SchedulerError, of_the_system
 from scheduler.processes import leave_terminal, start_copy, wait_for
+from scheduler.settings import Settings
+from scheduler.store.runs import RunInfo
+from scheduler.wiring import reading
+from scheduler.wiring.starting import take_over
 
 if TYPE_CHECKING:
     from scheduler.wiring.running import Session
@@ -46,6 +50,21 @@ def detach(
         return Told(**json.loads(said))
     code = wait_for(pid)
     return Told(pid, trouble=f"the new scheduler ended before it had accepted anything (exit {code})", exit_code=1)
+
+
+def resume(info: RunInfo, settings: Settings, *, gone: bool = False) -> Told:
+    """Take a run over in a process of its own that has no terminal."""
+    return detach(lambda: (take_over(info, settings, gone=gone), ()), lambda session: session.resuming_words())
+
+
+def resume_all(settings: Settings) -> Iterator[Told]:
+    """Do that with every unfinished run of this machine, oldest first; `trouble` says why one was left as it is."""
+    for info in reversed(reading.all_runs(settings)):
+        if reading.telling_facts(info)["over"]:
+            continue
+        left = f"belongs to {info.elsewhere}" if info.elsewhere else "is alive" if info.alive else ""
+        told = Told(0, trouble=f"{left}: left as it is") if left else resume(info, settings)
+        yield replace(told, number=info.number, what=info.what)
 
 
 def _lead(
@@ -120,7 +139,5 @@ def show(told: Told, *, as_json: bool) -> int:
         facts = {"format": 1, "run": told.number, "pid": told.pid, "tasks": told.tasks, "log": told.log}
         sys.stdout.write(json.dumps(facts) + "\n")
     else:
-        sys.stdout.writelines(
-            line + "\n" for line in detached.lines(told.number, told.what, told.tasks, told.pid, told.log)
-        )
+        sys.stdout.writelines(line + "\n" for line in detached.lines(told))
     return 0

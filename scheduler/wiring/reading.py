@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -13,7 +14,7 @@ from scheduler.core.fields import Form, unpack_cells, unpack_terms
 from scheduler.core.model import UNFINISHED, Job, Order, State
 from scheduler.core.results import Fold, Totals, totals
 from scheduler.core.rules import Rules
-from scheduler.errors import NoSuchRun, SchedulerError
+from scheduler.errors import Elsewhere, NoSuchRun, SchedulerError
 from scheduler.paths import Places, find_places, make_private
 from scheduler.settings import Settings
 from scheduler.store.journal import Journal
@@ -43,8 +44,26 @@ def all_runs(settings: Settings) -> list[RunInfo]:
 
 
 def find_run(settings: Settings, word: str | None) -> RunInfo:
-    """A run by number or name, or the latest."""
-    return Runs(places(settings)).find(word)
+    """A run by number or name, or the latest; raises NoSuchRun, naming the machine that has it where one does."""
+    home = places(settings)
+    try:
+        return Runs(home).find(word)
+    except NoSuchRun:
+        elsewhere = _find_elsewhere(home, word) if word is not None else ""
+        if not elsewhere:
+            raise
+    raise Elsewhere(elsewhere)
+
+
+def _find_elsewhere(home: Places, word: str) -> str:
+    """Which other machine's state has that run, in a sentence; empty: none."""
+    for other in home.of_other_machines():
+        with contextlib.suppress(SchedulerError):
+            info = Runs(other).find(word)
+            there = info.elsewhere or other.root.name
+            where = f"run {info.number} belongs to {there}, not to this machine"
+            return f"{where}: go there, or look at it with --state {other.root}"
+    return ""
 
 
 class Telling:
@@ -164,7 +183,7 @@ def _latest(runs: Runs) -> Iterator[dict[str, Any]]:
     """The facts of each run, newest first; one that cannot be read hides neither itself nor the others."""
     for number in reversed(runs.numbers()):
         try:
-            yield _run_facts(runs.info(number))
+            yield telling_facts(runs.info(number))
         except NoSuchRun:
             continue
         except SchedulerError as exc:
@@ -172,9 +191,11 @@ def _latest(runs: Runs) -> Iterator[dict[str, Any]]:
                 yield {"number": number, "trouble": str(exc)}
 
 
-def _run_facts(info: RunInfo) -> dict[str, Any]:
+def telling_facts(info: RunInfo) -> dict[str, Any]:
+    """A run's facts, with whether it is over and when something last happened in it."""
     telling = Telling(info)
     facts = telling.run_facts()
     telling.close()
     unfinished = {str(state) for state in UNFINISHED}
-    return {**facts, "over": not any(state in unfinished for state in facts["states"])}
+    over = not any(state in unfinished for state in facts["states"])
+    return {**facts, "over": over, "elsewhere": info.elsewhere, "ended": telling.fold.last or facts["accepted"]}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from scheduler.core import command, packing
 from scheduler.core.brain import Brain
-from scheduler.core.events import Asked, Exited, Submitted
+from scheduler.core.events import Asked, Event, Exited, Submitted
 from scheduler.core.kinds import Kind
 from scheduler.core.model import Budget, Job, Machine, Outcome, Terms
 from scheduler.core.rules import Rules
@@ -231,7 +231,8 @@ def _claim(session: Session, elsewhere: str) -> None:
     """From now on the run belongs to this machine; what ran on another one that is gone is lost."""
     why = f"it ran on {elsewhere}, which was given up with --takeover"
     living = session.brain.living() if elsewhere else []
-    events = [Asked("resume"), *(Exited(task.id, task.attempts, Outcome.LOST, reason=why) for task in living)]
+    events: list[Event] = [Asked("resume")]
+    events += [Exited(task.id, task.attempts, Outcome.LOST, reason=why) for task in living]
     now = time.time()
     session.book.record(events, now)
     for event in events:
