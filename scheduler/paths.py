@@ -86,6 +86,14 @@ class RunPlaces:
         return self.root / "lock"
 
     @property
+    def requests(self) -> Path:
+        return self.root / "requests"
+
+    @property
+    def bell(self) -> Path:
+        return self.requests / "bell"
+
+    @property
     def tasks(self) -> Path:
         return self.root / "tasks"
 

@@ -12,6 +12,7 @@ from scheduler.errors import SchedulerError, of_the_system
 VERBS = {
     "run": "run a CSV of jobs, packed by memory",
     "resume": "take a run over after a crash, a reboot or Ctrl-C",
+    "stop": "end a living run from another terminal",
     "list": "the tasks of a run and where they stand",
     "status": "this machine: promises of everybody, my runs",
     "doctor": "what the scheduler sees and can do here, and the cure for what is missing",
@@ -30,6 +31,7 @@ ELSEWHERE = {
     "restart": "resume",
     "continue": "resume",
     "info": "status",
+    "kill": "stop",
     "submit": "run FILE",
     "sbatch": "run FILE",
 }

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from scheduler.errors import NoSuchRun, SchedulerError, StateError
+from scheduler.errors import NoSuchRun, SchedulerError, StateError, StillRunning
 from scheduler.paths import Places
 from scheduler.settings import Settings
 from scheduler.store.removing import finish
@@ -67,6 +67,8 @@ def _must_be_over(info: RunInfo) -> None:
     facts = telling_facts(info)
     if facts["over"]:
         return
+    if info.alive:
+        raise StillRunning(f"run {info.number} is alive, so nothing was removed: scheduler stop {info.number} ends it")
     left = ", ".join(f"{number:,} {state}" for state, number in facts["states"].items())
     where = f" on {info.elsewhere}" if info.elsewhere else ""
     raise StateError(

@@ -104,7 +104,9 @@ class Session:
         from scheduler.devices.watcher import HostWatcher
         from scheduler.engines.local import LocalEngine
         from scheduler.loop import Asking, Ports, RealWorld
+        from scheduler.store.requests import Requests
         from scheduler.view.plain import PlainView
+        from scheduler.wiring import provisions
 
         run = self.places
         ledger = open_ledger(self.settings, self.meta["token"])
@@ -112,6 +114,7 @@ class Session:
         engine = LocalEngine(run.tasks, run.shim, dict(os.environ), self.meta["token"])
         open_things.callback(engine.close)
         engine.warm()
+        provisions.load()  # while the server starts
         host = HostWatcher(run.code)
         open_things.callback(host.close)
         gpus = [] if self.devices.gpus is None else [self.devices.gpus]
@@ -119,7 +122,9 @@ class Session:
             one.move(run.code)
         labels = {device.key: device.label for device in self.devices.discover()}
         view = PlainView(sink, self.book.job, run.task_log, lambda: self.brain.roll.counts, self.fold, labels)
-        world = RealWorld([engine, host, *gpus, Asking(self.interrupts)])
+        requests = Requests(run)
+        open_things.callback(requests.close)
+        world = RealWorld([engine, host, *gpus, Asking(self.interrupts), Asking(requests)])
         return Ports(world, self.book, self.devices, engine, Watchers([host, *gpus]), ledger, view)
 
     def _close(self, sink: Any) -> None:

@@ -1,0 +1,21 @@
+"""Loads everything that a living run may need, before its first launch: no upgrade can take it away after that."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pkgutil import walk_packages
+
+import scheduler
+
+LAZY = ("csv", "encodings.idna", "hashlib", "psutil", "pwd", "shlex", "shutil", "traceback")
+"""What our modules, or those of the standard library that we use, load only when they need it."""
+NOT_IN_A_RUN = ("scheduler.api", "scheduler.cli", "scheduler.__main__")
+
+
+def load() -> None:
+    """Load our own modules, all but the doors to them, and what they would load later."""
+    for name in LAZY:
+        import_module(name)
+    for module in walk_packages(scheduler.__path__, "scheduler."):
+        if not module.name.startswith(NOT_IN_A_RUN):
+            import_module(module.name)
