@@ -7,7 +7,7 @@ from pkgutil import walk_packages
 
 import scheduler
 
-LAZY = ("csv", "encodings.idna", "hashlib", "psutil", "pwd", "shlex", "shutil", "traceback")
+LAZY = ("csv", "encodings.idna", "hashlib", "psutil", "pwd", "shlex", "shutil", "tomllib", "traceback")
 """What our modules, or those of the standard library that we use, load only when they need it."""
 NOT_IN_A_RUN = ("scheduler.api", "scheduler.cli", "scheduler.__main__")
 
