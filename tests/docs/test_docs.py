@@ -43,6 +43,15 @@ def test_the_commands_of_the_readme_exist() -> None:
         assert (ROOT / script).is_file()
 
 
+def test_the_commands_of_the_how_tos_exist() -> None:
+    from scheduler.cli.main import VERBS
+
+    for page in (ROOT / "docs/howto").glob("*.md"):
+        verbs = set(re.findall(r"(?:^\$ |`|/|scope )scheduler ([a-z]+)", page.read_text(), re.MULTILINE))
+        assert verbs, page.name
+        assert verbs <= VERBS.keys(), page.name
+
+
 def test_requirements_and_project_agree() -> None:
     wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     listed = [line.partition("#")[0].strip() for line in (ROOT / "requirements.txt").read_text().splitlines()]
