@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from importlib import import_module
 from pkgutil import walk_packages
 
-import scheduler
+from scheduler.paths import PACKAGE
 
 LAZY = ("csv", "encodings.idna", "hashlib", "psutil", "pwd", "shlex", "shutil", "tomllib", "traceback")
 """What our modules, or those of the standard library that we use, load only when they need it."""
-NOT_IN_A_RUN = ("scheduler.api", "scheduler.cli", "scheduler.__main__")
+NOT_IN_A_RUN = ("scheduler.api", "scheduler.cli", "scheduler._")
 
 
 def load() -> None:
     """Load our own modules, all but the doors to them, and what they would load later."""
     for name in LAZY:
         import_module(name)
-    for module in walk_packages(scheduler.__path__, "scheduler."):
+    for module in walk_packages([str(PACKAGE)], "scheduler."):
         if not module.name.startswith(NOT_IN_A_RUN):
-            import_module(module.name)
+            with suppress(ImportError):  # what needs a package that is not installed is not needed later either
+                import_module(module.name)

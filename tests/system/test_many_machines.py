@@ -144,7 +144,9 @@ class TestRemoving:
     def test_by_age(self, home: Home) -> None:
         home.call("run", home.commands("true"), code=0)
         assert home.call("runs", "rm", "--older-than", "30d", code=0).stdout.startswith("0 removed")
-        wait_until(lambda: home.call("runs", "rm", "--older-than", "10ms").stdout.startswith("run 1  jobs.csv: removed"))
+        wait_until(
+            lambda: home.call("runs", "rm", "--older-than", "10ms").stdout.startswith("run 1  jobs.csv: removed")
+        )
 
     @pytest.mark.parametrize("words", ["rm", "rm 1 --older-than 3d", "list 3", "rm --older-than 3"])
     def test_says_what_is_missing(self, home: Home, words: str) -> None:
