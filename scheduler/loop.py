@@ -38,8 +38,9 @@ from scheduler.core.ports import (
 from scheduler.errors import LeaseError, SchedulerError, StateError
 from scheduler.units import MIB
 
-TICK = 1.0
-"""Seconds between looks at what no event tells: free memory, other schedulers' leases, rows appended to the file."""
+TICK = 0.5
+"""Seconds between looks at what no event tells: free memory, other schedulers' leases, rows appended to the file, a GPU
+that hangs and keeps the others from being seen."""
 LOOK_AHEAD = 5000
 """So many waiting tasks have their kind looked at; more would cost memory on lists of a million and bring nothing."""
 FULL = 128 * MIB
