@@ -17,6 +17,7 @@ CONDA = "conda:"
 _HOMES = ("miniforge3", "mambaforge", "miniconda3", "anaconda3", "conda", "micromamba", ".local/share/mamba")
 """Where people put conda, in their home directory or /opt."""
 _MOST_NAMED = 8
+_MEMO = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +94,8 @@ class Programs:
     def environment(self, word: str, directory: str = "") -> Environment | None:
         """The environment a word means: `conda:NAME`, or a folder seen from a directory; None where it means none."""
         key = (word, "" if word.startswith(CONDA) else directory)
+        if len(self._environments) > _MEMO:
+            self._environments.clear()
         if key not in self._environments:
             self._environments[key] = self._find(word, directory)
         return self._environments[key]

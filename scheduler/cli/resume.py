@@ -51,7 +51,9 @@ def main(argv: list[str]) -> int:
     if args.takeover and not info.elsewhere:
         hint(f"run {info.number} belongs to this machine: --takeover is not needed")
     if args.detach:
-        return detaching.show(detaching.resume(info, settings, gone=args.takeover, env_from_now=env_from_now), as_json=args.json)
+        return detaching.show(
+            detaching.resume(info, settings, gone=args.takeover, env_from_now=env_from_now), as_json=args.json
+        )
     return _here(info, settings, gone=args.takeover, env_from_now=env_from_now, as_json=args.json)
 
 

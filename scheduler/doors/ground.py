@@ -33,7 +33,8 @@ class Ground(dict[Spot, str]):
         full = os.path.join(self._cwd, directory)
         if (directory, program) not in self._programs:
             self._check_directory(directory, full)
-            self._check_program(full, self._python if program in THIS_PYTHON else program)
+            if program in THIS_PYTHON or not self._is_environment(full, program):
+                self._check_program(full, self._python if program in THIS_PYTHON else program)
             self._programs[directory, program] = anywhere(spot)
         said = split_words("Filename", spot[2])
         if not said or not said[0]:
@@ -59,8 +60,6 @@ class Ground(dict[Spot, str]):
         raise BadCell("Directory", f"{directory!r} does not exist (looked at {os.path.abspath(full)}){hint}")
 
     def _check_program(self, directory: str, program: str) -> None:
-        if self._is_environment(directory, program):
-            return
         if "/" not in program:
             if self._found.which(program) is None and program != PLAIN_PYTHON:
                 raise BadCell("Executable", f"{program!r} is not a program on PATH{_program_hint(directory, program)}")
