@@ -15,7 +15,8 @@ from scheduler.errors import UsageError
 CONDA = "conda:"
 """Before the name of a conda environment, where a program or an environment's folder could stand."""
 _HOMES = ("miniforge3", "mambaforge", "miniconda3", "anaconda3", "conda", "micromamba", ".local/share/mamba")
-"""Where people put conda, in their home directory or /opt."""
+"""Where people put conda, in their home directory or in OPT."""
+OPT = "/opt"
 _MOST_NAMED = 8
 _MEMO = 50_000
 
@@ -149,7 +150,7 @@ class Programs:
         if active:
             folder = os.path.dirname(active)
             yield os.path.dirname(folder) if os.path.basename(folder) == "envs" else active
-        yield from (f"{base}/{name}" for base in (home, "/opt") for name in _HOMES)
+        yield from (f"{base}/{name}" for base in (home, OPT) for name in _HOMES)
 
     def chosen(self, said: str, source: str = "--python") -> Python:
         """What `-1` stands for: what was said, else the active environment's, else this interpreter."""
