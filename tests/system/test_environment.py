@@ -173,8 +173,10 @@ class TestEnvironmentsInRows:
     def test_one_kind_however_it_is_written(self, place: Place) -> None:
         conda = conda_environment(place.root / "miniforge3/envs/exp")
         other = conda_environment(place.root / "miniforge3/envs/other")
-        place.rows(*(f"{n},work,{exe},show.py,1" for n, exe in enumerate(["conda:exp", conda, f"{conda}/bin/python"])))
-        place.call("run", "jobs.csv", "--python", "conda:exp", code=0)
+        place.activate(conda)
+        words = ["conda:exp", conda, f"{conda}/bin/python", "python", "-1"]
+        place.rows(*(f"{number},work,{word},show.py,1" for number, word in enumerate(words)))
+        place.call("run", "jobs.csv", code=0)
         assert len(json.loads(place.call("profiles", "--json", code=0).stdout)["profiles"]) == 1
         place.rows(f"a,work,{other},show.py,1")
         place.call("run", "jobs.csv", code=0)
