@@ -76,6 +76,7 @@ def _all(args: argparse.Namespace, settings: Settings) -> int:
     for told in detaching.resume_all(settings, env_from_now=args.env_from == "now"):
         done.append(told)
         _say(args, detached.one_of_all(told))
+        detached.hints(f"run {told.number}: {sentence}" for sentence in told.hints)
     if not done:
         _say(args, "no run of this machine is unfinished: nothing to do")
     codes = [told.exit_code for told in done] if args.detach else [_wait(args, told) for told in done]

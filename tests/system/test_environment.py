@@ -244,6 +244,13 @@ class TestAfterAResume:
         assert hint in said
         assert said.index(hint) < said.index("start ")
 
+    @pytest.mark.parametrize("how", ["--detach", "--all"])
+    def test_without_a_terminal_the_secret_is_asked_for_all_the_same(self, dead: Place, how: str) -> None:
+        said = dead.call("resume", how, code=0, env=dead.bare())
+        wait_until(lambda: dead.states() == ["succeeded"] * 3, 30)
+        assert "WANDB_API_KEY was set where the run was started, is kept nowhere" in said.stderr
+        assert dead.told("second")["LD_LIBRARY_PATH"] == "/opt/first/lib"
+
     def test_the_secret_is_nowhere_on_disk(self, dead: Place) -> None:
         dead.call("resume", code=0, env={**dead.bare(), "WANDB_API_KEY": CANARY})
         assert dead.told("second")["key"] == len(CANARY)
