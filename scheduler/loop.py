@@ -530,7 +530,7 @@ class Loop:
         )
 
     def _environment(self, placement: Placement, job: Job) -> dict[str, str | None]:
-        """What interface promises a task to find, then the devices' own, then what the row says."""
+        """What interface promises a task to find, then the devices' own, its Python's, and what the row says."""
         places, key = self.around.places, (placement.task, placement.attempt)
         told: dict[str, str | None] = {
             "SCHEDULER_TASK_ID": str(placement.told or placement.task),
@@ -551,6 +551,7 @@ class Loop:
         if placement.purpose is Purpose.PROBE and "WANDB_MODE" not in self.around.environ:
             told["WANDB_MODE"] = "disabled"
         told.update(self.ports.devices.environment_for(placement))
+        told.update(job.environ)
         told.update(job.spec.env)
         return told
 

@@ -94,6 +94,10 @@ class RunPlaces:
         return self.requests / "bell"
 
     @property
+    def env(self) -> Path:
+        return self.root / "env"
+
+    @property
     def tasks(self) -> Path:
         return self.root / "tasks"
 

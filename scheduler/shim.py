@@ -4,6 +4,7 @@
 it is about comes with it as descriptors (no order is too long that way):
 
     base   + memfd with JSON {name: value}         the environment that all later tasks build on
+    bounds + memfd with JSON {umask, limits}       what they get instead of the server's; limits: {name: [soft, hard]}
     order  + memfd with JSON `Order` + lease       fork one shim, which runs one attempt
 
 Each shim answers once over the same socket, with JSON, and then lets go of it:
@@ -407,6 +408,7 @@ class Home(NamedTuple):
     machine_id: str
     hostname: str
     env: Mapping[str, str]
+    bounds: Mapping[str, Any] = {}
 
 
 def run_attempt(home: Home, order: Order, lease: int, sock: socket.socket) -> None:
@@ -507,8 +509,17 @@ def _become_task(home: Home, order: Order, fds: tuple[int, int], shim: int, chan
     merged = {**home.env, **order.env, COOKIE: order.cookie}
     env = {name: value for name, value in merged.items() if value is not None}
     if os.getppid() == shim and channel.recv(2):
+        _set_bounds(home.bounds)
         os.chdir(order.directory)
         os.execvpe(order.argv[0], order.argv, env)
+
+
+def _set_bounds(bounds: Mapping[str, Any]) -> None:
+    """The umask and the limits of the shell that the run was started from; the shim itself goes on without."""
+    if "umask" in bounds:
+        os.umask(bounds["umask"])
+    for name, (soft, hard) in bounds.get("limits", {}).items():
+        resource.setrlimit(getattr(resource, name), (soft, hard))
 
 
 def _why_not(error: Exception, order: Order) -> tuple[int, str]:
@@ -542,6 +553,8 @@ def serve(fd: int) -> None:
                 return
             if word == b"base":
                 home = home._replace(env=_read_all(fds[0]))
+            elif word == b"bounds":
+                home = home._replace(bounds=_read_all(fds[0]))
             elif fds:
                 _fork_shim(home, fds, sock)
             for received in fds:

@@ -87,7 +87,7 @@ install() {
         cd "$root" && unset PIP_TARGET PIP_PREFIX && export PIP_USER=0
         "$python" -I -m pip --version || "$python" -I -m ensurepip || exit
         "$python" -I -m pip install -q --disable-pip-version-check --retries 2 -e ".${1:+[$1]}" || exit
-        "$python" -I -m compileall -q scheduler  # pip leaves that to the first start, which may not be allowed to
+        "$python" -I -m compileall -q scheduler gpu_batch_scheduler  # pip leaves that to the first start, which may not be allowed to
     ) >"$log" 2>&1 && return
     give_up "pip could not install what is needed ($(grep ERROR: "$log" | tail -n 1 | sed "s/^ *//"); all it said is in $log):" \
         "connect this machine to the network, or set PIP_INDEX_URL or PIP_FIND_LINKS to a mirror or a directory" \

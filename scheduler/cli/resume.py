@@ -36,20 +36,29 @@ def main(argv: list[str]) -> int:
         help="of a run whose machine is gone for good: what ran there is taken for dead and starts again here",
     )
     parser.add_argument("--json", action="store_true", help="at the end, print the results as JSON on standard output")
+    parser.add_argument(
+        "--env-from",
+        choices=("first", "now"),
+        default="first",
+        help="tasks get the environment, umask and limits that the run was first started with, besides secrets, which "
+        "come from this shell (first, the default); or all of this shell's, its python too (now)",
+    )
     args = parser.parse_args(argv)
-    settings = settings_from(args)
+    settings, env_from_now = settings_from(args), args.env_from == "now"
     if args.all:
         return _all(args, settings)
     info = reading.find_run(settings, args.run)
     if args.takeover and not info.elsewhere:
         hint(f"run {info.number} belongs to this machine: --takeover is not needed")
     if args.detach:
-        return detaching.show(detaching.resume(info, settings, gone=args.takeover), as_json=args.json)
-    return _here(info, settings, gone=args.takeover, as_json=args.json)
+        return detaching.show(
+            detaching.resume(info, settings, gone=args.takeover, env_from_now=env_from_now), as_json=args.json
+        )
+    return _here(info, settings, gone=args.takeover, env_from_now=env_from_now, as_json=args.json)
 
 
-def _here(info: RunInfo, settings: Settings, *, gone: bool, as_json: bool) -> int:
-    session = starting.take_over(info, settings, gone=gone)
+def _here(info: RunInfo, settings: Settings, *, gone: bool, env_from_now: bool, as_json: bool) -> int:
+    session = starting.take_over(info, settings, gone=gone, env_from_now=env_from_now)
     try:
         ended = session.go(sys.stderr if as_json else sys.stdout, session.resuming_words())
         if as_json:
@@ -64,9 +73,10 @@ def _all(args: argparse.Namespace, settings: Settings) -> int:
     if args.run is not None or args.takeover:
         raise UsageError("resume --all takes neither a run nor --takeover: give one of them, with its number")
     done = []
-    for told in detaching.resume_all(settings):
+    for told in detaching.resume_all(settings, env_from_now=args.env_from == "now"):
         done.append(told)
         _say(args, detached.one_of_all(told))
+        detached.hints(f"run {told.number}: {sentence}" for sentence in told.hints)
     if not done:
         _say(args, "no run of this machine is unfinished: nothing to do")
     codes = [told.exit_code for told in done] if args.detach else [_wait(args, told) for told in done]

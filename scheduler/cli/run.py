@@ -43,7 +43,11 @@ def parser(verb: str = "run") -> Parser:
     )
     made.add_argument("--order", metavar="batch|global", help="what ranks first (default batch)")
     made.add_argument("-j", "--jobs", metavar="N", help="tasks of this run at once")
-    made.add_argument("--python", metavar="EXE", help="what -1 or an empty Executable stands for")
+    made.add_argument(
+        "--python",
+        metavar="EXE",
+        help="what -1 or an empty Executable stands for: a path, a name, conda:NAME, a folder (the active environment)",
+    )
     made.add_argument("--append", choices=APPEND, default="both", help="what follows the arguments (default both)")
     made.add_argument("--name", default="", help="a name for the run")
     made.add_argument("--plain", action="store_true", help="lines, not a live view (there is no other view yet)")

@@ -153,7 +153,7 @@ class Field:
 FIELDS: tuple[Field, ...] = (
     Field("Name", "name", str, "what the task is called", "--name", "", in_terms=False),
     Field("Directory", "directory", str, "working directory of the process", in_terms=False),
-    Field("Executable", "executable", str, "interpreter or program; -1 or empty = this Python", in_terms=False),
+    Field("Executable", "executable", str, "program, conda:NAME, environment's folder; -1 = --python", in_terms=False),
     Field("Filename", "filename", _command_text, "the script; may carry arguments", in_terms=False),
     Field("Args", "args", str, "further arguments", in_terms=False),
     Field("Command", "command", _command_text, "a whole command instead of the five columns", in_terms=False),

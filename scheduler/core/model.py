@@ -126,6 +126,8 @@ class Job:
     name: str
     key: str
     append: str = "both"
+    environ: tuple[tuple[str, str | None], ...] = ()
+    """What the Python environment that its row names changes in the run's variables; None takes one away."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,12 +30,15 @@ class Pool:
         visible: str = "uuid",
         source: str = "",
         notes: Sequence[str] = (),
+        environ: Mapping[str, str] | None = None,
     ) -> None:
         self.host = host
         self.gpus = gpus
         self.source = source
         """What limits the GPUs to these: a variable's name; empty where nothing does."""
         self.notes = tuple(notes)
+        self._environ = os.environ if environ is None else environ
+        """What tasks start from."""
         self._ordinals = dict(ordinals or {})
         """The numbers by which CUDA knows the GPUs, by UUID."""
         self._visible = visible
@@ -52,10 +55,10 @@ class Pool:
         """The GPUs it may use and how libraries are kept from taking all of one; threads as its share of the cores."""
         mine = list(placement.gpus)
         ordinals = [self._ordinals.get(uuid, 0) for uuid in mine]
-        told = gpu_environment(mine, self._visible, ordinals, os.environ)
+        told = gpu_environment(mine, self._visible, ordinals, self._environ)
         if not mine:
             return {**self.host.environment_for(placement), **told}
-        if "MASTER_PORT" not in os.environ:
+        if "MASTER_PORT" not in self._environ:
             told["MASTER_PORT"] = str(free_port(placement.task, placement.attempt))
         return {**self.host.threads(self._share(len(mine))), **told}
 

@@ -30,6 +30,7 @@ from scheduler.core.model import Terms
 from scheduler.doors.csv_bytes import HashedBytes, NotText, behind, clean, digest_of, ended, iconv, quote_fault, text_of
 from scheduler.doors.csv_header import checked_columns, delimiter_of, known_names
 from scheduler.doors.ground import Ground, Place, anywhere, lead, place_of_command, refuse_beside_command, split_words
+from scheduler.environments import Programs
 from scheduler.errors import InputError, UsageError
 from scheduler.units import count
 
@@ -94,7 +95,7 @@ class CsvFile:
         python: str = sys.executable,
         cwd: str = "",
     ) -> None:
-        self._settle(path, python, cwd)
+        self._settle(path, python, cwd, None)
         self._bytes = HashedBytes(self._open())
         self._status = os.fstat(self._bytes.fileno())
         given = {name: text for name, text in (defaults or {}).items() if text}
@@ -110,19 +111,25 @@ class CsvFile:
 
     @classmethod
     def resumed(
-        cls, path: str | os.PathLike[str], form: Form, *, python: str = sys.executable, cwd: str = ""
+        cls,
+        path: str | os.PathLike[str],
+        form: Form,
+        *,
+        python: str = sys.executable,
+        cwd: str = "",
+        programs: Programs | None = None,
     ) -> CsvFile:
         """The file of a run that was taken over, for `appended` alone; it may have changed since, or be gone."""
         self = cls.__new__(cls)
-        self._settle(path, python, cwd)
+        self._settle(path, python, cwd, programs)
         self._take_form(form)
         return self
 
-    def _settle(self, path: str | os.PathLike[str], python: str, cwd: str) -> None:
+    def _settle(self, path: str | os.PathLike[str], python: str, cwd: str, programs: Programs | None) -> None:
         self.path = os.fspath(path)
         self.warnings: list[str] = []
         self._at = os.path.join(cwd, self.path)
-        self._ground = Ground(self._at, python, cwd)
+        self._ground = Ground(self._at, python, cwd, programs)
         self._repeats: _Repeats | None = None
         self._looked: tuple[object, bool] = ("never", False)
         self._said: str | None = None

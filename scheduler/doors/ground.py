@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import shutil
 from collections.abc import Callable
 
 from scheduler.core.command import PLAIN_PYTHON, THIS_PYTHON
 from scheduler.core.fields import BadCell, words
+from scheduler.environments import CONDA, Programs, without_python
 
 Spot = tuple[str, str, str]
 """A directory, a program, and what of a text decides its first word."""
@@ -21,7 +21,8 @@ _PLAIN_WORD = re.compile(r"[^\s'\"\\]+\Z")
 class Ground(dict[Spot, str]):
     """The spots that were looked at: a directory with a program, where they and the script are there; else BadCell."""
 
-    def __init__(self, csv_path: str, python: str, cwd: str) -> None:
+    def __init__(self, csv_path: str, python: str, cwd: str, programs: Programs | None = None) -> None:
+        self._found = programs or Programs(os.environ, cwd)
         self._beside = os.path.dirname(csv_path)
         self._python = python
         self._cwd = cwd
@@ -32,12 +33,13 @@ class Ground(dict[Spot, str]):
         full = os.path.join(self._cwd, directory)
         if (directory, program) not in self._programs:
             self._check_directory(directory, full)
-            self._check_program(full, self._python if program in THIS_PYTHON else program)
+            if program in THIS_PYTHON or not self._is_environment(full, program):
+                self._check_program(full, self._python if program in THIS_PYTHON else program)
             self._programs[directory, program] = anywhere(spot)
         said = split_words("Filename", spot[2])
         if not said or not said[0]:
             raise BadCell("Filename", "it is empty")
-        if self._is_python(program):
+        if self._is_python(full, program):
             self._check_script(full, said[0])
         if len(self) > _MEMO:
             self.clear()
@@ -59,7 +61,7 @@ class Ground(dict[Spot, str]):
 
     def _check_program(self, directory: str, program: str) -> None:
         if "/" not in program:
-            if shutil.which(program) is None and program != PLAIN_PYTHON:
+            if self._found.which(program) is None and program != PLAIN_PYTHON:
                 raise BadCell("Executable", f"{program!r} is not a program on PATH{_program_hint(directory, program)}")
             return
         full = os.path.abspath(os.path.join(directory, program))
@@ -68,8 +70,21 @@ class Ground(dict[Spot, str]):
         if not os.path.isfile(full) or not os.access(full, os.X_OK):
             raise BadCell("Executable", f"{program!r} is not an executable file ({full})")
 
-    def _is_python(self, program: str) -> bool:
-        return program in THIS_PYTHON or program == self._python or os.path.basename(program).startswith("python")
+    def _is_environment(self, directory: str, word: str) -> bool:
+        """Whether a word means an environment, which then has to be there, with a python in it."""
+        environment = self._found.environment(word, directory)
+        if environment is None:
+            if word.startswith(CONDA):
+                raise BadCell("Executable", f"{word!r} is not there: {self._found.absent(word)}")
+            return False
+        if not os.access(environment.python, os.X_OK):
+            raise BadCell("Executable", f"{word!r}: {without_python(environment)}")
+        return True
+
+    def _is_python(self, directory: str, program: str) -> bool:
+        if program in THIS_PYTHON or program == self._python or os.path.basename(program).startswith("python"):
+            return True
+        return self._found.environment(program, directory) is not None
 
     def _check_script(self, directory: str, word: str) -> None:
         full = os.path.abspath(os.path.join(directory, word))

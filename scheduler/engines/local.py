@@ -88,11 +88,13 @@ class LocalEngine:
         cookie_prefix: str,
         *,
         patience: float = PATIENCE,
+        bounds: Mapping[str, Any] | None = None,
     ) -> None:
+        """`bounds`, as the shim reads them, are the umask and limits of tasks where they differ from this process's."""
         self._tasks = os.path.abspath(tasks_dir)
         self._cookie_prefix = cookie_prefix
         self._patience = patience
-        self._server = _Server(shim_path, base_env)
+        self._server = _Server(shim_path, base_env, bounds or {})
         self._attempts: dict[Key, _Attempt] = {}
         self._queue: deque[tuple[_Attempt, Launch]] = deque()
         self._sent: dict[Key, _Attempt] = {}
@@ -381,9 +383,10 @@ class LocalEngine:
 class _Server:
     """The fork server: a process that may die, and is started again when it is needed."""
 
-    def __init__(self, shim_path: Path, base_env: Mapping[str, str]) -> None:
+    def __init__(self, shim_path: Path, base_env: Mapping[str, str], bounds: Mapping[str, Any]) -> None:
         self._shim_path = shim_path
         self._base_env = dict(base_env)
+        self._bounds = dict(bounds)
         self._process: processes.Child | None = None
         self._sock: socket.socket | None = None
         self.heard = 0.0
@@ -401,13 +404,15 @@ class _Server:
         """Make sure that it runs; True: it had to be started. Raises OSError where it cannot be."""
         if self._sock is not None:
             return False
-        with _memory(self._base_env) as base:
+        with _memory(self._base_env) as base, _memory(self._bounds) as bounds:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             ours.setblocking(False)
             try:
                 with theirs:
                     self._process = processes.start_server(self._shim_path, theirs)
                 socket.send_fds(ours, [b"base"], [base])
+                if self._bounds:  # never sent to a shim of a version that does not know the word
+                    socket.send_fds(ours, [b"bounds"], [bounds])
             except OSError:
                 ours.close()
                 raise

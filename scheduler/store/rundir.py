@@ -10,7 +10,6 @@ import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,10 +21,12 @@ from scheduler.core.kinds import Kind, files_of, kind, script_of
 from scheduler.core.knowledge import Evidence
 from scheduler.core.model import Job, Terms
 from scheduler.core.ports import Arrivals
+from scheduler.environments import Programs
 from scheduler.errors import InputError, StateError, StillRunning
 from scheduler.paths import Places, RunPlaces, make_private, open_plain
 from scheduler.store.counter import Counter
 from scheduler.store.journal import Journal
+from scheduler.store.launching import launched, located
 from scheduler.store.locks import take_lock
 from scheduler.store.profiles import Profiles
 from scheduler.store.runs import RunInfo, Runs
@@ -58,6 +59,8 @@ class Book:
         self.source: Rows | None = None
         self.num = 20
         self.kinds: Kinds | None = None
+        self.programs = Programs(os.environ)
+        """Finds the programs of rows, as the shell does that the run was started from."""
         self.check: Callable[[Terms, int], None] = lambda terms, row: None
         """Refuses terms that this machine can never serve."""
         self._counter = counter
@@ -214,10 +217,9 @@ class Book:
         """The text of a task."""
         row = self.journal.row(task)
         form = self._forms[row.form]
-        spec = form.spec(unpack_cells(row.text), row.row)
-        if spec.executable == command.PLAIN_PYTHON and which(command.PLAIN_PYTHON) is None:
-            spec = replace(spec, executable="-1")
-        return Job(spec, command.name(spec), command.key(spec, row.nth), form.append)
+        said = form.spec(unpack_cells(row.text), row.row)
+        spec, variables = launched(said, self.programs)
+        return Job(spec, command.name(said), command.key(said, row.nth), form.append, variables)
 
     def kind(self, task: int) -> Kind:
         """What kind a task is of."""
@@ -277,22 +279,21 @@ class Book:
 class Kinds:
     """Finds the kind of a task: reads its script once for each version of it."""
 
-    def __init__(self, profiles: Profiles, python: str, directory: str, device: Callable[[Terms], str]) -> None:
+    def __init__(self, profiles: Profiles, programs: Programs, directory: str, device: Callable[[Terms], str]) -> None:
         self.profiles = profiles
         self.device = device
         """What a task runs on, as far as its memory depends on that."""
-        self._python = python
+        self._programs = programs
         self._directory = directory
         self._digests: dict[tuple[str, int, int], str] = {}
 
     def of(self, job: Job) -> Kind:
         """The kind of a row as it stands now; a program on PATH is known by its path."""
-        if "/" not in job.spec.executable and job.spec.executable not in command.THIS_PYTHON:
-            job = replace(job, spec=replace(job.spec, executable=which(job.spec.executable) or job.spec.executable))
+        job = replace(job, spec=located(job.spec, self._programs))
         place = os.path.join(self._directory, job.spec.directory)
         files = files_of(job.spec, script_of(job.spec))
         digest = next(filter(None, (self._digest(os.path.join(place, file)) for file in files)), "")
-        return kind(job.spec, job.append, self._python, digest, self.device(job.spec.terms))
+        return kind(job.spec, job.append, self._programs.python.path, digest, self.device(job.spec.terms))
 
     def _digest(self, path: str) -> str:
         """The script's content; nothing where it is no readable file."""
@@ -306,12 +307,6 @@ class Kinds:
         except OSError:
             return ""
         return self._digests[key]
-
-
-@cache
-def which(program: str) -> str | None:
-    """Where a program lies on PATH; looked up once."""
-    return shutil.which(program)
 
 
 def flat_object(text: bytes) -> dict[str, Any]:

@@ -29,7 +29,7 @@ def lines(
     return [
         f"run {number}  {_list(run['file'], brain, settings.num)}      state {tilde(run['root'])}",
         *_devices(budgets, limits, settings, brain),
-        f"python  {tilde(run['python'])}",
+        f"python  {_python(run)}",
         f"memory  {_memory(brain, budgets)}",
         f"watch   scheduler list {number}     stop   {how_to_stop(run)}",
     ]
@@ -40,6 +40,12 @@ def how_to_stop(run: Mapping[str, str]) -> str:
     if run.get("detached"):
         return f"scheduler stop {run['number']} (running tasks end), with --now or --leave (leaves them running)"
     return "Ctrl-C (running tasks end), Ctrl-\\ leaves them running"
+
+
+def _python(run: Mapping[str, str]) -> str:
+    """What `-1` stands for, and why; runs of older versions did not say."""
+    why = run.get("python_why", "")
+    return f"{tilde(run['python'])} ({why})" if why else tilde(run["python"])
 
 
 def _list(what: str, brain: Brain, num: int) -> str:
@@ -130,6 +136,7 @@ def resuming_lines(run: Mapping[str, str], brain: Brain) -> list[str]:
     return [
         f"run {run['number']}  {run['file']}: taken over; {over:,} over, {living:,} ran, {brain.waiting:,} wait",
         f"state   {tilde(run['root'])}",
+        f"python  {_python(run)}",
     ]
 
 

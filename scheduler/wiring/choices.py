@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import sys
+import os
 from dataclasses import dataclass
 
 from scheduler.core.model import HOST, Manners, Order, Profiling
 from scheduler.core.rules import Rules
+from scheduler.environments import Programs, Python
 from scheduler.settings import Settings
 
 
@@ -47,5 +48,12 @@ def rules(choices: Choices, settings: Settings) -> Rules:
 
 
 def this_python(settings: Settings) -> str:
-    """What `-1` stands for."""
-    return settings.python or sys.executable
+    """The interpreter that `-1` stands for."""
+    return chosen_python(settings).path
+
+
+def chosen_python(settings: Settings) -> Python:
+    """What `-1` stands for, and why."""
+    source = settings.source.get("python", "flag")
+    spelled = {"flag": "--python", "environment": "SCHEDULER_PYTHON"}.get(source, f"python in {source}")
+    return Programs(os.environ, os.getcwd()).chosen(settings.python, spelled)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from scheduler.errors import DeviceError, UsageError
@@ -17,22 +18,26 @@ if TYPE_CHECKING:
     from scheduler.devices.pool import Pool
 
 
-def find_devices(said: str, settings: Settings) -> Pool:
-    """The devices that `--devices` means here; raises UsageError, and DeviceError where GPUs are there but broken."""
+def find_devices(said: str, settings: Settings, environ: Mapping[str, str] | None = None) -> Pool:
+    """The devices that `--devices` means here; raises UsageError, and DeviceError where GPUs are there but broken.
+
+    `environ` is what says which GPUs may be used and how tasks start, where that isn't this process's.
+    """
     from scheduler.devices.allocation import Allowed
     from scheduler.devices.choice import choose
     from scheduler.devices.host import HostDevices
     from scheduler.devices.pool import Pool
 
+    environ = os.environ if environ is None else environ
     words = {item.partition(":")[0].strip() for item in said.split(",")}
     if words == {"host"}:
         chosen = choose(said, Allowed(()), ())
         _check_budgets(said, chosen, settings)
-        return Pool(HostDevices(chosen.host_cap))
-    return _with_gpus(said, settings)
+        return Pool(HostDevices(chosen.host_cap, environ=environ), environ=environ)
+    return _with_gpus(said, settings, environ)
 
 
-def _with_gpus(said: str, settings: Settings) -> Pool:
+def _with_gpus(said: str, settings: Settings, environ: Mapping[str, str]) -> Pool:
     from scheduler.devices.allocation import allowed, cuda_numbers, within
     from scheduler.devices.cgroups import device_rules
     from scheduler.devices.choice import choose
@@ -46,7 +51,7 @@ def _with_gpus(said: str, settings: Settings) -> Pool:
         if node.broken:
             raise DeviceError(f"{node.why}; or run on the host's RAM alone: --devices host")
         rules, seen = device_rules(), seen_by(node)
-        may = allowed(seen, os.environ, rules)
+        may = allowed(seen, environ, rules)
         chosen = choose(said, may, seen)
         _check_budgets(said, chosen, settings)
         notes = [*may.notes]
@@ -54,14 +59,15 @@ def _with_gpus(said: str, settings: Settings) -> Pool:
             gpus.close()
             if may.source:
                 notes.append(f"no GPU may be used ({may.source}): everything runs on the host's RAM")
-            return Pool(HostDevices(chosen.host_cap), notes=notes)
+            return Pool(HostDevices(chosen.host_cap, environ=environ), notes=notes, environ=environ)
         return Pool(
-            HostDevices(chosen.host_cap),
+            HostDevices(chosen.host_cap, environ=environ),
             _use(gpus, chosen),
             ordinals=cuda_numbers(within(seen, rules)),
             visible=settings.visible,
             source=may.source,
             notes=notes,
+            environ=environ,
         )
     except BaseException:
         gpus.close()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from scheduler.core import packing
 from scheduler.core.knowledge import Knowledge, Profile
 from scheduler.core.model import Terms
+from scheduler.environments import Programs
 from scheduler.paths import Places
 from scheduler.settings import Settings
 from scheduler.store.profiles import Profiles
@@ -19,14 +20,14 @@ if TYPE_CHECKING:
     from scheduler.devices.pool import Pool
 
 
-def kinds_if_any(home: Places, python: str, directory: str, pool: Pool) -> Kinds | None:
+def kinds_if_any(home: Places, programs: Programs, directory: str, pool: Pool) -> Kinds | None:
     """What earlier runs learned, where there were any; a plan makes no state."""
-    return kinds_of(home, python, directory, pool) if home.profiles.exists() else None
+    return kinds_of(home, programs, directory, pool) if home.profiles.exists() else None
 
 
-def kinds_of(home: Places, python: str, directory: str, pool: Pool) -> Kinds:
+def kinds_of(home: Places, programs: Programs, directory: str, pool: Pool) -> Kinds:
     """Finds the kinds of tasks, and keeps what is learned of them."""
-    return Kinds(Profiles(home.profiles), python, directory, _models(pool))
+    return Kinds(Profiles(home.profiles), programs, directory, _models(pool))
 
 
 def _models(pool: Pool) -> Callable[[Terms], str]:
@@ -43,9 +44,9 @@ def _models(pool: Pool) -> Callable[[Terms], str]:
     return model
 
 
-def knowledge_for(book: Book, settings: Settings, python: str, directory: str, pool: Pool) -> Knowledge:
+def knowledge_for(book: Book, settings: Settings, directory: str, pool: Pool) -> Knowledge:
     """What earlier runs learned; the book learns on for later ones."""
-    book.kinds = kinds_of(places(settings), python, directory, pool)
+    book.kinds = kinds_of(places(settings), book.programs, directory, pool)
     return knowledge(book.kinds.profiles.known(), settings)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from scheduler.core.fields import Form
+from scheduler.environments import Programs
 from scheduler.store.journal import Journal
 from scheduler.store.rundir import Cells
 from scheduler.store.runs import RunInfo
@@ -59,12 +60,13 @@ def batches(rows: Iterable[Cells], num: int) -> Iterator[list[Cells]]:
     return split(rows, num)
 
 
-def resumed(info: RunInfo, journal: Journal) -> Following | None:
+def resumed(info: RunInfo, journal: Journal, programs: Programs) -> Following | None:
     """What goes on being read for a run that is taken over."""
     if not info.meta.get("mark"):
         return None
     from scheduler.doors.csv_batches import CsvFile, Mark
 
     form = Form.unpack(journal.forms()[0])
-    file = CsvFile.resumed(info.meta["file"], form, python=info.meta["python"], cwd=info.meta["directory"])
+    python, directory = programs.python.path, info.meta["directory"]
+    file = CsvFile.resumed(info.meta["file"], form, python=python, cwd=directory, programs=programs)
     return Following(file, Mark.unpack(info.meta["mark"]))

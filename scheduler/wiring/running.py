@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from scheduler.store.rundir import Book
 from scheduler.store.runs import RunInfo
 from scheduler.wiring.choices import Choices
 from scheduler.wiring.reading import Telling
+from scheduler.wiring.shells import Origin
 
 if TYPE_CHECKING:
     from scheduler.devices.pool import Pool
@@ -48,7 +48,14 @@ class Session:
     """One run and everything that makes it go, from the accepted list to the last word."""
 
     def __init__(
-        self, book: Book, brain: Brain, devices: Pool, choices: Choices, settings: Settings, meta: Mapping[str, str]
+        self,
+        book: Book,
+        brain: Brain,
+        devices: Pool,
+        choices: Choices,
+        settings: Settings,
+        meta: Mapping[str, str],
+        origin: Origin,
     ) -> None:
         self.book = book
         self.brain = brain
@@ -56,6 +63,7 @@ class Session:
         self.choices = choices
         self.settings = settings
         self.meta = meta
+        self.origin = origin
         self.places = book.places
         self.fold = Fold()
         """What the journal already tells, where the run was taken over."""
@@ -88,7 +96,7 @@ class Session:
                 self.meta["python"],
                 self.meta["directory"],
                 run,
-                os.environ,
+                self.origin.shell.environ,
                 same_id=self.settings.profile_id == "same",
             )
             loop = Loop(self.brain, self._ports(open_things, sink), around)
@@ -105,13 +113,16 @@ class Session:
         from scheduler.engines.local import LocalEngine
         from scheduler.loop import Asking, Ports, RealWorld
         from scheduler.store.requests import Requests
+        from scheduler.store.shell import this_shell
         from scheduler.view.plain import PlainView
         from scheduler.wiring import provisions
 
         run = self.places
         ledger = open_ledger(self.settings, self.meta["token"])
         open_things.callback(ledger.close)
-        engine = LocalEngine(run.tasks, run.shim, dict(os.environ), self.meta["token"])
+        shell = self.origin.shell
+        bounds = shell.beyond(this_shell())
+        engine = LocalEngine(run.tasks, run.shim, shell.environ, self.meta["token"], bounds=bounds)
         open_things.callback(engine.close)
         engine.warm()
         provisions.load()  # while the server starts
@@ -150,7 +161,11 @@ class Session:
         """The first lines of a run taken over."""
         from scheduler.view import opening
 
-        return opening.resuming_lines(self._telling(), self.brain)
+        return [*opening.resuming_lines(self._telling(), self.brain), *(f"hint:   {note}" for note in self.notes())]
+
+    def notes(self) -> Sequence[str]:
+        """What its tasks lack of what the run was started with; nothing where none will start."""
+        return self.origin.notes if self.brain.waiting or self.brain.living() else ()
 
     def write_json(self, out: TextIO) -> None:
         """The results as JSON."""

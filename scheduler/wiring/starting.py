@@ -30,6 +30,7 @@ from scheduler.wiring.learning import kinds_if_any, knowledge, knowledge_for
 from scheduler.wiring.listing import Following, Listing, batches, resumed
 from scheduler.wiring.reading import places
 from scheduler.wiring.running import Session, open_ledger
+from scheduler.wiring.shells import keep_shell, of_new, of_resumed
 
 if TYPE_CHECKING:
     from scheduler.devices.pool import Pool
@@ -54,14 +55,17 @@ def _begin(listing: Listing, choices: Choices, settings: Settings, python: str, 
     counter = Counter(home.counter, _classic_first())
     budgets = pool.snapshot()
     open_ledger(settings, "").close()  # better refused now than once the list is accepted
+    origin = of_new(settings)
     book = Book.create(home, counter, RUN_CODE)
-    brain = Brain(rules(choices, settings), book.terms, knowledge_for(book, settings, python, os.getcwd(), pool))
+    book.programs = origin.programs
+    brain = Brain(rules(choices, settings), book.terms, knowledge_for(book, settings, origin.directory, pool))
     book.num = settings.num
-    facts = _facts(listing, choices, settings, python, book.places)
+    facts = {**_facts(listing, choices, settings, python, book.places), **origin.facts}
     facts["accepted"] = str(time.time())
     facts["capacity"] = str(_capacity(budgets, settings))
     facts["labels"] = json.dumps({b.device.key: b.device.label for b in budgets})
     try:
+        keep_shell(book.places, origin)
         submitted = book.accept(
             listing.form,
             batches(listing.rows, settings.num),
@@ -80,7 +84,7 @@ def _begin(listing: Listing, choices: Choices, settings: Settings, python: str, 
     if listing.file is not None:
         book.source = Following(listing.file, listing.file.mark)
         book.check = _checker(listing.what, budgets, brain.rules)
-    return Session(book, brain, pool, choices, settings, facts)
+    return Session(book, brain, pool, choices, settings, facts, origin)
 
 
 def _capacity(budgets: Sequence[Budget], settings: Settings) -> int:
@@ -96,7 +100,7 @@ def plan(listing: Listing, choices: Choices, settings: Settings, python: str, ou
     pool = find_devices(choices.devices, settings)
     budgets = pool.snapshot()
     pool.close()
-    kinds = kinds_if_any(places(settings), python, os.getcwd(), pool)
+    kinds = kinds_if_any(places(settings), of_new(settings).programs, os.getcwd(), pool)
     known = kinds.profiles.known() if kinds is not None else {}
     brain = Brain(rules(choices, settings), knowledge=knowledge(known, settings))
     jobs: dict[int, Job] = {}
@@ -178,10 +182,11 @@ def _check(what: str, terms: Terms, row: int, budgets: Sequence[Budget], rules_:
         )
 
 
-def take_over(info: RunInfo, settings: Settings, *, gone: bool = False) -> Session:
+def take_over(info: RunInfo, settings: Settings, *, gone: bool = False, env_from_now: bool = False) -> Session:
     """Take a run over that no scheduler holds; raises StillRunning where one does, Elsewhere on another machine.
 
-    `gone` is the user's word that the other machine will never come back: what ran there is lost.
+    `gone` is the user's word that the other machine will never come back: what ran there is lost. Its tasks go on
+    with the environment of the shell that it was started from, or of this one.
     """
     if info.elsewhere and not gone:
         raise Elsewhere(
@@ -194,17 +199,21 @@ def take_over(info: RunInfo, settings: Settings, *, gone: bool = False) -> Sessi
     choices = Choices(**json.loads(info.meta["choices"]))
     kept = json.loads(info.meta["settings"])
     settings = replace(settings, **{**kept, "margin": tuple(kept["margin"])})
-    pool = find_devices(choices.devices, settings)
-    known = knowledge_for(book, settings, info.meta["python"], info.meta["directory"], pool)
+    origin = of_resumed(info.places, info.meta, settings, from_now=env_from_now)
+    book.programs = origin.programs
+    pool = find_devices(choices.devices, settings, origin.for_devices())
+    known = knowledge_for(book, settings, origin.directory, pool)
     brain = Brain(rules(choices, settings), book.terms, known)
-    session = Session(book, brain, pool, choices, settings, {**info.meta, **_machine()})
+    session = Session(book, brain, pool, choices, settings, {**info.meta, **_machine(), **origin.facts}, origin)
     try:
         _replay(session)
+        if env_from_now:
+            keep_shell(book.places, origin)
         _claim(session, info.elsewhere)
     except BaseException:
         session.close()
         raise
-    book.source = resumed(info, book.journal)
+    book.source = resumed(info, book.journal, book.programs)
     book.check = _checker(info.meta["file"], pool.snapshot(), brain.rules)
     return session
 
@@ -239,4 +248,4 @@ def _claim(session: Session, elsewhere: str) -> None:
         session.brain.apply(event, now)
         session.fold.take(event, now)
     with session.book.journal.transaction():
-        session.book.journal.put_meta(_machine())
+        session.book.journal.put_meta({**_machine(), **session.origin.facts})

@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -161,6 +162,16 @@ class TestSurroundings:
         assert (said["KEPT"], said["CHANGED"], said["NEW"]) == ("1", "2", "3")
         assert "GONE" not in said
         assert said[shim.COOKIE] == f"{driver.prefix}.1.1"
+
+    def test_the_umask_and_the_limits_of_another_shell(self, drivers: Callable[..., Driver]) -> None:
+        before = resource.getrlimit(resource.RLIMIT_NOFILE)
+        driver = drivers(bounds={"umask": 0o027, "limits": {"RLIMIT_NOFILE": [100, 200]}})
+        ended = driver.run_sh("umask; ulimit -S -n; ulimit -H -n")
+        assert (driver.log(), ended.outcome) == ("0027\n100\n200\n", Outcome.SUCCEEDED)
+        task = driver.sh("sleep 60")
+        started = driver.started(task)
+        assert resource.prlimit(started.shim, resource.RLIMIT_NOFILE) == before
+        driver.engine.stop(task, 1, kill=True)
 
     def test_bytes_that_are_no_text_arrive_unchanged(self, driver: Driver) -> None:
         odd = os.fsdecode(b"\xff\n ")

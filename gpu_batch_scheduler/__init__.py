@@ -1,0 +1,112 @@
+"""The package `scheduler` under a name that nothing else has: it finds ours beside itself, not on sys.path.
+
+A project's own scheduler.py, or the distribution `scheduler` of PyPI, may stand before ours on sys.path.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from scheduler import Finished, InputError, SchedulerError, StateError, Task, UsageError, run, runs
+
+__all__ = ["Finished", "InputError", "SchedulerError", "StateError", "Task", "UsageError", "run", "runs"]
+
+_NAME = "scheduler"
+_SITE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_FOLDER = os.path.join(_SITE, _NAME)
+_FIRST = os.path.join(_FOLDER, "__init__.py")
+_MARK = b'"""Runs lists of GPU training jobs'
+"""How our own file begins."""
+
+
+class NameTaken(ImportError):
+    """Something else is called `scheduler`, where ours should be."""
+
+
+def _ours() -> ModuleType:
+    """Our package, loaded from beside this one and from nowhere else; raises NameTaken where that can't be."""
+    there = sys.modules.get(_NAME)
+    if there is None:
+        return _loaded()
+    path = getattr(there, "__file__", None) or "a module without a file"
+    if os.path.realpath(path) != os.path.realpath(_FIRST):
+        raise NameTaken(
+            f"gpu_batch_scheduler: another module named {_NAME!r} ({path}) was imported before: "
+            "import gpu_batch_scheduler first, or run the list with python -m gpu_batch_scheduler run FILE"
+        )
+    return there
+
+
+def _loaded() -> ModuleType:
+    _check_files()
+    sys.path.insert(0, _SITE)  # only while it is found: all else of it is looked for in its own folder
+    try:
+        import scheduler
+    finally:
+        sys.path.remove(_SITE)
+    return scheduler
+
+
+def _check_files() -> None:
+    """Our files may have been overwritten by another distribution's, or removed along with them."""
+    try:
+        with open(_FIRST, "rb") as file:
+            if file.read(len(_MARK)) == _MARK:
+                return
+    except OSError:
+        raise NameTaken(_broken("is missing")) from None
+    raise NameTaken(_broken("is not ours"))
+
+
+def _broken(how: str) -> str:
+    pip = f"{sys.executable} -m pip"
+    again = f"{pip} install --force-reinstall --no-deps gpu-batch-scheduler"
+    other = _namesake()
+    if other:
+        return f"{_FIRST} {how}, as {other} is installed here too: {pip} uninstall scheduler && {again}"
+    return f"{_FIRST} {how}: {again}"
+
+
+def _namesake() -> str:
+    """PyPI's unrelated distribution `scheduler`, if it is installed beside ours."""
+    try:
+        names = os.listdir(_SITE)
+    except OSError:
+        return ""
+    found = [name for name in names if name.startswith(f"{_NAME}-") and name.endswith((".dist-info", ".egg-info"))]
+    return f"PyPI's unrelated distribution {found[0].rpartition('.')[0]!r}" if found else ""
+
+
+def _warn() -> None:
+    other = _namesake()
+    if other and os.path.isfile(_FIRST):
+        sys.stderr.write(
+            f"hint:   {other} is installed in {_SITE} too and shares the folder {_NAME} with ours: removing or "
+            f"upgrading either breaks the other; give one of them an environment of its own\n"
+        )
+
+
+def console() -> None:
+    """Entry point of the installed commands."""
+    try:
+        _ours()
+    except NameTaken as exc:
+        sys.stderr.write(f"scheduler: {exc}\n")
+        sys.exit(2)
+    if sys.argv[1:2] in (["run"], ["resume"]):
+        _warn()
+    from scheduler.cli import main
+
+    main.console()
+
+
+def __getattr__(name: str) -> Any:
+    """The public names of our package, loaded when they are first asked for."""
+    if name not in (*__all__, "__version__"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(_ours(), name)

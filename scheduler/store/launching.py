@@ -1,0 +1,48 @@
+"""From the words of a row to the program that is started, with what the environment it belongs to adds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from shlex import quote
+
+from scheduler.core.command import PLAIN_PYTHON, THIS_PYTHON
+from scheduler.core.model import Spec
+from scheduler.environments import Environment, Programs
+
+Variables = tuple[tuple[str, str | None], ...]
+
+
+def launched(spec: Spec, programs: Programs) -> tuple[Spec, Variables]:
+    """The row with an environment's word as its python, and the variables of that environment.
+
+    Where there is no `python` on PATH, it means what `-1` does.
+    """
+    if spec.command:
+        return _with_some_python(spec, programs), ()
+    if spec.executable in THIS_PYTHON:
+        prefix = programs.python.prefix
+        return spec, _variables(programs.environment(prefix) if prefix else None, programs)
+    environment = programs.environment(spec.executable, spec.directory)
+    if environment is not None:
+        return replace(spec, executable=environment.python), _variables(environment, programs)
+    lacks = spec.executable == PLAIN_PYTHON and programs.which(PLAIN_PYTHON) is None
+    return (replace(spec, executable="-1") if lacks else spec), ()
+
+
+def located(spec: Spec, programs: Programs) -> Spec:
+    """The same with a program on PATH as its path, by which a profile knows it."""
+    spec, _ = launched(spec, programs)
+    if "/" in spec.executable or spec.executable in THIS_PYTHON:
+        return spec
+    return replace(spec, executable=programs.which(spec.executable) or spec.executable)
+
+
+def _with_some_python(spec: Spec, programs: Programs) -> Spec:
+    first, blank, rest = spec.command.partition(" ")
+    if first != PLAIN_PYTHON or programs.which(PLAIN_PYTHON) is not None:
+        return spec
+    return replace(spec, command=f"{quote(programs.python.path)}{blank}{rest}")
+
+
+def _variables(environment: Environment | None, programs: Programs) -> Variables:
+    return tuple(environment.variables(programs.environ).items()) if environment is not None else ()
