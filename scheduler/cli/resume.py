@@ -11,11 +11,11 @@ from scheduler.cli.parsing import Parser, settings_from
 from scheduler.errors import UsageError
 from scheduler.processes import wait_for
 from scheduler.settings import Settings
-from scheduler.store.runs import RunInfo
 from scheduler.view import detached
 from scheduler.view.sink import hint
 from scheduler.wiring import detaching, reading, starting
 from scheduler.wiring.detaching import Told
+from scheduler.wiring.running import Session
 
 
 def main(argv: list[str]) -> int:
@@ -35,6 +35,7 @@ def main(argv: list[str]) -> int:
         action="store_true",
         help="of a run whose machine is gone for good: what ran there is taken for dead and starts again here",
     )
+    parser.add_argument("--keep-going", action="store_true", help="go on even if the next rows all fail alike")
     parser.add_argument("--json", action="store_true", help="at the end, print the results as JSON on standard output")
     args = parser.parse_args(argv)
     settings = settings_from(args)
@@ -44,12 +45,14 @@ def main(argv: list[str]) -> int:
     if args.takeover and not info.elsewhere:
         hint(f"run {info.number} belongs to this machine: --takeover is not needed")
     if args.detach:
-        return detaching.show(detaching.resume(info, settings, gone=args.takeover), as_json=args.json)
-    return _here(info, settings, gone=args.takeover, as_json=args.json)
+        return detaching.show(
+            detaching.resume(info, settings, gone=args.takeover, keep_going=args.keep_going), as_json=args.json
+        )
+    session = starting.take_over(info, settings, gone=args.takeover, keep_going=args.keep_going)
+    return _here(session, as_json=args.json)
 
 
-def _here(info: RunInfo, settings: Settings, *, gone: bool, as_json: bool) -> int:
-    session = starting.take_over(info, settings, gone=gone)
+def _here(session: Session, *, as_json: bool) -> int:
     try:
         ended = session.go(sys.stderr if as_json else sys.stdout, session.resuming_words())
         if as_json:
@@ -64,7 +67,7 @@ def _all(args: argparse.Namespace, settings: Settings) -> int:
     if args.run is not None or args.takeover:
         raise UsageError("resume --all takes neither a run nor --takeover: give one of them, with its number")
     done = []
-    for told in detaching.resume_all(settings):
+    for told in detaching.resume_all(settings, keep_going=args.keep_going):
         done.append(told)
         _say(args, detached.one_of_all(told))
     if not done:

@@ -9,6 +9,9 @@ from scheduler.core.model import HOST, Manners, Order, Profiling
 from scheduler.core.rules import Rules
 from scheduler.settings import Settings
 
+FIRST_ROWS = 5
+"""So many first attempts that fail with the same last line are enough to know that the whole list will."""
+
 
 @dataclass(frozen=True, slots=True)
 class Choices:
@@ -21,6 +24,9 @@ class Choices:
     max_per_device: int | None = None
     name: str = ""
     learn_only: bool = False
+    keep_going: bool = True
+    """Whether it goes on even where its first rows all fail alike; runs of older versions did."""
+    max_failures: int | None = None
 
 
 def rules(choices: Choices, settings: Settings) -> Rules:
@@ -43,6 +49,8 @@ def rules(choices: Choices, settings: Settings) -> Rules:
         margin=settings.margin[0],
         margin_bytes=settings.margin[1],
         learn_only=choices.learn_only,
+        first_rows=0 if choices.keep_going else FIRST_ROWS,
+        max_failures=choices.max_failures,
     )
 
 

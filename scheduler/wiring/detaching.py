@@ -52,18 +52,22 @@ def detach(
     return Told(pid, trouble=f"the new scheduler ended before it had accepted anything (exit {code})", exit_code=1)
 
 
-def resume(info: RunInfo, settings: Settings, *, gone: bool = False) -> Told:
+def resume(info: RunInfo, settings: Settings, *, gone: bool = False, keep_going: bool = False) -> Told:
     """Take a run over in a process of its own that has no terminal."""
-    return detach(lambda: (take_over(info, settings, gone=gone), ()), lambda session: session.resuming_words())
+
+    def begin() -> tuple[Session | None, Sequence[str]]:
+        return take_over(info, settings, gone=gone, keep_going=keep_going), ()
+
+    return detach(begin, lambda session: session.resuming_words())
 
 
-def resume_all(settings: Settings) -> Iterator[Told]:
+def resume_all(settings: Settings, *, keep_going: bool = False) -> Iterator[Told]:
     """Do that with every unfinished run of this machine, oldest first; `trouble` says why one was left as it is."""
     for info in reversed(reading.all_runs(settings)):
         if reading.telling_facts(info)["over"]:
             continue
         left = f"belongs to {info.elsewhere}" if info.elsewhere else "is alive" if info.alive else ""
-        told = Told(0, trouble=f"{left}: left as it is") if left else resume(info, settings)
+        told = Told(0, trouble=f"{left}: left as it is") if left else resume(info, settings, keep_going=keep_going)
         yield replace(told, number=info.number, what=info.what)
 
 
