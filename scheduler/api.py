@@ -13,6 +13,7 @@ from scheduler.doors.python_tasks import Task
 from scheduler.errors import UsageError
 from scheduler.settings import read_settings
 from scheduler.wiring import reading, starting
+from scheduler.wiring.again import Wish
 from scheduler.wiring.choices import Choices, this_python
 from scheduler.wiring.listing import Listing, csv_listing
 
@@ -82,20 +83,40 @@ def run(  # noqa: PLR0913  # each is a flag of `scheduler run`, by keyword only
     python: str = "",
     state: str | None = None,
     defaults: Mapping[str, str] | None = None,
+    new: bool = False,
+    skip_done: bool = False,
+    keep_going: bool = False,
+    max_failures: int | None = None,
     verbose: bool = False,
 ) -> Finished:
     """Run a CSV file or a list of Tasks to its end, as `scheduler run` does; raises only for what is refused.
 
     A failed task is not an exception: look at `.succeeded` or `.frame`. `defaults` are texts by column for rows that
-    do not say it themselves. Signals keep meaning what the command line says, on the main thread only; elsewhere, and
-    beside a running event loop, nothing of the caller's is touched. It blocks: use `asyncio.to_thread` in a coroutine.
+    do not say it themselves. A file that another run has not ended is refused, unless `new`; with `skip_done` only rows
+    run that succeeded in no earlier run of it.
+
+    Signals keep meaning what the command line says, on the main thread only; elsewhere, and beside a running event
+    loop, nothing of the caller's is touched. It blocks: use `asyncio.to_thread` in a coroutine.
     """
     flags = {"num": str(num), "order": order, "buffer": buffer, "max_load": str(max_load), "python": python or None}
     settings = read_settings({**flags, "state": state})
+    is_file = isinstance(jobs, (str, os.PathLike))
+    if (new or skip_done) and not is_file:
+        raise UsageError(
+            "new and skip_done are about the earlier runs of a file, and a list of tasks is none: leave them out"
+        )
     interpreter = this_python(settings)
     listing = _listing(jobs, header, dict(defaults or {}), interpreter)
-    choices = Choices(devices, slots, jobs_at_once, max_per_device, name)
-    session = starting.begin(listing, choices, settings, interpreter)
+    choices = Choices(
+        devices,
+        slots,
+        jobs_at_once,
+        max_per_device,
+        name,
+        keep_going=keep_going or not is_file,
+        max_failures=max_failures,
+    )
+    session = starting.begin(listing, choices, settings, interpreter, Wish(new, skip_done))
     if session is None:
         raise UsageError(f"{listing.what} has no tasks")
     stream: TextIO | None = sys.stdout if verbose else None

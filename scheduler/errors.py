@@ -7,6 +7,7 @@ SchedulerError                 exit 1
 ├── StateError                 exit 1   a run, a journal or a state directory
 │   ├── NoSuchRun              exit 2
 │   ├── StillRunning           exit 2
+│   ├── SameList               exit 2   a run of the same list is alive or unfinished
 │   └── Elsewhere              exit 2   the run belongs to another machine
 ├── LeaseError                 exit 1   the machine-wide lease directory
 ├── DeviceError                exit 1   no device, or none that can be read
@@ -67,6 +68,12 @@ class StillRunning(StateError):
 
 class Elsewhere(StateError):
     """The run belongs to another machine, where its tasks may live."""
+
+    exit_code = 2
+
+
+class SameList(StateError):
+    """A run of the same list is alive or unfinished."""
 
     exit_code = 2
 

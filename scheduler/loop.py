@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import selectors
+import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from scheduler.core import command, packing
 from scheduler.core.brain import Brain
 from scheduler.core.events import Asked, Event, Exited, Learned, Placed, Refused, Resized, Started
 from scheduler.core.explain import why
+from scheduler.core.firstrows import gist, sentences
 from scheduler.core.kinds import Kind
 from scheduler.core.knowledge import Evidence
 from scheduler.core.lifecycle import Task
@@ -218,6 +220,7 @@ class Loop:
                 events.append(self._completed(happening) if isinstance(happening, Exited) else happening)
         lessons = [self._lesson(event) for event in events if isinstance(event, Exited)]
         self._settle(events)
+        self._halt()
         for kind, evidence in lessons:
             if kind is not None:
                 self.ports.book.learn(kind, evidence)
@@ -232,6 +235,21 @@ class Loop:
         self._record(events)
         for event in events:
             self._act(event)
+
+    def _halt(self) -> None:
+        """Start nothing more where what has just ended says that it would be in vain."""
+        halted = self.brain.halt()
+        if halted is None:
+            return
+        self._record([halted])
+        shown = shlex.join(self._argv(self.ports.book.job(halted.task), halted.task))
+        log = str(self.around.places.task_log(halted.task, halted.attempt))
+        for sentence in sentences(halted, shown, log, self.around.run, self.brain.waiting):
+            self.ports.view.say(sentence)
+
+    def _argv(self, job: Job, task: int) -> tuple[str, ...]:
+        """A task's command, as an attempt at all of it is given it."""
+        return command.argv(job.spec, task, job.spec.terms.epochs, self.around.python, job.append)
 
     def _lesson(self, event: Exited) -> tuple[Kind | None, Evidence]:
         """What an attempt teaches that is about to be recorded as ended."""
@@ -263,7 +281,7 @@ class Loop:
         pace = self._pace.get(key, Pace()).seconds
         watched = 0.5 if key in self._adopted else 1.0
         return replace(
-            self._judged(exited),
+            self._compared(self._judged(exited)),
             peak=peak,
             epoch_seconds=pace,
             busy=round(self._busy.get(key, Mean()).value or 0.0, 3),
@@ -280,6 +298,14 @@ class Loop:
         since = now - self._failed.setdefault((exited.task, exited.attempt), now)
         budgets = [b for b in self.ports.devices.snapshot() if b.device.key in here and not b.closed]
         return since < SECOND_LOOK and any(budget.age > since for budget in budgets)
+
+    def _compared(self, exited: Exited) -> Exited:
+        """What it said last, in a form that can be compared with what other rows said, as long as that matters."""
+        if exited.outcome is not Outcome.FAILED or not self.brain.rules.first_rows or self.brain.tally.fine:
+            return exited
+        line = exited.last or exited.reason
+        words = self._argv(self.ports.book.job(exited.task), exited.task)
+        return replace(exited, last=line, gist=gist(line, words))
 
     def _judged(self, exited: Exited) -> Exited:
         """How it ended, with what its GPUs say of that: a lost one is no fault of its task, a full one had no more."""

@@ -32,7 +32,7 @@ def main(argv: list[str]) -> int:
         return 2
     said = [args.csv] if args.csv is not None else []
     said += ["--num", args.num] if args.num is not None else []
-    return command.main(["run", *said, "--header", args.header, *rest])
+    return command.main(["run", *said, "--header", args.header, "--keep-going", *rest])
 
 
 def _mps(said: str | None, percentage: str | None) -> str:

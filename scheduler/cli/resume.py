@@ -11,11 +11,12 @@ from scheduler.cli.parsing import Parser, settings_from
 from scheduler.errors import UsageError
 from scheduler.processes import wait_for
 from scheduler.settings import Settings
-from scheduler.store.runs import RunInfo
 from scheduler.view import detached
 from scheduler.view.sink import hint
 from scheduler.wiring import detaching, reading, starting
+from scheduler.wiring.choices import Resuming
 from scheduler.wiring.detaching import Told
+from scheduler.wiring.running import Session
 
 
 def main(argv: list[str]) -> int:
@@ -35,6 +36,7 @@ def main(argv: list[str]) -> int:
         action="store_true",
         help="of a run whose machine is gone for good: what ran there is taken for dead and starts again here",
     )
+    parser.add_argument("--keep-going", action="store_true", help="go on even if the next rows all fail alike")
     parser.add_argument("--json", action="store_true", help="at the end, print the results as JSON on standard output")
     parser.add_argument(
         "--env-from",
@@ -44,21 +46,19 @@ def main(argv: list[str]) -> int:
         "come from this shell (first, the default); or all of this shell's, its python too (now)",
     )
     args = parser.parse_args(argv)
-    settings, env_from_now = settings_from(args), args.env_from == "now"
+    settings = settings_from(args)
+    how = Resuming(gone=args.takeover, env_from_now=args.env_from == "now", keep_going=args.keep_going)
     if args.all:
-        return _all(args, settings)
+        return _all(args, settings, how)
     info = reading.find_run(settings, args.run)
     if args.takeover and not info.elsewhere:
         hint(f"run {info.number} belongs to this machine: --takeover is not needed")
     if args.detach:
-        return detaching.show(
-            detaching.resume(info, settings, gone=args.takeover, env_from_now=env_from_now), as_json=args.json
-        )
-    return _here(info, settings, gone=args.takeover, env_from_now=env_from_now, as_json=args.json)
+        return detaching.show(detaching.resume(info, settings, how), as_json=args.json)
+    return _here(starting.take_over(info, settings, how), as_json=args.json)
 
 
-def _here(info: RunInfo, settings: Settings, *, gone: bool, env_from_now: bool, as_json: bool) -> int:
-    session = starting.take_over(info, settings, gone=gone, env_from_now=env_from_now)
+def _here(session: Session, *, as_json: bool) -> int:
     try:
         ended = session.go(sys.stderr if as_json else sys.stdout, session.resuming_words())
         if as_json:
@@ -68,12 +68,12 @@ def _here(info: RunInfo, settings: Settings, *, gone: bool, env_from_now: bool, 
     return ended.exit_code
 
 
-def _all(args: argparse.Namespace, settings: Settings) -> int:
+def _all(args: argparse.Namespace, settings: Settings, how: Resuming) -> int:
     """Say of each unfinished run what was done; without --detach, wait for those that were taken over."""
     if args.run is not None or args.takeover:
         raise UsageError("resume --all takes neither a run nor --takeover: give one of them, with its number")
     done = []
-    for told in detaching.resume_all(settings, env_from_now=args.env_from == "now"):
+    for told in detaching.resume_all(settings, how):
         done.append(told)
         _say(args, detached.one_of_all(told))
         detached.hints(f"run {told.number}: {sentence}" for sentence in told.hints)

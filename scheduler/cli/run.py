@@ -15,6 +15,7 @@ from scheduler.errors import UsageError
 from scheduler.settings import Settings
 from scheduler.view.sink import hint
 from scheduler.wiring import starting
+from scheduler.wiring.again import Wish
 from scheduler.wiring.choices import Choices, this_python
 from scheduler.wiring.listing import Listing, csv_listing
 from scheduler.wiring.running import Session
@@ -54,6 +55,9 @@ def parser(verb: str = "run") -> Parser:
     made.add_argument("--dry-run", action="store_true", help="check the list, show what would start now, start nothing")
     made.add_argument("-d", "--detach", action="store_true", help="go on without this terminal, return once accepted")
     made.add_argument("--json", action="store_true", help="at the end, print the results as JSON on standard output")
+    _add_stops(made)
+    if verb == "run":
+        _add_again(made.add_argument_group("the same list again"))
     _add_devices(made.add_argument_group("devices"))
     _add_learning(made.add_argument_group("learning what tasks need"))
     task = made.add_argument_group("defaults for rows that do not say it themselves")
@@ -62,6 +66,20 @@ def parser(verb: str = "run") -> Parser:
             action = "append" if field.column == "Env" else "store"
             task.add_argument(field.flag, dest=f"field_{field.attribute}", action=action, metavar="X", help=field.help)
     return made
+
+
+def _add_stops(made: Parser) -> None:
+    made.add_argument(
+        "--keep-going", action="store_true", help="go on even if the first 5 rows that end all fail with the same line"
+    )
+    made.add_argument(
+        "--max-failures", metavar="N", help="start nothing more once N tasks failed, timed out or ran out of memory"
+    )
+
+
+def _add_again(made: argparse._ArgumentGroup) -> None:
+    made.add_argument("--new", action="store_true", help="start it although a run of this file is not over")
+    made.add_argument("--skip-done", action="store_true", help="run only rows that succeeded in no run of this file")
 
 
 def _add_devices(made: argparse._ArgumentGroup) -> None:
@@ -128,18 +146,23 @@ def main(argv: list[str], *, learn_only: bool = False, verb: str = "run") -> int
         max_per_device=_positive("--max-per-device", args.max_per_device),
         name=_run_name(args.name),
         learn_only=learn_only,
+        keep_going=args.keep_going,
+        max_failures=_positive("--max-failures", args.max_failures),
     )
     if args.dry_run and args.detach:
         raise UsageError("--dry-run starts nothing that could go on without a terminal: leave --detach out")
+    wish = Wish() if learn_only else Wish(args.new, args.skip_done)
     if args.dry_run:
-        return starting.plan(listing, choices, settings, python, sys.stdout)
+        return starting.plan(listing, choices, settings, python, wish, sys.stdout)
     begin = start_detached if args.detach else start
-    return begin(listing, choices, settings, python, as_json=args.json)
+    return begin(listing, choices, settings, python, wish, as_json=args.json)
 
 
-def start(listing: Listing, choices: Choices, settings: Settings, python: str, *, as_json: bool = False) -> int:
+def start(
+    listing: Listing, choices: Choices, settings: Settings, python: str, wish: Wish, *, as_json: bool = False
+) -> int:
     """Accept a listing and run it in the foreground."""
-    session = starting.begin(listing, choices, settings, python)
+    session = starting.begin(listing, choices, settings, python, wish)
     for warning in listing.warnings():
         hint(warning)
     if session is None:
@@ -154,14 +177,14 @@ def start(listing: Listing, choices: Choices, settings: Settings, python: str, *
 
 
 def start_detached(
-    listing: Listing, choices: Choices, settings: Settings, python: str, *, as_json: bool = False
+    listing: Listing, choices: Choices, settings: Settings, python: str, wish: Wish, *, as_json: bool = False
 ) -> int:
     """Accept a listing and leave it to a process without a terminal."""
     from scheduler.wiring import detaching
 
     def begin() -> tuple[Session | None, Sequence[str]]:
-        session = starting.begin(listing, choices, settings, python)
-        return session, listing.warnings()
+        session = starting.begin(listing, choices, settings, python, wish)
+        return session, [*listing.warnings(), *(session.earlier if session is not None else ())]
 
     told = detaching.detach(begin, lambda session: session.first_words())
     return detaching.show(told, as_json=as_json) if told.number or told.trouble else _nothing(listing)

@@ -10,14 +10,16 @@ from scheduler.core.events import (
     Asked,
     Event,
     Exited,
-    Learned,
+    Halted,
     Peaked,
     Placed,
     Refused,
     Resized,
+    Skipped,
     Started,
     Submitted,
 )
+from scheduler.core.firstrows import Tally
 from scheduler.core.kinds import Kind
 from scheduler.core.knowledge import Evidence, Knowledge
 from scheduler.core.lifecycle import Task, after_exit
@@ -58,6 +60,8 @@ class Brain:
         self.tasks: dict[int, Task] = {}
         """Tasks that were touched and are not over."""
         self.draining = False
+        self.tally = Tally()
+        """What ended since the run was begun or taken over, as far as it says that going on makes no sense."""
         self._without_gpus = False
         self._looked_terms = 0
 
@@ -119,12 +123,21 @@ class Brain:
                 self._peaked(event, at)
             case Exited():
                 self._exited(event)
+            case _:
+                self._decided(event)
+
+    def _decided(self, event: Event) -> None:
+        """What no attempt is needed for; Learned follows from the peaks, and is told so that people can read when."""
+        match event:
             case Refused():
                 self._leave(self._touch(event.task), State.REFUSED, event.reason)
+            case Skipped():
+                for number in event.tasks:
+                    self._leave(self._touch(number), State.SKIPPED, f"succeeded in run {event.done_by}")
+            case Halted():
+                self.draining = True
             case Asked():
                 self._asked(event)
-            case Learned():
-                """It follows from what was learned of peaks; it is told so that people can read when."""
 
     def _touch(self, number: int) -> Task:
         """A task's details, new ones where there are none; they are kept once it has moved."""
@@ -208,6 +221,7 @@ class Brain:
         to = after_exit(task, event.outcome, terms.retries, self.rules.max_ooms, self.rules.max_faults)
         why = f"attempt {event.attempt} {event.outcome} {event.reason}".rstrip()
         self._learn(task.id, self.evidence(event))
+        self.tally.take(event, to, self.rules)
         task.placement = None
         task.asked = ""
         if to in UNFINISHED:
@@ -280,6 +294,7 @@ class Brain:
             self.draining = True
         elif event.what == "resume":
             self.draining = False
+            self.tally = Tally()
             self._return(State.INTERRUPTED, event.tasks, "resumed")
         elif event.what == "skip":
             for number in tuple(self.roll.in_state(State.WAITING)):
@@ -391,6 +406,10 @@ class Brain:
         return now - task.last_peak_at >= settle
 
     # ---- deciding ----
+
+    def halt(self) -> Halted | None:
+        """Why nothing more should be started, where that has become clear and something waits."""
+        return None if self.draining or not self.waiting else self.tally.verdict(self.rules)
 
     def decide(self, machine: Machine) -> Decision:
         """Who starts now, who waits for which number, and who can never start."""

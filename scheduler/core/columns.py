@@ -11,7 +11,7 @@ from scheduler.core.results import Story
 COLUMNS = (
     "id", "key", "row", "name", "state", "exit_code", "reason", "priority", "batch", "attempts", "ooms", "device",
     "gpus", "promised_bytes", "peak_bytes", "host_promised_bytes", "host_peak_bytes", "need_known_by", "submitted",
-    "started", "ended", "waited_s", "ran_s", "neighbours_max", "command", "directory", "log",
+    "started", "ended", "waited_s", "ran_s", "neighbours_max", "command", "directory", "log", "done_by",
 )  # fmt: skip
 """Then come the file's own columns, then `result.*`."""
 
@@ -26,6 +26,7 @@ def row(  # noqa: PLR0913  # all that a row is made of
     log: str,
     submitted: float,
     labels: Mapping[str, str] | None = None,
+    done_by: int | None = None,
 ) -> dict[str, Any]:
     """One task's row; what is not known is None."""
     last = story.last if story else None
@@ -33,6 +34,7 @@ def row(  # noqa: PLR0913  # all that a row is made of
     values.update(
         id=task, key=job.key, row=job.spec.row, name=job.name, state=str(state), priority=job.spec.terms.priority,
         batch=batch, attempts=0, ooms=0, command=command, directory=job.spec.directory, submitted=submitted,
+        done_by=done_by,
     )  # fmt: skip
     if story is not None:
         values["reason"] = story.refused or (story.attempts[-1].reason if story.attempts else "")

@@ -43,6 +43,22 @@ def name(spec: Spec) -> str:
     return " ".join([PurePath(said[0]).stem, *said[1:]]) if said else f"row {spec.row}"
 
 
+Content = tuple[object, ...]
+
+
+def content(spec: Spec, nth: int, append: str, directory: str) -> Content:
+    """What makes a row the same as one of another run: its command, where it runs, and what it needs.
+
+    When it runs (priority, retries, timeouts) makes no other row of it. `directory` is what relative ones start from.
+    """
+    terms = spec.terms
+    text = spec.command or spec.filename
+    own = tuple(value for name, value in spec.own if f"{{{name}}}" in text)
+    needs = (terms.gpus, terms.memory, terms.host_memory, terms.cpus, terms.device, terms.exclusive)
+    place = str(PurePath(directory, spec.directory))
+    return (place, spec.executable, text, spec.env, terms.epochs, own, nth, append, needs)
+
+
 def key(spec: Spec, nth: int) -> str:
     """The same for all attempts and later runs of a row: what makes its command, and which of its equals it is."""
     from hashlib import blake2b  # 2 ms that only whoever looks at tasks pays

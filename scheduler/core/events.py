@@ -102,6 +102,10 @@ class Exited:
     """The place of the GPU that ran out among those it sees, where it said so."""
     result: Mapping[str, Any] = field(default_factory=dict)
     """The flat object it left at SCHEDULER_RESULT."""
+    last: str = ""
+    """The last line it printed, where it failed."""
+    gist: str = ""
+    """What that line has in common with those of other rows; empty where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,11 +136,36 @@ class Learned:
     neutral: bool
 
 
-Event = Submitted | Placed | Started | Resized | Peaked | Exited | Asked | Refused | Learned
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """Rows that are not run, because the same rows succeeded in an earlier run of their list."""
+
+    kind: ClassVar[str] = "skipped"
+    done_by: int
+    """The number of that run."""
+    tasks: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Halted:
+    """Nothing more is started, and what runs ends: the first rows all failed alike, or too many tasks failed."""
+
+    kind: ClassVar[str] = "halted"
+    why: str
+    """`first rows` or `failures`."""
+    task: int
+    attempt: int
+    number: int
+    """How many failed."""
+    line: str = ""
+    """What the one that is named printed last."""
+
+
+Event = Submitted | Placed | Started | Resized | Peaked | Exited | Asked | Refused | Learned | Skipped | Halted
 TaskEvent = Placed | Started | Resized | Peaked | Exited | Refused
 
 _KINDS: dict[str, type[Event]] = {
-    kind.kind: kind for kind in (Placed, Started, Resized, Peaked, Exited, Asked, Refused, Learned)
+    kind.kind: kind for kind in (Placed, Started, Resized, Peaked, Exited, Asked, Refused, Learned, Skipped, Halted)
 }
 
 
@@ -154,7 +183,7 @@ def decode(kind: str, data: dict[str, Any]) -> Event:
         known["known_by"] = KnownBy(known["known_by"])
     elif cls is Exited:
         known["outcome"] = Outcome(known["outcome"])
-    elif cls is Asked:
+    elif cls in (Asked, Skipped):
         known["tasks"] = tuple(known["tasks"])
     event: Event = cls(**known)
     return event

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right, insort
+from collections import Counter
 from collections.abc import Callable, Sequence
 from heapq import heappop, heapreplace
+from math import inf
 
-from scheduler.core.model import Order, Terms
+from scheduler.core.model import Order, State, Terms
 from scheduler.core.roll import Roll
 
 Rank = tuple[int, int, float, int]
@@ -15,6 +17,20 @@ Asked = tuple[int, int, int]
 """What a group asks for: the number of its terms, of its kind, and its one task where that asks for more."""
 TOGETHER = -1
 """In place of that one task: all that ask for no more than their equals."""
+
+
+def out_of_turn(roll: Roll, terms: Sequence[Terms]) -> Counter[int]:
+    """The priorities of waiting tasks that stand in a later batch than one of a worse priority."""
+    found: Counter[int] = Counter()
+    batch, before, worst = 0, -inf, -inf
+    for task in roll.in_state(State.WAITING):
+        priority = terms[roll.terms(task)].priority
+        if roll.batch(task) != batch:
+            batch, before = roll.batch(task), worst
+        if priority < before:
+            found[priority] += 1
+        worst = max(worst, priority)
+    return found
 
 
 class Group:

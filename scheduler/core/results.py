@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from scheduler.core.events import Event, Exited, Peaked, Placed, Refused, Resized, Started
+from scheduler.core.events import Event, Exited, Peaked, Placed, Refused, Resized, Skipped, Started
 from scheduler.core.model import HOST, Outcome, Purpose, State
 
 
@@ -53,6 +53,8 @@ class Fold:
 
     def __init__(self) -> None:
         self.stories: dict[int, Story] = {}
+        self.done_by: dict[int, int] = {}
+        """The earlier run in which a skipped task succeeded."""
         self.first: float | None = None
         self.last: float | None = None
         self._here: dict[str, dict[int, Attempt]] = {}
@@ -74,6 +76,8 @@ class Fold:
                 self._exited(event, at)
             case Refused():
                 self.stories.setdefault(event.task, Story()).refused = event.reason
+            case Skipped():
+                self.done_by.update(dict.fromkeys(event.tasks, event.done_by))
 
     def take_all(self, events: Iterable[tuple[Event, float]]) -> Fold:
         """A whole journal's events."""

@@ -72,6 +72,12 @@ class Rules:
     """An out-of-memory task is tried again this often, the last time alone."""
     max_faults: int = 3
     """So many attempts in a row lost to other causes than the task fail it: nothing loops for ever."""
+    first_rows: int = 0
+    """So many first attempts that fail alike, each of another task, stop the launching; 0: never."""
+    first_rows_within: float = 60.0
+    """Seconds within which they fail: what worked for longer than that was not wrong from its first line."""
+    max_failures: int | None = None
+    """So many failed tasks stop the launching."""
     peak_step: float = 0.02
     peak_step_bytes: int = 64 * MIB
     """A new peak counts when it is above the last by both of these."""

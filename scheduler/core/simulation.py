@@ -242,6 +242,7 @@ class SimulatedMachine:
             cpu_seconds=running.done * running.truth.cores,
             part=part,
             asked=asked,
+            last=running.truth.says if outcome is Outcome.FAILED else "",
         )
         self._tell(exited)
         self._share()

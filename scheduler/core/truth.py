@@ -40,6 +40,8 @@ class Truth:
     signal: int | None = None
     lost: bool = False
     """Whether its shim dies with it, so that nobody knows how it ended."""
+    says: str = ""
+    """The last line of its output."""
     stops_in: float = 0.0
     """Seconds from the stop signal to its end; beyond its grace it is killed."""
 

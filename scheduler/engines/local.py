@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from scheduler import processes, shim
-from scheduler.core import outofmemory
+from scheduler.core import firstrows, outofmemory
 from scheduler.core.events import Exited, Started
 from scheduler.core.model import HOST, Outcome
 from scheduler.core.ports import Key, Launch
@@ -475,6 +475,7 @@ def _exited(attempt: _Attempt, record: Record) -> Exited:
         part=ran.part if ran else "",
         asked=ran.asked if ran else 0,
         position=ran.position if ran else None,
+        last=firstrows.last_line(_last_output(attempt)) if outcome is Outcome.FAILED else "",
     )
 
 

@@ -118,7 +118,11 @@ class Journal:
         """Append events in one transaction of their own."""
         if events:
             with self.transaction():
-                self._db.executemany(schema.PUT_EVENT, (_event_row(event, at) for event in events))
+                self.put_events(events, at)
+
+    def put_events(self, events: Sequence[ev.Event], at: float) -> None:
+        """Events that come together with something else; inside a transaction."""
+        self._db.executemany(schema.PUT_EVENT, (_event_row(event, at) for event in events))
 
     # ---- reading ----
 
@@ -176,6 +180,12 @@ class Journal:
         """Events behind the given place, in order."""
         with self._translated():
             for row in self._db.execute(schema.GET_EVENTS, (after,)):
+                yield self._recorded(*row)
+
+    def moves(self) -> Iterator[Recorded]:
+        """The events that tell where tasks stand; most are about memory, and are left out."""
+        with self._translated():
+            for row in self._db.execute(schema.GET_MOVES):
                 yield self._recorded(*row)
 
     def story(self, task: int) -> list[Recorded]:

@@ -49,6 +49,16 @@ class Rows(Protocol):
         """The rows told last were taken; until then they are told again when the source changes."""
 
 
+class Again(Protocol):
+    """What earlier runs of the same list mean for a new one."""
+
+    def refuse(self) -> None:
+        """Raise where this list must not begin now; nobody else accepts a list meanwhile."""
+
+    def events(self, first: int) -> Sequence[Event]:
+        """What is known of its rows from the beginning, the first of them having this id."""
+
+
 class Book:
     """The journal of a run while its one scheduler lives: rows in, events in, texts out."""
 
@@ -125,12 +135,22 @@ class Book:
         batches: Iterable[Sequence[Cells]],
         check: Callable[[Terms, int], None],
         meta: Callable[[int], Mapping[str, str]],
+        again: Again | None = None,
     ) -> list[Submitted]:
-        """Take a whole list in one durable transaction; whatever `check` or the rows raise leaves nothing behind."""
+        """Take a whole list in one durable transaction; whatever `check`, `again` or the rows raise leaves nothing."""
         submitted: list[Submitted] = []
         known, forms = len(self.terms), len(self._forms)
         try:
-            self._accept(form, batches, check, meta, submitted)
+            with self._counter.held() as held, self.journal.transaction():
+                if again is not None:
+                    again.refuse()
+                self.journal.put_rows(self._rows(batches, held.task, self._form_number(form), check, submitted))
+                for terms in range(known, len(self.terms)):
+                    self.journal.put_terms(terms, pack_terms(self.terms[terms]))
+                self.journal.put_meta(dict(meta(sum(len(s.terms) for s in submitted))))
+                if submitted:
+                    self.journal.put_events(again.events(submitted[0].first) if again is not None else (), time.time())
+                    held.advance(task=submitted[-1].first + len(submitted[-1].terms), run=held.run)
         except BaseException:
             self._undo(known, forms)
             raise
@@ -142,25 +162,6 @@ class Book:
         del self.terms[terms:], self._forms[forms:]
         self._by_value = {known: number for number, known in enumerate(self.terms)}
         self._numbers.clear()
-
-    def _accept(
-        self,
-        form: Form,
-        batches: Iterable[Sequence[Cells]],
-        check: Callable[[Terms, int], None],
-        meta: Callable[[int], Mapping[str, str]],
-        submitted: list[Submitted],
-    ) -> None:
-        with self._counter.held() as held, self.journal.transaction():
-            number = self._form_number(form)
-            rows = self._rows(batches, held.task, number, check, submitted)
-            known = len(self.terms)
-            self.journal.put_rows(rows)
-            for terms in range(known, len(self.terms)):
-                self.journal.put_terms(terms, pack_terms(self.terms[terms]))
-            self.journal.put_meta(dict(meta(sum(len(s.terms) for s in submitted))))
-            if submitted:
-                held.advance(task=submitted[-1].first + len(submitted[-1].terms), run=held.run)
 
     def _form_number(self, form: Form) -> int:
         for number, known in enumerate(self._forms):

@@ -52,6 +52,8 @@ GET_BATCHES = "SELECT batch, task, terms FROM submitted ORDER BY task"
 COUNT_ROWS = "SELECT count(*), max(batch) FROM submitted"
 PUT_EVENT = "INSERT INTO events (at, kind, task, attempt, data) VALUES (?, ?, ?, ?, ?)"
 GET_EVENTS = "SELECT seq, at, kind, data FROM events WHERE seq > ? ORDER BY seq"
+GET_MOVES = """SELECT seq, at, kind, data FROM events
+    WHERE kind NOT IN ('peaked', 'resized', 'learned') ORDER BY seq"""
 GET_STORY = "SELECT seq, at, kind, data FROM events WHERE task = ? ORDER BY seq"
 BEGIN = "BEGIN IMMEDIATE"
 COMMIT = "COMMIT"

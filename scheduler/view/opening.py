@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from scheduler.core import explain
 from scheduler.core.brain import Brain
 from scheduler.core.estimate import should_probe
-from scheduler.core.model import Budget, Decision, Job, Profiling, State
+from scheduler.core.model import Budget, Decision, Job, Order, Profiling, State
+from scheduler.core.ordering import out_of_turn
 from scheduler.core.packing import declared, gpus_of, kept_for_strangers
 from scheduler.paths import tilde
 from scheduler.settings import Settings
@@ -31,6 +32,7 @@ def lines(
         *_devices(budgets, limits, settings, brain),
         f"python  {_python(run)}",
         f"memory  {_memory(brain, budgets)}",
+        *_out_of_turn(brain),
         f"watch   scheduler list {number}     stop   {how_to_stop(run)}",
     ]
 
@@ -101,11 +103,24 @@ def _strangers(budget: Budget, brain: Brain) -> str:
     return f"{budget.device.label}: {size(held)} held by {who}{more}"
 
 
+def _out_of_turn(brain: Brain) -> list[str]:
+    """A hint, where the order by batches keeps better priorities waiting."""
+    found = out_of_turn(brain.roll, brain.terms) if brain.rules.order is Order.BATCH else {}
+    if not found:
+        return []
+    rows, which = sum(found.values()), sorted(found)
+    said = f"priority {which[0]}" if len(which) == 1 else f"priorities {which[0]} to {which[-1]}"
+    stand, them = ("stands in a later batch", "it") if rows == 1 else ("stand in later batches", "them")
+    return [f"hint:   {count(rows, 'row')} with {said} {stand} than worse ones: --order global starts {them} first"]
+
+
 def _memory(brain: Brain, budgets: Sequence[Budget]) -> str:
     """How many needs are known, and from where; of a long list only those that were looked at."""
     words: Counter[str] = Counter()
     some = any(budget.device.is_gpu for budget in budgets)
     for task in brain.roll:
+        if brain.state(task) is State.SKIPPED:
+            continue
         terms, kind = brain.terms[brain.roll.terms(task)], brain.roll.kind(task)
         profile, gpus = brain.knowledge.profile(kind), gpus_of(terms, some)
         if declared(terms, gpus) is not None:
@@ -120,7 +135,7 @@ def _memory(brain: Brain, budgets: Sequence[Budget]) -> str:
             words[f"to be probed first, once for each kind ({brain.rules.profile_epochs} epochs)"] += 1
         else:
             words[f"to be learned while they run (promised {_promised(gpus)} until they settle)"] += 1
-    return ", ".join(f"{number:,} {word}" for word, number in words.items())
+    return ", ".join(f"{number:,} {word}" for word, number in words.items()) or "nothing waits"
 
 
 def _promised(gpus: int) -> str:

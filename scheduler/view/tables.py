@@ -63,11 +63,16 @@ def _one_line(value: Any) -> str:
 
 def write_table(rows: Iterable[Mapping[str, Any]], out: TextIO | None = None) -> None:
     """The columns people look at first."""
-    cells = [[_cell(name, row.get(name)) for name in _SHOWN] for row in rows]
+    cells = [[_state(row) if name == "state" else _cell(name, row.get(name)) for name in _SHOWN] for row in rows]
     header = [name.removesuffix("_bytes").removesuffix("_s").replace("exit_code", "exit") for name in _SHOWN]
     header[4] = "prio"
     for line in table(header, cells, frozenset({0, 3, 4, 5, 7, 8, 9})):
         print(line, file=out or sys.stdout)
+
+
+def _state(row: Mapping[str, Any]) -> str:
+    """Where a task stands; of a skipped one, which run did it."""
+    return f"{row['state']} (run {row['done_by']})" if row.get("done_by") else str(row["state"])
 
 
 def _cell(name: str, value: Any) -> str:

@@ -10,6 +10,9 @@ from scheduler.core.rules import Rules
 from scheduler.environments import Programs, Python
 from scheduler.settings import Settings
 
+FIRST_ROWS = 5
+"""So many first attempts that fail with the same last line are enough to know that the whole list will."""
+
 
 @dataclass(frozen=True, slots=True)
 class Choices:
@@ -22,6 +25,21 @@ class Choices:
     max_per_device: int | None = None
     name: str = ""
     learn_only: bool = False
+    keep_going: bool = True
+    """Whether it goes on even where its first rows all fail alike; runs of older versions did."""
+    max_failures: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Resuming:
+    """What was asked of a run that is taken over."""
+
+    gone: bool = False
+    """The user's word that its other machine will never come back: what ran there is lost."""
+    env_from_now: bool = False
+    """Its tasks get the environment of this shell, not of the one that it was started from."""
+    keep_going: bool = False
+    """It goes on even if the next rows all fail alike."""
 
 
 def rules(choices: Choices, settings: Settings) -> Rules:
@@ -44,6 +62,8 @@ def rules(choices: Choices, settings: Settings) -> Rules:
         margin=settings.margin[0],
         margin_bytes=settings.margin[1],
         learn_only=choices.learn_only,
+        first_rows=0 if choices.keep_going else FIRST_ROWS,
+        max_failures=choices.max_failures,
     )
 
 

@@ -15,6 +15,7 @@ from scheduler.processes import leave_terminal, start_copy, wait_for
 from scheduler.settings import Settings
 from scheduler.store.runs import RunInfo
 from scheduler.wiring import reading
+from scheduler.wiring.choices import Resuming
 from scheduler.wiring.starting import take_over
 
 if TYPE_CHECKING:
@@ -52,23 +53,23 @@ def detach(
     return Told(pid, trouble=f"the new scheduler ended before it had accepted anything (exit {code})", exit_code=1)
 
 
-def resume(info: RunInfo, settings: Settings, *, gone: bool = False, env_from_now: bool = False) -> Told:
+def resume(info: RunInfo, settings: Settings, how: Resuming) -> Told:
     """Take a run over in a process of its own that has no terminal."""
 
-    def begin() -> tuple[Session, Sequence[str]]:
-        session = take_over(info, settings, gone=gone, env_from_now=env_from_now)
+    def begin() -> tuple[Session | None, Sequence[str]]:
+        session = take_over(info, settings, how)
         return session, session.notes()
 
     return detach(begin, lambda session: session.resuming_words())
 
 
-def resume_all(settings: Settings, *, env_from_now: bool = False) -> Iterator[Told]:
+def resume_all(settings: Settings, how: Resuming) -> Iterator[Told]:
     """Do that with every unfinished run of this machine, oldest first; `trouble` says why one was left as it is."""
     for info in reversed(reading.all_runs(settings)):
         if reading.telling_facts(info)["over"]:
             continue
         left = f"belongs to {info.elsewhere}" if info.elsewhere else "is alive" if info.alive else ""
-        told = Told(0, trouble=f"{left}: left as it is") if left else resume(info, settings, env_from_now=env_from_now)
+        told = Told(0, trouble=f"{left}: left as it is") if left else resume(info, settings, how)
         yield replace(told, number=info.number, what=info.what)
 
 

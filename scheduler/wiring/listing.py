@@ -11,6 +11,7 @@ from scheduler.environments import Programs
 from scheduler.store.journal import Journal
 from scheduler.store.rundir import Cells
 from scheduler.store.runs import RunInfo
+from scheduler.wiring.again import real_path
 
 if TYPE_CHECKING:
     from scheduler.doors.csv_batches import CsvFile, Mark
@@ -25,6 +26,8 @@ class Listing:
     rows: Iterator[Cells]
     warnings: Callable[[], Sequence[str]] = field(default=lambda: ())
     file: CsvFile | None = None
+    path: str = ""
+    """The real path of the file, by which it is known when it is run again."""
 
 
 def csv_listing(path: str, *, header: int | None, defaults: Mapping[str, str], append: str, python: str) -> Listing:
@@ -32,7 +35,7 @@ def csv_listing(path: str, *, header: int | None, defaults: Mapping[str, str], a
     from scheduler.doors.csv_batches import CsvFile
 
     file = CsvFile(path, header=header, defaults=defaults, append=append, python=python)
-    return Listing(path, file.form, file.rows(), lambda: file.warnings, file)
+    return Listing(path, file.form, file.rows(), lambda: file.warnings, file, real_path(path))
 
 
 class Following:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from scheduler.core import columns, command
 from scheduler.core.brain import Brain
+from scheduler.core.events import Skipped
 from scheduler.core.fields import Form, unpack_cells, unpack_terms
 from scheduler.core.model import UNFINISHED, Job, Order, State
 from scheduler.core.results import Fold, Totals, totals
@@ -69,7 +70,8 @@ def _find_elsewhere(home: Places, word: str) -> str:
 class Telling:
     """A run as its journal tells it, for views; nothing of it is ever written."""
 
-    def __init__(self, info: RunInfo, journal: Journal | None = None) -> None:
+    def __init__(self, info: RunInfo, journal: Journal | None = None, *, only_states: bool = False) -> None:
+        """`only_states`: where each task stands, without its story, which takes a kilobyte and most of the time."""
         self.info = info
         self._journal = journal or Journal.read(info.places.journal)
         self._own = journal is None
@@ -79,9 +81,10 @@ class Telling:
         self.fold = Fold()
         for submitted in self._journal.submissions():
             self.brain.apply(submitted)
-        for recorded in self._journal.events():
+        for recorded in self._journal.moves() if only_states else self._journal.events():
             self.brain.apply(recorded.event, recorded.at)
-            self.fold.take(recorded.event, recorded.at)
+            if not only_states or isinstance(recorded.event, Skipped):
+                self.fold.take(recorded.event, recorded.at)
 
     def close(self) -> None:
         """Let go of the journal, where it was opened here."""
@@ -106,8 +109,24 @@ class Telling:
             job = Job(spec, command.name(spec), command.key(spec, row.nth), form.append)
             argv = command.argv(spec, task, spec.terms.epochs, self.info.meta["python"], form.append)
             yield columns.row(
-                task, batch, job, state, self.fold.stories.get(task), _shell(argv), self._log(task), submitted, labels
-            )
+                task, batch, job, state, self.fold.stories.get(task), _shell(argv), self._log(task), submitted, labels,
+                self._done_by(task),
+            )  # fmt: skip
+
+    def done(self) -> Iterator[tuple[command.Content, int]]:
+        """Every row that is done, as what it says, and the run that did it: this one, or one before it."""
+        forms = [Form.unpack(text) for text in self._journal.forms()]
+        directory = self.info.meta["directory"]
+        for task, _, row in self._journal.rows():
+            by = self.info.number if self.brain.state(task) is State.SUCCEEDED else self._done_by(task)
+            if by is not None:
+                form = forms[row.form]
+                spec = form.spec(unpack_cells(row.text), row.row)
+                yield command.content(spec, row.nth, form.append, directory), by
+
+    def _done_by(self, task: int) -> int | None:
+        """The earlier run because of which a task is skipped."""
+        return self.fold.done_by.get(task) if self.brain.state(task) is State.SKIPPED else None
 
     @property
     def labels(self) -> dict[str, str]:

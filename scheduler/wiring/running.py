@@ -67,6 +67,8 @@ class Session:
         self.places = book.places
         self.fold = Fold()
         """What the journal already tells, where the run was taken over."""
+        self.earlier: list[str] = []
+        """What is to be said of earlier runs of the same list."""
         self.just_ended: list[Key] = []
         """Attempts whose end was recorded last; an earlier scheduler may have died before it forgot them."""
         self.detached = False
@@ -154,6 +156,7 @@ class Session:
         said = [f"hint:   {self.book.kinds.profiles.said}"] if self.book.kinds and self.book.kinds.profiles.said else []
 
         said += [f"hint:   {note}" for note in self.devices.notes]
+        said += [f"hint:   {sentence}" for sentence in self.earlier]
         budgets = self.devices.snapshot()
         return said + opening.lines(self._telling(), budgets, self.devices.limits, self.settings, self.brain)
 

@@ -16,7 +16,7 @@ from scheduler.core.events import Asked, Event, Exited, Submitted
 from scheduler.core.kinds import Kind
 from scheduler.core.model import Budget, Job, Machine, Outcome, Terms
 from scheduler.core.rules import Rules
-from scheduler.errors import Elsewhere, InputError
+from scheduler.errors import Elsewhere, InputError, SameList
 from scheduler.paths import RUN_CODE, RunPlaces
 from scheduler.settings import Settings
 from scheduler.shim import boot_id, hostname, machine_id
@@ -24,7 +24,8 @@ from scheduler.store.counter import Counter
 from scheduler.store.rundir import Book
 from scheduler.store.runs import RunInfo
 from scheduler.units import count, size
-from scheduler.wiring.choices import Choices, rules
+from scheduler.wiring.again import Again, Wish
+from scheduler.wiring.choices import Choices, Resuming, rules
 from scheduler.wiring.finding import find_devices
 from scheduler.wiring.learning import kinds_if_any, knowledge, knowledge_for
 from scheduler.wiring.listing import Following, Listing, batches, resumed
@@ -40,17 +41,31 @@ MOST_PLANNED = 1000
 CLASSIC_COUNTER = Path("scheduler_files/counter.txt")
 
 
-def begin(listing: Listing, choices: Choices, settings: Settings, python: str) -> Session | None:
-    """Accept a list durably and make its run; None where it has no rows. Raises what the door or a device refuses."""
+def begin(
+    listing: Listing, choices: Choices, settings: Settings, python: str, wish: Wish | None = None
+) -> Session | None:
+    """Accept a list durably and make its run; None where it has no rows. Raises what the door or a device refuses.
+
+    Raises SameList where a run of the same file is not over, unless another one is wished.
+    """
+    again = _again(listing, choices, settings, wish or Wish())
+    again.refuse()
     pool = find_devices(choices.devices, settings)
     try:
-        return _begin(listing, choices, settings, python, pool)
+        return _begin(listing, choices, settings, python, pool, again)
     except BaseException:
         pool.close()
         raise
 
 
-def _begin(listing: Listing, choices: Choices, settings: Settings, python: str, pool: Pool) -> Session | None:
+def _again(listing: Listing, choices: Choices, settings: Settings, wish: Wish) -> Again:
+    """Earlier runs of the same list; of one that is only learned from there are none, and it is none for others."""
+    return Again(places(settings), "" if choices.learn_only else listing.path, wish)
+
+
+def _begin(
+    listing: Listing, choices: Choices, settings: Settings, python: str, pool: Pool, again: Again
+) -> Session | None:
     home = places(settings)
     counter = Counter(home.counter, _classic_first())
     budgets = pool.snapshot()
@@ -60,17 +75,22 @@ def _begin(listing: Listing, choices: Choices, settings: Settings, python: str, 
     book.programs = origin.programs
     brain = Brain(rules(choices, settings), book.terms, knowledge_for(book, settings, origin.directory, pool))
     book.num = settings.num
-    facts = {**_facts(listing, choices, settings, python, book.places), **origin.facts}
-    facts["accepted"] = str(time.time())
-    facts["capacity"] = str(_capacity(budgets, settings))
-    facts["labels"] = json.dumps({b.device.key: b.device.label for b in budgets})
+    facts = {
+        **_facts(listing, choices, settings, python, book.places),
+        **origin.facts,
+        **again.facts(),
+        "capacity": str(_capacity(budgets, settings)),
+        "labels": json.dumps({b.device.key: b.device.label for b in budgets}),
+    }
+    again.look_back()
     try:
         keep_shell(book.places, origin)
         submitted = book.accept(
             listing.form,
-            batches(listing.rows, settings.num),
+            again.noting(batches(listing.rows, settings.num), listing.form),
             _checker(listing.what, budgets, brain.rules),
             lambda tasks: {**facts, "mark": _mark(listing), "accepted": str(time.time()), "tasks": str(tasks)},
+            again,
         )
     except BaseException:
         book.discard()
@@ -79,12 +99,16 @@ def _begin(listing: Listing, choices: Choices, settings: Settings, python: str, 
         book.discard()
         pool.close()
         return None
-    for event in submitted:
+    for batch in submitted:
+        brain.apply(batch)
+    for event in again.events(submitted[0].first):
         brain.apply(event)
     if listing.file is not None:
         book.source = Following(listing.file, listing.file.mark)
         book.check = _checker(listing.what, budgets, brain.rules)
-    return Session(book, brain, pool, choices, settings, facts, origin)
+    session = Session(book, brain, pool, choices, settings, facts, origin)
+    session.earlier.extend(again.words())
+    return session
 
 
 def _capacity(budgets: Sequence[Budget], settings: Settings) -> int:
@@ -93,10 +117,12 @@ def _capacity(budgets: Sequence[Budget], settings: Settings) -> int:
     return sum(packing.largest(b.device, b.cap) - settings.buffer for b in gpus)
 
 
-def plan(listing: Listing, choices: Choices, settings: Settings, python: str, out: TextIO) -> int:
+def plan(listing: Listing, choices: Choices, settings: Settings, python: str, wish: Wish, out: TextIO) -> int:
     """Check a whole list and show what would start now; nothing is accepted, nothing starts."""
     from scheduler.view import opening
 
+    again = _again(listing, choices, settings, wish)
+    again.look_back()
     pool = find_devices(choices.devices, settings)
     budgets = pool.snapshot()
     pool.close()
@@ -105,7 +131,7 @@ def plan(listing: Listing, choices: Choices, settings: Settings, python: str, ou
     brain = Brain(rules(choices, settings), knowledge=knowledge(known, settings))
     jobs: dict[int, Job] = {}
     first, numbers = 1, dict[Terms, int]()
-    for batch, rows_ in enumerate(batches(listing.rows, settings.num), 1):
+    for batch, rows_ in enumerate(again.noting(batches(listing.rows, settings.num), listing.form), 1):
         terms = []
         for offset, (row, cells, said, nth) in enumerate(rows_):
             if said not in numbers:
@@ -118,11 +144,24 @@ def plan(listing: Listing, choices: Choices, settings: Settings, python: str, ou
                 jobs[first + offset] = Job(spec, command.name(spec), command.key(spec, nth), listing.form.append)
         brain.apply(Submitted(batch, first, terms))
         first += len(terms)
+    for event in again.events(1):
+        brain.apply(event)
     for task, job in jobs.items():
         brain.assign(task, kinds.of(job) if kinds is not None else Kind(f"row {task}", job.name, probes=False))
     decision = brain.decide(Machine(time.time(), budgets))
-    out.writelines(line + "\n" for line in opening.plan_lines(listing.what, brain, decision, jobs))
+    lines = opening.plan_lines(listing.what, brain, decision, jobs)
+    lines += [f"hint:   {sentence}" for sentence in again.words()]
+    out.writelines(line + "\n" for line in [*lines, *_would_refuse(again)])
     return 0
+
+
+def _would_refuse(again: Again) -> list[str]:
+    """What a plan says where its list could not be started now."""
+    try:
+        again.refuse()
+    except SameList as exc:
+        return [f"would be refused: {exc}"]
+    return []
 
 
 def _mark(listing: Listing) -> str:
@@ -182,13 +221,12 @@ def _check(what: str, terms: Terms, row: int, budgets: Sequence[Budget], rules_:
         )
 
 
-def take_over(info: RunInfo, settings: Settings, *, gone: bool = False, env_from_now: bool = False) -> Session:
+def take_over(info: RunInfo, settings: Settings, how: Resuming) -> Session:
     """Take a run over that no scheduler holds; raises StillRunning where one does, Elsewhere on another machine.
 
-    `gone` is the user's word that the other machine will never come back: what ran there is lost. Its tasks go on
-    with the environment of the shell that it was started from, or of this one.
+    Its tasks go on with the environment of the shell that it was started from, or of this one.
     """
-    if info.elsewhere and not gone:
+    if info.elsewhere and not how.gone:
         raise Elsewhere(
             f"run {info.number} belongs to {info.elsewhere}, this is {hostname()}: nothing was started. Resume it on "
             f"{info.elsewhere}; if that machine is gone for good, scheduler resume {info.number} --takeover takes its "
@@ -197,9 +235,11 @@ def take_over(info: RunInfo, settings: Settings, *, gone: bool = False, env_from
     home = places(settings)
     book = Book.resume(info, Counter(home.counter, _classic_first()))
     choices = Choices(**json.loads(info.meta["choices"]))
+    if how.keep_going:
+        choices = replace(choices, keep_going=True)
     kept = json.loads(info.meta["settings"])
     settings = replace(settings, **{**kept, "margin": tuple(kept["margin"])})
-    origin = of_resumed(info.places, info.meta, settings, from_now=env_from_now)
+    origin = of_resumed(info.places, info.meta, settings, from_now=how.env_from_now)
     book.programs = origin.programs
     pool = find_devices(choices.devices, settings, origin.for_devices())
     known = knowledge_for(book, settings, origin.directory, pool)
@@ -207,7 +247,7 @@ def take_over(info: RunInfo, settings: Settings, *, gone: bool = False, env_from
     session = Session(book, brain, pool, choices, settings, {**info.meta, **_machine(), **origin.facts}, origin)
     try:
         _replay(session)
-        if env_from_now:
+        if how.env_from_now:
             keep_shell(book.places, origin)
         _claim(session, info.elsewhere)
     except BaseException:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.core.brain import Brain
-from scheduler.core.events import Event, Peaked, Resized, Submitted
+from scheduler.core.events import Event, Peaked, Resized, Skipped, Submitted
 from scheduler.core.model import HOST, Budget, Decision, KnownBy, Purpose, State
 from scheduler.errors import Forbidden
 from scheduler.units import GIB, MIB
@@ -407,3 +407,17 @@ def test_the_last_try_after_out_of_memories_is_alone() -> None:
         tell(b, event_of(placement), started(1, attempt), exited(1, "oom", attempt))
     assert alone == [False, False, False, True]
     assert states(b) == {1: "oom"}
+
+
+class TestSkipped:
+    def test_rows_that_another_run_did_are_over_before_anything_starts(self) -> None:
+        b = tell(brain(tasks(4, "1GiB")), Skipped(7, (1, 3)))
+        assert states(b) == {1: "skipped", 2: "waiting", 3: "skipped", 4: "waiting"}
+        assert starts(b) == [2, 4]
+
+    def test_where_all_of_them_were_the_run_is_over(self) -> None:
+        assert tell(brain(tasks(2)), Skipped(7, (1, 2))).over
+
+    def test_only_what_waits_can_be(self) -> None:
+        with pytest.raises(Forbidden, match="succeeded in run 7"):
+            tell(brain(tasks(1)), placed(1), Skipped(7, (1,)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.core.command import argv, key, name
+from scheduler.core.command import argv, content, key, name
 from scheduler.core.model import Spec
 from tests.builders import spec
 
@@ -93,3 +93,46 @@ class TestKey:
 
     def test_bytes_that_are_no_text(self) -> None:
         assert len(key(spec("train.py \udcff"), 0)) == 16
+
+
+class TestContent:
+    """What makes a row the same as one of another run."""
+
+    def of(self, nth: int = 0, append: str = "both", **said: object) -> object:
+        return content(spec(**said), nth, append, "/here")  # type: ignore[arg-type]  # texts of a row
+
+    @pytest.mark.parametrize(
+        "edit",
+        [
+            {"filename": "train.py --lr 2"},
+            {"executable": "python3"},
+            {"directory": "there"},
+            {"env": (("A", "b"),)},
+            {"epochs": 7},
+            {"memory": "2GiB"},
+            {"host_memory": "2GiB"},
+            {"gpus": 2},
+            {"cpus": 3.0},
+            {"exclusive": True},
+            {"nth": 1},
+            {"append": "none"},
+        ],
+    )
+    def test_an_edit_of_command_or_needs_changes_it(self, edit: dict[str, object]) -> None:
+        assert self.of(**edit) != self.of()  # type: ignore[arg-type]  # any of its parts
+
+    @pytest.mark.parametrize(
+        "edit",
+        [{"name": "other"}, {"row": 9}, {"priority": 4}, {"retries": 3}, {"timeout": 60.0}, {"own": (("Note", "x"),)}],
+    )
+    def test_when_it_runs_and_what_it_is_called_does_not(self, edit: dict[str, object]) -> None:
+        assert self.of(**edit) == self.of()  # type: ignore[arg-type]  # any of its parts
+
+    def test_own_columns_do_where_they_stand_in_the_command(self) -> None:
+        one, other = (self.of(filename="train.py --lr {lr}", own=(("lr", lr),)) for lr in ("1", "2"))
+        assert one != other
+
+    def test_a_directory_is_the_same_from_wherever_it_is_named(self) -> None:
+        named = content(spec(directory="there"), 0, "both", "/here")
+        assert named == content(spec(directory=""), 0, "both", "/here/there")
+        assert named == content(spec(directory="/here/there"), 0, "both", "/elsewhere")

@@ -10,9 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.core.brain import Brain
+from scheduler.core.events import Skipped
 from scheduler.core.kinds import Kind
 from scheduler.core.knowledge import Knowledge, Peaks, Profile
 from scheduler.core.model import HOST, State, Terms
+from scheduler.core.ordering import out_of_turn
 from tests.builders import (
     asked,
     brain,
@@ -293,3 +295,19 @@ def test_a_group_that_was_worked_off_leaves_nothing() -> None:
     assert (ordered(b), b.waiting, len(b.tasks)) == ([], 0, 0)
     submit(b, tasks(2, "1GiB"))
     assert ordered(b) == [5_001, 5_002]
+
+
+class TestOutOfTurn:
+    """Better priorities that wait in later batches."""
+
+    def test_those_behind_a_batch_with_worse_ones(self) -> None:
+        b = brain(tasks(2, priority=2) + tasks(1, priority=0), tasks(3, priority=1) + tasks(1, priority=2))
+        assert out_of_turn(b.roll, b.terms) == {1: 3}
+
+    def test_inside_a_batch_there_are_none(self) -> None:
+        b = brain(tasks(2, priority=2) + tasks(2, priority=1), tasks(2, priority=2) + tasks(1, priority=3))
+        assert out_of_turn(b.roll, b.terms) == {}
+
+    def test_what_does_not_wait_is_in_nobodys_way(self) -> None:
+        b = tell(brain(tasks(1, priority=5), tasks(2, priority=1), tasks(1, priority=0)), Skipped(1, (1,)))
+        assert out_of_turn(b.roll, b.terms) == {0: 1}

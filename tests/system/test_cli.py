@@ -247,7 +247,7 @@ class TestRun:
 
     def test_runs_beside_each_other_share_nothing_but_the_counter(self, home: Home) -> None:
         home.commands(*["true"] * 10)
-        schedulers = [home.start("run", "jobs.csv") for _ in range(4)]
+        schedulers = [home.start("run", "jobs.csv", "--new") for _ in range(4)]
         assert [scheduler.wait(60) for scheduler in schedulers] == [0] * 4
         ids = sorted(task["id"] for run in "1234" for task in home.tasks(run))
         assert ids == list(range(ids[0], ids[0] + 40))
