@@ -32,8 +32,15 @@ def parser(verb: str = "run") -> Parser:
         if verb == "run"
         else "Only learn what a list's jobs need."
     )
-    made = Parser(verb, what, f"scheduler {verb} jobs.csv --num 20").common()
-    made.add_argument("file", nargs="?", metavar="FILE", help="the CSV; without it scheduler_files/commands_1.csv")
+    examples = f"scheduler {verb} jobs.csv --num 20\n         scheduler {verb} table.csv -- python train.py --lr {{lr}}"
+    made = Parser(verb, what, examples).common()
+    made.add_argument(
+        "file",
+        nargs="?",
+        metavar="FILE",
+        help="CSV, TSV or JSON lines (.jsonl); without it scheduler_files/commands_1.csv; behind it may stand "
+        "-- COMMAND, which every row fills: {lr} is its cell of the column lr",
+    )
     made.add_argument("--sample", action="store_true", help="copy the sample jobs to ./scheduler_samples and run them")
     made.add_argument("--num", metavar="N", help="rows in a batch (default 20)")
     made.add_argument(
@@ -42,7 +49,7 @@ def parser(verb: str = "run") -> Parser:
     made.add_argument("--order", metavar="batch|global", help="what ranks first (default batch)")
     made.add_argument("-j", "--jobs", metavar="N", help="tasks of this run at once")
     made.add_argument("--python", metavar="EXE", help="what -1 or an empty Executable stands for")
-    made.add_argument("--append", choices=APPEND, default="both", help="what follows the arguments (default both)")
+    made.add_argument("--append", choices=APPEND, help="what follows the arguments (default both; a COMMAND: none)")
     made.add_argument("--name", default="", help="a name for the run")
     made.add_argument("--plain", action="store_true", help="lines, not a live view (there is no other view yet)")
     made.add_argument("--dry-run", action="store_true", help="check the list, show what would start now, start nothing")
@@ -107,12 +114,20 @@ def _quoted(text: str) -> str:
 
 def main(argv: list[str], *, learn_only: bool = False, verb: str = "run") -> int:
     """Parse, accept, run, report."""
+    argv, template = split_at_command(argv)
     args = parser(verb).parse_args(argv)
     settings = settings_from(args, *TURNED)
     path = samples.unpack() if args.sample else _file(args.file)
     python = this_python(settings)
+    if template is not None:
+        _check_table(template, args)
     listing = csv_listing(
-        path, header=header(args.header), defaults=_checked(defaults_from(args)), append=args.append, python=python
+        path,
+        header=header(args.header),
+        defaults=_checked(defaults_from(args)),
+        append=args.append or ("both" if template is None else "none"),
+        python=python,
+        template=template or (),
     )
     choices = Choices(
         devices=args.devices,
@@ -125,6 +140,25 @@ def main(argv: list[str], *, learn_only: bool = False, verb: str = "run") -> int
     if args.dry_run:
         return starting.plan(listing, choices, settings, python, sys.stdout)
     return start(listing, choices, settings, python, as_json=args.json)
+
+
+def split_at_command(argv: list[str]) -> tuple[list[str], list[str] | None]:
+    """The flags, and the command behind `--`; None where there is no `--`."""
+    if "--" not in argv:
+        return argv, None
+    at = argv.index("--")
+    return argv[:at], argv[at + 1 :]
+
+
+def _check_table(template: list[str], args: argparse.Namespace) -> None:
+    """Refuse what says nothing where the command stands behind `--`."""
+    from scheduler.doors.table import check_template
+
+    check_template(template)
+    if args.append not in (None, "none"):
+        raise UsageError(f"--append {args.append}: nothing is appended to a command behind --, write {{epochs}} or {{id}}")
+    if args.header.lower() == "none":
+        raise UsageError("--header None: the placeholders of the command need a header that names the columns")
 
 
 def start(listing: Listing, choices: Choices, settings: Settings, python: str, *, as_json: bool = False) -> int:
