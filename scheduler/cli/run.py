@@ -19,7 +19,7 @@ from scheduler.wiring.listing import Listing, csv_listing
 
 TURNED = (
     "num", "order", "buffer", "max_load", "max_gpu_load", "python", "profile", "profile_epochs", "profile_id", "settle",
-    "margin", "foreign", "foreign_calm", "visible", "memory_args", "ignore_args",
+    "margin", "foreign", "foreign_calm", "visible", "memory_args", "ignore_args", "log_max",
 )  # fmt: skip
 """Settings that are flags of `run`."""
 DEFAULT_FILES = ("scheduler_files/commands_1.csv", "scheduler_files/commands.csv")
@@ -50,6 +50,7 @@ def parser(verb: str = "run") -> Parser:
     made.add_argument("-j", "--jobs", metavar="N", help="tasks of this run at once")
     made.add_argument("--python", metavar="EXE", help="what -1 or an empty Executable stands for")
     made.add_argument("--append", choices=APPEND, help="what follows the arguments (default both; a COMMAND: none)")
+    made.add_argument("--log-max", metavar="SIZE", help="a task's log is kept below this: head and tail (default 1GiB)")
     made.add_argument("--name", default="", help="a name for the run")
     made.add_argument("--plain", action="store_true", help="lines, not a live view (there is no other view yet)")
     made.add_argument("--dry-run", action="store_true", help="check the list, show what would start now, start nothing")
@@ -156,7 +157,9 @@ def _check_table(template: list[str], args: argparse.Namespace) -> None:
 
     check_template(template)
     if args.append not in (None, "none"):
-        raise UsageError(f"--append {args.append}: nothing is appended to a command behind --, write {{epochs}} or {{id}}")
+        raise UsageError(
+            f"--append {args.append}: nothing is appended to a command behind --, write {{epochs}} or {{id}}"
+        )
     if args.header.lower() == "none":
         raise UsageError("--header None: the placeholders of the command need a header that names the columns")
 

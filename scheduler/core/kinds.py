@@ -84,6 +84,8 @@ def _without(said: list[str], names: tuple[str, ...]) -> list[str]:
             skip = False
         elif word in names:
             skip = True
-        elif not word.startswith(tuple(f"{name}=" for name in names)) and not (takes(word, "id") or takes(word, "epochs")):
+        elif not word.startswith(tuple(f"{name}=" for name in names)) and not (
+            takes(word, "id") or takes(word, "epochs")
+        ):
             kept.append(word)
     return kept

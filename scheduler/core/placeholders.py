@@ -51,7 +51,7 @@ def filled_template(word: str, cells: Mapping[str, str]) -> str:
         if match["name"] is None:
             return match[0][0]
         name = match["name"].lower()
-        return cells[name] if name in cells else f"\0{name}\0"
+        return cells.get(name, f"\0{name}\0")
 
     return _MARK.sub(r"{\1}", literal(_TOKEN.sub(part, word)))
 

@@ -72,6 +72,9 @@ class Rules:
     """An out-of-memory task is tried again this often, the last time alone."""
     max_faults: int = 3
     """So many attempts in a row lost to other causes than the task fail it: nothing loops for ever."""
+    short_turn: float = 60.0
+    max_short_turns: int = 3
+    """A resumable task that wants another turn so many times in a row, each within so many seconds, gets nowhere."""
     peak_step: float = 0.02
     peak_step_bytes: int = 64 * MIB
     """A new peak counts when it is above the last by both of these."""

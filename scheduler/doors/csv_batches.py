@@ -101,6 +101,7 @@ class CsvFile:
         template: Sequence[str] = (),
     ) -> None:
         self._settle(path, python, cwd)
+        self._reader: Any
         self._bytes = HashedBytes(self._open())
         self._status = os.fstat(self._bytes.fileno())
         given = {name: text for name, text in (defaults or {}).items() if text}
@@ -178,7 +179,7 @@ class CsvFile:
             self._above = self._head = above
             if header is None:
                 return self._five(line)
-            columns = next(self._reader)
+            columns: list[str] = next(self._reader)
             self._head += self._reader.line_num
             return columns
         except (csv.Error, UnicodeDecodeError, NotText) as exc:
@@ -263,7 +264,7 @@ class CsvFile:
     def _skipped(self, cells: list[str], row: int, line: int) -> bool:
         """Whether an odd-looking row is a comment or blank; raises where it is a row of too few or too many fields."""
         if self._json:
-            return False
+            return not cells
         if cells and cells[0].lstrip().startswith("#"):
             if line > row:
                 raise InputError(self.path, f"this comment opens a quote that closes only in line {line}", row)

@@ -68,6 +68,8 @@ def own_columns(columns: Sequence[str], template: Sequence[str]) -> set[str]:
 class JsonLines:
     """The objects of a JSON lines file as cells, like a csv.reader: iterate, and ask for `line_num`.
 
+    A blank line or a comment is a row of no cells.
+
     Numbers stay as they are written, texts as they are; true, false and nested values are written as JSON, null is
     empty. `asked` are the columns that no object may lack.
     """
@@ -83,8 +85,7 @@ class JsonLines:
         for line in self._lines:
             self.line_num += 1
             text = line.strip()
-            if text and not text.startswith("#"):
-                yield self._cells(object_of(text))
+            yield self._cells(object_of(text)) if text and not text.startswith("#") else []
 
     def _cells(self, said: dict[str, Any]) -> list[str]:
         for name in self._asked:

@@ -26,7 +26,7 @@ class Listing:
     file: CsvFile | None = None
 
 
-def csv_listing(  # noqa: PLR0913 - all that a list is read by
+def csv_listing(
     path: str,
     *,
     header: int | None,

@@ -102,12 +102,14 @@ class Session:
         from scheduler.devices.watcher import HostWatcher
         from scheduler.engines.local import LocalEngine
         from scheduler.loop import Asking, Ports, RealWorld
+        from scheduler.store.disks import Disks
         from scheduler.view.plain import PlainView
 
         run = self.places
         ledger = open_ledger(self.settings, self.meta["token"])
         open_things.callback(ledger.close)
-        engine = LocalEngine(run.tasks, run.shim, dict(os.environ), self.meta["token"])
+        log_max = self.settings.log_max
+        engine = LocalEngine(run.tasks, run.shim, dict(os.environ), self.meta["token"], log_max=log_max)
         open_things.callback(engine.close)
         engine.warm()
         host = HostWatcher(run.code)
@@ -118,7 +120,8 @@ class Session:
         labels = {device.key: device.label for device in self.devices.discover()}
         view = PlainView(sink, self.book.job, run.task_log, lambda: self.brain.roll.counts, self.fold, labels)
         world = RealWorld([engine, host, *gpus, Asking(interrupts)])
-        return Ports(world, self.book, self.devices, engine, Watchers([host, *gpus]), ledger, view)
+        disks = Disks([run.root, run.tasks], *self.settings.disk_min)
+        return Ports(world, self.book, self.devices, engine, Watchers([host, *gpus]), ledger, view, disks)
 
     def _close(self, sink: Any) -> None:
         from scheduler.view import closing

@@ -182,7 +182,8 @@ def take_over(info: RunInfo, settings: Settings) -> Session:
     book = Book.resume(info, Counter(home.counter, _classic_first()))
     choices = Choices(**json.loads(info.meta["choices"]))
     kept = json.loads(info.meta["settings"])
-    settings = replace(settings, **{**kept, "margin": tuple(kept["margin"])})
+    kept = {name: tuple(value) if isinstance(value, list) else value for name, value in kept.items()}
+    settings = replace(settings, **kept)
     pool = find_devices(choices.devices, settings)
     known = knowledge_for(book, settings, info.meta["python"], info.meta["directory"], pool)
     brain = Brain(rules(choices, settings), book.terms, known)
