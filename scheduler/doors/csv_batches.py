@@ -105,6 +105,8 @@ class CsvFile:
         self._bytes = HashedBytes(self._open())
         self._status = os.fstat(self._bytes.fileno())
         given = {name: text for name, text in (defaults or {}).items() if text}
+        if self._json and header != 0:
+            raise UsageError(f"--header {header}: JSON lines have none, each object names its values itself")
         try:
             columns = self._read_header(header, template)
             if header is not None:
@@ -196,6 +198,7 @@ class CsvFile:
 
     def _reader_of(self, lines: Iterable[str], mark: Mark) -> Any:
         """The rows behind the header, of a part of a file whose form is known."""
+        self.delimiter = mark.delimiter
         if self._json:
             return table.JsonLines(lines, self.form.columns, names(self.form.template))
         return csv.reader(lines, delimiter=mark.delimiter, strict=True)
@@ -306,8 +309,16 @@ class CsvFile:
             self._refuse_half(filename, terms)
             split_words("Args", args)
             place((directory, executable, lead(filename)))
+        if "{" in filename + args + command and self.form.own:
+            self._doubt(f"{filename} {args} {command}")
         text = " ".join(part for part in (filename, args) if part)
         return directory, executable, text, command, env and _pairs(env), terms.epochs
+
+    def _doubt(self, text: str) -> None:
+        """Note what looks like a slip in a placeholder; it is passed on as it stands."""
+        slip = table.slip_of(text, [name for name, _ in self.form.own])
+        if slip and not any(slip in warning for warning in self.warnings):
+            self.warnings.append(f"{self.path}: {slip}")
 
     def _identity_of_template(self, cells: list[str], terms: Terms, place: Place) -> object:
         """The same for a row of parameters."""

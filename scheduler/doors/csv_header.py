@@ -50,7 +50,8 @@ def _missing(columns: list[str], missing: list[str], slips: dict[str, str] | Non
         shown = ", ".join(repr(name) for name in columns[:5])
         return (
             f"the header has none of the names {', '.join(FIVE)}, it is {shown}:"
-            " name the columns, or say --header None where the file has no header"
+            f" name the columns, give a command that takes them (-- python train.py {{{columns[0]}}}),"
+            " or say --header None where the file has no header"
         )
     wrong = [f"{name!r} for {meant}" for name, meant in slips.items() if meant in missing]
     hint = f"; did you mean {' and '.join(wrong)}?" if wrong else ""

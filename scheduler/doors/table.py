@@ -5,14 +5,16 @@ from __future__ import annotations
 import csv
 import difflib
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from scheduler.core.fields import BY_COLUMN, WHOLE_COMMAND
-from scheduler.core.placeholders import names, unknown
+from scheduler.core.placeholders import LATER, names, unknown
 from scheduler.errors import InputError, UsageError
 
 JSON_LINES = (".jsonl", ".ndjson")
+_PLACEHOLDER = re.compile(r"(?<![{$])\{(\w+)\}(?!\})")
 _DELIMITERS = (",", "\t", ";")
 
 
@@ -63,6 +65,16 @@ def own_columns(columns: Sequence[str], template: Sequence[str]) -> set[str]:
     """Which columns of a table cannot be slips of ours: the command asks for them."""
     asked = {*names(template)}
     return {name for name in columns if name.lower() in asked or name in WHOLE_COMMAND}
+
+
+def slip_of(text: str, columns: Sequence[str]) -> str:
+    """What to say of the first placeholder that is nearly one of these columns, or epochs or id; else nothing."""
+    known = [*(name.lower() for name in columns), *LATER]
+    for match in _PLACEHOLDER.finditer(text):
+        near = difflib.get_close_matches(match[1].lower(), known, 1, 0.75)
+        if near and near[0] != match[1].lower():
+            return f"{match[0]} is no column and is passed on as it stands: did you mean {{{near[0]}}}?"
+    return ""
 
 
 class JsonLines:
