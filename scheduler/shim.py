@@ -399,7 +399,8 @@ class Log:
         self.next_look = 0.0
         self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         self._most = most
-        self._block = os.fstatvfs(self._fd).f_bsize
+        block = os.fstatvfs(self._fd).f_bsize
+        self._block = block if block <= most // 8 else 1
         self._head = most // 4 // self._block * self._block
         self._fallocate = fallocate
         self._missing = 0
@@ -469,6 +470,7 @@ def run_attempt(home: Home, order: Order, lease: int, sock: socket.socket) -> No
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.makedirs(order.folder, 0o700, exist_ok=True)
     main, channel = _fork_task(home, order, lease)
+    log = Log(log_path(order.folder, order.attempt), order.log_max, home.fallocate)
     claim = _claim_of(home, order, main)
     take_claim(claim_path(order.folder, order.attempt), claim)  # open, and so locked, until this process ends
     record_fd = os.open(record_path(order.folder, order.attempt), _CREATE, 0o600)
@@ -478,7 +480,7 @@ def run_attempt(home: Home, order: Order, lease: int, sock: socket.socket) -> No
     _tell(sock, {"started": claim._asdict()})
     sock.close()
     kills = oom_kills()
-    watch = Watch(main, order, Log(log_path(order.folder, order.attempt), order.log_max, home.fallocate))
+    watch = Watch(main, order, log)
     watch.run()
     record = _ended(record, watch, _last_words(channel))._replace(oom_kills=oom_kills() - kills)
     os.pwrite(record_fd, pack_block(record._asdict()), 0)

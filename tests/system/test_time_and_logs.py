@@ -178,7 +178,7 @@ class TestRuns:
         ("flags", "said"),
         [
             (("--stop-signal", "USR1@120"), "is sent 120 s before the time limit, and there is none"),
-            (("--stop-signal", "USR1@2m", "--timeout", "2m"), "120 s before the time limit, which is 120 s: warn later"),
+            (("--stop-signal", "USR1@2m", "--timeout", "2m"), "the time limit, which is 120 s: warn later"),
             (("--stop-signal", "USR1@x"), "--stop-signal: 'x' is not a time"),
             (("--retry-on", "oom"), "--retry-on: 'oom' is none of failed, timeout and failed,timeout"),
             (("--log-max", "1KiB"), "--log-max: '1KiB' is too little to keep head and tail of a log: at least 64KiB"),
