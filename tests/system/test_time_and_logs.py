@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -120,6 +121,38 @@ class TestLogs:
         os.truncate(path, 600 << 20)  # in one second, and so perhaps the rest in less than another
         log.look(2.0)
         assert 2.2 < log.next_look < 2.5
+
+
+UNSHARE = ["unshare", "--mount", "--propagation", "private"]
+FULL_DISK = """
+import os, subprocess, sys
+from pathlib import Path
+from tests.system.killing import Home
+from tests.waiting import wait_until
+root = Path(sys.argv[1])
+subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", root], check=True)
+home = Home(root)
+home.env["SCHEDULER_DISK_MIN"] = "16MiB"
+ballast = root / "ballast"
+ballast.write_bytes(bytes(24 << 20))
+with home.start("run", home.commands("true", "true"), "--devices", "host", "--memory", "50MiB") as scheduler:
+    wait_until(lambda: "are kept: nothing starts before there is room again" in home.log(), 30)
+    assert home.states() == ["waiting", "waiting"]
+    ballast.unlink()
+    assert scheduler.wait(60) == 0
+assert home.states() == ["succeeded", "succeeded"]
+assert home.log().count("nothing starts before") == home.log().count("there is room on the disk again") == 1
+home.end()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    os.getuid() != 0 or subprocess.run([*UNSHARE, "true"], check=False, capture_output=True).returncode != 0,
+    reason="needs root and mount namespaces",
+)
+def test_a_disk_that_fills_stops_launching_until_there_is_room_again(tmp_path: Path) -> None:
+    subprocess.run([*UNSHARE, sys.executable, "-c", FULL_DISK, str(tmp_path)], check=True, timeout=120)
 
 
 @pytest.mark.slow
