@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from signal import SIGTERM
 from typing import Protocol
 
 from scheduler.core import command, packing
@@ -19,7 +20,19 @@ from scheduler.core.firstrows import gist, sentences
 from scheduler.core.kinds import Kind
 from scheduler.core.knowledge import Evidence
 from scheduler.core.lifecycle import Task
-from scheduler.core.model import HOST, Decision, Job, KnownBy, Machine, Outcome, Placement, Profiling, Purpose, Refusal
+from scheduler.core.model import (
+    HOST,
+    Decision,
+    Job,
+    KnownBy,
+    Machine,
+    Outcome,
+    Placement,
+    Profiling,
+    Purpose,
+    Refusal,
+    Warn,
+)
 from scheduler.core.ports import (
     Book,
     Desk,
@@ -50,6 +63,8 @@ FULL = 128 * MIB
 SECOND_LOOK = 4.0
 """Seconds within which the GPUs of a failed task are looked at once more before it is judged: its GPU may have been
 lost, and that is noticed up to a call's deadline later."""
+GO_ON = 75
+"""EX_TEMPFAIL: by this a resumable task asks for another turn."""
 BUSY_TICK = 0.25
 """The same while tasks wait for room and nothing of ours runs whose end would tell."""
 
@@ -111,6 +126,8 @@ class Ports:
     watcher: Watcher
     ledger: Ledger
     view: View
+    full: Callable[[], str] = str
+    """What keeps everything from being launched at the moment: a disk that is nearly full; nothing where none is."""
 
 
 class TaskPlaces(Protocol):
@@ -167,6 +184,7 @@ class Loop:
         self._failed: dict[Key, float] = {}
         """When it was heard that an attempt on GPUs had failed, which is not judged yet."""
         self._trouble = ""
+        self._full = ""
         self._unlooked = True
 
     def adopt(self, just_ended: Sequence[Key] = ()) -> None:
@@ -312,6 +330,8 @@ class Loop:
         task = self.brain.task(exited.task)
         if exited.outcome is not Outcome.FAILED or task is None or task.placement is None:
             return exited
+        if exited.code == GO_ON and self.brain.terms[task.terms].resumable:
+            return self._wants_to_go_on(exited, task)
         here = [b for b in self.ports.devices.snapshot() if b.device.key in task.placement.gpus]
         for budget in here:
             if budget.closed:
@@ -322,6 +342,15 @@ class Loop:
             reason = f"{how} while {full[0]} was full"
             return replace(exited, outcome=Outcome.OOM, reason=reason, part="gpu")
         return exited
+
+    def _wants_to_go_on(self, exited: Exited, task: Task) -> Exited:
+        """It ended for now; one that does nothing else is told why that was its last time."""
+        rules = self.brain.rules
+        reason = f"exit {GO_ON}: it goes on in its next turn"
+        if exited.seconds < rules.short_turn and task.short_turns + 1 >= rules.max_short_turns:
+            often = f"{rules.max_short_turns} times in a row within {rules.short_turn:g} s of its start"
+            reason = f"exit {GO_ON} {often}: it gets nowhere"
+        return replace(exited, outcome=Outcome.AGAIN, reason=reason)
 
     def _requested(self, request: Request) -> list[Event]:
         if request.what == "hangup":
@@ -463,7 +492,7 @@ class Loop:
         """Decide and make it true: leases inside the mutex, the journal outside, then the launches."""
         for sentence in self.ports.watcher.troubles():
             self.ports.view.say(sentence)
-        if self.brain.waiting and not self.brain.draining:
+        if self.brain.waiting and not self.brain.draining and self._has_room():
             look_ahead(self.brain, self.ports.book.kind)
             try:
                 decision, taken = self._decide()
@@ -480,6 +509,14 @@ class Loop:
         if self._unlooked:
             self._unlooked = False
             self._look()
+
+    def _has_room(self) -> bool:
+        """Whether there is room on the disks; told once when there is none any more, and once when there is again."""
+        full = self.ports.full()
+        if full != self._full:
+            self._full = full
+            self.ports.view.say(full or "there is room on the disk again: tasks are started again")
+        return not full
 
     def _decide(self) -> tuple[Decision, list[Taken]]:
         ports = self.ports
@@ -540,6 +577,7 @@ class Loop:
         if placement.told:
             self._probes[placement.task, placement.attempt] = placement.told
         told = placement.told or placement.task
+        asked, timed = terms.stop_signal, placement.purpose is Purpose.RUN
         argv = command.argv(job.spec, told, self._epochs(placement, job), self.around.python, job.append)
         return Launch(
             placement.task,
@@ -548,11 +586,12 @@ class Loop:
             argv,
             posixpath.join(self.around.directory, job.spec.directory),
             self._environment(placement, job),
-            None if placement.purpose is Purpose.PROBE else terms.timeout,
+            terms.timeout if timed else None,
             terms.grace,
-            terms.stop_signal,
+            int(SIGTERM) if isinstance(asked, Warn) else asked,
             lease.path,
             lease.fd,
+            asked if timed and isinstance(asked, Warn) else None,
         )
 
     def _environment(self, placement: Placement, job: Job) -> dict[str, str | None]:

@@ -39,6 +39,9 @@ class Settings:
     ignore_args: str = ""
     margin: tuple[float, int] = (0.10, 256 * units.MIB)
     profile_id: str = "own"
+    log_max: int = units.GIB
+    disk_min: tuple[float, int] = (0.02, units.GIB)
+    """Nothing is launched while less than this share, or less than so many bytes, of a disk of ours is free."""
     source: Mapping[str, str] = field(default_factory=dict)
     """Where each value that is not a default came from."""
 
@@ -80,6 +83,34 @@ def _margin(text: str) -> tuple[float, int]:
     return share, bytes_
 
 
+def _log_max(text: str) -> int:
+    bytes_ = units.parse_size(text)
+    if bytes_ < 64 * units.KIB:
+        raise ValueError(f"{text!r} is too little to keep head and tail of a log: at least 64KiB")
+    return bytes_
+
+
+def _disk_min(text: str) -> tuple[float, int]:
+    """Read `1GiB,2%`, one of the two, or `off`."""
+    if text.strip().lower() == "off":
+        return 0.0, 0
+    share, bytes_ = 0.0, 0
+    for part in text.split(","):
+        part = part.strip()
+        if part.endswith("%"):
+            share = _percent(part)
+        else:
+            bytes_ = units.parse_size(part)
+    return share, bytes_
+
+
+def _percent(text: str) -> float:
+    number = float(text[:-1])
+    if not 0 <= number < 100:
+        raise ValueError(f"{text!r} is no share of a disk")
+    return number / 100
+
+
 READERS: dict[str, Any] = {
     "state": str,
     "leases": str,
@@ -99,6 +130,8 @@ READERS: dict[str, Any] = {
     "ignore_args": str,
     "margin": _margin,
     "profile_id": _one_of("own", "same"),
+    "log_max": _log_max,
+    "disk_min": _disk_min,
 }
 
 

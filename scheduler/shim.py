@@ -50,7 +50,15 @@ LINGER = 0.1
 """What a task leaves behind may end by itself for so long (a `tee` that still writes), then it gets TERM."""
 LEFTOVER_GRACE = 2.0
 OOM_SCORE = 500
+LOG_MAX = 1 << 30
+"""A log never grows above this while it is written at less than `LOG_RATE`; its head and its tail are kept."""
+LOG_RATE = 1 << 30
+"""Bytes a second that a task may have begun to write since its log was last looked at."""
+LOG_LOOKS = (0.01, 1.0)
+"""Least and most seconds between looks at a log."""
 
+_COLLAPSE_RANGE = 8
+"""Of fallocate: the blocks behind a range move to its beginning; ext4, XFS and a few others can."""
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _WAITED = (signal.SIGCHLD, signal.SIGTERM, signal.SIGUSR1)
 _BLOCKED = (*_WAITED, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
@@ -80,6 +88,9 @@ class Order(NamedTuple):
     grace: float = 30.0
     stop_signal: int = int(signal.SIGTERM)
     lease: str = ""
+    warn: tuple[int, float] | None = None
+    """A signal that is sent so many seconds before the time limit."""
+    log_max: int = LOG_MAX
 
 
 class Claim(NamedTuple):
@@ -305,7 +316,7 @@ def _text(path: str) -> str:
 class Watch:
     """Waits for whatever can happen to one running task, until nothing of its tree is left."""
 
-    def __init__(self, main: int, order: Order) -> None:
+    def __init__(self, main: int, order: Order, log: Log) -> None:
         self.status: int | None = None
         self.why = ""
         self.leftovers = 0
@@ -315,6 +326,8 @@ class Watch:
         self._now = 0.0
         """Seconds in which this process was awake: a suspended machine must not time its tasks out."""
         self._limit = math.inf if order.timeout is None else order.timeout
+        self._warn_at = self._limit - order.warn[1] if order.warn else math.inf
+        self._log = log
         self._term_at = math.inf
         self._kill_at = math.inf
         self._pause = 0.001
@@ -324,6 +337,7 @@ class Watch:
         while self._reap():
             self._act()
             self._wait()
+        self._log.look(self._now)
 
     def seconds(self) -> float:
         """How long it has been going on, suspended or not."""
@@ -345,12 +359,17 @@ class Watch:
 
     def _main_ended(self, status: int) -> None:
         self.status = status
-        self._limit = math.inf
+        self._limit = self._warn_at = math.inf
         self._term_at = self._now if self.why else self._now + LINGER
         if not self.why:
             self._kill_at = self._now + LEFTOVER_GRACE
 
     def _act(self) -> None:
+        if self._now >= self._log.next_look:
+            self._log.look(self._now)
+        if self._now >= self._warn_at and self._order.warn:
+            self._warn_at = math.inf
+            _signal([self._main], self._order.warn[0])
         if self._now >= self._limit:
             self._stop("timeout")
         if self._now >= self._term_at:
@@ -361,7 +380,7 @@ class Watch:
 
     def _stop(self, why: str) -> None:
         self.why = why
-        self._limit = math.inf
+        self._limit = self._warn_at = math.inf
         self._kill_at = self._now + self._order.grace
         _signal([self._main], self._order.stop_signal, signal.SIGCONT)
 
@@ -370,8 +389,8 @@ class Watch:
             time.sleep(self._pause)
             self._pause = min(self._pause * 2, 1.0)
             return
-        until = min(self._limit, self._term_at, self._kill_at) - self._now
-        info = signal.sigtimedwait(_WAITED, 3600.0 if until == math.inf else min(until, TICK))
+        next_ = min(self._limit, self._warn_at, self._term_at, self._kill_at, self._log.next_look)
+        info = signal.sigtimedwait(_WAITED, min(next_ - self._now, TICK))
         if info is not None and info.si_signo != signal.SIGCHLD:
             self._obey(info.si_signo)
 
@@ -382,6 +401,50 @@ class Watch:
             self._stop("stopped")
         if number == signal.SIGUSR1:
             self._kill_at = self._now
+
+
+class Log:
+    """Keeps the log of one attempt, which the task itself writes, below its limit: head and tail stay."""
+
+    def __init__(self, path: str, most: int, fallocate: Callable[[int, int, int, int], int]) -> None:
+        self.next_look = 0.0
+        self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        self._most = most
+        block = os.fstatvfs(self._fd).f_bsize
+        self._block = block if block <= most // 8 else 1
+        self._head = most // 4 // self._block * self._block
+        self._fallocate = fallocate
+        self._missing = 0
+        self._last = (0.0, 0)
+
+    def look(self, now: float) -> None:
+        """Cut its middle out where it has come too near to the limit; the faster it grows, the sooner the next look."""
+        size = os.fstat(self._fd).st_size
+        rate = (size - self._last[1]) / max(now - self._last[0], LOG_LOOKS[0])
+        if size > self._most // 4 * 3:
+            with suppress(OSError):  # the task is worth more than its log
+                self._cut(size)
+            size = os.fstat(self._fd).st_size
+        self._last = (now, size)
+        room = (self._most - size) / max(2 * rate, LOG_RATE)
+        self.next_look = now + min(max(room, LOG_LOOKS[0]), LOG_LOOKS[1])
+
+    def _cut(self, size: int) -> None:
+        length = (size - self._head - self._most // 4) // self._block * self._block
+        if self._fallocate(self._fd, _COLLAPSE_RANGE, self._head, length):
+            self._move(length)
+        self._missing += length
+        kept = f"the log is kept below {self._most >> 10:,} KiB (--log-max)"
+        note = f"\n[scheduler: {self._missing >> 10:,} KiB of output are missing here: {kept}]\n"
+        os.pwrite(self._fd, note.encode(), self._head)
+
+    def _move(self, length: int) -> None:
+        """The same where the file system cannot: what comes between the last read and the cut is lost as well."""
+        source, target = self._head + length, self._head
+        while data := os.pread(self._fd, 1 << 20, source):
+            os.pwrite(self._fd, data, target)
+            source, target = source + len(data), target + len(data)
+        os.ftruncate(self._fd, target)
 
 
 def _boot_seconds() -> float:
@@ -404,6 +467,7 @@ class Home(NamedTuple):
     """What the server finds out once, for all its shims."""
 
     prctl: Callable[[int, int], int]
+    fallocate: Callable[[int, int, int, int], int]
     boot_id: str
     machine_id: str
     hostname: str
@@ -418,6 +482,7 @@ def run_attempt(home: Home, order: Order, lease: int, sock: socket.socket) -> No
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.makedirs(order.folder, 0o700, exist_ok=True)
     main, channel = _fork_task(home, order, lease)
+    log = Log(log_path(order.folder, order.attempt), order.log_max, home.fallocate)
     claim = _claim_of(home, order, main)
     take_claim(claim_path(order.folder, order.attempt), claim)  # open, and so locked, until this process ends
     record_fd = os.open(record_path(order.folder, order.attempt), _CREATE, 0o600)
@@ -427,7 +492,7 @@ def run_attempt(home: Home, order: Order, lease: int, sock: socket.socket) -> No
     _tell(sock, {"started": claim._asdict()})
     sock.close()
     kills = oom_kills()
-    watch = Watch(main, order)
+    watch = Watch(main, order, log)
     watch.run()
     record = _ended(record, watch, _last_words(channel))._replace(oom_kills=oom_kills() - kills)
     os.pwrite(record_fd, pack_block(record._asdict()), 0)
@@ -572,14 +637,17 @@ def _prepare() -> Home:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, _BLOCKED)
     os.chdir("/")
-    home = Home(ctypes.CDLL(None).prctl, boot_id(), machine_id(), os.uname().nodename, {})
+    libc = ctypes.CDLL(None)
+    fallocate = getattr(libc, "fallocate64", None) or libc.fallocate
+    fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_longlong, ctypes.c_longlong)
+    home = Home(libc.prctl, fallocate, boot_id(), machine_id(), os.uname().nodename, {})
     gc.disable()
     gc.freeze()
     return home
 
 
 def _fork_shim(home: Home, fds: list[int], sock: socket.socket) -> None:
-    order = Order(**_read_all(fds[0]))
+    order = Order(**{name: value for name, value in _read_all(fds[0]).items() if name in Order._fields})
     child = False
     try:
         child = os.fork() == 0

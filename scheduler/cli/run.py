@@ -22,7 +22,7 @@ from scheduler.wiring.running import Session
 
 TURNED = (
     "num", "order", "buffer", "max_load", "max_gpu_load", "python", "profile", "profile_epochs", "profile_id", "settle",
-    "margin", "foreign", "foreign_calm", "visible", "memory_args", "ignore_args",
+    "margin", "foreign", "foreign_calm", "visible", "memory_args", "ignore_args", "log_max",
 )  # fmt: skip
 """Settings that are flags of `run`."""
 DEFAULT_FILES = ("scheduler_files/commands_1.csv", "scheduler_files/commands.csv")
@@ -35,8 +35,15 @@ def parser(verb: str = "run") -> Parser:
         if verb == "run"
         else "Only learn what a list's jobs need."
     )
-    made = Parser(verb, what, f"scheduler {verb} jobs.csv --num 20").common()
-    made.add_argument("file", nargs="?", metavar="FILE", help="the CSV; without it scheduler_files/commands_1.csv")
+    examples = f"scheduler {verb} jobs.csv --num 20\n         scheduler {verb} table.csv -- python train.py --lr {{lr}}"
+    made = Parser(verb, what, examples).common()
+    made.add_argument(
+        "file",
+        nargs="?",
+        metavar="FILE",
+        help="CSV, TSV or JSON lines (.jsonl); without it scheduler_files/commands_1.csv; behind it may stand "
+        "-- COMMAND, which every row fills: {lr} is its cell of the column lr",
+    )
     made.add_argument("--sample", action="store_true", help="copy the sample jobs to ./scheduler_samples and run them")
     made.add_argument("--num", metavar="N", help="rows in a batch (default 20)")
     made.add_argument(
@@ -49,7 +56,8 @@ def parser(verb: str = "run") -> Parser:
         metavar="EXE",
         help="what -1 or an empty Executable stands for: a path, a name, conda:NAME, a folder (the active environment)",
     )
-    made.add_argument("--append", choices=APPEND, default="both", help="what follows the arguments (default both)")
+    made.add_argument("--append", choices=APPEND, help="what follows the arguments (default both; a COMMAND: none)")
+    made.add_argument("--log-max", metavar="SIZE", help="a task's log is kept below this: head and tail (default 1GiB)")
     made.add_argument("--name", default="", help="a name for the run")
     made.add_argument("--plain", action="store_true", help="lines, not a live view (there is no other view yet)")
     made.add_argument("--dry-run", action="store_true", help="check the list, show what would start now, start nothing")
@@ -132,12 +140,20 @@ def _quoted(text: str) -> str:
 
 def main(argv: list[str], *, learn_only: bool = False, verb: str = "run") -> int:
     """Parse, accept, run, report."""
+    argv, template = split_at_command(argv)
     args = parser(verb).parse_args(argv)
     settings = settings_from(args, *TURNED)
     path = samples.unpack() if args.sample else _file(args.file)
     python = this_python(settings)
+    if template is not None:
+        _check_table(template, args)
     listing = csv_listing(
-        path, header=header(args.header), defaults=_checked(defaults_from(args)), append=args.append, python=python
+        path,
+        header=header(args.header),
+        defaults=_checked(defaults_from(args)),
+        append=args.append or ("both" if template is None else "none"),
+        python=python,
+        template=template or (),
     )
     choices = Choices(
         devices=args.devices,
@@ -156,6 +172,27 @@ def main(argv: list[str], *, learn_only: bool = False, verb: str = "run") -> int
         return starting.plan(listing, choices, settings, python, wish, sys.stdout)
     begin = start_detached if args.detach else start
     return begin(listing, choices, settings, python, wish, as_json=args.json)
+
+
+def split_at_command(argv: list[str]) -> tuple[list[str], list[str] | None]:
+    """The flags, and the command behind `--`; None where there is no `--`."""
+    if "--" not in argv:
+        return argv, None
+    at = argv.index("--")
+    return argv[:at], argv[at + 1 :]
+
+
+def _check_table(template: list[str], args: argparse.Namespace) -> None:
+    """Refuse what says nothing where the command stands behind `--`."""
+    from scheduler.doors.table import check_template
+
+    check_template(template)
+    if args.append not in (None, "none"):
+        raise UsageError(
+            f"--append {args.append}: nothing is appended to a command behind --, write {{epochs}} or {{id}}"
+        )
+    if args.header.lower() == "none":
+        raise UsageError("--header None: the placeholders of the command need a header that names the columns")
 
 
 def start(

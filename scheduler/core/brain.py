@@ -218,7 +218,7 @@ class Brain:
         assert task.placement is not None
         terms = self.terms[task.terms]
         self._count(task, event)
-        to = after_exit(task, event.outcome, terms.retries, self.rules.max_ooms, self.rules.max_faults)
+        to = after_exit(task, event.outcome, terms, self.rules)
         why = f"attempt {event.attempt} {event.outcome} {event.reason}".rstrip()
         self._learn(task.id, self.evidence(event))
         self.tally.take(event, to, self.rules)
@@ -235,6 +235,8 @@ class Brain:
             task.faults = 0
         elif task.began or event.watched >= 1.0:
             task.faults += 1  # what an earlier scheduler placed and never came to start is nobody's fault
+        short = event.outcome is Outcome.AGAIN and event.seconds < self.rules.short_turn
+        task.short_turns = task.short_turns + 1 if short else 0
         if event.outcome in (Outcome.FAILED, Outcome.TIMEOUT):
             task.failures += 1
         if event.outcome is Outcome.OOM:

@@ -6,6 +6,7 @@ from pathlib import PurePath
 
 from scheduler.core.fields import words
 from scheduler.core.model import Spec
+from scheduler.core.placeholders import launched, takes
 
 APPEND = ("both", "none", "epochs", "id")
 THIS_PYTHON = ("-1", "-1.0", "")
@@ -21,14 +22,14 @@ def argv(spec: Spec, task: int, epochs: int | None, python: str, append: str = "
     """
     count = "" if epochs is None else str(epochs)
     text = spec.command or spec.filename
-    said = [word.replace("{epochs}", count).replace("{id}", str(task)) for word in words(text)]
+    said = [launched(word, count, str(task)) for word in words(text)]
     if spec.command:
         return tuple(said)
     executable = python if spec.executable in THIS_PYTHON else spec.executable
     tail = []
-    if epochs is not None and append in ("both", "epochs") and "{epochs}" not in text:
+    if epochs is not None and append in ("both", "epochs") and not takes(text, "epochs"):
         tail.append(f"--epochs={epochs}")
-    if append in ("both", "id") and "{id}" not in text:
+    if append in ("both", "id") and not takes(text, "id"):
         tail.append(f"--id={task}")
     return (executable, *said, *tail)
 

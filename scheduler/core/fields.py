@@ -12,7 +12,8 @@ from operator import itemgetter
 from typing import Any
 
 from scheduler import units
-from scheduler.core.model import Spec, Terms
+from scheduler.core.model import Spec, Terms, Warn
+from scheduler.core.placeholders import filled, filled_template
 
 SEPARATOR = "\x1f"
 LARGEST = 10**12
@@ -88,12 +89,25 @@ def _positive_duration(text: str) -> float:
     return seconds
 
 
-def _stop_signal(text: str) -> int:
-    name = text.upper().removeprefix("SIG")
+def _stop_signal(text: str) -> int | Warn:
+    """Read `INT`, or `USR1@120` and `USR1@2m`: a warning so long before the time limit."""
+    name, at, before = text.partition("@")
     try:
-        return int(signal.Signals["SIG" + name])
+        number = int(signal.Signals["SIG" + name.strip().upper().removeprefix("SIG")])
     except KeyError:
-        raise ValueError(f"{text!r} is not a signal: write it like TERM, INT or USR1") from None
+        raise ValueError(f"{text!r} is not a signal: write it like TERM, INT or USR1@120") from None
+    if not at:
+        return number
+    before = before.strip()
+    return Warn(number, _positive_duration(f"{before}s" if before.isdecimal() else before))
+
+
+def _retry_on(text: str) -> str:
+    """Read `failed`, `timeout` or both."""
+    said = {word.strip().lower() for word in text.split(",")}
+    if not said <= {"failed", "timeout"}:
+        raise ValueError(f"{text!r} is none of failed, timeout and failed,timeout")
+    return ",".join(sorted(said))
 
 
 _YES = {"yes": True, "true": True, "1": True, "on": True, "no": False, "false": False, "0": False, "off": False}
@@ -131,6 +145,15 @@ def words(text: str) -> list[str]:
         raise ValueError(f"{text!r} cannot be split into words: {str(exc).lower()}") from exc
 
 
+def joined(said: Sequence[str]) -> str:
+    """The text that `words` splits into these words again."""
+    if not any(not word or "'" in word or '"' in word or "\\" in word or word.split() != [word] for word in said):
+        return " ".join(said)
+    import shlex  # only where a word needs quotes
+
+    return shlex.join(said)
+
+
 def _command_text(text: str) -> str:
     if not words(text):
         raise ValueError("it is empty")
@@ -166,8 +189,17 @@ FIELDS: tuple[Field, ...] = (
     Field("CPUs", "cpus", _cores, "cores it keeps busy", "--cpus", ""),
     Field("Timeout", "timeout", _positive_duration, "longest running time of one attempt", "--timeout", ""),
     Field("Grace", "grace", units.parse_duration, "time between the stop signal and KILL", "--grace", "30s"),
-    Field("StopSignal", "stop_signal", _stop_signal, "signal that asks it to end", "--stop-signal", "TERM"),
+    Field(
+        "StopSignal",
+        "stop_signal",
+        _stop_signal,
+        "signal that asks it to end; USR1@120 warns with USR1 120 s before the time limit",
+        "--stop-signal",
+        "TERM",
+    ),
     Field("Retries", "retries", _at_least(0), "how often a failed task is tried again", "--retries", "0"),
+    Field("RetryOn", "retry_on", _retry_on, "what Retries are for: failed, timeout or both", "--retry-on", "failed"),
+    Field("Resumable", "resumable", _yes_or_no, "if it ends with 75 it waits for its next turn", "--resumable", "no"),
     Field("Device", "device", str, "the one device it may run on", "--device", ""),
     Field("Prefer", "prefer", str, "the device to take first where there is a choice", "--prefer", ""),
     Field("Exclusive", "exclusive", _yes_or_no, "nothing else of this machine's runs beside it", "--exclusive", "no"),
@@ -183,6 +215,8 @@ RESERVED = {
 BY_COLUMN = {field.column.lower(): field for field in FIELDS}
 FIVE = ("Directory", "Executable", "Filename", "Epochs", "Priority")
 REQUIRED = ("Directory", "Executable", "Filename", "Epochs")
+WHOLE_COMMAND = ("Executable", "Filename", "Args", "Command")
+"""What says what runs: in a table whose command stands behind `--`, such columns are parameters like all others."""
 _TERMS = {field.name for field in fields(Terms)}
 
 
@@ -192,20 +226,29 @@ class Form:
     A journal keeps the form once and the cells of each row, so that the text of a waiting task need not be in memory.
     """
 
-    def __init__(self, columns: Sequence[str], defaults: Mapping[str, str] | None = None, append: str = "both") -> None:
+    def __init__(
+        self,
+        columns: Sequence[str],
+        defaults: Mapping[str, str] | None = None,
+        append: str = "both",
+        template: Sequence[str] = (),
+    ) -> None:
         self.columns = tuple(columns)
         self.defaults = dict(defaults or {})
         self.append = append
+        self.template = tuple(template)
+        """The words of the command that every row fills; none: each row says its own."""
         self.known = {
             BY_COLUMN[name.lower()].column: index
             for index, name in enumerate(self.columns)
-            if name.lower() in BY_COLUMN
+            if name.lower() in BY_COLUMN and not (template and BY_COLUMN[name.lower()].column in WHOLE_COMMAND)
         }
-        self.own = tuple((n, i) for i, n in enumerate(self.columns) if n.lower() not in BY_COLUMN)
+        known = {*self.known.values()}
+        self.own = tuple((name, index) for index, name in enumerate(self.columns) if index not in known)
         self.term_columns = tuple(
             (field, self.known[field.column]) for field in FIELDS if field.in_terms and field.column in self.known
         )
-        self._commands = "Command" in self.known or "Command" in self.defaults
+        self._commands = bool(template) or "Command" in self.known or "Command" in self.defaults
         """Rows may be commands, which need no epochs; then the door checks the rows that are not."""
         self._term_cells = _getter([index for _, index in self.term_columns])
         self._terms: dict[Any, Terms] = {}
@@ -238,7 +281,7 @@ class Form:
                 values[field.attribute] = _read(field, text)
             elif field.column == "Epochs" and not self._commands:
                 raise BadCell("Epochs", "it is empty")
-        return Terms(**values)
+        return _checked(Terms(**values))
 
     def cell(self, cells: Sequence[str], column: str) -> str:
         """The text of a known column, or its default where the column or its text is missing."""
@@ -246,16 +289,38 @@ class Form:
         text = cells[index].strip() if index is not None else ""
         return text or self.defaults.get(column, "")
 
+    def words_of(self, cells: Sequence[str]) -> list[str]:
+        """The words of the command that a table's rows fill, as this row fills them."""
+        values = {name.lower(): cells[index] for index, name in enumerate(self.columns)}
+        if "Epochs" in self.known:
+            del values["epochs"]
+        return [filled_template(word, values) for word in self.template]
+
+    def text(self, cells: Sequence[str], column: str) -> str:
+        """The text of a known column with the row's own columns in their places."""
+        text = self.cell(cells, column)
+        if "{" not in text or not self.own:
+            return text
+        values = {name.lower(): cells[index] for name, index in self.own}
+        if column == "Name":
+            return filled(text, values)
+        try:
+            said = words(text)
+        except ValueError as exc:
+            raise BadCell(column, str(exc)) from exc
+        new = [filled(word, values) for word in said]
+        return text if new == said else joined(new)
+
     def spec(self, cells: Sequence[str], row: int) -> Spec:
         """The whole row as a Spec; raises BadCell."""
-        filename = " ".join(text for text in (self.cell(cells, "Filename"), self.cell(cells, "Args")) if text)
+        filename = " ".join(text for text in (self.text(cells, "Filename"), self.text(cells, "Args")) if text)
         return Spec(
             row=row,
             directory=self.cell(cells, "Directory"),
             executable=self.cell(cells, "Executable"),
             filename=filename,
-            command=self.cell(cells, "Command"),
-            name=self.cell(cells, "Name"),
+            command=joined(self.words_of(cells)) if self.template else self.text(cells, "Command"),
+            name=self.text(cells, "Name"),
             env=_read(BY_COLUMN["env"], self.cell(cells, "Env")),
             own=tuple((name, cells[index]) for name, index in self.own),
             terms=self.terms(cells),
@@ -263,13 +328,14 @@ class Form:
 
     def pack(self) -> str:
         """The form as text for a journal."""
-        return json.dumps({"columns": self.columns, "defaults": self.defaults, "append": self.append})
+        data = {"columns": self.columns, "defaults": self.defaults, "append": self.append}
+        return json.dumps({**data, "template": self.template} if self.template else data)
 
     @classmethod
     def unpack(cls, text: str) -> Form:
         """The form that `pack` wrote."""
         data = json.loads(text)
-        return cls(data["columns"], data["defaults"], data["append"])
+        return cls(data["columns"], data["defaults"], data["append"], data.get("template", ()))
 
 
 def _getter(indexes: list[int]) -> Callable[[Sequence[str]], Any]:
@@ -283,6 +349,19 @@ def _read(field: Field, text: str) -> Any:
         return field.read(text)
     except (ValueError, ArithmeticError) as exc:
         raise BadCell(field.column, str(exc)) from exc
+
+
+def _checked(terms: Terms) -> Terms:
+    """The terms of a row, if they make sense together."""
+    warn = terms.stop_signal
+    if not isinstance(warn, Warn):
+        return terms
+    said = f"the warning is sent {warn.before:g} s before the time limit"
+    if terms.timeout is None:
+        raise BadCell("StopSignal", f"{said}, and there is none: give the task a Timeout, or a signal without @")
+    if warn.before >= terms.timeout:
+        raise BadCell("StopSignal", f"{said}, which is {terms.timeout:g} s: warn later, or raise the Timeout")
+    return terms
 
 
 def pack_cells(cells: Sequence[str]) -> str:
@@ -302,13 +381,17 @@ def unpack_cells(text: str) -> list[str]:
 
 
 def pack_terms(terms: Terms) -> str:
-    """Terms as text for a journal, without what stands at its default."""
+    """Terms as text for a journal, without what stands at its default; what Retries are for is said with them."""
     default = Terms()
-    return json.dumps(
-        {name: getattr(terms, name) for name in sorted(_TERMS) if getattr(terms, name) != getattr(default, name)}
-    )
+    kept = {name: getattr(terms, name) for name in sorted(_TERMS) if getattr(terms, name) != getattr(default, name)}
+    return json.dumps({**kept, "retry_on": terms.retry_on} if terms.retries else kept)
 
 
 def unpack_terms(text: str) -> Terms:
     """The terms that `pack_terms` wrote; names of a newer version are left out."""
-    return Terms(**{name: value for name, value in json.loads(text).items() if name in _TERMS})
+    values = {name: value for name, value in json.loads(text).items() if name in _TERMS}
+    if isinstance(values.get("stop_signal"), list):
+        values["stop_signal"] = Warn(*values["stop_signal"])
+    if values.get("retries"):
+        values.setdefault("retry_on", "failed,timeout")  # as it was before the journal said it
+    return Terms(**values)

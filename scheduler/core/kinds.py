@@ -10,6 +10,7 @@ from scheduler.core.arguments import slots
 from scheduler.core.command import THIS_PYTHON
 from scheduler.core.fields import words
 from scheduler.core.model import Spec
+from scheduler.core.placeholders import takes
 
 _EPOCHS = ("--epochs", "--num_train_epochs", "--num-epochs", "--max_epochs")
 _ID = ("--id",)
@@ -64,8 +65,8 @@ def kind(spec: Spec, append: str, python: str, digest: str, device: str) -> Kind
     same = (executable, *named, repr(spec.env), device)
     key = _hash((executable, *named, *kept[first:], repr(spec.env), device))
     shown = [PurePath(word).name if word == script else word for word in kept]
-    takes = "{epochs}" in text or (not spec.command and append in ("both", "epochs"))
-    probes = takes and spec.terms.epochs is not None
+    tells = takes(text, "epochs") or (not spec.command and append in ("both", "epochs"))
+    probes = tells and spec.terms.epochs is not None
     return Kind(key, " ".join(shown), probes, _hash(same), slots(kept[first:]), device)
 
 
@@ -83,6 +84,8 @@ def _without(said: list[str], names: tuple[str, ...]) -> list[str]:
             skip = False
         elif word in names:
             skip = True
-        elif not word.startswith(tuple(f"{name}=" for name in names)) and "{id}" not in word and "{epochs}" not in word:
+        elif not word.startswith(tuple(f"{name}=" for name in names)) and not (
+            takes(word, "id") or takes(word, "epochs")
+        ):
             kept.append(word)
     return kept

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from scheduler.core.model import Outcome, Placement, Purpose, State
+from scheduler.core.model import Outcome, Placement, Purpose, State, Terms
+from scheduler.core.rules import Rules
 from scheduler.errors import Forbidden
 
 S = State
@@ -38,6 +39,8 @@ class Task:
     ooms: int = 0
     faults: int = 0
     """Attempts in a row that were lost to other causes than the task."""
+    short_turns: int = 0
+    """Attempts in a row that wanted to go on in another turn soon after they had begun."""
     asked: str = ""
     """What was asked of the living attempt: stop or cancel."""
     placement: Placement | None = None
@@ -69,15 +72,17 @@ class Task:
         self.state = to
 
 
-def after_exit(task: Task, outcome: Outcome, retries: int, max_ooms: int, max_faults: int) -> State:
+def after_exit(task: Task, outcome: Outcome, terms: Terms, rules: Rules) -> State:
     """The state that an attempt's end leads to, the counters of the task already including it."""
     probing = task.placement is not None and task.placement.purpose is Purpose.PROBE
+    retried = task.failures <= terms.retries and str(outcome) in terms.retry_on.split(",")
     table = {
         Outcome.INTERRUPTED: S.INTERRUPTED,
-        Outcome.LOST: S.FAILED if task.faults >= max_faults else S.WAITING,
-        Outcome.OOM: S.OOM if task.ooms > max_ooms else S.WAITING,
+        Outcome.LOST: S.FAILED if task.faults >= rules.max_faults else S.WAITING,
+        Outcome.OOM: S.OOM if task.ooms > rules.max_ooms else S.WAITING,
         Outcome.SUCCEEDED: S.WAITING if probing else S.SUCCEEDED,
-        Outcome.FAILED: S.WAITING if task.failures <= retries else S.FAILED,
-        Outcome.TIMEOUT: S.WAITING if task.failures <= retries else S.TIMEOUT,
+        Outcome.FAILED: S.WAITING if retried else S.FAILED,
+        Outcome.TIMEOUT: S.WAITING if retried else S.TIMEOUT,
+        Outcome.AGAIN: S.FAILED if task.short_turns >= rules.max_short_turns else S.WAITING,
     }
     return S.CANCELLED if task.asked == "cancel" else table[outcome]

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
+from typing import NamedTuple
 
 HOST = "host"
 
@@ -47,6 +48,8 @@ class Outcome(StrEnum):
     TIMEOUT = "timeout"
     INTERRUPTED = "interrupted"
     LOST = "lost"
+    AGAIN = "again"
+    """It ended with 75 (EX_TEMPFAIL) and its row says Resumable: it wants to go on in its next turn."""
 
 
 class KnownBy(StrEnum):
@@ -84,6 +87,13 @@ class Order(StrEnum):
     GLOBAL = "global"
 
 
+class Warn(NamedTuple):
+    """A signal that is sent some seconds before the time limit, so that a task can save what it has."""
+
+    signal: int
+    before: float
+
+
 @dataclass(frozen=True, slots=True)
 class Terms:
     """What of a task matters to the scheduler; many tasks share one."""
@@ -97,10 +107,15 @@ class Terms:
     retries: int = 0
     timeout: float | None = None
     grace: float = 30.0
-    stop_signal: int = 15
+    stop_signal: int | Warn = 15
+    """The signal that asks it to end; or a warning before the limit, and then TERM."""
     device: str = ""
     exclusive: bool = False
     prefer: str = ""
+    retry_on: str = "failed"
+    """What `retries` are for: failed, timeout, or failed,timeout."""
+    resumable: bool = False
+    """Whether it waits for its next turn when it ends with 75."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from scheduler.core.events import Event, Exited, Started, Submitted
-from scheduler.core.model import Budget, Device, Job, Placement, Purpose, Refusal
+from scheduler.core.model import Budget, Device, Job, Placement, Purpose, Refusal, Warn
 
 if TYPE_CHECKING:
     from scheduler.core.kinds import Kind
@@ -36,6 +36,8 @@ class Launch:
     """Path of the lease file; the shim unlinks it when the tree is empty."""
     lease_fd: int = -1
     """Locked descriptor of that file, handed over to the shim; the engine closes its own copy."""
+    warn: Warn | None = None
+    """What it gets some time before its limit."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,6 +78,9 @@ class Rules:
     """Seconds within which they fail: what worked for longer than that was not wrong from its first line."""
     max_failures: int | None = None
     """So many failed tasks stop the launching."""
+    short_turn: float = 60.0
+    max_short_turns: int = 3
+    """A resumable task that wants another turn so many times in a row, each within so many seconds, gets nowhere."""
     peak_step: float = 0.02
     peak_step_bytes: int = 64 * MIB
     """A new peak counts when it is above the last by both of these."""

@@ -3,7 +3,9 @@
 What is taken: UTF-8 with or without a BOM; LF, CRLF or CR; quoted cells with commas and line ends in them; a last line
 without a line end. Blank lines, rows of empty cells and rows that begin with `#` are skipped. The delimiter is the
 comma. A header that has none of our names when split at commas, but has some when split at TABs or at `;`, says that
-the file is delimited so: the header proves it, and the count of fields is checked in every row.
+the file is delimited so: the header proves it, and the count of fields is checked in every row. A table of parameters,
+whose command stands behind `--`, is delimited where its header has the command's placeholders. A file called .jsonl
+holds one JSON object in a line: the same rows, written otherwise.
 
 What is not: bytes that are not UTF-8. A journal, a result table and a terminal hold text, and a row that cannot be
 shown cannot be vouched for; a file name of other bytes needs a link with a name that can be written down.
@@ -27,6 +29,8 @@ from typing import Any
 from scheduler.core.command import THIS_PYTHON
 from scheduler.core.fields import BY_COLUMN, FIVE, REQUIRED, BadCell, Form
 from scheduler.core.model import Terms
+from scheduler.core.placeholders import names, takes
+from scheduler.doors import table
 from scheduler.doors.csv_bytes import HashedBytes, NotText, behind, clean, digest_of, ended, iconv, quote_fault, text_of
 from scheduler.doors.csv_header import checked_columns, delimiter_of, known_names
 from scheduler.doors.ground import Ground, Place, anywhere, lead, place_of_command, refuse_beside_command, split_words
@@ -78,7 +82,8 @@ class CsvFile:
     """One CSV file on its way to become tasks: read once with `rows`, then watched with `appended`.
 
     `header` is the row that names the columns, counted from 0 without blank lines; None: no header, the five columns.
-    `defaults` are the texts of run-wide flags by column name. Relative paths are meant from `cwd` (empty: from here).
+    `defaults` are the texts of run-wide flags by column name; `template` is the command that every row fills, where the
+    rows say none of their own. Relative paths are meant from `cwd` (empty: from here).
     What cannot be taken raises InputError with file, row and column; the caller takes all rows of a file or none.
     """
 
@@ -94,17 +99,20 @@ class CsvFile:
         append: str = "both",
         python: str = sys.executable,
         cwd: str = "",
+        template: Sequence[str] = (),
     ) -> None:
         self._settle(path, python, cwd, None)
+        self._reader: Any
         self._bytes = HashedBytes(self._open())
         self._status = os.fstat(self._bytes.fileno())
         given = {name: text for name, text in (defaults or {}).items() if text}
+        if self._json and header != 0:
+            raise UsageError(f"--header {header}: JSON lines have none, each object names its values itself")
         try:
-            columns = self._read_header(header)
+            columns = self._read_header(header, template)
             if header is not None:
-                columns, doubts = checked_columns(self.path, self._above + 1, columns, {*given})
-                self.warnings += doubts
-            self._take_form(_form(columns, given, append))
+                columns = self._checked(columns, {*given}, template)
+            self._take_form(_form(columns, given, append, template))
         except BaseException:
             self._bytes.close()
             raise
@@ -129,6 +137,7 @@ class CsvFile:
         self.path = os.fspath(path)
         self.warnings: list[str] = []
         self._at = os.path.join(cwd, self.path)
+        self._json = table.is_json_lines(self.path)
         self._ground = Ground(self._at, python, cwd, programs)
         self._repeats: _Repeats | None = None
         self._looked: tuple[object, bool] = ("never", False)
@@ -140,6 +149,8 @@ class CsvFile:
         more = {"Args", "Command", "Env"} & {*form.known, *form.defaults}
         five = {*form.known}.issuperset(REQUIRED) and not more
         self._identity = self._identity_of_five if five else self._identity_of_any
+        if form.template:
+            self._identity = self._identity_of_template
         self._three = itemgetter(*(form.known.get(name, 0) for name in _COMMAND[:3]))
 
     def _open(self) -> io.FileIO:
@@ -150,22 +161,54 @@ class CsvFile:
 
     # The header.
 
-    def _read_header(self, header: int | None) -> list[str]:
+    def _checked(self, columns: list[str], given: set[str], template: Sequence[str]) -> list[str]:
+        """The columns under the names they go by, all that is asked of them granted."""
+        own = table.own_columns(columns, template) if template else None
+        columns, doubts = checked_columns(self.path, self._above + 1, columns, given, own)
+        if template:
+            fillable = [*columns, "Epochs"] if "Epochs" in given else columns
+            table.check_placeholders(self.path, self._above + 1, fillable, template)
+        self.warnings += doubts
+        if any(name.lower() == "id" for name in columns) and any("{id}" in word for word in template):
+            self.warnings.append(f"{self.path}: {{id}} is filled from its column 'id', not with the task's id")
+        return columns
+
+    def _read_header(self, header: int | None, template: Sequence[str]) -> list[str]:
         """The cells of the header; sets up the reader of the rows behind it."""
         self._head = 0
         try:
             text = text_of(self._bytes)
+            if self._json:
+                return self._read_objects(text, template)
             above, line = self._first_line(text, header or 0)
             self.delimiter = "," if header is None else delimiter_of(line)
+            if template:
+                self.delimiter = table.delimiter_of_table(self.path, line, template)
             self._reader = csv.reader(chain([line], text), delimiter=self.delimiter, strict=True)
             self._above = self._head = above
             if header is None:
                 return self._five(line)
-            columns = next(self._reader)
+            columns: list[str] = next(self._reader)
             self._head += self._reader.line_num
             return columns
         except (csv.Error, UnicodeDecodeError, NotText) as exc:
             raise self._unreadable(exc, self._head + 1) from exc
+
+    def _read_objects(self, text: Iterable[str], template: Sequence[str]) -> list[str]:
+        """The names that the objects of a JSON lines file have: it needs no header."""
+        self.delimiter, self._above = ",", 0
+        lines = list(text)
+        self._text = text  # whose end would close the bytes that `rows` asks for their digest
+        columns = table.columns_of(self.path, lines)
+        self._reader = table.JsonLines(lines, columns, names(template))
+        return columns
+
+    def _reader_of(self, lines: Iterable[str], mark: Mark) -> Any:
+        """The rows behind the header, of a part of a file whose form is known."""
+        self.delimiter = mark.delimiter
+        if self._json:
+            return table.JsonLines(lines, self.form.columns, names(self.form.template))
+        return csv.reader(lines, delimiter=mark.delimiter, strict=True)
 
     def _first_line(self, text: Iterable[str], header: int) -> tuple[int, str]:
         """How many lines stand above the header, and its first line."""
@@ -223,11 +266,15 @@ class CsvFile:
                 nth = repeats.another(code, row) if code in once else 0
                 once.add(code)
                 yield row, cells, terms, nth
+        except table.NotAnObject as exc:
+            raise InputError(self.path, str(exc), above + reader.line_num) from exc
         except (csv.Error, UnicodeDecodeError, NotText) as exc:
             raise self._unreadable(exc, line + 1, above + reader.line_num) from exc
 
     def _skipped(self, cells: list[str], row: int, line: int) -> bool:
         """Whether an odd-looking row is a comment or blank; raises where it is a row of too few or too many fields."""
+        if self._json:
+            return not cells
         if cells and cells[0].lstrip().startswith("#"):
             if line > row:
                 raise InputError(self.path, f"this comment opens a quote that closes only in line {line}", row)
@@ -251,26 +298,43 @@ class CsvFile:
     def _identity_of_five(self, cells: list[str], terms: Terms, place: Place) -> object:
         """What two rows that run the same have in common, as `core.command.key` sees it; raises BadCell."""
         directory, executable, text = self._three(cells)
+        if self.form.own and "{" in text:
+            return self._identity_of_any(cells, terms, place)
         quoted = '"' in text or "'" in text or "\\" in text  # `lead`, without the cost of a call a row
         spot = place((directory, executable, text if quoted else text.partition(" ")[0] or text))
-        if self.form.own and "{" in text:
-            return spot, text.strip(), terms.epochs, *(cells[index] for _, index in self.form.own)
         return spot, text.strip(), terms.epochs
 
     def _identity_of_any(self, cells: list[str], terms: Terms, place: Place) -> object:
         """The same for a row that may have Args, Env, own columns, or a Command in place of the script."""
-        directory, executable, filename, args, command, env = (self.form.cell(cells, name) for name in _COMMAND)
+        directory, executable, filename, args, command, env = (self.form.text(cells, name) for name in _COMMAND)
         if command:
             if executable not in THIS_PYTHON or filename or args:
                 refuse_beside_command(executable, filename, args)
             place_of_command(place, directory or ".", split_words("Command", command))
+            _refuse_no_epochs("Command", command, terms)
         else:
             self._refuse_half(filename, terms)
             split_words("Args", args)
             place((directory, executable, lead(filename)))
+        if "{" in filename + args + command and self.form.own:
+            self._doubt(f"{filename} {args} {command}")
         text = " ".join(part for part in (filename, args) if part)
-        own = [cells[index] for _, index in self.form.own] if "{" in text + command else []
-        return directory, executable, text, command, env and _pairs(env), terms.epochs, *own
+        return directory, executable, text, command, env and _pairs(env), terms.epochs
+
+    def _doubt(self, text: str) -> None:
+        """Note what looks like a slip in a placeholder; it is passed on as it stands."""
+        slip = table.slip_of(text, [name for name, _ in self.form.own])
+        if slip and not any(slip in warning for warning in self.warnings):
+            self.warnings.append(f"{self.path}: {slip}")
+
+    def _identity_of_template(self, cells: list[str], terms: Terms, place: Place) -> object:
+        """The same for a row of parameters."""
+        directory, env = self.form.cell(cells, "Directory"), self.form.cell(cells, "Env")
+        said = self.form.words_of(cells)
+        place_of_command(place, directory or ".", said)
+        for word in said:
+            _refuse_no_epochs("command", word, terms)
+        return directory, *said, env and _pairs(env), terms.epochs
 
     def _refuse_half(self, filename: str, terms: Terms) -> None:
         if not filename:
@@ -360,7 +424,7 @@ class CsvFile:
         lines = list(io.StringIO(tail.decode("utf-8", "surrogateescape"), newline=""))
         if not any(map(str.strip, lines)):
             return [], 0, 0, None
-        reader = csv.reader(clean(self.path, lines, mark.lines), delimiter=mark.delimiter, strict=True)
+        reader = self._reader_of(clean(self.path, lines, mark.lines), mark)
         rows: list[Row] = []
         good, said = 0, None
         try:
@@ -381,7 +445,7 @@ class CsvFile:
             text = text_of(source)
             for _ in islice(text, mark.head):
                 pass
-            reader = csv.reader(text, delimiter=mark.delimiter, strict=True)
+            reader = self._reader_of(text, mark)
             for _ in self._validated(reader, mark.head, mark.head, anywhere, repeats):
                 pass
         return repeats
@@ -426,6 +490,11 @@ class _Repeats:
         return len(self.once) + self.again
 
 
+def _refuse_no_epochs(where: str, text: str, terms: Terms) -> None:
+    if terms.epochs is None and takes(text, "epochs"):
+        raise BadCell("Epochs", f"it is empty or missing, and {{epochs}} stands in the {where}")
+
+
 def _pairs(text: str) -> object:
     try:
         return BY_COLUMN["env"].read(text)
@@ -433,8 +502,8 @@ def _pairs(text: str) -> object:
         raise BadCell("Env", str(exc)) from exc
 
 
-def _form(columns: Sequence[str], defaults: Mapping[str, str], append: str) -> Form:
+def _form(columns: Sequence[str], defaults: Mapping[str, str], append: str, template: Sequence[str]) -> Form:
     try:
-        return Form(columns, defaults, append)
+        return Form(columns, defaults, append, template)
     except BadCell as exc:
         raise UsageError(f"{BY_COLUMN[exc.column.lower()].flag}: {exc}") from exc

@@ -22,8 +22,13 @@ def delimiter_of(line: str) -> str:
     return max((",", "\t", ";"), key=lambda delimiter: len(known_names(line, delimiter)))
 
 
-def checked_columns(path: str, row: int, cells: list[str], given: set[str]) -> tuple[list[str], list[str]]:
-    """The columns that a header names, and what is doubtful about them; `given` are the ones flags stand in for."""
+def checked_columns(
+    path: str, row: int, cells: list[str], given: set[str], parameters: set[str] | None = None
+) -> tuple[list[str], list[str]]:
+    """The columns that a header names, and what is doubtful about them; `given` are the ones flags stand in for.
+
+    `parameters` are columns of a table that its command asks for; None: every row says its own command.
+    """
     columns = [cell.strip() or f"column_{number}" for number, cell in enumerate(cells, 1)]
     for number, name in enumerate(columns):
         if name.lower() in (other.lower() for other in columns[:number]):
@@ -31,9 +36,9 @@ def checked_columns(path: str, row: int, cells: list[str], given: set[str]) -> t
         if _plain(name) in RESERVED:
             raise InputError(path, f"{RESERVED[_plain(name)]}: leave the column out or rename it", row, name)
     known = {BY_COLUMN[name.lower()].column for name in columns if name.lower() in BY_COLUMN}
-    slips = _slips(columns, known)
+    slips = {name: meant for name, meant in _slips(columns, known).items() if name not in (parameters or ())}
     missing = [name for name in REQUIRED if name not in known | given]
-    if missing and "Command" not in known | given:
+    if parameters is None and missing and "Command" not in known | given:
         raise InputError(path, _missing(columns, missing, slips if slips or known & {*FIVE} else None), row)
     doubt = f"{path}: column {{!r}} is taken as one of your own: did you mean {{}}?"
     return columns, [doubt.format(name, meant) for name, meant in slips.items()]
@@ -45,7 +50,8 @@ def _missing(columns: list[str], missing: list[str], slips: dict[str, str] | Non
         shown = ", ".join(repr(name) for name in columns[:5])
         return (
             f"the header has none of the names {', '.join(FIVE)}, it is {shown}:"
-            " name the columns, or say --header None where the file has no header"
+            f" name the columns, give a command that takes them (-- python train.py {{{columns[0]}}}),"
+            " or say --header None where the file has no header"
         )
     wrong = [f"{name!r} for {meant}" for name, meant in slips.items() if meant in missing]
     hint = f"; did you mean {' and '.join(wrong)}?" if wrong else ""

@@ -13,7 +13,7 @@ from scheduler.errors import InputError
 
 _COLUMNS = (
     "Command", "Name", "Directory", "Env", "Epochs", "Priority", "GPUs", "Memory", "HostMemory", "CPUs", "Timeout",
-    "Grace", "StopSignal", "Retries", "Device", "Exclusive",
+    "Grace", "StopSignal", "Retries", "RetryOn", "Resumable", "Device", "Exclusive",
 )  # fmt: skip
 
 
@@ -21,8 +21,8 @@ _COLUMNS = (
 class Task:
     """One job for `run`: a command as a list or one string, and whatever a CSV column could say.
 
-    Sizes and times are texts with a unit (`"8GiB"`, `"90s"`). `{id}` and `{epochs}` in the command are filled in.
-    Other values in `columns` come back in the results.
+    Sizes and times are texts with a unit (`"8GiB"`, `"90s"`). `{id}` and `{epochs}` in the command are filled in,
+    and so are the values in `columns`, which come back in the results.
     """
 
     command: str | Sequence[str]
@@ -39,6 +39,8 @@ class Task:
     grace: str = ""
     stop_signal: str = ""
     retries: int = 0
+    retry_on: str = ""
+    resumable: bool = False
     device: str = ""
     exclusive: bool = False
     columns: Mapping[str, Any] = field(default_factory=dict)

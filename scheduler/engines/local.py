@@ -89,11 +89,13 @@ class LocalEngine:
         *,
         patience: float = PATIENCE,
         bounds: Mapping[str, Any] | None = None,
+        log_max: int = shim.LOG_MAX,
     ) -> None:
         """`bounds`, as the shim reads them, are the umask and limits of tasks where they differ from this process's."""
         self._tasks = os.path.abspath(tasks_dir)
         self._cookie_prefix = cookie_prefix
         self._patience = patience
+        self._log_max = log_max
         self._server = _Server(shim_path, base_env, bounds or {})
         self._attempts: dict[Key, _Attempt] = {}
         self._queue: deque[tuple[_Attempt, Launch]] = deque()
@@ -242,6 +244,8 @@ class LocalEngine:
             order.grace,
             order.stop_signal,
             order.lease,
+            order.warn,
+            self._log_max,
         )
 
     def _listen(self) -> None:
@@ -422,7 +426,7 @@ class _Server:
     def order(self, order: shim.Order, lease_fd: int) -> bool:
         """Have one shim forked; False: it cannot take more now. Raises OSError, with nothing sent."""
         assert self._sock is not None
-        with _memory(order._asdict()) as memory:
+        with _memory(_said(order)) as memory:
             try:
                 socket.send_fds(self._sock, [b"order"], [memory, *([lease_fd] if lease_fd >= 0 else [])])
             except BlockingIOError:
@@ -458,6 +462,12 @@ class _Server:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(patience)
         self._sock = self._process = None
+
+
+def _said(order: shim.Order) -> dict[str, Any]:
+    """An order without what a shim assumes by itself: a run's copy may be of a version that knew less."""
+    default = shim.Order._field_defaults
+    return {name: value for name, value in order._asdict().items() if name not in default or value != default[name]}
 
 
 def _exited(attempt: _Attempt, record: Record) -> Exited:

@@ -24,6 +24,7 @@ _WORDS = {
     Outcome.TIMEOUT: "TIMEOUT",
     Outcome.INTERRUPTED: "stopped",
     Outcome.LOST: "LOST",
+    Outcome.AGAIN: "again",
 }
 _KNOWN = {KnownBy.LIVE: "unknown, watched"}
 

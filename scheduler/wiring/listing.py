@@ -30,11 +30,19 @@ class Listing:
     """The real path of the file, by which it is known when it is run again."""
 
 
-def csv_listing(path: str, *, header: int | None, defaults: Mapping[str, str], append: str, python: str) -> Listing:
-    """A CSV file as a listing."""
+def csv_listing(
+    path: str,
+    *,
+    header: int | None,
+    defaults: Mapping[str, str],
+    append: str,
+    python: str,
+    template: Sequence[str] = (),
+) -> Listing:
+    """A CSV or JSON lines file as a listing; `template` is the command that every row of a table fills."""
     from scheduler.doors.csv_batches import CsvFile
 
-    file = CsvFile(path, header=header, defaults=defaults, append=append, python=python)
+    file = CsvFile(path, header=header, defaults=defaults, append=append, python=python, template=template)
     return Listing(path, file.form, file.rows(), lambda: file.warnings, file, real_path(path))
 
 

@@ -114,6 +114,7 @@ class Session:
         from scheduler.devices.watcher import HostWatcher
         from scheduler.engines.local import LocalEngine
         from scheduler.loop import Asking, Ports, RealWorld
+        from scheduler.store.disks import Disks
         from scheduler.store.requests import Requests
         from scheduler.store.shell import this_shell
         from scheduler.view.plain import PlainView
@@ -123,8 +124,14 @@ class Session:
         ledger = open_ledger(self.settings, self.meta["token"])
         open_things.callback(ledger.close)
         shell = self.origin.shell
-        bounds = shell.beyond(this_shell())
-        engine = LocalEngine(run.tasks, run.shim, shell.environ, self.meta["token"], bounds=bounds)
+        engine = LocalEngine(
+            run.tasks,
+            run.shim,
+            shell.environ,
+            self.meta["token"],
+            bounds=shell.beyond(this_shell()),
+            log_max=self.settings.log_max,
+        )
         open_things.callback(engine.close)
         engine.warm()
         provisions.load()  # while the server starts
@@ -138,7 +145,8 @@ class Session:
         requests = Requests(run)
         open_things.callback(requests.close)
         world = RealWorld([engine, host, *gpus, Asking(self.interrupts), Asking(requests)])
-        return Ports(world, self.book, self.devices, engine, Watchers([host, *gpus]), ledger, view)
+        disks = Disks([run.root, run.tasks], *self.settings.disk_min)
+        return Ports(world, self.book, self.devices, engine, Watchers([host, *gpus]), ledger, view, disks)
 
     def _close(self, sink: Any) -> None:
         from scheduler.view import closing

@@ -238,7 +238,8 @@ def take_over(info: RunInfo, settings: Settings, how: Resuming) -> Session:
     if how.keep_going:
         choices = replace(choices, keep_going=True)
     kept = json.loads(info.meta["settings"])
-    settings = replace(settings, **{**kept, "margin": tuple(kept["margin"])})
+    kept = {name: tuple(value) if isinstance(value, list) else value for name, value in kept.items()}
+    settings = replace(settings, **kept)
     origin = of_resumed(info.places, info.meta, settings, from_now=how.env_from_now)
     book.programs = origin.programs
     pool = find_devices(choices.devices, settings, origin.for_devices())

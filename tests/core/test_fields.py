@@ -28,6 +28,7 @@ GOOD: list[tuple[str, str, Any]] = [
     ("Epochs", "5", 5), ("Epochs", "5.0", 5), ("Epochs", " 5 ", 5), ("Priority", "-3", -3), ("Priority", "0", 0),
     ("GPUs", "0", 0), ("Memory", "8GiB", 8 * GIB), ("HostMemory", "900M", 900 * MIB), ("CPUs", "0.5", 0.5),
     ("Timeout", "1h30m", 5400.0), ("Grace", "0s", 0.0), ("StopSignal", "INT", 2), ("StopSignal", "sigusr1", 10),
+    ("RetryOn", "timeout, FAILED", "failed,timeout"), ("RetryOn", "timeout", "timeout"), ("Resumable", "on", True),
     ("Retries", "2", 2), ("Device", "host", "host"), ("Exclusive", "yes", True), ("Exclusive", "False", False),
 ]  # fmt: skip
 BAD: list[tuple[str, str, str]] = [
@@ -40,6 +41,9 @@ BAD: list[tuple[str, str, str]] = [
     ("CPUs", "0", "is not a number of cores above 0"), ("CPUs", "many", "'many' is not a number of cores"),
     ("CPUs", "nan", "is not a number of cores above 0"), ("Timeout", "0s", "'0s' is no time at all"),
     ("Timeout", "60", "'60' has no unit"), ("StopSignal", "NO", "'NO' is not a signal: write it like TERM"),
+    ("StopSignal", "USR1@0", "'0s' is no time at all"), ("StopSignal", "USR1@", "is not a time"),
+    ("StopSignal", "USR1@9", "is sent 9 s before the time limit, and there is none: give the task a Timeout"),
+    ("RetryOn", "oom", "'oom' is none of failed, timeout and failed,timeout"),
     ("Retries", "-1", "-1 is below 0"), ("Exclusive", "maybe", "'maybe' is neither yes nor no"),
 ]  # fmt: skip
 
@@ -114,6 +118,16 @@ class TestForm:
             Form(["Filename", "Epochs"]).terms(["train.py", ""])
         assert Form(["Command", "Epochs"]).terms(["x", ""]).epochs is None
 
+    @pytest.mark.parametrize(
+        ("signal", "timeout", "warn"), [("USR1@120", "1h", (10, 120.0)), ("INT@90s", "2m", (2, 90.0))]
+    )
+    def test_a_warning_before_the_time_limit(self, signal: str, timeout: str, warn: tuple[int, float]) -> None:
+        form = Form(["Command", "Timeout", "StopSignal"], {"StopSignal": "USR2@1s"})
+        assert form.terms(["x", timeout, signal]).stop_signal == warn
+        assert form.terms(["x", timeout, ""]).stop_signal == (12, 1.0)
+        with pytest.raises(BadCell, match="before the time limit, which is 30 s: warn later, or raise the Timeout"):
+            form.terms(["x", "30s", signal])
+
     def test_equal_cells_share_their_terms(self) -> None:
         form = Form(["Command", "Memory"])
         assert form.terms(["x", "1GiB"]) is form.terms(["y", "1GiB"])
@@ -172,6 +186,16 @@ class TestKeeping:
     )
     def test_any_terms_come_back(self, terms: Terms) -> None:
         assert unpack_terms(pack_terms(terms)) == terms
+
+    @pytest.mark.parametrize("text", ["INT", "USR1@120", "sigusr2@2m"])
+    def test_signals_and_warnings_come_back(self, text: str) -> None:
+        terms = Form(["Command", "Timeout", "StopSignal", "Resumable"]).terms(["x", "1h", text, "yes"])
+        assert unpack_terms(pack_terms(terms)) == terms
+        assert hash(unpack_terms(pack_terms(terms))) == hash(terms)
+
+    def test_what_retries_are_for_is_kept_and_was_both_before_it_was(self) -> None:
+        assert unpack_terms(pack_terms(Terms(retries=2))).retry_on == "failed"
+        assert unpack_terms('{"retries": 2}').retry_on == "failed,timeout"
 
     def test_terms_of_a_newer_version_are_left_out(self) -> None:
         assert unpack_terms('{"priority": 3, "colour": "red"}') == Terms(priority=3)

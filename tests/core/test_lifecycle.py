@@ -59,11 +59,36 @@ class TestEnds:
         b = tell(brain(tasks(1)), run(1, outcome))
         assert states(b) == {1: "waiting"}
 
-    @pytest.mark.parametrize("outcome", ["failed", "timeout"])
-    def test_retries_are_for_failures_and_timeouts(self, outcome: str) -> None:
-        b = brain(tasks(1, retries=2))
+    @pytest.mark.parametrize(
+        ("outcome", "retry_on"),
+        [("failed", "failed"), ("failed", "failed,timeout"), ("timeout", "timeout"), ("timeout", "failed,timeout")],
+    )
+    def test_retries_are_for_what_they_are_said_to_be_for(self, outcome: str, retry_on: str) -> None:
+        b = brain(tasks(1, retries=2, retry_on=retry_on))
         seen = [states(tell(b, run(1, outcome, attempt=attempt)))[1] for attempt in (1, 2, 3)]
         assert seen == ["waiting", "waiting", outcome]
+
+    def test_a_timeout_is_not_tried_again_unless_that_was_asked_for(self) -> None:
+        assert states(tell(brain(tasks(1, retries=2)), run(1, "timeout"))) == {1: "timeout"}
+        assert states(tell(brain(tasks(1, retries=2, retry_on="timeout")), run(1, "failed"))) == {1: "failed"}
+
+    def test_another_turn_counts_against_nothing(self) -> None:
+        b = brain(tasks(1, retries=1))
+        turns = [run(1, "again", attempt=attempt, seconds=600.0) for attempt in range(1, 6)]
+        assert states(tell(b, *turns)) == {1: "waiting"}
+        assert states(tell(b, run(1, "failed", attempt=6))) == {1: "waiting"}
+        assert states(tell(b, run(1, "failed", attempt=7))) == {1: "failed"}
+
+    def test_three_short_turns_in_a_row_fail_it(self) -> None:
+        b = brain(tasks(1, retries=9))
+        seen = [states(tell(b, run(1, "again", attempt=attempt, seconds=59.0)))[1] for attempt in (1, 2, 3)]
+        assert seen == ["waiting", "waiting", "failed"]
+
+    def test_a_turn_in_which_something_was_done_starts_the_count_again(self) -> None:
+        b = brain(tasks(1))
+        for attempt, seconds in enumerate([1.0, 1.0, 61.0, 1.0, 1.0], 1):
+            tell(b, run(1, "again", attempt=attempt, seconds=seconds))
+        assert states(b) == {1: "waiting"}
 
     def test_an_out_of_memory_has_three_retries_of_its_own(self) -> None:
         b = brain(tasks(1, retries=0))

@@ -156,7 +156,7 @@ def test_commands_and_scripts_may_share_a_file():
 
 def test_a_command_may_come_from_a_flag():
     [spec] = specs("lr\n0.1\n", defaults={"Command": "echo {lr}"})
-    assert spec.command == "echo {lr}"
+    assert spec.command == "echo 0.1"
 
 
 def test_flags_fill_what_a_row_leaves_empty():

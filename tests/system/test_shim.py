@@ -290,7 +290,8 @@ class TestStopping:
                 time.sleep(0.2); os._exit(5)
             real, jump = shim._boot_seconds, iter([0, 0, 86400])
             shim._boot_seconds = lambda: real() + next(jump, 86400)
-            watch = shim.Watch(pid, shim.Order(1, 1, [], "", {}, "", "", timeout=60.0))
+            order, log = shim.Order(1, 1, [], "", {}, "", "", timeout=60.0), shim.Log(os.devnull, 1 << 30, None)
+            watch = shim.Watch(pid, order, log)
             watch.run()
             print(repr(watch.why), os.waitstatus_to_exitcode(watch.status), watch.seconds() > 86400)
         """

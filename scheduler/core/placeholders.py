@@ -1,0 +1,80 @@
+"""Placeholders: where the cells of a row go into its command.
+
+`{name}` is filled with the row's cell of that column, each word of a command by itself, so that a cell with blanks or
+quotes in it stays inside its one argument. `{epochs}` and `{id}` are filled later, when an attempt is launched, since a
+probe has other ones: until then they stand in the text, and `{{epochs}}` and `{{id}}` are what is meant literally.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+LATER = ("epochs", "id")
+
+_LATER = re.compile(r"\{\{(?P<literal>epochs|id)\}\}|\{(?P<name>epochs|id)\}")
+_NAMED = re.compile(r"\{\{(?P<literal>[^{}]*)\}\}|\{(?P<name>[^{}]*)\}")
+_TOKEN = re.compile(r"\{\{|\}\}|\{(?P<name>[^{}]*)\}|[{}]")
+_MARK = re.compile("\0(epochs|id)\0")
+"""Where one of those filled later goes: no argument can hold a NUL."""
+
+
+def takes(text: str, name: str) -> bool:
+    """Whether `{epochs}` or `{id}` is to be filled somewhere in a text."""
+    return "{" + name in text and any(match["name"] == name for match in _LATER.finditer(text))
+
+
+def launched(word: str, epochs: str, task: str) -> str:
+    """A word with what only an attempt knows."""
+    if "{" not in word:
+        return word
+    values = {"epochs": epochs, "id": task}
+    return _LATER.sub(lambda match: values[match["name"]] if match["name"] else match[0][1:-1], word)
+
+
+def filled(word: str, cells: Mapping[str, str]) -> str:
+    """A word of a list's own text: what names one of its columns is filled, all other braces stay as they are."""
+
+    def cell(match: re.Match[str]) -> str:
+        name = (match["name"] or match["literal"] or "").lower()
+        if name not in cells:
+            return match[0]
+        return match[0][1:-1] if match["name"] is None else literal(cells[name])
+
+    return _NAMED.sub(cell, word)
+
+
+def filled_template(word: str, cells: Mapping[str, str]) -> str:
+    """A word of a command that a whole table runs: `{{` and `}}` are braces, all else in braces is filled."""
+
+    def part(match: re.Match[str]) -> str:
+        if match["name"] is None:
+            return match[0][0]
+        name = match["name"].lower()
+        return cells.get(name, f"\0{name}\0")
+
+    return _MARK.sub(r"{\1}", literal(_TOKEN.sub(part, word)))
+
+
+def literal(text: str) -> str:
+    """A text in which nothing is to be filled later."""
+    return _LATER.sub(lambda match: "{" + match[0] + "}", text) if "{" in text else text
+
+
+def names(template: Sequence[str]) -> list[str]:
+    """What a table's command asks for, in lower case; raises ValueError where a brace stands alone."""
+    return list(dict.fromkeys(name for word in template for name in _names(word)))
+
+
+def _names(word: str) -> Iterator[str]:
+    for match in _TOKEN.finditer(word):
+        if match["name"] is not None:
+            yield match["name"].lower()
+        elif match[0] in ("{", "}"):
+            raise ValueError(f"{word!r} has a {match[0]} of its own: write {match[0] * 2} for a brace")
+
+
+def unknown(template: Sequence[str], columns: Collection[str]) -> str:
+    """The first placeholder of a table's command that no column fills; empty where there is none."""
+    known = {*columns, "id"}
+    return next((name for name in names(template) if name not in known), "")
