@@ -44,7 +44,7 @@ class Limits:
     """The library, to come up."""
     call: float = 3.0
     """One call."""
-    patience: float = 0.5
+    patience: float = 0.4
     """A GPU may keep the others waiting for so long; with a tick of the loop that is less than a second."""
     retry: float = 60.0
     """Until a GPU that is away is tried again."""

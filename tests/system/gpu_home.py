@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from scheduler.core.events import Exited, Placed, Resized, Started
+from scheduler.core.events import Exited, Peaked, Placed, Resized, Started
 from scheduler.core.model import HOST
 from scheduler.errors import StateError
 from scheduler.store.journal import Journal
@@ -28,21 +28,28 @@ HOLD = f"""\
 import json, os, sys, time
 sys.path.insert(0, {str(TRAIN.parent)!r})
 import client
-from train import options, size
+from train import gib, options, size
+
+def take_more():
+    if "more" in said and os.path.exists("more"):
+        cuda.allocate(0, size(said.pop("more")))
 
 said, cuda = options(sys.argv[1:]), client.Cuda()
 with open("began", "a") as file:
     file.write(os.environ["SCHEDULER_TASK_ID"] + "\\n")
 with open(os.path.join(os.environ["SCHEDULER_TASK_DIR"], "told"), "w") as file:
     json.dump([cuda.devices(), dict(os.environ)], file)
-for position, wanted in enumerate(said["take"].split(",") if "take" in said else ()):
-    cuda.allocate(position, size(wanted))
-while not os.path.exists(said["until"]):
-    if os.path.exists("dead") and open("dead").read() in cuda.devices():
-        sys.exit("RuntimeError: CUDA error: unspecified launch failure")
-    if "more" in said and os.path.exists("more"):
-        cuda.allocate(0, size(said.pop("more")))
-    time.sleep(0.01)
+try:
+    for position, wanted in enumerate(said["take"].split(",") if "take" in said else ()):
+        cuda.allocate(position, size(wanted))
+    take_more()
+    while not os.path.exists(said["until"]):
+        if os.path.exists("dead") and open("dead").read() in cuda.devices():
+            sys.exit("RuntimeError: CUDA error: unspecified launch failure")
+        time.sleep(0.01)
+        take_more()
+except client.OutOfMemory as full:
+    sys.exit("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate " + gib(full.requested))
 """
 """Says what it was told, takes memory of the GPUs it is shown, and waits for a file. Once there is a file `more`, it
 takes so much more; it fails where a file `dead` names one of its GPUs."""
@@ -77,6 +84,8 @@ class Try:
     pid: int = 0
     ended: float = 0.0
     exited: Exited | None = None
+    seen: dict[str, int] = field(default_factory=dict)
+    """The most that it was seen to hold where it runs, while it lived."""
     causes: list[str] = field(default_factory=list)
     """Why its promise changed, in order."""
 
@@ -197,6 +206,10 @@ def fold(events: Sequence[tuple[Any, float]], uuids: Sequence[str]) -> list[Try]
             tries[event.task, event.attempt] = one
         elif isinstance(event, Started):
             tries[event.task, event.attempt].pid = event.pid
+        elif isinstance(event, Peaked):
+            one = tries[event.task, event.attempt]
+            peaks = {numbers[key]: bytes_ for key, bytes_ in event.peak.items()}
+            one.seen |= {key: bytes_ for key, bytes_ in peaks.items() if key != HOST or not one.gpus}
         elif isinstance(event, Resized):
             one = tries[event.task, event.attempt]
             one.promise = {numbers[key]: bytes_ for key, bytes_ in event.promise.items()}

@@ -86,11 +86,13 @@ class TestFaults:
     def test_a_gpu_that_breaks_is_left_alone_and_the_others_go_on(self, machine: Machine, fault: str) -> None:
         switches, reason = BROKEN[fault]
         home = machine(gpus=3)
-        home.jobs(*[whole()] * (28 if fault == "hanging" else 12), holding(GPUs=0))
+        first = holding("20GiB", until="first", Memory="20GiB")
+        home.jobs(*[first] * 3, *[whole()] * (16 if fault == "hanging" else 6), holding(GPUs=0))
         with home.going():
-            home.wait_for(4)
-            home.box.set(1, **switches)
+            wait_until(lambda: sum(bool(one.gpus and one.seen) for one in home.tries()) == 3, PATIENCE)
             broken = time.time()
+            home.box.set(1, **switches)
+            home.go("first")
             home.wait_for_words(reason)
             known = time.time()
             home.go()
@@ -316,8 +318,10 @@ def _by_task(one: Try) -> tuple[int, int]:
 class TestOutOfMemory:
     def test_a_task_declared_too_small_beside_a_big_one_is_tried_again_with_more(self, machine: Machine) -> None:
         home = machine(gpus=1)
-        home.jobs(holding("18GiB", Memory="18GiB"), training(peak="8GiB", Memory="2GiB", seconds=0.2))
+        home.jobs(holding("18GiB", Memory="18GiB"), holding("1GiB", more="7GiB", Memory="2GiB"))
         with home.going():
+            home.wait_for_use(0, 19 * GIB)
+            home.go("more")
             home.wait_for(1, "oom")
             home.go()
         big, small, again = home.tries()
