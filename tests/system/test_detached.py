@@ -108,7 +108,7 @@ class TestResumeDetached:
     def test_all_takes_over_each_unfinished_run_and_says_what_it_did(self, home: Home) -> None:
         home.commands("true")
         home.call("run", "jobs.csv", code=0)
-        pids = [detached(home, UNTIL_GO, "true", arguments=("-j", "1")) for _ in range(3)]
+        pids = [detached(home, UNTIL_GO, "true", arguments=("-j", "1", "--new")) for _ in range(3)]
         for pid in pids[:2]:
             os.kill(pid, signal.SIGKILL)
         wait_until(lambda: all(ended(pid) for pid in pids[:2]))
@@ -124,7 +124,7 @@ class TestResumeDetached:
 
     def test_all_without_detach_waits_and_has_the_worst_exit_code(self, home: Home) -> None:
         for last in ("true", "false"):
-            pid = detached(home, UNTIL_GO, last, arguments=("-j", "1"))
+            pid = detached(home, UNTIL_GO, last, arguments=("-j", "1", "--new"))
             os.kill(pid, signal.SIGKILL)
             wait_until(lambda pid=pid: ended(pid))
         (home.root / "go").touch()
