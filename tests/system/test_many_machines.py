@@ -33,8 +33,9 @@ def seen_from_elsewhere(home: Home, run: int = 1) -> None:
     theirs = home.state
     home.state = home.root / "mounted"
     home.env["SCHEDULER_STATE"] = str(home.state)
+    settled = shutil.ignore_patterns("__pycache__")  # the samplers of the living run are just filling theirs
     for folder in ("tasks", "code"):
-        shutil.copytree(theirs / f"runs/{run}/{folder}", home.state / f"runs/{run}/{folder}")
+        shutil.copytree(theirs / f"runs/{run}/{folder}", home.state / f"runs/{run}/{folder}", ignore=settled)
     shutil.copy(theirs / "counter", home.state / "counter")
     journal = sqlite3.connect(home.state / f"runs/{run}/journal.db")
     with sqlite3.connect(theirs / f"runs/{run}/journal.db") as live:
