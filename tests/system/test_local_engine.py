@@ -233,7 +233,7 @@ class TestServer:
         order = os.memfd_create("order")
         os.write(order, json.dumps(shim.Order(4, 2, ["true"], "/", {}, "/nowhere", "")._asdict()).encode())
         with ours, theirs, open(order):
-            shim._fork_shim(shim.Home(lambda what, value: 0, "", "", "", {}), [order], theirs)
+            shim._fork_shim(shim.Home(lambda what, value: 0, lambda *said: 0, "", "", "", {}), [order], theirs)
             error = "[Errno 11] Resource temporarily unavailable"
             assert json.loads(ours.recv(1000)) == {"failed": {"task": 4, "attempt": 2, "error": error}}
 
