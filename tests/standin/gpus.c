@@ -150,13 +150,13 @@ static void write_account(struct gpu *gpu, const struct holder *holder)
     account->busy = holder->busy > account->busy ? holder->busy : account->busy;
 }
 
-static void bury(struct gpus *gpus, struct holder *holder)
+static void bury(struct gpus *gpus, struct holder *holder, int64_t now)
 {
     struct account *account = account_of(&gpus->gpu[holder->device], holder);
     if (account)
         account->ended = gpus_microseconds();
     holder->busy = 0;
-    holder->died = gpus_milliseconds();
+    holder->died = now;
 }
 
 void gpus_reap(struct gpus *gpus, int device)
@@ -168,7 +168,7 @@ void gpus_reap(struct gpus *gpus, int device)
         if (!holder->pid || holder->device != device)
             continue;
         if (!holder->died && start_of(holder->pid) != holder->start)
-            bury(gpus, holder);
+            bury(gpus, holder, gpu->reaped); /* by the clock of this look: a later one would keep it until the next */
         if (holder->died && gpu->reaped - holder->died >= gpu->switches[SWITCH_linger])
             holder->pid = 0;
     }
@@ -237,7 +237,7 @@ static int change(struct gpus *gpus, int device, int pid, int64_t more, int kind
     gpu->peak = used > gpu->peak ? used : gpu->peak;
     write_account(gpu, holder);
     if (!holder->bytes) {
-        bury(gpus, holder);
+        bury(gpus, holder, gpus_milliseconds());
         holder->pid = 0;
     }
     return 0;
