@@ -541,7 +541,7 @@ class TestGhosts:
         assert eyes.budget(0).free == 24 * GIB - 300 * MIB - GIB
 
     def test_one_that_stays_is_named(self, eyes: Eyes, tree: Callable[..., Tree]) -> None:
-        eyes.box.set(linger=7000)
+        eyes.box.set(linger=60_000)
         one = tree()
         eyes.watch(7, one, 0)
         eyes.box.hold(0, one.pid(), 3 * GIB)
