@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from scheduler.devices.mps_daemon import PROGRAM, Daemon, find_daemons, find_program
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -24,6 +25,7 @@ def program(tmp_path: Path) -> Path:
 @pytest.fixture
 def daemon(program: Path) -> Iterator[int]:
     with subprocess.Popen([program], stdin=subprocess.PIPE) as process:
+        wait_until(lambda: PROGRAM in Path(f"/proc/{process.pid}/cmdline").read_text())  # started, but not yet itself
         yield process.pid
         process.kill()
 

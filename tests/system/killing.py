@@ -395,8 +395,8 @@ class Killing:
         self, verdict: Verdict, task: Mapping[str, Any], job: Job, begun: Sequence[int], ended: Sequence[int]
     ) -> None:
         name = f"task {task['id']} ({job.kind})"
-        if task["state"] == "failed" and self.count.shims and len(begun) >= 3 and not ended:
-            return  # three shims in a row were killed under it: then it fails with that reason, as it should
+        if task["state"] == "failed" and self.count.shims and task["attempts"] >= 3 and not ended:
+            return  # three shims in a row were killed, before or while it ran: then it fails with that reason
         if task["state"] not in ("succeeded", "failed") or not ended:
             verdict.lost.append(f"{name} is {task['state']}; began {begun}, ended {ended}")
             return
