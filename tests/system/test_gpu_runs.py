@@ -108,9 +108,10 @@ class TestFaults:
     def test_a_gpu_that_tells_less_is_used_all_the_same(self, machine: Machine, fault: str) -> None:
         home = machine(gpus=2)
         home.jobs(*[training(peak=f"{4 + n % 3}GiB", profile="flat", seconds=0.4, busy=0.2) for n in range(12)])
+        home.box.set(0, **DIM[fault])
         with home.going("--settle", "200ms"):
             home.wait_for(1)
-            home.box.set(**DIM[fault])
+            home.box.set(1, **DIM[fault])
         tries = home.tries()
         took = max(one.ended for one in tries) - tries[0].placed
         print(f"{fault}: {took:.1f} s, {home.box.ooms(0) + home.box.ooms(1)} out-of-memories")
