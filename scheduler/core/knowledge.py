@@ -221,7 +221,11 @@ class Knowledge:
     def _observe(self, number: int) -> None:
         """Let a kind's family know what it needs where it runs."""
         kind, peaks = self.kinds[number], self._profiles[number].peaks
-        if kind is not None and kind.family and peaks:
+        if kind is None or not kind.family or not peaks:
+            return
+        if (
+            kind.device.startswith(HOST) or not kind.device or peaks.keys() != {HOST}
+        ):  # else it was never seen on its GPUs
             self._families[kind.family].observe(number, on_gpus(peaks))
 
     def profile(self, number: int) -> Profile:

@@ -264,12 +264,16 @@ def _choose(task: int, need: Need, gpus: Sequence[Room], rules: Rules) -> Refusa
 
 
 def better(known: Refusal | None, new: Refusal) -> Refusal:
-    """Of two devices' refusals the one that tells more: a device it will fit on some day, else the largest."""
-    if known is None or (known.reason == "never" and (new.reason != "never" or new.total > known.total)):
+    """Of two devices' refusals the one that tells more: of a device it will fit on some day, with the most room."""
+    if known is None or _hope(new) > _hope(known):
         return new
-    if known.reason == new.reason == "memory" and new.room > known.room:
-        return new
-    return known
+    if known.reason == new.reason == "never":
+        return new if new.total > known.total else known
+    return new if known.reason == new.reason == "memory" and new.room > known.room else known
+
+
+def _hope(refusal: Refusal) -> int:
+    return {"never": 0, "closed-device": 1, "foreign": 2}.get(refusal.reason, 3)
 
 
 def _on(task: int, need: Need, ask: Ask, room: Room, rules: Rules) -> int | Refusal:

@@ -10,7 +10,7 @@ from scheduler.core import packing
 from scheduler.core.brain import Brain
 from scheduler.core.explain import why
 from scheduler.core.kinds import Kind
-from scheduler.core.knowledge import Knowledge, Peaks, Profile
+from scheduler.core.knowledge import Evidence, Knowledge, Peaks, Profile
 from scheduler.core.model import HOST, Budget, Foreign, KnownBy, Machine, Manners, Placement
 from scheduler.units import GIB
 from tests.builders import (
@@ -282,3 +282,18 @@ class TestComing:
         place(b, gpu(0), HOST_RAM)
         tell(b, exited(1, "oom", code=1, part="gpu", asked=20 * GIB))
         assert [p.task for p in b.decide(self.just_ended(age=0.0, ended=99.0)).placements] == [1]
+
+
+def test_a_broken_gpu_is_not_what_a_task_waits_for_while_others_are_well() -> None:
+    shut = Budget(gpu(0).device, 24 * GIB, closed="it is lost")
+    decision = decide(brain(tasks(1, "20GiB")), shut, gpu(1, free="10GiB"), HOST_RAM)
+    assert [(r.reason, r.device) for r in decision.refusals] == [("memory", "GPU-1")]
+
+
+def test_what_was_never_seen_on_its_gpus_teaches_nothing_about_arguments() -> None:
+    known = Knowledge()
+    for number in range(1, 5):
+        slots = (("--peak", str(number)),)
+        kind = Kind(f"k{number}", "train.py", False, "family", slots, "1 x A100")
+        known.learn(known.number(kind), Evidence({HOST: 12 * 2**20}, seconds=0.01))
+    assert known.news() == []
