@@ -223,9 +223,8 @@ class Knowledge:
         kind, peaks = self.kinds[number], self._profiles[number].peaks
         if kind is None or not kind.family or not peaks:
             return
-        if (
-            kind.device.startswith(HOST) or not kind.device or peaks.keys() != {HOST}
-        ):  # else it was never seen on its GPUs
+        without_gpus = not kind.device or kind.device.startswith(HOST)
+        if without_gpus or peaks.keys() != {HOST}:  # else it was over before anybody saw it on its GPUs
             self._families[kind.family].observe(number, on_gpus(peaks))
 
     def profile(self, number: int) -> Profile:
