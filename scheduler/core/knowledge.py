@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from scheduler.core.factors import Family
 from scheduler.core.kinds import Kind
 from scheduler.core.model import HOST, KnownBy
 from scheduler.core.rules import Rules
+
+if TYPE_CHECKING:
+    from scheduler.core.factors import Family
 
 RERANK_STEP = 0.25
 """Times wander a little with every run; only what changes by more moves a task in the line."""
@@ -157,6 +160,8 @@ def on_gpus(peaks: Mapping[str, int]) -> dict[str, int]:
 
 def family_of(profiles: Iterable[Profile]) -> Family:
     """What profiles of one script teach about its arguments."""
+    from scheduler.core.factors import Family  # 3 ms that whoever only looks at a run never pays
+
     family = Family()
     for number, profile in enumerate(profiles):
         family.add(number, profile.slots)
@@ -206,6 +211,8 @@ class Knowledge:
         """All kinds of one script, those of earlier runs among them."""
         family = self._families.get(name)
         if family is None:
+            from scheduler.core.factors import Family  # as in family_of
+
             family = self._families[name] = Family(*self._words)
             for key in self._relatives.pop(name, ()):
                 if key in self._known:
