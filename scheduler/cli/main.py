@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import io
 import os
 import sys
@@ -89,7 +91,9 @@ def _dispatch(argv: list[str]) -> int:
         cure = f"scheduler {ELSEWHERE[verb]}" if verb in ELSEWHERE else "scheduler --help"
         _complain(f"there is no verb {verb!r}: {cure}")
         return 2
-    code: int = import_module(f"scheduler.cli.{verb}").main(argv[1:])
+    module = import_module(f"scheduler.cli.{verb}")
+    gc.enable()
+    code: int = module.main(argv[1:])
     return code
 
 
@@ -112,5 +116,13 @@ def _complain(text: str) -> None:
 
 
 def console() -> None:
-    """Entry point of the installed commands."""
-    sys.exit(main(sys.argv[1:]))
+    """Entry point of the installed commands.
+
+    Loading makes no garbage, and looking for it takes 3 ms; taking the interpreter apart takes 5, when all is closed.
+    """
+    gc.disable()
+    code = main(sys.argv[1:])
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 
-from scheduler.cli import run
 from scheduler.cli.parsing import Parser, settings_from
 from scheduler.errors import UsageError
 from scheduler.store.profiles import Kept, Profiles
@@ -66,4 +65,6 @@ def _meant(word: str, one: Kept) -> bool:
 
 def _learn(argv: list[str]) -> int:
     """Probe every kind of a list that is not known; `scheduler run`'s flags apply."""
+    from scheduler.cli import run  # with all that a run needs, which no look at profiles does
+
     return run.main([*argv, "--profile", "probe"], learn_only=True, verb="profiles learn")

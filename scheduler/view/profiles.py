@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from scheduler.core.factors import Factor
 from scheduler.core.knowledge import Profile, family_of
 from scheduler.core.model import HOST
 from scheduler.units import duration, size
 from scheduler.view.words import moment, short, table
+
+if TYPE_CHECKING:
+    from scheduler.core.factors import Factor
 
 
 class Kept(Protocol):
