@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import posixpath
-import selectors
 import shlex
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from signal import SIGTERM
-from typing import Protocol
 
 from scheduler.core import command, packing
 from scheduler.core.brain import Brain
@@ -21,18 +15,17 @@ from scheduler.core.kinds import Kind
 from scheduler.core.knowledge import Evidence
 from scheduler.core.lifecycle import Task
 from scheduler.core.model import (
-    HOST,
     Decision,
     Job,
-    KnownBy,
     Machine,
     Outcome,
     Placement,
     Profiling,
     Purpose,
     Refusal,
-    Warn,
 )
+from scheduler.core.orders import Orders, Surroundings
+from scheduler.core.pace import Mean, Pace
 from scheduler.core.ports import (
     Book,
     Desk,
@@ -40,13 +33,11 @@ from scheduler.core.ports import (
     Engine,
     Happening,
     Key,
-    Launch,
     Ledger,
     Request,
     Sample,
     Taken,
     View,
-    Watched,
     Watcher,
     World,
 )
@@ -69,52 +60,6 @@ BUSY_TICK = 0.25
 """The same while tasks wait for room and nothing of ours runs whose end would tell."""
 
 
-class Mean:
-    """How busy a task keeps its GPUs, from when it first did."""
-
-    def __init__(self) -> None:
-        self._sum = 0.0
-        self._number = 0
-        self._looked = False
-
-    def see(self, shares: Mapping[str, float]) -> None:
-        """So busy it keeps each of them now; what it does while it still loads its data says nothing."""
-        if not shares:
-            return
-        self._looked = True
-        if self._sum or any(shares.values()):
-            self._sum += sum(shares.values()) / len(shares)
-            self._number += 1
-
-    @property
-    def value(self) -> float | None:
-        """The mean; 0 where it was looked at and never did anything, None where nobody could look."""
-        if not self._looked:
-            return None
-        return self._sum / self._number if self._number else 0.0
-
-
-class Pace:
-    """How long an epoch takes, from when which epoch was seen."""
-
-    def __init__(self) -> None:
-        self._first: tuple[float, float] | None = None
-        self._last: tuple[float, float] | None = None
-
-    def see(self, epochs: float, now: float) -> None:
-        """So many epochs are done by now."""
-        if self._last is None or epochs > self._last[0]:
-            self._last = (epochs, now)
-            self._first = self._first or self._last
-
-    @property
-    def seconds(self) -> float | None:
-        """Seconds an epoch takes; None while fewer than two are known to be done."""
-        if self._first is None or self._last is None or self._last[0] <= self._first[0]:
-            return None
-        return (self._last[1] - self._first[1]) / (self._last[0] - self._first[0])
-
-
 @dataclass(frozen=True, slots=True)
 class Ports:
     """Everything the loop acts on."""
@@ -130,36 +75,6 @@ class Ports:
     """What keeps everything from being launched at the moment: a disk that is nearly full; nothing where none is."""
 
 
-class TaskPlaces(Protocol):
-    """Where a task's files lie."""
-
-    def task(self, task: int) -> Path:
-        """The folder it may leave files in."""
-
-    def result(self, task: int, attempt: int) -> Path:
-        """Where it may leave its result."""
-
-    def progress(self, task: int, attempt: int) -> Path:
-        """Where it may say how far it is."""
-
-    def task_log(self, task: int, attempt: int) -> Path:
-        """Where its output goes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What every task of the run is told besides its own row."""
-
-    run: str
-    python: str
-    directory: str
-    places: TaskPlaces
-    environ: Mapping[str, str]
-    """The environment that every task of the run starts from."""
-    same_id: bool = False
-    """Whether a probe goes by its task's own id, as in the batch-by-batch original."""
-
-
 class Loop:
     """Runs one Brain to its end."""
 
@@ -167,6 +82,7 @@ class Loop:
         self.brain = brain
         self.ports = ports
         self.around = around
+        self._orders = Orders(around, ports.devices, brain.rules.profile_epochs)
         self.left_early = False
         self._used: dict[Key, Mapping[str, int]] = {}
         self._peak: dict[Key, Mapping[str, int]] = {}
@@ -556,7 +472,10 @@ class Loop:
         named = [self._named(placement) for placement in placements]
         self._record([_placed(placement) for placement in named])
         for placement, lease in zip(named, taken, strict=True):
-            self.ports.engine.launch(self._order(placement, lease))
+            if placement.told:
+                self._probes[placement.task, placement.attempt] = placement.told
+            job = self.ports.book.job(placement.task)
+            self.ports.engine.launch(self._orders.launch(placement, job, lease))
 
     def _named(self, placement: Placement) -> Placement:
         """A probe goes by an id of its own, so that it never touches what its task leaves."""
@@ -565,80 +484,14 @@ class Loop:
         own = placement.task if self.around.same_id else self.ports.book.probe_id(placement.task)
         return replace(placement, told=own)
 
-    def _epochs(self, placement: Placement, job: Job) -> int | None:
-        epochs = job.spec.terms.epochs
-        if placement.purpose is Purpose.PROBE and epochs is not None:
-            return min(epochs, self.brain.rules.profile_epochs)
-        return epochs
-
-    def _order(self, placement: Placement, lease: Taken) -> Launch:
-        job = self.ports.book.job(placement.task)
-        terms = job.spec.terms
-        if placement.told:
-            self._probes[placement.task, placement.attempt] = placement.told
-        told = placement.told or placement.task
-        asked, timed = terms.stop_signal, placement.purpose is Purpose.RUN
-        argv = command.argv(job.spec, told, self._epochs(placement, job), self.around.python, job.append)
-        return Launch(
-            placement.task,
-            placement.attempt,
-            placement.purpose,
-            argv,
-            posixpath.join(self.around.directory, job.spec.directory),
-            self._environment(placement, job),
-            terms.timeout if timed else None,
-            terms.grace,
-            int(SIGTERM) if isinstance(asked, Warn) else asked,
-            lease.path,
-            lease.fd,
-            asked if timed and isinstance(asked, Warn) else None,
-        )
-
-    def _environment(self, placement: Placement, job: Job) -> dict[str, str | None]:
-        """What interface promises a task to find, then the devices' own, its Python's, and what the row says."""
-        places, key = self.around.places, (placement.task, placement.attempt)
-        told: dict[str, str | None] = {
-            "SCHEDULER_TASK_ID": str(placement.told or placement.task),
-            "SCHEDULER_ATTEMPT": str(placement.attempt),
-            "SCHEDULER_KEY": job.key,
-            "SCHEDULER_NAME": job.name,
-            "SCHEDULER_RUN": self.around.run,
-            "SCHEDULER_PURPOSE": str(placement.purpose),
-            "SCHEDULER_EPOCHS": str(self._epochs(placement, job) or ""),
-            "SCHEDULER_MEMORY_BYTES": str(max((placement.promise[key] for key in placement.devices), default=0)),
-            "SCHEDULER_HOST_MEMORY_BYTES": str(placement.promise.get(HOST, 0)),
-            "SCHEDULER_GPU_INDICES": self._indices(placement),
-            "SCHEDULER_TASK_DIR": str(places.task(placement.told or placement.task)),
-            "SCHEDULER_RESULT": str(places.result(*key)),
-            "SCHEDULER_PROGRESS": str(places.progress(*key)),
-            "PYTHONUNBUFFERED": "1",
-        }
-        if placement.purpose is Purpose.PROBE and "WANDB_MODE" not in self.around.environ:
-            told["WANDB_MODE"] = "disabled"
-        told.update(self.ports.devices.environment_for(placement))
-        told.update(job.environ)
-        told.update(job.spec.env)
-        return told
-
-    def _indices(self, placement: Placement) -> str:
-        """The numbers of its GPUs, as nvidia-smi counts."""
-        numbers = {device.key: str(device.index) for device in self.ports.devices.discover()}
-        return ",".join(numbers.get(key, "") for key in placement.gpus)
-
     def _look(self) -> None:
         """Tell the samplers whom to look at."""
         attempts = {
-            (task.id, task.attempts): self._watched(task, self._shims[task.id, task.attempts])
+            (task.id, task.attempts): self._orders.watched(task, self._shims[task.id, task.attempts])
             for task in self.brain.living()
             if self._shims.get((task.id, task.attempts))
         }
         self.ports.watcher.watch(attempts, self._strangers)
-
-    def _watched(self, task: Task, shim: int) -> Watched:
-        assert task.placement is not None
-        places, key = self.around.places, (task.id, task.attempts)
-        settled = task.settled or task.placement.known_by is not KnownBy.LIVE
-        return Watched(shim, str(places.task_log(*key)), str(places.progress(*key)), task.placement.promise, settled)
 
 
 def _placed(p: Placement) -> Placed:
@@ -651,57 +504,3 @@ def look_ahead(brain: Brain, kind: Callable[[int], Kind]) -> None:
         return
     for task in brain.unlooked(max(0, LOOK_AHEAD - brain.looked)):
         brain.assign(task, kind(task))
-
-
-class Source(Protocol):
-    """Something real to wait on."""
-
-    def fileno(self) -> int:
-        """A descriptor that is readable when `collect` has something; -1 for none at the moment."""
-
-    def collect(self) -> Sequence[Happening]:
-        """What happened; never blocks."""
-
-
-class Waker(Protocol):
-    """Something real whose news are words: what people ask for by signals."""
-
-    def fileno(self) -> int:
-        """A descriptor that is readable when there is a word."""
-
-    def collect(self) -> Sequence[str]:
-        """The words."""
-
-
-class Asking:
-    """A waker's words as requests."""
-
-    def __init__(self, waker: Waker) -> None:
-        self._waker = waker
-
-    def fileno(self) -> int:
-        """Readable when somebody asks."""
-        return self._waker.fileno()
-
-    def collect(self) -> list[Request]:
-        """What was asked."""
-        return [Request(word) for word in self._waker.collect()]
-
-
-class RealWorld:
-    """Waits on the descriptors of all its sources at once."""
-
-    def __init__(self, sources: Sequence[Source]) -> None:
-        self._sources = sources
-
-    def now(self) -> float:
-        """The wall clock."""
-        return time.time()
-
-    def wait(self, timeout: float) -> list[Happening]:
-        """Return when any source has something, or when the time is over."""
-        with selectors.DefaultSelector() as selector:
-            for fd in {source.fileno() for source in self._sources} - {-1}:
-                selector.register(fd, selectors.EVENT_READ)
-            selector.select(timeout)
-        return [happening for source in self._sources for happening in source.collect()]

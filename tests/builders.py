@@ -38,6 +38,7 @@ from scheduler.core.model import (
     Spec,
     Terms,
 )
+from scheduler.core.orders import Surroundings
 from scheduler.core.ports import Key, Launch, Lease, Request
 from scheduler.core.results import Fold
 from scheduler.core.rules import Rules
@@ -46,7 +47,7 @@ from scheduler.core.truth import Truth, curve
 from scheduler.core.world import SimulatedWorld
 from scheduler.devices.simulated import SimulatedDevices, SimulatedWatcher
 from scheduler.engines.simulated import SimulatedEngine
-from scheduler.loop import Loop, Ports, Surroundings
+from scheduler.loop import Loop, Ports
 from scheduler.paths import RunPlaces
 from scheduler.store.memory import MemoryBook, MemoryLedger
 from scheduler.units import parse_size

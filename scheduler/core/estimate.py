@@ -169,3 +169,8 @@ def is_new_peak(before: int, now: int, rules: Rules) -> bool:
     if before == 0:
         return now > 0
     return now - before > rules.peak_step_bytes and now > before * (1 + rules.peak_step)
+
+
+def is_watched(placement: Placement, settled: bool) -> bool:  # of the attempt
+    """Whether an attempt was started without knowing what it needs, and nobody knows it yet."""
+    return placement.known_by is KnownBy.LIVE and placement.purpose is Purpose.RUN and not settled

@@ -83,7 +83,8 @@ class Session:
 
     def go(self, stream: TextIO | None, words: Sequence[str] = ()) -> Ended:
         """Run it to its end; `stream` sees the lines, the run's log always does."""
-        from scheduler.loop import Loop, Surroundings
+        from scheduler.core.orders import Surroundings
+        from scheduler.loop import Loop
         from scheduler.view.sink import Sink
 
         run = self.places
@@ -113,7 +114,8 @@ class Session:
         from scheduler.devices.pool import Watchers
         from scheduler.devices.watcher import HostWatcher
         from scheduler.engines.local import LocalEngine
-        from scheduler.loop import Asking, Ports, RealWorld
+        from scheduler.loop import Ports
+        from scheduler.realworld import Asking, RealWorld
         from scheduler.store.disks import Disks
         from scheduler.store.requests import Requests
         from scheduler.store.shell import this_shell

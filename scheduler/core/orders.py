@@ -1,0 +1,118 @@
+"""What a placement is for the engine and the samplers: a command, its environment, where its files lie."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import PurePath, PurePosixPath
+from signal import Signals
+from typing import Protocol
+
+from scheduler.core import command
+from scheduler.core.lifecycle import Task
+from scheduler.core.model import HOST, Job, KnownBy, Placement, Purpose, Warn
+from scheduler.core.ports import Devices, Launch, Taken, Watched
+
+
+class TaskPlaces(Protocol):
+    """Where a task's files lie."""
+
+    def task(self, task: int) -> PurePath:
+        """The folder it may leave files in."""
+
+    def result(self, task: int, attempt: int) -> PurePath:
+        """Where it may leave its result."""
+
+    def progress(self, task: int, attempt: int) -> PurePath:
+        """Where it may say how far it is."""
+
+    def task_log(self, task: int, attempt: int) -> PurePath:
+        """Where its output goes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What every task of the run is told besides its own row."""
+
+    run: str
+    python: str
+    directory: str
+    places: TaskPlaces
+    environ: Mapping[str, str]
+    """The environment that every task of the run starts from."""
+    same_id: bool = False
+    """Whether a probe goes by its task's own id, as in the batch-by-batch original."""
+
+
+class Orders:
+    """Writes the orders of one run."""
+
+    def __init__(self, around: Surroundings, devices: Devices, profile_epochs: int) -> None:
+        self._around = around
+        self._devices = devices
+        self._profile_epochs = profile_epochs
+
+    def launch(self, placement: Placement, job: Job, lease: Taken) -> Launch:
+        """What the engine needs to start a placement."""
+        terms = job.spec.terms
+        told = placement.told or placement.task
+        asked, timed = terms.stop_signal, placement.purpose is Purpose.RUN
+        argv = command.argv(job.spec, told, self._epochs(placement, job), self._around.python, job.append)
+        return Launch(
+            placement.task,
+            placement.attempt,
+            placement.purpose,
+            argv,
+            str(PurePosixPath(self._around.directory, job.spec.directory)),
+            self._environment(placement, job),
+            terms.timeout if timed else None,
+            terms.grace,
+            int(Signals.SIGTERM) if isinstance(asked, Warn) else asked,
+            lease.path,
+            lease.fd,
+            asked if timed and isinstance(asked, Warn) else None,
+        )
+
+    def _environment(self, placement: Placement, job: Job) -> dict[str, str | None]:
+        """What interface promises a task to find, then the devices' own, its Python's, and what the row says."""
+        places, key = self._around.places, (placement.task, placement.attempt)
+        told: dict[str, str | None] = {
+            "SCHEDULER_TASK_ID": str(placement.told or placement.task),
+            "SCHEDULER_ATTEMPT": str(placement.attempt),
+            "SCHEDULER_KEY": job.key,
+            "SCHEDULER_NAME": job.name,
+            "SCHEDULER_RUN": self._around.run,
+            "SCHEDULER_PURPOSE": str(placement.purpose),
+            "SCHEDULER_EPOCHS": str(self._epochs(placement, job) or ""),
+            "SCHEDULER_MEMORY_BYTES": str(max((placement.promise[key] for key in placement.devices), default=0)),
+            "SCHEDULER_HOST_MEMORY_BYTES": str(placement.promise.get(HOST, 0)),
+            "SCHEDULER_GPU_INDICES": self._indices(placement),
+            "SCHEDULER_TASK_DIR": str(places.task(placement.told or placement.task)),
+            "SCHEDULER_RESULT": str(places.result(*key)),
+            "SCHEDULER_PROGRESS": str(places.progress(*key)),
+            "PYTHONUNBUFFERED": "1",
+        }
+        if placement.purpose is Purpose.PROBE and "WANDB_MODE" not in self._around.environ:
+            told["WANDB_MODE"] = "disabled"
+        told.update(self._devices.environment_for(placement))
+        told.update(job.environ)
+        told.update(job.spec.env)
+        return told
+
+    def _epochs(self, placement: Placement, job: Job) -> int | None:
+        epochs = job.spec.terms.epochs
+        if placement.purpose is Purpose.PROBE and epochs is not None:
+            return min(epochs, self._profile_epochs)
+        return epochs
+
+    def _indices(self, placement: Placement) -> str:
+        """The numbers of its GPUs, as nvidia-smi counts."""
+        numbers = {device.key: str(device.index) for device in self._devices.discover()}
+        return ",".join(numbers.get(key, "") for key in placement.gpus)
+
+    def watched(self, task: Task, shim: int) -> Watched:
+        """Where to look for a living attempt."""
+        assert task.placement is not None
+        places, key = self._around.places, (task.id, task.attempts)
+        settled = task.settled or task.placement.known_by is not KnownBy.LIVE
+        return Watched(shim, str(places.task_log(*key)), str(places.progress(*key)), task.placement.promise, settled)

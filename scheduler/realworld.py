@@ -1,0 +1,64 @@
+"""The real world: waits for whatever happens on descriptors, by the wall clock."""
+
+from __future__ import annotations
+
+import selectors
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+from scheduler.core.ports import Happening, Request
+
+
+class Source(Protocol):
+    """Something real to wait on."""
+
+    def fileno(self) -> int:
+        """A descriptor that is readable when `collect` has something; -1 for none at the moment."""
+
+    def collect(self) -> Sequence[Happening]:
+        """What happened; never blocks."""
+
+
+class Waker(Protocol):
+    """Something real whose news are words: what people ask for by signals."""
+
+    def fileno(self) -> int:
+        """A descriptor that is readable when there is a word."""
+
+    def collect(self) -> Sequence[str]:
+        """The words."""
+
+
+class Asking:
+    """A waker's words as requests."""
+
+    def __init__(self, waker: Waker) -> None:
+        self._waker = waker
+
+    def fileno(self) -> int:
+        """Readable when somebody asks."""
+        return self._waker.fileno()
+
+    def collect(self) -> list[Request]:
+        """What was asked."""
+        return [Request(word) for word in self._waker.collect()]
+
+
+class RealWorld:
+    """Waits on the descriptors of all its sources at once."""
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self._sources = sources
+
+    def now(self) -> float:
+        """The wall clock."""
+        return time.time()
+
+    def wait(self, timeout: float) -> list[Happening]:
+        """Return when any source has something, or when the time is over."""
+        with selectors.DefaultSelector() as selector:
+            for fd in {source.fileno() for source in self._sources} - {-1}:
+                selector.register(fd, selectors.EVENT_READ)
+            selector.select(timeout)
+        return [happening for source in self._sources for happening in source.collect()]
