@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from scheduler.core.arguments import plain_name
 from scheduler.core.kinds import Kind
 from scheduler.core.model import HOST, KnownBy
 from scheduler.core.rules import Rules
@@ -233,6 +234,11 @@ class Knowledge:
         without_gpus = not kind.device or kind.device.startswith(HOST)
         if without_gpus or peaks.keys() != {HOST}:  # else it was over before anybody saw it on its GPUs
             self._families[kind.family].observe(number, on_gpus(peaks))
+
+    def unheard(self) -> list[str]:
+        """Arguments that the user named and no kind has: a slip of the keyboard, most likely."""
+        slots = {plain_name(name) for kind in self.kinds if kind is not None for name, _ in kind.slots}
+        return sorted(name for names in self._words for name in names if plain_name(name) not in slots)
 
     def profile(self, number: int) -> Profile:
         """What is known of a kind; nothing of number 0."""

@@ -184,8 +184,9 @@ class Columns:
     def _role(self, slot: int) -> Role:
         column = self.columns[slot]
         name, values = plain_name(column.name), len(column.texts)
-        if self._only or name in self._ignore:
-            return Role.NEEDED if name in self._only - self._ignore else Role.IGNORED
+        only = self._only if any(plain_name(column.name) in self._only for column in self.columns) else set()
+        if only or name in self._ignore:  # a script that has none of these arguments was not meant
+            return Role.NEEDED if name in only - self._ignore else Role.IGNORED
         if labels(column.name):
             every = values == len(self.table) >= NAMED_LABELS_FROM
             return Role.LABEL if every else Role.LEARNED

@@ -167,6 +167,9 @@ class Session:
 
         said += [f"hint:   {note}" for note in self.devices.notes]
         said += [f"hint:   {sentence}" for sentence in self.earlier]
+        unheard = self.brain.knowledge.unheard()
+        if unheard:
+            said.append(f"hint:   no task has an argument {', '.join(unheard)} (--memory-args, --ignore-args)")
         budgets = self.devices.snapshot()
         return said + opening.lines(self._telling(), budgets, self.devices.limits, self.settings, self.brain)
 

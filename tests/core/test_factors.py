@@ -14,6 +14,8 @@ from scheduler.core import factors
 from scheduler.core.arguments import Slots, slots
 from scheduler.core.factors import Family
 from scheduler.core.fields import words
+from scheduler.core.kinds import Kind
+from scheduler.core.knowledge import Knowledge
 from scheduler.core.model import KnownBy
 from scheduler.core.neutral import differ, take
 from scheduler.core.varying import MOST_SLOTS
@@ -636,3 +638,15 @@ class TestWhateverItIsGiven:
         assert [guessed(asked, kind) for kind in range(len(set(rows)))] == [
             guessed(unasked, kind) for kind in range(len(set(rows)))
         ]
+
+
+def test_a_script_without_the_named_arguments_was_not_meant() -> None:
+    of = family("--model a", "--model b", only=["bs"])
+    of.observe(0, {"0": 10 * 2**30})
+    assert of.like(1) is None
+
+
+def test_a_named_argument_that_no_task_has_is_told() -> None:
+    known = Knowledge(only=["bs", "batchsize"], ignore=["--seed"])
+    known.number(Kind("k", "train.py", False, "f", (("--bs", "8"),)))
+    assert known.unheard() == ["--seed", "batchsize"]
