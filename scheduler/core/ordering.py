@@ -136,6 +136,8 @@ class Line:
         self._before: dict[int, int] = {}
         self._moved: dict[Asked, int] = {}
         """What seems to have passed a group only because it ranks elsewhere since its time was learned."""
+        self.most_overtaken = 0
+        """The most often that a task had been overtaken when it was started."""
 
     def rank(self, task: int) -> Rank:
         """Smaller comes first; within a priority the longest, where that is known."""
@@ -202,6 +204,8 @@ class Line:
 
     def remove(self, task: int, *, started: bool) -> None:
         """A task waits no more; if it was started, it may have passed others."""
+        if started:
+            self.most_overtaken = max(self.most_overtaken, self.overtaken(task))
         asked = self._where(task)
         self._groups[asked].remove(task)
         self._before.pop(task, None)

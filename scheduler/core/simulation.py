@@ -14,6 +14,8 @@ from scheduler.core.truth import Curve, Truth
 from scheduler.units import size
 
 TERM, KILL = 15, 9
+FULLY = 0.95
+"""Up to this load tasks on one GPU do not slow each other down."""
 
 
 def shared(load: float) -> float:
@@ -23,9 +25,9 @@ def shared(load: float) -> float:
 
 def fitted(load: float) -> float:
     """The same for GPUs, as pairs of training jobs were measured; beyond pairs it is extrapolation."""
-    if load <= 0.95:
+    if load <= FULLY:
         return 1.0
-    return sqrt(load / 0.95) if load <= 2 else load / 2 * sqrt(2 / 0.95)
+    return sqrt(load / FULLY) if load <= 2 else load / 2 * sqrt(2 / FULLY)
 
 
 @dataclass(slots=True)
@@ -175,6 +177,12 @@ class SimulatedMachine:
         self._happen_now()
         return True
 
+    def sleep(self, until: float) -> None:
+        """Let time pass up to a moment, whatever happens meanwhile."""
+        self.wake_at(until)
+        while self.now < until and self.advance():
+            pass
+
     def _work_until(self, at: float) -> None:
         for running in self.running.values():
             if running.ends_at == inf:
@@ -254,12 +262,20 @@ class SimulatedMachine:
     def _share(self) -> None:
         """Somebody came or went: everybody's pace may change."""
         load: dict[str, float] = {}
+        residents: dict[str, int] = {}
         for running in self.running.values():
             for key, amount in _loads(running):
                 load[key] = load.get(key, 0.0) + amount
-        pace = {d.key: self._slowdown(load.get(d.key, 0.0) / d.load_capacity) for d in self.devices}
+                residents[key] = residents.get(key, 0) + 1
+        pace = {d.key: self._slower(d, load.get(d.key, 0.0), residents.get(d.key, 0)) for d in self.devices}
         for running in self.running.values():
             running.slower = max([1.0, *(pace.get(key, 1.0) for key, _ in _loads(running))])
+
+    def _slower(self, device: Device, load: float, residents: int) -> float:
+        """Cores are always shared; on a GPU nobody is slowed down by himself."""
+        if not device.is_gpu:
+            return shared(load / device.load_capacity)
+        return self._slowdown(load / device.load_capacity) if residents > 1 else 1.0
 
 
 def _loads(running: Running) -> Iterator[tuple[str, float]]:
