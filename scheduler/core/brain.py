@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from scheduler.core import estimate, packing
 from scheduler.core.events import (
@@ -41,6 +42,9 @@ from scheduler.core.roll import Roll
 from scheduler.core.rules import Rules
 from scheduler.errors import Forbidden
 
+if TYPE_CHECKING:
+    from scheduler.core.policies import Policy
+
 
 class Brain:
     """All that the scheduler knows of one run."""
@@ -57,6 +61,7 @@ class Brain:
         self.draining = False
         self.tally = Tally()
         """What ended since the run was begun or taken over, as far as it says that going on makes no sense."""
+        self._policy: Policy | None = None
         self._without_gpus = False
         self._looked_terms = 0
 
@@ -215,6 +220,8 @@ class Brain:
         self._count(task, event)
         to = after_exit(task, event.outcome, terms, self.rules)
         why = f"attempt {event.attempt} {event.outcome} {event.reason}".rstrip()
+        if task.placement.purpose is Purpose.PROBE and event.outcome is Outcome.SUCCEEDED:
+            task.probed = self._peaks(task, event)
         self._learn(task.id, self.evidence(event))
         self.tally.take(event, to, self.rules)
         task.placement = None
@@ -412,6 +419,8 @@ class Brain:
         """Who starts now, who waits for which number, and who can never start."""
         if self.draining or self.waiting == 0:
             return Decision()
-        from scheduler.core.deciding import Pass  # it needs a Brain, and nobody who only looks at a run needs it
+        if self._policy is None:
+            from scheduler.core import policies  # they need a Brain, and nobody who only looks at a run needs them
 
-        return Pass(self, machine).decide()
+            self._policy = policies.named(self.rules.policy)
+        return self._policy(self, machine)

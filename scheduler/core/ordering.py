@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heapreplace
 from math import inf
 
@@ -255,6 +255,10 @@ class Line:
         """How many tasks ranked behind this one were started while it waited."""
         before = max(self._before.get(task, 0), self._moved.get(self._where(task), 0))
         return max(0, self._passes(self.rank(task)) - before)
+
+    def groups(self) -> Iterable[Group]:
+        """All groups of equals that wait, in no order."""
+        return self._groups.values()
 
     def walk(self) -> Walk:
         """Go through the line by rank without changing it."""
