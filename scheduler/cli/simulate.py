@@ -2,45 +2,83 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from scheduler.cli.parsing import Parser, settings_from
-from scheduler.core.interference import MODELS
-from scheduler.core.workload import Known, workload
-from scheduler.doors.machines import parse_machine
-from scheduler.doors.traces import read_trace
 from scheduler.errors import UsageError
-from scheduler.view import simulated as view
-from scheduler.wiring.choices import Choices, rules
-from scheduler.wiring.simulating import POLICIES, Scene, measured
 
-TURNED = ("num", "order", "buffer", "max_load", "max_gpu_load", "profile", "profile_epochs", "settle", "margin")
+if TYPE_CHECKING:
+    from scheduler.core.workload import Known, Measured
+    from scheduler.settings import Settings
+    from scheduler.wiring.simulating import Scene
+
+TURNED = {
+    "num": ("N", "rows in a batch (default 20)"),
+    "order": ("batch|global", "what ranks first (default batch)"),
+    "buffer": ("SIZE", "memory kept free on every device (default 512MiB)"),
+    "max_load": ("SHARE", "share of the cores that may be promised (default 1.0)"),
+    "max_gpu_load": ("SUM", "what tasks on one GPU keep busy together (default 2.0)"),
+    "profile": ("HOW", "auto, probe, live or off: how unknown needs are learned"),
+    "profile_epochs": ("N", "epochs of a probe (default 2)"),
+    "settle": ("TIME", "time without a new peak that settles a task (5s, on GPUs 60s)"),
+    "margin": ("M", "on top of a known peak (default 10%%+256MiB)"),
+}
+"""Settings that are flags of `simulate`, as they are of `run`."""
 KNOWN = ("times", "peaks", "oracle")
+MOST_CORES = 1e6
 
 
 def parser() -> Parser:
     """The flags of `simulate`."""
+    from scheduler.core.interference import MODELS
+    from scheduler.core.policies import names
+
     made = Parser(
         "simulate",
         "Run a list on a machine that is not there: the same decisions as a real run, in no time.",
         "scheduler simulate trace.csv --devices 4x24GiB,2x80GiB --compare",
-    )
-    made.add_argument("file", metavar="FILE", help="a trace: a CSV with the columns duration_s and peak_mem_mib")
-    made.add_argument("--devices", metavar="WHICH", default="8x24GiB", help="8x24GiB; 4x24GiB,2x80GiB; host:64GiB")
-    made.add_argument("--cores", metavar="N", help="cores of a simulated host (default: as many as this machine has)")
-    made.add_argument("--interference", choices=MODELS, default="fit", help="how tasks on one GPU slow each other down")
-    made.add_argument("--all-at-once", action="store_true", help="all rows are there at the start, whenever they came")
+    ).common()
     made.add_argument(
-        "--no-deviation", dest="deviation", action="store_false", help="every task needs what its kind does"
+        "file",
+        nargs="?",
+        metavar="FILE",
+        help="a list as run takes it, of whose tasks earlier runs or columns of the file (duration_s, peak_mem_mib, "
+        "util, cores, arrival_s) know times and peaks; or a trace: such columns alone",
     )
-    made.add_argument("--seed", type=int, default=1, help="of all that is drawn (default 1)")
-    made.add_argument("--known", default="", metavar="times,peaks", help="what is known beforehand (default: nothing)")
-    made.add_argument("--policy", choices=POLICIES, default="packed", help="how tasks are placed (default packed)")
-    made.add_argument("--compare", nargs="?", const=",".join(POLICIES), metavar="A,B", help="several policies")
+    made.add_argument("--devices", metavar="WHICH", help="the machine: 8x24GiB; 4x24GiB,2x80GiB; host:64GiB")
+    made.add_argument("--cores", metavar="N", help="cores of a simulated host (default: as many as this machine has)")
+    made.add_argument("--all-at-once", action="store_true", help="all rows are there at the start, whenever they came")
     made.add_argument("--json", action="store_true", help="as JSON; with --compare a list")
-    for name in TURNED:
-        made.add_argument(f"--{name.replace('_', '-')}", metavar="X", help="as of scheduler run")
+    made.add_argument("-o", "--output", metavar="FILE.svg", help="draw what ran where and when")
+    policy = made.add_argument_group("policies")
+    policy.add_argument("--policy", metavar="NAME", default="packed", help=f"{', '.join(names())} (default packed)")
+    policy.add_argument(
+        "--compare", nargs="?", const=",".join(names()), metavar="A,B", help="several; all without names"
+    )
+    for name, (metavar, what) in TURNED.items():
+        policy.add_argument(f"--{name.replace('_', '-')}", metavar=metavar, help=what)
+    truth = made.add_argument_group("what tasks really do, and what of that is known beforehand")
+    truth.add_argument(
+        "--interference", choices=MODELS, default="fit", help="how tasks on one GPU slow each other down"
+    )
+    truth.add_argument(
+        "--deviation",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="half of the peaks differ from their kind's, as they were measured to, and a twentieth come late",
+    )
+    truth.add_argument("--seed", metavar="N", default="1", help="of all that is drawn (default 1)")
+    truth.add_argument(
+        "--known",
+        metavar="times,peaks",
+        default="",
+        help="of each kind, as earlier runs teach it; oracle: every task's own peak (default: nothing is known)",
+    )
+    truth.add_argument("--assume", metavar="10min,4GiB", help="time and peak of rows of which nothing is known")
     return made
 
 
@@ -48,21 +86,11 @@ def main(argv: list[str]) -> int:
     """Simulate, and print what came of it."""
     args = parser().parse_args(argv)
     settings = settings_from(args, *TURNED)
-    devices = parse_machine(args.devices, float(args.cores or os.cpu_count() or 1))
-    rows = read_trace(args.file)
-    if args.all_at_once:
-        from dataclasses import replace
+    names = _policies(args)
+    scene = _scene(args, settings)
+    from scheduler.view import simulated as view
+    from scheduler.wiring.simulating import measured
 
-        rows = [replace(row, arrives=0.0) for row in rows]
-    largest = max(device.total for device in devices)
-    work = workload(rows, _known(args.known), seed=args.seed, deviation=args.deviation, largest=largest)
-    scene = Scene(work, devices, MODELS[args.interference], rules(Choices(), settings), settings.num)
-    names = args.compare.split(",") if args.compare else [args.policy]
-    unknown = [name for name in names if name not in POLICIES]
-    if unknown:
-        raise UsageError(
-            f"--compare {args.compare}: there is no policy {unknown[0]!r}; there is: {', '.join(POLICIES)}"
-        )
     all_ = [measured(scene, name)[0] for name in names]
     if args.json:
         view.write_json(all_, sys.stdout, several=bool(args.compare))
@@ -71,9 +99,79 @@ def main(argv: list[str]) -> int:
     return 0
 
 
+def _scene(args: argparse.Namespace, settings: Settings) -> Scene:
+    """What is to be simulated; raises UsageError where too little is said."""
+    if not args.file:
+        raise UsageError("say which list or trace: scheduler simulate jobs.csv --devices 8x24GiB")
+    if not args.devices:
+        raise UsageError("say on which machine: --devices 8x24GiB, --devices 4x24GiB,2x80GiB or --devices host:64GiB")
+    from scheduler.core.interference import MODELS
+    from scheduler.core.workload import workload
+    from scheduler.doors.machines import parse_machine
+    from scheduler.wiring.choices import Choices, rules
+    from scheduler.wiring.scenes import Source, rows
+    from scheduler.wiring.simulating import Scene
+
+    devices = parse_machine(args.devices, _cores(args.cores))
+    known, seed = _known(args.known), _whole("--seed", args.seed)
+    found = rows(Source(args.file, _assumed(args.assume), args.all_at_once), devices, settings)
+    largest = max(device.total for device in devices)
+    given = workload(found, known, seed=seed, deviation=args.deviation, largest=largest)
+    return Scene(given, devices, MODELS[args.interference], rules(Choices(), settings), settings.num)
+
+
+def _policies(args: argparse.Namespace) -> list[str]:
+    from scheduler.core.policies import named
+
+    names = [name.strip() for name in args.compare.split(",")] if args.compare else [args.policy]
+    for name in names:
+        named(name)
+    return names
+
+
 def _known(said: str) -> Known:
+    from scheduler.core.workload import Known
+
     words = [word.strip() for word in said.split(",") if word.strip()]
     for word in words:
         if word not in KNOWN:
             raise UsageError(f"--known {said}: {word!r} is none of {', '.join(KNOWN)}")
     return Known("times" in words, "peaks" in words, "oracle" in words)
+
+
+def _assumed(said: str | None) -> Measured:
+    """Read `10min,4GiB`, or one of the two."""
+    from scheduler.core.workload import Measured
+    from scheduler.units import parse_duration, parse_size
+
+    found = Measured()
+    for part in filter(None, (said or "").split(",")):
+        try:
+            found = replace(found, seconds=parse_duration(part))
+        except ValueError:
+            try:
+                found = replace(found, peak=parse_size(part))
+            except ValueError as exc:
+                raise UsageError(f"--assume {said}: {part!r} is no time (10min) and no size (4GiB)") from exc
+    return found
+
+
+def _cores(said: str | None) -> float:
+    return float(os.cpu_count() or 1) if said is None else _number("--cores", said)
+
+
+def _number(flag: str, text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
+    if not 0 < found <= MOST_CORES:
+        raise UsageError(f"{flag} {text}: a number above 0 is needed, such as 16")
+    return found
+
+
+def _whole(flag: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError as exc:
+        raise UsageError(f"{flag} {text}: a whole number is needed, such as 1") from exc

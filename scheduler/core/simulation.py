@@ -99,6 +99,8 @@ class SimulatedMachine:
         """Attempts that never will start."""
         self._devices = {device.key: device for device in devices}
         self._slowdown = slowdown
+        self._load: dict[str, float] = {}
+        """What is asked of each device besides memory."""
         self._alarms: list[float] = []
         self._pids = 1000
 
@@ -261,7 +263,7 @@ class SimulatedMachine:
 
     def _share(self) -> None:
         """Somebody came or went: everybody's pace may change."""
-        load: dict[str, float] = {}
+        load = self._load = {}
         residents: dict[str, int] = {}
         for running in self.running.values():
             for key, amount in _loads(running):
@@ -270,6 +272,11 @@ class SimulatedMachine:
         pace = {d.key: self._slower(d, load.get(d.key, 0.0), residents.get(d.key, 0)) for d in self.devices}
         for running in self.running.values():
             running.slower = max([1.0, *(pace.get(key, 1.0) for key, _ in _loads(running))])
+
+    def busy(self, running: Running) -> dict[str, float]:
+        """The share of its GPUs' time that an attempt gets: of one that is asked for too much, everybody gets less."""
+        utilisation = running.truth.utilisation
+        return {key: utilisation / max(1.0, self._load.get(key, 0.0)) for key in running.devices if key != HOST}
 
     def _slower(self, device: Device, load: float, residents: int) -> float:
         """Cores are always shared; on a GPU nobody is slowed down by himself."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 
 from scheduler.core import kinds
 from scheduler.core.kinds import Kind
@@ -16,24 +16,43 @@ TOLD_EPOCHS = 90
 
 
 @dataclass(frozen=True, slots=True)
-class TraceRow:
-    """One row of a trace: when a task came, and what it was measured to need."""
+class Measured:
+    """What is known of one task's truth; None: that is not known."""
 
-    job: str
+    arrives: float | None = None
+    seconds: float | None = None
+    peak: int | None = None
+    """Bytes on each of its GPUs; in the host's RAM where it has none."""
+    busy: float | None = None
+    """The share of each of its GPUs that it keeps busy when alone."""
+    cores: float | None = None
+    host_peak: int | None = None
+    """In the host's RAM, beside its GPUs."""
+
+    def over(self, other: Measured) -> Measured:
+        """This, and what the other knows besides."""
+        mine = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
+        return replace(other, **mine)
+
+
+@dataclass(frozen=True, slots=True)
+class TraceRow:
+    """A row as the scheduler will see it, and what it was measured to need."""
+
+    spec: Spec
     seconds: float
     peak: int
-    """Bytes on each of its GPUs; in the host's RAM where it has none."""
     arrives: float = 0.0
-    gpus: int = 1
-    priority: int = 0
     busy: float = 1.0
-    """The share of each of its GPUs that it keeps busy when alone."""
-    epochs: int | None = None
-    config: str = ""
-    """Script and arguments: rows that say the same are of one kind."""
     cores: float = 0.0
     host_peak: int = 0
-    """In the host's RAM, beside its GPUs."""
+    job: str = ""
+    """What the trace calls it."""
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs it gets."""
+        return 1 if self.spec.terms.gpus is None else self.spec.terms.gpus
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,59 +93,92 @@ def kind_of(spec: Spec, append: str = "both") -> Kind:
     return kinds.kind(spec, append, "python", "", model(spec.terms))
 
 
+def trace_row(spec: Spec, found: Measured, job: str = "") -> TraceRow:
+    """A row whose time and peak are known; of the rest what is usual."""
+    assert found.seconds is not None
+    assert found.peak is not None
+    usual = Measured(0.0, busy=1.0, cores=1.0 if spec.terms.gpus == 0 else 0.0, host_peak=0)
+    whole = found.over(usual)
+    return TraceRow(
+        spec,
+        found.seconds,
+        found.peak,
+        whole.arrives or 0.0,
+        whole.busy or 0.0,
+        whole.cores or 0.0,
+        whole.host_peak or 0,
+        job,
+    )
+
+
+def from_profile(profile: Profile, epochs: int | None, gpus: int) -> Measured:
+    """What earlier runs of its kind say of a task."""
+    parts = profile.peaks
+    main = [parts[part] for part in main_parts(gpus) if part in parts]
+    return Measured(
+        seconds=profile.epoch_seconds * epochs if profile.epoch_seconds and epochs else None,
+        peak=max(main) if main else None,
+        busy=profile.busy or None,
+        cores=profile.cores or None,
+        host_peak=parts.get(HOST) if gpus else None,
+    )
+
+
 def workload(
     rows: Sequence[TraceRow], known: Known, *, seed: int = 1, deviation: bool = True, largest: int = 0
 ) -> Workload:
-    """A trace's rows as tasks; peaks that deviate are cut at `largest`, beyond which nothing would ever run."""
-    told = dict(_told_epochs(rows)) if known.times else {}
-    rows = [replace(row, epochs=told.get(number, row.epochs)) for number, row in enumerate(rows)]
-    truths = [_truth(row, number, seed, deviation, largest) for number, row in enumerate(rows)]
-    given = [
-        Given(_spec(row, number, truth if known.own else None), truth, row.arrives)
-        for number, (row, truth) in enumerate(zip(rows, truths, strict=True))
-    ]
-    return Workload(given, _profiles(rows, given, known))
+    """Rows as tasks; peaks that deviate are cut at `largest` bytes, beyond which nothing would ever run."""
+    if known.times:
+        rows = [_with_epochs(row, epochs) for row, epochs in zip(rows, _told_epochs(rows), strict=True)]
+    given = []
+    for number, row in enumerate(rows):
+        truth = _truth(row, number, seed, deviation, largest)
+        given.append(Given(_with_peak(row.spec, truth) if known.own else row.spec, truth, row.arrives))
+    return Workload(given, _profiles(rows, known))
 
 
 def _truth(row: TraceRow, number: int, seed: int, deviation: bool, largest: int) -> Truth:
-    truth = Truth(row.seconds, (curve(row.peak, row.seconds),), epochs=row.epochs)
+    epochs = row.spec.terms.epochs
+    truth = Truth(row.seconds, (curve(row.peak, row.seconds),), epochs=epochs)
     if deviation:
-        truth = draw(seed, number, row.peak, row.seconds, row.epochs)
-        if largest and row.peak <= largest:
+        truth = draw(seed, number, row.peak, row.seconds, epochs)
+        if row.peak <= largest:
             cut = tuple((at, min(bytes_, largest)) for at, bytes_ in truth.memory[0])
             truth = replace(truth, memory=(cut,))
     beside = curve(row.host_peak, row.seconds) if row.host_peak and row.gpus else ()
     return replace(truth, utilisation=row.busy, cores=row.cores, host_memory=beside)
 
 
-def _spec(row: TraceRow, number: int, truth: Truth | None) -> Spec:
-    memory = max(bytes_ for _, bytes_ in truth.memory[0]) if truth is not None else None
-    terms = Terms(priority=row.priority, epochs=row.epochs, gpus=row.gpus, memory=memory)
-    return Spec(number + 2, "", "-1", row.config or row.job, "", row.job, (), (), terms)
+def _with_peak(spec: Spec, truth: Truth) -> Spec:
+    """A row that declares what its task will really hold."""
+    peak = max(bytes_ for _, bytes_ in truth.memory[0])
+    return replace(spec, terms=replace(spec.terms, memory=peak))
 
 
-def _told_epochs(rows: Sequence[TraceRow]) -> Iterator[tuple[int, int]]:
+def _with_epochs(row: TraceRow, epochs: int) -> TraceRow:
+    return replace(row, spec=replace(row.spec, terms=replace(row.spec.terms, epochs=epochs)))
+
+
+def _told_epochs(rows: Sequence[TraceRow]) -> list[int]:
     """Epochs of one length in each kind, so that an epoch's time tells how long every task takes."""
-    longest: dict[tuple[str, int], float] = {}
-    for row in rows:
-        key = (row.config or row.job, row.gpus)
+    keys = [kind_of(row.spec).key for row in rows]
+    longest: dict[str, float] = {}
+    for key, row in zip(keys, rows, strict=True):
         longest[key] = max(longest.get(key, 0.0), row.seconds)
-    for number, row in enumerate(rows):
-        whole = longest[row.config or row.job, row.gpus]
-        yield number, max(1, round(TOLD_EPOCHS * row.seconds / whole))
+    return [max(1, round(TOLD_EPOCHS * row.seconds / longest[key])) for key, row in zip(keys, rows, strict=True)]
 
 
-def _profiles(rows: Sequence[TraceRow], given: Sequence[Given], known: Known) -> dict[str, Profile]:
+def _profiles(rows: Sequence[TraceRow], known: Known) -> dict[str, Profile]:
     """What earlier runs of these kinds would have left."""
     profiles: dict[str, Profile] = {}
     if not (known.times or known.peaks):
         return profiles
-    for row, one in zip(rows, given, strict=True):
-        kind = kind_of(one.spec)
+    for row in rows:
+        kind = kind_of(row.spec)
         profile = profiles.setdefault(kind.key, Profile(earlier=True, family=kind.family, slots=kind.slots))
         if known.peaks:
             profile.learn(_evidence(row))
-        if known.times and row.epochs == TOLD_EPOCHS:
+        if known.times and row.spec.terms.epochs == TOLD_EPOCHS:
             profile.epoch_seconds = row.seconds / TOLD_EPOCHS
     return profiles
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import isfinite
+from math import isfinite, nan
 from typing import TextIO
 
 from scheduler.core.fields import words
-from scheduler.core.workload import TraceRow
+from scheduler.core.model import Spec, Terms
+from scheduler.core.workload import Measured, TraceRow, trace_row
 from scheduler.errors import InputError
 from scheduler.units import MIB
 
@@ -18,6 +19,8 @@ COLUMNS = (
     "host_mem_mib",
 )  # fmt: skip
 OURS = ("filename", "command")
+WHOLE = ("gpus", "priority", "epochs")
+SHORTEST, LARGEST = 1e-3, 1e12
 
 
 def is_trace(header: Sequence[str]) -> bool:
@@ -63,46 +66,54 @@ def _rows(path: str, reader: Iterable[Sequence[str]]) -> Iterator[TraceRow]:
 
 
 def _row(path: str, number: int, said: Mapping[str, str]) -> TraceRow:
-    def value(column: str, default: float, least: float = 0.0, most: float = 1e15) -> float:
-        return _number(path, number, column, said.get(column, ""), default, least, most)
+    def whole(column: str, default: int, least: float = 0.0) -> int:
+        found = _number(path, number, column, said.get(column, ""), least)
+        return default if found is None else int(found)
 
-    job = said.get("job_id") or f"row-{number}"
-    config = said.get("config", "")
+    job, config = said.get("job_id") or f"row-{number}", said.get("config", "")
     try:
         words(config)
     except ValueError as exc:
         raise InputError(path, f"{config!r} is no script with arguments: {exc}", number, "config") from exc
-    gpus = int(value("gpus", 1))
-    return TraceRow(
-        job=job,
-        seconds=value("duration_s", 0.0, least=1e-6),
-        peak=round(value("peak_mem_mib", 0.0) * MIB),
-        arrives=value("arrival_s", 0.0),
-        gpus=gpus,
-        priority=int(value("priority", 0, least=-1e15)),
-        busy=value("util", 1.0, most=1.0),
-        epochs=int(value("epochs", 0)) or None,
-        config=config,
-        cores=value("cores", 0.0 if gpus else 1.0),
-        host_peak=round(value("host_mem_mib", 0.0) * MIB),
+    for column in REQUIRED:
+        if not said[column]:
+            raise InputError(path, "it is empty", number, column)
+    gpus = None if not said.get("gpus") else whole("gpus", 1)
+    terms = Terms(priority=whole("priority", 0, least=-LARGEST), epochs=whole("epochs", 0) or None, gpus=gpus)
+    spec = Spec(number, "", "-1", config or job, "", job, (), (), terms)
+    return trace_row(spec, measured(path, number, said), job)
+
+
+def measured(path: str, row: int, said: Mapping[str, str]) -> Measured:
+    """What a row's columns say of its truth, by their names in small letters; raises InputError."""
+
+    def value(column: str, least: float = 0.0, most: float = LARGEST) -> float | None:
+        return _number(path, row, column, said.get(column, "").strip(), least, most)
+
+    peak, beside = value("peak_mem_mib"), value("host_mem_mib")
+    return Measured(
+        arrives=value("arrival_s"),
+        seconds=value("duration_s", least=SHORTEST),
+        peak=None if peak is None else round(peak * MIB),
+        busy=value("util", most=1.0),
+        cores=value("cores"),
+        host_peak=None if beside is None else round(beside * MIB),
     )
 
 
-def _number(path: str, row: int, column: str, text: str, default: float, least: float, most: float) -> float:
+def _number(path: str, row: int, column: str, text: str, least: float, most: float = LARGEST) -> float | None:
     if not text:
-        if column in REQUIRED:
-            raise InputError(path, "it is empty", row, column)
-        return default
+        return None
     try:
         found = float(text)
     except ValueError:
-        found = float("nan")
+        found = nan
     if not isfinite(found):
         raise InputError(path, f"{text!r} is not a number", row, column)
     if not least <= found <= most:
         wanted = f"at least {least:g}" if found < least else f"at most {most:g}"
         raise InputError(path, f"{text} is out of range: {wanted}", row, column)
-    if column in ("gpus", "priority", "epochs") and found != int(found):
+    if column in WHOLE and found != int(found):
         raise InputError(path, f"{text} is not a whole number", row, column)
     return found
 
@@ -112,6 +123,7 @@ def write_trace(rows: Iterable[TraceRow], out: TextIO) -> None:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(COLUMNS)
     for row in rows:
-        who = (row.job, f"{row.arrives:g}", f"{row.seconds:.3f}", f"{row.peak / MIB:.0f}", row.gpus, row.priority)
-        what = (f"{row.busy:g}", row.epochs or "", row.config, f"{row.cores:g}", f"{row.host_peak / MIB:.0f}")
+        terms = row.spec.terms
+        who = (row.job, f"{row.arrives:g}", f"{row.seconds:.3f}", f"{row.peak / MIB:.0f}", row.gpus, terms.priority)
+        what = (f"{row.busy:g}", terms.epochs or "", row.spec.filename, f"{row.cores:g}", f"{row.host_peak / MIB:.0f}")
         writer.writerow((*who, *what))

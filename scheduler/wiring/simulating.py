@@ -128,18 +128,12 @@ class Scene:
     """Rows in a batch."""
 
 
-POLICIES: dict[str, Callable[[Rules], Rules]] = {
-    "packed": lambda rules: rules,
-    "one-per-gpu": lambda rules: replace(rules, slots=1),
-}
-
-
 def simulate(scene: Scene, policy: str) -> Simulated:
     """One run of a scene to its end."""
     machine = SimulatedMachine(scene.devices, now=START, slowdown=scene.interference.slowdown)
     book = MemoryBook(num=scene.num, model=model, kept=False)
     known = {key: deepcopy(profile) for key, profile in scene.workload.known.items()}
-    brain = Brain(POLICIES[policy](scene.rules), book.terms, Knowledge(known))
+    brain = Brain(replace(scene.rules, policy=policy), book.terms, Knowledge(known))
     view = Onlooker()
     run = Simulation(scene.workload.tasks, machine, brain, book, view).run()
     states = dict(brain.roll.counts)
