@@ -30,12 +30,14 @@ TURNED = {
 """Settings that are flags of `simulate`, as they are of `run`."""
 KNOWN = ("times", "peaks", "oracle")
 MOST_CORES = 1e6
+MOST_TASKS = 10_000_000
 
 
 def parser() -> Parser:
     """The flags of `simulate`."""
     from scheduler.core.interference import MODELS
     from scheduler.core.policies import names
+    from scheduler.core.workloads import WORKLOADS
 
     made = Parser(
         "simulate",
@@ -51,7 +53,11 @@ def parser() -> Parser:
     )
     made.add_argument("--devices", metavar="WHICH", help="the machine: 8x24GiB; 4x24GiB,2x80GiB; host:64GiB")
     made.add_argument("--cores", metavar="N", help="cores of a simulated host (default: as many as this machine has)")
-    made.add_argument("--all-at-once", action="store_true", help="all rows are there at the start, whenever they came")
+    when = made.add_mutually_exclusive_group()
+    when.add_argument("--all-at-once", action="store_true", help="all rows are there at the start, whenever they came")
+    when.add_argument("--arrive-over", metavar="TIME", help="rows come in their order, at random within so long")
+    made.add_argument("--generate", metavar="NAME", help=f"write a made-up trace instead: {', '.join(WORKLOADS)}")
+    made.add_argument("--tasks", metavar="N", help="how many rows of it (as many as are usual for it)")
     made.add_argument("--json", action="store_true", help="as JSON; with --compare a list")
     made.add_argument("-o", "--output", metavar="FILE.svg", help="draw what ran where and when")
     policy = made.add_argument_group("policies")
@@ -85,6 +91,10 @@ def parser() -> Parser:
 def main(argv: list[str]) -> int:
     """Simulate, and print what came of it."""
     args = parser().parse_args(argv)
+    if args.generate is not None:
+        return _generate(args)
+    if args.tasks is not None:
+        raise UsageError("--tasks is how many rows --generate writes: give that too, or leave it out")
     settings = settings_from(args, *TURNED)
     names = _policies(args)
     scene = _scene(args, settings)
@@ -114,10 +124,37 @@ def _scene(args: argparse.Namespace, settings: Settings) -> Scene:
 
     devices = parse_machine(args.devices, _cores(args.cores))
     known, seed = _known(args.known), _whole("--seed", args.seed)
-    found = rows(Source(args.file, _assumed(args.assume), args.all_at_once), devices, settings)
+    source = Source(args.file, _assumed(args.assume), args.all_at_once, _time(args.arrive_over), seed)
+    found = rows(source, devices, settings)
     largest = max(device.total for device in devices)
     given = workload(found, known, seed=seed, deviation=args.deviation, largest=largest)
     return Scene(given, devices, MODELS[args.interference], rules(Choices(), settings), settings.num)
+
+
+def _generate(args: argparse.Namespace) -> int:
+    """Write a trace that was made up."""
+    from scheduler.core.workloads import WORKLOADS
+    from scheduler.doors.traces import write_trace
+
+    if args.file:
+        raise UsageError(f"--generate {args.generate} writes a trace and reads none: leave {args.file} out")
+    if args.generate not in WORKLOADS:
+        raise UsageError(f"--generate {args.generate}: it is none of {', '.join(WORKLOADS)}")
+    make, usual = WORKLOADS[args.generate]
+    tasks = usual if args.tasks is None else _whole("--tasks", args.tasks)
+    if not 1 <= tasks <= MOST_TASKS:
+        raise UsageError(f"--tasks {tasks}: a number from 1 to {MOST_TASKS:,} is needed")
+    write_trace(make(tasks, _whole("--seed", args.seed)), sys.stdout)
+    return 0
+
+
+def _time(said: str | None) -> float | None:
+    from scheduler.units import parse_duration
+
+    try:
+        return None if said is None else parse_duration(said)
+    except ValueError as exc:
+        raise UsageError(f"--arrive-over: {exc}") from exc
 
 
 def _policies(args: argparse.Namespace) -> list[str]:

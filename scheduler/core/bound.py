@@ -14,7 +14,7 @@ from math import ceil, inf
 from scheduler.core.model import HOST, Device
 from scheduler.core.packing import ENOUGH
 from scheduler.core.workload import Given, peaks_of
-from scheduler.units import duration, size
+from scheduler.units import count, duration, size
 
 MOST_SHARES = 64
 """So many sizes are tried as the one below which tasks count for nothing; more of them hardly raise the bound."""
@@ -126,7 +126,7 @@ def _of_gpus(
 ) -> list[tuple[Area, float, str]]:
     """The resources of those GPUs that alone can hold tasks above a size."""
     total, largest = sum(device.total for device in gpus), max(device.total for device in gpus)
-    which = f"{len(gpus)} GPUs of {size(total)}" if above == NONE else f"{len(gpus)} GPUs above {size(above)}"
+    which = count(len(gpus), "GPU") + (f" above {size(above)}" if above != NONE else "") + f" ({size(total)} in all)"
 
     def counts(work: Work) -> float:
         return work.seconds * work.gpus if work.bytes > above else 0.0

@@ -9,7 +9,7 @@ from scheduler.core import kinds
 from scheduler.core.kinds import Kind
 from scheduler.core.knowledge import Evidence, Profile, main_parts
 from scheduler.core.model import HOST, Spec, Terms
-from scheduler.core.truth import Truth, curve, draw
+from scheduler.core.truth import Truth, chance, curve, draw
 
 TOLD_EPOCHS = 90
 """So many epochs the longest task of a kind has where times are known; the others have so many as fit their time."""
@@ -122,6 +122,13 @@ def from_profile(profile: Profile, epochs: int | None, gpus: int) -> Measured:
         cores=profile.cores or None,
         host_peak=parts.get(HOST) if gpus else None,
     )
+
+
+def arriving_over(rows: Sequence[TraceRow], seconds: float, seed: int) -> list[TraceRow]:
+    """The same rows, in their order, come at random within some time, the first at once."""
+    times = sorted(chance(seed, "arrives", number) * seconds for number in range(len(rows)))
+    first = times[0] if times else 0.0
+    return [replace(row, arrives=at - first) for row, at in zip(rows, times, strict=True)]
 
 
 def workload(

@@ -11,7 +11,7 @@ from scheduler.core import command, packing
 from scheduler.core.kinds import Kind
 from scheduler.core.knowledge import Profile
 from scheduler.core.model import Device, Job, Terms
-from scheduler.core.workload import Measured, TraceRow, from_profile, trace_row
+from scheduler.core.workload import Measured, TraceRow, arriving_over, from_profile, trace_row
 from scheduler.doors.traces import looks_like_trace, measured, read_trace
 from scheduler.environments import Programs
 from scheduler.errors import InputError
@@ -30,13 +30,20 @@ class Source:
     path: str
     assumed: Measured
     all_at_once: bool = False
+    over: float | None = None
+    """Seconds within which rows come at random; None: when they say."""
+    seed: int = 1
 
 
 def rows(source: Source, devices: Sequence[Device], settings: Settings) -> list[TraceRow]:
     """Every row with its truth; raises InputError with what is missing and how to give it."""
     found = read_trace(source.path) if looks_like_trace(source.path) else _of_list(source, devices, settings)
     some = any(device.is_gpu for device in devices)
+    if not found:
+        raise InputError(source.path, "it has a header and no rows: nothing to simulate")
     found = [_with_gpus(row, some) for row in found]
+    if source.over is not None:
+        return arriving_over(found, source.over, source.seed)
     return [replace(row, arrives=0.0) for row in found] if source.all_at_once else found
 
 
