@@ -25,7 +25,7 @@ from scheduler.core.model import (
     Refusal,
 )
 from scheduler.core.orders import Orders, Surroundings
-from scheduler.core.pace import Mean, Pace
+from scheduler.core.pace import Crowd, Mean, Pace
 from scheduler.core.ports import (
     Book,
     Desk,
@@ -89,6 +89,7 @@ class Loop:
         self._shims: dict[Key, int] = {}
         self._pace: dict[Key, Pace] = {}
         self._busy: dict[Key, Mean] = {}
+        self._crowd = Crowd()
         self._ended_on: dict[str, float] = {}
         self._adopted: set[Key] = set()
         self._probes: dict[Key, int] = {}
@@ -112,6 +113,7 @@ class Loop:
             self.ports.engine.forget(*key)
         for task in self.brain.living():
             self._adopted.add((task.id, task.attempts))
+            self._crowd.enter((task.id, task.attempts), task.placement.devices if task.placement else ())
             self.ports.engine.adopt(task.id, task.attempts)
         look_ahead(self.brain, self.ports.book.kind)
 
@@ -199,7 +201,7 @@ class Loop:
         self._busy.setdefault(key, Mean()).see(sample.busy)
         now = self.ports.world.now()
         if sample.progress is not None:
-            self._pace.setdefault(key, Pace()).see(sample.progress, now)
+            self._pace.setdefault(key, Pace()).see(sample.progress, now, beside=self._crowd.beside(key))
         seen = {name: max(bytes_, sample.used.get(name, 0)) for name, bytes_ in sample.peak.items()}
         return self.brain.watch(sample.task, sample.attempt, seen, now, busy=self._busy[key].value)
 
@@ -212,12 +214,13 @@ class Loop:
         sampled = self._peak.get(key, {})
         names = {*sampled, *exited.peak}
         peak = {name: max(sampled.get(name, 0), exited.peak.get(name, 0)) for name in names}
-        pace = self._pace.get(key, Pace()).seconds
+        pace = self._pace.get(key, Pace())
         watched = 0.5 if key in self._adopted else 1.0
         return replace(
             self._compared(self._judged(exited)),
             peak=peak,
-            epoch_seconds=pace,
+            epoch_seconds=pace.seconds,
+            stretch=None if pace.stretch is None else round(pace.stretch, 3),
             busy=round(self._busy.get(key, Mean()).value or 0.0, 3),
             watched=watched,
             result=self.ports.book.result(exited.task, exited.attempt),
@@ -354,6 +357,7 @@ class Loop:
         for memory in (self._used, self._peak, self._shims, self._pace, self._busy, self._failed):
             memory.pop(key, None)
         self._adopted.discard(key)
+        self._crowd.leave(key)
         told = self._probes.pop(key, 0)
         if told:
             self.ports.book.end_probe(event.task, told)
@@ -472,6 +476,7 @@ class Loop:
         named = [self._named(placement) for placement in placements]
         self._record([_placed(placement) for placement in named])
         for placement, lease in zip(named, taken, strict=True):
+            self._crowd.enter((placement.task, placement.attempt), placement.devices)
             if placement.told:
                 self._probes[placement.task, placement.attempt] = placement.told
             job = self.ports.book.job(placement.task)

@@ -8,7 +8,7 @@ from math import ceil
 
 from scheduler.core.bound import Bound
 from scheduler.core.model import HOST, Device, Outcome, State
-from scheduler.core.results import Fold, Story
+from scheduler.core.results import Fold, Story, stretched
 from scheduler.core.workload import Given
 
 
@@ -41,6 +41,8 @@ class Outcomes:
     """Those of attempts of which nothing was known when they were placed."""
     overtaken: int
     """The most often that a task was overtaken."""
+    stretched: int
+    """How many tasks took more than half as long again for an epoch beside others as alone."""
     bound: Bound
 
     @property
@@ -84,6 +86,7 @@ def outcomes(policy: str, run: Simulated, bound: Bound) -> Outcomes:
         len(ooms),
         sum(a.known_by == "live" for a in ooms),
         run.overtaken,
+        len(stretched(fold)),
         bound,
     )
 

@@ -35,6 +35,7 @@ def facts(one: Outcomes) -> dict[str, Any]:
         "ooms": one.ooms,
         "unknown_ooms": one.unknown_ooms,
         "overtaken_max": one.overtaken,
+        "stretched": one.stretched,
         "memory_use": round(one.memory_use, 4),
         "load_use": round(one.load_use, 4),
     }
@@ -48,7 +49,10 @@ def write_json(all_: Sequence[Outcomes], out: TextIO, *, several: bool) -> None:
 
 def lines(all_: Sequence[Outcomes]) -> list[str]:
     """All policies beside the lower bound, and what that follows from."""
-    header = ["policy", "makespan", "x bound", "mean done", "x", "95% done", "x", "OOM", "overtaken", "memory", "load"]
+    header = [
+        "policy", "makespan", "x bound", "mean done", "x", "95% done", "x", "OOM", "overtaken", "stretched", "memory",
+        "load",
+    ]  # fmt: skip
     rows = [_row(one) for one in all_]
     right = frozenset(range(1, len(header)))
     return [*table(header, rows, right), *_waits(all_), *_bound(all_[0].bound), *_troubles(all_)]
@@ -66,6 +70,7 @@ def _row(one: Outcomes) -> list[str]:
         _ratio(one.p95_completion, bound.p95_completion),
         str(one.ooms),
         str(one.overtaken),
+        str(one.stretched),
         f"{one.memory_use:.0%}",
         f"{one.load_use:.0%}",
     ]
