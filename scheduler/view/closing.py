@@ -115,8 +115,7 @@ def _stretched(totals: Totals) -> list[str]:
     if not totals.stretched:
         return []
     task, most = totals.stretched[0]
-    said = (
-        f"stretched: epochs of {count(len(totals.stretched), 'task')} took more than half as long again beside others"
-    )
+    whose = count(len(totals.stretched), "task")
+    said = f"stretched: beside others the epochs of {whose} took more than half as long again"
     worst = f"most {most:.1f} times, task {task}; --max-gpu-load, --max-load or --max-per-device keep more apart"
     return [f"       {said}", f"       ({worst})"]
