@@ -170,7 +170,7 @@ class SimulatedMachine:
         return self._ears[-1]
 
     def look(self) -> dict[Key, None]:
-        """Attempts whose memory changes from now on come in here, and go when they end; whoever looks takes them out."""
+        """Attempts whose memory changes from now on come in here, and go when they end or were looked at."""
         self._eyes.append(dict.fromkeys(self.running))
         return self._eyes[-1]
 
