@@ -58,6 +58,10 @@ class Brain:
         self.line = Line(self.roll, self.terms, rules.order, self.knowledge.duration)
         self.tasks: dict[int, Task] = {}
         """Tasks that were touched and are not over."""
+        self._alive: dict[int, Task] = {}
+        """Those of them that have an attempt."""
+        self._unknown: list[int] = []
+        """Those that were placed before anybody had looked at their kind, until they are asked for."""
         self.draining = False
         self.tally = Tally()
         """What ended since the run was begun or taken over, as far as it says that going on makes no sense."""
@@ -77,11 +81,11 @@ class Brain:
 
     def placements(self) -> list[Placement]:
         """Every promise of this run that lives."""
-        return [t.placement for t in self.tasks.values() if t.placement is not None]
+        return [t.placement for t in self._alive.values() if t.placement is not None]
 
     def living(self) -> list[Task]:
         """Every task with an attempt that is placed or running."""
-        return [t for t in self.tasks.values() if t.placement is not None]
+        return list(self._alive.values())
 
     @property
     def waiting(self) -> int:
@@ -178,6 +182,9 @@ class Brain:
             event.told,
             event.busy,
         )
+        self._alive[task.id] = task
+        if self.roll.kind(task.id) == 0:
+            self._unknown.append(task.id)
         task.peak = {}
         task.settled = task.began = False
 
@@ -225,6 +232,7 @@ class Brain:
         self._learn(task.id, self.evidence(event))
         self.tally.take(event, to, self.rules)
         task.placement = None
+        del self._alive[task.id]
         task.asked = ""
         if to in UNFINISHED:
             self._move(task, to, why)
@@ -314,11 +322,12 @@ class Brain:
     @property
     def looked(self) -> int:
         """How many waiting tasks have been looked at."""
-        return self.line.looked()
+        return self.line.looked
 
     def unlooked(self, most: int) -> list[int]:
         """Tasks whose kind nobody has looked at: living ones, and the best-ranked of the waiting."""
-        living = [task.id for task in self.living() if self.roll.kind(task.id) == 0]
+        living = [task for task in self._unknown if task in self._alive]
+        self._unknown.clear()
         return living + self.line.unlooked(most)
 
     def assign(self, task: int, kind: Kind) -> None:

@@ -129,8 +129,14 @@ class Line:
         self._terms = terms
         self._order = order
         self._duration = duration or (lambda kind, epochs: 0.0)
+        self.looked = 0
+        """How many waiting tasks have a kind."""
         self._groups: dict[Asked, Group] = {}
+        self._of_kind: dict[int, set[Asked]] = {}
+        """The groups of each kind."""
         self._heads: list[tuple[Rank, Asked]] = []
+        self._unlooked: list[tuple[Rank, Asked]] = []
+        """Those of the heads whose kind nobody has looked at."""
         self._ranked: dict[Asked, Rank] = {}
         self._passed: list[Rank] = []
         self._before: dict[int, int] = {}
@@ -165,16 +171,11 @@ class Line:
     def unlooked(self, most: int) -> list[int]:
         """Waiting tasks whose kind nobody has looked at, best-ranked groups first."""
         found: list[int] = []
-        for _, asked in self._heads:
-            if asked[1] == 0:
-                found += self._groups[asked].waiting(most - len(found))
+        for _, asked in self._unlooked if most > 0 else ():
+            found += self._groups[asked].waiting(most - len(found))
             if len(found) >= most:
                 break
         return found
-
-    def looked(self) -> int:
-        """How many waiting tasks have a kind."""
-        return sum(len(group) for asked, group in self._groups.items() if asked[1])
 
     def assign(self, task: int, kind: int) -> None:
         """The kind of a waiting task is known now."""
@@ -182,6 +183,7 @@ class Line:
         new = (old[0], kind, old[2])
         self._groups[old].remove(task)
         self._groups.setdefault(new, Group()).add(task)
+        self.looked += bool(kind) - bool(old[1])
         self._roll.assign(task, kind)
         self._rerank(old)
         if old != new:
@@ -190,7 +192,7 @@ class Line:
 
     def refresh(self, kind: int) -> None:
         """Something was learned of a kind: its groups may rank elsewhere now."""
-        for asked in [asked for asked in self._groups if asked[1] == kind]:
+        for asked in sorted(self._of_kind.get(kind, ())):
             self._rerank(asked)
             if asked in self._ranked:
                 self._moved[asked] = self._passes(self._ranked[asked])
@@ -199,6 +201,7 @@ class Line:
         """A task waits again, where its rank says; what passed it while it did not wait is not counted."""
         asked = (self._roll.terms(task), self._roll.kind(task), task if apart else TOGETHER)
         self._groups.setdefault(asked, Group()).put_back(task)
+        self.looked += bool(asked[1])
         self._forgive(task, 0)
         self._rerank(asked)
 
@@ -208,6 +211,7 @@ class Line:
             self.most_overtaken = max(self.most_overtaken, self.overtaken(task))
         asked = self._where(task)
         self._groups[asked].remove(task)
+        self.looked -= bool(asked[1])
         self._before.pop(task, None)
         self._rerank(asked)
         if started:
@@ -222,14 +226,20 @@ class Line:
         old = self._ranked.pop(asked, None)
         if old is not None:
             del self._heads[bisect_left(self._heads, (old, asked))]
+            if not asked[1]:
+                del self._unlooked[bisect_left(self._unlooked, (old, asked))]
         head = self._groups[asked].peek()
         if head is None:
             del self._groups[asked]
+            self._of_kind[asked[1]].discard(asked)
             self._moved.pop(asked, None)
             return
         rank = self.rank(head)
         self._ranked[asked] = rank
+        self._of_kind.setdefault(asked[1], set()).add(asked)
         insort(self._heads, (rank, asked))
+        if not asked[1]:
+            insort(self._unlooked, (rank, asked))
 
     def _pass(self, rank: Rank) -> None:
         if not self._heads:
