@@ -93,19 +93,31 @@ def main(argv: list[str]) -> int:
     args = parser().parse_args(argv)
     if args.generate is not None:
         return _generate(args)
+    if args.output and not args.output.endswith(".svg"):
+        raise UsageError(f"-o {args.output}: charts are written as SVG, call it something.svg")
     if args.tasks is not None:
         raise UsageError("--tasks is how many rows --generate writes: give that too, or leave it out")
     settings = settings_from(args, *TURNED)
     names = _policies(args)
     scene = _scene(args, settings)
+    from scheduler.core.bars import bars_of
+    from scheduler.view import chart
     from scheduler.view import simulated as view
     from scheduler.wiring.simulating import measured
 
-    all_ = [measured(scene, name)[0] for name in names]
+    bars, all_ = {}, []
+    for name in names:
+        numbers, run = measured(scene, name)
+        all_.append(numbers)
+        bars[name] = bars_of(run)
+    if args.output:
+        with open(args.output, "w", encoding="utf-8") as file:
+            chart.write_svg(bars, scene.devices, file)
     if args.json:
         view.write_json(all_, sys.stdout, several=bool(args.compare))
-    else:
-        sys.stdout.writelines(line + "\n" for line in view.lines(all_))
+        return 0
+    drawn = [line for name in names[:1] for line in chart.text_bars(bars[name], scene.devices, sys.stdout)]
+    sys.stdout.writelines(line + "\n" for line in [*view.lines(all_), *drawn])
     return 0
 
 
