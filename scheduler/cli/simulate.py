@@ -65,6 +65,7 @@ def parser() -> Parser:
     policy.add_argument(
         "--compare", nargs="?", const=",".join(names()), metavar="A,B", help="several; all without names"
     )
+    policy.add_argument("--alone", action="store_true", help="also what the best priority waits without the others")
     for name, (metavar, what) in TURNED.items():
         policy.add_argument(f"--{name.replace('_', '-')}", metavar=metavar, help=what)
     truth = made.add_argument_group("what tasks really do, and what of that is known beforehand")
@@ -107,7 +108,7 @@ def main(argv: list[str]) -> int:
 
     bars, all_ = {}, []
     for name in names:
-        numbers, run = measured(scene, name)
+        numbers, run = measured(scene, name, alone=args.alone)
         all_.append(numbers)
         bars[name] = bars_of(run)
     if args.output:
@@ -116,7 +117,8 @@ def main(argv: list[str]) -> int:
     if args.json:
         view.write_json(all_, sys.stdout, several=bool(args.compare))
         return 0
-    drawn = [line for name in names[:1] for line in chart.text_bars(bars[name], scene.devices, sys.stdout)]
+    shown = args.policy if args.policy in names else names[0]
+    drawn = chart.text_bars(shown, bars[shown], scene.devices, sys.stdout)
     sys.stdout.writelines(line + "\n" for line in [*view.lines(all_), *drawn])
     return 0
 

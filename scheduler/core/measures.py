@@ -44,6 +44,8 @@ class Outcomes:
     stretched: int
     """How many tasks took more than half as long again for an epoch beside others as alone."""
     bound: Bound
+    alone: Waits | None = None
+    """How long the tasks of the best priority wait with the machine to themselves, where that was asked."""
 
     @property
     def ratio(self) -> float:

@@ -21,7 +21,7 @@ WIDTH, LANE, GAP, LEFT, TOP = 1000.0, 90.0, 14.0, 90.0, 34.0
 COLOURS = ("#3b6fb6", "#58a55c", "#d99a2b", "#8d65c5", "#4aa5a5", "#b0628a")
 
 
-def text_bars(bars: Sequence[Bar], devices: Sequence[Device], out: TextIO) -> list[str]:
+def text_bars(policy: str, bars: Sequence[Bar], devices: Sequence[Device], out: TextIO) -> list[str]:
     """One line for each device: how full its memory was, from the beginning to the end."""
     until = max((bar.end for bar in bars), default=0.0)
     if not until:
@@ -34,7 +34,13 @@ def text_bars(bars: Sequence[Bar], devices: Sequence[Device], out: TextIO) -> li
         for device in shown[:MOST_LANES]
     ]
     more = [f"... and {len(shown) - MOST_LANES} devices more"] if len(shown) > MOST_LANES else []
-    return ["", "memory held, over time", *lines, *more, f"{'':<{width}}   0{duration(until):>{SLICES - 1}}"]
+    return [
+        "",
+        f"memory held, over time ({policy})",
+        *lines,
+        *more,
+        f"{'':<{width}}   0{duration(until):>{SLICES - 1}}",
+    ]
 
 
 def _marks(shares: Sequence[float], marks: str) -> str:

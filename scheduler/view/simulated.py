@@ -32,6 +32,7 @@ def facts(one: Outcomes) -> dict[str, Any]:
             str(priority): {"tasks": w.tasks, "mean": round(w.mean, 3), "max": round(w.most, 3)}
             for priority, w in one.waits.items()
         },
+        **_alone(one),
         "ooms": one.ooms,
         "unknown_ooms": one.unknown_ooms,
         "overtaken_max": one.overtaken,
@@ -39,6 +40,13 @@ def facts(one: Outcomes) -> dict[str, Any]:
         "memory_use": round(one.memory_use, 4),
         "load_use": round(one.load_use, 4),
     }
+
+
+def _alone(one: Outcomes) -> dict[str, Any]:
+    """What the best priority would wait with the machine to itself, where that was asked."""
+    if one.alone is None:
+        return {}
+    return {"waits_alone": {str(min(one.waits)): {"mean": round(one.alone.mean, 3), "max": round(one.alone.most, 3)}}}
 
 
 def write_json(all_: Sequence[Outcomes], out: TextIO, *, several: bool) -> None:
@@ -85,7 +93,20 @@ def _waits(all_: Sequence[Outcomes]) -> list[str]:
     priorities = sorted({priority for one in all_ for priority in one.waits})
     rows = [[one.policy, *(_wait(one, priority) for priority in priorities)] for one in all_]
     header = ["waited (mean, max)", *(f"priority {priority}" for priority in priorities)]
+    if any(one.alone for one in all_):
+        header.insert(2, "and if it were alone")
+        for cells, one in zip(rows, all_, strict=True):
+            cells.insert(2, _beside_alone(one))
     return ["", *table(header, rows)] if priorities else []
+
+
+def _beside_alone(one: Outcomes) -> str:
+    """What the best priority waits alone, and how many times longer it does here."""
+    if one.alone is None:
+        return ""
+    here, alone = one.waits[min(one.waits)].mean, one.alone.mean
+    times = f" (here {here / alone:.2f} times)" if alone else ""
+    return f"{duration(alone)}, {duration(one.alone.most)}{times}"
 
 
 def _wait(one: Outcomes, priority: int) -> str:

@@ -140,8 +140,17 @@ def simulate(scene: Scene, policy: str) -> Simulated:
     return Simulated(view.fold, run.all_given(), run.began, states, scene.devices, brain.line.most_overtaken)
 
 
-def measured(scene: Scene, policy: str) -> tuple[Outcomes, Simulated]:
-    """One run of a scene in numbers, beside what no schedule can beat."""
+def measured(scene: Scene, policy: str, *, alone: bool = False) -> tuple[Outcomes, Simulated]:
+    """One run of a scene in numbers, beside what no schedule can beat.
+
+    `alone`: and how long the tasks of the best priority would wait if there were no others.
+    """
     run = simulate(scene, policy)
     bound = lower_bound(works_of(scene.workload.tasks), scene.devices, scene.interference.throughput)
-    return outcomes(policy, run, bound), run
+    found = outcomes(policy, run, bound)
+    if not alone or not found.waits:
+        return found, run
+    best = min(found.waits)
+    tasks = [one for one in scene.workload.tasks if one.spec.terms.priority == best]
+    there = simulate(replace(scene, workload=replace(scene.workload, tasks=tasks)), policy)
+    return replace(found, alone=outcomes(policy, there, bound).waits[best]), run
