@@ -10,7 +10,7 @@ from functools import partial
 from scheduler.core import command, packing
 from scheduler.core.kinds import Kind
 from scheduler.core.knowledge import Profile
-from scheduler.core.model import Device, Job, Terms
+from scheduler.core.model import HOST, Device, Job, Terms
 from scheduler.core.workload import Measured, TraceRow, arriving_over, from_profile, trace_row
 from scheduler.doors.traces import looks_like_trace, measured, read_trace
 from scheduler.environments import Programs
@@ -18,6 +18,7 @@ from scheduler.errors import InputError
 from scheduler.settings import Settings
 from scheduler.store.profiles import Profiles
 from scheduler.store.rundir import Kinds
+from scheduler.units import count
 from scheduler.wiring.choices import chosen_python
 from scheduler.wiring.listing import csv_listing
 from scheduler.wiring.reading import places
@@ -42,6 +43,8 @@ def rows(source: Source, devices: Sequence[Device], settings: Settings) -> list[
     if not found:
         raise InputError(source.path, "it has a header and no rows: nothing to simulate")
     found = [_with_gpus(row, some) for row in found]
+    for row in found:
+        _check(source.path, row, devices)
     if source.over is not None:
         return arriving_over(found, source.over, source.seed)
     return [replace(row, arrives=0.0) for row in found] if source.all_at_once else found
@@ -55,6 +58,22 @@ def _with_gpus(row: TraceRow, some: bool) -> TraceRow:
     gpus = packing.gpus_of(terms, some)
     spec = replace(row.spec, terms=replace(terms, gpus=gpus))
     return replace(row, spec=spec, cores=row.cores or (0.0 if gpus else 1.0))
+
+
+def _check(path: str, row: TraceRow, devices: Sequence[Device]) -> None:
+    """Refuse a row for which the machine has too few GPUs, or no host."""
+    gpus = sum(device.is_gpu for device in devices)
+    if row.gpus > gpus:
+        raise InputError(
+            path,
+            f"wants {count(row.gpus, 'GPU')}, the simulated machine has {gpus or 'none'}: --devices {row.gpus}x24GiB",
+            row.spec.row,
+            "gpus",
+        )
+    if not row.gpus and not any(device.key == HOST for device in devices):
+        raise InputError(
+            path, "runs on the host, which the simulated machine has not: add host:64GiB to --devices", row.spec.row
+        )
 
 
 def _of_list(source: Source, devices: Sequence[Device], settings: Settings) -> list[TraceRow]:
@@ -88,11 +107,12 @@ def _complete(path: str, row: int, name: str, known: Measured) -> None:
         if value is None
     ]
     if missing:
+        what = " and ".join(what for what, _ in missing) + (" is" if len(missing) == 1 else " are")
         columns = " and a column ".join(column for _, column in missing)
         raise InputError(
             path,
-            f"{' and '.join(what for what, _ in missing)} is not known of {name}, nothing like it ran to its end here "
-            f"(scheduler profiles): give the file a column {columns}, or say --assume 10min,4GiB for all such rows",
+            f"{what} not known of {name}, nothing like it ran to its end here (scheduler profiles): give the file a "
+            f"column {columns}, or say --assume 10min,4GiB for all such rows",
             row,
         )
 

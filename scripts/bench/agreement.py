@@ -159,6 +159,9 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=4.0, help="mean run time of a stand-in task")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
+    print(
+        f"load of the last minute: {os.getloadavg()[0]:.1f} (above 0.3 the real runs are not to be trusted)", flush=True
+    )
     with tempfile.TemporaryDirectory(prefix="agreement-") as folder:
         good = [SCENES[name](Path(folder) / name, args) for name in args.scenes or SCENES]
     return 0 if all(good) else 1

@@ -172,6 +172,22 @@ def test_what_makes_no_sense_is_named_in_one_line(home: Home, arguments: tuple[s
     assert said in simulate(home, *arguments, code=1 if "no/chart.svg" in arguments else 2)
 
 
+@pytest.mark.parametrize(
+    ("devices", "said"),
+    [
+        ("1x24GiB", "trace.csv, row 5, column gpus: wants 2 GPUs, the simulated machine has 1: --devices 2x24GiB"),
+        ("host:24GiB", "trace.csv, row 2, column gpus: wants 1 GPU, the simulated machine has none"),
+    ],
+)
+def test_a_machine_with_too_few_gpus(home: Home, devices: str, said: str) -> None:
+    assert said in simulate(home, "trace.csv", "--devices", devices, code=2)
+
+
+def test_a_machine_without_a_host(home: Home) -> None:
+    (home.root / "trace.csv").write_text("duration_s,peak_mem_mib,gpus\n60,100,0\n")
+    assert "row 2: runs on the host" in simulate(home, "trace.csv", "--devices", "2x24GiB", code=2)
+
+
 def test_a_trace_without_rows(home: Home) -> None:
     (home.root / "trace.csv").write_text("duration_s,peak_mem_mib\n")
     assert "it has a header and no rows" in simulate(home, "trace.csv", "--devices", "8x24GiB", code=2)
