@@ -101,6 +101,7 @@ def _add_devices(made: argparse._ArgumentGroup) -> None:
         default="auto",
         metavar="WHICH",
         help="GPUs as nvidia-smi counts (0,2-3), UUIDs, all, host; each with a budget if wanted: 0:10GiB,host:12GiB "
+        "or slots of one task each, by any names: 'slots:0;0;1,2' "
         "(default: every GPU this shell may use, and the host's RAM beside them or alone)",
     )
     made.add_argument("--visible", metavar="HOW", help="uuid or index: how tasks are told their GPUs (default uuid)")

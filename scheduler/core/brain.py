@@ -57,6 +57,8 @@ class Brain:
         self.draining = False
         self.tally = Tally()
         """What ended since the run was begun or taken over, as far as it says that going on makes no sense."""
+        self.freed: dict[str, None] = {}
+        """Slots in the order in which they came free again."""
         self._without_gpus = False
         self._looked_terms = 0
 
@@ -217,12 +219,18 @@ class Brain:
         why = f"attempt {event.attempt} {event.outcome} {event.reason}".rstrip()
         self._learn(task.id, self.evidence(event))
         self.tally.take(event, to, self.rules)
+        self._free(task.placement.slot)
         task.placement = None
         task.asked = ""
         if to in UNFINISHED:
             self._move(task, to, why)
         else:
             self._leave(task, to, why)
+
+    def _free(self, slot: str) -> None:
+        if slot:
+            self.freed.pop(slot, None)
+            self.freed[slot] = None
 
     def _count(self, task: Task, event: Exited) -> None:
         assert task.placement is not None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
-from scheduler.core import packing
+from scheduler.core import packing, slots
 from scheduler.core.estimate import is_watched
 from scheduler.core.model import HOST, Decision, Machine, Placement, Profiling, Purpose, Refusal, Terms
 
@@ -25,6 +26,7 @@ class Pass:
         self.rooms = packing.rooms(machine, brain.placements(), brain.rules)
         self.host = self.rooms.get(HOST)
         self.gpus = [room for room in self.rooms.values() if room.device.is_gpu]
+        self.slots = slots.in_turn(self.rooms.values(), brain.freed)
         self.walk = brain.line.walk()
         self.left = self._jobs_left()
         self.probed = {
@@ -67,6 +69,8 @@ class Pass:
 
     def _is_full(self) -> bool:
         """Whether nothing that waits could start anywhere, however little it needs."""
+        if self.slots:
+            return all(room.ours or room.closed for room in self.slots)
         if not self.gpus:
             return self.host is None or not self._open(self.host)
         if any(self._open(room) for room in self.gpus):
@@ -98,12 +102,17 @@ class Pass:
         return self.brain.terms[self.brain.roll.terms(task)]
 
     def _count(self, task: int) -> int:
-        """How many GPUs a task gets."""
+        """How many GPUs a task gets; with slots, on the one that comes first."""
+        if self.slots:
+            return len(self.slots[0].device.cards or ())
         return packing.gpus_of(self._terms(task), bool(self.gpus))
 
     def _fit(self, task: int, gpus: Sequence[packing.Room]) -> Placement | Refusal:
+        """Place it on the best of these GPUs, or slots, or in the host's RAM where it needs none."""
         touched = self.brain.task(task)
         attempt = (touched.attempts if touched else 0) + 1
+        if self.slots:
+            return slots.fit(task, attempt, partial(self.brain.need, task), gpus, self.rooms, self.rules)
         need = self.brain.need(task, self._count(task))
         may = self.gpus if need.gpus else [self.host] if self.host is not None else []
         wanted = self._terms(task).device
@@ -127,7 +136,7 @@ class Pass:
     def _watched_by_another(self, task: int, kind: int) -> Refusal | None:
         """Learning one thing twice at once teaches nothing more, and locks a second GPU."""
         group = self.brain.knowledge.group(kind)
-        if group not in self.watched or self.rules.slots is not None:
+        if group not in self.watched or self.rules.slots is not None or self.slots:
             return None
         if not self.brain.need(task, self._count(task)).unknown:
             return None
@@ -179,12 +188,22 @@ class Pass:
         """Keep everything for it that it may run on; the host's RAM only where that is what it lacks."""
         for room in self._candidates(task):
             room.closed = True
-        if self.host is not None and (not self._count(task) or refusal.device == self.host.device.label):
+        if (
+            self.host is not None
+            and not self.slots
+            and (not self._count(task) or refusal.device == self.host.device.label)
+        ):
             self.host.closed = True
 
     def _candidates(self, task: int) -> list[packing.Room]:
-        """The GPUs a task may run on, the best first: as it prefers, without strangers, least busy, most free."""
+        """The GPUs a task may run on, the best first: as it prefers, without strangers, least busy, most free.
+
+        Where there are slots, those it may have.
+        """
         terms = self._terms(task)
+        if self.slots:
+            may = [room for room in self.slots if not terms.device or packing.is_called(room.device, terms.device)]
+            return sorted(may, key=lambda room: _liked(room, terms.prefer))
         if not self._count(task):
             return []
         gpus = [room for room in self.gpus if not terms.device or packing.is_called(room.device, terms.device)]

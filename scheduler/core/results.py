@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from scheduler.core.events import Event, Exited, Peaked, Placed, Refused, Resized, Skipped, Started
-from scheduler.core.model import HOST, Outcome, Purpose, State
+from scheduler.core.model import Outcome, Purpose, State, shown_in
 
 
 @dataclass(slots=True)
@@ -89,7 +89,7 @@ class Fold:
         return self.stories[task].attempts[-1]
 
     def _placed(self, event: Placed, at: float) -> None:
-        devices = tuple(key for key in event.promise if key != HOST) or (HOST,)
+        devices = shown_in(event.promise)
         attempt = Attempt(event.attempt, event.purpose, devices, event.promise, str(event.known_by), at)
         self.stories.setdefault(event.task, Story()).attempts.append(attempt)
         self.first = at if self.first is None else self.first

@@ -26,7 +26,7 @@ from scheduler.store.runs import RunInfo
 from scheduler.units import count, size
 from scheduler.wiring.again import Again, Wish
 from scheduler.wiring.choices import Choices, Resuming, rules
-from scheduler.wiring.finding import find_devices
+from scheduler.wiring.finding import check_slots, find_devices
 from scheduler.wiring.learning import kinds_if_any, knowledge, knowledge_for
 from scheduler.wiring.listing import Following, Listing, batches, resumed
 from scheduler.wiring.reading import places
@@ -48,6 +48,7 @@ def begin(
 
     Raises SameList where a run of the same file is not over, unless another one is wished.
     """
+    check_slots(choices)
     again = _again(listing, choices, settings, wish or Wish())
     again.refuse()
     pool = find_devices(choices.devices, settings)
@@ -113,7 +114,7 @@ def _begin(
 
 def _capacity(budgets: Sequence[Budget], settings: Settings) -> int:
     """What there is to fill: the GPUs' memory, or the host's where there are none."""
-    gpus = [b for b in budgets if b.device.is_gpu] or budgets
+    gpus = [b for b in budgets if b.device.is_gpu] or [b for b in budgets if not b.device.is_slot]
     return sum(packing.largest(b.device, b.cap) - settings.buffer for b in gpus)
 
 
@@ -121,6 +122,7 @@ def plan(listing: Listing, choices: Choices, settings: Settings, python: str, wi
     """Check a whole list and show what would start now; nothing is accepted, nothing starts."""
     from scheduler.view import opening
 
+    check_slots(choices)
     again = _again(listing, choices, settings, wish)
     again.look_back()
     pool = find_devices(choices.devices, settings)
@@ -202,6 +204,9 @@ def _checker(what: str, budgets: Sequence[Budget], rules_: Rules) -> Callable[[T
 
 def _check(what: str, terms: Terms, row: int, budgets: Sequence[Budget], rules_: Rules) -> None:
     """Refuse what no device here can ever hold, with the numbers."""
+    slots = any(b.device.is_slot for b in budgets)
+    if slots and terms.gpus is not None:
+        raise InputError(what, "this run has slots, each as many GPUs as its name lists: leave it out", row, "GPUs")
     gpus = [b.device for b in budgets if b.device.is_gpu]
     if (terms.gpus or 0) > len(gpus):
         here = f"this run has {count(len(gpus), 'GPU')}" if gpus else "this machine has none: 0 = host only"
@@ -210,7 +215,7 @@ def _check(what: str, terms: Terms, row: int, budgets: Sequence[Budget], rules_:
         if name and not any(packing.is_called(b.device, name) for b in budgets):
             labels = ", ".join(b.device.label for b in budgets)
             raise InputError(what, f"there is no device {name!r} in this run; there is: {labels}", row, column)
-    refusal = packing.never_fits(terms, budgets)
+    refusal = None if slots else packing.never_fits(terms, budgets)
     if refusal is not None:
         raise InputError(
             what,
