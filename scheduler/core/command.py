@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import PurePath
 
 from scheduler.core.fields import words
@@ -12,6 +13,9 @@ APPEND = ("both", "none", "epochs", "id")
 THIS_PYTHON = ("-1", "-1.0", "")
 PLAIN_PYTHON = "python"
 """A name that some systems lack; there it means this interpreter too."""
+SHELL = ("/bin/sh", "-c")
+"""What reads a line of shell."""
+LONGEST_NAME = 200
 
 
 def argv(spec: Spec, task: int, epochs: int | None, python: str, append: str = "both") -> tuple[str, ...]:
@@ -34,11 +38,18 @@ def argv(spec: Spec, task: int, epochs: int | None, python: str, append: str = "
     return (executable, *said, *tail)
 
 
+def shell_line(said: Sequence[str]) -> str:
+    """What a command has a shell read; empty where it has none."""
+    return said[2] if len(said) == 3 and tuple(said[:2]) == SHELL else ""
+
+
 def name(spec: Spec) -> str:
-    """What the task is called: its Name, else the script's stem and its arguments."""
+    """What the task is called: its Name, else the script's stem and its arguments, else the beginning of its line."""
     if spec.name:
         return spec.name
     said = words(spec.command or spec.filename)
+    if line := shell_line(said):
+        return line[:LONGEST_NAME]
     if spec.command and len(said) > 1 and PurePath(said[0]).name.startswith("python"):
         said = said[1:]
     return " ".join([PurePath(said[0]).stem, *said[1:]]) if said else f"row {spec.row}"

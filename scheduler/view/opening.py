@@ -157,7 +157,7 @@ def resuming_lines(run: Mapping[str, str], brain: Brain) -> list[str]:
     """What a scheduler finds that takes a run over."""
     living = len(brain.living())
     over = len(brain.roll) - brain.waiting - living - brain.roll.counts[State.HELD]
-    if not living and not brain.waiting:
+    if not living and not brain.waiting and run.get("door") != "followed":
         return [f"run {run['number']}  {run['file']}: all {count(over, 'task')} are over: nothing to do"]
     return [
         f"run {run['number']}  {run['file']}: taken over; {over:,} over, {living:,} ran, {brain.waiting:,} wait",

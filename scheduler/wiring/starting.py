@@ -28,7 +28,7 @@ from scheduler.wiring.again import Again, Wish
 from scheduler.wiring.choices import Choices, Resuming, rules
 from scheduler.wiring.finding import check_slots, find_devices
 from scheduler.wiring.learning import kinds_if_any, knowledge, knowledge_for
-from scheduler.wiring.listing import Following, Listing, batches, resumed
+from scheduler.wiring.listing import Following, Listing, Source, batches, resumed
 from scheduler.wiring.reading import places
 from scheduler.wiring.running import Session, open_ledger
 from scheduler.wiring.shells import keep_shell, of_new, of_resumed
@@ -70,6 +70,7 @@ def _begin(
     home = places(settings)
     counter = Counter(home.counter, _classic_first())
     budgets = pool.snapshot()
+    _check_lines(listing, budgets, rules(choices, settings))
     open_ledger(settings, "").close()  # better refused now than once the list is accepted
     origin = of_new(settings)
     book = Book.create(home, counter, RUN_CODE)
@@ -90,26 +91,39 @@ def _begin(
             listing.form,
             again.noting(batches(listing.rows, settings.num), listing.form),
             _checker(listing.what, budgets, brain.rules),
-            lambda tasks: {**facts, "mark": _mark(listing), "accepted": str(time.time()), "tasks": str(tasks)},
+            lambda tasks: {**facts, "mark": listing.mark, "tasks": str(tasks)},
             again,
         )
     except BaseException:
         book.discard()
         raise
-    if not submitted:
+    if not submitted and listing.source is None:
         book.discard()
         pool.close()
         return None
     for batch in submitted:
         brain.apply(batch)
-    for event in again.events(submitted[0].first):
+    for event in again.events(submitted[0].first) if submitted else ():
         brain.apply(event)
-    if listing.file is not None:
-        book.source = Following(listing.file, listing.file.mark)
-        book.check = _checker(listing.what, budgets, brain.rules)
+    book.source = _source(listing)
+    book.check = _checker(listing.what, budgets, brain.rules)
     session = Session(book, brain, pool, choices, settings, facts, origin)
     session.earlier.extend(again.words())
     return session
+
+
+def _source(listing: Listing) -> Source | None:
+    """What goes on being read."""
+    if listing.file is not None:
+        return Following(listing.file, listing.file.mark)
+    return listing.source
+
+
+def _check_lines(listing: Listing, budgets: Sequence[Budget], rules_: Rules) -> None:
+    """Refuse at once what the commands that are still to come could never have."""
+    if listing.source is not None:
+        terms = listing.form.terms([""] * len(listing.form.columns))
+        _check(listing.what, terms, None, budgets, rules_)
 
 
 def _capacity(budgets: Sequence[Budget], settings: Settings) -> int:
@@ -166,10 +180,6 @@ def _would_refuse(again: Again) -> list[str]:
     return []
 
 
-def _mark(listing: Listing) -> str:
-    return listing.file.mark.pack() if listing.file is not None else ""
-
-
 def _classic_first() -> int:
     """Ids start above the counter of the batch-by-batch original, where its file is there."""
     try:
@@ -182,6 +192,9 @@ def _facts(listing: Listing, choices: Choices, settings: Settings, python: str, 
     kept = {name: value for name, value in asdict(settings).items() if name not in ("source", "state", "leases")}
     return {
         "file": listing.what,
+        "door": listing.door,
+        "defaults": json.dumps(listing.form.defaults),
+        "accepted": str(time.time()),
         "name": choices.name,
         "num": str(settings.num),
         "choices": json.dumps(asdict(choices)),
@@ -202,7 +215,7 @@ def _checker(what: str, budgets: Sequence[Budget], rules_: Rules) -> Callable[[T
     return lambda terms, row: _check(what, terms, row, budgets, rules_)
 
 
-def _check(what: str, terms: Terms, row: int, budgets: Sequence[Budget], rules_: Rules) -> None:
+def _check(what: str, terms: Terms, row: int | None, budgets: Sequence[Budget], rules_: Rules) -> None:
     """Refuse what no device here can ever hold, with the numbers."""
     slots = any(b.device.is_slot for b in budgets)
     if slots and terms.gpus is not None:
