@@ -288,7 +288,8 @@ def start_detached(
 
 
 def _nothing(listing: Listing) -> int:
-    sys.stdout.write(f"{listing.what} has a header and no rows: nothing to run\n")
+    lacks = "has a header and no rows" if listing.door == "list" else "has no commands"
+    sys.stdout.write(f"{listing.what} {lacks}: nothing to run\n")
     return 0
 
 

@@ -166,7 +166,8 @@ class Followed:
         known = bool(mark.offset) and digest.hexdigest() == mark.digest
         if not known:
             mark, digest = Mark(multiline=mark.multiline), _new_hash()
-        self._mark, self._hash = mark, digest
+        self._mark = self._next = mark
+        self._hash = self._next_hash = digest
         self._cutter = Cutter(multiline=mark.multiline, offset=mark.offset, number=mark.lines)
         self._read_to = mark.offset
         self._tail = os.pread(fd, min(TAIL, mark.offset), max(0, mark.offset - TAIL))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -14,8 +15,8 @@ from scheduler.errors import UsageError
 
 COLUMN = "line"
 """What the results call the command, as it was written."""
-LONGEST = 256 * 1024
-"""Of a longer command no more is kept: it is above what Linux lets a program be told, so it fails by itself."""
+LONGEST = 32 * os.sysconf("SC_PAGE_SIZE") + 1
+"""Of a longer command no more is kept: this is above what Linux lets a program be told, so it fails by itself."""
 MOST_ROWS = 5000
 """So many commands are accepted in one transaction at most."""
 _END = re.compile(rb"(\n|\0)")
@@ -80,7 +81,7 @@ class Cutter:
 
     def _take(self, line: bytes, found: list[Line], ended: int = 1) -> None:
         self._pass(line, ended)
-        text = line.rstrip(_BLANKS)
+        text = line[:LONGEST].rstrip(_BLANKS)
         if text and text.lstrip(_BLANKS)[:1] != b"#":
             found.append(self._line(self._number, text))
 
