@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -38,6 +39,7 @@ def promised() -> dict[str, tuple[str, str]]:
     return found
 
 
+@cache
 def shown() -> dict[str, list[str]]:
     """The tests by line, as their sources say; nothing is imported for it."""
     found: dict[str, list[str]] = {}
