@@ -224,6 +224,7 @@ def _refuse_beside_lines(what: str, args: argparse.Namespace, template: list[str
         "-- COMMAND": template is not None,
         "--header": args.header != "0",
         "--append": args.append is not None,
+        "--num": args.num is not None and not (args.detach or args.dry_run),
         "--sample": args.sample,
         "--new": what == STDIN and args.new,
         "--skip-done": args.skip_done,

@@ -292,7 +292,8 @@ class Book:
         rows, mark, sentence = self.source.appended(last=last)
         if not rows:
             return Arrivals(sentence=sentence, more=self.source.more)
-        batches = [sorted(rows[i : i + self.num], key=lambda r: r[2].priority) for i in range(0, len(rows), self.num)]
+        num = len(rows) if self.source.more else self.num  # what never ends has no batches but its arrivals
+        batches = [sorted(rows[i : i + num], key=lambda r: r[2].priority) for i in range(0, len(rows), num)]
         try:
             later = _Later(self._batch + 1)
             submitted = self.accept(self.source.form, batches, self.check, lambda count: {"mark": mark}, later)

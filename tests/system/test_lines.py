@@ -168,6 +168,7 @@ class TestStandardInput:
         ("words", "said"),
         [
             (("-", "--header", "None"), "--header does not go with -"),
+            (("-", "--num", "3"), "--num does not go with -"),
             (("-", "--append", "id"), "--append does not go with -"),
             (("-", "--new"), "--new does not go with -"),
             (("-", "--skip-done"), "--skip-done does not go with -"),
