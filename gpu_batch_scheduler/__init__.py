@@ -12,9 +12,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from scheduler import Finished, InputError, SchedulerError, StateError, Task, UsageError, run, runs
+    from scheduler import ConfigError, ConfigManager, Failure, Finished, GPUTask, GPUTaskScheduler, InputError
+    from scheduler import SchedulerError, StateError, Task, UsageError, map, run, runs
 
-__all__ = ["Finished", "InputError", "SchedulerError", "StateError", "Task", "UsageError", "run", "runs"]
+__all__ = [
+    "ConfigError", "ConfigManager", "Failure", "Finished", "GPUTask", "GPUTaskScheduler", "InputError",
+    "SchedulerError", "StateError", "Task", "UsageError", "run", "runs",
+]  # fmt: skip
 
 _NAME = "scheduler"
 _SITE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -107,6 +111,6 @@ def console() -> None:
 
 def __getattr__(name: str) -> Any:
     """The public names of our package, loaded when they are first asked for."""
-    if name not in (*__all__, "__version__"):
+    if name not in (*__all__, "map", "__version__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(_ours(), name)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from scheduler.core.arguments import slots
-from scheduler.core.command import THIS_PYTHON, shell_line
+from scheduler.core.command import THIS_PYTHON, meant, shell_line
 from scheduler.core.fields import words
 from scheduler.core.model import Spec
 from scheduler.core.placeholders import takes
@@ -39,7 +39,7 @@ _REDIRECTION = re.compile(r"(?:\d*|&)(?:>>|>\||<>|[<>]&?)")
 
 def said_by(spec: Spec) -> list[str]:
     """The words of a row; of a line that a shell reads its own, but for where its output goes."""
-    said = words(spec.command or spec.filename)
+    said = meant(words(spec.command or spec.filename))
     line = shell_line(said)
     try:
         return _without_redirections(words(line)) if line else said

@@ -11,7 +11,11 @@ from typing import TYPE_CHECKING, Protocol
 from scheduler.core.fields import Form
 from scheduler.core.ports import Happening
 from scheduler.environments import Programs
+<<<<<<< HEAD
 from scheduler.settings import Settings
+=======
+from scheduler.paths import RunPlaces
+>>>>>>> 6ca1e85 (Python tasks: a class on every combination of a configuration, and map for plain functions)
 from scheduler.store.journal import Journal
 from scheduler.store.rundir import Cells, Rows
 from scheduler.store.runs import RunInfo
@@ -39,6 +43,7 @@ class Listing:
     file: CsvFile | None = None
     path: str = ""
     """The real path of the file, by which it is known when it is run again."""
+<<<<<<< HEAD
     source: Source | None = None
     """What commands are read from while the run goes on; then there are no rows to begin with."""
     door: str = "list"
@@ -50,6 +55,10 @@ class Listing:
         if self.file is not None:
             return self.file.mark.pack()
         return self.source.mark if self.source is not None else ""
+=======
+    prepare: Callable[[RunPlaces], None] = field(default=lambda run: None)
+    """Makes what its rows need in the directory of their run; called before the first row is asked for."""
+>>>>>>> 6ca1e85 (Python tasks: a class on every combination of a configuration, and map for plain functions)
 
 
 def csv_listing(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TextIO
 
 from scheduler.core.brain import Brain
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from scheduler.store.leases import Ledger
     from scheduler.view.plain import PlainView
     from scheduler.view.sink import Sink
+
+
+Dress = Callable[[View], View]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +88,8 @@ class Session:
         """The run's number."""
         return self.book.places.number
 
-    def go(self, stream: TextIO | None, words: Sequence[str] = ()) -> Ended:
-        """Run it to its end; `stream` sees the lines, the run's log always does."""
+    def go(self, stream: TextIO | None, words: Sequence[str] = (), dress: Dress | None = None) -> Ended:
+        """Run it to its end; `stream` sees the lines, the run's log always does; `dress` makes another view of them."""
         from scheduler.core.orders import Surroundings
         from scheduler.loop import Loop
         from scheduler.view.sink import Sink
@@ -106,10 +109,13 @@ class Session:
                 self.origin.shell.environ,
                 same_id=self.settings.profile_id == "same",
             )
-            loop = Loop(self.brain, self._ports(open_things, sink), around)
+            ports = self._ports(open_things, sink)
+            if dress is not None:
+                ports = replace(ports, view=dress(ports.view))
+            loop = Loop(self.brain, ports, around)
             loop.adopt(self.just_ended)
             loop.run()
-            if not loop.left_early:
+            if not loop.left_early and dress is None:
                 self._close(sink)
             return Ended(self.number, dict(self.brain.roll.counts), self.interrupts.last)
 
@@ -177,10 +183,14 @@ class Session:
     def _close(self, sink: Any) -> None:
         from scheduler.view import closing, processing
 
+<<<<<<< HEAD
         telling = Telling(self._info(), self.book.journal)
         if self.inherits:
             processing.close(processing.last_words(telling.rows(), self.brain.roll.counts, self.number), sink)
             return
+=======
+        telling = Telling(self.info(), self.book.journal)
+>>>>>>> 6ca1e85 (Python tasks: a class on every combination of a configuration, and map for plain functions)
         for line in closing.lines(telling.totals(), telling.rows, self.number):
             sink.line(line, at=time.time())
 
@@ -214,10 +224,11 @@ class Session:
         """The results as JSON."""
         from scheduler.view import tables
 
-        telling = Telling(self._info(), self.book.journal)
+        telling = Telling(self.info(), self.book.journal)
         tables.write_json(telling.run_facts(), telling.rows(), out)
 
-    def _info(self) -> RunInfo:
+    def info(self) -> RunInfo:
+        """The run, as views find it."""
         return RunInfo(self.number, self.places, self.meta, alive=True)
 
     def _telling(self) -> dict[str, str]:

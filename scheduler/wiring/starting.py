@@ -87,6 +87,7 @@ def _begin(
     again.look_back()
     try:
         keep_shell(book.places, origin)
+        listing.prepare(book.places)
         submitted = book.accept(
             listing.form,
             again.noting(batches(listing.rows, settings.num), listing.form),
