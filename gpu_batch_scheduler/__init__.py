@@ -12,8 +12,22 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from scheduler import ConfigError, ConfigManager, Failure, Finished, GPUTask, GPUTaskScheduler, InputError
-    from scheduler import SchedulerError, StateError, Task, UsageError, map, run, runs
+    from scheduler import (
+        ConfigError,
+        ConfigManager,
+        Failure,
+        Finished,
+        GPUTask,
+        GPUTaskScheduler,
+        InputError,
+        SchedulerError,
+        StateError,
+        Task,
+        UsageError,
+        run,
+        runs,
+    )
+    from scheduler import map as map
 
 __all__ = [
     "ConfigError", "ConfigManager", "Failure", "Finished", "GPUTask", "GPUTaskScheduler", "InputError",
