@@ -288,9 +288,8 @@ def execute_again(env: dict[str, str], folder: Folder, log: int) -> None:
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
-def run_function(said: dict[str, Any], given: BinaryIO) -> int:
-    """A function: what it returns is left beside what it was given."""
-    result = f"{given.name}.result"
+def run_function(said: dict[str, Any], given: BinaryIO, result: str) -> int:
+    """A function: what it returns is left in a file beside what it was given."""
     try:
         module = load(said)
         value = find(module, said["name"])(pickle.load(given))
@@ -313,14 +312,15 @@ def leave_result(said: dict[str, Any]) -> None:
 def main(argv: list[str]) -> int:
     """Run what a file says."""
     try:
-        given = open_own(argv[1])
+        path = argv[1]
+        given = open_own(path)
         said = said_in(given)
     except (OSError, ValueError, IndexError) as exc:
         sys.stderr.write(f"{exc}: this is started by scheduler, with what it is to run\n")
         return 2
     sys.argv[:] = [said["file"] or said["module"]]
     with given:
-        return run_function(said, given) if said["what"] == "function" else run_task(said, given)
+        return run_function(said, given, f"{path}.result") if said["what"] == "function" else run_task(said, given)
 
 
 if __name__ == "__main__":
