@@ -109,13 +109,33 @@ def _warn() -> None:
         )
 
 
-def console() -> None:
-    """Entry point of the installed commands."""
+def door(name: str) -> None:
+    """Entry point of the older tools' commands, which the distribution in dropins/ installs."""
+    _ours_or_exit()
+    from importlib import import_module
+
+    sys.exit(import_module(f"{_NAME}.cli.{name}").main(sys.argv[1:]))
+
+
+def launch() -> None:
+    """One Python task, from the file that its run gave it."""
+    _ours_or_exit()
+    from scheduler import launcher
+
+    sys.exit(launcher.main(sys.argv))
+
+
+def _ours_or_exit() -> None:
     try:
         _ours()
     except NameTaken as exc:
         sys.stderr.write(f"scheduler: {exc}\n")
         sys.exit(2)
+
+
+def console() -> None:
+    """Entry point of the installed commands."""
+    _ours_or_exit()
     if sys.argv[1:2] in (["run"], ["resume"]):
         _warn()
     from scheduler.cli import main

@@ -11,11 +11,8 @@ from typing import TYPE_CHECKING, Protocol
 from scheduler.core.fields import Form
 from scheduler.core.ports import Happening
 from scheduler.environments import Programs
-<<<<<<< HEAD
-from scheduler.settings import Settings
-=======
 from scheduler.paths import RunPlaces
->>>>>>> 6ca1e85 (Python tasks: a class on every combination of a configuration, and map for plain functions)
+from scheduler.settings import Settings
 from scheduler.store.journal import Journal
 from scheduler.store.rundir import Cells, Rows
 from scheduler.store.runs import RunInfo
@@ -43,11 +40,12 @@ class Listing:
     file: CsvFile | None = None
     path: str = ""
     """The real path of the file, by which it is known when it is run again."""
-<<<<<<< HEAD
     source: Source | None = None
     """What commands are read from while the run goes on; then there are no rows to begin with."""
     door: str = "list"
     """Which door it came through: a list, stdin, or a file that is followed."""
+    prepare: Callable[[RunPlaces], None] = field(default=lambda run: None)
+    """Makes what its rows need in the directory of their run; called before the first row is asked for."""
 
     @property
     def mark(self) -> str:
@@ -55,10 +53,6 @@ class Listing:
         if self.file is not None:
             return self.file.mark.pack()
         return self.source.mark if self.source is not None else ""
-=======
-    prepare: Callable[[RunPlaces], None] = field(default=lambda run: None)
-    """Makes what its rows need in the directory of their run; called before the first row is asked for."""
->>>>>>> 6ca1e85 (Python tasks: a class on every combination of a configuration, and map for plain functions)
 
 
 def csv_listing(

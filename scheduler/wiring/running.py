@@ -183,14 +183,10 @@ class Session:
     def _close(self, sink: Any) -> None:
         from scheduler.view import closing, processing
 
-<<<<<<< HEAD
-        telling = Telling(self._info(), self.book.journal)
+        telling = Telling(self.info(), self.book.journal)
         if self.inherits:
             processing.close(processing.last_words(telling.rows(), self.brain.roll.counts, self.number), sink)
             return
-=======
-        telling = Telling(self.info(), self.book.journal)
->>>>>>> 6ca1e85 (Python tasks: a class on every combination of a configuration, and map for plain functions)
         for line in closing.lines(telling.totals(), telling.rows, self.number):
             sink.line(line, at=time.time())
 
