@@ -316,7 +316,8 @@ def main(argv: list[str]) -> int:
         given = open_own(path)
         said = said_in(given)
     except (OSError, ValueError, IndexError) as exc:
-        sys.stderr.write(f"{exc}: this is started by scheduler, with what it is to run\n")
+        why = "there is no file to read" if isinstance(exc, IndexError) else exc
+        sys.stderr.write(f"{why}: the first argument is a file that a run has written, in its folder given\n")
         return 2
     sys.argv[:] = [said["file"] or said["module"]]
     with given:
