@@ -88,9 +88,9 @@ def test_both_distributions_have_one_version() -> None:
 @pytest.mark.slow
 def test_it_installs_into_an_environment_of_its_own(tmp_path: Path) -> None:
     target = tmp_path / "site"
-    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "--target", str(target)]
-    done = subprocess.run([*pip, str(ROOT / "dropins")], capture_output=True, text=True, timeout=300, check=False)
-    if "No module named 'hatchling'" in done.stderr or "Cannot import 'hatchling" in done.stderr:
-        pytest.skip("hatchling, which builds it, is not installed here")
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(target), str(ROOT / "dropins")]
+    done = subprocess.run(pip, capture_output=True, text=True, timeout=300, check=False)
+    if "No matching distribution found for hatchling" in done.stderr:
+        pytest.skip("pip finds nothing to build it with here")
     assert done.returncode == 0, done.stderr
     assert {path.name for path in (target / "bin").iterdir()} == set(PROJECT["scripts"])

@@ -102,7 +102,7 @@ class TestRefusals:
     def test_a_function_inside_a_function(self) -> None:
         def inner() -> None: ...
 
-        with pytest.raises(ConfigError, match="is defined inside TestRefusals.test_a_function_inside_a_function"):
+        with pytest.raises(ConfigError, match="is defined inside TestRefusals"):
             scheduler.map(inner, [1])  # type: ignore[arg-type]
 
     def test_a_value_that_cannot_be_handed_over_is_named(self) -> None:
