@@ -60,7 +60,9 @@ class TaskLog:
 
     def _ended(self, event: Exited) -> None:
         worker, name = self._workers.get(event.task, "somebody"), self._job(event.task).name
-        if event.outcome is not Outcome.SUCCEEDED:
+        if event.outcome is Outcome.INTERRUPTED:
+            self._logger.info("%s stops task %s (%s)", worker, name, ending(event))
+        elif event.outcome is not Outcome.SUCCEEDED:
             log = self._log_of(event.task, event.attempt)
             self._logger.error("%s fails task %s (%s; log %s)", worker, name, ending(event), log)
         elif "skipped" in event.result:

@@ -18,6 +18,7 @@ from scheduler.paths import RunPlaces
 from tests.doors.contracts import contract
 from tests.doors.project import Project
 from tests.doors.test_config_manager import SAMPLE
+from tests.standin.box import NO_COMPILER, TRAIN, Box
 from tests.waiting import wait_until
 
 PATIENCE = 60.0
@@ -437,6 +438,7 @@ class TestRuns:
             script.process.send_signal(signal.SIGINT)
             script.process.wait(PATIENCE)
         assert project.results() == {}
+        assert lines(project)[-2].startswith("gpu0 stops task a-1, (")
         project.script()
         assert project.results() == {"a-1,": "1", "a-2,": "2"}
 
@@ -455,6 +457,21 @@ class TestRuns:
         project.script()
         assert {row["need_known_by"] for row in project.tasks("2")} == {"profile"}
         assert {row["device"] for row in project.tasks("2")} == {"host"}
+
+    @contract("S4-D12")
+    @pytest.mark.skipif(not shutil.which("cc"), reason=NO_COMPILER)
+    def test_auto_takes_the_gpus_that_are_there(self, project: Project) -> None:
+        project.config(gpu="auto", test=[{"a": [1, 2]}])
+        take = f"import sys; sys.path.insert(0, {str(TRAIN.parent)!r}); import client; cuda = client.Cuda()"
+        hold = "cuda.allocate(0, 2 << 30); open(self._work_dir + '/began', 'w').close()"
+        wait = "import time; [time.sleep(0.01) for _ in iter(lambda: os.path.exists('go'), True)]"
+        project.put(my_gpu_task=task(f"{take}; {hold}; {wait}"))
+        with Box(project.root / "box", gpus=1) as box:
+            project.env |= box.env
+            with Going(project):
+                wait_until(lambda: project.tasks()[0]["peak_bytes"] == 2 << 30, PATIENCE, pause=0.05)
+        assert {row["device"] for row in project.tasks()} == {"GPU 0"}
+        assert "gpu0 receives task a-1," in lines(project)
 
     def test_a_task_is_the_same_row_in_every_run(self, project: Project) -> None:
         project.config(force_rerun=True)
