@@ -12,9 +12,27 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from scheduler import Finished, InputError, SchedulerError, StateError, Task, UsageError, run, runs
+    from scheduler import (
+        ConfigError,
+        ConfigManager,
+        Failure,
+        Finished,
+        GPUTask,
+        GPUTaskScheduler,
+        InputError,
+        SchedulerError,
+        StateError,
+        Task,
+        UsageError,
+        run,
+        runs,
+    )
+    from scheduler import map as map
 
-__all__ = ["Finished", "InputError", "SchedulerError", "StateError", "Task", "UsageError", "run", "runs"]
+__all__ = [
+    "ConfigError", "ConfigManager", "Failure", "Finished", "GPUTask", "GPUTaskScheduler", "InputError",
+    "SchedulerError", "StateError", "Task", "UsageError", "run", "runs",
+]  # fmt: skip
 
 _NAME = "scheduler"
 _SITE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -91,13 +109,33 @@ def _warn() -> None:
         )
 
 
-def console() -> None:
-    """Entry point of the installed commands."""
+def door(name: str) -> None:
+    """Entry point of the older tools' commands, which the distribution in dropins/ installs."""
+    _ours_or_exit()
+    from importlib import import_module
+
+    sys.exit(import_module(f"{_NAME}.cli.{name}").main(sys.argv[1:]))
+
+
+def launch() -> None:
+    """One Python task, from the file that its run gave it."""
+    _ours_or_exit()
+    from scheduler import launcher
+
+    sys.exit(launcher.main(sys.argv))
+
+
+def _ours_or_exit() -> None:
     try:
         _ours()
     except NameTaken as exc:
         sys.stderr.write(f"scheduler: {exc}\n")
         sys.exit(2)
+
+
+def console() -> None:
+    """Entry point of the installed commands."""
+    _ours_or_exit()
     if sys.argv[1:2] in (["run"], ["resume"]):
         _warn()
     from scheduler.cli import main
@@ -107,6 +145,6 @@ def console() -> None:
 
 def __getattr__(name: str) -> Any:
     """The public names of our package, loaded when they are first asked for."""
-    if name not in (*__all__, "__version__"):
+    if name not in (*__all__, "map", "__version__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(_ours(), name)

@@ -3,6 +3,7 @@
 SchedulerError                 exit 1
 ├── UsageError                 exit 2   the command line or a setting makes no sense
 │   ├── InputError             exit 2   a file, a row or a cell; names them
+│   ├── ConfigError            exit 2   the configuration of Python tasks; a ValueError too
 │   └── NeverFits              exit 2   a declared need above every device
 ├── StateError                 exit 1   a run, a journal or a state directory
 │   ├── NoSuchRun              exit 2
@@ -44,6 +45,10 @@ class InputError(UsageError):
         if column is not None:
             place += f", column {column}"
         super().__init__(f"{place}: {message}")
+
+
+class ConfigError(UsageError, ValueError):
+    """The configuration of Python tasks, or what they are made of, that cannot be taken."""
 
 
 class NeverFits(UsageError):

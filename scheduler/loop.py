@@ -107,6 +107,8 @@ class Loop:
         self._trouble = ""
         self._full = ""
         self._unlooked = True
+        self._more = False
+        """Whether rows may still arrive though nothing is left."""
 
     def adopt(self, just_ended: Sequence[Key] = ()) -> None:
         """Take over what an earlier scheduler of this run left; call once, before `run`.
@@ -400,18 +402,19 @@ class Loop:
     # ---- what arrives ----
 
     def _arrive(self, *, last: bool) -> bool:
-        """Take rows in that were appended to the source; True if there were any."""
+        """Take rows in that were appended to the source; True if there were any, or may be some."""
         try:
             arrivals = self.ports.book.arrivals(last=last)
         except StateError as exc:
             self._complain(exc)
-            return False
+            return self._more
+        self._more = arrivals.more
         if arrivals.sentence:
             self.ports.view.say(arrivals.sentence)
         for batch in arrivals.batches:
             self.brain.apply(batch)
             self.ports.view.show(batch, self.ports.world.now())
-        return bool(arrivals.batches)
+        return bool(arrivals.batches) or self._more
 
     # ---- deciding ----
 

@@ -19,6 +19,7 @@ NETWORK_FILE_SYSTEMS = frozenset(
 PACKAGE = Path(__file__).parent
 RUN_CODE = (
     (PACKAGE / "shim.py", "scheduler/shim.py"),
+    (PACKAGE / "launcher.py", "scheduler/launcher.py"),
     (PACKAGE / "devices" / "__init__.py", "scheduler/__init__.py"),
     (PACKAGE / "devices" / "__init__.py", "scheduler/devices/__init__.py"),
     *(
@@ -108,6 +109,18 @@ class RunPlaces:
     @property
     def shim(self) -> Path:
         return self.code / "scheduler" / "shim.py"
+
+    @property
+    def launcher(self) -> Path:
+        return self.code / "scheduler" / "launcher.py"
+
+    @property
+    def given(self) -> Path:
+        """What Python tasks are given, and what functions return."""
+        return self.root / "given"
+
+    def given_to(self, row: int) -> Path:
+        return self.given / str(row)
 
     def task(self, task: int) -> Path:
         """What the task may leave files in; its logs are there too."""

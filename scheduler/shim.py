@@ -5,6 +5,7 @@ it is about comes with it as descriptors (no order is too long that way):
 
     base   + memfd with JSON {name: value}         the environment that all later tasks build on
     bounds + memfd with JSON {umask, limits}       what they get instead of the server's; limits: {name: [soft, hard]}
+    output + two descriptors                       where later tasks write, in place of their logs
     order  + memfd with JSON `Order` + lease       fork one shim, which runs one attempt
 
 Each shim answers once over the same socket, with JSON, and then lets go of it:
@@ -91,6 +92,8 @@ class Order(NamedTuple):
     warn: tuple[int, float] | None = None
     """A signal that is sent so many seconds before the time limit."""
     log_max: int = LOG_MAX
+    spare: bool = False
+    """What it leaves behind lives on, and keeps the lease for as long as it does."""
 
 
 class Claim(NamedTuple):
@@ -320,6 +323,8 @@ class Watch:
         self.status: int | None = None
         self.why = ""
         self.leftovers = 0
+        self.left = False
+        """Whether some of its tree is left to live on."""
         self._main = main
         self._order = order
         self._began = self._last = _boot_seconds()
@@ -333,8 +338,11 @@ class Watch:
         self._pause = 0.001
 
     def run(self) -> None:
-        """Return when the last descendant has been reaped."""
+        """Return when the last descendant has been reaped, or when what is left is to live on."""
         while self._reap():
+            if self._order.spare and self.status is not None and not self.why:
+                self.left, self.leftovers = True, len(_own_tree())
+                break
             self._act()
             self._wait()
         self._log.look(self._now)
@@ -473,6 +481,8 @@ class Home(NamedTuple):
     hostname: str
     env: Mapping[str, str]
     bounds: Mapping[str, Any] = {}
+    output: tuple[int, ...] = ()
+    """Where tasks write, where that is not their logs."""
 
 
 def run_attempt(home: Home, order: Order, lease: int, sock: socket.socket) -> None:
@@ -497,6 +507,8 @@ def run_attempt(home: Home, order: Order, lease: int, sock: socket.socket) -> No
     record = _ended(record, watch, _last_words(channel))._replace(oom_kills=oom_kills() - kills)
     os.pwrite(record_fd, pack_block(record._asdict()), 0)
     os.fsync(record_fd)
+    if watch.left:
+        return  # who is left has the lease's descriptor: it is over when the last of them is
     with suppress(OSError):  # none was given, or its directory has gone
         os.unlink(order.lease)
 
@@ -567,8 +579,9 @@ def _become_task(home: Home, order: Order, fds: tuple[int, int], shim: int, chan
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores, and a command should not
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    os.dup2(log, 1)
-    os.dup2(log, 2)
+    out, err = home.output or (log, log)
+    os.dup2(out, 1)
+    os.dup2(err, 2)
     if lease >= 0:
         os.set_inheritable(lease, True)
     merged = {**home.env, **order.env, COOKIE: order.cookie}
@@ -620,6 +633,8 @@ def serve(fd: int) -> None:
                 home = home._replace(env=_read_all(fds[0]))
             elif word == b"bounds":
                 home = home._replace(bounds=_read_all(fds[0]))
+            elif word == b"output":
+                home = home._replace(output=tuple(map(os.dup, fds)))
             elif fds:
                 _fork_shim(home, fds, sock)
             for received in fds:

@@ -22,6 +22,7 @@ from scheduler.core.explain import why
 from scheduler.core.knowledge import Knowledge
 from scheduler.core.model import (
     HOST,
+    NAMED,
     Budget,
     Decision,
     Device,
@@ -95,6 +96,19 @@ def host(total: Size = "24GiB", free: Size | None = None, cores: float = 4, cap:
 def gpu(number: int = 0, total: Size = "24GiB", free: Size | None = None, cap: Size | None = None) -> Budget:
     """One GPU."""
     return budget(f"GPU-{number}", total, free, 1.0, cap, index=number)
+
+
+def slot(name: str, *cards: str, place: int = 0) -> Budget:
+    """A place for one task, by the name its user gave; `cards` are those that somebody knows by it."""
+    return Budget(Device(f"{NAMED}{place}:{name}", f"slot {name}", size("24GiB"), 1.0, cards=cards), 0)
+
+
+def slots(*names: str) -> list[Budget]:
+    """Places by their names; numbers are GPUs of these numbers."""
+    return [
+        slot(name, *(f"GPU-{number}" for number in name.split(",") if number.isdecimal()), place=place)
+        for place, name in enumerate(names)
+    ]
 
 
 def budget(key: str, total: Size, free: Size | None, load: float, cap: Size | None, index: int = -1) -> Budget:

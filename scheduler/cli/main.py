@@ -7,12 +7,14 @@ import gc
 import io
 import os
 import sys
+from collections.abc import Callable
 from importlib import import_module
 
 from scheduler.errors import SchedulerError, of_the_system
 
 VERBS = {
     "run": "run a CSV of jobs, packed by memory",
+    "grid": "a grid of parameters: commands on standard output, a list, or run",
     "resume": "take a run over after a crash, a reboot or Ctrl-C",
     "stop": "end a living run from another terminal",
     "list": "the tasks of a run and where they stand",
@@ -24,6 +26,9 @@ VERBS = {
     "results": "what became of each task: table, CSV, JSON, Markdown",
 }
 """Each is a module of this package, loaded when it is called."""
+
+HIDDEN = {"simple-gpu-scheduler": "simple_gpu_scheduler", "simple-hypersearch": "simple_hypersearch"}
+"""The older tools' commands under their own names, and their modules."""
 
 ELSEWHERE = {
     "add": "run FILE",
@@ -43,9 +48,14 @@ ELSEWHERE = {
 
 def main(argv: list[str]) -> int:
     """Run one command line; the exit code."""
+    return guarded(lambda: _dispatch(argv))
+
+
+def guarded(command: Callable[[], int]) -> int:
+    """Run a command, with our errors as one sentence each; the exit code."""
     _settle_streams()
     try:
-        code = _dispatch(argv)
+        code = command()
         sys.stdout.flush()
         return code
     except SchedulerError as exc:
@@ -88,11 +98,11 @@ def _dispatch(argv: list[str]) -> int:
 
         _write(_usage())
         return greeting.main()
-    if verb not in VERBS:
+    if verb not in VERBS and verb not in HIDDEN:
         cure = f"scheduler {ELSEWHERE[verb]}" if verb in ELSEWHERE else "scheduler --help"
         _complain(f"there is no verb {verb!r}: {cure}")
         return 2
-    module = import_module(f"scheduler.cli.{verb}")
+    module = import_module(f"scheduler.cli.{HIDDEN.get(verb, verb)}")
     gc.enable()
     code: int = module.main(argv[1:])
     return code

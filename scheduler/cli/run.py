@@ -17,7 +17,7 @@ from scheduler.view.sink import hint
 from scheduler.wiring import starting
 from scheduler.wiring.again import Wish
 from scheduler.wiring.choices import Choices, this_python
-from scheduler.wiring.listing import Listing, csv_listing
+from scheduler.wiring.listing import Listing, csv_listing, follow_listing, stdin_listing
 from scheduler.wiring.running import Session
 
 TURNED = (
@@ -25,6 +25,7 @@ TURNED = (
     "margin", "foreign", "foreign_calm", "visible", "memory_args", "ignore_args", "log_max",
 )  # fmt: skip
 """Settings that are flags of `run`."""
+STDIN = "-"
 DEFAULT_FILES = ("scheduler_files/commands_1.csv", "scheduler_files/commands.csv")
 
 
@@ -37,18 +38,37 @@ def parser(verb: str = "run") -> Parser:
     )
     examples = f"scheduler {verb} jobs.csv --num 20\n         scheduler {verb} table.csv -- python train.py --lr {{lr}}"
     made = Parser(verb, what, examples).common()
+    _add_list(made)
+    add_run_flags(made)
+    if verb == "run":
+        _add_again(made.add_argument_group("the same list again"))
+    return made
+
+
+def _add_list(made: Parser) -> None:
+    """Which list, and how it is read."""
     made.add_argument(
         "file",
         nargs="?",
         metavar="FILE",
         help="CSV, TSV or JSON lines (.jsonl); without it scheduler_files/commands_1.csv; behind it may stand "
-        "-- COMMAND, which every row fills: {lr} is its cell of the column lr",
+        "-- COMMAND, which every row fills: {lr} is its cell of the column lr; - : commands from standard input, one "
+        "shell command on each line, started as they arrive",
+    )
+    made.add_argument("--follow", metavar="F", help="commands from a file, those that will be appended to it too")
+    made.add_argument(
+        "--multiline", action="store_true", help="commands of several lines, each ended by a blank line or a NUL"
     )
     made.add_argument("--sample", action="store_true", help="copy the sample jobs to ./scheduler_samples and run them")
-    made.add_argument("--num", metavar="N", help="rows in a batch (default 20)")
     made.add_argument(
         "--header", default="0", metavar="N|None", help="row number of the header, from 0; None: no header"
     )
+    made.add_argument("--append", choices=APPEND, help="what follows the arguments (default both; a COMMAND: none)")
+
+
+def add_run_flags(made: Parser) -> None:
+    """Everything that can be said of a run whatever its list is."""
+    made.add_argument("--num", metavar="N", help="rows in a batch (default 20)")
     made.add_argument("--order", metavar="batch|global", help="what ranks first (default batch)")
     made.add_argument("-j", "--jobs", metavar="N", help="tasks of this run at once")
     made.add_argument(
@@ -56,7 +76,6 @@ def parser(verb: str = "run") -> Parser:
         metavar="EXE",
         help="what -1 or an empty Executable stands for: a path, a name, conda:NAME, a folder (the active environment)",
     )
-    made.add_argument("--append", choices=APPEND, help="what follows the arguments (default both; a COMMAND: none)")
     made.add_argument("--log-max", metavar="SIZE", help="a task's log is kept below this: head and tail (default 1GiB)")
     made.add_argument("--name", default="", help="a name for the run")
     made.add_argument("--plain", action="store_true", help="lines, not a live view (there is no other view yet)")
@@ -64,8 +83,6 @@ def parser(verb: str = "run") -> Parser:
     made.add_argument("-d", "--detach", action="store_true", help="go on without this terminal, return once accepted")
     made.add_argument("--json", action="store_true", help="at the end, print the results as JSON on standard output")
     _add_stops(made)
-    if verb == "run":
-        _add_again(made.add_argument_group("the same list again"))
     _add_devices(made.add_argument_group("devices"))
     _add_learning(made.add_argument_group("learning what tasks need"))
     task = made.add_argument_group("defaults for rows that do not say it themselves")
@@ -73,7 +90,6 @@ def parser(verb: str = "run") -> Parser:
         if field.flag and field.column != "Name":
             action = "append" if field.column == "Env" else "store"
             task.add_argument(field.flag, dest=f"field_{field.attribute}", action=action, metavar="X", help=field.help)
-    return made
 
 
 def _add_stops(made: Parser) -> None:
@@ -101,6 +117,7 @@ def _add_devices(made: argparse._ArgumentGroup) -> None:
         default="auto",
         metavar="WHICH",
         help="GPUs as nvidia-smi counts (0,2-3), UUIDs, all, host; each with a budget if wanted: 0:10GiB,host:12GiB "
+        "or slots of one task each, by any names: 'slots:0;0;1,2' "
         "(default: every GPU this shell may use, and the host's RAM beside them or alone)",
     )
     made.add_argument("--visible", metavar="HOW", help="uuid or index: how tasks are told their GPUs (default uuid)")
@@ -143,35 +160,79 @@ def main(argv: list[str], *, learn_only: bool = False, verb: str = "run") -> int
     argv, template = split_at_command(argv)
     args = parser(verb).parse_args(argv)
     settings = settings_from(args, *TURNED)
-    path = samples.unpack() if args.sample else _file(args.file)
+    listing = _listing(args, template, settings, this_python(settings))
+    wish = Wish() if learn_only else Wish(args.new, args.skip_done)
+    return run_listing(listing, args, settings, wish, learn_only=learn_only)
+
+
+def run_listing(
+    listing: Listing, args: argparse.Namespace, settings: Settings, wish: Wish, *, learn_only: bool = False
+) -> int:
+    """Run, plan or detach what came through a door, as the flags say."""
+    choices = _choices(args, keep_going=args.keep_going or listing.door != "list", learn_only=learn_only)
+    if args.dry_run and args.detach:
+        raise UsageError("--dry-run starts nothing that could go on without a terminal: leave --detach out")
     python = this_python(settings)
-    if template is not None:
-        _check_table(template, args)
-    listing = csv_listing(
-        path,
-        header=header(args.header),
-        defaults=_checked(defaults_from(args)),
-        append=args.append or ("both" if template is None else "none"),
-        python=python,
-        template=template or (),
-    )
-    choices = Choices(
+    if args.dry_run:
+        return starting.plan(listing, choices, settings, python, wish, sys.stdout)
+    begin = start_detached if args.detach else start
+    return begin(listing, choices, settings, python, wish, as_json=args.json)
+
+
+def _choices(args: argparse.Namespace, *, keep_going: bool, learn_only: bool) -> Choices:
+    return Choices(
         devices=args.devices,
         slots=_positive("--slots", args.slots),
         jobs=_positive("-j", args.jobs),
         max_per_device=_positive("--max-per-device", args.max_per_device),
         name=_run_name(args.name),
         learn_only=learn_only,
-        keep_going=args.keep_going,
+        keep_going=keep_going,
         max_failures=_positive("--max-failures", args.max_failures),
     )
-    if args.dry_run and args.detach:
-        raise UsageError("--dry-run starts nothing that could go on without a terminal: leave --detach out")
-    wish = Wish() if learn_only else Wish(args.new, args.skip_done)
-    if args.dry_run:
-        return starting.plan(listing, choices, settings, python, wish, sys.stdout)
-    begin = start_detached if args.detach else start
-    return begin(listing, choices, settings, python, wish, as_json=args.json)
+
+
+def _listing(args: argparse.Namespace, template: list[str] | None, settings: Settings, python: str) -> Listing:
+    """The door that the list comes through."""
+    defaults = checked(defaults_from(args))
+    if args.file == STDIN:
+        _refuse_beside_lines("-", args, template)
+        return stdin_listing(defaults, multiline=args.multiline, at_once=args.detach or args.dry_run)
+    if args.follow is not None:
+        _refuse_beside_lines("--follow", args, template)
+        return follow_listing(args.follow, defaults, settings, multiline=args.multiline, anew=args.new)
+    if args.multiline:
+        raise UsageError(
+            "--multiline is for commands that are one of several lines: scheduler run - --multiline, or --follow"
+        )
+    path = samples.unpack() if args.sample else _file(args.file)
+    if template is not None:
+        _check_table(template, args)
+    return csv_listing(
+        path,
+        header=header(args.header),
+        defaults=defaults,
+        append=args.append or ("both" if template is None else "none"),
+        python=python,
+        template=template or (),
+    )
+
+
+def _refuse_beside_lines(what: str, args: argparse.Namespace, template: list[str] | None) -> None:
+    """Refuse what says nothing where every line is a whole command."""
+    for flag, said in {
+        "-- COMMAND": template is not None,
+        "--header": args.header != "0",
+        "--append": args.append is not None,
+        "--num": args.num is not None and not (args.detach or args.dry_run),
+        "--sample": args.sample,
+        "--new": what == STDIN and args.new,
+        "--skip-done": args.skip_done,
+        "another list": what != STDIN and args.file is not None,
+        "--dry-run": what != STDIN and args.dry_run,
+    }.items():
+        if said:
+            raise UsageError(f"{flag} does not go with {what}, where every line is a whole command: leave it out")
 
 
 def split_at_command(argv: list[str]) -> tuple[list[str], list[str] | None]:
@@ -228,7 +289,8 @@ def start_detached(
 
 
 def _nothing(listing: Listing) -> int:
-    sys.stdout.write(f"{listing.what} has a header and no rows: nothing to run\n")
+    lacks = "has a header and no rows" if listing.door == "list" else "has no commands"
+    sys.stdout.write(f"{listing.what} {lacks}: nothing to run\n")
     return 0
 
 
@@ -241,7 +303,7 @@ def header(text: str) -> int | None:
     return int(text)
 
 
-def _checked(defaults: Mapping[str, str]) -> Mapping[str, str]:
+def checked(defaults: Mapping[str, str]) -> Mapping[str, str]:
     """Refuse a run-wide default that no cell could say either."""
     by_column = {field.column: field for field in FIELDS}
     for column, text in defaults.items():

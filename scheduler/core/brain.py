@@ -75,6 +75,8 @@ class Brain:
         """Grows with everything that a decision may follow from, but for the machine."""
         self._last: tuple[tuple[int, int], Decision] | None = None
         self._policy: Policy | None = None
+        self.freed: dict[str, None] = {}
+        """Slots in the order in which they came free again."""
         self._without_gpus = False
         self._looked_terms = 0
 
@@ -256,6 +258,7 @@ class Brain:
         self._learn(task.id, self.evidence(event))
         self.tally.take(event, to, self.rules)
         self.yard.go(task.placement)
+        self._free(task.placement.slot)
         task.placement = None
         del self._alive[task.id]
         self._learning.pop(task.id, None)
@@ -264,6 +267,11 @@ class Brain:
             self._move(task, to, why)
         else:
             self._leave(task, to, why)
+
+    def _free(self, slot: str) -> None:
+        if slot:
+            self.freed.pop(slot, None)
+            self.freed[slot] = None
 
     def _count(self, task: Task, event: Exited) -> None:
         assert task.placement is not None
@@ -468,6 +476,12 @@ class Brain:
         """Why nothing more should be started, where that has become clear and something waits."""
         return None if self.draining or not self.waiting else self.tally.verdict(self.rules)
 
+    def _which_policy(self) -> Policy:
+        """What decides: slots are filled by rank, whatever the policy for memory is."""
+        from scheduler.core import filling, policies  # they need a Brain, and nobody who only looks at a run needs them
+
+        return filling.decide if self.yard.has_slots else policies.named(self.rules.policy)
+
     def decide(self, machine: Machine) -> Decision:
         """Who starts now, who waits for which number, and who can never start.
 
@@ -475,11 +489,9 @@ class Brain:
         """
         if self.draining or self.waiting == 0:
             return Decision()
-        if self._policy is None:
-            from scheduler.core import policies  # they need a Brain, and nobody who only looks at a run needs them
-
-            self._policy = policies.named(self.rules.policy)
         self.yard.look(machine)
+        if self._policy is None:
+            self._policy = self._which_policy()
         state = (self.changes, self.yard.version)
         if self._last is None or self._last[0] != state:
             self._last = state, self._policy(self, machine)

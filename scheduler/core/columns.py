@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from scheduler.core.model import HOST, Job, Outcome, Spec, State
+from scheduler.core.model import HOST, Job, Outcome, Spec, State, gpus_in
 from scheduler.core.results import Story
 
 COLUMNS = (
@@ -45,8 +45,8 @@ def row(  # noqa: PLR0913  # all that a row is made of
         values["exit_code"] = newest.code if newest.signal is None else 128 + newest.signal
         values["log"] = log
     if last is not None:
-        gpus = [device for device in last.devices if device != HOST]
-        main = {key: b for key, b in last.promised.items() if key != HOST or not gpus}
+        gpus = gpus_in(last.promised)
+        main = {key: last.promised[key] for key in gpus or (HOST,) if key in last.promised}
         values.update(
             device=",".join((labels or {}).get(key, key) for key in last.devices), gpus=len(gpus),
             need_known_by=last.known_by, neighbours_max=last.neighbours, stretched=last.stretch,

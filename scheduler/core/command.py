@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import PurePath
 
 from scheduler.core.fields import words
@@ -10,8 +11,13 @@ from scheduler.core.placeholders import launched, takes
 
 APPEND = ("both", "none", "epochs", "id")
 THIS_PYTHON = ("-1", "-1.0", "")
+LAUNCHER = "/code/scheduler/launcher.py"
+"""How the path of a run's own launcher of Python tasks ends; behind it stands a file of that run."""
 PLAIN_PYTHON = "python"
 """A name that some systems lack; there it means this interpreter too."""
+SHELL = ("/bin/sh", "-c")
+"""What reads a line of shell."""
+LONGEST_NAME = 200
 
 
 def argv(spec: Spec, task: int, epochs: int | None, python: str, append: str = "both") -> tuple[str, ...]:
@@ -34,11 +40,23 @@ def argv(spec: Spec, task: int, epochs: int | None, python: str, append: str = "
     return (executable, *said, *tail)
 
 
+def shell_line(said: Sequence[str]) -> str:
+    """What a command has a shell read; empty where it has none."""
+    return said[2] if len(said) == 3 and tuple(said[:2]) == SHELL else ""
+
+
+def meant(said: list[str]) -> list[str]:
+    """The words of a command without what only one run means by them: its launcher, and what that is given."""
+    return [said[0], *said[3:]] if len(said) > 3 and said[1].endswith(LAUNCHER) else said
+
+
 def name(spec: Spec) -> str:
-    """What the task is called: its Name, else the script's stem and its arguments."""
+    """What the task is called: its Name, else the script's stem and its arguments, else the beginning of its line."""
     if spec.name:
         return spec.name
     said = words(spec.command or spec.filename)
+    if line := shell_line(said):
+        return line[:LONGEST_NAME]
     if spec.command and len(said) > 1 and PurePath(said[0]).name.startswith("python"):
         said = said[1:]
     return " ".join([PurePath(said[0]).stem, *said[1:]]) if said else f"row {spec.row}"
@@ -64,6 +82,7 @@ def key(spec: Spec, nth: int) -> str:
     """The same for all attempts and later runs of a row: what makes its command, and which of its equals it is."""
     from hashlib import blake2b  # 2 ms that only whoever looks at tasks pays
 
-    parts = (spec.directory, spec.executable, spec.filename, spec.command, repr(spec.env), repr(spec.terms.epochs))
+    said = " ".join(meant(words(spec.command))) if LAUNCHER in spec.command else spec.command
+    parts = (spec.directory, spec.executable, spec.filename, said, repr(spec.env), repr(spec.terms.epochs))
     digest = blake2b("\0".join((*parts, str(nth))).encode("utf-8", "surrogateescape"), digest_size=8)
     return digest.hexdigest()

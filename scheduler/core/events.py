@@ -20,6 +20,14 @@ class Submitted:
 
 
 @dataclass(frozen=True, slots=True)
+class Arrived:
+    """More was accepted while the run went on: the batches from this one on."""
+
+    kind: ClassVar[str] = "arrived"
+    batch: int
+
+
+@dataclass(frozen=True, slots=True)
 class Placed:
     """An attempt was promised its room, on its GPUs in the order it sees them; nothing of it has started yet."""
 
@@ -163,11 +171,14 @@ class Halted:
     """What the one that is named printed last."""
 
 
-Event = Submitted | Placed | Started | Resized | Peaked | Exited | Asked | Refused | Learned | Skipped | Halted
+Event = (
+    Submitted | Arrived | Placed | Started | Resized | Peaked | Exited | Asked | Refused | Learned | Skipped | Halted
+)
 TaskEvent = Placed | Started | Resized | Peaked | Exited | Refused
 
 _KINDS: dict[str, type[Event]] = {
-    kind.kind: kind for kind in (Placed, Started, Resized, Peaked, Exited, Asked, Refused, Learned, Skipped, Halted)
+    kind.kind: kind
+    for kind in (Arrived, Placed, Started, Resized, Peaked, Exited, Asked, Refused, Learned, Skipped, Halted)
 }
 
 

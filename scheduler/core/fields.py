@@ -367,9 +367,20 @@ def _checked(terms: Terms) -> Terms:
 def pack_cells(cells: Sequence[str]) -> str:
     """One row's cells as one text; cheap for the million rows that hold no separator of their own."""
     text = SEPARATOR.join(cells)
-    if text.count(SEPARATOR) != len(cells) - 1 or text.startswith("["):
+    if text.count(SEPARATOR) != len(cells) - 1 or text.startswith("[") or not is_text(text):
         return "[" + json.dumps(list(cells))
     return text
+
+
+def is_text(text: str) -> bool:
+    """Whether it can be written as UTF-8: a line of a pipe may hold any bytes."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def unpack_cells(text: str) -> list[str]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
 from scheduler.core.arguments import slots
-from scheduler.core.command import THIS_PYTHON
+from scheduler.core.command import THIS_PYTHON, meant, shell_line
 from scheduler.core.fields import words
 from scheduler.core.model import Spec
 from scheduler.core.placeholders import takes
@@ -33,9 +34,32 @@ class Kind:
     """What it runs on, in the words that people are shown."""
 
 
+_REDIRECTION = re.compile(r"(?:\d*|&)(?:>>|>\||<>|[<>]&?)")
+
+
+def said_by(spec: Spec) -> list[str]:
+    """The words of a row; of a line that a shell reads its own, but for where its output goes."""
+    said = meant(words(spec.command or spec.filename))
+    line = shell_line(said)
+    try:
+        return _without_redirections(words(line)) if line else said
+    except ValueError:  # it takes a shell to read it
+        return said
+
+
+def _without_redirections(said: list[str]) -> list[str]:
+    kept, skip = [], False
+    for word in said:
+        match = _REDIRECTION.match(word)
+        if match is None and not skip:
+            kept.append(word)
+        skip = match is not None and match.end() == len(word)
+    return kept
+
+
 def script_of(spec: Spec) -> str:
     """The word that names what runs, whose content matters: a script, or a module; empty where there is none."""
-    said = words(spec.command or spec.filename)
+    said = said_by(spec)
     if not spec.command and said and not said[0].startswith("-"):
         return said[0]
     script = next((word for word in said if PurePath(word).suffix in (".py", ".sh")), "")
@@ -46,7 +70,7 @@ def script_of(spec: Spec) -> str:
 
 def files_of(spec: Spec, script: str) -> tuple[str, ...]:
     """Where the content of a script lies, or may lie, seen from the directory that it runs in."""
-    said = words(spec.command or spec.filename)
+    said = said_by(spec)
     if script in said and "-m" in said[: said.index(script)] and PurePath(script).suffix not in (".py", ".sh"):
         path = script.replace(".", "/")
         return (f"{path}.py", f"{path}/__main__.py")
@@ -56,7 +80,7 @@ def files_of(spec: Spec, script: str) -> tuple[str, ...]:
 def kind(spec: Spec, append: str, python: str, digest: str, device: str) -> Kind:
     """The kind of a row: script content, arguments without epochs and id, interpreter, device kind and model."""
     text = spec.command or spec.filename
-    said = words(text)
+    said = said_by(spec)
     script = script_of(spec)
     kept = _without(said, (*_EPOCHS, *_ID))
     executable = "" if spec.command else python if spec.executable in THIS_PYTHON else spec.executable
@@ -67,7 +91,8 @@ def kind(spec: Spec, append: str, python: str, digest: str, device: str) -> Kind
     shown = [PurePath(word).name if word == script else word for word in kept]
     tells = takes(text, "epochs") or (not spec.command and append in ("both", "epochs"))
     probes = tells and spec.terms.epochs is not None
-    return Kind(key, " ".join(shown), probes, _hash(same), slots(kept[first:]), device)
+    what = " ".join(shown).encode("utf-8", "replace").decode()
+    return Kind(key, what, probes, _hash(same), slots(kept[first:]), device)
 
 
 def _hash(parts: Sequence[str]) -> str:

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
 from typing import NamedTuple
 
 HOST = "host"
+NAMED = "name:"
+"""What the key of a slot begins with."""
+
+
+def gpus_in(keys: Iterable[str]) -> tuple[str, ...]:
+    """Those of these devices that are GPUs, in their order: neither the host nor a slot."""
+    return tuple(key for key in keys if key != HOST and not key.startswith(NAMED))
+
+
+def shown_in(keys: Iterable[str]) -> tuple[str, ...]:
+    """The devices people are told that a task runs on: its slot, else its GPUs, else the host."""
+    said = tuple(keys)
+    return tuple(key for key in said if key.startswith(NAMED)) or gpus_in(said) or (HOST,)
 
 
 class State(StrEnum):
@@ -161,6 +174,13 @@ class Device:
     model: str = ""
     single: bool = False
     """Whether the driver lets one process at a time use it (compute mode EXCLUSIVE_PROCESS)."""
+    cards: tuple[str, ...] | None = None
+    """Of a slot: the keys of the GPUs that its name means, none where nobody here knows them; None: it is no slot."""
+
+    @property
+    def is_slot(self) -> bool:
+        """Whether it is a place that the user named, which takes one task whatever that needs."""
+        return self.cards is not None
 
     @property
     def is_gpu(self) -> bool:
@@ -246,7 +266,12 @@ class Placement:
     @property
     def gpus(self) -> tuple[str, ...]:
         """Its GPUs, in the order it sees them."""
-        return tuple(key for key in self.promise if key != HOST)
+        return gpus_in(self.promise)
+
+    @property
+    def slot(self) -> str:
+        """The key of the slot it has; empty where the run has none."""
+        return next((key for key in self.promise if key.startswith(NAMED)), "")
 
     @property
     def devices(self) -> tuple[str, ...]:

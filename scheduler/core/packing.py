@@ -196,9 +196,11 @@ def gpus_of(terms: Terms, some: bool) -> int:  # whether the machine has any
 
 
 def is_called(device: Device, word: str) -> bool:
-    """Whether people can mean this device: its number as nvidia-smi counts, its UUID or its beginning, `host`."""
+    """Whether people can mean this device: number as nvidia-smi counts, UUID or its beginning, `host`, slot's name."""
     if word in (device.key, device.label) or (device.is_gpu and word == str(device.index)):
         return True
+    if device.is_slot:
+        return device.label == f"slot {word}"
     return device.is_gpu and len(word) >= len("GPU-") + 4 and device.key.startswith(word)
 
 

@@ -107,6 +107,8 @@ class Arrivals:
 
     batches: Sequence[Submitted] = ()
     sentence: str = ""
+    more: bool = False
+    """Whether its source is still open: with nothing left to run, the run is not over."""
 
 
 class World(Protocol):

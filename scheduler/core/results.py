@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
-from scheduler.core.events import Event, Exited, Peaked, Placed, Refused, Resized, Skipped, Started
-from scheduler.core.model import HOST, Outcome, Purpose, State
+from scheduler.core.events import Arrived, Event, Exited, Peaked, Placed, Refused, Resized, Skipped, Started
+from scheduler.core.model import Outcome, Purpose, State, shown_in
 
 STRETCHED = 1.5
 """What takes longer than so many times its time alone did not come cheap: people are told."""
@@ -62,6 +64,8 @@ class Fold:
         """The earlier run in which a skipped task succeeded."""
         self.first: float | None = None
         self.last: float | None = None
+        self._arrived: list[tuple[int, float]] = []
+        """Batches that came while the run went on, and when."""
         self._here: dict[str, dict[int, Attempt]] = {}
         """Living attempts on each device."""
 
@@ -81,8 +85,15 @@ class Fold:
                 self._exited(event, at)
             case Refused():
                 self.stories.setdefault(event.task, Story()).refused = event.reason
+            case Arrived():
+                self._arrived.append((event.batch, at))
             case Skipped():
                 self.done_by.update(dict.fromkeys(event.tasks, event.done_by))
+
+    def submitted(self, batch: int, first: float) -> float:
+        """When a batch was accepted; `first` is when the run was."""
+        place = bisect_right(self._arrived, batch, key=itemgetter(0))
+        return self._arrived[place - 1][1] if place else first
 
     def take_all(self, events: Iterable[tuple[Event, float]]) -> Fold:
         """A whole journal's events."""
@@ -94,7 +105,7 @@ class Fold:
         return self.stories[task].attempts[-1]
 
     def _placed(self, event: Placed, at: float) -> None:
-        devices = tuple(key for key in event.promise if key != HOST) or (HOST,)
+        devices = shown_in(event.promise)
         attempt = Attempt(event.attempt, event.purpose, devices, event.promise, str(event.known_by), at)
         self.stories.setdefault(event.task, Story()).attempts.append(attempt)
         self.first = at if self.first is None else self.first

@@ -109,6 +109,7 @@ class Yard:
         self.gpus: list[str] = []
         self.numbers: dict[str, int] = {}
         self.ends = Ends([], [])
+        self.has_slots = False
         self.smallest = 0
         """The least that a GPU has, cut at its cap, and whatever else makes a task fit there with less."""
         self.version = 0
@@ -167,6 +168,7 @@ class Yard:
         self._at = {budget.device.key: at for at, budget in enumerate(machine.budgets)}
         self.rooms = {budget.device.key: self._room(budget, machine) for budget in machine.budgets}
         self._coming = {key for key, room in self.rooms.items() if room.coming}
+        self.has_slots = any(budget.device.is_slot for budget in machine.budgets)
         self.gpus = [budget.device.key for budget in machine.budgets if budget.device.is_gpu]
         self.numbers = {key: number for number, key in enumerate(self.gpus)}
         self.ends = Ends([], [])

@@ -68,6 +68,11 @@ class Pool:
         return cores * mine / (len(self.gpus.discover()) * SHARERS)
 
     @property
+    def usual(self) -> int:
+        """How many GPUs a task gets that does not say it, where there are any."""
+        return 1
+
+    @property
     def limits(self) -> Mapping[str, str]:
         """Who limits its GPUs, its memory and its cores; empty where all there is may be used."""
         said = {limit.what: limit.source for limit in self.host.limits()}

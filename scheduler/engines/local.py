@@ -11,7 +11,7 @@ import socket
 import subprocess
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -96,6 +96,7 @@ class LocalEngine:
         self._cookie_prefix = cookie_prefix
         self._patience = patience
         self._log_max = log_max
+        self._spare = False
         self._server = _Server(shim_path, base_env, bounds or {})
         self._attempts: dict[Key, _Attempt] = {}
         self._queue: deque[tuple[_Attempt, Launch]] = deque()
@@ -118,6 +119,14 @@ class LocalEngine:
         return [(*a.key, a.claim.shim, a.claim.pid) for a in self._attempts.values() if a.claim]
 
     # The port
+
+    def loosen(self, output: Sequence[int] = ()) -> None:
+        """Have tasks run as from a plain shell: what they start in the background lives on after them.
+
+        `output` are the descriptors that they write to in place of their logs. To be said before the first launch.
+        """
+        self._spare = True
+        self._server.output = tuple(output)
 
     def warm(self) -> None:
         """Start the server before there is anything to launch; if that fails, the launch will tell."""
@@ -246,6 +255,7 @@ class LocalEngine:
             order.lease,
             order.warn,
             self._log_max,
+            self._spare,
         )
 
     def _listen(self) -> None:
@@ -388,6 +398,7 @@ class _Server:
     """The fork server: a process that may die, and is started again when it is needed."""
 
     def __init__(self, shim_path: Path, base_env: Mapping[str, str], bounds: Mapping[str, Any]) -> None:
+        self.output: tuple[int, ...] = ()
         self._shim_path = shim_path
         self._base_env = dict(base_env)
         self._bounds = dict(bounds)
@@ -417,6 +428,8 @@ class _Server:
                 socket.send_fds(ours, [b"base"], [base])
                 if self._bounds:  # never sent to a shim of a version that does not know the word
                     socket.send_fds(ours, [b"bounds"], [bounds])
+                if self.output:
+                    socket.send_fds(ours, [b"output"], self.output)
             except OSError:
                 ours.close()
                 raise

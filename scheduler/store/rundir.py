@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from scheduler.core import command
-from scheduler.core.events import Event, Exited, Submitted
-from scheduler.core.fields import SEPARATOR, Form, pack_cells, pack_terms, unpack_cells, unpack_terms
+from scheduler.core.events import Arrived, Event, Exited, Submitted
+from scheduler.core.fields import SEPARATOR, Form, is_text, pack_cells, pack_terms, unpack_cells, unpack_terms
 from scheduler.core.kinds import Kind, files_of, kind, script_of
 from scheduler.core.knowledge import Evidence
 from scheduler.core.model import Job, Terms
-from scheduler.core.ports import Arrivals
+from scheduler.core.ports import Arrivals, Happening
 from scheduler.environments import Programs
 from scheduler.errors import InputError, StateError, StillRunning
 from scheduler.paths import Places, RunPlaces, make_private, open_plain
@@ -42,6 +42,16 @@ class Rows(Protocol):
 
     form: Form
 
+    @property
+    def more(self) -> bool:
+        """Whether the run is not over when nothing of it is left: more may come."""
+
+    def fileno(self) -> int:
+        """Readable when there may be rows; -1: only a look tells."""
+
+    def collect(self) -> Sequence[Happening]:
+        """Read what there is; never blocks, and nothing has happened before its rows are accepted."""
+
     def appended(self, *, last: bool) -> tuple[Sequence[Cells], str, str]:
         """Rows that came since, what to remember once they are accepted, and a sentence about anything else."""
 
@@ -57,6 +67,20 @@ class Again(Protocol):
 
     def events(self, first: int) -> Sequence[Event]:
         """What is known of its rows from the beginning, the first of them having this id."""
+
+
+class _Later:
+    """Rows that join a run: from which batch on."""
+
+    def __init__(self, batch: int) -> None:
+        self._arrived = Arrived(batch)
+
+    def refuse(self) -> None:
+        """They are of the run's own list."""
+
+    def events(self, first: int) -> Sequence[Event]:
+        """When they came."""
+        return [self._arrived]
 
 
 class Book:
@@ -187,7 +211,7 @@ class Book:
                 known = self._numbers.get(id(terms))
                 number = known[1] if known is not None else self._terms_number(terms, row, check)
                 text = SEPARATOR.join(cells)
-                if text.count(SEPARATOR) != len(cells) - 1 or text[:1] == "[":
+                if text.count(SEPARATOR) != len(cells) - 1 or text[:1] == "[" or not is_text(text):
                     text = pack_cells(cells)
                 yield (first + len(numbers), batch, row, nth, number, form, text)
                 numbers.append(number)
@@ -267,14 +291,16 @@ class Book:
             return Arrivals()
         rows, mark, sentence = self.source.appended(last=last)
         if not rows:
-            return Arrivals(sentence=sentence)
-        batches = [sorted(rows[i : i + self.num], key=lambda r: r[2].priority) for i in range(0, len(rows), self.num)]
+            return Arrivals(sentence=sentence, more=self.source.more)
+        num = len(rows) if self.source.more else self.num  # what never ends has no batches but its arrivals
+        batches = [sorted(rows[i : i + num], key=lambda r: r[2].priority) for i in range(0, len(rows), num)]
         try:
-            submitted = self.accept(self.source.form, batches, self.check, lambda count: {"mark": mark})
+            later = _Later(self._batch + 1)
+            submitted = self.accept(self.source.form, batches, self.check, lambda count: {"mark": mark}, later)
         except InputError as exc:
             return Arrivals(sentence=f"{exc}; none of the appended rows is taken before it is mended")
         self.source.accepted()
-        return Arrivals(submitted, sentence)
+        return Arrivals(submitted, sentence, more=self.source.more)
 
 
 class Kinds:

@@ -58,12 +58,21 @@ def _list(what: str, brain: Brain, num: int) -> str:
 def _devices(budgets: Sequence[Budget], limits: Mapping[str, str], settings: Settings, brain: Brain) -> list[str]:
     """`limits` says who limits what of it: the GPUs, the memory, the cores."""
     gpus = [budget for budget in budgets if budget.device.is_gpu]
+    if any(budget.device.is_slot for budget in budgets):
+        return [_slots(budgets, gpus)]
     said = [_host(budget, limits, settings, gpus) for budget in budgets if not budget.device.is_gpu]
     if gpus:
         allowed = f"; allowed by {limits['gpus']}" if limits.get("gpus") else ""
         who = "   ".join(filter(None, (_strangers(budget, brain) for budget in gpus)))
         said.insert(0, f"devices {ranges(gpus)} ({_sizes(gpus)}{allowed})   {who}".rstrip())
     return said
+
+
+def _slots(budgets: Sequence[Budget], gpus: Sequence[Budget]) -> str:
+    """The user's own places, and the cards that are known by them."""
+    names = " ".join(b.device.label.removeprefix("slot ") or "''" for b in budgets if b.device.is_slot)
+    where = f"on {ranges(gpus)} ({_sizes(gpus)})" if gpus else "no GPU known by these names: only RAM is looked at"
+    return f"slots   {names}  (one task each; {where})"
 
 
 def _host(budget: Budget, limits: Mapping[str, str], settings: Settings, gpus: Sequence[Budget]) -> str:
@@ -117,6 +126,8 @@ def _out_of_turn(brain: Brain) -> list[str]:
 def _memory(brain: Brain, budgets: Sequence[Budget]) -> str:
     """How many needs are known, and from where; of a long list only those that were looked at."""
     words: Counter[str] = Counter()
+    if any(budget.device.is_slot for budget in budgets):
+        return "is learned, and keeps no slot empty"
     some = any(budget.device.is_gpu for budget in budgets)
     for task in brain.roll:
         if brain.state(task) is State.SKIPPED:
@@ -146,7 +157,7 @@ def resuming_lines(run: Mapping[str, str], brain: Brain) -> list[str]:
     """What a scheduler finds that takes a run over."""
     living = len(brain.living())
     over = len(brain.roll) - brain.waiting - living - brain.roll.counts[State.HELD]
-    if not living and not brain.waiting:
+    if not living and not brain.waiting and run.get("door") != "followed":
         return [f"run {run['number']}  {run['file']}: all {count(over, 'task')} are over: nothing to do"]
     return [
         f"run {run['number']}  {run['file']}: taken over; {over:,} over, {living:,} ran, {brain.waiting:,} wait",

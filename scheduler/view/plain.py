@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from scheduler.core import explain
 from scheduler.core.events import Event, Exited, Learned, Placed, Refused, Resized, Submitted
-from scheduler.core.model import HOST, UNFINISHED, Job, KnownBy, Outcome, Refusal, State
+from scheduler.core.model import HOST, UNFINISHED, Job, KnownBy, Outcome, Refusal, State, gpus_in, shown_in
 from scheduler.core.results import Fold
 from scheduler.paths import tilde
 from scheduler.units import count, duration, size
@@ -115,15 +115,16 @@ class PlainView:
         known = _KNOWN.get(event.known_by, str(event.known_by))
         again = f"  attempt {event.attempt}" if event.attempt > 1 else ""
         word = "probe" if event.purpose == "probe" else "start"
-        gpus = [key for key in event.promise if key != HOST]
-        devices = ", ".join(self._labels.get(key, key) for key in gpus or [HOST])
+        gpus = gpus_in(event.promise)
+        devices = ", ".join(self._labels.get(key, key) for key in shown_in(event.promise))
         promised = f"promised {size(max((event.promise[key] for key in gpus or event.promise), default=0))} ({known})"
         return self._words(word, event.task, f"prio {job.spec.terms.priority}  {devices}  {promised}{again}")
 
     def _exited(self, event: Exited) -> str:
         attempt = self.fold.stories[event.task].attempts[-1]
-        peak = max((attempt.peak.get(key, 0) for key in attempt.devices), default=0)
-        promised = max((attempt.promised.get(key, 0) for key in attempt.devices), default=0)
+        main = gpus_in(attempt.promised) or (HOST,)
+        peak = max(attempt.peak.get(key, 0) for key in main)
+        promised = max(attempt.promised.get(key, 0) for key in main)
         how = f"after {duration(event.seconds)}" if event.outcome is not Outcome.SUCCEEDED else duration(event.seconds)
         memory = f"peak {size(peak)} of {size(promised)}"
         words = [f"{ending(event)} {how}".strip(), memory, self._progress()]

@@ -28,6 +28,8 @@ class Choices:
     keep_going: bool = True
     """Whether it goes on even where its first rows all fail alike; runs of older versions did."""
     max_failures: int | None = None
+    plain: bool = False
+    """Whether tasks run as from a plain shell: what they leave in the background lives on after them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,16 @@ from scheduler.errors import DeviceError, UsageError
 from scheduler.settings import Settings
 from scheduler.units import size
 
+SLOTS = "slots:"
+"""How a list of slots begins; they are separated by semicolons, as one may be of several GPUs (`slots:0;0;1,2`)."""
+
 if TYPE_CHECKING:
     from scheduler.devices.allocation import Seen
     from scheduler.devices.choice import Chosen
     from scheduler.devices.node import Node
     from scheduler.devices.nvml import NvmlDevices
     from scheduler.devices.pool import Pool
+    from scheduler.wiring.choices import Choices
 
 
 def find_devices(said: str, settings: Settings, environ: Mapping[str, str] | None = None) -> Pool:
@@ -29,12 +33,51 @@ def find_devices(said: str, settings: Settings, environ: Mapping[str, str] | Non
     from scheduler.devices.pool import Pool
 
     environ = os.environ if environ is None else environ
+    if said.startswith(SLOTS):
+        return _slots(said, settings, environ)
     words = {item.partition(":")[0].strip() for item in said.split(",")}
     if words == {"host"}:
         chosen = choose(said, Allowed(()), ())
         _check_budgets(said, chosen, settings)
         return Pool(HostDevices(chosen.host_cap, environ=environ), environ=environ)
     return _with_gpus(said, settings, environ)
+
+
+def check_slots(choices: Choices) -> None:
+    """Refuse counts on devices whose count is their number of slots."""
+    if choices.devices.startswith(SLOTS) and (choices.slots or choices.max_per_device):
+        flag = "--slots" if choices.slots else "--max-per-device"
+        raise UsageError(
+            f"--devices {choices.devices}: a slot takes one task; leave {flag} out, and list it twice for two"
+        )
+
+
+def _slots(said: str, settings: Settings, environ: Mapping[str, str]) -> Pool:
+    """One place for one task for each item; items need not name GPUs that anybody here can see."""
+    from scheduler.devices.allocation import cuda_numbers, within
+    from scheduler.devices.cgroups import device_rules
+    from scheduler.devices.host import HostDevices
+    from scheduler.devices.nvml import NvmlDevices
+    from scheduler.devices.slots import SlotPool, read_slots
+
+    gpus = NvmlDevices()
+    try:
+        node = gpus.node()
+        seen = within(seen_by(node), device_rules())
+        slots = read_slots([item.strip() for item in said.removeprefix(SLOTS).split(";")], seen, cuda_numbers(seen))
+        named = {key for slot in slots for key in slot.cards}
+        usable = {gpu.uuid for gpu in node.gpus if not gpu.unusable and gpu.uuid in named}
+        if usable:
+            gpus.use(usable)
+            gpus.discover()
+        else:
+            gpus.close()
+        notes = [f"{node.why}: what tasks take of the GPUs is not seen"] if node.broken else []
+        host = HostDevices(environ=environ)
+        return SlotPool(host, gpus if usable else None, slots, usable, notes=notes, environ=environ)
+    except BaseException:
+        gpus.close()
+        raise
 
 
 def _with_gpus(said: str, settings: Settings, environ: Mapping[str, str]) -> Pool:

@@ -32,13 +32,13 @@ def kinds_of(home: Places, programs: Programs, directory: str, pool: Pool) -> Ki
 
 def _models(pool: Pool) -> Callable[[Terms], str]:
     """What a task runs on, as far as its memory depends on that: the host, or how many GPUs of which models."""
-    found = pool.discover()
+    found = [device for device in pool.discover() if not device.is_slot]
     on_host = " ".join(f"{d.key} {round(d.total / GIB)}GiB" for d in found if not d.is_gpu)
     models = sorted({f"{d.model} {round(d.total / GIB)}GiB" for d in found if d.is_gpu})
     on_gpus = ", ".join(models) + (f" ({pool.driver}, by {pool.reads})" if models else "")
 
     def model(terms: Terms) -> str:
-        gpus = packing.gpus_of(terms, bool(models))
+        gpus = pool.usual if models and terms.gpus is None else packing.gpus_of(terms, bool(models))
         return f"{gpus} x {on_gpus}" if gpus else on_host
 
     return model

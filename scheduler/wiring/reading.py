@@ -109,8 +109,8 @@ class Telling:
             job = Job(spec, command.name(spec), command.key(spec, row.nth), form.append)
             argv = command.argv(spec, task, spec.terms.epochs, self.info.meta["python"], form.append)
             yield columns.row(
-                task, batch, job, state, self.fold.stories.get(task), _shell(argv), self._log(task), submitted, labels,
-                self._done_by(task),
+                task, batch, job, state, self.fold.stories.get(task), _shell(argv), self._log(task),
+                self.fold.submitted(batch, submitted), labels, self._done_by(task),
             )  # fmt: skip
 
     def done(self) -> Iterator[tuple[command.Content, int]]:
@@ -216,5 +216,6 @@ def telling_facts(info: RunInfo) -> dict[str, Any]:
     facts = telling.run_facts()
     telling.close()
     unfinished = {str(state) for state in UNFINISHED}
-    over = not any(state in unfinished for state in facts["states"])
+    follows = info.meta.get("door") == "followed" and not telling.brain.draining
+    over = not follows and not any(state in unfinished for state in facts["states"])
     return {**facts, "over": over, "elsewhere": info.elsewhere, "ended": telling.fold.last or facts["accepted"]}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TextIO
 
 from scheduler.core.brain import Brain
 from scheduler.core.model import State
-from scheduler.core.ports import Key
+from scheduler.core.ports import Key, View
 from scheduler.core.results import Fold
 from scheduler.interrupts import Interrupts
 from scheduler.settings import Settings
@@ -22,9 +22,14 @@ from scheduler.wiring.shells import Origin
 
 if TYPE_CHECKING:
     from scheduler.devices.pool import Pool
+    from scheduler.engines.local import LocalEngine
     from scheduler.loop import Ports
     from scheduler.store.leases import Ledger
+    from scheduler.view.plain import PlainView
     from scheduler.view.sink import Sink
+
+
+Dress = Callable[[View], View]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +76,8 @@ class Session:
         """What is to be said of earlier runs of the same list."""
         self.just_ended: list[Key] = []
         """Attempts whose end was recorded last; an earlier scheduler may have died before it forgot them."""
+        self.inherits = False
+        """Whether its tasks write to this process's own standard streams, and not to their logs."""
         self.detached = False
         """Whether it runs without a terminal."""
         self.interrupts = Interrupts()
@@ -81,8 +88,8 @@ class Session:
         """The run's number."""
         return self.book.places.number
 
-    def go(self, stream: TextIO | None, words: Sequence[str] = ()) -> Ended:
-        """Run it to its end; `stream` sees the lines, the run's log always does."""
+    def go(self, stream: TextIO | None, words: Sequence[str] = (), dress: Dress | None = None) -> Ended:
+        """Run it to its end; `stream` sees the lines, the run's log always does; `dress` makes another view of them."""
         from scheduler.core.orders import Surroundings
         from scheduler.loop import Loop
         from scheduler.view.sink import Sink
@@ -102,10 +109,13 @@ class Session:
                 self.origin.shell.environ,
                 same_id=self.settings.profile_id == "same",
             )
-            loop = Loop(self.brain, self._ports(open_things, sink), around)
+            ports = self._ports(open_things, sink)
+            if dress is not None:
+                ports = replace(ports, view=dress(ports.view))
+            loop = Loop(self.brain, ports, around)
             loop.adopt(self.just_ended)
             loop.run()
-            if not loop.left_early:
+            if not loop.left_early and dress is None:
                 self._close(sink)
             return Ended(self.number, dict(self.brain.roll.counts), self.interrupts.last)
 
@@ -113,27 +123,17 @@ class Session:
         """Everything the loop acts on; what has to be closed is given to `open_things`."""
         from scheduler.devices.pool import Watchers
         from scheduler.devices.watcher import HostWatcher
-        from scheduler.engines.local import LocalEngine
         from scheduler.loop import Ports
         from scheduler.realworld import Asking, RealWorld
         from scheduler.store.disks import Disks
         from scheduler.store.requests import Requests
-        from scheduler.store.shell import this_shell
         from scheduler.view.plain import PlainView
         from scheduler.wiring import provisions
 
         run = self.places
         ledger = open_ledger(self.settings, self.meta["token"])
         open_things.callback(ledger.close)
-        shell = self.origin.shell
-        engine = LocalEngine(
-            run.tasks,
-            run.shim,
-            shell.environ,
-            self.meta["token"],
-            bounds=shell.beyond(this_shell()),
-            log_max=self.settings.log_max,
-        )
+        engine = self._engine()
         open_things.callback(engine.close)
         engine.warm()
         provisions.load()  # while the server starts
@@ -143,17 +143,50 @@ class Session:
         for one in gpus:
             one.move(run.code)
         labels = {device.key: device.label for device in self.devices.discover()}
-        view = PlainView(sink, self.book.job, run.task_log, lambda: self.brain.roll.counts, self.fold, labels)
+        plain = PlainView(sink, self.book.job, run.task_log, lambda: self.brain.roll.counts, self.fold, labels)
+        view = self._beside_output(plain, open_things) if self.inherits else plain
         requests = Requests(run)
         open_things.callback(requests.close)
-        world = RealWorld([engine, host, *gpus, Asking(self.interrupts), Asking(requests)])
+        rows = [] if self.book.source is None else [self.book.source]
+        world = RealWorld([engine, host, *gpus, Asking(self.interrupts), Asking(requests), *rows])
         disks = Disks([run.root, run.tasks], *self.settings.disk_min)
         return Ports(world, self.book, self.devices, engine, Watchers([host, *gpus]), ledger, view, disks)
 
-    def _close(self, sink: Any) -> None:
-        from scheduler.view import closing
+    def _engine(self) -> LocalEngine:
+        from scheduler.engines.local import LocalEngine
+        from scheduler.store.shell import this_shell
 
-        telling = Telling(self._info(), self.book.journal)
+        run, shell = self.places, self.origin.shell
+        engine = LocalEngine(
+            run.tasks,
+            run.shim,
+            shell.environ,
+            self.meta["token"],
+            bounds=shell.beyond(this_shell()),
+            log_max=self.settings.log_max,
+        )
+        if self.choices.plain:
+            engine.loosen((1, 2) if self.inherits else ())
+        return engine
+
+    def _beside_output(self, plain: PlainView, open_things: contextlib.ExitStack) -> View:
+        """A view that leaves the terminal to the tasks."""
+        import sys
+
+        from scheduler.view.processing import ProcessingView
+        from scheduler.view.sink import Sink
+
+        out = Sink(None, sys.stdout)
+        open_things.callback(out.close)
+        return ProcessingView(plain, out, lambda task: self.book.job(task).spec.own[0][1])
+
+    def _close(self, sink: Any) -> None:
+        from scheduler.view import closing, processing
+
+        telling = Telling(self.info(), self.book.journal)
+        if self.inherits:
+            processing.close(processing.last_words(telling.rows(), self.brain.roll.counts, self.number), sink)
+            return
         for line in closing.lines(telling.totals(), telling.rows, self.number):
             sink.line(line, at=time.time())
 
@@ -187,10 +220,11 @@ class Session:
         """The results as JSON."""
         from scheduler.view import tables
 
-        telling = Telling(self._info(), self.book.journal)
+        telling = Telling(self.info(), self.book.journal)
         tables.write_json(telling.run_facts(), telling.rows(), out)
 
-    def _info(self) -> RunInfo:
+    def info(self) -> RunInfo:
+        """The run, as views find it."""
         return RunInfo(self.number, self.places, self.meta, alive=True)
 
     def _telling(self) -> dict[str, str]:

@@ -26,9 +26,9 @@ from scheduler.store.runs import RunInfo
 from scheduler.units import count, size
 from scheduler.wiring.again import Again, Wish
 from scheduler.wiring.choices import Choices, Resuming, rules
-from scheduler.wiring.finding import find_devices
+from scheduler.wiring.finding import check_slots, find_devices
 from scheduler.wiring.learning import kinds_if_any, knowledge, knowledge_for
-from scheduler.wiring.listing import Following, Listing, batches, resumed
+from scheduler.wiring.listing import Following, Listing, Source, batches, resumed
 from scheduler.wiring.reading import places
 from scheduler.wiring.running import Session, open_ledger
 from scheduler.wiring.shells import keep_shell, of_new, of_resumed
@@ -48,6 +48,7 @@ def begin(
 
     Raises SameList where a run of the same file is not over, unless another one is wished.
     """
+    check_slots(choices)
     again = _again(listing, choices, settings, wish or Wish())
     again.refuse()
     pool = find_devices(choices.devices, settings)
@@ -69,6 +70,7 @@ def _begin(
     home = places(settings)
     counter = Counter(home.counter, _classic_first())
     budgets = pool.snapshot()
+    _check_lines(listing, budgets, rules(choices, settings))
     open_ledger(settings, "").close()  # better refused now than once the list is accepted
     origin = of_new(settings)
     book = Book.create(home, counter, RUN_CODE)
@@ -85,11 +87,12 @@ def _begin(
     again.look_back()
 
     def told(tasks: int) -> dict[str, str]:  # the session tells them as the journal does
-        facts.update(mark=_mark(listing), accepted=str(time.time()), tasks=str(tasks))
+        facts.update(mark=listing.mark, accepted=str(time.time()), tasks=str(tasks))
         return facts
 
     try:
         keep_shell(book.places, origin)
+        listing.prepare(book.places)
         submitted = book.accept(
             listing.form,
             again.noting(batches(listing.rows, settings.num), listing.form),
@@ -100,25 +103,38 @@ def _begin(
     except BaseException:
         book.discard()
         raise
-    if not submitted:
+    if not submitted and listing.source is None:
         book.discard()
         pool.close()
         return None
     for batch in submitted:
         brain.apply(batch)
-    for event in again.events(submitted[0].first):
+    for event in again.events(submitted[0].first) if submitted else ():
         brain.apply(event)
-    if listing.file is not None:
-        book.source = Following(listing.file, listing.file.mark)
-        book.check = _checker(listing.what, budgets, brain.rules)
+    book.source = _source(listing)
+    book.check = _checker(listing.what, budgets, brain.rules)
     session = Session(book, brain, pool, choices, settings, facts, origin)
     session.earlier.extend(again.words())
     return session
 
 
+def _source(listing: Listing) -> Source | None:
+    """What goes on being read."""
+    if listing.file is not None:
+        return Following(listing.file, listing.file.mark)
+    return listing.source
+
+
+def _check_lines(listing: Listing, budgets: Sequence[Budget], rules_: Rules) -> None:
+    """Refuse at once what the commands that are still to come could never have."""
+    if listing.source is not None:
+        terms = listing.form.terms([""] * len(listing.form.columns))
+        _check(listing.what, terms, None, budgets, rules_)
+
+
 def _capacity(budgets: Sequence[Budget], settings: Settings) -> int:
     """What there is to fill: the GPUs' memory, or the host's where there are none."""
-    gpus = [b for b in budgets if b.device.is_gpu] or budgets
+    gpus = [b for b in budgets if b.device.is_gpu] or [b for b in budgets if not b.device.is_slot]
     return sum(packing.largest(b.device, b.cap) - settings.buffer for b in gpus)
 
 
@@ -126,6 +142,7 @@ def plan(listing: Listing, choices: Choices, settings: Settings, python: str, wi
     """Check a whole list and show what would start now; nothing is accepted, nothing starts."""
     from scheduler.view import opening
 
+    check_slots(choices)
     again = _again(listing, choices, settings, wish)
     again.look_back()
     pool = find_devices(choices.devices, settings)
@@ -169,10 +186,6 @@ def _would_refuse(again: Again) -> list[str]:
     return []
 
 
-def _mark(listing: Listing) -> str:
-    return listing.file.mark.pack() if listing.file is not None else ""
-
-
 def _classic_first() -> int:
     """Ids start above the counter of the batch-by-batch original, where its file is there."""
     try:
@@ -185,6 +198,9 @@ def _facts(listing: Listing, choices: Choices, settings: Settings, python: str, 
     kept = {name: value for name, value in asdict(settings).items() if name not in ("source", "state", "leases")}
     return {
         "file": listing.what,
+        "door": listing.door,
+        "defaults": json.dumps(listing.form.defaults),
+        "accepted": str(time.time()),
         "name": choices.name,
         "num": str(settings.num),
         "choices": json.dumps(asdict(choices)),
@@ -205,8 +221,11 @@ def _checker(what: str, budgets: Sequence[Budget], rules_: Rules) -> Callable[[T
     return lambda terms, row: _check(what, terms, row, budgets, rules_)
 
 
-def _check(what: str, terms: Terms, row: int, budgets: Sequence[Budget], rules_: Rules) -> None:
+def _check(what: str, terms: Terms, row: int | None, budgets: Sequence[Budget], rules_: Rules) -> None:
     """Refuse what no device here can ever hold, with the numbers."""
+    slots = any(b.device.is_slot for b in budgets)
+    if slots and terms.gpus is not None:
+        raise InputError(what, "this run has slots, each as many GPUs as its name lists: leave it out", row, "GPUs")
     gpus = [b.device for b in budgets if b.device.is_gpu]
     if (terms.gpus or 0) > len(gpus):
         here = f"this run has {count(len(gpus), 'GPU')}" if gpus else "this machine has none: 0 = host only"
@@ -215,7 +234,7 @@ def _check(what: str, terms: Terms, row: int, budgets: Sequence[Budget], rules_:
         if name and not any(packing.is_called(b.device, name) for b in budgets):
             labels = ", ".join(b.device.label for b in budgets)
             raise InputError(what, f"there is no device {name!r} in this run; there is: {labels}", row, column)
-    refusal = packing.never_fits(terms, budgets)
+    refusal = None if slots else packing.never_fits(terms, budgets)
     if refusal is not None:
         raise InputError(
             what,

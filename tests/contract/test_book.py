@@ -13,7 +13,7 @@ from scheduler.core.command import key
 from scheduler.core.events import Event, Submitted
 from scheduler.core.fields import Form
 from scheduler.core.model import Spec
-from scheduler.core.ports import Book
+from scheduler.core.ports import Book, Happening
 from scheduler.errors import StateError
 from scheduler.paths import Places
 from scheduler.store import rundir
@@ -47,6 +47,7 @@ class Appended:
     """A source to which rows are appended."""
 
     form = FORM
+    more = False
 
     def __init__(self) -> None:
         self.rows: list[rundir.Cells] = []
@@ -57,6 +58,12 @@ class Appended:
 
     def accepted(self) -> None:
         """They were."""
+
+    def fileno(self) -> int:
+        return -1
+
+    def collect(self) -> Sequence[Happening]:
+        return ()
 
 
 class RealShelf:

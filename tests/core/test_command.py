@@ -7,6 +7,7 @@ import pytest
 from scheduler.core.command import argv, content, key, name
 from scheduler.core.model import Spec
 from tests.builders import spec
+from tests.doors.contracts import contract
 
 PYTHON = "/opt/python"
 
@@ -17,6 +18,7 @@ def args(*, append: str = "both", epochs: int | None = 5, **said: object) -> lis
 
 
 class TestArgv:
+    @contract("S3-12")
     def test_epochs_and_id_are_appended(self) -> None:
         assert args(filename="train.py --lr 1") == [PYTHON, "train.py", "--lr", "1", "--epochs=5", "--id=17"]
 
@@ -35,10 +37,12 @@ class TestArgv:
     def test_no_epochs_where_there_are_none(self) -> None:
         assert args(epochs=None) == [PYTHON, "train.py", "--id=17"]
 
+    @contract("S3-09", "S3-10")
     @pytest.mark.parametrize("executable", ["-1", "-1.0", ""])
     def test_minus_one_is_this_python(self, executable: str) -> None:
         assert args(executable=executable)[0] == PYTHON
 
+    @contract("S3-09")
     def test_another_executable(self) -> None:
         assert args(executable="bash", filename="go.sh", append="none") == ["bash", "go.sh"]
 

@@ -33,6 +33,7 @@ from tests.builders import (
     tasks,
     tell,
 )
+from tests.doors.contracts import contract
 
 BUFFER = 512 * MIB
 
@@ -174,6 +175,7 @@ class TestMargin:
     def test_whole_where_there_is_room(self) -> None:
         assert promised(need("11.25GiB", bare="10GiB")) == size("11.25GiB")
 
+    @contract("S3-22")
     def test_cut_at_the_buffer(self) -> None:
         assert promised(need("24.5GiB", bare="22GiB")) == size("23.5GiB")
 
@@ -195,6 +197,7 @@ class TestMargin:
     def test_a_bare_need_above_the_device_never_fits(self) -> None:
         assert promised(need("27GiB", bare="24.1GiB")) == "never"
 
+    @contract("S3-22")
     def test_a_bare_need_above_what_is_free_waits(self) -> None:
         assert promised(need("13GiB", bare="12GiB"), free="12GiB") == "memory"
 

@@ -14,6 +14,7 @@ from scheduler.core.command import key
 from scheduler.core.fields import pack_cells, unpack_cells
 from scheduler.doors.csv_batches import CsvFile, Mark, batches
 from scheduler.errors import InputError, UsageError
+from tests.doors.contracts import contract
 
 HEADER = "Directory,Executable,Filename,Epochs,Priority\n"
 ONE = "work,-1,train.py,3,1\n"
@@ -97,6 +98,7 @@ def test_a_quoted_cell_keeps_its_commas_quotes_and_line_ends():
     assert (first.filename, first.row, second.row) == ('train.py --l "a, b"\n --m 1', 2, 4)
 
 
+@contract("S3-06")
 def test_columns_may_stand_in_any_order_and_others_are_the_users_own():
     [spec] = specs("lr,Priority,Epochs,Filename,Executable,Directory,\n0.1,1,3,train.py,-1,work,x\n")
     assert (spec.filename, spec.terms.priority, spec.own) == ("train.py", 1, (("lr", "0.1"), ("column_7", "x")))
@@ -125,10 +127,12 @@ def test_a_header_alone_is_no_rows_and_no_error():
     assert (rows, file.mark.rows, file.mark.lines) == ([], 0, 1)
 
 
+@contract("S3-07")
 def test_without_a_header_the_five_columns_stand_in_the_order_of_the_readme():
     assert said(ROWS[len(HEADER) :], header=None) == [(1, *CLEAN[0][1:]), (2, *CLEAN[1][1:])]
 
 
+@contract("S3-08")
 @pytest.mark.parametrize(
     ("above", "header", "line"),
     [
@@ -269,6 +273,7 @@ def test_a_quote_that_swallows_rows_is_named_where_it_opened(rows, expected):
     assert refusal(HEADER + rows).startswith(f"jobs.csv, {expected}")
 
 
+@contract("S3-28")
 @pytest.mark.parametrize("text", ["", "\n\n", "# nothing\n", "\ufeff"])
 def test_an_empty_file_is_refused(text):
     assert refusal(text).startswith("jobs.csv: it is empty: its first line names the columns (Directory,")
@@ -334,6 +339,7 @@ def test_a_column_of_the_users_own_is_not_doubted(name):
 # Rows that are refused.
 
 
+@contract("S3-13", "S3-14")
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -499,11 +505,13 @@ def test_a_million_rows_stream_by_in_little_memory():
 # Batches.
 
 
+@contract("S3-15")
 def test_batches_are_sorted_by_priority_inside_and_stable():
     rows, _ = read(HEADER + "".join(f"work,-1,train.py,3,{p}\n" for p in (5, 1, 5, 0, 1, -2)))
     assert [[r for r, *_ in batch] for batch in batches(rows, 4)] == [[5, 3, 2, 4], [7, 6]]
 
 
+@contract("S3-17")
 @pytest.mark.parametrize("num", [0, -1])
 def test_a_batch_of_nothing_is_refused(num):
     with pytest.raises(UsageError, match=f"--num {num}"):

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.doors.contracts import contract
+
 ROOT = Path(__file__).parents[2]
 SAMPLES = ROOT / "scheduler_files"
 # with a learning rate that shows within a few steps
@@ -147,6 +149,7 @@ def test_a_validation_needs_more_than_the_dataset(matrices: str, tmp_path: Path)
     assert peak_bytes(tmp_path, "train_autoencoder.py", samples=400_000) > 1.3 * dataset
 
 
+@contract("S3-29")
 def test_the_list_has_forty_rows_of_exactly_the_five_columns() -> None:
     table = list(rows())
     assert len(table) == 40

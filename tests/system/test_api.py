@@ -95,7 +95,8 @@ def test_beside_a_running_event_loop(tmp_path: Path) -> None:
 
 
 def test_the_public_names() -> None:
-    assert sorted(scheduler.__all__) == sorted(
-        ["Finished", "InputError", "SchedulerError", "StateError", "Task", "UsageError", "run", "runs"]
-    )
-    assert all(getattr(scheduler, name) for name in scheduler.__all__)
+    assert sorted(scheduler.__all__) == [
+        "ConfigError", "ConfigManager", "Failure", "Finished", "GPUTask", "GPUTaskScheduler", "InputError",
+        "SchedulerError", "StateError", "Task", "UsageError", "run", "runs",
+    ]  # fmt: skip
+    assert all(getattr(scheduler, name) for name in (*scheduler.__all__, "map"))

@@ -15,6 +15,7 @@ import pytest
 
 from scheduler.cli.main import ELSEWHERE, VERBS
 from scheduler.core.columns import COLUMNS
+from tests.doors.contracts import contract
 from tests.system.killing import ROOT, Home
 from tests.waiting import wait_until
 
@@ -176,10 +177,12 @@ class TestResults:
 
 
 class TestRun:
+    @contract("S3-27")
     def test_all_good_is_zero_and_one_bad_is_one(self, home: Home) -> None:
         home.call("run", home.commands("true", "true"), code=0)
         home.call("run", home.commands("true", "false"), code=1)
 
+    @contract("S3-28")
     def test_a_header_alone_is_nothing_to_run(self, home: Home) -> None:
         assert "nothing to run" in home.call("run", home.commands(), code=0).stdout
         assert runs_left(home) == []
@@ -226,6 +229,7 @@ class TestRun:
         assert f"{len(lines(home, str(listing))) - 1} tasks" in said
         assert runs_left(home) == []
 
+    @contract("S3-19")
     def test_ids_go_on_over_runs_and_begin_above_the_old_counter(self, home: Home) -> None:
         (home.root / "scheduler_files").mkdir()
         (home.root / "scheduler_files/counter.txt").write_text("41\n")
@@ -236,6 +240,7 @@ class TestRun:
             ids += [task["id"] for task in home.tasks()]
         assert ids == [41, 42, 43, 44]
 
+    @contract("S3-01", "S3-02")
     def test_the_launcher_in_the_root_takes_the_old_flags(self, home: Home) -> None:
         file = home.root / home.commands(*["true"] * 3)
         home.command = [sys.executable, str(ROOT / "scheduler.py")]
@@ -256,6 +261,7 @@ class TestRun:
 class TestOrder:
     LIST = ("b,5", "a,1", "d,9", "c,0")
 
+    @contract("S3-16")
     @pytest.mark.parametrize(("order", "names"), [("batch", "abcd"), ("global", "cabd")])
     def test_batches_or_the_whole_list_by_priority(self, home: Home, order: str, names: str) -> None:
         home.write("jobs.csv", "Command,Name,Priority", *[f"{NOTE},{row}" for row in self.LIST])
@@ -311,6 +317,7 @@ class TestAGrowingFile:
         self.scheduler.wait(30)
         return [f"{task['command']} {task['state']}" for task in home.tasks()[1:]]
 
+    @contract("S3-18")
     def test_appended_rows_join(self, home: Home) -> None:
         self.growing(home, "true\n", "false\n")
         wait_until(lambda: "added    2 tasks as batch 2" in home.log(), 10)
@@ -369,6 +376,7 @@ json.dump([dict(os.environ), os.getcwd(), sys.stdin.read(), os.readlink("/proc/s
         yield [*json.loads((home.state / f"runs/1/tasks/{task['id']}/told").read_text()), task, home]
         home.end()
 
+    @contract("S3-25")
     def test_the_table_of_the_interface(self, told: list[Any]) -> None:
         env, task, home = told[0], told[5], told[6]
         folder = home.state / f"runs/1/tasks/{task['id']}"
@@ -390,6 +398,7 @@ json.dump([dict(os.environ), os.getcwd(), sys.stdin.read(), os.readlink("/proc/s
     def test_its_own_variables(self, told: list[Any]) -> None:
         assert (told[0]["A"], told[0]["C"]) == ("b", "d e")
 
+    @contract("S3-11")
     def test_its_directory_and_arguments(self, told: list[Any]) -> None:
         assert told[1] == str(told[6].root / "work")
         assert told[4][-2:] == ["--epochs=4", f"--id={told[5]['id']}"]

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from scheduler.units import MIB
+from tests.doors.contracts import contract
 from tests.system.killing import Home
 from tests.waiting import wait_until
 
@@ -90,6 +91,7 @@ class TestEachWayANeedBecomesKnown:
         last = run(home, "-j", "1")[-1]
         assert last["promised_bytes"] <= int(max(*peaks, last["peak_bytes"]) * 1.03) + 128 * MIB + MIB
 
+    @contract("S3-20", "S3-21")
     def test_probed_is_run_for_two_epochs_first_under_an_id_of_its_own(self, home: Home) -> None:
         home.write("jobs.csv", HEADER, hold(home, 100, epochs=5), hold(home, 100, epochs=7))
         first, second = run(home, "--profile", "probe")

@@ -1,0 +1,1 @@
+"""The import package of an older tool, on gpu-batch-scheduler."""

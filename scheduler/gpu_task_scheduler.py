@@ -1,0 +1,131 @@
+"""Runs a class of the user's on every combination of a configuration: the scheduler of Python tasks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from copy import deepcopy
+from typing import Any
+
+from scheduler import launcher
+from scheduler.core.ports import View
+from scheduler.doors import calls
+from scheduler.doors.config_manager import AUTO, ConfigManager
+from scheduler.doors.gpu_task import GPUTask
+from scheduler.errors import ConfigError
+from scheduler.settings import read_settings
+from scheduler.units import count
+from scheduler.view.gpu_task_scheduler import TaskLog, task_logger
+from scheduler.wiring import starting
+from scheduler.wiring.calling import Call, Calls
+from scheduler.wiring.choices import Choices, this_python
+from scheduler.wiring.finding import SLOTS
+from scheduler.wiring.running import Ended, Session
+
+
+class GPUTaskScheduler:
+    """Runs every combination that is not done yet, one for each entry of `gpu` at a time."""
+
+    def __init__(self, config: dict[str, Any], gpu_task_class: type[GPUTask]) -> None:
+        """The configuration stays as it is; raises ConfigError, a ValueError, where it makes no sense."""
+        if not isinstance(config, dict):
+            raise ConfigError("the configuration must be a dictionary")
+        own = {name: deepcopy(said) if name == "scheduler_config" else said for name, said in config.items()}
+        self._manager = ConfigManager(own)
+        self._said = self._manager.get_all_scheduler_config()
+        self._class = gpu_task_class
+
+    def start(self) -> None:
+        """Run all that is left of it, and return when nothing is; whatever fails makes this process end with 1.
+
+        Ctrl-C once lets running tasks end, twice stops them; then the process ends with 130.
+        """
+        launcher.stop_loading()
+        target = calls.target_class(self._class)
+        logger = task_logger(self._said["scheduler_log_file_path"])
+        try:
+            todo = list(self._todo(logger))
+            ended = self._run(Calls(target, todo), logger) if todo else None
+            for worker in self._manager.get_gpu_envs():
+                logger.info("%s finished", worker["name"])
+        finally:
+            for handler in list(logger.handlers):
+                handler.close()
+        if ended is not None and ended.signal in (2, 15):
+            raise SystemExit(ended.exit_code)
+        if ended is not None and ended.exit_code and not ended.signal:
+            logger.error("%s", _summary(ended))
+            Verdict.fail()
+
+    def _todo(self, logger: Any) -> Iterator[Call]:
+        """What is neither done nor named twice."""
+        workers, seen = self._manager.get_gpu_envs(), set[str]()
+        while (found := self._manager.get_next_config())["config"] is not None:
+            work_dir, name = found["work_dir"], found["test_config_string_filtered"]
+            done = not self._said["force_rerun"] and launcher.state_of(work_dir) == launcher.FINISHED
+            if done or work_dir in seen:
+                logger.info("%s skips task %s", workers[0]["name"], name)
+                continue
+            seen.add(work_dir)
+            yield self._call(found["config"], name, work_dir)
+
+    def _call(self, config: dict[str, Any], name: str, work_dir: str) -> Call:
+        fixed = self._manager.get_all_global_config()
+        varied = {key: value for key, value in config.items() if key not in fixed or value != fixed[key]}
+        rest = {key: value for key, value in config.items() if key not in varied}
+        log_file = self._said["log_file"]
+        said = {"what": "task", "work_dir": work_dir, "force": bool(self._said["force_rerun"]), "log_file": log_file}
+        return Call(
+            name or work_dir, said, calls.pickled(config, f"the configuration {name or work_dir}"), varied, rest
+        )
+
+    def _run(self, todo: Calls, logger: Any) -> Ended:
+        settings = read_settings({"num": str(len(todo.each))})
+        gpus = self._said["gpu"]
+        devices = AUTO if gpus == AUTO else SLOTS + ";".join(gpus)
+        listing = todo.listing(f"{todo.target.name} of {todo.target.file or todo.target.module}")
+        session = starting.begin(listing, Choices(devices, keep_going=True), settings, this_python(settings))
+        assert session is not None  # there is something to do
+        try:
+            logger.info("run %d: %s (scheduler list %d)", session.number, count(len(todo.each), "task"), session.number)
+            return session.go(None, session.first_words(), lambda inner: self._view(inner, logger, session, todo))
+        finally:
+            session.close()
+
+    def _view(self, inner: View, logger: Any, session: Session, todo: Calls) -> View:
+        book, labels = session.book, {device.key: device.label for device in session.devices.discover()}
+        log_file = self._said["log_file"]
+
+        def log_of(task: int, attempt: int) -> str:
+            work_dir = todo.each[book.job(task).spec.row - 1].said["work_dir"]
+            path = os.path.join(work_dir, log_file) if log_file else ""
+            return path if path and os.path.exists(path) else str(session.places.task_log(task, attempt))
+
+        return TaskLog(inner, logger, book.job, labels, log_of)
+
+
+def _summary(ended: Ended) -> str:
+    states = ", ".join(f"{number} {state}" for state, number in ended.states.items() if number)
+    return f"run {ended.number}: {states}; what has not succeeded runs when this is started again"
+
+
+class Verdict:
+    """Makes a program that goes on after a failure end with 1 all the same.
+
+    Whatever the program registered with atexit runs first, and its streams are flushed: only when its modules are
+    taken apart does this have a say, and only in the very process that saw the failure.
+    """
+
+    failed: Verdict | None = None
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+
+    def __del__(self, pid: Any = os.getpid, leave: Any = os._exit) -> None:
+        if pid() == self._pid:
+            leave(1)
+
+    @classmethod
+    def fail(cls) -> None:
+        """From now on."""
+        cls.failed = cls.failed or cls()
