@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -197,7 +198,10 @@ def _listing(args: argparse.Namespace, template: list[str] | None, settings: Set
     defaults = checked(defaults_from(args))
     if args.file == STDIN:
         _refuse_beside_lines("-", args, template)
-        return stdin_listing(defaults, multiline=args.multiline, at_once=args.detach or args.dry_run)
+        at_once = args.detach or args.dry_run
+        if at_once and os.isatty(0):
+            hint("reading commands from this terminal, one on each line; Ctrl-D ends them")
+        return stdin_listing(defaults, multiline=args.multiline, at_once=at_once)
     if args.follow is not None:
         _refuse_beside_lines("--follow", args, template)
         return follow_listing(args.follow, defaults, settings, multiline=args.multiline, anew=args.new)

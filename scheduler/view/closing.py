@@ -23,7 +23,7 @@ _RIGHT = frozenset({0, 2, 4, 5, 6, 7})
 def lines(totals: Totals, rows: Callable[[], Iterable[dict[str, Any]]], run: int) -> list[str]:
     """Everything to say at the end of a run."""
     said = [""]
-    if totals.tasks <= MOST_ROWS:
+    if 0 < totals.tasks <= MOST_ROWS:
         said += [*_rows(list(rows())), ""]
     said += _failures(rows, sum(totals.states.get(state, 0) for state in _FAILED))
     return said + total_lines(totals, run)
@@ -95,7 +95,7 @@ def tail(path: Path, most: int = TAIL_LINES) -> list[str]:
 
 def total_lines(totals: Totals, run: int) -> list[str]:
     """A run in two lines."""
-    states = ", ".join(f"{number:,} {state}" for state, number in sorted(totals.states.items()))
+    states = ", ".join(f"{number:,} {state}" for state, number in sorted(totals.states.items())) or "none came"
     said = [f"run {run}: {count(totals.tasks, 'task')}: {states}"]
     if totals.makespan > 0:
         words = [

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.core.kinds import Kind, files_of, kind, script_of
+from scheduler.core.kinds import Kind, files_of, kind, said_by, script_of
+from scheduler.doors.lines import form_of_lines
 from tests.builders import spec
 
 SCRIPTS = [
@@ -69,3 +70,19 @@ def test_what_stands_before_the_script_is_the_launcher_and_part_of_the_family() 
     four = of("", command="torchrun --nproc_per_node 4 train.py --lr 0.1")
     assert two.family != four.family
     assert two.slots == (("--lr", "0.1"),)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("python train.py --lr 0.1 > log.1 2>&1", ["python", "train.py", "--lr", "0.1"]),
+        ("python train.py --lr 0.1 >>log.1 2> err", ["python", "train.py", "--lr", "0.1"]),
+        ("A=1 python train.py < /dev/null", ["A=1", "python", "train.py"]),
+        ("python train.py | tee log", ["python", "train.py", "|", "tee", "log"]),
+        ("echo 'a > b'", ["echo", "a > b"]),
+        ("echo 'unended", ["/bin/sh", "-c", "echo 'unended"]),
+    ],
+)
+def test_of_a_line_of_shell_where_its_output_goes_does_not_matter(line: str, words: list[str]) -> None:
+    form = form_of_lines({})
+    assert said_by(form.spec([line], 1)) == words

@@ -214,6 +214,7 @@ class TestFollowing:
                 run.wait(PATIENCE)
             words = ("resume",)
         with home.start("resume") as run:
+            wait_until(lambda: home.log().count("taken over") == 4, PATIENCE)
             wait_until(lambda: f"{lines - 1}" in ran(home), PATIENCE)
             run.send_signal(signal.SIGINT)
             assert run.wait(PATIENCE) == 130
