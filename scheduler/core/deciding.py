@@ -11,7 +11,7 @@ from scheduler.core import packing
 from scheduler.core.estimate import is_watched
 from scheduler.core.model import HOST, Decision, KnownBy, Machine, Placement, Profiling, Purpose, Refusal, Terms
 from scheduler.core.ordering import Rank
-from scheduler.core.yard import Working, is_open
+from scheduler.core.yard import Ends, Working, is_open
 
 if TYPE_CHECKING:
     from scheduler.core.brain import Brain
@@ -58,6 +58,8 @@ class Pass:
         """Tasks that were held back because one of their group is being learned."""
         self.patience: dict[int, list[tuple[int, Refusal]]] = {}
         """Who will have been overtaken too often once this pass has made so many placements."""
+        self.shut = False
+        """Whether all of many GPUs are closed, so that none of them need be marked."""
         self.ranks: list[Rank] = []
         """Of its placements."""
         self.placements: list[Placement] = []
@@ -139,6 +141,8 @@ class Pass:
         wanted = self._terms(task).device
         if (not need.gpus and self.host is None) or (wanted and not self._is_there(wanted, need)):
             return Refusal(task, "device", wanted or HOST)
+        if need.gpus and self.shut:
+            return Refusal(task, "closed", self.yard.rooms[self.gpus[0]].device.label)
         gpus = gpus if need.gpus else ()
         return packing.fit(task, attempt, need, gpus, self.host, self.rules)
 
@@ -171,7 +175,7 @@ class Pass:
 
     def _refuse_full(self, task: int) -> None:
         """Nothing more fits anywhere: name what the best-ranked of the rest misses."""
-        tried = self._fit(task, self._candidates(task))
+        tried = self._fit(task, self._named(task, self._need(task)))
         if isinstance(tried, Refusal):
             self._refuse(tried)
 
@@ -276,8 +280,11 @@ class Pass:
 
     def _close_behind(self, task: int, refusal: Refusal) -> None:
         """Keep everything for it that it may run on; the host's RAM only where that is what it lacks."""
-        for room in self._candidates(task):
-            self._close(room)
+        if len(self.gpus) > MANY and self._count(task) and not self._terms(task).device:
+            self.ends, self.shut = Ends([], []), True
+        elif not self.shut:
+            for room in self._candidates(task):
+                self._close(room)
         if self.host is not None and (not self._count(task) or refusal.device == self.host.device.label):
             self.host.closed = True
 

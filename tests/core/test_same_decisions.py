@@ -38,13 +38,13 @@ class Plain(Pass):
         return self.walk.front()
 
     def _is_full(self) -> bool:
-        if any(is_open(self.rooms[key], self.rules) for key in self.gpus):
+        if not self.shut and any(is_open(self.rooms[key], self.rules) for key in self.gpus):
             return False
         with_host = self.brain.some_without_gpus or not self.gpus
         return not with_host or self.host is None or not is_open(self.host, self.rules)
 
     def _idle(self) -> set[str]:
-        rooms = [self.rooms[key] for key in self.gpus]
+        rooms = [self.rooms[key] for key in self.gpus if not self.shut]
         return {room.device.key for room in rooms if room.residents == 0 and is_open(room, self.rules)}
 
     def _need(self, task: int) -> packing.Need:
