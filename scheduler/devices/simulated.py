@@ -20,7 +20,7 @@ class SimulatedDevices:
     def __init__(self, machine: SimulatedMachine) -> None:
         self._machine = machine
         self._at = {device.key: (at, device) for at, device in enumerate(machine.devices)}
-        self._budgets: list[Budget | None] = [None] * len(machine.devices)
+        self._budgets = [Budget(device, device.total) for device in machine.devices]
         self._snapshot: tuple[Budget, ...] = ()
         self._changed = machine.weigh()
 
@@ -37,7 +37,7 @@ class SimulatedDevices:
                 at, device = self._at[key]
                 self._budgets[at] = Budget(device, self._machine.free(device), self._machine.caps.get(key))
             self._changed.clear()
-            self._snapshot = tuple(budget for budget in self._budgets if budget is not None)
+            self._snapshot = tuple(self._budgets)
         return self._snapshot
 
     def environment_for(self, placement: Placement) -> Mapping[str, str | None]:

@@ -199,6 +199,8 @@ class Took:
     """What a simulation took."""
 
     seconds: float
+    cpu: float
+    """Of that, so long it had a core."""
     events: int
     days: float
     """Of its own time."""
@@ -207,7 +209,7 @@ class Took:
 def simulate(tasks: int, devices: int) -> Took:
     """All of them to their end, by the loop that drives real runs."""
     rows = Rows(tasks, classes(50))
-    started = time.perf_counter()
+    started, began = time.perf_counter(), time.process_time()
     machine = SimulatedMachine(gpus(devices), now=1e9, slowdown=fitted)
     brain = Brain(Rules(), rows.terms)
     for batch in rows.submitted():
@@ -218,14 +220,16 @@ def simulate(tasks: int, devices: int) -> Took:
     ports = Ports(world, rows, SimulatedDevices(machine), engine, watcher, MemoryLedger(machine), Blind())
     Loop(brain, ports, Surroundings("1", "python", "/", RunPlaces(Path("/none"), 1), {})).run()
     assert brain.roll.counts.most_common(1)[0][1] == tasks, dict(brain.roll.counts)
-    return Took(time.perf_counter() - started, rows.events, (machine.now - 1e9) / 86400)
+    spent = time.perf_counter() - started, time.process_time() - began
+    return Took(*spent, rows.events, (machine.now - 1e9) / 86400)
 
 
 def show_run(tasks: int, devices: int) -> float:
     took = simulate(tasks, devices)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     print(
-        f"run    {tasks:>9,} tasks on {devices:>5,} devices: {took.seconds:7.1f} s, {tasks / took.seconds:7,.0f} tasks/s,"
+        f"run    {tasks:>9,} tasks on {devices:>5,} devices: {took.seconds:7.1f} s ({took.cpu:.1f} s of a core),"
+        f" {tasks / took.cpu:7,.0f} tasks/s of a core,"
         f" {took.events:,} events, {took.days:.1f} simulated days, this process at most {peak / GIB:.2f} GiB",
         flush=True,
     )
