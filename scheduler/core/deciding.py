@@ -39,6 +39,8 @@ class Pass:
         self.host = self.rooms[HOST] if HOST in self.yard.rooms else None
         self.gpus = self.yard.gpus
         self.ends = self.yard.ends
+        self.most_named = 1 if len(self.gpus) > MANY else MOST_REFUSALS
+        self._kept: dict[int, Terms] = {}
         self.walk = brain.line.walk()
         self.lightest = brain.line.lightest
         self.left = self._jobs_left()
@@ -125,7 +127,10 @@ class Pass:
         return {self.gpus[number] for number in numbers if self.rooms.now(self.gpus[number]).residents == 0}
 
     def _terms(self, task: int) -> Terms:
-        return self.brain.terms[self.brain.roll.terms(task)]
+        known = self._kept.get(task)
+        if known is None:
+            known = self._kept[task] = self.brain.terms[self.brain.roll.terms(task)]
+        return known
 
     def _count(self, task: int) -> int:
         """How many GPUs a task gets."""
@@ -200,7 +205,15 @@ class Pass:
             tried = self._fit(task, self._sorted(task, few))
             if isinstance(tried, Placement) or tried.device == HOST:
                 return tried
+        if not self._is_told(need):
+            return Refusal(task, "memory")
         return self._fit(task, self._named(task, need))
+
+    def _is_told(self, need: packing.Need) -> bool:
+        """Whether it matters by what number it misses: somebody will read it, or it may never fit."""
+        if len(self.gpus) <= MANY or not self.refusals or len(need.gpus) > 1:
+            return True
+        return any(max(ask.bytes or 0, ask.bare, ask.wanted) > self.yard.smallest for ask in need.gpus)
 
     def _named(self, task: int, need: packing.Need) -> list[packing.Room]:
         """The GPUs that are asked by what number it misses: all of few, the most hopeful of many."""
@@ -208,14 +221,13 @@ class Pass:
             return self._candidates(task)
         if any(max(ask.bytes or 0, ask.bare, ask.wanted) > self.yard.smallest for ask in need.gpus):
             return self._candidates(task)
-        number = 1 if self.refusals else ASKED
-        last = {at for _, at in (*self.ends.bytes[-number:], *self.ends.load[-number:])} or set(range(number))
+        last = {at for _, at in (*self.ends.bytes[-ASKED:], *self.ends.load[-ASKED:])} or set(range(ASKED))
         return self._sorted(task, [self.rooms.now(self.gpus[at]) for at in sorted(last)])
 
     def _remember(self, task: int, need: packing.Need) -> None:
         """What it asks for at least, so that next time it need not be looked at to be passed over."""
         touched = self.brain.task(task)
-        if need.unknown or self.rules.slots is not None or (touched is not None and touched.floors):
+        if self.walk.is_known or need.unknown or self.rules.slots is not None or (touched is not None and touched.floors):
             return
         firm = self.brain.knows(task, len(need.gpus))
         if not firm and need.known_by is not KnownBy.DECLARED:
@@ -314,7 +326,7 @@ class Pass:
         )
 
     def _refuse(self, refusal: Refusal) -> None:
-        if len(self.refusals) < MOST_REFUSALS:
+        if len(self.refusals) < self.most_named:
             self.refusals.append(refusal)
 
 
