@@ -20,7 +20,8 @@ MOST_REFUSALS = 5
 """A pass names so many waiting tasks at most; the rest wait for the same numbers."""
 MANY = 32
 """Of more GPUs than this only some are asked for the number by which a task misses, and for one task only."""
-ASKED = 8
+ASKED = 2
+"""Of those with the most bytes left, and of those with the most load."""
 
 
 class Pass:
@@ -227,7 +228,12 @@ class Pass:
     def _remember(self, task: int, need: packing.Need) -> None:
         """What it asks for at least, so that next time it need not be looked at to be passed over."""
         touched = self.brain.task(task)
-        if self.walk.is_known or need.unknown or self.rules.slots is not None or (touched is not None and touched.floors):
+        if (
+            self.walk.is_known
+            or need.unknown
+            or self.rules.slots is not None
+            or (touched is not None and touched.floors)
+        ):
             return
         firm = self.brain.knows(task, len(need.gpus))
         if not firm and need.known_by is not KnownBy.DECLARED:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -128,7 +128,9 @@ def room(budget: Budget, mine: Sequence[Placement], machine: Machine, rules: Rul
     """The room on one device; of our own promises it needs those that live there."""
     holds = [own_hold(p, machine.used.get((p.task, p.attempt), {})) for p in mine]
     holds += machine.holds
-    return replace(_room(budget, mine, holds, rules), coming=_is_coming(budget, machine, rules))
+    found = _room(budget, mine, holds, rules)
+    found.coming = _is_coming(budget, machine, rules)
+    return found
 
 
 def _is_coming(budget: Budget, machine: Machine, rules: Rules) -> bool:

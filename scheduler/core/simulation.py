@@ -166,7 +166,7 @@ class SimulatedMachine:
         return running
 
     def weigh(self) -> set[str]:
-        """Devices of which more or less is held from now on come in here, at first all; whoever looks takes them out."""
+        """Devices of which more or less is held from now on come in here; whoever looks takes them out."""
         self._scales.append(set(self._devices))
         return self._scales[-1]
 

@@ -1,4 +1,4 @@
-"""What a decision costs, and a whole run of very many tasks: `python scripts/bench/decision.py [--quick] [-o cost.svg]`.
+"""What a decision costs, and a run of very many tasks: `python scripts/bench/decision.py [--quick] [-o cost.svg]`.
 
 Printed: the median and the 99th percentile of a pass over 100,000 queued tasks in 50 classes and in 5,000, on a full
 machine and right after a device became free; what a pass costs by the length of the queue and by the number of devices;
@@ -264,7 +264,9 @@ def axes(box: tuple[int, int], most: int, title: str) -> str:
 COLORS = {"full": "#1f77b4", "freed": "#d62728"}
 
 
-def plot(by_queue: Mapping[str, Sequence[tuple[int, float]]], by_devices: Mapping[str, Sequence[tuple[int, float]]]) -> str:
+def plot(
+    by_queue: Mapping[str, Sequence[tuple[int, float]]], by_devices: Mapping[str, Sequence[tuple[int, float]]]
+) -> str:
     """Both dependences side by side, as an SVG."""
     queue, devices = (70, 250), (420, 250)
     drawn = [axes(queue, 1_000_000, "a pass by queued tasks (50 classes, 8 GPUs)")]
