@@ -44,6 +44,7 @@ class Pass:
         self.ends = self.yard.ends
         self.most_named = 1 if len(self.gpus) > MANY else MOST_REFUSALS
         self._kept: dict[int, Terms] = {}
+        self._asks: dict[int, packing.Need] = {}
         self.walk = brain.line.walk()
         self.lightest = brain.line.lightest
         self.left = self._jobs_left()
@@ -140,7 +141,10 @@ class Pass:
         return packing.gpus_of(self._terms(task), bool(self.gpus))
 
     def _need(self, task: int) -> packing.Need:
-        return self.brain.need(task, self._count(task))
+        known = self._asks.get(task)
+        if known is None:
+            known = self._asks[task] = self.brain.need(task, self._count(task))
+        return known
 
     def _fit(self, task: int, gpus: Sequence[packing.Room]) -> Placement | Refusal:
         touched = self.brain.task(task)
