@@ -14,7 +14,12 @@ from scheduler.errors import SchedulerError, of_the_system
 VERBS = {
     "run": "run a CSV of jobs, packed by memory",
     "resume": "take a run over after a crash, a reboot or Ctrl-C",
+    "retry": "let failed, timed out and cancelled tasks wait again",
     "stop": "end a living run from another terminal",
+    "cancel": "end tasks for good, whether they run or wait",
+    "set": "change what waiting tasks ask for, or how much of the machine a run may use",
+    "hold": "keep waiting tasks from starting",
+    "release": "let held tasks wait for their turn again",
     "list": "the tasks of a run and where they stand",
     "status": "this machine: promises of everybody, my runs",
     "doctor": "what the scheduler sees and can do here, and the cure for what is missing",

@@ -167,7 +167,7 @@ class Pass:
             self.impossible.append(refusal)
             return
         self._refuse(refusal)
-        if refusal.reason in ("unlooked", "probing", "learned", "watched", "gpus", "device"):
+        if refusal.reason in ("unlooked", "probing", "learned", "watched", "gpus", "device", "disabled"):
             return
         left = self.rules.overtakes - self.brain.line.overtaken(task)
         if left > 0:

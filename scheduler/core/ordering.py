@@ -186,6 +186,17 @@ class Line:
             self._rerank(new)
         self._forgive(task, overtaken)
 
+    def change(self, task: int, terms: int) -> None:
+        """A waiting task asks for something else now, and nobody has looked at its kind since."""
+        old, overtaken = self._where(task), self.overtaken(task)
+        self._groups[old].remove(task)
+        self._roll.change(task, terms)
+        self._rerank(old)
+        new = (terms, 0, old[2])
+        self._groups.setdefault(new, Group()).put_back(task)
+        self._rerank(new)
+        self._forgive(task, overtaken)
+
     def refresh(self, kind: int) -> None:
         """Something was learned of a kind: its groups may rank elsewhere now."""
         for asked in [asked for asked in self._groups if asked[1] == kind]:

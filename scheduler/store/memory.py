@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from scheduler.core import command, kinds
-from scheduler.core.events import Event, Submitted
+from scheduler.core.events import Changed, Event, Submitted
 from scheduler.core.kinds import Kind
 from scheduler.core.knowledge import Evidence
 from scheduler.core.model import HOST, Job, Placement, Spec, Terms
@@ -110,6 +111,10 @@ class MemoryBook:
             self.terms.append(terms)
         return self._numbers[terms]
 
+    def number_of(self, terms: Terms) -> int:
+        """The number of these terms."""
+        return self._terms_number(terms)
+
     def append(self, specs: Iterable[Spec]) -> None:
         """Rows that arrive while the run goes on."""
         self._arrived += specs
@@ -119,6 +124,10 @@ class MemoryBook:
     def record(self, events: Sequence[Event], at: float) -> None:
         """Note events with their time."""
         self.recorded += [(event, at) for event in events]
+        for event in (event for event in events if isinstance(event, Changed)):
+            for task in event.tasks:
+                spec = replace(self._jobs[task].spec, terms=self.terms[event.terms])
+                self._jobs[task] = replace(self._jobs[task], spec=spec)
 
     def job(self, task: int) -> Job:
         """The text of a task."""

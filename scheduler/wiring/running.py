@@ -102,8 +102,10 @@ class Session:
                 self.origin.shell.environ,
                 same_id=self.settings.profile_id == "same",
             )
-            loop = Loop(self.brain, self._ports(open_things, sink), around)
+            ports = self._ports(open_things, sink)
+            loop = Loop(self.brain, ports, around)
             loop.adopt(self.just_ended)
+            loop.digest(ports.world.wait(0.0))  # what was asked while nobody was here comes before the first start
             loop.run()
             if not loop.left_early:
                 self._close(sink)
@@ -146,9 +148,10 @@ class Session:
         view = PlainView(sink, self.book.job, run.task_log, lambda: self.brain.roll.counts, self.fold, labels)
         requests = Requests(run)
         open_things.callback(requests.close)
-        world = RealWorld([engine, host, *gpus, Asking(self.interrupts), Asking(requests)])
+        world = RealWorld([engine, host, *gpus, Asking(self.interrupts), requests])
         disks = Disks([run.root, run.tasks], *self.settings.disk_min)
-        return Ports(world, self.book, self.devices, engine, Watchers([host, *gpus]), ledger, view, disks)
+        watchers = Watchers([host, *gpus])
+        return Ports(world, self.book, self.devices, engine, watchers, ledger, view, requests.answer, disks)
 
     def _close(self, sink: Any) -> None:
         from scheduler.view import closing
