@@ -7,6 +7,7 @@ import gc
 import io
 import os
 import sys
+from collections.abc import Iterable
 from importlib import import_module
 
 from scheduler.errors import SchedulerError, of_the_system
@@ -20,27 +21,40 @@ VERBS = {
     "set": "change what waiting tasks ask for, or how much of the machine a run may use",
     "hold": "keep waiting tasks from starting",
     "release": "let held tasks wait for their turn again",
+    "wait": "until a run or tasks are over; their exit code",
+    "logs": "what a task printed; -f goes on",
     "list": "the tasks of a run and where they stand",
     "status": "this machine: promises of everybody, my runs",
+    "devices": "what this machine has, and what is promised of it; disable, enable for my runs",
     "doctor": "what the scheduler sees and can do here, and the cure for what is missing",
     "runs": "all my runs, and which machine has them; removes ended ones",
     "profiles": "what is known of each kind's memory: list, show, forget, learn",
     "results": "what became of each task: table, CSV, JSON, Markdown",
+    "completion": "verbs, flags, ids and runs on Tab: for bash, zsh and fish",
 }
 """Each is a module of this package, loaded when it is called."""
 
+COMMON = ("run", "list", "status", "logs", "results", "cancel", "stop", "resume")
+"""What `scheduler` alone tells of."""
+
 ELSEWHERE = {
-    "add": "run FILE",
-    "queue": "list",
-    "squeue": "list",
-    "jobs": "list",
-    "ls": "list",
-    "restart": "resume",
-    "continue": "resume",
-    "info": "status",
-    "kill": "stop",
-    "submit": "run FILE",
-    "sbatch": "run FILE",
+    **dict.fromkeys(("add", "submit", "sbatch", "enqueue", "start", "srun", "qsub", "gbatch"), "run FILE"),
+    **dict.fromkeys(("queue", "squeue", "jobs", "ls", "qstat", "gqueue"), "list"),
+    **dict.fromkeys(("restart", "requeue", "rerun"), "retry ID (again after a failure), resume (after a crash)"),
+    **dict.fromkeys(("continue", "recover"), "resume"),
+    **dict.fromkeys(("info", "sinfo", "ginfo"), "status"),
+    **dict.fromkeys(("kill", "scancel", "qdel", "remove", "rm", "gcancel"), "cancel ID (a task), stop RUN (a run)"),
+    **dict.fromkeys(("follow", "log", "tail", "cat", "output", "show"), "logs ID -f"),
+    **dict.fromkeys(("pause", "suspend"), "hold ID (tasks), set RUN -j 0 (a run)"),
+    **dict.fromkeys(("unpause", "unhold"), "release ID (tasks), set RUN -j N (a run)"),
+    **dict.fromkeys(
+        ("edit", "update", "priority", "scontrol", "parallel", "gjob"), "set ID --priority N, set RUN -j N"
+    ),
+    **dict.fromkeys(("clean", "clear", "purge", "prune"), "runs rm --older-than 30d"),
+    **dict.fromkeys(("history", "sacct"), "runs"),
+    **dict.fromkeys(("gpus", "nodes", "free"), "devices"),
+    **dict.fromkeys(("check", "diagnose", "config"), "doctor"),
+    **dict.fromkeys(("shutdown", "quit", "exit"), "stop"),
 }
 """What other tools call things."""
 
@@ -80,7 +94,7 @@ def _settle_streams() -> None:
 def _dispatch(argv: list[str]) -> int:
     verb = argv[0] if argv else ""
     if verb in ("-h", "--help", "help"):
-        _write(_usage())
+        _write(_usage(VERBS))
         return 0
     if verb in ("-V", "--version"):
         from scheduler import __version__
@@ -90,7 +104,7 @@ def _dispatch(argv: list[str]) -> int:
     if not verb:
         from scheduler.cli import greeting
 
-        _write(_usage())
+        _write(_usage(COMMON))
         return greeting.main()
     if verb not in VERBS:
         cure = f"scheduler {ELSEWHERE[verb]}" if verb in ELSEWHERE else "scheduler --help"
@@ -102,9 +116,10 @@ def _dispatch(argv: list[str]) -> int:
     return code
 
 
-def _usage() -> str:
-    lines = ["usage: scheduler VERB ...   (scheduler VERB --help tells more)", ""]
-    lines += [f"  {verb:<9} {what}" for verb, what in VERBS.items()]
+def _usage(verbs: Iterable[str]) -> str:
+    all_ = "scheduler VERB --help tells more" + (", scheduler --help names all verbs" if verbs is COMMON else "")
+    lines = [f"usage: scheduler VERB ...   ({all_})", ""]
+    lines += [f"  {verb:<10} {VERBS[verb]}" for verb in verbs]
     return "\n".join([*lines, "", "example: scheduler run jobs.csv", ""])
 
 

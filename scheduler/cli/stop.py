@@ -31,6 +31,7 @@ def main(argv: list[str]) -> int:
     info = reading.find_run(settings_from(args), args.run)
     _must_live(info)
     if ask(info.places, Request(args.how)) is None:
+        _must_live(reading.find_run(settings_from(args), str(info.number)))
         raise StateError(
             f"the scheduler of run {info.number} has not answered for 5 s: it does what was asked once it goes on, "
             f"or scheduler resume {info.number} goes on where it has ended"

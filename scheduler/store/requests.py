@@ -18,6 +18,8 @@ from scheduler.paths import RunPlaces, make_private
 from scheduler.store.locks import is_locked
 
 _REQUEST, _ANSWER = ".request", ".answer"
+_LATER = ".later"
+"""Ends the name of a request whose answer nobody waits for."""
 _LARGEST = 64 * 1024 * 1024
 
 
@@ -59,8 +61,9 @@ class Requests:
         """It is done, durably: say so to whoever waits, and never do it again."""
         if not request.name:
             return
-        with contextlib.suppress(OSError):  # a full disk keeps nobody from doing what was asked
-            _write(self._folder / (request.name + _ANSWER), [asdict(answer) for answer in answers])
+        if not request.name.endswith(_LATER):
+            with contextlib.suppress(OSError):  # a full disk keeps nobody from doing what was asked
+                _write(self._folder / (request.name + _ANSWER), [asdict(answer) for answer in answers])
         _unlink(self._folder / (request.name + _REQUEST))
         self._told.discard(request.name)
 
@@ -75,10 +78,14 @@ def pending(places: RunPlaces) -> list[Request]:
     return [request for request in _read(places.requests) if request.what in CONTROLS]
 
 
-def leave(places: RunPlaces, request: Request) -> Path:
+def leave(places: RunPlaces, request: Request) -> None:
     """Put a request where the next scheduler of the run finds it; durable when it returns. Raises StateError."""
+    _put(places, request, _LATER)
+
+
+def _put(places: RunPlaces, request: Request, kind: str) -> Path:
     make_private(places.requests)
-    path = places.requests / f"{time.time_ns():020d}.{os.getpid()}{_REQUEST}"
+    path = places.requests / f"{time.time_ns():020d}.{os.getpid()}{kind}{_REQUEST}"
     try:
         _write(path, {"what": request.what, "tasks": request.tasks, "said": dict(request.said)})
     except OSError as exc:
@@ -91,7 +98,7 @@ def ask(places: RunPlaces, request: Request, patience: float = 5.0) -> Sequence[
 
     Then the request stays where it is, for that scheduler or the next one. Raises StateError.
     """
-    path = leave(places, request)
+    path = _put(places, request, "")
     answer = path.with_suffix(_ANSWER)
     end = time.monotonic() + patience
     while path.exists():

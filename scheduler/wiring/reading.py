@@ -116,14 +116,19 @@ class Telling:
 
     def grant(self, request: Request) -> Granted:
         """What a request would come to now; of the devices only the names are known."""
-        return grant(self.brain, request, self._budgets(), self._number)
+        return grant(self.brain, request, [Budget(device, 0) for device in self.devices], self._number)
 
-    def _budgets(self) -> list[Budget]:
-        """The run's devices without their memory."""
+    @property
+    def devices(self) -> list[Device]:
+        """The run's devices, of which its journal knows the names."""
         labels = self.labels.items()
         numbers = {key: label.removeprefix("GPU ") for key, label in labels if label.startswith("GPU ")}
-        devices = [Device(key, label, 0, 1.0, int(numbers.get(key, "-1").partition(" ")[0])) for key, label in labels]
-        return [Budget(device, 0) for device in devices]
+        return [Device(key, label, 0, 1.0, int(numbers.get(key, "-1"))) for key, label in labels]
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether anything of it may still run."""
+        return any(self.brain.roll.counts[state] for state in UNFINISHED)
 
     def _number(self, terms: Terms) -> int:
         if terms not in self.brain.terms:
