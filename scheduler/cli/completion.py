@@ -62,7 +62,7 @@ def main(argv: list[str]) -> int:
     parser = Parser(
         "completion",
         "What a shell needs to complete verbs, flags, task ids and runs on Tab:\n  " + "\n  ".join(INSTALL.values()),
-        'eval "$(scheduler completion bash)"',
+        "scheduler completion fish | source",
     )
     parser.add_argument("shell", choices=(*SHELLS, "words"), help="words: what the scripts ask: what may come next")
     parser.add_argument("said", nargs=argparse.REMAINDER, metavar="WORD", help="of words: all so far, the last begun")

@@ -40,16 +40,15 @@ COMMON = ("run", "list", "status", "logs", "results", "cancel", "stop", "resume"
 ELSEWHERE = {
     **dict.fromkeys(("add", "submit", "sbatch", "enqueue", "start", "srun", "qsub", "gbatch"), "run FILE"),
     **dict.fromkeys(("queue", "squeue", "jobs", "ls", "qstat", "gqueue"), "list"),
-    **dict.fromkeys(("restart", "requeue", "rerun"), "retry ID (again after a failure), resume (after a crash)"),
+    **dict.fromkeys(("restart", "requeue", "rerun"), "retry ID (failed ones), or scheduler resume (interrupted ones)"),
     **dict.fromkeys(("continue", "recover"), "resume"),
     **dict.fromkeys(("info", "sinfo", "ginfo"), "status"),
-    **dict.fromkeys(("kill", "scancel", "qdel", "remove", "rm", "gcancel"), "cancel ID (a task), stop RUN (a run)"),
+    **dict.fromkeys(("kill", "scancel", "qdel", "remove", "rm", "gcancel"), "cancel ID, or scheduler stop for a run"),
     **dict.fromkeys(("follow", "log", "tail", "cat", "output", "show"), "logs ID -f"),
-    **dict.fromkeys(("pause", "suspend"), "hold ID (tasks), set RUN -j 0 (a run)"),
-    **dict.fromkeys(("unpause", "unhold"), "release ID (tasks), set RUN -j N (a run)"),
-    **dict.fromkeys(
-        ("edit", "update", "priority", "scontrol", "parallel", "gjob"), "set ID --priority N, set RUN -j N"
-    ),
+    **dict.fromkeys(("pause", "suspend"), "hold ID, or scheduler set RUN -j 0 for a run"),
+    **dict.fromkeys(("unpause", "unhold"), "release ID, or scheduler set RUN -j N for a run"),
+    **dict.fromkeys(("edit", "update", "priority", "scontrol", "gjob"), "set ID --priority N"),
+    "parallel": "set RUN -j N",
     **dict.fromkeys(("clean", "clear", "purge", "prune"), "runs rm --older-than 30d"),
     **dict.fromkeys(("history", "sacct"), "runs"),
     **dict.fromkeys(("gpus", "nodes", "free"), "devices"),

@@ -80,6 +80,7 @@ def _runs(args: argparse.Namespace) -> list[Target]:
     from scheduler.wiring.addressing import Target
     from scheduler.wiring.reading import find_run
 
-    if args.task is not None or len(args.who) + (args.run is not None) > 1:
+    several = len(args.who) + (args.run is not None) > 1 or any("," in word for word in args.who)
+    if args.task is not None or several:
         raise UsageError("set: -j, --max-per-device and --devices are of one run, not of tasks")
     return [Target(find_run(settings_from(args), args.run or next(iter(args.who), None)))]

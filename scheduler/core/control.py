@@ -226,10 +226,10 @@ def _limits(before: Limited, after: Limited, said: Mapping[str, str], devices: S
         shut = [device.label for device in devices if device.key in after.closed]
         opened = [device.label for device in devices if device.key not in after.closed]
         if after.closed == before.closed:
-            yield f"devices are as they were: new starts on {', '.join(opened) or 'none'}"
+            yield f"nothing is different: new starts on {', '.join(opened) or 'no device'}"
             return
         stays = f", none on {', '.join(shut)} (what runs there goes on)" if shut else ""
-        yield f"new starts on {', '.join(opened) or 'no device'}{stays}"
+        yield f"new starts on {', '.join(opened)}{stays}" if opened else "nothing more starts: every device is disabled"
 
 
 def _closed(before: Sequence[str], said: Mapping[str, str], devices: Sequence[Device]) -> tuple[str, ...]:

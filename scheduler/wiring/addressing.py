@@ -70,9 +70,9 @@ def runs_or_tasks(settings: Settings, words: Sequence[str], run: str | None, tas
 
 def _either(settings: Settings, word: str) -> list[Target]:
     """A number alone."""
-    found_run = found_tasks = None
+    found, found_run, found_tasks = Runs(places(settings)), None, None
     with contextlib.suppress(NoSuchRun):
-        found_run = Runs(places(settings)).info(int(word)) if int(word) < LARGEST else None
+        found_run = found.info(int(word)) if int(word) in found.numbers() else None
     if found_run is None:
         return tasks(settings, [word])
     with contextlib.suppress(NoSuchRun):

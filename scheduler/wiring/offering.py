@@ -27,7 +27,7 @@ def tasks(settings: Settings, most: int, begun: str) -> list[str]:
     for info in all_runs(settings)[:MOST_RUNS]:
         with closing(Journal.read(info.places.journal)) as journal:
             last = journal.last()
-            found += journal.within(last - most, last) if last is not None else []
+            found += journal.within(last - most + 1, last) if last is not None else []
         if len(found) >= most:
             break
-    return [f"{listed}{task}" for task in found[-most:]] + [LAST]
+    return [f"{listed}{task}" for task in sorted(found)[-most:]] + [LAST]
