@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from scheduler.core import columns, command
 from scheduler.core.brain import Brain
-from scheduler.core.control import Granted, grant
 from scheduler.core.events import Asked, Changed, Skipped, Submitted
 from scheduler.core.fields import Form, unpack_cells, unpack_terms
 from scheduler.core.model import UNFINISHED, Budget, Device, Job, Order, State, Terms
@@ -25,6 +24,7 @@ from scheduler.store.journal import Journal, Recorded
 from scheduler.store.runs import RunInfo, Runs
 
 if TYPE_CHECKING:
+    from scheduler.core.control import Granted
     from scheduler.store.profiles import Profiles
 
 
@@ -116,6 +116,8 @@ class Telling:
 
     def grant(self, request: Request) -> Granted:
         """What a request would come to now; of the devices only the names are known."""
+        from scheduler.core.control import grant  # who only looks does not need it
+
         return grant(self.brain, request, [Budget(device, 0) for device in self.devices], self._number)
 
     @property

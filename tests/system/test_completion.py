@@ -28,6 +28,8 @@ TYPED = [
 ]
 """What is typed, and what Tab makes of the last word; a file where nothing of ours is meant."""
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
@@ -45,6 +47,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
 
 
 def shell(home: Home, *command: str, script: str) -> list[str]:
+    """What a script prints in a shell that reads nobody's settings."""
     if shutil.which(command[0]) is None:
         pytest.skip(f"there is no {command[0]} here")
     done = subprocess.run(

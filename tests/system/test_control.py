@@ -22,6 +22,8 @@ from tests.system.killing import Home, Started
 from tests.system.test_two_users import User, common, users  # noqa: F401 - fixtures
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.slow
+
 UNTIL = "sh -c 'echo attempt $SCHEDULER_ATTEMPT; until [ -e go{} ]; do sleep 0.02; done'"
 """A task that ends once there is a file."""
 
@@ -437,7 +439,8 @@ class TestWrongOnes:
             ("set 0 --retries -1", "--retries: -1 is below 0"),
             ("set 1 -j -1", "-j -1: write a whole number from 0"),
             ("set 1 --max-per-device 0", "--max-per-device 0: write a whole number from 1"),
-            ("set 0,1 -j 2 3", "are of one run, not of tasks"),
+            ("set 0,1 -j 2", "are of one run, not of tasks"),
+            ("set 0 1 -j 2", "are of one run, not of tasks"),
             ("cancel", "the following arguments are required: ID"),
             ("cancel mine", "'mine' is no task: write an id like 17, several like 17-40,52, or last"),
             ("hold 0 --run 1", "say either a run (--run), or tasks (--task)"),
