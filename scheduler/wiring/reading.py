@@ -14,7 +14,6 @@ from scheduler.core.brain import Brain
 from scheduler.core.events import Asked, Changed, Skipped, Submitted
 from scheduler.core.fields import Form, unpack_cells, unpack_terms
 from scheduler.core.model import UNFINISHED, Budget, Device, Job, Order, State, Terms
-from scheduler.core.ports import Request
 from scheduler.core.results import Fold, Totals, totals
 from scheduler.core.rules import Rules
 from scheduler.errors import Elsewhere, NoSuchRun, SchedulerError
@@ -25,6 +24,7 @@ from scheduler.store.runs import RunInfo, Runs
 
 if TYPE_CHECKING:
     from scheduler.core.control import Granted
+    from scheduler.core.ports import Request
     from scheduler.store.profiles import Profiles
 
 
