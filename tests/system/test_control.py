@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,8 @@ import pytest
 from scheduler.core.ports import Request
 from scheduler.paths import Places
 from scheduler.store import requests
+from tests.standin.box import NO_COMPILER
+from tests.system.gpu_home import GpuHome, holding
 from tests.system.killing import Home, Started
 from tests.system.test_two_users import User, common, users  # noqa: F401 - fixtures
 from tests.waiting import wait_until
@@ -230,6 +233,36 @@ class TestOfALivingRun:
         ]
 
 
+@pytest.mark.skipif(not shutil.which("cc"), reason=NO_COMPILER)
+def test_gpus_taken_from_a_run_get_no_new_starts(tmp_path: Path) -> None:
+    """What runs there goes on; the answer names what is left, and what is none of the run's is refused."""
+    home = GpuHome(tmp_path, gpus=3)
+    first, then = holding("20GiB", until="first", Memory="20GiB"), holding("20GiB", Memory="20GiB")
+    home.jobs(*[first] * 3, *[then] * 3)
+    try:
+        with home.going():
+            home.wait_for(3)
+            said = home.call("set", "1", "--devices", "0-1", "-j", "2", code=0).stdout.splitlines()
+            assert said[1:] == [
+                "-j unlimited → 2",
+                "new starts on GPU 0, GPU 1, host, none on GPU 2 (what runs there goes on)",
+            ]
+            said = home.call("devices", "disable", "7", "--run", "1", code=1).stdout.splitlines()
+            assert said[1].startswith("unchanged: '7' is none of this run's devices (GPU 0, GPU 1, GPU 2, host)")
+            shown = json.loads(home.call("devices", "--json", code=0).stdout)["devices"]
+            assert [one["disabled_for"] for one in shown] == [[], [], [1], []]
+            home.go("first")
+            assert sorted(one.gpus for one in home.wait_for(5)[3:]) == [(0,), (1,)]
+            said = home.call("set", "5", "--device", "2", code=0).stdout.splitlines()
+            assert said[1:] == ["task 5: device unsaid → 2"]
+            home.go()
+            home.wait_for_words("finds GPU 2 disabled for this run")
+            home.call("devices", "enable", "2", code=0)
+        assert [one.gpus for one in home.tries()][-1] == (2,)
+    finally:
+        home.end()
+
+
 class TestOfADeadRun:
     """What is asked is recorded, the answer says so, and `resume` does it before anything starts."""
 
@@ -319,7 +352,7 @@ class TestWait:
     def test_ctrl_c_ends_the_waiting_alone(self, home: Lists) -> None:
         home.begin(rows=())
         with home.start("wait", "0", stderr=subprocess.PIPE) as waiting:
-            wait_until(lambda: _sleeps(waiting), 30)
+            wait_until(lambda: _reads_the_journal(waiting), 30)
             waiting.send_signal(signal.SIGINT)
             assert waiting.wait(30) == 130
             assert waiting.stderr is not None
@@ -335,16 +368,11 @@ class TestWait:
         assert said["runs"][0]["states"] == {"2": "succeeded", "3": "failed"}
 
 
-def _sleeps(process: Started) -> bool:
-    """Whether it has come to wait: by then it has read the journal more than once."""
+def _reads_the_journal(process: Started) -> bool:
+    """Whether it has come so far."""
     with contextlib.suppress(OSError):
-        return Path(f"/proc/{process.pid}/wchan").read_text() not in ("", "0") and _cpu(process.pid) > 3
+        return any(os.readlink(fd).endswith("/journal.db") for fd in Path(f"/proc/{process.pid}/fd").iterdir())
     return False
-
-
-def _cpu(pid: int) -> int:
-    words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return int(words[11]) + int(words[12])
 
 
 class TestLogs:
