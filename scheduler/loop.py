@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from scheduler.core import command, packing
+from scheduler.core import command, control, packing
 from scheduler.core.brain import Brain
 from scheduler.core.events import Asked, Event, Exited, Learned, Placed, Refused, Resized, Started
 from scheduler.core.explain import why
@@ -27,6 +27,7 @@ from scheduler.core.model import (
 from scheduler.core.orders import Orders, Surroundings
 from scheduler.core.pace import Crowd, Mean, Pace
 from scheduler.core.ports import (
+    Answer,
     Book,
     Desk,
     Devices,
@@ -43,7 +44,7 @@ from scheduler.core.ports import (
     World,
 )
 from scheduler.errors import LeaseError, SchedulerError, StateError
-from scheduler.units import MIB
+from scheduler.units import MIB, count
 
 TICK = 0.5
 """Seconds between looks at what no event tells: free memory, other schedulers' leases, rows appended to the file, a GPU
@@ -57,6 +58,8 @@ SECOND_LOOK = 4.0
 lost, and that is noticed up to a call's deadline later."""
 GO_ON = 75
 """EX_TEMPFAIL: by this a resumable task asks for another turn."""
+ENDINGS = ("drain", "stop", "kill", "leave")
+"""What ends a scheduler, be it soon."""
 BUSY_TICK = 0.25
 """The same while tasks wait for room and nothing of ours runs whose end would tell."""
 
@@ -72,6 +75,8 @@ class Ports:
     watcher: Watcher
     ledger: Ledger
     view: View
+    answer: Callable[[Request, Sequence[Answer]], None] = lambda request, answers: None
+    """Tells whoever asked what became of a request, once that is durable."""
     full: Callable[[], str] = str
     """What keeps everything from being launched at the moment: a disk that is nearly full; nothing where none is."""
 
@@ -106,6 +111,7 @@ class Loop:
         """When it was heard that an attempt on GPUs had failed, which is not judged yet."""
         self._trouble = ""
         self._full = ""
+        self._held = 0
         self._unlooked = True
         self._more = False
         """Whether rows may still arrive though nothing is left."""
@@ -121,6 +127,8 @@ class Loop:
             self._adopted.add((task.id, task.attempts))
             self._crowd.enter((task.id, task.attempts), task.placement.devices if task.placement else ())
             self.ports.engine.adopt(task.id, task.attempts)
+            if task.asked == "cancel":
+                self._stop(task.id)  # the scheduler that was to do it may have died before it could
         look_ahead(self.brain, self.ports.book.kind)
 
     def run(self) -> None:
@@ -168,7 +176,7 @@ class Loop:
                 self.ports.book.learn(kind, evidence)
         for request in happenings:
             if isinstance(request, Request):
-                self._settle(self._requested(request))
+                self._answer(request)
         self._record([Learned(*news) for news in self.brain.knowledge.news()])
         self._rewrite_leases()
         self._arrive(last=False)
@@ -277,6 +285,18 @@ class Loop:
             reason = f"exit {GO_ON} {often}: it gets nowhere"
         return replace(exited, outcome=Outcome.AGAIN, reason=reason)
 
+    def _answer(self, request: Request) -> None:
+        """Do what was asked, and say so once it is durable."""
+        if request.what not in control.CONTROLS:
+            self._settle(self._requested(request))
+            self.ports.answer(request, [])
+            return
+        granted = control.grant(self.brain, request, self.ports.devices.snapshot(), self.ports.book.number_of)
+        self._settle(granted.events)
+        self.ports.answer(request, granted.answers)
+        for sentence in control.sentences(request, granted.answers):
+            self.ports.view.say(sentence)
+
     def _requested(self, request: Request) -> list[Event]:
         if request.what == "hangup":
             self.ports.view.say(self._hung_up())
@@ -331,7 +351,7 @@ class Loop:
         match event:
             case Asked(what="stop" | "cancel"):
                 for number in event.tasks:
-                    self.ports.engine.stop(number, self.brain.tasks[number].attempts)
+                    self._stop(number)
             case Started():
                 self._shims[event.task, event.attempt] = event.shim
                 self._changed(event.task)
@@ -344,6 +364,12 @@ class Loop:
         self._stale.add(task)
         self._moved.add(task)
         self._unlooked = True
+
+    def _stop(self, number: int) -> None:
+        """Have a task ended that lives."""
+        task = self.brain.task(number)
+        if task is not None and task.placement is not None:
+            self.ports.engine.stop(number, task.attempts)
 
     def _rewrite_leases(self) -> None:
         """Bring stale leases up to date; where somebody keeps the directory locked, with the next look."""
@@ -394,7 +420,7 @@ class Loop:
                 self._complain(StateError(f"{exc}: nothing starts before it can, what runs goes on"))
                 news = self.ports.world.wait(TICK)
                 self._late += news
-                if any(isinstance(happening, Request) and happening.what != "hangup" for happening in news):
+                if any(isinstance(happening, Request) and happening.what in ENDINGS for happening in news):
                     raise
             else:
                 return
@@ -436,9 +462,22 @@ class Loop:
             self.ports.view.waits(decision.refusals)
             if self.brain.rules.learn_only and not decision.placements and not self.brain.placements_exist():
                 self._record([Asked("skip")])
+        self._say_held()
         if self._unlooked:
             self._unlooked = False
             self._look()
+
+    def _say_held(self) -> None:
+        """Told once: what is held alone keeps a run from its end."""
+        brain = self.brain
+        held = brain.held if not (brain.waiting or brain.draining or brain.placements_exist()) else 0
+        if held and held != self._held:
+            run = self.around.run
+            self.ports.view.say(
+                f"nothing runs and {count(held, 'task')} of this run {'is' if held == 1 else 'are'} held: "
+                f"scheduler release --run {run} lets go, scheduler stop {run} ends the run"
+            )
+        self._held = held
 
     def _has_room(self) -> bool:
         """Whether there is room on the disks; told once when there is none any more, and once when there is again."""

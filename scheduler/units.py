@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 KIB, MIB, GIB, TIB = 1 << 10, 1 << 20, 1 << 30, 1 << 40
 
@@ -64,3 +65,14 @@ def count(number: int, noun: str) -> str:
     """Write `1 task`, `2 tasks`, `2 batches`."""
     plural = noun + ("es" if noun.endswith(("ch", "s")) else "s")
     return f"{number:,} {noun if number == 1 else plural}"
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Numbers as people say them: `0-3, 6`."""
+    parts = list[list[int]]()
+    for number in sorted(numbers):
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1].append(number)
+        else:
+            parts.append([number])
+    return ", ".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)

@@ -7,7 +7,7 @@ import gc
 import io
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib import import_module
 
 from scheduler.errors import SchedulerError, of_the_system
@@ -16,32 +16,49 @@ VERBS = {
     "run": "run a CSV of jobs, packed by memory",
     "grid": "a grid of parameters: commands on standard output, a list, or run",
     "resume": "take a run over after a crash, a reboot or Ctrl-C",
+    "retry": "let failed, timed out and cancelled tasks wait again",
     "stop": "end a living run from another terminal",
+    "cancel": "end tasks for good, whether they run or wait",
+    "set": "change what waiting tasks ask for, or how much of the machine a run may use",
+    "hold": "keep waiting tasks from starting",
+    "release": "let held tasks wait for their turn again",
+    "wait": "until a run or tasks are over; their exit code",
+    "logs": "what a task printed; -f goes on",
     "list": "the tasks of a run and where they stand",
     "status": "this machine: promises of everybody, my runs",
+    "devices": "what this machine has, and what is promised of it; disable, enable for my runs",
     "doctor": "what the scheduler sees and can do here, and the cure for what is missing",
     "runs": "all my runs, and which machine has them; removes ended ones",
     "profiles": "what is known of each kind's memory: list, show, forget, learn",
     "simulate": "a list on a machine that is not there, by the real decisions, in no time",
     "results": "what became of each task: table, CSV, JSON, Markdown",
+    "completion": "verbs, flags, ids and runs on Tab: for bash, zsh and fish",
 }
 """Each is a module of this package, loaded when it is called."""
 
 HIDDEN = {"simple-gpu-scheduler": "simple_gpu_scheduler", "simple-hypersearch": "simple_hypersearch"}
 """The older tools' commands under their own names, and their modules."""
 
+COMMON = ("run", "list", "status", "logs", "results", "cancel", "stop", "resume")
+"""What `scheduler` alone tells of."""
+
 ELSEWHERE = {
-    "add": "run FILE",
-    "queue": "list",
-    "squeue": "list",
-    "jobs": "list",
-    "ls": "list",
-    "restart": "resume",
-    "continue": "resume",
-    "info": "status",
-    "kill": "stop",
-    "submit": "run FILE",
-    "sbatch": "run FILE",
+    **dict.fromkeys(("add", "submit", "sbatch", "enqueue", "start", "srun", "qsub", "gbatch"), "run FILE"),
+    **dict.fromkeys(("queue", "squeue", "jobs", "ls", "qstat", "gqueue"), "list"),
+    **dict.fromkeys(("restart", "requeue", "rerun"), "retry ID (failed ones), or scheduler resume (interrupted ones)"),
+    **dict.fromkeys(("continue", "recover"), "resume"),
+    **dict.fromkeys(("info", "sinfo", "ginfo"), "status"),
+    **dict.fromkeys(("kill", "scancel", "qdel", "remove", "rm", "gcancel"), "cancel ID, or scheduler stop for a run"),
+    **dict.fromkeys(("follow", "log", "tail", "cat", "output", "show"), "logs ID -f"),
+    **dict.fromkeys(("pause", "suspend"), "hold ID, or scheduler set RUN -j 0 for a run"),
+    **dict.fromkeys(("unpause", "unhold"), "release ID, or scheduler set RUN -j N for a run"),
+    **dict.fromkeys(("edit", "update", "priority", "scontrol", "gjob"), "set ID --priority N"),
+    "parallel": "set RUN -j N",
+    **dict.fromkeys(("clean", "clear", "purge", "prune"), "runs rm --older-than 30d"),
+    **dict.fromkeys(("history", "sacct"), "runs"),
+    **dict.fromkeys(("gpus", "nodes", "free"), "devices"),
+    **dict.fromkeys(("check", "diagnose", "config"), "doctor"),
+    **dict.fromkeys(("shutdown", "quit", "exit"), "stop"),
 }
 """What other tools call things."""
 
@@ -86,7 +103,7 @@ def _settle_streams() -> None:
 def _dispatch(argv: list[str]) -> int:
     verb = argv[0] if argv else ""
     if verb in ("-h", "--help", "help"):
-        _write(_usage())
+        _write(_usage(VERBS))
         return 0
     if verb in ("-V", "--version"):
         from scheduler import __version__
@@ -96,7 +113,7 @@ def _dispatch(argv: list[str]) -> int:
     if not verb:
         from scheduler.cli import greeting
 
-        _write(_usage())
+        _write(_usage(COMMON))
         return greeting.main()
     if verb not in VERBS and verb not in HIDDEN:
         cure = f"scheduler {ELSEWHERE[verb]}" if verb in ELSEWHERE else "scheduler --help"
@@ -108,9 +125,10 @@ def _dispatch(argv: list[str]) -> int:
     return code
 
 
-def _usage() -> str:
-    lines = ["usage: scheduler VERB ...   (scheduler VERB --help tells more)", ""]
-    lines += [f"  {verb:<9} {what}" for verb, what in VERBS.items()]
+def _usage(verbs: Iterable[str]) -> str:
+    all_ = "scheduler VERB --help tells more" + (", scheduler --help names all verbs" if verbs is COMMON else "")
+    lines = [f"usage: scheduler VERB ...   ({all_})", ""]
+    lines += [f"  {verb:<10} {VERBS[verb]}" for verb in verbs]
     return "\n".join([*lines, "", "example: scheduler run jobs.csv", ""])
 
 

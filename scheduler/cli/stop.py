@@ -6,6 +6,7 @@ import json
 import sys
 
 from scheduler.cli.parsing import Parser, settings_from
+from scheduler.core.ports import Request
 from scheduler.errors import StateError
 from scheduler.store.requests import ask
 from scheduler.store.runs import RunInfo
@@ -29,7 +30,8 @@ def main(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     info = reading.find_run(settings_from(args), args.run)
     _must_live(info)
-    if not ask(info.places, args.how):
+    if ask(info.places, Request(args.how)) is None:
+        _must_live(reading.find_run(settings_from(args), str(info.number)))
         raise StateError(
             f"the scheduler of run {info.number} has not answered for 5 s: it does what was asked once it goes on, "
             f"or scheduler resume {info.number} goes on where it has ended"

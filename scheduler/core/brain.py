@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 from scheduler.core import estimate, packing
 from scheduler.core.events import (
     Asked,
+    Changed,
     Event,
     Exited,
     Halted,
+    Limited,
     Peaked,
     Placed,
     Refused,
@@ -27,6 +29,7 @@ from scheduler.core.lifecycle import Task, after_exit
 from scheduler.core.model import (
     HOST,
     LIVING,
+    RETRIABLE,
     UNFINISHED,
     Decision,
     KnownBy,
@@ -79,6 +82,8 @@ class Brain:
         """Slots in the order in which they came free again."""
         self._without_gpus = False
         self._looked_terms = 0
+        self._tries: dict[int, int] = {}
+        """How often ended tasks were tried that may be tried again: attempts are numbered through."""
 
     # ---- reading ----
 
@@ -113,6 +118,11 @@ class Brain:
         return self.roll.counts[State.WAITING]
 
     @property
+    def held(self) -> int:
+        """How many tasks are kept from waiting for their turn."""
+        return self.roll.counts[State.HELD]
+
+    @property
     def some_without_gpus(self) -> bool:
         """Whether there are tasks that run on the host alone on a machine with GPUs."""
         if len(self.terms) != self._looked_terms:
@@ -122,8 +132,8 @@ class Brain:
 
     @property
     def over(self) -> bool:
-        """Whether nothing runs and nothing will be started."""
-        return not self.placements_exist() and (self.draining or self.waiting == 0)
+        """Whether nothing runs and nothing will be started; what is held may be released at any time."""
+        return not self.placements_exist() and (self.draining or not (self.waiting or self.held))
 
     def placements_exist(self) -> bool:
         """Whether anything of this run is placed or running."""
@@ -163,11 +173,19 @@ class Brain:
                 self.draining = True
             case Asked():
                 self._asked(event)
+            case Changed():
+                self._changed(event)
+            case Limited():
+                self.rules = replace(
+                    self.rules, jobs=event.jobs, max_per_device=event.max_per_device, closed=frozenset(event.closed)
+                )
+                self.yard.follow(self.rules)
 
     def _touch(self, number: int) -> Task:
         """A task's details, new ones where there are none; they are kept once it has moved."""
         task = self.tasks.get(number)
-        return task or Task(number, self.roll.terms(number), self.roll.state(number))
+        tries = self._tries.get(number, 0)
+        return task or Task(number, self.roll.terms(number), self.roll.state(number), tries)
 
     def _move(self, task: Task, to: State, why: str) -> None:
         """Change a task's state here, in the roll and in the line."""
@@ -184,6 +202,8 @@ class Brain:
         """Move a task to a state from which nothing comes by itself, and forget its details."""
         self._move(task, to, why)
         del self.tasks[task.id]
+        if to in RETRIABLE and task.attempts:
+            self._tries[task.id] = task.attempts
 
     def _placed(self, event: Placed) -> None:
         task = self._touch(event.task)
@@ -350,11 +370,40 @@ class Brain:
         elif event.what == "skip":
             for number in tuple(self.roll.in_state(State.WAITING)):
                 self._leave(self._touch(number), State.SKIPPED, "only profiles were learned")
-        elif event.what in ("stop", "cancel"):
+        elif event.what == "stop":
             for number in event.tasks:
                 self._living(number, self._touch(number).attempts, event.what).asked = event.what
         else:
+            self._asked_of(event)
+
+    def _asked_of(self, event: Asked) -> None:
+        """What people ask of single tasks."""
+        if event.what not in ("cancel", "hold", "release", "retry"):
             raise Forbidden(f"nobody knows how to be asked to {event.what}")
+        for number in event.tasks:
+            task = self._touch(number)
+            if event.what == "cancel" and task.placement is not None:
+                task.asked = "cancel"
+            elif event.what == "cancel":
+                self._leave(task, State.CANCELLED, "cancelled")
+            else:
+                self._step(task, State.HELD if event.what == "hold" else State.WAITING, event.what)
+
+    def _step(self, task: Task, to: State, why: str) -> None:
+        """Move a task that does not live; a list of a million that is held is no million stories."""
+        self._move(task, to, why)
+        self._tries.pop(task.id, None)
+        if not task.attempts:
+            del self.tasks[task.id]
+
+    def _changed(self, event: Changed) -> None:
+        for number in event.tasks:
+            if self.roll.state(number) is State.WAITING:
+                self.line.change(number, event.terms)
+            else:
+                self.roll.change(number, event.terms)
+            if number in self.tasks:
+                self.tasks[number].terms = event.terms
 
     # ---- kinds ----
 

@@ -291,7 +291,7 @@ class Pass:
             self.impossible.append(refusal)
             return
         self._refuse(refusal)
-        if refusal.reason not in ("unlooked", "probing", "learned", "watched", "gpus", "device"):
+        if refusal.reason not in ("unlooked", "probing", "learned", "watched", "gpus", "device", "disabled"):
             self._be_patient(task, refusal, started)
 
     def _be_patient(self, task: int, refusal: Refusal, started: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 from scheduler.core.model import KnownBy, Outcome, Purpose
 
@@ -120,11 +120,32 @@ class Exited:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request that was granted: stop, cancel, hold, release, retry, resume; no tasks means all it fits."""
+    """A request that was granted: drain, stop, cancel, hold, release, retry, resume, skip."""
 
     kind: ClassVar[str] = "asked"
     what: str
     tasks: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """Tasks were given other terms (priority, memory, time limit, …); what they run stays as it was."""
+
+    kind: ClassVar[str] = "changed"
+    terms: int
+    """The number of their terms from now on."""
+    tasks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Limited:
+    """New starts of the run have other limits: so many at once, so many on a device, nothing on closed devices."""
+
+    kind: ClassVar[str] = "limited"
+    jobs: int | None = None
+    max_per_device: int | None = None
+    closed: tuple[str, ...] = ()
+    """Keys of devices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,14 +193,24 @@ class Halted:
 
 
 Event = (
-    Submitted | Arrived | Placed | Started | Resized | Peaked | Exited | Asked | Refused | Learned | Skipped | Halted
+    Submitted
+    | Arrived
+    | Placed
+    | Started
+    | Resized
+    | Peaked
+    | Exited
+    | Asked
+    | Changed
+    | Limited
+    | Refused
+    | Learned
+    | Skipped
+    | Halted
 )
 TaskEvent = Placed | Started | Resized | Peaked | Exited | Refused
 
-_KINDS: dict[str, type[Event]] = {
-    kind.kind: kind
-    for kind in (Arrived, Placed, Started, Resized, Peaked, Exited, Asked, Refused, Learned, Skipped, Halted)
-}
+_KINDS: dict[str, type[Event]] = {kind.kind: kind for kind in get_args(Event) if kind is not Submitted}
 
 
 def encode(event: Event) -> dict[str, Any]:
@@ -196,7 +227,8 @@ def decode(kind: str, data: dict[str, Any]) -> Event:
         known["known_by"] = KnownBy(known["known_by"])
     elif cls is Exited:
         known["outcome"] = Outcome(known["outcome"])
-    elif cls in (Asked, Skipped):
-        known["tasks"] = tuple(known["tasks"])
+    for name in ("tasks", "closed"):
+        if name in known:
+            known[name] = tuple(known[name])
     event: Event = cls(**known)
     return event

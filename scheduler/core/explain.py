@@ -33,7 +33,12 @@ _SENTENCES: dict[str, Callable[[Refusal], str]] = {
     "alone": lambda r: f"must run alone on {r.device}, or what runs there must ({count(r.room, 'task')} there now)",
     "load": lambda r: f"wants {r.wanted / 100:g} cores, {r.device} has {r.room / 100:g} not promised",
     "busy": lambda r: f"keeps a GPU {r.wanted}% busy, {r.device} has {r.room}% not promised",
-    "jobs": lambda r: f"may not start beside the {count(r.total, 'task')} of this run that run",
+    "jobs": lambda r: (
+        f"may not start beside the {count(r.total, 'task')} of this run that run"
+        if r.total
+        else "may not start: the run is paused (-j 0), and scheduler set with a larger -j lets it go on"
+    ),
+    "disabled": lambda r: f"finds {r.device} disabled for this run: scheduler devices enable opens it",
     "probing": lambda r: f"waits until task {r.wanted}, of the same kind, has been probed",
     "watched": lambda r: f"waits until task {r.wanted}, which is like it, has shown what it needs",
     "unlooked": lambda r: "stands far behind: nobody has looked at it yet",

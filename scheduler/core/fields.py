@@ -7,7 +7,7 @@ import math
 import re
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from operator import itemgetter
 from typing import Any
 
@@ -362,6 +362,20 @@ def _checked(terms: Terms) -> Terms:
     if warn.before >= terms.timeout:
         raise BadCell("StopSignal", f"{said}, which is {terms.timeout:g} s: warn later, or raise the Timeout")
     return terms
+
+
+SETTABLE = tuple(field for field in FIELDS if field.in_terms and field.flag)
+"""What of a task can be changed while it waits."""
+
+
+def changed(terms: Terms, said: Mapping[str, str]) -> Terms:
+    """Terms with other values, as text by column; an empty text takes a value back. Raises BadCell."""
+    values: dict[str, Any] = {}
+    for column, text in said.items():
+        field = BY_COLUMN[column.lower()]
+        text = text.strip() or field.default
+        values[field.attribute] = _read(field, text) if text else getattr(Terms(), field.attribute)
+    return _checked(replace(terms, **values))
 
 
 def pack_cells(cells: Sequence[str]) -> str:

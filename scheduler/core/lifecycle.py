@@ -76,7 +76,10 @@ class Task:
 
 
 def after_exit(task: Task, outcome: Outcome, terms: Terms, rules: Rules) -> State:
-    """The state that an attempt's end leads to, the counters of the task already including it."""
+    """The state that an attempt's end leads to, the counters of the task already including it.
+
+    A cancelled one is cancelled however it ends, but for one that was quicker and has succeeded.
+    """
     probing = task.placement is not None and task.placement.purpose is Purpose.PROBE
     retried = task.failures <= terms.retries and str(outcome) in terms.retry_on.split(",")
     table = {
@@ -88,4 +91,5 @@ def after_exit(task: Task, outcome: Outcome, terms: Terms, rules: Rules) -> Stat
         Outcome.TIMEOUT: S.WAITING if retried else S.TIMEOUT,
         Outcome.AGAIN: S.FAILED if task.short_turns >= rules.max_short_turns else S.WAITING,
     }
-    return S.CANCELLED if task.asked == "cancel" else table[outcome]
+    to = table[outcome]
+    return S.CANCELLED if task.asked == "cancel" and to is not S.SUCCEEDED else to

@@ -42,6 +42,8 @@ class State(StrEnum):
 
 
 LIVING = frozenset({State.PROBING, State.RUNNING})
+RETRIABLE = frozenset({State.FAILED, State.OOM, State.TIMEOUT, State.CANCELLED, State.REFUSED})
+"""Ended without success: `retry` takes them back to the line."""
 UNFINISHED = frozenset({State.WAITING, State.HELD, State.PROBING, State.RUNNING, State.INTERRUPTED})
 
 

@@ -194,6 +194,18 @@ class Line:
             self._rerank(new)
         self._forgive(task, overtaken)
 
+    def change(self, task: int, terms: int) -> None:
+        """A waiting task asks for something else now, and nobody has looked at its kind since."""
+        old, overtaken = self._where(task), self.overtaken(task)
+        self._groups[old].remove(task)
+        self.looked -= bool(old[1])
+        self._roll.change(task, terms)
+        self._rerank(old)
+        new = (terms, 0, old[2])
+        self._groups.setdefault(new, Group()).put_back(task)
+        self._rerank(new)
+        self._forgive(task, overtaken)
+
     def keep(self, task: int, least: float, busy: float) -> None:
         """A task asks for at least so much; where it is a head, that is kept until more is known of its kind."""
         asked = self._where(task)

@@ -169,6 +169,8 @@ def kept_for_strangers(budget: Budget, rules: Rules) -> int:
 def _shut(budget: Budget, rules: Rules) -> Refusal | None:
     """Nothing starts on a device that does not answer, nor beside a stranger who has just come or still grows."""
     label = budget.device.label
+    if budget.device.key in rules.closed:
+        return Refusal(0, "disabled", label)
     if budget.closed:
         return Refusal(0, "closed-device", label, text=budget.closed)
     if not kept_for_strangers(budget, rules):
@@ -293,7 +295,7 @@ def better(known: Refusal | None, new: Refusal) -> Refusal:
 
 
 def _hope(refusal: Refusal) -> int:
-    return {"never": 0, "closed-device": 1, "foreign": 2}.get(refusal.reason, 3)
+    return {"never": 0, "disabled": 1, "closed-device": 1, "foreign": 2}.get(refusal.reason, 3)
 
 
 def _on(task: int, need: Need, ask: Ask, room: Room, rules: Rules) -> int | Refusal:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from scheduler.core.events import Event, Exited, Started, Submitted
-from scheduler.core.model import Budget, Device, Job, Placement, Purpose, Refusal, Warn
+from scheduler.core.model import Budget, Device, Job, Placement, Purpose, Refusal, Terms, Warn
 
 if TYPE_CHECKING:
     from scheduler.core.kinds import Kind
@@ -69,10 +69,24 @@ class Watched:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Something a person asked of the living scheduler: drain, stop, kill, leave."""
+    """Something a person asked of a run: by a signal (drain, stop, kill, leave, hangup) or by a verb."""
 
     what: str
     tasks: tuple[int, ...] = ()
+    """Whom it is about; none: the run, or all of it that this can be asked of."""
+    said: Mapping[str, str] = field(default_factory=dict)
+    """What is to be changed and to what, as people write it."""
+    name: str = ""
+    """What the answer goes by; empty: nobody waits for one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What became of a request: of which tasks (none: of the run), whether it was done, and in words."""
+
+    tasks: tuple[int, ...]
+    done: bool
+    says: str
 
 
 Happening = Started | Exited | Sample | Request
@@ -207,6 +221,9 @@ class Book(Protocol):
 
     def result(self, task: int, attempt: int) -> Mapping[str, Any]:
         """The flat object an ended attempt left; empty where it left none that can be taken."""
+
+    def number_of(self, terms: Terms) -> int:
+        """The number by which events name these terms; durable when it returns. Raises StateError."""
 
     def kind(self, task: int) -> Kind:
         """What kind a task is of: what determines its memory."""

@@ -73,6 +73,12 @@ class Roll:
         stretch, offset = self._known(task)
         return self._terms[stretch][offset]
 
+    def change(self, task: int, terms: int) -> None:
+        """Give the task other terms; its kind has to be looked at again."""
+        stretch, offset = self._known(task)
+        self._terms[stretch][offset] = terms
+        self._kinds[stretch][offset] = 0
+
     def kind(self, task: int) -> int:
         """The number of the task's kind; 0 while nobody looked."""
         stretch, offset = self._known(task)

@@ -30,6 +30,8 @@ class Rules:
     """Count tasks per device instead of memory (`--slots`)."""
     max_per_device: int | None = None
     """At most this many of this run's attempts on one device, on top of what memory allows."""
+    closed: frozenset[str] = frozenset()
+    """Keys of devices on which nothing of this run is started any more (`devices disable`, `set --devices`)."""
     overtakes: int = 50
     """So often may later tasks pass a waiting one; 50 costs under 1 % of makespan and bounds every wait."""
     margin: float = 0.10

@@ -115,6 +115,10 @@ class Yard:
         self.version = 0
         """Grows when there is more or less room anywhere."""
 
+    def follow(self, rules: Rules) -> None:
+        """Other rules hold from now on: every room may be another one."""
+        self._rules, self._machine, self._budgets = rules, None, ()
+
     def come(self, placement: Placement) -> None:
         """A promise lives from now on, or is another one."""
         for key in placement.promise:

@@ -161,12 +161,23 @@ class Journal:
             tasks, batches = self._db.execute(schema.COUNT_ROWS).fetchone()
         return tasks, batches or 0
 
-    def submissions(self) -> Iterator[ev.Submitted]:
-        """The Submitted events, one for each stretch of following ids in a batch."""
+    def within(self, first: int, last: int) -> list[int]:
+        """The accepted tasks with ids from `first` to `last`."""
+        with self._translated():
+            return [task for (task,) in self._db.execute(schema.GET_WITHIN, (first, last))]
+
+    def last(self) -> int | None:
+        """The highest id."""
+        with self._translated():
+            found: int | None = self._db.execute(schema.GET_LAST).fetchone()[0]
+        return found
+
+    def submissions(self, after: int = 0) -> Iterator[ev.Submitted]:
+        """The Submitted events behind the given batch, one for each stretch of following ids in a batch."""
         batch, first = 0, 0
         terms: list[int] = []
         with self._translated():
-            for next_batch, task, number in self._db.execute(schema.GET_BATCHES):
+            for next_batch, task, number in self._db.execute(schema.GET_BATCHES, (after,)):
                 if terms and (next_batch != batch or task != first + len(terms)):
                     yield ev.Submitted(batch, first, terms)
                     terms = []
@@ -187,6 +198,14 @@ class Journal:
         with self._translated():
             for row in self._db.execute(schema.GET_MOVES):
                 yield self._recorded(*row)
+
+    def changes(self) -> Iterator[ev.Changed]:
+        """The events by which tasks were given other terms than their rows say."""
+        with self._translated():
+            for row in self._db.execute(schema.GET_CHANGES):
+                event = self._recorded(*row).event
+                if isinstance(event, ev.Changed):
+                    yield event
 
     def story(self, task: int) -> list[Recorded]:
         """One task's events in order."""

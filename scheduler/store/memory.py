@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from scheduler.core import command, kinds
-from scheduler.core.events import Event, Submitted
+from scheduler.core.events import Changed, Event, Submitted
 from scheduler.core.kinds import Kind
 from scheduler.core.knowledge import Evidence
 from scheduler.core.model import HOST, Job, Placement, Spec, Terms
@@ -87,6 +88,8 @@ class MemoryBook:
         self._next = first
         self._batch = 0
         self._jobs: dict[int, Job] = {}
+        self._changed: dict[int, Terms] = {}
+        """What tasks ask for now whose rows said something else."""
         self._numbers: dict[Terms, int] = {}
         self._equals: Counter[str] = Counter()
         self._arrived: list[Spec] = []
@@ -117,6 +120,10 @@ class MemoryBook:
             self.terms.append(terms)
         return self._numbers[terms]
 
+    def number_of(self, terms: Terms) -> int:
+        """The number of these terms."""
+        return self._terms_number(terms)
+
     def append(self, specs: Iterable[Spec]) -> None:
         """Rows that arrive while the run goes on."""
         self._arrived += specs
@@ -132,12 +139,21 @@ class MemoryBook:
         """Note events with their time."""
         if self._kept:
             self.recorded += [(event, at) for event in events]
+        for event in (event for event in events if isinstance(event, Changed)):
+            for task in event.tasks:
+                self._changed[task] = self.terms[event.terms]
 
     def job(self, task: int) -> Job:
         """The text of a task."""
         if task not in self._jobs:
             raise StateError(f"there is no task {task} in this simulated run")
-        return self._jobs[task]
+        job = self._jobs[task]
+        terms = self._changed.get(task)
+        return job if terms is None else replace(job, spec=replace(job.spec, terms=terms))
+
+    def row(self, task: int) -> Spec:
+        """What a task was made from, whatever was changed since."""
+        return self._jobs[task].spec
 
     def result(self, task: int, attempt: int) -> Mapping[str, Any]:
         """What an attempt left."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from scheduler.core import command
-from scheduler.core.events import Arrived, Event, Exited, Submitted
+from scheduler.core.events import Arrived, Changed, Event, Exited, Submitted
 from scheduler.core.fields import SEPARATOR, Form, is_text, pack_cells, pack_terms, unpack_cells, unpack_terms
 from scheduler.core.kinds import Kind, files_of, kind, script_of
 from scheduler.core.knowledge import Evidence
@@ -103,6 +103,8 @@ class Book:
         self._by_value: dict[Terms, int] = {}
         self._forms: list[Form] = []
         self._batch = 0
+        self._changed: dict[int, int] = {}
+        """The terms of tasks that were given others than their rows say."""
 
     # ---- opening ----
 
@@ -134,6 +136,8 @@ class Book:
         book._by_value = {terms: number for number, terms in enumerate(book.terms)}
         book._forms = [Form.unpack(text) for text in book.journal.forms()]
         book._batch = book.journal.count()[1]
+        for event in book.journal.changes():
+            book._changed.update(dict.fromkeys(event.tasks, event.terms))
         return book
 
     def close(self) -> None:
@@ -237,14 +241,29 @@ class Book:
         for event in events:
             if isinstance(event, Exited):
                 self.clear(event.task, event.attempt)
+            elif isinstance(event, Changed):
+                self._changed.update(dict.fromkeys(event.tasks, event.terms))
 
     def job(self, task: int) -> Job:
         """The text of a task."""
         row = self.journal.row(task)
         form = self._forms[row.form]
         said = form.spec(unpack_cells(row.text), row.row)
+        if task in self._changed:
+            said = replace(said, terms=self.terms[self._changed[task]])
         spec, variables = launched(said, self.programs)
         return Job(spec, command.name(said), command.key(said, row.nth), form.append, variables)
+
+    def number_of(self, terms: Terms) -> int:
+        """The number of these terms, new ones written down."""
+        number = self._by_value.get(terms)
+        if number is None:
+            number = len(self.terms)
+            with self.journal.transaction():
+                self.journal.put_terms(number, pack_terms(terms))
+            self._by_value[terms] = number
+            self.terms.append(terms)
+        return number
 
     def kind(self, task: int) -> Kind:
         """What kind a task is of."""

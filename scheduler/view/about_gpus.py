@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from scheduler.units import duration, size
+from scheduler.units import duration, ranges, size
 from scheduler.view.examined import Gpu, Gpus, Mps
 from scheduler.view.findings import Finding, absent, broken, ok, wrong
-from scheduler.view.words import ranges, short
+from scheduler.view.words import short
 
 _UUID = 12
 """So much of a UUID tells it from others."""

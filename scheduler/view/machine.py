@@ -72,6 +72,26 @@ def _troubles(runs: list[dict[str, Any]]) -> list[str]:
     return [f"run {run['number']} cannot be read: {run['trouble']}" for run in runs if "trouble" in run]
 
 
+def device_lines(devices: list[dict[str, Any]]) -> list[str]:
+    """Everything `devices` says."""
+    rows = [
+        [
+            one["device"], one["model"], *(size(one[f"{what}_bytes"]) for what in ("total", "free", "promised")),
+            _starts(one),
+        ]
+        for one in devices
+    ]  # fmt: skip
+    return table(["device", "model", "total", "free", "promised", "my runs"], rows, frozenset({2, 3, 4}))
+
+
+def _starts(device: Mapping[str, Any]) -> str:
+    """Whether my runs start anything on it."""
+    if device["closed"]:
+        return f"closed: {device['closed']}"
+    runs = ", ".join(str(number) for number in device["disabled_for"])
+    return f"disabled for {runs}" if runs else "may start on it"
+
+
 def removed_lines(removed: list[dict[str, Any]]) -> list[str]:
     """What `runs rm` took away."""
     said = [f"run {run['number']}  {clean(run['file'])}: removed, {size(run['freed_bytes'])} freed" for run in removed]

@@ -14,7 +14,7 @@ from scheduler.core.packing import declared, gpus_of, kept_for_strangers
 from scheduler.paths import tilde
 from scheduler.settings import Settings
 from scheduler.units import count, size
-from scheduler.view.words import ranges as number_ranges
+from scheduler.units import ranges as number_ranges
 from scheduler.view.words import short
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from scheduler.errors import SchedulerError, of_the_system
 from scheduler.processes import leave_terminal, start_copy, wait_for
 from scheduler.settings import Settings
+from scheduler.store.requests import pending
 from scheduler.store.runs import RunInfo
 from scheduler.wiring import reading
 from scheduler.wiring.choices import Resuming
@@ -66,7 +67,7 @@ def resume(info: RunInfo, settings: Settings, how: Resuming) -> Told:
 def resume_all(settings: Settings, how: Resuming) -> Iterator[Told]:
     """Do that with every unfinished run of this machine, oldest first; `trouble` says why one was left as it is."""
     for info in reversed(reading.all_runs(settings)):
-        if reading.telling_facts(info)["over"]:
+        if reading.telling_facts(info)["over"] and not pending(info.places):
             continue
         left = f"belongs to {info.elsewhere}" if info.elsewhere else "is alive" if info.alive else ""
         told = Told(0, trouble=f"{left}: left as it is") if left else resume(info, settings, how)

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from scheduler.core import columns, command
 from scheduler.core.brain import Brain
-from scheduler.core.events import Skipped
+from scheduler.core.events import Asked, Changed, Skipped, Submitted
 from scheduler.core.fields import Form, unpack_cells, unpack_terms
-from scheduler.core.model import UNFINISHED, Job, Order, State
+from scheduler.core.model import UNFINISHED, Budget, Device, Job, Order, State, Terms
 from scheduler.core.results import Fold, Totals, totals
 from scheduler.core.rules import Rules
 from scheduler.errors import Elsewhere, NoSuchRun, SchedulerError
 from scheduler.paths import Places, find_places, make_private
 from scheduler.settings import Settings
-from scheduler.store.journal import Journal
+from scheduler.store.journal import Journal, Recorded
 from scheduler.store.runs import RunInfo, Runs
 
 if TYPE_CHECKING:
+    from scheduler.core.control import Granted
+    from scheduler.core.ports import Request
     from scheduler.store.profiles import Profiles
 
 
@@ -76,15 +79,63 @@ class Telling:
         self._journal = journal or Journal.read(info.places.journal)
         self._own = journal is None
         terms = [unpack_terms(text) for text in self._journal.terms()]
-        kept = json.loads(info.meta["settings"])
-        self.brain = Brain(Rules(order=Order(kept["order"])), terms)
+        kept, chosen = json.loads(info.meta["settings"]), json.loads(info.meta.get("choices", "{}"))
+        limits = {name: chosen.get(name) for name in ("jobs", "slots", "max_per_device")}
+        self.brain = Brain(Rules(order=Order(kept["order"]), **limits), terms)
         self.fold = Fold()
-        for submitted in self._journal.submissions():
-            self.brain.apply(submitted)
-        for recorded in self._journal.moves() if only_states else self._journal.events():
+        self._only_states = only_states
+        self._seen = 0
+        self._take(self._journal.submissions(), self._journal.moves() if only_states else self._journal.events())
+
+    def _take(self, submitted: Iterable[Submitted], events: Iterable[Recorded]) -> None:
+        for batch in submitted:
+            self.brain.apply(batch)
+        for recorded in events:
+            self._seen = recorded.seq
             self.brain.apply(recorded.event, recorded.at)
-            if not only_states or isinstance(recorded.event, Skipped):
+            if not self._only_states or isinstance(recorded.event, Skipped):
                 self.fold.take(recorded.event, recorded.at)
+
+    def catch_up(self) -> None:
+        """Take in what the run's scheduler has recorded since."""
+        events = list(self._journal.events(self._seen))
+        if any(isinstance(recorded.event, Changed) for recorded in events):
+            self.brain.terms[:] = [unpack_terms(text) for text in self._journal.terms()]
+        submitted = list(self._journal.submissions(self.brain.roll.batches))
+        if submitted:
+            terms = [unpack_terms(text) for text in self._journal.terms()]
+            self.brain.terms.extend(terms[len(self.brain.terms) :])
+        self._take(submitted, events)
+
+    def asked_meanwhile(self, requests: Iterable[Request]) -> None:
+        """Go on as the next scheduler of the run will: it is resumed, and does what was asked since."""
+        self.brain.apply(Asked("resume"))
+        for request in requests:
+            for event in self.grant(request).events:
+                self.brain.apply(event)
+
+    def grant(self, request: Request) -> Granted:
+        """What a request would come to now; of the devices only the names are known."""
+        from scheduler.core.control import grant  # who only looks does not need it
+
+        return grant(self.brain, request, [Budget(device, 0) for device in self.devices], self._number)
+
+    @property
+    def devices(self) -> list[Device]:
+        """The run's devices, of which its journal knows the names."""
+        labels = self.labels.items()
+        numbers = {key: label.removeprefix("GPU ") for key, label in labels if label.startswith("GPU ")}
+        return [Device(key, label, 0, 1.0, int(numbers.get(key, "-1"))) for key, label in labels]
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether anything of it may still run."""
+        return any(self.brain.roll.counts[state] for state in UNFINISHED)
+
+    def _number(self, terms: Terms) -> int:
+        if terms not in self.brain.terms:
+            self.brain.terms.append(terms)
+        return self.brain.terms.index(terms)
 
     def close(self) -> None:
         """Let go of the journal, where it was opened here."""
@@ -106,6 +157,7 @@ class Telling:
                 continue
             form = forms[row.form]
             spec = form.spec(unpack_cells(row.text), row.row)
+            spec = replace(spec, terms=self.brain.terms[self.brain.roll.terms(task)])
             job = Job(spec, command.name(spec), command.key(spec, row.nth), form.append)
             argv = command.argv(spec, task, spec.terms.epochs, self.info.meta["python"], form.append)
             yield columns.row(
@@ -160,23 +212,26 @@ def _shell(argv: Sequence[str]) -> str:
     return join(argv)
 
 
+def user_name(uid: int) -> str:
+    """What a user is called; the number where nobody knows."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
 def machine_facts(settings: Settings) -> dict[str, Any]:
     """What `status` shows: RAM, everybody's leases without their commands, my latest runs."""
-    import pwd
     from os import uname
 
     from scheduler.devices.host import available
     from scheduler.store.leases import find_directory, living
 
-    def user(uid: int) -> str:
-        try:
-            return pwd.getpwuid(uid).pw_name
-        except KeyError:
-            return str(uid)
-
     leases: list[dict[str, Any]] = [
         {
-            "user": user(lease.uid),
+            "user": user_name(lease.uid),
             "run": lease.run.partition("-")[0],
             "task": lease.task,
             "shim": lease.shim,

@@ -114,6 +114,7 @@ class Session:
                 ports = replace(ports, view=dress(ports.view))
             loop = Loop(self.brain, ports, around)
             loop.adopt(self.just_ended)
+            loop.digest(ports.world.wait(0.0))  # what was asked while nobody was here comes before the first start
             loop.run()
             if not loop.left_early and dress is None:
                 self._close(sink)
@@ -148,9 +149,10 @@ class Session:
         requests = Requests(run)
         open_things.callback(requests.close)
         rows = [] if self.book.source is None else [self.book.source]
-        world = RealWorld([engine, host, *gpus, Asking(self.interrupts), Asking(requests), *rows])
+        world = RealWorld([engine, host, *gpus, Asking(self.interrupts), requests, *rows])
         disks = Disks([run.root, run.tasks], *self.settings.disk_min)
-        return Ports(world, self.book, self.devices, engine, Watchers([host, *gpus]), ledger, view, disks)
+        watchers = Watchers([host, *gpus])
+        return Ports(world, self.book, self.devices, engine, watchers, ledger, view, requests.answer, disks)
 
     def _engine(self) -> LocalEngine:
         from scheduler.engines.local import LocalEngine

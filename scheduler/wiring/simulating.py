@@ -93,7 +93,7 @@ class Simulation:
     def given(self, task: int) -> Given:
         """What a task was made from."""
         if task not in self._given:
-            self._given[task] = self._by_spec[id(self.book.job(task).spec)]
+            self._given[task] = self._by_spec[id(self.book.row(task))]
         return self._given[task]
 
     def all_given(self) -> Mapping[int, Given]:

@@ -10,7 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
-VERBS = (["--help"], ["status"], ["results"], ["list"], ["profiles"])
+VERBS = (["--help"], ["status"], ["results"], ["list"], ["profiles"], ["logs", "0"], ["wait"], ["runs"])
 BOUND = 0.060
 TURNS = 20
 

@@ -34,6 +34,7 @@ TYPES: dict[str, st.SearchStrategy[Any]] = {
     "Outcome": st.sampled_from(Outcome),
     "Mapping[str, int]": BYTES,
     "Mapping[str, Any]": st.dictionaries(NAMES, VALUES, max_size=3),
+    "tuple[str, ...]": st.lists(NAMES, max_size=3).map(tuple),
     "tuple[int, ...]": st.lists(IDS, max_size=4).map(tuple),
 }
 

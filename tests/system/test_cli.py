@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.cli.main import ELSEWHERE, VERBS
+from scheduler.cli.main import COMMON, ELSEWHERE, VERBS
 from scheduler.core.columns import COLUMNS
 from tests.doors.contracts import contract
 from tests.system.killing import ROOT, Home
@@ -61,10 +61,13 @@ class TestVerbs:
     def test_help_has_an_example(self, done: Home, verb: str) -> None:
         said = done.call(verb, "--help", code=0).stdout
         assert f"example: scheduler {verb}" in said
+        assert "--json" in said
 
     def test_alone_it_names_the_verbs_and_tells_of_the_latest_run(self, done: Home) -> None:
         said = done.call(code=0).stdout
-        assert all(f"  {verb} " in said for verb in VERBS)
+        shown = [line.split()[0] for line in said.splitlines() if line.startswith("  ")]
+        assert shown == [*COMMON]
+        assert len(shown) == 8
         assert "latest run 1  jobs.csv: not running; 1 succeeded, 1 failed" in said
 
     @pytest.mark.parametrize("verb", ["frobnicate", "ru", "--frob", "--resume", "-x", "run.csv"])

@@ -1,0 +1,63 @@
+"""`scheduler wait [RUN|ID…]`: wait until tasks or a run are over; their exit code."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from scheduler.cli import asking
+from scheduler.units import count
+from scheduler.view.words import clean
+
+if TYPE_CHECKING:
+    from scheduler.wiring.waiting import Waited
+
+
+def main(argv: list[str]) -> int:
+    """Wait, say how they ended; of one task its own exit code, else 0 all succeeded, 1 some did not."""
+    parser = asking.parser(
+        "wait",
+        "Wait until a run or tasks are over. The exit code is that of the one task; of several, or of a run, 0 where "
+        "all succeeded,\n1 where some did not, or where nobody goes on with them.",
+        "scheduler wait 17 && scheduler logs 17",
+    )
+    args = parser.parse_args(argv)
+    targets = asking.meant(args)
+    from scheduler.wiring.waiting import wait_all
+
+    waited = wait_all(targets)
+    one = len(waited) == 1
+    code = waited[0].exit_code if one else max((min(w.exit_code, 1) for w in waited), default=0)
+    if args.json:
+        sys.stdout.write(json.dumps({"format": 1, "exit_code": code, "runs": _facts(waited)}, indent=1) + "\n")
+    else:
+        sys.stdout.writelines(_line(w) + "\n" for w in waited)
+    return code
+
+
+def _facts(waited: Sequence[Waited]) -> list[dict[str, object]]:
+    return [
+        {
+            "run": w.info.number,
+            "exit_code": w.exit_code,
+            "unfinished": w.left,
+            "states": {str(task): str(state) for task, state in w.states.items()},
+        }
+        for w in waited
+    ]
+
+
+def _line(waited: Waited) -> str:
+    run = waited.info.number
+    if len(waited.states) == 1:
+        states = "".join(f"task {task} {state}" for task, state in waited.states.items())
+    else:
+        states = ", ".join(f"{number:,} {state}" for state, number in Counter(waited.states.values()).items())
+    code = f", exit {waited.exit_code}" if waited.exit_code > 1 else ""
+    line = f"run {run}  {clean(waited.info.what)}: {states}{code}"
+    if not waited.left:
+        return line
+    return f"{line}; {count(waited.left, 'task')} of them not over, and no scheduler: scheduler resume {run} goes on"

@@ -1,0 +1,144 @@
+"""Joins what is needed to wait for tasks and runs, and to read what tasks print, while their scheduler goes on."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+from scheduler.core.model import LIVING, UNFINISHED, State
+from scheduler.core.results import Fold
+from scheduler.paths import open_plain
+from scheduler.store.locks import is_locked
+from scheduler.store.runs import RunInfo
+from scheduler.wiring.addressing import Target
+from scheduler.wiring.reading import Telling
+
+PAUSE = 0.1
+"""Seconds between looks: nobody is told when another process writes."""
+CHUNK = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Waited:
+    """How what was waited for stands once there is nothing to wait for any more."""
+
+    info: RunInfo
+    states: Mapping[int, State]
+    exit_code: int
+    """Of one task its own; else 0: all succeeded, 1: some did not."""
+    left: int = 0
+    """How many are not over, and nobody goes on with them."""
+
+
+def wait_for(target: Target) -> Waited:
+    """Wait until these tasks, or all of a run, are over, or until nobody goes on with them."""
+    with closing(Telling(target.info)) as telling:
+        while True:
+            alive = is_locked(target.info.places.lock)
+            telling.catch_up()
+            states = {task: telling.brain.state(task) for task in target.tasks or telling.brain.roll}
+            left = sum(state in UNFINISHED for state in states.values())
+            if not alive or (target.tasks and not left):
+                return Waited(target.info, states, _exit_code(states, telling.fold), left)
+            time.sleep(PAUSE)
+
+
+def _exit_code(states: Mapping[int, State], fold: Fold) -> int:
+    if all(state in (State.SUCCEEDED, State.SKIPPED) for state in states.values()):
+        return 0
+    story = fold.stories.get(next(iter(states))) if len(states) == 1 else None
+    last = story.attempts[-1] if story is not None and story.attempts else None
+    if last is None or last.ended is None:
+        return 1
+    return (128 + last.signal if last.signal else last.code) or 1
+
+
+class Log:
+    """What a task printed: the log of its last attempt, and of those that follow it."""
+
+    def __init__(self, info: RunInfo, task: int) -> None:
+        self.info = info
+        self.task = task
+        self.attempt = self._newest()
+        self._read = 0
+
+    def _newest(self) -> int:
+        """The attempt that was started last; 0: none, or it left nothing."""
+        try:
+            names = os.listdir(self.info.places.task(self.task))
+        except OSError:
+            return 0
+        numbers = (name.removesuffix(".log") for name in names if name.endswith(".log"))
+        return max((int(number) for number in numbers if number.isdecimal()), default=0)
+
+    @property
+    def path(self) -> str:
+        """Where it lies; nothing where there is none."""
+        return str(self.info.places.task_log(self.task, self.attempt)) if self.attempt else ""
+
+    def news(self) -> Iterator[bytes]:
+        """What was printed since the last call; where the log became shorter, its middle was taken out."""
+        if not self.attempt:
+            return
+        try:
+            with open_plain(self.info.places.task_log(self.task, self.attempt)) as file:
+                self._read = min(self._read, os.fstat(file.fileno()).st_size)
+                file.seek(self._read)
+                while chunk := file.read(CHUNK):
+                    self._read += len(chunk)
+                    yield chunk
+        except FileNotFoundError:
+            return
+
+    def follow(self, begins: Callable[[int], None]) -> Iterator[bytes]:
+        """All of it, and what comes, over all attempts, until the task is over or nobody goes on with it.
+
+        `begins` is told of each attempt after the first that is shown.
+        """
+        with closing(Telling(self.info, only_states=True)) as telling:
+            going_on = True
+            while going_on:
+                going_on = self._goes_on(telling)
+                yield from self.news()
+                if self._turn_to(self._newest(), begins):
+                    going_on = True
+                elif going_on:
+                    time.sleep(PAUSE)
+
+    def _turn_to(self, newest: int, begins: Callable[[int], None]) -> bool:
+        """Read another attempt's log from now on, where there is a newer one."""
+        if newest == self.attempt:
+            return False
+        if self.attempt:
+            begins(newest)
+        self.attempt, self._read = newest, 0
+        return True
+
+    def _goes_on(self, telling: Telling) -> bool:
+        """Whether anything may still be printed; asked before the log is read to its end."""
+        telling.catch_up()
+        state = telling.brain.state(self.task)
+        if is_locked(self.info.places.lock):
+            return state in UNFINISHED
+        return state in LIVING and bool(self.attempt) and self._runs_alone()
+
+    def _runs_alone(self) -> bool:
+        """Whether its shim lives although the scheduler does not."""
+        from scheduler.shim import ClaimState, claim_path, claim_state
+
+        folder = str(self.info.places.task(self.task))
+        return claim_state(claim_path(folder, self.attempt)) is ClaimState.LOCKED
+
+
+def state_of(info: RunInfo, task: int) -> State:
+    """Where a task stands, as its journal tells."""
+    with closing(Telling(info, only_states=True)) as telling:
+        return telling.brain.state(task)
+
+
+def wait_all(targets: Sequence[Target]) -> list[Waited]:
+    """Wait for all of them."""
+    return [wait_for(target) for target in targets]
