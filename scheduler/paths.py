@@ -122,6 +122,10 @@ class RunPlaces:
     def task_log(self, task: int, attempt: int) -> Path:
         return self.task(task) / f"{attempt}.log"
 
+    def task_errors(self, task: int, attempt: int) -> Path:
+        """Its errors, where they are kept apart from its output."""
+        return self.task(task) / f"{attempt}.err"
+
 
 def find_places(state: str | None) -> Places:
     """The user's state directory: as said, else XDG's, else (on a network file system) one under /var/tmp."""

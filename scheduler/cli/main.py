@@ -13,6 +13,7 @@ from scheduler.errors import SchedulerError, of_the_system
 
 VERBS = {
     "run": "run a CSV of jobs, packed by memory",
+    "exec": "one job now, in line with everybody on this machine; its output here, its exit code",
     "resume": "take a run over after a crash, a reboot or Ctrl-C",
     "stop": "end a living run from another terminal",
     "list": "the tasks of a run and where they stand",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from scheduler.core import packing
 from scheduler.core.estimate import is_watched
-from scheduler.core.model import HOST, Decision, Machine, Placement, Profiling, Purpose, Refusal, Terms
+from scheduler.core.model import HOST, Decision, Machine, Placement, Profiling, Purpose, Refusal, Terms, Ticket
+from scheduler.core.turns import FOR_ROOM, Queue
 
 if TYPE_CHECKING:
     from scheduler.core.brain import Brain
@@ -46,6 +48,10 @@ class Pass:
         self.placements: list[Placement] = []
         self.refusals: list[Refusal] = []
         self.impossible: list[Refusal] = []
+        self.turn = machine.turn
+        self.queue = Queue(machine, brain.placements(), brain.rules) if machine.waiters else None
+        """Others who wait; None: nobody does."""
+        self.wait: Ticket | None = None
 
     def _jobs_left(self) -> int:
         if self.rules.jobs is None:
@@ -63,7 +69,8 @@ class Pass:
                 break
             self._try(task)
         self._use_idle_gpus()
-        return Decision(tuple(self.placements), tuple(self.refusals), tuple(self.impossible))
+        fitting = tuple(self.queue.fitting) if self.queue is not None else ()
+        return Decision(tuple(self.placements), tuple(self.refusals), tuple(self.impossible), self.wait, fitting)
 
     def _is_full(self) -> bool:
         """Whether nothing that waits could start anywhere, however little it needs."""
@@ -111,7 +118,12 @@ class Pass:
         if not named or (not need.gpus and not may):
             return Refusal(task, "device", wanted or HOST)
         gpus = gpus if need.gpus else ()
-        return packing.fit(task, attempt, need, gpus, self.host, self.rules)
+        fitted = packing.fit(task, attempt, need, gpus, self.host, self.rules)
+        if isinstance(fitted, Refusal):
+            return fitted
+        return replace(
+            fitted, expected=self.brain.knowledge.expected(self.brain.roll.kind(task), self._terms(task).epochs)
+        )
 
     def _held_back(self, task: int) -> Refusal | None:
         """Why a task is not even tried: its kind is being learned, or there is nothing left to learn from it."""
@@ -141,6 +153,8 @@ class Pass:
             self._refuse(tried)
 
     def _try(self, task: int) -> None:
+        if self.queue is not None:
+            self.queue.give_way(task, self.rooms, self.host)
         tried = self._held_back(task) or self._fit(task, self._candidates(task))
         if isinstance(tried, Placement):
             self._take(tried)
@@ -153,6 +167,8 @@ class Pass:
         packing.take(self.rooms, placement)
         self.placements.append(placement)
         self.left -= 1
+        if self.queue is not None:
+            self.queue.take(placement)
         kind = self.brain.roll.kind(placement.task)
         if placement.purpose is Purpose.PROBE:
             self.probed[kind] = placement.task
@@ -170,6 +186,8 @@ class Pass:
         if refusal.reason in ("unlooked", "probing", "learned", "watched", "gpus", "device"):
             return
         left = self.rules.overtakes - self.brain.line.overtaken(task)
+        if self.turn.closed and task == self.turn.task:
+            left = 0  # the others keep its devices for it, so this run does, too
         if left > 0:
             self.patience.setdefault(len(self.placements) + left, []).append((task, refusal))
         else:
@@ -191,8 +209,17 @@ class Pass:
         return sorted(gpus, key=lambda room: (*_liked(room, terms.prefer), -room.load, -room.bytes))
 
     def _refuse(self, refusal: Refusal) -> None:
+        if self.wait is None and refusal.reason in FOR_ROOM:
+            self.wait = self._ticket(refusal.task)
         if len(self.refusals) < MOST_REFUSALS:
             self.refusals.append(refusal)
+
+    def _ticket(self, task: int) -> Ticket:
+        """What the others are told of a task that waits for what they hold."""
+        need = self.brain.need(task, self._count(task))
+        gpus = tuple(room.device.key for room in self._candidates(task))
+        bytes_ = tuple(ask.bytes for ask in need.gpus)
+        return Ticket(task, gpus or (HOST,), bytes_, need.host.bytes, need.cores, need.busy, need.alone)
 
 
 def _liked(room: packing.Room, prefer: str) -> tuple[bool, bool]:

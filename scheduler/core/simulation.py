@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 from math import inf, sqrt
 
 from scheduler.core.events import Exited, Started
-from scheduler.core.model import HOST, Device, Outcome
+from scheduler.core.model import HOST, Device, Outcome, Waiter
 from scheduler.core.ports import Key, Launch, Lease
 from scheduler.core.truth import Curve, Truth
 from scheduler.units import size
@@ -84,6 +84,8 @@ class SimulatedMachine:
         self.foreign = dict(foreign or {})
         """What is held by nobody who has a lease."""
         self.leases: dict[str, Lease] = {}
+        self.waiters: dict[str, Waiter] = {}
+        """Runs that wait for room, by run."""
         self.deciding = ""
         """The run that has the leases' mutex."""
         self.strangers: dict[int, Mapping[str, int]] = {}

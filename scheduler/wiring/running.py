@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TextIO
 
 from scheduler.core.brain import Brain
 from scheduler.core.model import State
-from scheduler.core.ports import Key
+from scheduler.core.ports import Key, View
 from scheduler.core.results import Fold
 from scheduler.interrupts import Interrupts
 from scheduler.settings import Settings
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from scheduler.loop import Ports
     from scheduler.store.leases import Ledger
     from scheduler.view.sink import Sink
+
+
+Dress = Callable[[View], View]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +84,8 @@ class Session:
         """The run's number."""
         return self.book.places.number
 
-    def go(self, stream: TextIO | None, words: Sequence[str] = ()) -> Ended:
-        """Run it to its end; `stream` sees the lines, the run's log always does."""
+    def go(self, stream: TextIO | None, words: Sequence[str] = (), dress: Dress | None = None) -> Ended:
+        """Run it to its end; `stream` sees the lines, the run's log always does; `dress` makes another view of them."""
         from scheduler.core.orders import Surroundings
         from scheduler.loop import Loop
         from scheduler.view.sink import Sink
@@ -102,10 +105,13 @@ class Session:
                 self.origin.shell.environ,
                 same_id=self.settings.profile_id == "same",
             )
-            loop = Loop(self.brain, self._ports(open_things, sink), around)
+            ports = self._ports(open_things, sink)
+            if dress is not None:
+                ports = replace(ports, view=dress(ports.view))
+            loop = Loop(self.brain, ports, around)
             loop.adopt(self.just_ended)
             loop.run()
-            if not loop.left_early:
+            if not loop.left_early and dress is None:
                 self._close(sink)
             return Ended(self.number, dict(self.brain.roll.counts), self.interrupts.last)
 
