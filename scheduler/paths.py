@@ -59,6 +59,16 @@ class Places:
         return self.root / "profiles.db"
 
     @property
+    def looks(self) -> Path:
+        """What each that holds memory had used of the cores when somebody looked."""
+        return self.root / "looks.json"
+
+    @property
+    def out_of_service(self) -> Path:
+        """The GPUs that the user's one-shot jobs leave alone."""
+        return self.root / "out-of-service.json"
+
+    @property
     def runs(self) -> Path:
         return self.root / "runs"
 

@@ -9,6 +9,7 @@ import stat
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from scheduler.core.model import Ticket, Waiter
@@ -56,6 +57,18 @@ class Tickets:
     def others(self) -> list[Waiter]:
         """Everybody else who waits; dead tickets of this user are removed on the way."""
         return [waiter for waiter in waiting(self._directory, clean=self._uid) if waiter.name != self._name]
+
+
+def waiters(directory: Path) -> list[Waiter]:
+    """The same by the directory's name, for views: who began to wait first comes first."""
+    try:
+        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return []
+    try:
+        return sorted(waiting(fd), key=lambda waiter: -waiter.ticket.waited)
+    finally:
+        os.close(fd)
 
 
 def waiting(directory: int, clean: int = -1) -> list[Waiter]:

@@ -10,7 +10,7 @@ from scheduler.core.ports import Lease
 from scheduler.settings import Settings
 from scheduler.shim import children_finder, descendants
 from scheduler.store.leases import find_directory, living
-from scheduler.store.tickets import waiting
+from scheduler.store.tickets import waiters
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +80,7 @@ def resident(pid: int) -> int:
 
 def others_before(settings: Settings, token: str, key: str) -> int:
     """How many schedulers wait for a device that began to before this run did."""
-    try:
-        fd = os.open(find_directory(settings.leases or None), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
-        return 0
-    try:
-        found = [waiter for waiter in waiting(fd) if key in waiter.ticket.devices]
-    finally:
-        os.close(fd)
+    everybody = waiters(find_directory(settings.leases or None))
+    found = [waiter for waiter in everybody if key in waiter.ticket.devices]
     mine = max((waiter.ticket.waited for waiter in found if waiter.run == token), default=0.0)
     return sum(waiter.ticket.waited > mine for waiter in found if waiter.run != token)
