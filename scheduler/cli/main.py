@@ -18,6 +18,7 @@ VERBS = {
     "stop": "end a living run from another terminal",
     "list": "the tasks of a run and where they stand",
     "status": "this machine: promises of everybody, my runs",
+    "devices": "what is out of service; root disables and enables for everybody",
     "doctor": "what the scheduler sees and can do here, and the cure for what is missing",
     "runs": "all my runs, and which machine has them; removes ended ones",
     "profiles": "what is known of each kind's memory: list, show, forget, learn",

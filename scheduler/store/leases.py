@@ -34,6 +34,13 @@ def find_directory(said: str | None) -> Path:
     return RUNTIME if RUNTIME.is_dir() else FALLBACK
 
 
+def make_directory(said: str | None) -> Path:
+    """The same, made where it is not there; raises LeaseError where it cannot be trusted."""
+    directory = find_directory(said)
+    os.close(_open_directory(directory))
+    return directory
+
+
 class Ledger:
     """This run's leases, and a look at everybody else's; nobody ever writes another's file."""
 

@@ -18,14 +18,20 @@ def lines(facts: Mapping[str, Any]) -> list[str]:
     return [*said, *_waiting(facts["waiting"]), *_idle(facts["idle"]), "", *_runs(facts["runs"])]
 
 
+def disabled_lines(disabled: Mapping[str, str]) -> list[str]:
+    """What root has taken out of service."""
+    return [
+        f"{device} is closed to everybody: {clean(why)}; root opens it with  devices enable {device.removeprefix('GPU ')} "
+        "--everybody"
+        for device, why in disabled.items()
+    ]
+
+
 def _gpus(facts: Mapping[str, Any]) -> list[str]:
     said = [_gpu(gpu) for gpu in facts["gpus"]]
     if facts["gpus_trouble"]:
         said.append(f"GPUs: {facts['gpus_trouble']}")
-    return said + [
-        f"{device} is disabled for everybody: {why}; root enables it (scheduler devices enable)"
-        for device, why in facts["disabled"].items()
-    ]
+    return said + disabled_lines(facts["disabled"])
 
 
 def _gpu(gpu: Mapping[str, Any]) -> str:

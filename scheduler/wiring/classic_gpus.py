@@ -9,15 +9,15 @@ import shlex
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from scheduler.core.model import Budget
 from scheduler.errors import SchedulerError, StateError
 from scheduler.paths import make_private
 from scheduler.settings import Settings
 from scheduler.store import disabling
-from scheduler.store.leases import find_directory
+from scheduler.store.leases import find_directory, make_directory
 from scheduler.view.classic import Card
+from scheduler.wiring.disabling import BY_ROOT
 from scheduler.wiring.finding import find_devices
 from scheduler.wiring.holders import Holder, holders
 from scheduler.wiring.reading import Telling, find_run, places
@@ -97,8 +97,8 @@ def own_out(settings: Settings) -> frozenset[int]:
 def put_out(settings: Settings, numbers: Sequence[int], gpus: Gpus) -> str:
     """Take these out of service and all others into it again: root for everybody, else for one's own one-shot jobs."""
     if os.getuid() == 0:
-        keys = {b.device.key: "it is disabled by root" for b in gpus.budgets if b.device.index in numbers}
-        disabling.disable(make_directory(settings), keys)
+        keys = {b.device.key: BY_ROOT for b in gpus.budgets if b.device.index in numbers}
+        disabling.disable(make_directory(settings.leases or None), keys)
         return "for everybody on this machine, since you are root"
     home = places(settings)
     make_private(home.root)
@@ -109,15 +109,6 @@ def put_out(settings: Settings, numbers: Sequence[int], gpus: Gpus) -> str:
     except OSError as exc:
         raise StateError(f"{part} cannot be written: {exc.strerror}; give another state with --state DIR") from exc
     return "for your own one-shot jobs; for everybody it takes root"
-
-
-def make_directory(settings: Settings) -> Path:
-    """The lease directory, made where it is not there."""
-    from scheduler.store.leases import Ledger
-
-    directory = find_directory(settings.leases or None)
-    Ledger(directory, "0-0", "").close()
-    return directory
 
 
 def release(gpus: Gpus, numbers: Sequence[int]) -> Iterator[str]:

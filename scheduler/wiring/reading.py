@@ -165,7 +165,7 @@ def machine_facts(settings: Settings) -> dict[str, Any]:
     from os import uname
 
     from scheduler.devices.host import available
-    from scheduler.wiring import machine
+    from scheduler.wiring import everybody
 
     total, free = available()
     runs = [*islice(_latest(Runs(places(settings))), 10)]
@@ -174,7 +174,7 @@ def machine_facts(settings: Settings) -> dict[str, Any]:
         "format": 1,
         "hostname": uname().nodename,
         "host": {"total": total, "available": free},
-        **machine.facts(settings, labels),
+        **everybody.facts(settings, labels),
         "runs": runs,
     }
 

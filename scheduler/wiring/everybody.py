@@ -46,7 +46,7 @@ def facts(settings: Settings, labels: Mapping[str, str]) -> dict[str, Any]:
     return {
         "leases": sorted((_lease(holder, names) for holder in held), key=lambda one: (one["user"], one["task"])),
         "waiting": [_waiter(waiter, names) for waiter in waiters(directory)],
-        "gpus": [_gpu(budget, held) for budget in cards.budgets],
+        "gpus": [_gpu(budget, held) for budget in cards.budgets if budget.device.is_gpu],
         "gpus_trouble": cards.why,
         "disabled": {names.get(key, key): why for key, why in disabling.look(directory).items()},
         "idle": idle(settings, held, cards.budgets, names),
