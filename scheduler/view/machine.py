@@ -21,8 +21,7 @@ def lines(facts: Mapping[str, Any]) -> list[str]:
 def disabled_lines(disabled: Mapping[str, str]) -> list[str]:
     """What root has taken out of service."""
     return [
-        f"{device} is closed to everybody: {clean(why)}; root opens it with  devices enable {device.removeprefix('GPU ')} "
-        "--everybody"
+        f"{device} is closed to everybody: {clean(why)}; root opens it (scheduler devices enable --everybody)"
         for device, why in disabled.items()
     ]
 

@@ -6,16 +6,36 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from scheduler.core.ports import Happening
 from scheduler.shim import children_finder, descendants, start_time
 
 AWAKE = 0.01
 """Who keeps a core busy for less than this share of the time does nothing; launching work on a GPU takes more."""
 LOOKS = 60.0
 """A scheduler looks once in so many seconds, so that `status` can tell what was before anybody asked."""
+
+
+class Looks:
+    """Looks once in a while as long as a run goes on; nothing ever happens because of it."""
+
+    def __init__(self, look: Callable[[], object]) -> None:
+        self._look = look
+        self._next = 0.0
+
+    def fileno(self) -> int:
+        """It wakes nobody."""
+        return -1
+
+    def collect(self) -> Sequence[Happening]:
+        """Look, if it is time to."""
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + LOOKS
+            self._look()
+        return ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from scheduler.loop import Ports
     from scheduler.store.leases import Ledger
     from scheduler.view.sink import Sink
+    from scheduler.wiring.idleness import Looks
 
 
 Dress = Callable[[View], View]
@@ -89,6 +90,7 @@ class Session:
         from scheduler.core.orders import Surroundings
         from scheduler.loop import Loop
         from scheduler.view.sink import Sink
+    from scheduler.wiring.idleness import Looks
 
         run = self.places
         with contextlib.ExitStack() as open_things:
@@ -152,9 +154,17 @@ class Session:
         view = PlainView(sink, self.book.job, run.task_log, lambda: self.brain.roll.counts, self.fold, labels)
         requests = Requests(run)
         open_things.callback(requests.close)
-        world = RealWorld([engine, host, *gpus, Asking(self.interrupts), Asking(requests)])
+        world = RealWorld([engine, host, *gpus, Asking(self.interrupts), Asking(requests), self._looks()])
         disks = Disks([run.root, run.tasks], *self.settings.disk_min)
         return Ports(world, self.book, self.devices, engine, Watchers([host, *gpus]), ledger, view, disks)
+
+    def _looks(self) -> Looks:
+        """So that `status` can tell who has done nothing for long."""
+        from scheduler.wiring import everybody
+        from scheduler.wiring.holders import holders
+        from scheduler.wiring.idleness import Looks
+
+        return Looks(lambda: everybody.idle(self.settings, holders(self.settings), self.devices.snapshot(), {}))
 
     def _close(self, sink: Any) -> None:
         from scheduler.view import closing
