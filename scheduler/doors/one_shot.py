@@ -11,8 +11,6 @@ from scheduler.doors.ground import Ground, place_of_command
 from scheduler.environments import Programs
 from scheduler.errors import UsageError
 
-LONGEST = 128 * 1024
-"""Bytes of one argument, the NUL at its end included."""
 EXAMPLE = "scheduler exec -- python train.py --lr 0.1"
 
 
@@ -31,11 +29,9 @@ def command(said: Sequence[str]) -> list[str]:
 
 def _check(word: str) -> None:
     try:
-        length = len(word.encode())
+        word.encode()
     except UnicodeEncodeError:
         raise UsageError(f"{word!a} of the command is not UTF-8: give the file a name that can be shown") from None
-    if length >= LONGEST:
-        raise UsageError(f"a word of the command has {length:,} bytes, Linux passes on {LONGEST:,}: put it into a file")
 
 
 def shown(said: Sequence[str]) -> str:

@@ -90,7 +90,6 @@ class Session:
         from scheduler.core.orders import Surroundings
         from scheduler.loop import Loop
         from scheduler.view.sink import Sink
-    from scheduler.wiring.idleness import Looks
 
         run = self.places
         with contextlib.ExitStack() as open_things:

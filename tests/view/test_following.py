@@ -24,8 +24,7 @@ def test_all_of_it_comes_in_order(tmp_path: Path, lost: list[str]) -> None:
     path, copy = tmp_path / "1.log", tmp_path / "copy"
     with open(copy, "wb") as out, open(path, "wb", buffering=0) as log:
         follower = follow(path, out.fileno(), lost)
-        for number in range(2000):
-            log.write(b"line %d\n" % number)
+        log.writelines(b"line %d\n" % number for number in range(2000))
         follower.finish()
     assert copy.read_bytes() == path.read_bytes()
     assert lost == []
