@@ -16,7 +16,7 @@ def main(argv: list[str]) -> int:
     parser = Parser(
         "devices",
         "What is disabled for everybody on this machine; what runs there goes on to its end.",
-        "sudo scheduler devices disable 2,3 --everybody --why 'a fan is broken'",
+        "scheduler devices disable 2,3 --everybody --why 'a fan is broken'",
     ).common()
     parser.add_argument("what", nargs="?", choices=("list", "disable", "enable"), default="list", help="default: list")
     parser.add_argument("device", nargs="?", metavar="DEVICE", help="as nvidia-smi counts (0,2-3), UUIDs, host, all")

@@ -63,7 +63,7 @@ class Ledger:
 
     def close(self) -> None:
         """Let go of the directory."""
-        self._tickets.leave()
+        self._tickets.forget()
         os.close(self._fd)
 
     @contextmanager

@@ -54,6 +54,12 @@ class Tickets:
         os.close(self._fd)
         self._fd = -1
 
+    def forget(self) -> None:
+        """Take away what an earlier scheduler of this run may have left, too."""
+        self.leave()
+        with contextlib.suppress(OSError):
+            os.unlink(self._name, dir_fd=self._directory)
+
     def others(self) -> list[Waiter]:
         """Everybody else who waits; dead tickets of this user are removed on the way."""
         return [waiter for waiter in waiting(self._directory, clean=self._uid) if waiter.name != self._name]

@@ -50,6 +50,12 @@ class TestTickets:
             assert desk.waiters() == []
         assert list(leases.iterdir()) == []
 
+    def test_what_a_killed_one_left_goes_with_its_next_scheduler_too(self, leases: Path) -> None:
+        """Even if that has nothing to decide any more."""
+        (leases / f"ticket.{os.getuid()}.1-a").touch()
+        Ledger(leases, "1-a", BOOT).close()
+        assert list(leases.iterdir()) == []
+
     def test_who_began_to_wait_first_comes_first(self, leases: Path) -> None:
         ledgers = [Ledger(leases, f"{number}-a", BOOT) for number in (1, 2, 3)]
         for ledger, (task, waited) in zip(ledgers, ((1, 5.0), (2, 9.0), (3, 7.0)), strict=True):
