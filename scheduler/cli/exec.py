@@ -68,7 +68,7 @@ def main(argv: list[str]) -> int:
     defaults = defaults_from(args)
     apart = "Stderr" not in defaults and not args.detach and one_task.streams_differ()
     listing = one_listing(said, {**defaults, **({"Stderr": "apart"} if apart else {})}, python)
-    choices = Choices(devices=args.devices, keep_going=True, one=True)
+    choices = Choices(devices=args.devices, keep_going=True)
     try:
         if args.detach:
             return _detached(listing, choices, settings, python, as_json=args.json)

@@ -145,7 +145,7 @@ def _run(args: argparse.Namespace, gpus: classic_gpus.Gpus, settings: Settings) 
     }
     devices = ",".join(map(str, args.forced_gpu or may))
     listing = one_listing([args.task], {k: text for k, text in said.items() if text}, python, ONE_SHOT)
-    choices = Choices(devices=f"{devices},host" if devices else "auto", keep_going=True, one=True)
+    choices = Choices(devices=f"{devices},host" if devices else "auto", keep_going=True)
     try:
         done = one_task.run(listing, choices, settings, python, _dress(args))
     except InputError as exc:

@@ -28,8 +28,6 @@ class Choices:
     keep_going: bool = True
     """Whether it goes on even where its first rows all fail alike; runs of older versions did."""
     max_failures: int | None = None
-    one: bool = False
-    """Whether it is a single job of the command line."""
 
 
 @dataclass(frozen=True, slots=True)
