@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import signal
@@ -158,6 +160,29 @@ def join_queue(home: GpuHome, number: int, *flags: str, stderr: int = subprocess
     return process
 
 
+def stop_between_looks(home: GpuHome, process: Started) -> None:
+    """Stop a scheduler while it does not hold the mutex, which would keep everybody from deciding."""
+    directory = os.open(home.leases, os.O_RDONLY)
+    try:
+
+        def stopped() -> bool:
+            process.send_signal(signal.SIGSTOP)
+            wait_until(lambda: state(process.pid) == "T", PATIENCE)
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+            process.send_signal(signal.SIGCONT)
+            return False
+
+        wait_until(stopped, PATIENCE)
+    finally:
+        os.close(directory)
+
+
+def state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
 class TestInLine:
     def test_five_waiters_on_one_gpu_start_in_the_order_they_came(self, one_gpu: GpuHome) -> None:
         with hold(one_gpu) as first:
@@ -213,7 +238,7 @@ class TestInLine:
 
     def test_one_that_stands_still_holds_nobody_up(self, one_gpu: GpuHome) -> None:
         with hold(one_gpu) as first, join_queue(one_gpu, 1, "--exclusive", "yes") as stopped:
-            stopped.send_signal(signal.SIGSTOP)
+            stop_between_looks(one_gpu, stopped)
             with join_queue(one_gpu, 2, "--exclusive", "yes") as after:
                 one_gpu.go()
                 assert (first.wait(PATIENCE), after.wait(PATIENCE)) == (0, 0)
