@@ -39,6 +39,7 @@ class InputError(UsageError):
     """A file, a row or a cell that cannot be taken."""
 
     def __init__(self, path: str, message: str, row: int | None = None, column: str | None = None) -> None:
+        self.message, self.column = message, column
         place = path
         if row is not None:
             place += f", row {row}"

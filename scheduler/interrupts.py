@@ -24,6 +24,8 @@ class Interrupts:
         self._ints = 0
         self.last = 0
         """The signal that ends the run, for its exit code."""
+        self.asked = ""
+        """What they asked for last."""
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP):
                 self._old[number] = signal.signal(number, self._note)
@@ -42,7 +44,9 @@ class Interrupts:
             numbers = os.read(self._read, 64)
         except BlockingIOError:
             return []
-        return [self._meaning(number) for number in numbers]
+        words = [self._meaning(number) for number in numbers]
+        self.asked = words[-1]
+        return words
 
     def _meaning(self, number: int) -> str:
         if number == signal.SIGHUP:

@@ -15,6 +15,7 @@ from scheduler.core.kinds import Kind
 from scheduler.core.knowledge import Evidence
 from scheduler.core.lifecycle import Task
 from scheduler.core.model import (
+    Budget,
     Decision,
     Job,
     Machine,
@@ -34,6 +35,7 @@ from scheduler.core.ports import (
     Engine,
     Happening,
     Key,
+    Lease,
     Ledger,
     Request,
     Sample,
@@ -43,6 +45,7 @@ from scheduler.core.ports import (
     Watcher,
     World,
 )
+from scheduler.core.turns import Standing
 from scheduler.errors import LeaseError, SchedulerError, StateError
 from scheduler.units import MIB, count
 
@@ -109,12 +112,12 @@ class Loop:
         """What happened while the journal could not be written, or cannot be judged yet."""
         self._failed: dict[Key, float] = {}
         """When it was heard that an attempt on GPUs had failed, which is not judged yet."""
-        self._trouble = ""
-        self._full = ""
+        self._trouble = self._full = ""
         self._held = 0
         self._unlooked = True
         self._more = False
         """Whether rows may still arrive though nothing is left."""
+        self._standing = Standing(brain.rules)
 
     def adopt(self, just_ended: Sequence[Key] = ()) -> None:
         """Take over what an earlier scheduler of this run left; call once, before `run`.
@@ -448,7 +451,9 @@ class Loop:
         """Decide and make it true: leases inside the mutex, the journal outside, then the launches."""
         for sentence in self.ports.watcher.troubles():
             self.ports.view.say(sentence)
-        if self.brain.waiting and not self.brain.draining and self._has_room():
+        if not self.brain.waiting or self.brain.draining:
+            self.ports.ledger.leave()
+        elif self._has_room():
             look_ahead(self.brain, self.ports.book.kind)
             try:
                 decision, taken = self._decide()
@@ -490,9 +495,12 @@ class Loop:
     def _decide(self) -> tuple[Decision, list[Taken]]:
         ports = self.ports
         with ports.ledger.deciding() as desk:
-            machine = self._machine(desk)
+            others = desk.others()
+            machine = self._machine(desk, others)
             decision = self.brain.decide(machine)
-            return decision, self._take(desk, decision.placements)
+            taken = self._take(desk, decision.placements)
+            desk.wait(self._standing.after(machine.now, decision, machine.waiters, others))
+            return decision, taken
 
     def _take(self, desk: Desk, placements: Sequence[Placement]) -> list[Taken]:
         """The leases of as many placements as can be had; the others wait for the next decision."""
@@ -504,14 +512,30 @@ class Loop:
             self._complain(exc)
         return taken
 
-    def _machine(self, desk: Desk) -> Machine:
-        others = desk.others()
+    def _machine(self, desk: Desk, others: Sequence[Lease]) -> Machine:
         strangers = frozenset(lease.shim for lease in others if lease.shim)
         if strangers != self._strangers:
             self._strangers = strangers
             self._unlooked = True
         holds = tuple(packing.others_hold(lease, self.ports.watcher.used_by(lease.shim)) for lease in others)
-        return Machine(self.ports.world.now(), self.ports.devices.snapshot(), holds, self._used, self._ended_on)
+        now, standing = self.ports.world.now(), self._standing
+        return Machine(
+            now,
+            self._budgets(desk),
+            holds,
+            self._used,
+            self._ended_on,
+            self.ports.ledger.uid,
+            standing.waiters(now, desk.waiters()),
+            standing.turn(now, others),
+        )
+
+    def _budgets(self, desk: Desk) -> tuple[Budget, ...]:
+        """What the devices have free; nothing starts on those that the administrator has disabled."""
+        budgets, disabled = self.ports.devices.snapshot(), desk.disabled()
+        if not disabled:
+            return budgets
+        return tuple(replace(b, closed=b.closed or disabled.get(b.device.key, "")) for b in budgets)
 
     def _complain(self, exc: SchedulerError) -> None:
         if str(exc) != self._trouble:

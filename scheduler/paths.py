@@ -60,6 +60,16 @@ class Places:
         return self.root / "profiles.db"
 
     @property
+    def looks(self) -> Path:
+        """What each that holds memory had used of the cores when somebody looked."""
+        return self.root / "looks.json"
+
+    @property
+    def out_of_service(self) -> Path:
+        """The GPUs that the user's one-shot jobs leave alone."""
+        return self.root / "out-of-service.json"
+
+    @property
     def runs(self) -> Path:
         return self.root / "runs"
 
@@ -134,6 +144,10 @@ class RunPlaces:
 
     def task_log(self, task: int, attempt: int) -> Path:
         return self.task(task) / f"{attempt}.log"
+
+    def task_errors(self, task: int, attempt: int) -> Path:
+        """Its errors, where they are kept apart from its output."""
+        return self.task(task) / f"{attempt}.err"
 
 
 def find_places(state: str | None) -> Places:

@@ -125,7 +125,7 @@ READERS: dict[str, Any] = {
     "foreign": _one_of("headroom", "avoid", "ignore"),
     "foreign_calm": units.parse_duration,
     "max_gpu_load": _share,
-    "visible": _one_of("uuid", "index"),
+    "visible": _one_of("uuid", "index", "all"),
     "memory_args": str,
     "ignore_args": str,
     "margin": _margin,

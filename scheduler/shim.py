@@ -94,6 +94,9 @@ class Order(NamedTuple):
     log_max: int = LOG_MAX
     spare: bool = False
     """What it leaves behind lives on, and keeps the lease for as long as it does."""
+    stdout: str = ""
+    stderr: str = ""
+    """Files for its output and its errors, in its directory unless they are absolute; empty: the log."""
 
 
 class Claim(NamedTuple):
@@ -150,6 +153,11 @@ def record_path(folder: str, attempt: int) -> str:
 def log_path(folder: str, attempt: int) -> str:
     """Where an attempt's output goes."""
     return f"{folder}/{attempt}.log"
+
+
+def errors_path(folder: str, attempt: int) -> str:
+    """Where its errors go, if they are kept apart and beside it."""
+    return f"{folder}/{attempt}.err"
 
 
 def read_claim(path: str) -> Claim | None:
@@ -589,7 +597,17 @@ def _become_task(home: Home, order: Order, fds: tuple[int, int], shim: int, chan
     if os.getppid() == shim and channel.recv(2):
         _set_bounds(home.bounds)
         os.chdir(order.directory)
+        _redirect(order)
         os.execvpe(order.argv[0], order.argv, env)
+
+
+def _redirect(order: Order) -> None:
+    """What its row wants elsewhere than in its log: the first attempt begins a file anew, later ones go on in it."""
+    anew = os.O_TRUNC if order.attempt == 1 else 0
+    for number, path in ((1, order.stdout), (2, order.stderr)):
+        if path:
+            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | anew, 0o666)
+            os.dup2(file, number)
 
 
 def _set_bounds(bounds: Mapping[str, Any]) -> None:
@@ -606,6 +624,8 @@ def _why_not(error: Exception, order: Order) -> tuple[int, str]:
         return 126, str(error)[:400]
     in_directory = error.filename == order.directory
     missing = isinstance(error, FileNotFoundError) and not in_directory
+    if error.filename in (order.stdout, order.stderr):
+        return 126, f"{str(error.filename)[:400]} cannot take its output: {error.strerror}"
     what = order.directory if in_directory else order.argv[0]
     return 127 if missing else 126, f"{what[:400]}: {error.strerror}"
 

@@ -14,6 +14,7 @@ from scheduler.errors import SchedulerError, of_the_system
 
 VERBS = {
     "run": "run a CSV of jobs, packed by memory",
+    "exec": "one job now, in line with everybody on this machine; its output here, its exit code",
     "grid": "a grid of parameters: commands on standard output, a list, or run",
     "resume": "take a run over after a crash, a reboot or Ctrl-C",
     "retry": "let failed, timed out and cancelled tasks wait again",

@@ -121,7 +121,7 @@ def _add_devices(made: argparse._ArgumentGroup) -> None:
         "or slots of one task each, by any names: 'slots:0;0;1,2' "
         "(default: every GPU this shell may use, and the host's RAM beside them or alone)",
     )
-    made.add_argument("--visible", metavar="HOW", help="uuid or index: how tasks are told their GPUs (default uuid)")
+    made.add_argument("--visible", metavar="HOW", help="uuid, index, all: how tasks are told their GPUs (default uuid)")
     made.add_argument("--slots", metavar="N", help="tasks at once on a device, whatever their memory")
     made.add_argument("--max-per-device", metavar="N", help="tasks at once on a device, if their memory fits")
     made.add_argument(

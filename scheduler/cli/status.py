@@ -14,8 +14,21 @@ def main(argv: list[str]) -> int:
     """Print what is promised on this machine and my latest runs."""
     parser = Parser("status", "This machine: promises of everybody, my runs.", "scheduler status").common()
     parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.add_argument(
+        "--gpu-info",
+        nargs="?",
+        const="/tmp/gpu_scheduler_info",
+        metavar="FILE",
+        help="also write who has which GPU as the older one-shot tool did (default /tmp/gpu_scheduler_info)",
+    )
     args = parser.parse_args(argv)
-    facts = reading.machine_facts(settings_from(args))
+    settings = settings_from(args)
+    facts = reading.machine_facts(settings)
+    if args.gpu_info:
+        from scheduler.cli.schedule import export
+        from scheduler.wiring import classic_gpus
+
+        export(args.gpu_info, classic_gpus.look(settings), settings)
     if args.json:
         sys.stdout.write(json.dumps(facts, indent=1) + "\n")
     else:

@@ -76,7 +76,7 @@ class Brain:
         self._needs = Needs()
         self.changes = 0
         """Grows with everything that a decision may follow from, but for the machine."""
-        self._last: tuple[tuple[int, int], Decision] | None = None
+        self._last: tuple[tuple[int, int, int], Decision] | None = None
         self._policy: Policy | None = None
         self.freed: dict[str, None] = {}
         """Slots in the order in which they came free again."""
@@ -541,7 +541,7 @@ class Brain:
         self.yard.look(machine)
         if self._policy is None:
             self._policy = self._which_policy()
-        state = (self.changes, self.yard.version)
-        if self._last is None or self._last[0] != state:
+        state = (self.changes, self.yard.version, machine.turn.closed and machine.turn.task)
+        if self._last is None or self._last[0] != state or machine.waiters:
             self._last = state, self._policy(self, machine)
         return self._last[1]

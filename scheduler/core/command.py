@@ -10,6 +10,9 @@ from scheduler.core.model import Spec
 from scheduler.core.placeholders import launched, takes
 
 APPEND = ("both", "none", "epochs", "id")
+ONE_SHOT = "one-shot"
+"""Nothing is appended to the command of the older one-shot tool either, but it may ask for a number of its GPU's."""
+FIRST_NUMBER, NUMBERS = 3600, 100
 THIS_PYTHON = ("-1", "-1.0", "")
 LAUNCHER = "/code/scheduler/launcher.py"
 """How the path of a run's own launcher of Python tasks ends; behind it stands a file of that run."""
@@ -26,6 +29,8 @@ def argv(spec: Spec, task: int, epochs: int | None, python: str, append: str = "
     Five columns: executable, the words of Filename and Args, then `--epochs=N --id=I` unless `{epochs}` or `{id}`
     stands among the words or `append` says otherwise. A Command gets nothing appended.
     """
+    if append == ONE_SHOT:
+        return tuple(words(spec.command))
     count = "" if epochs is None else str(epochs)
     text = spec.command or spec.filename
     said = [launched(word, count, str(task)) for word in words(text)]
@@ -48,6 +53,13 @@ def shell_line(said: Sequence[str]) -> str:
 def meant(said: list[str]) -> list[str]:
     """The words of a command without what only one run means by them: its launcher, and what that is given."""
     return [said[0], *said[3:]] if len(said) > 3 and said[1].endswith(LAUNCHER) else said
+
+
+def numbered(said: tuple[str, ...], indices: str) -> tuple[str, ...]:
+    """Each whole word `__num__` as 3600 + 100 for each GPU before its own: ports that no two GPUs share."""
+    first = indices.partition(",")[0]
+    number = str(FIRST_NUMBER + NUMBERS * int(first or 0))
+    return tuple(number if word == "__num__" else word for word in said)
 
 
 def name(spec: Spec) -> str:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING
 
 from scheduler.core import packing
 from scheduler.core.estimate import is_watched
-from scheduler.core.model import HOST, Decision, KnownBy, Machine, Placement, Profiling, Purpose, Refusal, Terms
+from scheduler.core.model import HOST, Decision, KnownBy, Machine, Placement, Profiling, Purpose, Refusal, Terms, Ticket
 from scheduler.core.ordering import Rank
+from scheduler.core.turns import FOR_ROOM, Queue
 from scheduler.core.yard import Ends, Working, is_open
 
 if TYPE_CHECKING:
@@ -36,12 +38,10 @@ class Pass:
     def __init__(self, brain: Brain, machine: Machine) -> None:
         self.brain = brain
         self.rules = brain.rules
-        self.yard = brain.yard
-        self.yard.look(machine)
+        self.yard = brain.yard.look(machine)
         self.rooms = Working(self.yard.rooms)
         self.host = self.rooms[HOST] if HOST in self.yard.rooms else None
-        self.gpus = self.yard.gpus
-        self.ends = self.yard.ends
+        self.gpus, self.ends = self.yard.gpus, self.yard.ends
         self.most_named = 1 if len(self.gpus) > MANY else MOST_REFUSALS
         self._kept: dict[int, Terms] = {}
         self._asks: dict[int, packing.Need] = {}
@@ -69,8 +69,11 @@ class Pass:
         self.ranks: list[Rank] = []
         """Of its placements."""
         self.placements: list[Placement] = []
-        self.refusals: list[Refusal] = []
-        self.impossible: list[Refusal] = []
+        self.refusals, self.impossible = list[Refusal](), list[Refusal]()
+        self.turn = machine.turn
+        self.queue = Queue(machine, brain.placements(), brain.rules) if machine.waiters else None
+        """Others who wait; None: nobody does."""
+        self.wait: Ticket | None = None
 
     def _jobs_left(self) -> int:
         if self.rules.jobs is None:
@@ -88,11 +91,16 @@ class Pass:
                 break
             self._try(task)
         self._use_idle_gpus()
-        return Decision(tuple(self.placements), tuple(self.refusals), tuple(self.impossible))
+        fitting = tuple(self.queue.fitting) if self.queue is not None else ()
+        return Decision(tuple(self.placements), tuple(self.refusals), tuple(self.impossible), self.wait, fitting)
 
     def _front(self) -> int | None:
-        """The best-ranked task that may fit; until one is found that does not, so that it is named, the next of all."""
-        if not self.refusals:
+        """The best-ranked task that may fit; until one is found that does not, so that it is named, the next of all.
+
+        Where others wait each is looked at, because room is kept for those whose turn is before its own.
+        """
+        unnamed = not self.refusals or (self.wait is None and len(self.refusals) < self.most_named)
+        if unnamed or self.queue is not None:
             return self.walk.front()
         forced = self.brain.line.before(self.rules.overtakes - len(self.placements))
         return self.walk.front(self._most(), self.yard.smallest, forced)
@@ -156,7 +164,11 @@ class Pass:
         if need.gpus and self.shut:
             return Refusal(task, "closed", self.yard.rooms[self.gpus[0]].device.label)
         gpus = gpus if need.gpus else ()
-        return packing.fit(task, attempt, need, gpus, self.host, self.rules)
+        fitted = packing.fit(task, attempt, need, gpus, self.host, self.rules)
+        if isinstance(fitted, Refusal):
+            return fitted
+        kind = self.brain.roll.kind(task)
+        return replace(fitted, expected=self.brain.knowledge.expected(kind, self._terms(task).epochs))
 
     def _is_there(self, wanted: str, need: packing.Need) -> bool:
         """Whether the device that a row names is one that it can run on."""
@@ -191,7 +203,15 @@ class Pass:
         if isinstance(tried, Refusal):
             self._refuse(tried)
 
+    def _give_way(self, task: int) -> None:
+        """Keep room for those of the others whose turn is before this task's."""
+        if self.queue is not None and self.queue.give_way(task, self.rooms, self.host):
+            self.ends = Ends([], [])
+            for number, key in enumerate(self.gpus):
+                self.ends.add(number, self.rooms.now(key), self.rules)
+
     def _try(self, task: int) -> None:
+        self._give_way(task)
         tried = self._held_back(task) or self._start(task)
         if isinstance(tried, Placement):
             self.ranks.append(self.brain.line.rank(task))
@@ -268,6 +288,8 @@ class Pass:
             self.ends.add(number, room, self.rules)
         self.placements.append(placement)
         self.left -= 1
+        if self.queue is not None:
+            self.queue.take(placement)
         kind = self.brain.roll.kind(placement.task)
         if placement.purpose is Purpose.PROBE:
             self.probed[kind] = placement.task
@@ -297,6 +319,8 @@ class Pass:
     def _be_patient(self, task: int, refusal: Refusal, started: int) -> None:
         """It found no room when this pass had started so many."""
         left = self.rules.overtakes - self.brain.line.overtaken(task)
+        if self.turn.closed and task == self.turn.task:
+            left = 0  # the others keep its devices for it, so this run does, too
         if left > 0 and started + left >= len(self.placements):
             self.patience.setdefault(started + left, []).append((task, refusal))
         else:
@@ -338,8 +362,17 @@ class Pass:
         )
 
     def _refuse(self, refusal: Refusal) -> None:
+        if self.wait is None and refusal.reason in FOR_ROOM:
+            self.wait = self._ticket(refusal.task)
         if len(self.refusals) < self.most_named:
             self.refusals.append(refusal)
+
+    def _ticket(self, task: int) -> Ticket:
+        """What the others are told of a task that waits for what they hold."""
+        need, word = self._need(task), self._terms(task).device
+        gpus = self.yard.everywhere if not word else tuple(device.key for device in self.yard.called(word))
+        bytes_ = tuple(ask.bytes for ask in need.gpus)
+        return Ticket(task, gpus if bytes_ else (HOST,), bytes_, need.host.bytes, need.cores, need.busy, need.alone)
 
 
 def _liked(room: packing.Room, prefer: str) -> tuple[bool, bool]:

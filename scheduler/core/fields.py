@@ -181,6 +181,8 @@ FIELDS: tuple[Field, ...] = (
     Field("Args", "args", str, "further arguments", in_terms=False),
     Field("Command", "command", _command_text, "a whole command instead of the five columns", in_terms=False),
     Field("Env", "env", _env, "NAME=value pairs for its environment", "--env", "", in_terms=False),
+    Field("Stdout", "stdout", str, "file for its standard output instead of its log", "--stdout", "", in_terms=False),
+    Field("Stderr", "stderr", str, "the same for its errors; apart: beside its log", "--stderr", "", in_terms=False),
     Field("Epochs", "epochs", _at_least(1), "how many epochs the task trains"),
     Field("Priority", "priority", _integer, "smaller starts first", "--priority", "0"),
     Field("GPUs", "gpus", _at_least(0), "how many GPUs it needs; 0 = host only", "--gpus", ""),
@@ -324,6 +326,8 @@ class Form:
             env=_read(BY_COLUMN["env"], self.cell(cells, "Env")),
             own=tuple((name, cells[index]) for name, index in self.own),
             terms=self.terms(cells),
+            stdout=self.text(cells, "Stdout"),
+            stderr=self.text(cells, "Stderr"),
         )
 
     def pack(self) -> str:

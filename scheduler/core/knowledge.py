@@ -100,6 +100,8 @@ class Profile:
     epoch_seconds: float = 0.0
     ranked_seconds: float = 0.0
     """The epoch time that tasks are ranked by: follows the learned one in steps, so that the line keeps its order."""
+    whole_seconds: float = 0.0
+    """How long it takes as a whole."""
     cores: float = 0.0
     busy: float = 0.0
     """The share of a GPU that it keeps busy."""
@@ -145,6 +147,9 @@ class Profile:
             self.busy = max(self.busy, evidence.busy)
         if not evidence.whole and not evidence.probe:
             return
+        if evidence.whole:
+            whole = evidence.seconds
+            self.whole_seconds = whole if not self.whole_seconds else (self.whole_seconds + whole) / 2
         seconds = evidence.epoch_seconds
         if seconds is None and evidence.epochs and evidence.seconds > 0:
             seconds = evidence.seconds / evidence.epochs
@@ -288,6 +293,11 @@ class Knowledge:
     def _script(self, family: str) -> str:
         whats = (kind.what for kind in self.kinds if kind is not None and kind.family == family and kind.what)
         return next(whats, "").split(" ", 1)[0]
+
+    def expected(self, number: int, epochs: int | None) -> float:
+        """How long an attempt at a task of this kind takes, for people who wait; 0 while that is not known."""
+        profile = self._profiles[number] if number else Profile()
+        return profile.epoch_seconds * (epochs or 0) or profile.whole_seconds
 
     def duration(self, number: int, epochs: int | None) -> float:
         """How long a task of this kind takes; 0 while that is not known."""

@@ -146,6 +146,9 @@ class Spec:
     env: tuple[tuple[str, str], ...]
     own: tuple[tuple[str, str], ...]
     terms: Terms
+    stdout: str = ""
+    """Where its standard output goes instead of its log; begun anew by its first attempt."""
+    stderr: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +236,51 @@ class Hold:
     load: Mapping[str, float]
     unreadable: bool = False
     """A live lease nobody here can read: nothing is started beside it."""
+    alone: bool = False
+    """Whether nothing may be started beside it where it runs."""
+    uid: int = -1
+    """Whose it is; -1: the run's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """What a waiting scheduler says of the task that is next with it, so that everybody's turn can be kept."""
+
+    task: int
+    devices: tuple[str, ...]
+    """Where it may run."""
+    gpus: tuple[int | None, ...]
+    """The bytes it asks of each of its GPUs; None: nobody knows."""
+    host: int | None
+    cores: float = 0.0
+    busy: float = 0.0
+    alone: bool = False
+    waited: float = 0.0
+    closed: bool = False
+    """Whether later comers have started before it so often, or for so long, that its devices are kept for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiter:
+    """Another scheduler that waits for room."""
+
+    name: str
+    uid: int
+    run: str
+    ticket: Ticket
+    idle: float = 0.0
+    """Seconds since it last looked whether there is room."""
+    passed_up: bool = False
+    """Whether it has looked at room that seems enough for it, and has not taken it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """How long the task of this run that is next has waited among all who wait on the machine."""
+
+    task: int = 0
+    waited: float = 0.0
+    closed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +295,10 @@ class Machine:
     """What our own attempts were last seen to hold, by (task, attempt)."""
     ended: Mapping[str, float] = field(default_factory=dict)
     """When an attempt of ours last ended on a device: what it held may not be back yet."""
+    uid: int = -1
+    """Who we are."""
+    waiters: tuple[Waiter, ...] = ()
+    turn: Turn = Turn()
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +316,8 @@ class Placement:
     """The id a probe goes by; 0: the task's own."""
     busy: float = 0.0
     """The share of each of its GPUs that it is expected to keep busy."""
+    expected: float = 0.0
+    """Seconds it takes, as far as that is known."""
 
     @property
     def gpus(self) -> tuple[str, ...]:
@@ -314,3 +368,7 @@ class Decision:
     placements: tuple[Placement, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     impossible: tuple[Refusal, ...] = ()
+    wait: Ticket | None = None
+    """What is next in line and found no room."""
+    fitting: tuple[str, ...] = ()
+    """Waiters whose turn is before ours, and for whom there is room."""

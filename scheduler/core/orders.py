@@ -29,6 +29,13 @@ class TaskPlaces(Protocol):
     def task_log(self, task: int, attempt: int) -> PurePath:
         """Where its output goes."""
 
+    def task_errors(self, task: int, attempt: int) -> PurePath:
+        """Where its errors go, if they are kept apart from that."""
+
+
+APART = "apart"
+"""As Stderr: in a file of its own, beside the log."""
+
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
@@ -59,6 +66,8 @@ class Orders:
         told = placement.told or placement.task
         asked, timed = terms.stop_signal, placement.purpose is Purpose.RUN
         argv = command.argv(job.spec, told, self._epochs(placement, job), self._around.python, job.append)
+        if job.append == command.ONE_SHOT:
+            argv = command.numbered(argv, self._indices(placement))
         return Launch(
             placement.task,
             placement.attempt,
@@ -72,7 +81,15 @@ class Orders:
             lease.path,
             lease.fd,
             asked if timed and isinstance(asked, Warn) else None,
+            job.spec.stdout,
+            self._stderr(placement, job),
         )
+
+    def _stderr(self, placement: Placement, job: Job) -> str:
+        """Where its errors go; empty: to its log."""
+        if job.spec.stderr != APART:
+            return job.spec.stderr
+        return str(self._around.places.task_errors(placement.task, placement.attempt))
 
     def _environment(self, placement: Placement, job: Job) -> dict[str, str | None]:
         """What interface promises a task to find, then the devices' own, its Python's, and what the row says."""
@@ -96,6 +113,8 @@ class Orders:
         if placement.purpose is Purpose.PROBE and "WANDB_MODE" not in self._around.environ:
             told["WANDB_MODE"] = "disabled"
         told.update(self._devices.environment_for(placement))
+        if job.append == command.ONE_SHOT and placement.gpus:
+            told["GPU"] = ",".join(f"cuda{index}" for index in self._indices(placement).split(","))
         told.update(job.environ)
         told.update(job.spec.env)
         return told

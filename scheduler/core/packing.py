@@ -97,7 +97,14 @@ def own_hold(placement: Placement, used: Mapping[str, int]) -> Hold:
 
 def others_hold(lease: Lease, used: Mapping[str, int]) -> Hold:
     """Another scheduler's lease; what cannot be seen of it counts as not taken yet: that wastes, never overcommits."""
-    return Hold(promised=lease.promised, used=used, load=lease.load, unreadable=not lease.readable)
+    return Hold(
+        promised=lease.promised,
+        used=used,
+        load=lease.load,
+        unreadable=not lease.readable,
+        alone=lease.alone,
+        uid=lease.uid,
+    )
 
 
 def room_on(budget: Budget, holds: Iterable[Hold], buffer: int) -> int:
@@ -152,10 +159,20 @@ def _room(budget: Budget, mine: Sequence[Placement], holds: Sequence[Hold], rule
         load=load - sum(h.load.get(key, 0.0) for h in holds),
         residents=residents,
         ours=len(here),
-        taken_alone=single or any(p.alone and key in p.devices for p in here) or any(h.unreadable for h in holds),
+        taken_alone=single or any(p.alone and key in p.devices for p in here) or _others_alone(key, holds),
         strangers=held,
         shut=_shut(budget, rules),
     )
+
+
+def _others_alone(key: str, holds: Iterable[Hold]) -> bool:
+    """Whether somebody's lease lets nothing start beside it here, or cannot be read."""
+    return any(hold.unreadable or (hold.alone and _runs_on(key, hold.promised)) for hold in holds)
+
+
+def _runs_on(key: str, promised: Mapping[str, int]) -> bool:
+    """Whether that is a device it runs on: its GPUs, or the host where it has none."""
+    return key in promised and (key != HOST or len(promised) == 1)
 
 
 def kept_for_strangers(budget: Budget, rules: Rules) -> int:

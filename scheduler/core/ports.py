@@ -8,7 +8,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from scheduler.core.events import Event, Exited, Started, Submitted
-from scheduler.core.model import Budget, Device, Job, Placement, Purpose, Refusal, Terms, Warn
+from scheduler.core.model import (
+    Budget,
+    Device,
+    Job,
+    Placement,
+    Purpose,
+    Refusal,
+    Terms,
+    Ticket,
+    Waiter,
+    Warn,
+)
 
 if TYPE_CHECKING:
     from scheduler.core.kinds import Kind
@@ -38,6 +49,9 @@ class Launch:
     """Locked descriptor of that file, handed over to the shim; the engine closes its own copy."""
     warn: Warn | None = None
     """What it gets some time before its limit."""
+    stdout: str = ""
+    """A file for its output, in its directory unless it is absolute; empty: its log."""
+    stderr: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +119,11 @@ class Lease:
     promised: Mapping[str, int]
     load: Mapping[str, float]
     readable: bool = True
+    alone: bool = False
+    since: float = 0.0
+    """When it was taken, in seconds since the epoch."""
+    expected: float = 0.0
+    """How many seconds it takes, where its scheduler knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +215,15 @@ class Desk(Protocol):
     def take(self, placement: Placement) -> Taken:
         """Write and lock this placement's lease."""
 
+    def waiters(self) -> list[Waiter]:
+        """Every other scheduler that waits for room."""
+
+    def wait(self, ticket: Ticket | None) -> None:
+        """Let everybody know for what this run waits; None: for nothing."""
+
+    def disabled(self) -> Mapping[str, str]:
+        """Devices on which the administrator lets nothing start, each with why."""
+
 
 class Ledger(Protocol):
     """This run's place among the machine's promises."""
@@ -208,6 +236,13 @@ class Ledger(Protocol):
 
     def drop(self, task: int, attempt: int) -> None:
         """Remove the lease of an attempt that was lost; one that ended by itself removed its own."""
+
+    def leave(self) -> None:
+        """This run waits for nothing any more."""
+
+    @property
+    def uid(self) -> int:
+        """Whose it is."""
 
 
 class Book(Protocol):

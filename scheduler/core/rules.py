@@ -34,6 +34,8 @@ class Rules:
     """Keys of devices on which nothing of this run is started any more (`devices disable`, `set --devices`)."""
     overtakes: int = 50
     """So often may later tasks pass a waiting one; 50 costs under 1 % of makespan and bounds every wait."""
+    overtaken_for: float = 600.0
+    """Seconds after which nobody on the machine who came later may pass it any more."""
     margin: float = 0.10
     margin_bytes: int = 256 * MIB
     """A peak is trusted with 10 % + 256 MiB more: no out-of-memory per 1000 tasks in replays of measured workloads."""

@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 from math import inf, sqrt
 
 from scheduler.core.events import Exited, Started
-from scheduler.core.model import HOST, Device, Outcome
+from scheduler.core.model import HOST, Device, Outcome, Waiter
 from scheduler.core.ports import Key, Launch, Lease
 from scheduler.core.truth import Curve, Truth
 from scheduler.units import size
@@ -129,6 +129,8 @@ class SimulatedMachine:
         self.foreign = dict(foreign or {})
         """What is held by nobody who has a lease."""
         self.leases = Leases()
+        self.waiters: dict[str, Waiter] = {}
+        """Runs that wait for room, by run."""
         self.deciding = ""
         """The run that has the leases' mutex."""
         self.strangers: dict[int, Mapping[str, int]] = {}
@@ -140,11 +142,10 @@ class SimulatedMachine:
         """Attempts that never will start."""
         self._devices = {device.key: device for device in devices}
         self._slowdown = slowdown
-        self._alarms: list[float] = []
+        self._alarms, self._pids = list[float](), 1000
         self._coming: list[tuple[float, Key, int]] = []
         """When something happens to whom, the next first; an entry of another version than its attempt's is void."""
-        self._ears: list[list[Started | Exited]] = []
-        self._eyes: list[dict[Key, None]] = []
+        self._ears, self._eyes = list[list[Started | Exited]](), list[dict[Key, None]]()
         self._scales: list[set[str]] = []
         self._on: dict[str, dict[Key, Running]] = {device.key: {} for device in devices}
         """Who runs where; all of them use the host's cores."""
@@ -152,7 +153,6 @@ class SimulatedMachine:
         self._busy: dict[str, int] = dict.fromkeys(self._on, 0)
         """What its tasks ask of each device, in millionths: whole numbers come out the same in any order."""
         self._pace: dict[str, float] = dict.fromkeys(self._on, 1.0)
-        self._pids = 1000
 
     # ---- what it looks like ----
 

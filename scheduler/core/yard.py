@@ -85,6 +85,9 @@ class Working(dict[str, Room]):
         mine = self[key] = replace(self._base[key])
         return mine
 
+    def __contains__(self, key: object) -> bool:
+        return key in self._base
+
     def now(self, key: str) -> Room:
         """A room as it is, only to be read."""
         return super().get(key) or self._base[key]
@@ -107,6 +110,7 @@ class Yard:
         self._at: dict[str, int] = {}
         self.rooms: dict[str, Room] = {}
         self.gpus: list[str] = []
+        self.everywhere: tuple[str, ...] = ()
         self.numbers: dict[str, int] = {}
         self.ends = Ends([], [])
         self.has_slots = False
@@ -135,23 +139,24 @@ class Yard:
         """What an attempt holds was looked at again."""
         self._stale.update(placement.promise)
 
-    def look(self, machine: Machine) -> None:
+    def look(self, machine: Machine) -> Yard:
         """Bring everything up to what the machine is now.
 
         A mapping of what is used that was handed in before may only have changed where `stir` was told of it.
         """
         if machine is self._machine and not self._stale:
-            return
+            return self
         self._machine = machine
         differing = self._differing(machine.budgets)
         if machine.used is not self._used or machine.holds != self._holds or differing is None:
             self._build(machine)
-            return
+            return self
         stale = self._coming | self._stale | differing
         self._budgets = machine.budgets
         for key in stale & self.rooms.keys():
             self._renew(key, machine)
         self._stale.clear()
+        return self
 
     def _differing(self, budgets: Sequence[Budget]) -> set[str] | None:
         """Devices that are seen in another way than before; None where they are others altogether."""
@@ -174,6 +179,7 @@ class Yard:
         self._coming = {key for key, room in self.rooms.items() if room.coming}
         self.has_slots = any(budget.device.is_slot for budget in machine.budgets)
         self.gpus = [budget.device.key for budget in machine.budgets if budget.device.is_gpu]
+        self.everywhere = tuple(self.gpus)
         self.numbers = {key: number for number, key in enumerate(self.gpus)}
         self.ends = Ends([], [])
         for number, key in enumerate(self.gpus):

@@ -192,6 +192,16 @@ class NvmlDevices:
             }
             self._samplers.tell(orders, strangers)
 
+    def look_again(self, strangers: frozenset[int]) -> None:
+        """Wait for one round in which the trees of these shims are looked at, but no longer than a call may take."""
+        self.watch({}, strangers)
+        asked, end = time.monotonic(), time.monotonic() + self._limits.call
+        while self._samplers and time.monotonic() < end:
+            select.select([self._samplers], [], [], 0.05)
+            self.collect()
+            if all(seen.look and seen.look.at > asked for seen in self._seen.values()):
+                return
+
     def used_by(self, shim: int) -> Mapping[str, int]:
         """What another scheduler's tree was last seen to hold; nothing where only devices can be read."""
         held = {uuid: seen.account.strangers.get(shim, 0) for uuid, seen in self._seen.items()}

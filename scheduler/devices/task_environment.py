@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-UUID, INDEX = "uuid", "index"
-"""How GPUs are named in CUDA_VISIBLE_DEVICES; numbers are for scripts that read it as one."""
+UUID, INDEX, ALL = "uuid", "index", "all"
+"""How GPUs are named in CUDA_VISIBLE_DEVICES; numbers are for scripts that read it as one. ALL: not at all, for
+scripts that choose their GPU themselves by SCHEDULER_GPU_INDICES or GPU, and count as nvidia-smi does."""
 _NO_PREALLOCATION = {"TF_FORCE_GPU_ALLOW_GROWTH": "true", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 """TensorFlow and JAX otherwise take nearly the whole device, whatever they need."""
 MPS_VARIABLES = (
@@ -30,7 +31,8 @@ def gpu_environment(
     if not uuids:
         return {**told, "CUDA_VISIBLE_DEVICES": ""}
     names = [str(index) for index in indices] if visible == INDEX else uuids
-    told["CUDA_VISIBLE_DEVICES"] = ",".join(names)
+    if visible != ALL:
+        told["CUDA_VISIBLE_DEVICES"] = ",".join(names)
     told["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     told.update({name: text for name, text in _NO_PREALLOCATION.items() if name not in environ})
     return told

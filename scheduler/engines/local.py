@@ -22,6 +22,7 @@ from scheduler.core.events import Exited, Started
 from scheduler.core.model import HOST, Outcome
 from scheduler.core.ports import Key, Launch
 from scheduler.errors import StateError
+from scheduler.paths import open_plain
 from scheduler.shim import Claim, ClaimState, Record
 
 PATIENCE = 10.0
@@ -50,6 +51,8 @@ class _Attempt:
     task: int
     attempt: int
     folder: str
+    stderr: str = ""
+    """Where it writes its errors, if that is not its log."""
     reason: str = ""
     """Why it would be lost if it never came to run."""
     sent: float = 0.0
@@ -136,6 +139,7 @@ class LocalEngine:
     def launch(self, order: Launch) -> None:
         """Start an attempt; never raises: an order that cannot be given is told as LOST."""
         attempt = self._take_on(order.task, order.attempt)
+        attempt.stderr = order.stderr and os.path.join(order.directory, order.stderr)
         self._queue.append((attempt, order))
         self._pump()
 
@@ -186,8 +190,9 @@ class LocalEngine:
             _unlink(shim.claim_path(folder, attempt))
         _unlink(shim.record_path(folder, attempt))
         with contextlib.suppress(OSError):
-            if os.path.getsize(shim.log_path(folder, attempt)) == 0:
-                os.unlink(shim.log_path(folder, attempt))
+            for path in (shim.log_path(folder, attempt), shim.errors_path(folder, attempt)):
+                if os.path.exists(path) and os.path.getsize(path) == 0:
+                    os.unlink(path)
             if not any(key[0] == task for key in self._attempts):
                 os.rmdir(folder)
 
@@ -256,6 +261,8 @@ class LocalEngine:
             order.warn,
             self._log_max,
             self._spare,
+            order.stdout,
+            order.stderr,
         )
 
     def _listen(self) -> None:
@@ -519,10 +526,14 @@ def _outcome(attempt: _Attempt, record: Record) -> tuple[Outcome, str, outofmemo
 
 
 def _last_output(attempt: _Attempt) -> str:
+    return _tail(shim.log_path(attempt.folder, attempt.attempt)) + (_tail(attempt.stderr) if attempt.stderr else "")
+
+
+def _tail(path: str) -> str:
     try:
-        with open(shim.log_path(attempt.folder, attempt.attempt), "rb") as log:
-            log.seek(max(0, os.fstat(log.fileno()).st_size - outofmemory.TAIL))
-            return log.read().decode("utf-8", "replace")
+        with open_plain(Path(path)) as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - outofmemory.TAIL))
+            return file.read().decode("utf-8", "replace")
     except OSError:
         return ""
 

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import re
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from scheduler.core.model import Placement
+from scheduler.core.model import Placement, Ticket, Waiter
 from scheduler.core.ports import Lease, Taken
 from scheduler.errors import LeaseError
 from scheduler.shim import BLOCK, pack_block, unpack_block
-from scheduler.store.locks import take_lock
+from scheduler.store.disabling import disabled
+from scheduler.store.locks import is_free, make_locked
+from scheduler.store.tickets import Tickets
 
 VERSION = 1
 RUNTIME = Path("/run/gpu-batch-scheduler")
@@ -33,6 +34,13 @@ def find_directory(said: str | None) -> Path:
     return RUNTIME if RUNTIME.is_dir() else FALLBACK
 
 
+def make_directory(said: str | None) -> Path:
+    """The same, made where it is not there; raises LeaseError where it cannot be trusted."""
+    directory = find_directory(said)
+    os.close(_open_directory(directory))
+    return directory
+
+
 class Ledger:
     """This run's leases, and a look at everybody else's; nobody ever writes another's file."""
 
@@ -42,9 +50,20 @@ class Ledger:
         self._run = run
         self._boot = boot
         self._fd = _open_directory(directory)
+        self._tickets = Tickets(self._fd, self._uid, run)
+
+    @property
+    def uid(self) -> int:
+        """Whose leases these are."""
+        return self._uid
+
+    def leave(self) -> None:
+        """This run waits for nothing any more."""
+        self._tickets.leave()
 
     def close(self) -> None:
         """Let go of the directory."""
+        self._tickets.forget()
         os.close(self._fd)
 
     @contextmanager
@@ -89,7 +108,9 @@ class Ledger:
             return False
         try:
             with self.deciding():
-                os.pwrite(fd, self._record(placement, shim), 0)
+                before = unpack_block(os.pread(fd, BLOCK, 0)) or {}
+                times = {name: float(before.get(name, 0.0)) for name in ("since", "expected")}
+                os.pwrite(fd, self._record(placement, shim, times), 0)
         finally:
             os.close(fd)
         return True
@@ -101,9 +122,11 @@ class Ledger:
         except OSError:
             return
 
-    def _record(self, placement: Placement, shim: int) -> bytes:
+    def _record(self, placement: Placement, shim: int, times: Mapping[str, float]) -> bytes:
         return pack_block(
             {
+                **times,
+                "alone": placement.alone,
                 "version": VERSION,
                 "shim": shim,
                 "boot": self._boot,
@@ -129,30 +152,24 @@ class Session:
         """Write this placement's lease and lock it, before anybody else can decide."""
         ledger = self._ledger
         name = ledger.name(placement.task, placement.attempt)
+        times = {"since": round(time.time(), 3), "expected": placement.expected}
         try:
-            fd = _make_locked(ledger._fd, name, ledger._record(placement, 0))
+            fd = make_locked(ledger._fd, name, ledger._record(placement, 0, times))
         except OSError as exc:
             raise LeaseError(f"cannot write a lease in {ledger.directory}: {exc.strerror}") from exc
         return Taken(str(ledger.directory / name), fd)
 
+    def waiters(self) -> list[Waiter]:
+        """Every other scheduler that waits for room."""
+        return self._ledger._tickets.others()
 
-def _make_locked(directory: int, name: str, record: bytes) -> int:
-    """A new file with a record in it, and its lock; nobody else may read it before it has both."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
-        fd = os.open(name, flags, 0o600, dir_fd=directory)
-    except FileExistsError:
-        os.unlink(name, dir_fd=directory)
-        fd = os.open(name, flags, 0o600, dir_fd=directory)
-    try:
-        take_lock(fd)
-        os.pwrite(fd, record, 0)
-        os.fchmod(fd, 0o644)
-    except OSError:
-        os.unlink(name, dir_fd=directory)
-        os.close(fd)
-        raise
-    return fd
+    def wait(self, ticket: Ticket | None) -> None:
+        """Let everybody know for what this run waits."""
+        self._ledger._tickets.show(ticket)
+
+    def disabled(self) -> Mapping[str, str]:
+        """Devices on which the administrator lets nothing start."""
+        return disabled(self._ledger._fd)
 
 
 def living(directory: Path) -> list[Lease]:
@@ -189,7 +206,7 @@ def distrust(directory: Path) -> str:
 def _who_locks(fd: int, directory: Path) -> str:
     """Who keeps everybody from deciding; no scheduler has the mutex for so long that all of some looks find it."""
     for _ in range(20):
-        if _dead(fd):
+        if is_free(fd):
             return ""
         time.sleep(0.01)
     holder = _holder(fd)
@@ -244,7 +261,7 @@ def _look(directory: int, name: str, match: re.Match[str], uid: int, *, clean: b
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode) or status.st_uid != int(match[1]):
             return None
-        if _dead(fd):
+        if is_free(fd):
             if clean and status.st_uid == uid:
                 os.unlink(name, dir_fd=directory)
             return None
@@ -255,23 +272,20 @@ def _look(directory: int, name: str, match: re.Match[str], uid: int, *, clean: b
         os.close(fd)
 
 
-def _dead(fd: int) -> bool:
-    """Whether nobody holds the lock; whoever probes lets go at once by closing."""
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError as exc:
-        if exc.errno in (errno.EWOULDBLOCK, errno.EAGAIN):
-            return False
-        raise
-    return True
-
-
 def _parse(name: str, match: re.Match[str], block: bytes) -> Lease:
     who = (name, int(match[1]), match[2], int(match[3]), int(match[4]))
     data = unpack_block(block)
     if data is None or data.get("version") != VERSION:
         return Lease(*who, shim=0, promised={}, load={}, readable=False)
-    return Lease(*who, shim=int(data["shim"]), promised=data["bytes"], load=data["load"])
+    return Lease(
+        *who,
+        shim=int(data["shim"]),
+        promised=data["bytes"],
+        load=data["load"],
+        alone=bool(data.get("alone", False)),
+        since=float(data.get("since", 0.0)),
+        expected=float(data.get("expected", 0.0)),
+    )
 
 
 def _holder(fd: int) -> str:

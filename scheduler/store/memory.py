@@ -12,7 +12,7 @@ from scheduler.core import command, kinds
 from scheduler.core.events import Changed, Event, Submitted
 from scheduler.core.kinds import Kind
 from scheduler.core.knowledge import Evidence
-from scheduler.core.model import HOST, Job, Placement, Spec, Terms
+from scheduler.core.model import HOST, Job, Placement, Spec, Terms, Ticket, Waiter
 from scheduler.core.ports import Arrivals, Key, Lease, Taken
 from scheduler.core.simulation import SimulatedMachine
 from scheduler.errors import LeaseError, StateError
@@ -48,6 +48,30 @@ class MemoryLedger:
         self._machine.leases[name] = self._lease(name, placement, 0)
         return Taken(name, -1)
 
+    @property
+    def uid(self) -> int:
+        """Whose it is."""
+        return self._uid
+
+    def waiters(self) -> list[Waiter]:
+        """Every other run that waits."""
+        return [waiter for run, waiter in self._machine.waiters.items() if run != self._run]
+
+    def wait(self, ticket: Ticket | None) -> None:
+        """What this run waits for."""
+        self.leave()
+        if ticket is not None:
+            name = f"ticket.{self._uid}.{self._run}"
+            self._machine.waiters[self._run] = Waiter(name, self._uid, self._run, ticket)
+
+    def leave(self) -> None:
+        """It waits for nothing any more."""
+        self._machine.waiters.pop(self._run, None)
+
+    def disabled(self) -> Mapping[str, str]:
+        """A simulated machine has no administrator."""
+        return {}
+
     def rewrite(self, placement: Placement, shim: int) -> bool:
         """Bring a lease up to date; False where there is none any more."""
         name = self._name(placement.task, placement.attempt)
@@ -66,7 +90,7 @@ class MemoryLedger:
 
     def _lease(self, name: str, placement: Placement, shim: int) -> Lease:
         who = (name, self._uid, self._run, placement.task, placement.attempt)
-        return Lease(*who, shim=shim, promised=dict(placement.promise), load=placement.load)
+        return Lease(*who, shim=shim, promised=dict(placement.promise), load=placement.load, alone=placement.alone)
 
 
 class MemoryBook:

@@ -121,6 +121,7 @@ def _text(profile: Profile) -> str:
                 for name, part in profile.parts.items()
             },
             "epoch_seconds": profile.epoch_seconds,
+            "whole_seconds": profile.whole_seconds,
             "cores": profile.cores,
             "busy": profile.busy,
             "family": profile.family,
@@ -142,6 +143,7 @@ def _profile(text: str) -> Profile:
     return Profile(
         parts={name: _part(part) for name, part in said.items()},
         epoch_seconds=float(data["epoch_seconds"]),
+        whole_seconds=float(data.get("whole_seconds", 0.0)),
         cores=float(data["cores"]),
         busy=float(data.get("busy", 0.0)),
         earlier=True,

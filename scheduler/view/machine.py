@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from scheduler.units import size
+from scheduler.units import duration, size
 from scheduler.view.words import clean, moment, table
 
 
@@ -14,18 +14,78 @@ def lines(facts: Mapping[str, Any]) -> list[str]:
     host = facts["host"]
     promised = size(sum(lease["promised"].get("host", 0) for lease in facts["leases"]))
     memory = f"host {size(host['total'])}, {size(host['available'])} available, {promised} promised"
-    return [f"{facts['hostname']}  {memory}", "", *_leases(facts["leases"]), "", *_runs(facts["runs"])]
+    said = [f"{facts['hostname']}  {memory}", *_gpus(facts), "", *_leases(facts["leases"])]
+    return [*said, *_waiting(facts["waiting"]), *_idle(facts["idle"]), "", *_runs(facts["runs"])]
+
+
+def disabled_lines(disabled: Mapping[str, str]) -> list[str]:
+    """What root has taken out of service."""
+    return [
+        f"{device} is closed to everybody: {clean(why)}; root opens it (scheduler devices enable --everybody)"
+        for device, why in disabled.items()
+    ]
+
+
+def _gpus(facts: Mapping[str, Any]) -> list[str]:
+    said = [_gpu(gpu) for gpu in facts["gpus"]]
+    if facts["gpus_trouble"]:
+        said.append(f"GPUs: {facts['gpus_trouble']}")
+    return said + disabled_lines(facts["disabled"])
+
+
+def _gpu(gpu: Mapping[str, Any]) -> str:
+    strangers = [f"{size(one['bytes'])} of {clean(one['user']) or 'somebody'}'s by hand" for one in gpu["foreign"]]
+    words = [f"{size(gpu['free'])} free", f"{size(gpu['promised'])} promised", *strangers]
+    return f"{gpu['device']} {size(gpu['total'])}, {', '.join(words)}{': ' + gpu['closed'] if gpu['closed'] else ''}"
 
 
 def _leases(leases: list[dict[str, Any]]) -> list[str]:
     if not leases:
         return ["nothing is promised to anybody now"]
     rows = [
-        [lease["user"], str(lease["run"]), str(lease["task"]), device, size(promised), str(lease["shim"] or "")]
+        [
+            clean(lease["user"]),
+            str(lease["run"]),
+            str(lease["task"]),
+            device,
+            str(lease["pid"] or lease["shim"] or ""),
+            moment(lease["since"] or None),
+            size(promised),
+            size(lease["used"][device]) if device in lease["used"] else "",
+        ]
         for lease in leases
         for device, promised in lease["promised"].items()
     ]
-    return table(["user", "run", "task", "device", "promised", "pid"], rows, frozenset({1, 2, 4, 5}))
+    return table(
+        ["user", "run", "task", "device", "pid", "since", "promised", "used"], rows, frozenset({1, 2, 4, 6, 7})
+    )
+
+
+def _waiting(waiting: list[dict[str, Any]]) -> list[str]:
+    if not waiting:
+        return []
+    rows = [
+        [
+            clean(one["user"]),
+            one["run"],
+            str(one["task"]),
+            ", ".join(one["devices"]),
+            duration(one["waited"]),
+            size(one["bytes"]) if one["bytes"] else "unknown",
+            "kept for it" if one["closed"] else "",
+        ]
+        for one in waiting
+    ]
+    return ["", *table(["waits", "run", "task", "for", "since", "wants", ""], rows, frozenset({1, 2, 4, 5}))]
+
+
+def _idle(idle: list[dict[str, Any]]) -> list[str]:
+    return [
+        f"idle    {clean(one['user'])}'s {one['what']} (process {one['pid']}) holds "
+        f"{', '.join(f'{size(bytes_)} of {device}' for device, bytes_ in one['holds'].items())} "
+        f"and has done nothing for {duration(one['idle'])}"
+        for one in idle
+    ]
 
 
 def _runs(runs: list[dict[str, Any]]) -> list[str]:

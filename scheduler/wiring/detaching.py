@@ -32,6 +32,8 @@ class Told:
     """Of the run; 0: there is none, and `trouble` says why, or the list was empty."""
     what: str = ""
     tasks: int = 0
+    first: int = 0
+    """The id of the first of them."""
     log: str = ""
     hints: Sequence[str] = field(default_factory=tuple)
     trouble: str = ""
@@ -102,7 +104,8 @@ def _told(session: Session | None, hints: Sequence[str]) -> Told:
         return Told(os.getpid(), hints=hints)
     roll = session.brain.roll
     log = str(session.places.log)
-    return Told(os.getpid(), session.number, session.meta["file"], len(roll), log, [*hints, *logging_out()])
+    first = min(roll, default=0)
+    return Told(os.getpid(), session.number, session.meta["file"], len(roll), first, log, [*hints, *logging_out()])
 
 
 def _go(session: Session, words: Callable[[Session], Sequence[str]]) -> int:

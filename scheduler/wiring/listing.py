@@ -127,6 +127,14 @@ def _followed_before(settings: Settings, real: str) -> RunInfo | None:
     return next((info for info in found if info.meta.get("door") == FOLLOWED), None)
 
 
+def one_listing(said: Sequence[str], defaults: Mapping[str, str], python: str, append: str = "none") -> Listing:
+    """One command, given on the command line, as a listing."""
+    from scheduler.doors import one_shot
+
+    form, rows = one_shot.rows(said, defaults, python, append)
+    return Listing(one_shot.shown(said), form, rows)
+
+
 class Following:
     """The CSV file of a run that goes on: rows appended behind what was accepted."""
 

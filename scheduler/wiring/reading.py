@@ -223,32 +223,20 @@ def user_name(uid: int) -> str:
 
 
 def machine_facts(settings: Settings) -> dict[str, Any]:
-    """What `status` shows: RAM, everybody's leases without their commands, my latest runs."""
+    """What `status` shows: RAM, who holds what and who waits, without others' commands, and my latest runs."""
     from os import uname
 
     from scheduler.devices.host import available
-    from scheduler.store.leases import find_directory, living
+    from scheduler.wiring import everybody
 
-    leases: list[dict[str, Any]] = [
-        {
-            "user": user_name(lease.uid),
-            "run": lease.run.partition("-")[0],
-            "task": lease.task,
-            "shim": lease.shim,
-            "promised": dict(lease.promised),
-        }
-        for lease in living(find_directory(settings.leases or None))
-    ]
     total, free = available()
     runs = [*islice(_latest(Runs(places(settings))), 10)]
     labels = {key: label for run in reversed(runs) for key, label in run.get("devices", {}).items()}
-    for lease in leases:
-        lease["promised"] = {labels.get(key, key): bytes_ for key, bytes_ in lease["promised"].items()}
     return {
         "format": 1,
         "hostname": uname().nodename,
         "host": {"total": total, "available": free},
-        "leases": sorted(leases, key=lambda lease: (lease["user"], lease["task"])),
+        **everybody.facts(settings, labels),
         "runs": runs,
     }
 

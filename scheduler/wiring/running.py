@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from scheduler.store.leases import Ledger
     from scheduler.view.plain import PlainView
     from scheduler.view.sink import Sink
+    from scheduler.wiring.idleness import Looks
 
 
 Dress = Callable[[View], View]
@@ -149,7 +150,7 @@ class Session:
         requests = Requests(run)
         open_things.callback(requests.close)
         rows = [] if self.book.source is None else [self.book.source]
-        world = RealWorld([engine, host, *gpus, Asking(self.interrupts), requests, *rows])
+        world = RealWorld([engine, host, *gpus, Asking(self.interrupts), requests, self._looks(), *rows])
         disks = Disks([run.root, run.tasks], *self.settings.disk_min)
         watchers = Watchers([host, *gpus])
         return Ports(world, self.book, self.devices, engine, watchers, ledger, view, requests.answer, disks)
@@ -181,6 +182,14 @@ class Session:
         out = Sink(None, sys.stdout)
         open_things.callback(out.close)
         return ProcessingView(plain, out, lambda task: self.book.job(task).spec.own[0][1])
+
+    def _looks(self) -> Looks:
+        """So that `status` can tell who has done nothing for long."""
+        from scheduler.wiring import everybody
+        from scheduler.wiring.holders import holders
+        from scheduler.wiring.idleness import Looks
+
+        return Looks(lambda: everybody.idle(self.settings, holders(self.settings), self.devices.snapshot(), {}))
 
     def _close(self, sink: Any) -> None:
         from scheduler.view import closing, processing

@@ -6,10 +6,11 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from scheduler.core.model import HOST, Device, KnownBy, Placement, Purpose
+from scheduler.core.model import HOST, Device, KnownBy, Placement, Purpose, Ticket, Waiter
 from scheduler.core.ports import Ledger, Taken
 from scheduler.core.simulation import SimulatedMachine
 from scheduler.errors import LeaseError
@@ -217,3 +218,54 @@ class TestDeciding:
                 pass
             place.keep(desk.take(placement()))
         assert others(other) == [(7, 1, GIB)]
+
+
+def ticket(task: int = 3, waited: float = 2.0, **said: Any) -> Ticket:
+    return Ticket(task, ("GPU-a", "GPU-b"), (GIB, None), 2 * GIB, 1.5, 0.5, waited=waited, **said)
+
+
+def show(ledger: Ledger, shown: Ticket | None) -> None:
+    with ledger.deciding() as desk:
+        desk.wait(shown)
+
+
+def waiters(ledger: Ledger) -> list[Waiter]:
+    with ledger.deciding() as desk:
+        return desk.waiters()
+
+
+class TestTickets:
+    def test_nobody_waits_at_first(self, ledger: Ledger) -> None:
+        assert waiters(ledger) == []
+
+    def test_others_see_what_a_run_waits_for(self, ledger: Ledger, other: Ledger) -> None:
+        show(ledger, ticket(alone=True, closed=True))
+        (seen,) = waiters(other)
+        assert (seen.uid, seen.run, seen.passed_up) == (ledger.uid, MINE, False)
+        assert replace(seen.ticket, waited=2.0) == ticket(alone=True, closed=True)
+        assert 2.0 <= seen.ticket.waited < 60.0
+        assert 0.0 <= seen.idle < 60.0
+
+    def test_ones_own_is_not_anothers(self, ledger: Ledger) -> None:
+        show(ledger, ticket())
+        assert waiters(ledger) == []
+
+    def test_the_newest_counts(self, ledger: Ledger, other: Ledger) -> None:
+        show(ledger, ticket(3))
+        show(ledger, ticket(4))
+        assert [waiter.ticket.task for waiter in waiters(other)] == [4]
+
+    def test_who_waits_for_nothing_has_none(self, ledger: Ledger, other: Ledger) -> None:
+        show(ledger, ticket())
+        show(ledger, None)
+        assert waiters(other) == []
+
+    def test_who_leaves_has_none(self, ledger: Ledger, other: Ledger) -> None:
+        show(ledger, ticket())
+        ledger.leave()
+        ledger.leave()
+        assert waiters(other) == []
+
+    def test_nothing_is_disabled_at_first(self, ledger: Ledger) -> None:
+        with ledger.deciding() as desk:
+            assert dict(desk.disabled()) == {}

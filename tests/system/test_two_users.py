@@ -96,7 +96,11 @@ class Observer(threading.Thread):
             self.faults.append(repr(exc))
 
     def look(self) -> None:
-        living = {name: block for name in os.listdir(self._fd) if (block := self._living(name)) is not None}
+        living = {
+            name: block
+            for name in os.listdir(self._fd)
+            if name[0].isdigit() and (block := self._living(name)) is not None
+        }
         read = {name: unpack_block(block) for name, block in living.items()}
         self.faults += [f"{name} cannot be read" for name, lease in read.items() if lease is None]
         promised = sum(lease["bytes"]["host"] for lease in read.values() if lease)

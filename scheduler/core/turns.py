@@ -1,0 +1,160 @@
+"""Turns: who is next of all that wait on this machine, whosever they are.
+
+Next on a device is the waiting user who holds least there; among equals, and between the waiters of one user, who came
+first. What is free is kept for those who are before a task and fit in now; who does not fit is passed over, until it
+was passed over too often: then its devices close to whoever came later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from scheduler.core import packing
+from scheduler.core.model import Decision, KnownBy, Machine, Placement, Refusal, Ticket, Turn, Waiter
+from scheduler.core.packing import Ask, Need, Room
+from scheduler.core.ports import Lease
+from scheduler.core.rules import Rules
+
+STANDS_STILL = 5.0
+"""Seconds without a look after which a waiter is left out: it was stopped, or its disk is full."""
+CHANCE = 1.0
+"""Seconds within which a waiter takes the room that is kept for it; if it looks and does not, it has its reasons."""
+FOR_ROOM = frozenset({"memory", "unknown", "spent", "alone", "load", "busy", "closed"})
+"""Refusals by which a task waits for what others hold."""
+_NOBODY = 0
+"""The task's number of a placement that is somebody else's affair."""
+
+
+class Queue:
+    """Everybody who waits, as one pass over this run's line sees them."""
+
+    def __init__(self, machine: Machine, own: Iterable[Placement], rules: Rules) -> None:
+        self.fitting: list[str] = []
+        self._me = machine.uid
+        self._turn = machine.turn
+        self._rules = replace(rules, slots=None, max_per_device=None)
+        self._slots = rules.slots is not None
+        self._waiters = [waiter for waiter in machine.waiters if waiter.idle <= STANDS_STILL]
+        self._holds = machine.holds
+        self._own = [placement.promise for placement in own]
+
+    def take(self, placement: Placement) -> None:
+        """Something of this run starts: it holds more now."""
+        self._own.append(placement.promise)
+
+    def give_way(self, task: int, rooms: Mapping[str, Room], host: Room | None) -> bool:
+        """Keep room for all whose turn is before this task's, each once in a pass; whether there is anybody."""
+        turn = self._turn if task == self._turn.task else Turn()
+        before = [waiter for waiter in self._waiters if self._is_before(waiter, turn)]
+        for waiter in sorted(before, key=self._rank):
+            self._waiters.remove(waiter)
+            self._keep_room(waiter, rooms, host)
+        return bool(before)
+
+    def _is_before(self, waiter: Waiter, turn: Turn) -> bool:
+        mine = _rank(turn.closed, self._held(self._me, waiter.ticket), turn.waited)
+        return self._rank(waiter) < mine
+
+    def _rank(self, waiter: Waiter) -> tuple[int, int, float]:
+        return _rank(waiter.ticket.closed, self._held(waiter.uid, waiter.ticket), waiter.ticket.waited)
+
+    def _held(self, uid: int, ticket: Ticket) -> int:
+        """What a user holds on the devices that a ticket is about."""
+        theirs = [hold.promised for hold in self._holds if hold.uid == uid]
+        both = theirs + self._own if uid == self._me else theirs
+        return sum(promised.get(key, 0) for promised in both for key in ticket.devices)
+
+    def _keep_room(self, waiter: Waiter, rooms: Mapping[str, Room], host: Room | None) -> None:
+        ticket = waiter.ticket
+        here = [rooms[key] for key in ticket.devices if key in rooms]
+        gpus = [room for room in here if room.device.is_gpu]
+        if not here or len(gpus) < len(ticket.gpus):
+            return  # it waits for what this run knows nothing of
+        tried = packing.fit(_NOBODY, 1, _need(ticket), sorted(gpus, key=_best_first), host, self._rules)
+        if not isinstance(tried, Refusal):
+            self.fitting.append(waiter.name)
+            if not waiter.passed_up:
+                self._reserve(tried, rooms)
+        elif ticket.closed:
+            for room in here:
+                room.closed = True
+
+    def _reserve(self, placement: Placement, rooms: Mapping[str, Room]) -> None:
+        packing.take(rooms, placement)
+        for key in placement.promise:
+            rooms[key].ours -= 1
+        if self._slots:
+            for key in placement.devices:
+                rooms[key].closed = True  # slots do not look at memory
+
+
+def _best_first(room: Room) -> tuple[bool, float, int]:
+    return room.strangers > 0, -room.load, -room.bytes
+
+
+def _rank(closed: bool, held: int, waited: float) -> tuple[int, int, float]:  # of a ticket
+    """Smaller is next; who was passed over too often comes before all others, whatever they hold."""
+    return (0, 0, -waited) if closed else (1, held, -waited)
+
+
+def _need(ticket: Ticket) -> Need:
+    def ask(bytes_: int | None) -> Ask:
+        return Ask(bytes_, bytes_ or 0)
+
+    gpus = tuple(ask(bytes_) for bytes_ in ticket.gpus)
+    return Need(ask(ticket.host), ticket.cores, KnownBy.DECLARED, gpus, ticket.busy, ticket.alone)
+
+
+class Standing:
+    """How this run stands among all who wait, from one decision to the next."""
+
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
+        self._task = 0
+        self._since = 0.0
+        self._passed = 0
+        self._devices: frozenset[str] = frozenset()
+        self._ahead: frozenset[str] = frozenset()
+        """Runs that came before this one: what they start passes nobody."""
+        self._leases: frozenset[str] = frozenset()
+        self._fits: dict[str, float] = {}
+        """Since when there seems to be room for others whose turn it is."""
+
+    def turn(self, now: float, leases: Sequence[Lease]) -> Turn:
+        """This run's turn, once what was started since the last look is counted."""
+        if not self._task:
+            return Turn()
+        for lease in leases:
+            if lease.name not in self._leases and lease.run not in self._ahead:
+                self._passed += not self._devices.isdisjoint(lease.promised)
+        self._leases = frozenset(lease.name for lease in leases)
+        waited = max(0.0, now - self._since)
+        closed = self._passed >= self._rules.overtakes or waited >= self._rules.overtaken_for
+        return Turn(self._task, waited, closed)
+
+    def waiters(self, now: float, waiters: Sequence[Waiter]) -> tuple[Waiter, ...]:
+        """The others, with who of them had the chance to start and did not take it."""
+        return tuple(replace(waiter, passed_up=self._had_its_chance(waiter, now)) for waiter in waiters)
+
+    def _had_its_chance(self, waiter: Waiter, now: float) -> bool:
+        since = self._fits.get(waiter.name)
+        return since is not None and now - waiter.idle > since + CHANCE
+
+    def after(
+        self, now: float, decision: Decision, waiters: Sequence[Waiter], leases: Sequence[Lease]
+    ) -> Ticket | None:
+        """What this run has to tell the others from now on; None where it waits for nothing that they hold."""
+        self._fits = {name: self._fits.get(name, now) for name in decision.fitting}
+        wait = decision.wait
+        if wait is None:
+            self._task = 0
+            return None
+        if not self._task or any(placement.task == self._task for placement in decision.placements):
+            self._since, self._passed = now, 0
+            self._leases = frozenset(lease.name for lease in leases)
+        self._task, self._devices = wait.task, frozenset(wait.devices)
+        waited = max(0.0, now - self._since)
+        self._ahead = frozenset(waiter.run for waiter in waiters if waiter.ticket.waited > waited)
+        closed = self._passed >= self._rules.overtakes or waited >= self._rules.overtaken_for
+        return replace(wait, waited=waited, closed=closed)
