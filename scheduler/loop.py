@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from scheduler.core import command, packing
+from scheduler.core import command, mps, packing
 from scheduler.core.brain import Brain
 from scheduler.core.events import Asked, Event, Exited, Learned, Placed, Refused, Resized, Started
 from scheduler.core.explain import why
@@ -15,6 +15,7 @@ from scheduler.core.kinds import Kind
 from scheduler.core.knowledge import Evidence
 from scheduler.core.lifecycle import Task
 from scheduler.core.model import (
+    Budget,
     Decision,
     Job,
     Machine,
@@ -36,6 +37,7 @@ from scheduler.core.ports import (
     Ledger,
     Request,
     Sample,
+    Sharing,
     Taken,
     View,
     Watcher,
@@ -71,6 +73,8 @@ class Ports:
     watcher: Watcher
     ledger: Ledger
     view: View
+    sharing: Sharing | None = None
+    """MPS, where the run has it."""
     full: Callable[[], str] = str
     """What keeps everything from being launched at the moment: a disk that is nearly full; nothing where none is."""
 
@@ -82,13 +86,14 @@ class Loop:
         self.brain = brain
         self.ports = ports
         self.around = around
-        self._orders = Orders(around, ports.devices, brain.rules.profile_epochs)
+        self._orders = Orders(around, ports.devices, brain.rules.profile_epochs, ports.sharing)
         self.left_early = False
         self._used: dict[Key, Mapping[str, int]] = {}
         self._peak: dict[Key, Mapping[str, int]] = {}
         self._shims: dict[Key, int] = {}
         self._pace: dict[Key, Pace] = {}
         self._busy: dict[Key, Mean] = {}
+        self._mps: dict[Key, str] = {}
         self._ended_on: dict[str, float] = {}
         self._adopted: set[Key] = set()
         self._probes: dict[Key, int] = {}
@@ -197,6 +202,8 @@ class Loop:
         self._used[key] = {**self._used.get(key, {}), **sample.used}
         self._peak[key] = {**self._peak.get(key, {}), **sample.peak}
         self._busy.setdefault(key, Mean()).see(sample.busy)
+        if sample.mps:
+            self._mps[key] = sample.mps
         now = self.ports.world.now()
         if sample.progress is not None:
             self._pace.setdefault(key, Pace()).see(sample.progress, now)
@@ -215,13 +222,23 @@ class Loop:
         pace = self._pace.get(key, Pace()).seconds
         watched = 0.5 if key in self._adopted else 1.0
         return replace(
-            self._compared(self._judged(exited)),
+            self._compared(self._judged(self._under_mps(exited, task.placement if task is not None else None))),
             peak=peak,
             epoch_seconds=pace,
             busy=round(self._busy.get(key, Mean()).value or 0.0, 3),
             watched=watched,
             result=self.ports.book.result(exited.task, exited.attempt),
         )
+
+    def _under_mps(self, exited: Exited, placement: Placement | None) -> Exited:
+        """What MPS did to it: nobody is blamed for that, nor for a fault that strikes all who share a GPU."""
+        if placement is None or not placement.percentage:
+            return replace(exited, mps="")
+        if not exited.mps or exited.outcome is not Outcome.FAILED:
+            return replace(exited, mps=self._mps.get((exited.task, exited.attempt), ""))
+        if self.ports.sharing is not None:
+            self.ports.sharing.suspect(placement.gpus[0], mps.sentence(exited.mps))
+        return replace(exited, outcome=Outcome.LOST, reason=mps.reason(exited.mps))
 
     def _is_too_fresh(self, exited: Exited) -> bool:
         """Whether it failed on GPUs that nobody has looked at since."""
@@ -351,7 +368,7 @@ class Loop:
         if event.outcome is Outcome.LOST:
             self.ports.ledger.drop(*key)
         self.ports.engine.forget(*key)
-        for memory in (self._used, self._peak, self._shims, self._pace, self._busy, self._failed):
+        for memory in (self._used, self._peak, self._shims, self._pace, self._busy, self._mps, self._failed):
             memory.pop(key, None)
         self._adopted.discard(key)
         told = self._probes.pop(key, 0)
@@ -458,7 +475,12 @@ class Loop:
             self._strangers = strangers
             self._unlooked = True
         holds = tuple(packing.others_hold(lease, self.ports.watcher.used_by(lease.shim)) for lease in others)
-        return Machine(self.ports.world.now(), self.ports.devices.snapshot(), holds, self._used, self._ended_on)
+        return Machine(self.ports.world.now(), self._budgets(), holds, self._used, self._ended_on)
+
+    def _budgets(self) -> tuple[Budget, ...]:
+        closed = self.ports.sharing.closed() if self.ports.sharing is not None else {}
+        budgets = self.ports.devices.snapshot()
+        return tuple(replace(b, closed=b.closed or closed.get(b.device.key, "")) for b in budgets)
 
     def _complain(self, exc: SchedulerError) -> None:
         if str(exc) != self._trouble:
@@ -495,7 +517,9 @@ class Loop:
 
 
 def _placed(p: Placement) -> Placed:
-    return Placed(p.task, p.attempt, p.purpose, p.promise, p.cores, p.known_by, p.alone, p.told, p.busy)
+    return Placed(
+        p.task, p.attempt, p.purpose, p.promise, p.cores, p.known_by, p.alone, p.told, p.busy, p.percentage, p.fence
+    )
 
 
 def look_ahead(brain: Brain, kind: Callable[[int], Kind]) -> None:

@@ -6,9 +6,10 @@ import argparse
 import sys
 
 from scheduler.cli import main as command
+from scheduler.cli.run import MPS_WORDS, joined_mps
 
-OFF = ("false", "0", "no", "off", "")
-ON = ("true", "1", "yes", "on")
+AUTO = "auto"
+"""The original ran with MPS unless told otherwise; here it is used where it can be."""
 
 
 def main(argv: list[str]) -> int:
@@ -21,27 +22,20 @@ def main(argv: list[str]) -> int:
     parser.add_argument("-c", "--csv", metavar="FILE", help="the CSV (default scheduler_files/commands_1.csv)")
     parser.add_argument("-n", "--num", help="rows in a batch (default 20)")
     parser.add_argument("--header", default="0", help="row number of the header, or None")
+    parser.add_argument("-m", "--mps", default=AUTO, metavar="HOW", help="NVIDIA MPS: on, off, auto (default) or join")
     parser.add_argument(
-        "-m", "--mps", nargs="?", const="on", metavar="on|off", help="NVIDIA MPS: not there yet, so off"
+        "--threads_percentage",
+        "--thread_percentage",
+        "--thread-percentage",
+        dest="percentage",
+        help="most of a GPU's threads that a task may use under MPS",
     )
-    parser.add_argument("--threads_percentage", help="only means something under MPS")
-    args, rest = parser.parse_known_args([word.replace("--thread_", "--threads_", 1) for word in argv])
-    problem = _mps(args.mps, args.threads_percentage)
-    if problem:
-        sys.stderr.write(f"scheduler: {problem}\n")
-        return 2
+    args, rest = parser.parse_known_args(joined_mps(argv))
     said = [args.csv] if args.csv is not None else []
     said += ["--num", args.num] if args.num is not None else []
-    return command.main(["run", *said, "--header", args.header, "--keep-going", *rest])
-
-
-def _mps(said: str | None, percentage: str | None) -> str:
-    """What cannot be done about MPS; empty where nothing is asked of it."""
-    word = (said or "").lower()
-    if word in ON:
-        return "--mps: NVIDIA MPS is not there yet; run without it, or with --mps off"
-    if word not in OFF:
-        return f"--mps {said}: write on or off"
-    if percentage is not None:
+    said += [f"--mps={args.mps}"]
+    if args.percentage is not None and MPS_WORDS.get(args.mps.lower()) == "off":
         sys.stderr.write("hint:   --threads_percentage is ignored, because MPS is off\n")
-    return ""
+    elif args.percentage is not None:
+        said += ["--thread-percentage", args.percentage]
+    return command.main(["run", *said, "--header", args.header, "--keep-going", *rest])

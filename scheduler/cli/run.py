@@ -25,6 +25,13 @@ TURNED = (
     "margin", "foreign", "foreign_calm", "visible", "memory_args", "ignore_args", "log_max",
 )  # fmt: skip
 """Settings that are flags of `run`."""
+MPS_WORDS = {
+    **dict.fromkeys(("on", "true", "1", "yes"), "on"),
+    **dict.fromkeys(("off", "false", "0", "no", ""), "off"),
+    "auto": "auto",
+    "join": "join",
+}
+"""What may stand behind `--mps`."""
 DEFAULT_FILES = ("scheduler_files/commands_1.csv", "scheduler_files/commands.csv")
 
 
@@ -67,12 +74,15 @@ def parser(verb: str = "run") -> Parser:
     if verb == "run":
         _add_again(made.add_argument_group("the same list again"))
     _add_devices(made.add_argument_group("devices"))
+    _add_mps(made.add_argument_group("NVIDIA MPS"))
     _add_learning(made.add_argument_group("learning what tasks need"))
     task = made.add_argument_group("defaults for rows that do not say it themselves")
     for field in FIELDS:
         if field.flag and field.column != "Name":
             action = "append" if field.column == "Env" else "store"
-            task.add_argument(field.flag, dest=f"field_{field.attribute}", action=action, metavar="X", help=field.help)
+            task.add_argument(
+                field.flag, *field.aliases, dest=f"field_{field.attribute}", action=action, metavar="X", help=field.help
+            )
     return made
 
 
@@ -112,6 +122,23 @@ def _add_devices(made: argparse._ArgumentGroup) -> None:
     made.add_argument("--foreign-calm", metavar="TIME", help="how long others must hold still before we join (2m)")
 
 
+def _add_mps(made: argparse._ArgumentGroup) -> None:
+    made.add_argument(
+        "-m",
+        "--mps",
+        metavar="HOW",
+        default="off",
+        help="tasks on one GPU share it at the same moment; off (default), auto: where it can be, join: the daemon "
+        "that runs here; without a word, or with on: a daemon of your own",
+    )
+    made.add_argument(
+        "--mps-fence", default="on", metavar="on|off", help="no task can have more memory than it was promised (on)"
+    )
+    made.add_argument(
+        "--mps-exclusive", action="store_true", help="as root: the GPUs take nobody but MPS until the run is over"
+    )
+
+
 def _add_learning(made: argparse._ArgumentGroup) -> None:
     made.add_argument("--profile", metavar="HOW", help="auto, probe, live or off: how unknown needs are learned")
     made.add_argument("--profile-epochs", metavar="N", help="epochs of a probe (default 2)")
@@ -141,7 +168,7 @@ def _quoted(text: str) -> str:
 def main(argv: list[str], *, learn_only: bool = False, verb: str = "run") -> int:
     """Parse, accept, run, report."""
     argv, template = split_at_command(argv)
-    args = parser(verb).parse_args(argv)
+    args = parser(verb).parse_args(joined_mps(argv))
     settings = settings_from(args, *TURNED)
     path = samples.unpack() if args.sample else _file(args.file)
     python = this_python(settings)
@@ -164,6 +191,9 @@ def main(argv: list[str], *, learn_only: bool = False, verb: str = "run") -> int
         learn_only=learn_only,
         keep_going=args.keep_going,
         max_failures=_positive("--max-failures", args.max_failures),
+        mps=_mps(args),
+        mps_fence=_is_on("--mps-fence", args.mps_fence),
+        mps_exclusive=args.mps_exclusive,
     )
     if args.dry_run and args.detach:
         raise UsageError("--dry-run starts nothing that could go on without a terminal: leave --detach out")
@@ -172,6 +202,43 @@ def main(argv: list[str], *, learn_only: bool = False, verb: str = "run") -> int
         return starting.plan(listing, choices, settings, python, wish, sys.stdout)
     begin = start_detached if args.detach else start
     return begin(listing, choices, settings, python, wish, as_json=args.json)
+
+
+def joined_mps(argv: list[str]) -> list[str]:
+    """`--mps` with its word as one, where one of its words follows it: `--mps jobs.csv` is a flag and a file."""
+    said: list[str] = []
+    for word in argv:
+        bare = bool(said) and said[-1] in ("-m", "--mps")
+        if bare and word.lower() in MPS_WORDS:
+            said[-1] = f"--mps={word}"
+        else:
+            said.append(word)
+    return ["--mps=on" if word in ("-m", "--mps") else word for word in said]
+
+
+def _mps(args: argparse.Namespace) -> str:
+    """How MPS is asked for; raises UsageError where flags that need it are given without."""
+    word = str(args.mps).lower()
+    if word not in MPS_WORDS:
+        raise UsageError(f"--mps={args.mps}: write on, off, auto or join, or nothing behind --mps")
+    how = MPS_WORDS[word]
+    if how == "off" and args.field_thread_percentage is not None:
+        raise UsageError(
+            f"--thread-percentage {args.field_thread_percentage}: shares of a GPU's threads are given by MPS alone: "
+            "add --mps"
+        )
+    if how == "off" and (args.mps_exclusive or args.mps_fence != "on"):
+        raise UsageError("--mps-exclusive and --mps-fence say how MPS is used: add --mps")
+    if args.mps_exclusive and how != "on":
+        raise UsageError(f"--mps-exclusive is for a daemon of one's own: write --mps, not --mps={how}")
+    return how
+
+
+def _is_on(flag: str, text: str) -> bool:
+    how = MPS_WORDS.get(text.lower(), "")
+    if how not in ("on", "off"):
+        raise UsageError(f"{flag} {text}: write on or off")
+    return how == "on"
 
 
 def split_at_command(argv: list[str]) -> tuple[list[str], list[str] | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from scheduler.core import estimate, packing
+from scheduler.core import estimate, mps, packing
 from scheduler.core.events import (
     Asked,
     Event,
@@ -172,6 +172,8 @@ class Brain:
             event.alone,
             event.told,
             event.busy,
+            event.percentage,
+            event.fence,
         )
         task.peak = {}
         task.settled = task.began = False
@@ -232,6 +234,8 @@ class Brain:
             task.faults += 1  # what an earlier scheduler placed and never came to start is nobody's fault
         short = event.outcome is Outcome.AGAIN and event.seconds < self.rules.short_turn
         task.short_turns = task.short_turns + 1 if short else 0
+        if event.mps == mps.FAULT:
+            task.apart = True
         if event.outcome in (Outcome.FAILED, Outcome.TIMEOUT):
             task.failures += 1
         if event.outcome is Outcome.OOM:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from scheduler.core import packing
+from scheduler.core import mps, packing
 from scheduler.core.estimate import is_watched
 from scheduler.core.model import HOST, Decision, Machine, Placement, Profiling, Purpose, Refusal, Terms
 
@@ -111,7 +112,17 @@ class Pass:
         if not named or (not need.gpus and not may):
             return Refusal(task, "device", wanted or HOST)
         gpus = gpus if need.gpus else ()
-        return packing.fit(task, attempt, need, gpus, self.host, self.rules)
+        fitted = packing.fit(task, attempt, need, gpus, self.host, self.rules)
+        return self._under_mps(fitted) if isinstance(fitted, Placement) and self.rules.mps else fitted
+
+    def _under_mps(self, placement: Placement) -> Placement:
+        """With its share of the threads; one on several GPUs stays outside, where its faults reach nobody."""
+        touched = self.brain.task(placement.task)
+        if len(placement.gpus) != 1 or (touched is not None and touched.apart):
+            return placement
+        beside = self.rooms[placement.gpus[0]].residents
+        percentage = mps.percentage(self._terms(placement.task), beside)
+        return replace(placement, percentage=percentage, fence=mps.fence(placement, self.rules))
 
     def _held_back(self, task: int) -> Refusal | None:
         """Why a task is not even tried: its kind is being learned, or there is nothing left to learn from it."""

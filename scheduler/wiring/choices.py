@@ -28,6 +28,10 @@ class Choices:
     keep_going: bool = True
     """Whether it goes on even where its first rows all fail alike; runs of older versions did."""
     max_failures: int | None = None
+    mps: str = "off"
+    """off, on, auto or join."""
+    mps_fence: bool = True
+    mps_exclusive: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +46,8 @@ class Resuming:
     """It goes on even if the next rows all fail alike."""
 
 
-def rules(choices: Choices, settings: Settings) -> Rules:
-    """What the core decides by."""
+def rules(choices: Choices, settings: Settings, *, mps: bool = False) -> Rules:
+    """What the core decides by; `mps`: whether the run really has it."""
     usual = Rules()
     return Rules(
         order=Order(settings.order),
@@ -64,6 +68,8 @@ def rules(choices: Choices, settings: Settings) -> Rules:
         learn_only=choices.learn_only,
         first_rows=0 if choices.keep_going else FIRST_ROWS,
         max_failures=choices.max_failures,
+        mps=mps,
+        fence=choices.mps_fence,
     )
 
 

@@ -139,16 +139,16 @@ class Session:
         provisions.load()  # while the server starts
         host = HostWatcher(run.code)
         open_things.callback(host.close)
-        gpus = [] if self.devices.gpus is None else [self.devices.gpus]
-        for one in gpus:
-            one.move(run.code)
+        gpus = self.devices.moved_gpus(run.code)
         labels = {device.key: device.label for device in self.devices.discover()}
         view = PlainView(sink, self.book.job, run.task_log, lambda: self.brain.roll.counts, self.fold, labels)
         requests = Requests(run)
         open_things.callback(requests.close)
-        world = RealWorld([engine, host, *gpus, Asking(self.interrupts), Asking(requests)])
+        mps = self.devices.serving_mps(run.code)
+        world = RealWorld([engine, host, *gpus, *mps, Asking(self.interrupts), Asking(requests)])
         disks = Disks([run.root, run.tasks], *self.settings.disk_min)
-        return Ports(world, self.book, self.devices, engine, Watchers([host, *gpus]), ledger, view, disks)
+        watching = Watchers([host, *gpus, *mps])
+        return Ports(world, self.book, self.devices, engine, watching, ledger, view, self.devices.mps, disks)
 
     def _close(self, sink: Any) -> None:
         from scheduler.view import closing
