@@ -85,8 +85,14 @@ class Home:
         if not self.root.is_dir():
             return False
         with self._alone():
-            left = bool(self._members()) or self.mode.is_changed()
+            left = self.is_left()
             return self._stop_if_unused() and left
+
+    def is_left(self) -> bool:
+        """Whether there is something of it that nobody uses; changes nothing."""
+        return not any(_is_locked(path) for path in self._user_files()) and (
+            bool(self._members()) or self.mode.is_changed()
+        )
 
     # ---- its directory ----
 
@@ -120,14 +126,13 @@ class Home:
 
     def in_use(self) -> bool:
         """Whether anybody uses it; files that nobody has locked any more are removed on the way."""
-        used = False
-        for path in self.users.iterdir() if self.users.is_dir() else ():
-            with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
-                if _lock(file.fileno()):
-                    path.unlink()
-                else:
-                    used = True
-        return used
+        free = [path for path in self._user_files() if not _is_locked(path)]
+        for path in free:
+            path.unlink(missing_ok=True)
+        return bool(self._user_files())
+
+    def _user_files(self) -> list[Path]:
+        return list(self.users.iterdir()) if self.users.is_dir() else []
 
     # ---- the daemon ----
 
@@ -217,6 +222,14 @@ def _check_private(folder: Path) -> None:
         folder.chmod(0o700)
 
 
+def _is_locked(path: Path) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return not _lock(file.fileno())
+    except FileNotFoundError:
+        return False
+
+
 def _lock(fd: int) -> bool:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -226,12 +239,12 @@ def _lock(fd: int) -> bool:
 
 
 def _mps_processes() -> Iterator[tuple[int, bool]]:
-    """Living processes of MPS, and whether each is a server."""
+    """Living daemons and servers of MPS, and whether each is a server; not those who only ask a daemon."""
     for name in os.listdir("/proc"):
         if name.isdigit() and _bytes(int(name), "comm").startswith(b"nvidia-cuda-mps"):
             pid = int(name)
             line = _bytes(pid, "cmdline")
-            if line:  # what is dead has none any more
+            if SERVER in line or b"-d" in line.split(b"\0"):  # of the dead there is no line any more
                 yield pid, SERVER in line
 
 

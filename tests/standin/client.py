@@ -9,6 +9,7 @@ import ctypes
 import os
 import socket
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 COMPUTE, GRAPHICS, MPS = 1, 2, 4
 HOLDERS = 1024
@@ -27,7 +28,7 @@ class OutOfMemory(Exception):
 class Fault(Exception):
     """A call of CUDA failed, by the number of the error."""
 
-    WORDS = {
+    WORDS: ClassVar = {
         719: "unspecified launch failure",
         805: "MPS client failed to connect to the MPS control daemon or the MPS server",
         807: "MPS server is not ready to accept new MPS client requests",

@@ -5,8 +5,9 @@ lines of standard input are commands. Each is written to the file that STANDIN_M
 Where files of these names lie beside that file: `refuse` keeps daemons from starting, `hang` keeps them from answering,
 `half` gives tasks 50 % of the threads, `busy` keeps `terminate_client` waiting until it is gone.
 
-A client connects, says `client PID`, and stays connected; `ok`, or an error of CUDA, is the answer. Later it may be told
-`810`, after `terminate_client`, or `719`, when a client said `fault`: then nobody is taken (807) until all have gone.
+A client connects, says `client PID`, and stays connected; `ok`, or an error of CUDA, is the answer. Later it may be
+told `810`, after `terminate_client`, or `719`, when a client said `fault`: then nobody is taken (807) until all have
+gone.
 """
 
 from __future__ import annotations

@@ -148,7 +148,13 @@ class GpuHome(killing.Home):
 
     def daemons(self) -> list[int]:
         """The daemons of MPS that were started from here and live."""
-        return [pid for pid in self.living() if Path(f"/proc/{pid}/comm").read_text().startswith("nvidia-cuda-mps")]
+        return [pid for pid in self.living() if "nvidia-cuda-mps-control -d" in killing.command_line(pid)]
+
+    def wait_for_clients(self, number: int) -> None:
+        """Wait until so many tasks have come to be clients, and their scheduler has looked at who is."""
+        wait_until(lambda: len(self.mps_notes("client")) >= number, PATIENCE)
+        looks = len(self.mps_notes("get_client_list"))
+        wait_until(lambda: len(self.mps_notes("get_client_list")) >= looks + 3 * len(self.box.uuids), PATIENCE)
 
     def jobs(self, *rows: Row) -> None:
         """Write the list."""
