@@ -15,7 +15,6 @@ from scheduler.core.kinds import Kind
 from scheduler.core.knowledge import Evidence
 from scheduler.core.lifecycle import Task
 from scheduler.core.model import (
-    Budget,
     Decision,
     Job,
     Machine,
@@ -231,14 +230,13 @@ class Loop:
         )
 
     def _under_mps(self, exited: Exited, placement: Placement | None) -> Exited:
-        """What MPS did to it: nobody is blamed for that, nor for a fault that strikes all who share a GPU."""
-        if placement is None or not placement.percentage:
-            return replace(exited, mps="")
-        if not exited.mps or exited.outcome is not Outcome.FAILED:
-            return replace(exited, mps=self._mps.get((exited.task, exited.attempt), ""))
-        if self.ports.sharing is not None:
-            self.ports.sharing.suspect(placement.gpus[0], mps.sentence(exited.mps))
-        return replace(exited, outcome=Outcome.LOST, reason=mps.reason(exited.mps))
+        """How it ended, as far as MPS has to do with it; whoever gave it up, or let a fault through, is suspected."""
+        if placement is None:
+            return exited
+        judged = mps.judged(exited, placement, self._mps.get((exited.task, exited.attempt), ""))
+        if self.ports.sharing is not None and judged.mps in mps.FAILED:
+            self.ports.sharing.suspect(placement.gpus[0], mps.sentence(judged.mps))
+        return judged
 
     def _is_too_fresh(self, exited: Exited) -> bool:
         """Whether it failed on GPUs that nobody has looked at since."""
@@ -475,12 +473,11 @@ class Loop:
             self._strangers = strangers
             self._unlooked = True
         holds = tuple(packing.others_hold(lease, self.ports.watcher.used_by(lease.shim)) for lease in others)
-        return Machine(self.ports.world.now(), self._budgets(), holds, self._used, self._ended_on)
-
-    def _budgets(self) -> tuple[Budget, ...]:
-        closed = self.ports.sharing.closed() if self.ports.sharing is not None else {}
         budgets = self.ports.devices.snapshot()
-        return tuple(replace(b, closed=b.closed or closed.get(b.device.key, "")) for b in budgets)
+        if self.ports.sharing is not None:
+            closed = self.ports.sharing.closed()
+            budgets = tuple(replace(b, closed=b.closed or closed.get(b.device.key, "")) for b in budgets)
+        return Machine(self.ports.world.now(), budgets, holds, self._used, self._ended_on)
 
     def _complain(self, exc: SchedulerError) -> None:
         if str(exc) != self._trouble:

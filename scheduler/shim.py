@@ -395,7 +395,7 @@ class Watch:
             command, self._ending = self._ending, []
             self._helper_until = self._now + ENDING
             with suppress(OSError):  # then there is nothing to wait for
-                self._helper = os.posix_spawn(command[0], command, os.environ, setsigmask=())
+                self._helper = _fork_helper(command)
         if self._helper and self._now >= self._helper_until:
             _signal([self._helper], signal.SIGKILL)
             self._helper = 0
@@ -437,6 +437,19 @@ class Watch:
             self._stop("stopped")
         if number == signal.SIGUSR1:
             self._kill_at = self._now
+
+
+def _fork_helper(command: list[str]) -> int:
+    """A child that becomes the command, in a session of its own; it has nothing of ours but where we write."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setsid()
+            signal.pthread_sigmask(signal.SIG_SETMASK, ())
+            os.execv(command[0], command)
+        finally:
+            os._exit(127)
+    return pid
 
 
 class Log:

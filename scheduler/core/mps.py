@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
-from scheduler.core.model import SHARED_OUT, Placement, Terms
+from scheduler.core.events import Exited
+from scheduler.core.model import SHARED_OUT, Outcome, Placement, Terms
 from scheduler.core.rules import Rules
 from scheduler.units import MIB
 
 CLIENT, TURNS, REFUSED, FAULT = "client", "turns", "refused", "fault"
 """What became of an attempt under MPS: it was a client; it was none, and took turns with the others; MPS did not take
 it, or gave it up; a fault of its GPU ended all that shared it."""
+
+FAILED = (REFUSED, FAULT)
 
 _REFUSED = re.compile(
     r"\bCUDA_ERROR_MPS_(?:CONNECTION_FAILED|RPC_FAILURE|SERVER_NOT_READY|MAX_CLIENTS_REACHED"
@@ -59,6 +63,18 @@ def fence(placement: Placement, rules: Rules) -> int:
     if not rules.fence or rules.slots is not None:
         return 0
     return placement.promise[placement.gpus[0]] // MIB * MIB
+
+
+def judged(exited: Exited, placement: Placement, seen: str) -> Exited:
+    """How an attempt ended: nobody is blamed for what MPS did, nor for a fault that strikes all who share a GPU.
+
+    `seen` is CLIENT or TURNS, where that is known.
+    """
+    if not placement.percentage:
+        return replace(exited, mps="")
+    if not exited.mps or exited.outcome is not Outcome.FAILED:
+        return replace(exited, mps=seen)
+    return replace(exited, outcome=Outcome.LOST, reason=reason(exited.mps))
 
 
 def sentence(failed: str) -> str:

@@ -16,8 +16,8 @@ DIRECTORY, LOG_DIRECTORY = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"
 PERCENTAGE, LIMIT = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
 PATIENCE = 5.0
 """Seconds a daemon may take to answer; a real one takes two thousandths."""
-LONGEST = 107
-"""Bytes that the path of a socket may have."""
+LONGEST = 106
+"""Bytes that the path of a socket may have; one more, and a real daemon ends at once without saying why."""
 HEALTHY = "get_default_active_thread_percentage"
 """A daemon that answers this takes tasks."""
 
@@ -93,4 +93,5 @@ class Control:
 
 
 def _numbers(said: str) -> list[int]:
-    return [int(word) for word in said.split() if word.isdecimal()]
+    """A list of pids; a sentence with a number in it is none."""
+    return [int(line) for line in said.splitlines() if line.strip().isdecimal()]

@@ -21,7 +21,7 @@ import time
 PIPES = os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")
 NOTES = os.environ.get("STANDIN_MPS", "/dev/null")
 KIND = socket.SOCK_SEQPACKET
-LONGEST = 107
+LONGEST = 106
 
 
 def note(words: str) -> None:

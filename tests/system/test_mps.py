@@ -338,7 +338,7 @@ class TestWhereItCannotBe:
         home.env["SCHEDULER_LEASES"] = str(home.root / ("long" * 20))
         said = self.refused(home, "--mps")
         assert "is too long for the sockets of MPS (" in said
-        assert "107 at most): name a shorter lease directory with SCHEDULER_LEASES" in said
+        assert "106 at most): name a shorter lease directory with SCHEDULER_LEASES" in said
 
     def test_beside_a_daemon_of_somebody_else(self, machine: Machine) -> None:
         home = machine(gpus=1)
