@@ -106,6 +106,8 @@ class Pass:
         touched = self.brain.task(task)
         attempt = (touched.attempts if touched else 0) + 1
         need = self.brain.need(task, self._count(task))
+        if touched is not None and touched.apart and self._only_mps():
+            need = replace(need, alone=True)
         may = self.gpus if need.gpus else [self.host] if self.host is not None else []
         wanted = self._terms(task).device
         named = not wanted or any(packing.is_called(room.device, wanted) for room in may)
@@ -115,10 +117,15 @@ class Pass:
         fitted = packing.fit(task, attempt, need, gpus, self.host, self.rules)
         return self._under_mps(fitted) if isinstance(fitted, Placement) and self.rules.mps else fitted
 
+    def _only_mps(self) -> bool:
+        """Whether nothing can run outside of MPS."""
+        return self.rules.mps and (self.rules.mps_alone or any(room.device.single for room in self.gpus))
+
     def _under_mps(self, placement: Placement) -> Placement:
         """With its share of the threads; one on several GPUs stays outside, where its faults reach nobody."""
         touched = self.brain.task(placement.task)
-        if len(placement.gpus) != 1 or (touched is not None and touched.apart):
+        apart = touched is not None and touched.apart and not placement.alone
+        if len(placement.gpus) != 1 or apart:
             return placement
         beside = self.rooms[placement.gpus[0]].residents
         percentage = mps.percentage(self._terms(placement.task), beside)

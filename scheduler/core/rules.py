@@ -85,6 +85,8 @@ class Rules:
     """Whether tasks on one GPU run under MPS."""
     fence: bool = True
     """Whether a task under MPS cannot have more memory than it is promised when it starts."""
+    mps_alone: bool = False
+    """Whether the GPUs take nobody but MPS, so that what runs outside of it finds none."""
     max_clients: int = 48
     """So many tasks on one GPU under MPS: CUDA before 13.1 takes no more."""
     peak_step: float = 0.02

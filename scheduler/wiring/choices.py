@@ -70,6 +70,7 @@ def rules(choices: Choices, settings: Settings, *, mps: bool = False) -> Rules:
         max_failures=choices.max_failures,
         mps=mps,
         fence=choices.mps_fence,
+        mps_alone=choices.mps_exclusive,
     )
 
 

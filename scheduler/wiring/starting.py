@@ -242,6 +242,9 @@ def _check(what: str, terms: Terms, row: int, budgets: Sequence[Budget], rules_:
     if (terms.gpus or 0) > len(gpus):
         here = f"this run has {count(len(gpus), 'GPU')}" if gpus else "this machine has none: 0 = host only"
         raise InputError(what, f"wants {count(terms.gpus or 0, 'GPU')}, {here}", row, "GPUs")
+    if (terms.gpus or 0) > 1 and rules_.mps and (rules_.mps_alone or any(device.single for device in gpus)):
+        said = "runs outside of MPS, and these GPUs take nobody else (--mps-exclusive, or their compute mode)"
+        raise InputError(what, f"a task on {terms.gpus} GPUs {said}: run it in a list of its own", row, "GPUs")
     for name, column in ((terms.device, "Device"), (terms.prefer, "Prefer")):
         if name and not any(packing.is_called(b.device, name) for b in budgets):
             labels = ", ".join(b.device.label for b in budgets)

@@ -108,6 +108,13 @@ class TestBlame:
         assert shares(on) == [0, 100]
         assert [task.faults for task in on.tasks.values()] == [1, 1]
 
+    def test_where_the_gpus_take_nobody_but_mps_it_runs_alone_under_it(self) -> None:
+        on = mps(tasks(2, "1GiB", cpus=0.1), mps_alone=True)
+        place(on, gpu(), RAM)
+        tell(on, exited(1, "lost", mps=FAULT), exited(2, "lost", mps=FAULT))
+        (one,) = decide(on, gpu(), RAM).placements
+        assert (one.percentage, one.alone) == (100, True)
+
     def test_that_holds_for_all_that_comes_after(self) -> None:
         on = mps(tasks(1, "1GiB", retries=1))
         place(on, gpu(), RAM)

@@ -25,7 +25,7 @@ PATIENCE = 30.0
 OF_THE_SHELL = ("CUDA_", "SLURM_", "NVIDIA_", "TF_FORCE_", "XLA_", "OMP_", "MKL_", "MASTER_")
 """Variables by which the machine that tests run on would have a say."""
 
-MPS_CONTROL = TRAIN.parent / "mps_control.py"
+MPS_CONTROL, NVIDIA_SMI = TRAIN.parent / "mps_control.py", TRAIN.parent / "nvidia_smi.py"
 HOLD = f"""\
 import json, os, sys, time
 sys.path.insert(0, {str(TRAIN.parent)!r})
@@ -136,6 +136,8 @@ class GpuHome(killing.Home):
             program = folder / "nvidia-cuda-mps-control"
             program.write_text(f"#!{sys.executable} -S\n" + MPS_CONTROL.read_text())
             program.chmod(0o755)
+            (folder / "nvidia-smi").write_text(f"#!{sys.executable} -S\n" + NVIDIA_SMI.read_text())
+            (folder / "nvidia-smi").chmod(0o755)
             self.env["STANDIN_MPS"] = str(self.root / "mps")
         self.env["PATH"] = f"{real or folder}{os.pathsep}{self.env['PATH']}"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import getpass
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -46,9 +47,14 @@ def small(seconds: float = 0.5, **said: Any) -> dict[str, object]:
 
 
 def is_paired(home: GpuHome) -> bool:
-    """Whether every daemon that was started has ended."""
-    said = [line.split()[0] for line in home.mps_notes("start", "stop")]
-    return said == ["start", "stop"] * (len(said) // 2) and not home.daemons()
+    """Whether every daemon that was started has ended, before the next one of its GPU."""
+    path = home.root / "mps"
+    notes = [line.split()[:2] for line in path.read_text().splitlines()] if path.exists() else []
+    for place in {where for where, _ in notes}:
+        said = [word for where, word in notes if where == place and word in ("start", "stop")]
+        if said != ["start", "stop"] * (len(said) // 2):
+            return False
+    return not home.daemons()
 
 
 class TestLife:
@@ -425,3 +431,62 @@ def foreign(home: GpuHome) -> Iterator[Path]:
     finally:
         subprocess.run([program], env=env, input="quit\n", text=True, check=True, stdout=subprocess.DEVNULL)
         wait_until(lambda: not home.daemons(), 30)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may set the compute mode of a GPU")
+class TestExclusive:
+    def modes(self, home: GpuHome) -> list[str]:
+        """The modes that its GPUs were ever told, and the last one that each has."""
+        return [path.read_text() for path in sorted(home.box.file.parent.glob("mode*"))]
+
+    def test_the_gpu_takes_nobody_else_until_the_run_is_over(self, machine: Machine) -> None:
+        home = machine(gpus=1)
+        home.jobs(*[holding("1GiB", Memory="2GiB")] * 2)
+        with home.going("--mps", "--mps-exclusive"):
+            home.wait_for_clients(2)
+            assert self.modes(home) == ["3"]
+            home.go()
+        assert self.modes(home) == ["0"]
+        assert home.states() == ["succeeded"] * 2
+
+    @pytest.mark.parametrize("how", ["run", "doctor"])
+    def test_after_a_kill_it_is_restored_by_the_next_start_and_by_doctor(self, machine: Machine, how: str) -> None:
+        home = machine(gpus=1)
+        home.jobs(holding("1GiB", Memory="2GiB"))
+        with home.start("run", "jobs.csv", "--mps", "--mps-exclusive") as scheduler:
+            home.wait_for_clients(1)
+            scheduler.kill()
+        home.go()
+        wait_until(lambda: home.box.used(0) == 0 and not shims(home), 30)
+        assert self.modes(home) == ["3"]
+        if how == "doctor":
+            home.call("doctor", "--clean")
+        else:
+            home.write("others.csv", "Command", ["true"])
+            home.call("run", "others.csv", code=0)
+        assert self.modes(home) == ["0"]
+        assert is_paired(home)
+
+    def test_where_it_cannot_be_set_nothing_starts(self, machine: Machine) -> None:
+        home = machine(gpus=1)
+        (home.box.file.parent / "deaf").touch()
+        home.jobs(small())
+        said = home.call("run", "jobs.csv", "--mps", "--mps-exclusive", code=2).stderr
+        assert re.search(r"the compute mode of GPU-\S+ could not be set to EXCLUSIVE_PROCESS", said)
+        assert is_paired(home)
+
+    def test_nobody_is_locked_out(self, machine: Machine) -> None:
+        home = machine(gpus=1)
+        home.jobs(small())
+        with home.box.foreign(0, "1GiB"):
+            said = home.call("run", "jobs.csv", "--mps", "--mps-exclusive", code=2).stderr
+        assert "--mps-exclusive: GPU 0 is used by" in said
+        assert self.modes(home) == []
+
+    def test_a_task_on_several_gpus_could_use_none_of_them(self, machine: Machine) -> None:
+        home = machine(gpus=2)
+        home.jobs(training(peak="1GiB,1GiB", GPUs=2))
+        said = home.call("run", "jobs.csv", "--mps", "--mps-exclusive", code=2).stderr
+        assert "row 2, column GPUs" in said
+        assert "--mps-exclusive" in said
+        assert is_paired(home)
