@@ -6,7 +6,8 @@ import argparse
 import sys
 
 from scheduler.cli import main as command
-from scheduler.cli.run import MPS_WORDS, joined_mps
+from scheduler.cli.run import joined_mps
+from scheduler.wiring.choices import MPS_WORDS
 
 AUTO = "auto"
 """The original ran with MPS unless told otherwise; here it is used where it can be."""

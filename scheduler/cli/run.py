@@ -16,7 +16,7 @@ from scheduler.settings import Settings
 from scheduler.view.sink import hint
 from scheduler.wiring import starting
 from scheduler.wiring.again import Wish
-from scheduler.wiring.choices import Choices, this_python
+from scheduler.wiring.choices import MPS_WORDS, Choices, mps_word, this_python
 from scheduler.wiring.listing import Listing, csv_listing
 from scheduler.wiring.running import Session
 
@@ -25,13 +25,6 @@ TURNED = (
     "margin", "foreign", "foreign_calm", "visible", "memory_args", "ignore_args", "log_max",
 )  # fmt: skip
 """Settings that are flags of `run`."""
-MPS_WORDS = {
-    **dict.fromkeys(("on", "true", "1", "yes"), "on"),
-    **dict.fromkeys(("off", "false", "0", "no", ""), "off"),
-    "auto": "auto",
-    "join": "join",
-}
-"""What may stand behind `--mps`."""
 DEFAULT_FILES = ("scheduler_files/commands_1.csv", "scheduler_files/commands.csv")
 
 
@@ -218,10 +211,7 @@ def joined_mps(argv: list[str]) -> list[str]:
 
 def _mps(args: argparse.Namespace) -> str:
     """How MPS is asked for; raises UsageError where flags that need it are given without."""
-    word = str(args.mps).lower()
-    if word not in MPS_WORDS:
-        raise UsageError(f"--mps={args.mps}: write on, off, auto or join, or nothing behind --mps")
-    how = MPS_WORDS[word]
+    how = mps_word(f"--mps={args.mps}", args.mps)
     if how == "off" and args.field_thread_percentage is not None:
         raise UsageError(
             f"--thread-percentage {args.field_thread_percentage}: shares of a GPU's threads are given by MPS alone: "

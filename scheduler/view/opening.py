@@ -30,6 +30,7 @@ def lines(
     return [
         f"run {number}  {_list(run['file'], brain, settings.num)}      state {tilde(run['root'])}",
         *_devices(budgets, limits, settings, brain),
+        *_mps(brain),
         f"python  {_python(run)}",
         f"memory  {_memory(brain, budgets)}",
         *_out_of_turn(brain),
@@ -64,6 +65,14 @@ def _devices(budgets: Sequence[Budget], limits: Mapping[str, str], settings: Set
         who = "   ".join(filter(None, (_strangers(budget, brain) for budget in gpus)))
         said.insert(0, f"devices {ranges(gpus)} ({_sizes(gpus)}{allowed})   {who}".rstrip())
     return said
+
+
+def _mps(brain: Brain) -> list[str]:
+    """Whether tasks share their GPU under MPS."""
+    if not brain.rules.mps:
+        return []
+    most = ", none with more memory than it is promised when it starts" if brain.rules.fence else ""
+    return [f"mps     tasks on one GPU run at the same moment{most}"]
 
 
 def _host(budget: Budget, limits: Mapping[str, str], settings: Settings, gpus: Sequence[Budget]) -> str:

@@ -8,8 +8,16 @@ from dataclasses import dataclass
 from scheduler.core.model import HOST, Manners, Order, Profiling
 from scheduler.core.rules import Rules
 from scheduler.environments import Programs, Python
+from scheduler.errors import UsageError
 from scheduler.settings import Settings
 
+MPS_WORDS = {
+    **dict.fromkeys(("on", "true", "1", "yes"), "on"),
+    **dict.fromkeys(("off", "false", "0", "no", ""), "off"),
+    "auto": "auto",
+    "join": "join",
+}
+"""How MPS may be asked for, and what that means."""
 FIRST_ROWS = 5
 """So many first attempts that fail with the same last line are enough to know that the whole list will."""
 
@@ -44,6 +52,14 @@ class Resuming:
     """Its tasks get the environment of this shell, not of the one that it was started from."""
     keep_going: bool = False
     """It goes on even if the next rows all fail alike."""
+
+
+def mps_word(flag: str, said: object) -> str:
+    """`on`, `off`, `auto` or `join`; raises UsageError, with the flag as it was written."""
+    how = MPS_WORDS.get(str(said).lower())
+    if how is None:
+        raise UsageError(f"{flag}: write on, off, auto or join, or nothing behind --mps")
+    return how
 
 
 def rules(choices: Choices, settings: Settings, *, mps: bool = False) -> Rules:

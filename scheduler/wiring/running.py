@@ -170,6 +170,8 @@ class Session:
         unheard = self.brain.knowledge.unheard()
         if unheard:
             said.append(f"hint:   no task has an argument {', '.join(unheard)} (--memory-args, --ignore-args)")
+        if self.devices.mps is None and any(terms.thread_percentage is not None for terms in self.brain.terms):
+            said.append("hint:   thread percentages mean nothing outside of MPS, and this run has none of it (--mps)")
         budgets = self.devices.snapshot()
         return said + opening.lines(self._telling(), budgets, self.devices.limits, self.settings, self.brain)
 
