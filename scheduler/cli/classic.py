@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from scheduler.cli import main as command
-from scheduler.cli.run import joined_mps
+from scheduler.cli.parsing import joined_mps
 from scheduler.wiring.choices import MPS_WORDS
 
 AUTO = "auto"

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from scheduler.cli import samples
-from scheduler.cli.parsing import Parser, settings_from
+from scheduler.cli.parsing import Parser, joined_mps, settings_from
 from scheduler.core.command import APPEND
 from scheduler.core.fields import FIELDS
 from scheduler.errors import UsageError
@@ -195,18 +195,6 @@ def main(argv: list[str], *, learn_only: bool = False, verb: str = "run") -> int
         return starting.plan(listing, choices, settings, python, wish, sys.stdout)
     begin = start_detached if args.detach else start
     return begin(listing, choices, settings, python, wish, as_json=args.json)
-
-
-def joined_mps(argv: list[str]) -> list[str]:
-    """`--mps` with its word as one, where one of its words follows it: `--mps jobs.csv` is a flag and a file."""
-    said: list[str] = []
-    for word in argv:
-        bare = bool(said) and said[-1] in ("-m", "--mps")
-        if bare and word.lower() in MPS_WORDS:
-            said[-1] = f"--mps={word}"
-        else:
-            said.append(word)
-    return ["--mps=on" if word in ("-m", "--mps") else word for word in said]
 
 
 def _mps(args: argparse.Namespace) -> str:

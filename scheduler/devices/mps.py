@@ -25,6 +25,8 @@ LOOK = 0.25
 """Seconds between looks at daemons of which something is to be known."""
 HEALTH = 2.0
 """The same where nothing is."""
+SILENT = 60.0
+"""Seconds without an answer after which a daemon that lives is replaced."""
 TAKES = 4.0
 """Seconds a task that uses its GPU may not be on its daemon's list before it is taken to be outside of MPS."""
 
@@ -50,6 +52,8 @@ class Gpu:
     home: Home | None = None
     """None: it is somebody else's."""
     fd: int = -1
+    answered: float = 0.0
+    """When its daemon last did."""
     look: Look | None = None
     news: bool = False
     suspected: float = 0.0
@@ -90,6 +94,7 @@ class Mps:
             for gpu in self._gpus.values():
                 if gpu.home is not None:
                     gpu.fd = gpu.home.enter(exclusive=self._exclusive)
+                    gpu.answered = time.monotonic()
         except (DeviceError, Silent) as exc:
             self._leave_all()
             raise DeviceError(f"MPS on {gpu.label}: {exc}") from exc
@@ -245,10 +250,13 @@ def _look(gpu: Gpu) -> Look:
 
 
 def _revive(gpu: Gpu) -> bool:
+    """Start a daemon anew that has died; one that lives may only be busy with somebody's end, for a while."""
     try:
         gpu.control.percentage()
     except Silent:
-        if gpu.home is None:
+        busy = time.monotonic() - gpu.answered < SILENT and gpu.home is not None and gpu.home.is_running()
+        if gpu.home is None or busy:
             raise
         return gpu.home.revive()
+    gpu.answered = time.monotonic()
     return False

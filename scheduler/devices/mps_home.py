@@ -74,6 +74,10 @@ class Home:
         with self._alone():
             return self._be_up()
 
+    def is_running(self) -> bool:
+        """Whether its daemon lives, whether or not it answers."""
+        return not all(self._members().values())
+
     def leave(self, fd: int) -> None:
         """Be a user no more; the last one ends the daemon, and tasks that go on are users too."""
         with self._alone():

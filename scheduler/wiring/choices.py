@@ -52,6 +52,8 @@ class Resuming:
     """Its tasks get the environment of this shell, not of the one that it was started from."""
     keep_going: bool = False
     """It goes on even if the next rows all fail alike."""
+    mps: str = ""
+    """How MPS is used from now on; empty: as the run was begun."""
 
 
 def mps_word(flag: str, said: object) -> str:

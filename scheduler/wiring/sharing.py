@@ -20,7 +20,7 @@ from scheduler.wiring.choices import Choices
 
 VOLTA = 7
 """Older GPUs know neither limits for each client nor an end that spares the others."""
-_AGAIN = "run without --mps"
+_AGAIN = "do without (--mps=off)"
 _JOIN = "--mps=join joins it"
 
 

@@ -276,6 +276,8 @@ def take_over(info: RunInfo, settings: Settings, how: Resuming) -> Session:
     choices = Choices(**json.loads(info.meta["choices"]))
     if how.keep_going:
         choices = replace(choices, keep_going=True)
+    if how.mps:
+        choices = replace(choices, mps=how.mps, mps_exclusive=choices.mps_exclusive and how.mps == "on")
     kept = json.loads(info.meta["settings"])
     kept = {name: tuple(value) if isinstance(value, list) else value for name, value in kept.items()}
     settings = replace(settings, **kept)

@@ -3,7 +3,8 @@
 `-d` starts a daemon on the socket `control` in CUDA_MPS_PIPE_DIRECTORY, which counts as its own server. Without it the
 lines of standard input are commands. Each is written to the file that STANDIN_MPS names, with its daemon's directory.
 Where files of these names lie beside that file: `refuse` keeps daemons from starting, `hang` keeps them from answering,
-`half` gives tasks 50 % of the threads, `busy` keeps `terminate_client` waiting until it is gone.
+`half` gives tasks 50 % of the threads, `busy` keeps `terminate_client` waiting until it is gone,
+`old` makes it one that knows no `get_server_status`.
 
 A client connects, says `client PID`, and stays connected; `ok`, or an error of CUDA, is the answer. Later it may be
 told `810`, after `terminate_client`, or `719`, when a client said `fault`: then nobody is taken (807) until all have
@@ -103,7 +104,7 @@ class Daemon:
                 return str(self.percentage)
             case ["get_server_list"]:
                 return str(os.getpid()) if self.clients else ""
-            case ["get_server_status", _]:
+            case ["get_server_status", _] if not is_set("old"):
                 return "FAULT" if self.faulty else "ACTIVE"
             case ["get_client_list", _]:
                 return "\n".join(map(str, self.clients.values()))

@@ -121,6 +121,23 @@ class TestLife:
         assert len(home.mps_notes("start")) == 1
         assert is_paired(home)
 
+    def test_where_mps_is_gone_resume_says_so_and_does_without_if_told(self, machine: Machine) -> None:
+        home = machine(gpus=1)
+        self.left(home)
+        path = home.env["PATH"]
+        home.env["PATH"] = path.partition(os.pathsep)[2]
+        said = home.call("resume", code=2).stderr
+        assert "nvidia-cuda-mps-control is not on PATH" in said
+        assert "--mps=off" in said
+        with home.going("--mps=off", verb="resume"):
+            home.wait_for_words("taken over; 0 over, 2 ran, 1 wait")
+            home.go()
+            home.go("late")
+        assert [task["thread_percentage"] for task in home.tasks()] == [100, 100, None]
+        home.env["PATH"] = path
+        home.call("doctor", "--clean")
+        assert not home.daemons()
+
     def test_after_a_kill_of_the_scheduler_the_next_run_ends_it_once_its_tasks_have(self, machine: Machine) -> None:
         home = machine(gpus=1)
         self.left(home)
