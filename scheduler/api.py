@@ -103,10 +103,8 @@ def run(  # noqa: PLR0913  # each is a flag of `scheduler run`, by keyword only
     flags = {"num": str(num), "order": order, "buffer": buffer, "max_load": str(max_load), "python": python or None}
     settings = read_settings({**flags, "state": state})
     is_file = isinstance(jobs, (str, os.PathLike))
-    if (new or skip_done) and not is_file:
-        raise UsageError(
-            "new and skip_done are about the earlier runs of a file, and a list of tasks is none: leave them out"
-        )
+    if not is_file:
+        _check_wish(new, skip_done)
     interpreter = this_python(settings)
     listing = _listing(jobs, header, dict(defaults or {}), interpreter)
     choices = Choices(
@@ -129,6 +127,14 @@ def run(  # noqa: PLR0913  # each is a flag of `scheduler run`, by keyword only
     finally:
         session.close()
     return Finished(session.number, str(reading.places(settings).root))
+
+
+def _check_wish(new: bool, skip_done: bool) -> None:
+    """Refuse for a list of tasks what only a file can have."""
+    if new or skip_done:
+        raise UsageError(
+            "new and skip_done are about the earlier runs of a file, and a list of tasks is none: leave them out"
+        )
 
 
 def runs(state: str | None = None) -> list[Finished]:
