@@ -14,7 +14,7 @@ from scheduler.errors import UsageError
 from scheduler.settings import read_settings
 from scheduler.wiring import reading, starting
 from scheduler.wiring.again import Wish
-from scheduler.wiring.choices import Choices, this_python
+from scheduler.wiring.choices import Choices, mps_word, this_python
 from scheduler.wiring.listing import Listing, csv_listing
 
 if TYPE_CHECKING:
@@ -87,13 +87,15 @@ def run(  # noqa: PLR0913  # each is a flag of `scheduler run`, by keyword only
     skip_done: bool = False,
     keep_going: bool = False,
     max_failures: int | None = None,
+    mps: bool | str = False,
+    mps_fence: bool = True,
     verbose: bool = False,
 ) -> Finished:
     """Run a CSV file or a list of Tasks to its end, as `scheduler run` does; raises only for what is refused.
 
     A failed task is not an exception: look at `.succeeded` or `.frame`. `defaults` are texts by column for rows that
     do not say it themselves. A file that another run has not ended is refused, unless `new`; with `skip_done` only rows
-    run that succeeded in no earlier run of it.
+    run that succeeded in no earlier run of it. `mps` is True, "auto" or "join".
 
     Signals keep meaning what the command line says, on the main thread only; elsewhere, and beside a running event
     loop, nothing of the caller's is touched. It blocks: use `asyncio.to_thread` in a coroutine.
@@ -101,10 +103,8 @@ def run(  # noqa: PLR0913  # each is a flag of `scheduler run`, by keyword only
     flags = {"num": str(num), "order": order, "buffer": buffer, "max_load": str(max_load), "python": python or None}
     settings = read_settings({**flags, "state": state})
     is_file = isinstance(jobs, (str, os.PathLike))
-    if (new or skip_done) and not is_file:
-        raise UsageError(
-            "new and skip_done are about the earlier runs of a file, and a list of tasks is none: leave them out"
-        )
+    if not is_file:
+        _check_wish(new, skip_done)
     interpreter = this_python(settings)
     listing = _listing(jobs, header, dict(defaults or {}), interpreter)
     choices = Choices(
@@ -115,6 +115,8 @@ def run(  # noqa: PLR0913  # each is a flag of `scheduler run`, by keyword only
         name,
         keep_going=keep_going or not is_file,
         max_failures=max_failures,
+        mps=mps_word(f"mps={mps!r}", mps),
+        mps_fence=mps_fence,
     )
     session = starting.begin(listing, choices, settings, interpreter, Wish(new, skip_done))
     if session is None:
@@ -125,6 +127,14 @@ def run(  # noqa: PLR0913  # each is a flag of `scheduler run`, by keyword only
     finally:
         session.close()
     return Finished(session.number, str(reading.places(settings).root))
+
+
+def _check_wish(new: bool, skip_done: bool) -> None:
+    """Refuse for a list of tasks what only a file can have."""
+    if new or skip_done:
+        raise UsageError(
+            "new and skip_done are about the earlier runs of a file, and a list of tasks is none: leave them out"
+        )
 
 
 def runs(state: str | None = None) -> list[Finished]:

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from scheduler.core import command, control, packing
+from scheduler.core import command, control, mps, packing
 from scheduler.core.brain import Brain
 from scheduler.core.events import Asked, Event, Exited, Learned, Placed, Refused, Resized, Started
 from scheduler.core.explain import why
@@ -39,6 +39,7 @@ from scheduler.core.ports import (
     Ledger,
     Request,
     Sample,
+    Sharing,
     Taken,
     View,
     Watched,
@@ -80,6 +81,8 @@ class Ports:
     view: View
     answer: Callable[[Request, Sequence[Answer]], None] = lambda request, answers: None
     """Tells whoever asked what became of a request, once that is durable."""
+    sharing: Sharing | None = None
+    """MPS, where the run has it."""
     full: Callable[[], str] = str
     """What keeps everything from being launched at the moment: a disk that is nearly full; nothing where none is."""
 
@@ -91,7 +94,7 @@ class Loop:
         self.brain = brain
         self.ports = ports
         self.around = around
-        self._orders = Orders(around, ports.devices, brain.rules.profile_epochs)
+        self._orders = Orders(around, ports.devices, brain.rules.profile_epochs, ports.sharing)
         self.left_early = False
         self._used: dict[Key, Mapping[str, int]] = {}
         self._peak: dict[Key, Mapping[str, int]] = {}
@@ -99,6 +102,7 @@ class Loop:
         self._pace: dict[Key, Pace] = {}
         self._busy: dict[Key, Mean] = {}
         self._crowd = Crowd()
+        self._mps: dict[Key, str] = {}
         self._ended_on: dict[str, float] = {}
         self._adopted: set[Key] = set()
         self._probes: dict[Key, int] = {}
@@ -114,9 +118,8 @@ class Loop:
         """When it was heard that an attempt on GPUs had failed, which is not judged yet."""
         self._trouble = self._full = ""
         self._held = 0
-        self._unlooked = True
-        self._more = False
-        """Whether rows may still arrive though nothing is left."""
+        self._unlooked, self._more = True, False
+        """Whether an attempt is to be looked at anew; whether rows may still arrive though nothing is left."""
         self._standing = Standing(brain.rules)
 
     def adopt(self, just_ended: Sequence[Key] = ()) -> None:
@@ -216,6 +219,8 @@ class Loop:
         self._used[key] = {**self._used.get(key, {}), **sample.used}
         self._peak[key] = {**self._peak.get(key, {}), **sample.peak}
         self._busy.setdefault(key, Mean()).see(sample.busy)
+        if sample.mps:
+            self._mps[key] = sample.mps
         now = self.ports.world.now()
         if sample.progress is not None:
             self._pace.setdefault(key, Pace()).see(sample.progress, now, beside=self._crowd.beside(key))
@@ -234,7 +239,7 @@ class Loop:
         pace = self._pace.get(key, Pace())
         watched = 0.5 if key in self._adopted else 1.0
         return replace(
-            self._compared(self._judged(exited)),
+            self._compared(self._judged(self._under_mps(exited, task.placement if task is not None else None))),
             peak=peak,
             epoch_seconds=pace.seconds,
             stretch=None if pace.stretch is None else round(pace.stretch, 3),
@@ -242,6 +247,15 @@ class Loop:
             watched=watched,
             result=self.ports.book.result(exited.task, exited.attempt),
         )
+
+    def _under_mps(self, exited: Exited, placement: Placement | None) -> Exited:
+        """How it ended, as far as MPS has to do with it; whoever gave it up, or let a fault through, is suspected."""
+        if placement is None:
+            return exited
+        judged = mps.judged(exited, placement, self._mps.get((exited.task, exited.attempt), ""))
+        if self.ports.sharing is not None and judged.mps in mps.FAILED:
+            self.ports.sharing.suspect(placement.gpus[0], mps.sentence(judged.mps))
+        return judged
 
     def _is_too_fresh(self, exited: Exited) -> bool:
         """Whether it failed on GPUs that nobody has looked at since."""
@@ -392,7 +406,8 @@ class Loop:
         if event.outcome is Outcome.LOST:
             self.ports.ledger.drop(*key)
         self.ports.engine.forget(*key)
-        for memory in (self._used, self._peak, self._shims, self._pace, self._busy, self._failed, self._watched):
+        seen = (self._used, self._peak, self._pace, self._busy, self._mps, self._watched)
+        for memory in (*seen, self._shims, self._failed):
             memory.pop(key, None)
         self._adopted.discard(key)
         self._crowd.leave(key)
@@ -531,11 +546,13 @@ class Loop:
         )
 
     def _budgets(self, desk: Desk) -> tuple[Budget, ...]:
-        """What the devices have free; nothing starts on those that the administrator has disabled."""
-        budgets, disabled = self.ports.devices.snapshot(), desk.disabled()
-        if not disabled:
+        """What the devices have free; nothing starts where the administrator or MPS does not let it."""
+        budgets, closed = self.ports.devices.snapshot(), desk.disabled()
+        if self.ports.sharing is not None:
+            closed = {**self.ports.sharing.closed(), **closed}
+        if not closed:
             return budgets
-        return tuple(replace(b, closed=b.closed or disabled.get(b.device.key, "")) for b in budgets)
+        return tuple(replace(b, closed=b.closed or closed.get(b.device.key, "")) for b in budgets)
 
     def _complain(self, exc: SchedulerError) -> None:
         if str(exc) != self._trouble:
@@ -575,7 +592,9 @@ class Loop:
 
 
 def _placed(p: Placement) -> Placed:
-    return Placed(p.task, p.attempt, p.purpose, p.promise, p.cores, p.known_by, p.alone, p.told, p.busy)
+    return Placed(
+        p.task, p.attempt, p.purpose, p.promise, p.cores, p.known_by, p.alone, p.told, p.busy, p.percentage, p.fence
+    )
 
 
 def look_ahead(brain: Brain, kind: Callable[[int], Kind]) -> None:

@@ -24,8 +24,9 @@ RUN_CODE = (
     (PACKAGE / "devices" / "__init__.py", "scheduler/devices/__init__.py"),
     *(
         (PACKAGE / "devices" / name, f"scheduler/devices/{name}")
-        for name in ("sampler.py", "nvml_sampler.py", "owners.py")
+        for name in ("sampler.py", "nvml_sampler.py", "owners.py", "mps_control.py", "mps_ending.py")
     ),
+    (PACKAGE / "processes.py", "scheduler/processes.py"),
 )
 """What a run starts from copies in its own directory."""
 

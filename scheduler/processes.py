@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -21,6 +21,7 @@ Child = subprocess.Popen[bytes]
 
 __all__ = [
     "Child",
+    "answer",
     "boot_id",
     "hostname",
     "is_here",
@@ -38,6 +39,7 @@ __all__ = [
 ]
 
 _LONGEST_PAUSE = 0.05
+_LONGEST_ANSWER = 1 << 20
 
 
 def start_server(shim_path: Path, sock: socket.socket) -> Child:
@@ -52,6 +54,36 @@ def start_server(shim_path: Path, sock: socket.socket) -> Child:
 def start_child(argv: Sequence[str], *, env: Mapping[str, str] | None = None, pass_fds: Sequence[int] = ()) -> Child:
     """Start a helper in a session of its own, with unbuffered pipes for its stdin and stdout."""
     return _start(argv, env=env, pass_fds=pass_fds, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+def answer(
+    argv: Sequence[str], text: str = "", patience: float = 5.0, env: Mapping[str, str] | None = None
+) -> tuple[int, str]:
+    """Run a small program to its end, with `text` to read: its exit code, and all that it wrote.
+
+    It is started in /, and writes into memory, so that what it leaves in the background keeps nobody waiting. Raises
+    TimeoutExpired after `patience` seconds, with the program killed, and OSError where it cannot be started.
+    """
+    with _text_to_read(text) as given, open(os.memfd_create("said", os.MFD_CLOEXEC), "r+b", buffering=0) as said:
+        child = subprocess.Popen(argv, stdin=given, stdout=said, stderr=said, env=env, start_new_session=True, cwd="/")
+        try:
+            code = child.wait(patience)
+        except BaseException:
+            child.kill()
+            child.wait()
+            raise
+        return code, os.pread(said.fileno(), _LONGEST_ANSWER, 0).decode(errors="replace")
+
+
+@contextlib.contextmanager
+def _text_to_read(text: str) -> Iterator[int]:
+    fd = os.memfd_create("given", os.MFD_CLOEXEC)
+    try:
+        os.write(fd, text.encode())
+        os.lseek(fd, 0, os.SEEK_SET)
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def start_copy(work: Callable[[int], int]) -> tuple[int, int]:

@@ -6,7 +6,8 @@ it is about comes with it as descriptors (no order is too long that way):
     base   + memfd with JSON {name: value}         the environment that all later tasks build on
     bounds + memfd with JSON {umask, limits}       what they get instead of the server's; limits: {name: [soft, hard]}
     output + two descriptors                       where later tasks write, in place of their logs
-    order  + memfd with JSON `Order` + lease       fork one shim, which runs one attempt
+    order  + memfd with JSON `Order` + lease       fork one shim, which runs one attempt; a third descriptor, if
+                                                   there is one, is only kept open for as long as the attempt lives
 
 Each shim answers once over the same socket, with JSON, and then lets go of it:
 
@@ -14,8 +15,10 @@ Each shim answers once over the same socket, with JSON, and then lets go of it:
     {"failed": {task, attempt, error}}             nothing runs, and nothing ever will
 
 The server ends at end-of-file, the shims don't: they need nobody. To a shim SIGTERM means stop (stop signal,
-grace, then the whole tree) and SIGUSR1 means kill. An attempt's files lie in its task's folder: a claim
-(flocked for as long as the shim lives, so a free one is over), a record and a log. Their formats live here.
+grace, then the whole tree) and SIGUSR1 means kill; before it signals anybody it runs the `ending` of its order.
+
+An attempt's files lie in its task's folder: a claim (flocked for as long as the shim lives, so a free one is
+over), a record and a log. Their formats live here.
 """
 
 from __future__ import annotations
@@ -50,6 +53,8 @@ TICK = 5.0
 LINGER = 0.1
 """What a task leaves behind may end by itself for so long (a `tee` that still writes), then it gets TERM."""
 LEFTOVER_GRACE = 2.0
+ENDING = 20.0
+"""Seconds that the command may take which an order has run before anybody is signalled."""
 OOM_SCORE = 500
 LOG_MAX = 1 << 30
 """A log never grows above this while it is written at less than `LOG_RATE`; its head and its tail are kept."""
@@ -97,6 +102,8 @@ class Order(NamedTuple):
     stdout: str = ""
     stderr: str = ""
     """Files for its output and its errors, in its directory unless they are absolute; empty: the log."""
+    ending: list[str] = []  # noqa: RUF012 - of a tuple with names, never changed
+    """A command that is run to its end before anybody of its tree is signalled."""
 
 
 class Claim(NamedTuple):
@@ -341,9 +348,14 @@ class Watch:
         self._limit = math.inf if order.timeout is None else order.timeout
         self._warn_at = self._limit - order.warn[1] if order.warn else math.inf
         self._log = log
+        self._stop_at = math.inf
         self._term_at = math.inf
         self._kill_at = math.inf
         self._pause = 0.001
+        self._ending = list(order.ending)
+        """What is still to be run before anybody is signalled."""
+        self._helper = 0
+        self._helper_until = math.inf
 
     def run(self) -> None:
         """Return when the last descendant has been reaped, or when what is left is to live on."""
@@ -372,6 +384,8 @@ class Watch:
                 return True
             if pid == self._main:
                 self._main_ended(status)
+            if pid == self._helper:
+                self._helper = 0
 
     def _main_ended(self, status: int) -> None:
         self.status = status
@@ -388,6 +402,28 @@ class Watch:
             _signal([self._main], self._order.warn[0])
         if self._now >= self._limit:
             self._stop("timeout")
+        if self._now >= min(self._stop_at, self._term_at, self._kill_at) and self._may_signal():
+            self._signal()
+
+    def _may_signal(self) -> bool:
+        """Whether what has to be done before the first signal is done; begins it where it is not."""
+        if self._ending:
+            command, self._ending = self._ending, []
+            self._helper_until = self._now + ENDING
+            with suppress(OSError):  # then there is nothing to wait for
+                self._helper = _fork_helper(command)
+        if self._helper and self._now >= self._helper_until:
+            _signal([self._helper], signal.SIGKILL)
+            self._helper = 0
+        return not self._helper
+
+    def _signal(self) -> None:
+        """The steps of the ladder that are due."""
+        if self._now >= self._stop_at:
+            self._stop_at = math.inf
+            self._kill_at = min(self._kill_at, self._now + self._order.grace)
+            if self.status is None:
+                _signal([self._main], self._order.stop_signal, signal.SIGCONT)
         if self._now >= self._term_at:
             self._term_at = math.inf
             self.leftovers = _signal(_own_tree(), signal.SIGTERM, signal.SIGCONT)
@@ -397,15 +433,15 @@ class Watch:
     def _stop(self, why: str) -> None:
         self.why = why
         self._limit = self._warn_at = math.inf
-        self._kill_at = self._now + self._order.grace
-        _signal([self._main], self._order.stop_signal, signal.SIGCONT)
+        self._stop_at = self._now
 
     def _wait(self) -> None:
-        if self._now >= self._kill_at:
+        if self._now >= self._kill_at and not self._helper:
             time.sleep(self._pause)
             self._pause = min(self._pause * 2, 1.0)
             return
-        next_ = min(self._limit, self._warn_at, self._term_at, self._kill_at, self._log.next_look)
+        due = self._helper_until if self._helper else min(self._stop_at, self._term_at, self._kill_at)
+        next_ = max(self._now, min(self._limit, self._warn_at, due, self._log.next_look))
         info = signal.sigtimedwait(_WAITED, min(next_ - self._now, TICK))
         if info is not None and info.si_signo != signal.SIGCHLD:
             self._obey(info.si_signo)
@@ -417,6 +453,19 @@ class Watch:
             self._stop("stopped")
         if number == signal.SIGUSR1:
             self._kill_at = self._now
+
+
+def _fork_helper(command: list[str]) -> int:
+    """A child that becomes the command, in a session of its own; it has nothing of ours but where we write."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setsid()
+            signal.pthread_sigmask(signal.SIG_SETMASK, ())
+            os.execv(command[0], command)
+        finally:
+            os._exit(127)
+    return pid
 
 
 class Log:
@@ -493,13 +542,13 @@ class Home(NamedTuple):
     """Where tasks write, where that is not their logs."""
 
 
-def run_attempt(home: Home, order: Order, lease: int, sock: socket.socket) -> None:
+def run_attempt(home: Home, order: Order, held: list[int], sock: socket.socket) -> None:
     """Run one attempt from its claim to its record; raises, with nothing started, where that cannot be."""
     os.setsid()
     home.prctl(_PR_SET_CHILD_SUBREAPER, 1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.makedirs(order.folder, 0o700, exist_ok=True)
-    main, channel = _fork_task(home, order, lease)
+    main, channel = _fork_task(home, order, held)
     log = Log(log_path(order.folder, order.attempt), order.log_max, home.fallocate)
     claim = _claim_of(home, order, main)
     take_claim(claim_path(order.folder, order.attempt), claim)  # open, and so locked, until this process ends
@@ -555,7 +604,7 @@ def _ended(record: Record, watch: Watch, said: bytes) -> Record:
     )
 
 
-def _fork_task(home: Home, order: Order, lease: int) -> tuple[int, socket.socket]:
+def _fork_task(home: Home, order: Order, held: list[int]) -> tuple[int, socket.socket]:
     """Fork the child that becomes the command once it is told to go; what it answers is why it could not."""
     log = os.open(log_path(order.folder, order.attempt), _CREATE | os.O_APPEND, 0o600)
     import socket  # the server has it already
@@ -566,7 +615,7 @@ def _fork_task(home: Home, order: Order, lease: int) -> tuple[int, socket.socket
     if pid == 0:
         try:
             channel.close()
-            _become_task(home, order, (lease, log), shim, far_end)
+            _become_task(home, order, (log, *held), shim, far_end)
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not return into the parent's code
             far_end.send(json.dumps(_why_not(error, order)).encode())
         finally:
@@ -576,9 +625,9 @@ def _fork_task(home: Home, order: Order, lease: int) -> tuple[int, socket.socket
     return pid, channel
 
 
-def _become_task(home: Home, order: Order, fds: tuple[int, int], shim: int, channel: socket.socket) -> None:
-    """Leave everything behind that belongs to the shim, but the lease; then be the command."""
-    lease, log = fds
+def _become_task(home: Home, order: Order, fds: tuple[int, ...], shim: int, channel: socket.socket) -> None:
+    """Leave everything behind that belongs to the shim, but its locks; then be the command."""
+    log, *held = fds
     os.setsid()
     home.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     with suppress(OSError), open("/proc/self/oom_score_adj", "r+b", buffering=0) as score:
@@ -590,8 +639,8 @@ def _become_task(home: Home, order: Order, fds: tuple[int, int], shim: int, chan
     out, err = home.output or (log, log)
     os.dup2(out, 1)
     os.dup2(err, 2)
-    if lease >= 0:
-        os.set_inheritable(lease, True)
+    for fd in held:
+        os.set_inheritable(fd, True)
     merged = {**home.env, **order.env, COOKIE: order.cookie}
     env = {name: value for name, value in merged.items() if value is not None}
     if os.getppid() == shim and channel.recv(2):
@@ -642,7 +691,7 @@ def serve(fd: int) -> None:
         sock.set_inheritable(False)
         while True:
             try:
-                word, fds, _, _ = socket.recv_fds(sock, 64, 2)
+                word, fds, _, _ = socket.recv_fds(sock, 64, 3)
             except ConnectionResetError:
                 continue  # told once when the scheduler dies with answers unread; its orders are still there
             for received in fds:
@@ -687,7 +736,7 @@ def _fork_shim(home: Home, fds: list[int], sock: socket.socket) -> None:
     try:
         child = os.fork() == 0
         if child:
-            run_attempt(home, order, fds[1] if len(fds) > 1 else -1, sock)
+            run_attempt(home, order, fds[1:], sock)
     except Exception as error:  # noqa: BLE001 - whatever it is, the scheduler has to hear of it
         _tell_failure(sock, order, error)
     finally:

@@ -266,7 +266,8 @@ def place(brain_: Brain, *budgets: Budget, **said: Any) -> list[int]:
 
 def event_of(p: Placement) -> Placed:
     """What a placement is in the journal."""
-    return Placed(p.task, p.attempt, p.purpose, p.promise, p.cores, p.known_by, p.alone, p.told, p.busy)
+    known = p.known_by, p.alone, p.told, p.busy, p.percentage, p.fence
+    return Placed(p.task, p.attempt, p.purpose, p.promise, p.cores, *known)
 
 
 def reasons(brain_: Brain, *budgets: Budget, **said: Any) -> dict[int, str]:

@@ -7,14 +7,16 @@ import sys
 from itertools import pairwise
 
 from scheduler.cli import main as command
+from scheduler.cli.parsing import joined_mps
+from scheduler.wiring.choices import MPS_WORDS
 
-OFF = ("false", "0", "no", "off", "")
-ON = ("true", "1", "yes", "on")
 ONE_SHOT = (
     "-gc", "--gpu_count", "-i", "--init", "-v", "--verbose", "-o", "--out", "-e", "--err", "-pg", "--prefered_gpu",
     "-fg", "--forced_gpu", "-s", "--status", "-rg", "--release_gpu", "--export",
 )  # fmt: skip
 """Flags of the one-shot tool, none of which a list's call has."""
+AUTO = "auto"
+"""The original ran with MPS unless told otherwise; here it is used where it can be."""
 
 
 def main(argv: list[str]) -> int:
@@ -31,17 +33,22 @@ def main(argv: list[str]) -> int:
     parser.add_argument("-c", "--csv", metavar="FILE", help="the CSV (default scheduler_files/commands_1.csv)")
     parser.add_argument("-n", "--num", help="rows in a batch (default 20)")
     parser.add_argument("--header", default="0", help="row number of the header, or None")
+    parser.add_argument("-m", "--mps", default=AUTO, metavar="HOW", help="NVIDIA MPS: on, off, auto (default) or join")
     parser.add_argument(
-        "-m", "--mps", nargs="?", const="on", metavar="on|off", help="NVIDIA MPS: not there yet, so off"
+        "--threads_percentage",
+        "--thread_percentage",
+        "--thread-percentage",
+        dest="percentage",
+        help="most of a GPU's threads that a task may use under MPS",
     )
-    parser.add_argument("--threads_percentage", help="only means something under MPS")
-    args, rest = parser.parse_known_args([word.replace("--thread_", "--threads_", 1) for word in argv])
-    problem = _mps(args.mps, args.threads_percentage)
-    if problem:
-        sys.stderr.write(f"scheduler: {problem}\n")
-        return 2
+    args, rest = parser.parse_known_args(joined_mps(argv))
     said = [args.csv] if args.csv is not None else []
     said += ["--num", args.num] if args.num is not None else []
+    said += [f"--mps={args.mps}"]
+    if args.percentage is not None and MPS_WORDS.get(args.mps.lower()) == "off":
+        sys.stderr.write("hint:   --threads_percentage is ignored, because MPS is off\n")
+    elif args.percentage is not None:
+        said += ["--thread-percentage", args.percentage]
     return command.main(["run", *said, "--header", args.header, "--keep-going", *rest])
 
 
@@ -51,15 +58,3 @@ def is_one_shot(argv: list[str]) -> bool:
     if any(word.partition("=")[0] in ONE_SHOT for word in said):
         return True
     return any(" " in word.strip() and not before.startswith("-") for before, word in pairwise(["", *said]))
-
-
-def _mps(said: str | None, percentage: str | None) -> str:
-    """What cannot be done about MPS; empty where nothing is asked of it."""
-    word = (said or "").lower()
-    if word in ON:
-        return "--mps: NVIDIA MPS is not there yet; run without it, or with --mps off"
-    if word not in OFF:
-        return f"--mps {said}: write on or off"
-    if percentage is not None:
-        sys.stderr.write("hint:   --threads_percentage is ignored, because MPS is off\n")
-    return ""

@@ -7,8 +7,9 @@ import sys
 from shutil import get_terminal_size
 
 from scheduler import __version__
-from scheduler.cli.parsing import Parser
+from scheduler.cli.parsing import Parser, settings_from
 from scheduler.view import doctor
+from scheduler.view.sink import hint
 
 NARROWEST, WIDEST = 60, 100
 
@@ -17,12 +18,20 @@ def main(argv: list[str]) -> int:
     """Print the page; exit code 1 where something has to be repaired."""
     parser = Parser(
         "doctor",
-        "What the scheduler sees and can do here, and the cure for what is missing. Changes nothing.\n"
+        "What the scheduler sees and can do here, and the cure for what is missing. Changes nothing but by --clean.\n"
         "Before each line: ok; !! needs attention; -- is not there. Exit code 1 where something has to be repaired.",
         "scheduler doctor",
     ).common()
     parser.add_argument("--json", action="store_true", help="as JSON, with all settings")
+    parser.add_argument(
+        "--clean", action="store_true", help="first end what killed schedulers of yours left: MPS daemons without users"
+    )
     args = parser.parse_args(argv)
+    if args.clean:
+        from scheduler.wiring.sharing import clean_left
+
+        for sentence in clean_left(settings_from(args)):
+            hint(sentence) if args.json else sys.stdout.write(f"{sentence}\n")
     from scheduler.wiring.examining import examine
 
     found = examine({"state": args.state}, __version__)

@@ -8,6 +8,9 @@ from collections.abc import Mapping
 
 from scheduler.settings import Settings, read_settings
 
+MPS_WORDS = ("on", "off", "true", "false", "yes", "no", "1", "0", "auto", "join")
+"""What is taken for the word of `--mps` where it stands behind it."""
+
 
 class Parser(argparse.ArgumentParser):
     """No abbreviated flags, an example at the end, our name before errors."""
@@ -40,6 +43,18 @@ def _columns() -> int:
         return os.get_terminal_size(1).columns or 80
     except OSError:
         return 80
+
+
+def joined_mps(argv: list[str]) -> list[str]:
+    """`--mps` with its word as one, where one of its words follows it: `--mps jobs.csv` is a flag and a file."""
+    said: list[str] = []
+    for word in argv:
+        bare = bool(said) and said[-1] in ("-m", "--mps")
+        if bare and word.lower() in MPS_WORDS:
+            said[-1] = f"--mps={word}"
+        else:
+            said.append(word)
+    return ["--mps=on" if word in ("-m", "--mps") else word for word in said]
 
 
 def settings_from(args: argparse.Namespace, *names: str) -> Settings:

@@ -7,14 +7,14 @@ import json
 import sys
 from dataclasses import asdict
 
-from scheduler.cli.parsing import Parser, settings_from
+from scheduler.cli.parsing import Parser, joined_mps, settings_from
 from scheduler.errors import UsageError
 from scheduler.processes import wait_for
 from scheduler.settings import Settings
 from scheduler.view import detached
 from scheduler.view.sink import hint
 from scheduler.wiring import detaching, reading, starting
-from scheduler.wiring.choices import Resuming
+from scheduler.wiring.choices import Resuming, mps_word
 from scheduler.wiring.detaching import Told
 from scheduler.wiring.running import Session
 
@@ -37,6 +37,7 @@ def main(argv: list[str]) -> int:
         help="of a run whose machine is gone for good: what ran there is taken for dead and starts again here",
     )
     parser.add_argument("--keep-going", action="store_true", help="go on even if the next rows all fail alike")
+    parser.add_argument("-m", "--mps", metavar="HOW", help="on, off, auto or join: from now on, not as it was begun")
     parser.add_argument("--json", action="store_true", help="at the end, print the results as JSON on standard output")
     parser.add_argument(
         "--env-from",
@@ -45,9 +46,14 @@ def main(argv: list[str]) -> int:
         help="tasks get the environment, umask and limits that the run was first started with, besides secrets, which "
         "come from this shell (first, the default); or all of this shell's, its python too (now)",
     )
-    args = parser.parse_args(argv)
+    args = parser.parse_args(joined_mps(argv))
     settings = settings_from(args)
-    how = Resuming(gone=args.takeover, env_from_now=args.env_from == "now", keep_going=args.keep_going)
+    how = Resuming(
+        gone=args.takeover,
+        env_from_now=args.env_from == "now",
+        keep_going=args.keep_going,
+        mps="" if args.mps is None else mps_word(f"--mps={args.mps}", args.mps),
+    )
     if args.all:
         return _all(args, settings, how)
     info = reading.find_run(settings, args.run)

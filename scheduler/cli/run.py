@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from scheduler.cli import samples
-from scheduler.cli.parsing import Parser, settings_from
+from scheduler.cli.parsing import Parser, joined_mps, settings_from
 from scheduler.core.command import APPEND
 from scheduler.core.fields import FIELDS
 from scheduler.errors import UsageError
@@ -17,7 +17,7 @@ from scheduler.settings import Settings
 from scheduler.view.sink import hint
 from scheduler.wiring import starting
 from scheduler.wiring.again import Wish
-from scheduler.wiring.choices import Choices, this_python
+from scheduler.wiring.choices import MPS_WORDS, Choices, mps_word, this_python
 from scheduler.wiring.listing import Listing, csv_listing, follow_listing, stdin_listing
 from scheduler.wiring.running import Session
 
@@ -85,12 +85,15 @@ def add_run_flags(made: Parser) -> None:
     made.add_argument("--json", action="store_true", help="at the end, print the results as JSON on standard output")
     _add_stops(made)
     _add_devices(made.add_argument_group("devices"))
+    _add_mps(made.add_argument_group("NVIDIA MPS"))
     _add_learning(made.add_argument_group("learning what tasks need"))
     task = made.add_argument_group("defaults for rows that do not say it themselves")
     for field in FIELDS:
         if field.flag and field.column != "Name":
             action = "append" if field.column == "Env" else "store"
-            task.add_argument(field.flag, dest=f"field_{field.attribute}", action=action, metavar="X", help=field.help)
+            task.add_argument(
+                field.flag, *field.aliases, dest=f"field_{field.attribute}", action=action, metavar="X", help=field.help
+            )
 
 
 def _add_stops(made: Parser) -> None:
@@ -130,6 +133,23 @@ def _add_devices(made: argparse._ArgumentGroup) -> None:
     made.add_argument("--foreign-calm", metavar="TIME", help="how long others must hold still before we join (2m)")
 
 
+def _add_mps(made: argparse._ArgumentGroup) -> None:
+    made.add_argument(
+        "-m",
+        "--mps",
+        metavar="HOW",
+        default="off",
+        help="tasks on one GPU share it at the same moment; off (default), auto: where it can be, join: the daemon "
+        "that runs here; without a word, or with on: a daemon of your own",
+    )
+    made.add_argument(
+        "--mps-fence", default="on", metavar="on|off", help="no task can have more memory than it was promised (on)"
+    )
+    made.add_argument(
+        "--mps-exclusive", action="store_true", help="as root: the GPUs take nobody but MPS until the run is over"
+    )
+
+
 def _add_learning(made: argparse._ArgumentGroup) -> None:
     made.add_argument("--profile", metavar="HOW", help="auto, probe, live or off: how unknown needs are learned")
     made.add_argument("--profile-epochs", metavar="N", help="epochs of a probe (default 2)")
@@ -159,7 +179,7 @@ def _quoted(text: str) -> str:
 def main(argv: list[str], *, learn_only: bool = False, verb: str = "run") -> int:
     """Parse, accept, run, report."""
     argv, template = split_at_command(argv)
-    args = parser(verb).parse_args(argv)
+    args = parser(verb).parse_args(joined_mps(argv))
     settings = settings_from(args, *TURNED)
     listing = _listing(args, template, settings, this_python(settings))
     wish = Wish() if learn_only else Wish(args.new, args.skip_done)
@@ -190,6 +210,9 @@ def _choices(args: argparse.Namespace, *, keep_going: bool, learn_only: bool) ->
         learn_only=learn_only,
         keep_going=keep_going,
         max_failures=_positive("--max-failures", args.max_failures),
+        mps=_mps(args),
+        mps_fence=_is_on("--mps-fence", args.mps_fence),
+        mps_exclusive=args.mps_exclusive,
     )
 
 
@@ -237,6 +260,28 @@ def _refuse_beside_lines(what: str, args: argparse.Namespace, template: list[str
     }.items():
         if said:
             raise UsageError(f"{flag} does not go with {what}, where every line is a whole command: leave it out")
+
+
+def _mps(args: argparse.Namespace) -> str:
+    """How MPS is asked for; raises UsageError where flags that need it are given without."""
+    how = mps_word(f"--mps={args.mps}", args.mps)
+    if how == "off" and args.field_thread_percentage is not None:
+        raise UsageError(
+            f"--thread-percentage {args.field_thread_percentage}: shares of a GPU's threads are given by MPS alone: "
+            "add --mps"
+        )
+    if how == "off" and (args.mps_exclusive or args.mps_fence != "on"):
+        raise UsageError("--mps-exclusive and --mps-fence say how MPS is used: add --mps")
+    if args.mps_exclusive and how != "on":
+        raise UsageError(f"--mps-exclusive is for a daemon of one's own: write --mps, not --mps={how}")
+    return how
+
+
+def _is_on(flag: str, text: str) -> bool:
+    how = MPS_WORDS.get(text.lower(), "")
+    if how not in ("on", "off"):
+        raise UsageError(f"{flag} {text}: write on or off")
+    return how == "on"
 
 
 def split_at_command(argv: list[str]) -> tuple[list[str], list[str] | None]:

@@ -12,6 +12,7 @@ COLUMNS = (
     "id", "key", "row", "name", "state", "exit_code", "reason", "priority", "batch", "attempts", "ooms", "device",
     "gpus", "promised_bytes", "peak_bytes", "host_promised_bytes", "host_peak_bytes", "need_known_by", "submitted",
     "started", "ended", "waited_s", "ran_s", "neighbours_max", "stretched", "command", "directory", "log", "done_by",
+    "mps", "thread_percentage", "fenced",
 )  # fmt: skip
 """Then come the file's own columns, then `result.*`."""
 
@@ -55,6 +56,8 @@ def row(  # noqa: PLR0913  # all that a row is made of
             host_peak_bytes=last.peak.get(HOST), started=last.started, ended=last.ended,
             waited_s=round((last.started or last.placed) - submitted, 3),
             ran_s=round(last.seconds, 3) if last.ended is not None else None,
+            mps=(last.mps or None) if last.percentage else None, thread_percentage=last.percentage or None,
+            fenced=last.fenced,
         )  # fmt: skip
     values.update(_own(job.spec))
     values.update({f"result.{name}": value for name, value in (last.result if last else {}).items()})

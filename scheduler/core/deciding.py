@@ -8,7 +8,7 @@ from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING
 
-from scheduler.core import packing
+from scheduler.core import mps, packing
 from scheduler.core.estimate import is_watched
 from scheduler.core.model import HOST, Decision, KnownBy, Machine, Placement, Profiling, Purpose, Refusal, Terms, Ticket
 from scheduler.core.ordering import Rank
@@ -158,6 +158,8 @@ class Pass:
         touched = self.brain.task(task)
         attempt = (touched.attempts if touched else 0) + 1
         need = self._need(task)
+        if touched is not None and touched.apart and self._only_mps():
+            need = replace(need, alone=True)
         wanted = self._terms(task).device
         if (not need.gpus and self.host is None) or (wanted and not self._is_there(wanted, need)):
             return Refusal(task, "device", wanted or HOST)
@@ -168,7 +170,27 @@ class Pass:
         if isinstance(fitted, Refusal):
             return fitted
         kind = self.brain.roll.kind(task)
-        return replace(fitted, expected=self.brain.knowledge.expected(kind, self._terms(task).epochs))
+        expected = self.brain.knowledge.expected(kind, self._terms(task).epochs)
+        return (
+            self._under_mps(replace(fitted, expected=expected))
+            if self.rules.mps
+            else replace(fitted, expected=expected)
+        )
+
+    def _only_mps(self) -> bool:
+        """Whether nothing can run outside of MPS."""
+        rooms = self.yard.rooms
+        return self.rules.mps and (self.rules.mps_alone or any(rooms[key].device.single for key in self.gpus))
+
+    def _under_mps(self, placement: Placement) -> Placement:
+        """With its share of the threads; one on several GPUs stays outside, where its faults reach nobody."""
+        touched = self.brain.task(placement.task)
+        apart = touched is not None and touched.apart and not placement.alone
+        if len(placement.gpus) != 1 or apart:
+            return placement
+        beside = self.rooms.now(placement.gpus[0]).residents
+        percentage = mps.percentage(self._terms(placement.task), beside)
+        return replace(placement, percentage=percentage, fence=mps.fence(placement, self.rules))
 
     def _is_there(self, wanted: str, need: packing.Need) -> bool:
         """Whether the device that a row names is one that it can run on."""

@@ -43,6 +43,10 @@ class Placed:
     """The id a probe goes by; 0: the task's own."""
     busy: float = 0.0
     """The share of each of its GPUs that it is expected to keep busy."""
+    percentage: int = 0
+    """Of its GPU's threads, under MPS; 0: it runs outside of MPS."""
+    fence: int = 0
+    """The bytes that MPS lets it have; 0: as many as there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +120,9 @@ class Exited:
     """The last line it printed, where it failed."""
     gist: str = ""
     """What that line has in common with those of other rows; empty where there is none."""
+    mps: str = ""
+    """Under MPS: whether it was seen as a client (`client`, `turns`: it took turns with the others instead), or what
+    failed it (`refused`, `fault`); empty where nobody saw, or outside of MPS."""
 
 
 @dataclass(frozen=True, slots=True)

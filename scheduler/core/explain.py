@@ -30,6 +30,7 @@ _SENTENCES: dict[str, Callable[[Refusal], str]] = {
     "spent": lambda r: f"needs host RAM beside its GPUs, and none is left above the buffer ({size(r.total)} in all)",
     "never": lambda r: f"wants {size(r.wanted)}, the largest device ({r.device}) has {size(r.total)}",
     "slots": lambda r: f"finds all {count(r.total, 'slot')} on {r.device} taken",
+    "clients": lambda r: f"finds {r.device} full: MPS takes {r.total} tasks on a GPU, {r.room} are there now",
     "alone": lambda r: f"must run alone on {r.device}, or what runs there must ({count(r.room, 'task')} there now)",
     "load": lambda r: f"wants {r.wanted / 100:g} cores, {r.device} has {r.room / 100:g} not promised",
     "busy": lambda r: f"keeps a GPU {r.wanted}% busy, {r.device} has {r.room}% not promised",

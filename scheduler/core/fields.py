@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import Any
 
 from scheduler import units
-from scheduler.core.model import Spec, Terms, Warn
+from scheduler.core.model import SHARED_OUT, Spec, Terms, Warn
 from scheduler.core.placeholders import filled, filled_template
 
 SEPARATOR = "\x1f"
@@ -110,6 +110,15 @@ def _retry_on(text: str) -> str:
     return ",".join(sorted(said))
 
 
+def _thread_percentage(text: str) -> int:
+    if text.strip().lower() == "auto":
+        return SHARED_OUT
+    number = _integer(text.strip().removesuffix("%"))
+    if not 1 <= number <= 100:
+        raise ValueError(f"{text!r} is no share of a GPU's threads: write 1 to 100, or auto")
+    return number
+
+
 _YES = {"yes": True, "true": True, "1": True, "on": True, "no": False, "false": False, "0": False, "off": False}
 
 
@@ -171,6 +180,8 @@ class Field:
     flag: str = ""
     default: str = ""
     in_terms: bool = True
+    aliases: tuple[str, ...] = ()
+    """Other spellings of its flag."""
 
 
 FIELDS: tuple[Field, ...] = (
@@ -204,13 +215,20 @@ FIELDS: tuple[Field, ...] = (
     Field("Resumable", "resumable", _yes_or_no, "if it ends with 75 it waits for its next turn", "--resumable", "no"),
     Field("Device", "device", str, "the one device it may run on", "--device", ""),
     Field("Prefer", "prefer", str, "the device to take first where there is a choice", "--prefer", ""),
+    Field(
+        "ThreadPercentage",
+        "thread_percentage",
+        _thread_percentage,
+        "most of a GPU's threads it may use under MPS, 1 to 100, or auto: shared out over those that run there",
+        "--thread-percentage",
+        aliases=("--thread_percentage", "--threads_percentage"),
+    ),
     Field("Exclusive", "exclusive", _yes_or_no, "nothing else of this machine's runs beside it", "--exclusive", "no"),
 )
 """Every column the CSV door knows. Other columns are the user's own and come back in the results."""
 
 RESERVED = {
     "after": "tasks that wait for other tasks are not there yet",
-    "threadpercentage": "thread percentages need NVIDIA MPS, which is not there yet",
 }
 """Column names that will mean something, refused until they do."""
 

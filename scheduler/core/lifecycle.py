@@ -62,6 +62,9 @@ class Task:
     """Whether the living attempt is known to have started."""
     settled: bool = False
     """Whether the living attempt's promise was cut to what it was seen to need."""
+    apart: bool = False
+    """Whether a fault of its GPU ended it under MPS, which nobody can pin on one of those that shared it: outside of
+    MPS the next one strikes whoever makes it."""
     story: list[str] = field(default_factory=list)
 
     def move(self, to: State, why: str) -> None:

@@ -9,6 +9,8 @@ from math import inf
 from typing import NamedTuple
 
 HOST = "host"
+SHARED_OUT = 0
+"""The thread percentage that says: what the residents leave each other."""
 NAMED = "name:"
 """What the key of a slot begins with."""
 
@@ -131,6 +133,8 @@ class Terms:
     """What `retries` are for: failed, timeout, or failed,timeout."""
     resumable: bool = False
     """Whether it waits for its next turn when it ends with 75."""
+    thread_percentage: int | None = None
+    """Of its GPU's threads under MPS; SHARED_OUT: whatever the residents leave each other, None: all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,6 +322,10 @@ class Placement:
     """The share of each of its GPUs that it is expected to keep busy."""
     expected: float = 0.0
     """Seconds it takes, as far as that is known."""
+    percentage: int = 0
+    """Of its GPU's threads, under MPS; 0: it runs outside of MPS."""
+    fence: int = 0
+    """The bytes that MPS lets it have, for all of its life; 0: as many as there are."""
 
     @property
     def gpus(self) -> tuple[str, ...]:

@@ -11,7 +11,9 @@ from typing import Protocol
 from scheduler.core import command
 from scheduler.core.lifecycle import Task
 from scheduler.core.model import HOST, Job, KnownBy, Placement, Purpose, Warn
-from scheduler.core.ports import Devices, Launch, Taken, Watched
+from scheduler.core.ports import Attended, Devices, Launch, Sharing, Taken, Watched
+
+_UNATTENDED = Attended({}, (), -1)
 
 
 class TaskPlaces(Protocol):
@@ -54,10 +56,13 @@ class Surroundings:
 class Orders:
     """Writes the orders of one run."""
 
-    def __init__(self, around: Surroundings, devices: Devices, profile_epochs: int) -> None:
+    def __init__(
+        self, around: Surroundings, devices: Devices, profile_epochs: int, sharing: Sharing | None = None
+    ) -> None:
         self._around = around
         self._devices = devices
         self._numbers: dict[str, str] = {}
+        self._sharing = sharing
         self._profile_epochs = profile_epochs
 
     def launch(self, placement: Placement, job: Job, lease: Taken) -> Launch:
@@ -65,6 +70,9 @@ class Orders:
         terms = job.spec.terms
         told = placement.told or placement.task
         asked, timed = terms.stop_signal, placement.purpose is Purpose.RUN
+        attended = _UNATTENDED
+        if placement.percentage and self._sharing is not None:
+            attended = self._sharing.attend(placement)
         argv = command.argv(job.spec, told, self._epochs(placement, job), self._around.python, job.append)
         if job.append == command.ONE_SHOT:
             argv = command.numbered(argv, self._indices(placement))
@@ -74,7 +82,7 @@ class Orders:
             placement.purpose,
             argv,
             str(PurePosixPath(self._around.directory, job.spec.directory)),
-            self._environment(placement, job),
+            self._environment(placement, job, attended),
             terms.timeout if timed else None,
             terms.grace,
             int(Signals.SIGTERM) if isinstance(asked, Warn) else asked,
@@ -83,6 +91,8 @@ class Orders:
             asked if timed and isinstance(asked, Warn) else None,
             job.spec.stdout,
             self._stderr(placement, job),
+            attended.ending,
+            attended.kept_fd,
         )
 
     def _stderr(self, placement: Placement, job: Job) -> str:
@@ -91,7 +101,7 @@ class Orders:
             return job.spec.stderr
         return str(self._around.places.task_errors(placement.task, placement.attempt))
 
-    def _environment(self, placement: Placement, job: Job) -> dict[str, str | None]:
+    def _environment(self, placement: Placement, job: Job, attended: Attended) -> dict[str, str | None]:
         """What interface promises a task to find, then the devices' own, its Python's, and what the row says."""
         places, key = self._around.places, (placement.task, placement.attempt)
         told: dict[str, str | None] = {
@@ -115,6 +125,7 @@ class Orders:
         told.update(self._devices.environment_for(placement))
         if job.append == command.ONE_SHOT and placement.gpus:
             told["GPU"] = ",".join(f"cuda{index}" for index in self._indices(placement).split(","))
+        told.update(attended.environ)
         told.update(job.environ)
         told.update(job.spec.env)
         return told
@@ -136,4 +147,11 @@ class Orders:
         assert task.placement is not None
         places, key = self._around.places, (task.id, task.attempts)
         settled = task.settled or task.placement.known_by is not KnownBy.LIVE
-        return Watched(shim, str(places.task_log(*key)), str(places.progress(*key)), task.placement.promise, settled)
+        return Watched(
+            shim,
+            str(places.task_log(*key)),
+            str(places.progress(*key)),
+            task.placement.promise,
+            settled,
+            task.placement.percentage > 0,
+        )

@@ -151,7 +151,7 @@ def _room(budget: Budget, mine: Sequence[Placement], holds: Sequence[Hold], rule
     residents = sum(1 for h in holds if key in h.promised)
     held = sum(stranger.bytes for stranger in budget.foreign)
     load = device.load_capacity * (rules.max_gpu_load if device.is_gpu else rules.max_load)
-    single = device.single and (residents > 0 or held > 0)
+    single = device.single and not rules.mps and (residents > 0 or held > 0)
     return Room(
         device=device,
         most=largest(device, budget.cap),
@@ -345,15 +345,26 @@ def _crowded(task: int, need: Need, room: Room, rules: Rules) -> Refusal | None:
         return Refusal(task, "closed", label)
     if room.shut is not None:
         return Refusal(task, room.shut.reason, label, room.shut.wanted, room.shut.room, text=room.shut.text)
-    per_device = rules.slots if rules.slots is not None else rules.max_per_device
-    if per_device is not None and room.ours >= per_device:
-        return Refusal(task, "slots", label, wanted=1, room=0, total=per_device)
+    many = _too_many(task, room, rules)
+    if many is not None:
+        return many
     if room.taken_alone or (need.alone and room.residents > 0):
         return Refusal(task, "alone", label, wanted=1, room=room.residents)
     load = need.busy if room.device.is_gpu else need.cores
     if rules.slots is None and room.residents > 0 and load > room.load + ENOUGH:
         reason = "busy" if room.device.is_gpu else "load"
         return Refusal(task, reason, label, round(load * 100), round(max(room.load, 0) * 100))
+    return None
+
+
+def _too_many(task: int, room: Room, rules: Rules) -> Refusal | None:
+    """As many as the user allows, or as MPS takes, are there."""
+    label = room.device.label
+    per_device = rules.slots if rules.slots is not None else rules.max_per_device
+    if per_device is not None and room.ours >= per_device:
+        return Refusal(task, "slots", label, wanted=1, room=0, total=per_device)
+    if rules.mps and room.device.is_gpu and room.residents >= rules.max_clients:
+        return Refusal(task, "clients", label, room=room.residents, total=rules.max_clients)
     return None
 
 
@@ -403,4 +414,5 @@ def take(rooms_: Mapping[str, Room], placement: Placement) -> None:
         room.load -= load.get(key, 0.0)
         room.residents += 1
         room.ours += 1
-        room.taken_alone = room.taken_alone or (placement.alone and key in placement.devices) or room.device.single
+        single = room.device.single and not placement.percentage
+        room.taken_alone = room.taken_alone or (placement.alone and key in placement.devices) or single

@@ -52,6 +52,10 @@ class Launch:
     stdout: str = ""
     """A file for its output, in its directory unless it is absolute; empty: its log."""
     stderr: str = ""
+    ending: tuple[str, ...] = ()
+    """A command that is run to its end, or for `shim.ENDING` seconds, before anybody of its tree is signalled."""
+    kept_fd: int = -1
+    """A locked descriptor that is kept open for as long as it lives; a copy is handed over, this one stays ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,8 @@ class Sample:
     """Epochs done, where its output or SCHEDULER_PROGRESS says so."""
     busy: Mapping[str, float] = field(default_factory=dict)
     """What share of each of its GPUs it keeps busy, where that can be told."""
+    mps: str = ""
+    """`client` or `turns`, once it is known whether MPS took it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +85,8 @@ class Watched:
     """Of its GPUs, in the order it sees them, and of the host."""
     settled: bool = True
     """Whether what it needs is known; what is not is looked at more often."""
+    mps: bool = False
+    """Whether it was launched under MPS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +196,28 @@ class Devices(Protocol):
 
     def environment_for(self, placement: Placement) -> Mapping[str, str | None]:
         """What a task placed so must find in its environment; None takes a name away."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attended:
+    """What a task under MPS is launched with."""
+
+    environ: Mapping[str, str | None]
+    ending: tuple[str, ...]
+    kept_fd: int
+
+
+class Sharing(Protocol):
+    """NVIDIA's MPS: how several tasks really share a GPU at one moment."""
+
+    def attend(self, placement: Placement) -> Attended:
+        """What a placement with a percentage is launched with."""
+
+    def suspect(self, device: str, sentence: str) -> None:
+        """An attempt failed there as if MPS had: `closed` says so until its daemon is seen to accept tasks again."""
+
+    def closed(self) -> Mapping[str, str]:
+        """Devices on which nothing can be started under MPS now, each with the reason."""
 
 
 class Watcher(Protocol):

@@ -37,8 +37,19 @@ class Attempt:
     result: Mapping[str, Any] = field(default_factory=dict)
     stretch: float | None = None
     """How many times longer its epochs took beside others than alone."""
+    percentage: int = 0
+    """Of its GPU's threads under MPS; 0: outside of MPS."""
+    fence: int = 0
+    mps: str = ""
     neighbours: int = 0
     """Most other attempts of this run that shared a device with it at one moment."""
+
+    @property
+    def fenced(self) -> bool | None:
+        """Whether MPS kept it below what it was promised last; None outside of MPS."""
+        if not self.percentage:
+            return None
+        return 0 < self.fence <= min(self.promised[device] for device in self.devices)
 
 
 @dataclass(slots=True)
@@ -107,6 +118,7 @@ class Fold:
     def _placed(self, event: Placed, at: float) -> None:
         devices = shown_in(event.promise)
         attempt = Attempt(event.attempt, event.purpose, devices, event.promise, str(event.known_by), at)
+        attempt.percentage, attempt.fence = event.percentage, event.fence
         self.stories.setdefault(event.task, Story()).attempts.append(attempt)
         self.first = at if self.first is None else self.first
         for device in devices:
@@ -119,7 +131,7 @@ class Fold:
         attempt = self._attempt(event.task)
         attempt.ended, attempt.seconds, attempt.outcome = at, event.seconds, event.outcome
         attempt.code, attempt.signal, attempt.reason = event.code, event.signal, event.reason
-        attempt.result, attempt.stretch = event.result, event.stretch
+        attempt.result, attempt.stretch, attempt.mps = event.result, event.stretch, event.mps
         _raise_to(attempt.peak, event.peak)
         self.last = at
         for device in attempt.devices:

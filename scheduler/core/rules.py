@@ -87,6 +87,14 @@ class Rules:
     short_turn: float = 60.0
     max_short_turns: int = 3
     """A resumable task that wants another turn so many times in a row, each within so many seconds, gets nowhere."""
+    mps: bool = False
+    """Whether tasks on one GPU run under MPS."""
+    fence: bool = True
+    """Whether a task under MPS cannot have more memory than it is promised when it starts."""
+    mps_alone: bool = False
+    """Whether the GPUs take nobody but MPS, so that what runs outside of it finds none."""
+    max_clients: int = 48
+    """So many tasks on one GPU under MPS: CUDA before 13.1 takes no more."""
     peak_step: float = 0.02
     peak_step_bytes: int = 64 * MIB
     """A new peak counts when it is above the last by both of these."""

@@ -1,21 +1,21 @@
-"""Whether NVIDIA's MPS is here: its control program, and a daemon that runs; nothing is started or asked."""
+"""Which daemons of NVIDIA's MPS run here: those that tasks would find by themselves; nothing is started or asked."""
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from scheduler.devices.cgroups import text
+from scheduler.devices.mps_control import DIRECTORY, PROGRAM, Control, Silent
 
-PROGRAM = "nvidia-cuda-mps-control"
 USUAL = Path("/tmp/nvidia-mps")
 """Where CUDA looks for a daemon, as long as no variable says otherwise."""
-DIRECTORY = "CUDA_MPS_PIPE_DIRECTORY"
 _LONGEST_NAME = 15
 """The kernel keeps no more of a process's name."""
+SERVER = b"nvidia-cuda-mps-server"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,22 +29,50 @@ class Daemon:
 
 def find_program(environ: Mapping[str, str]) -> str:
     """Where the control program lies; empty where it is not on PATH."""
-    return shutil.which(PROGRAM, path=environ.get("PATH")) or ""
+    found = shutil.which(PROGRAM, path=environ.get("PATH"))
+    return os.path.abspath(found) if found else ""
 
 
 def find_daemons(environ: Mapping[str, str], usual: Path = USUAL) -> list[Daemon]:
     """The daemons that CUDA would find by itself, and by what the shell says."""
     said = environ.get(DIRECTORY, "")
     directories = dict.fromkeys([usual, *([Path(said)] if said else [])])
-    return [daemon for directory in directories if (daemon := _daemon(directory)) is not None]
+    return [daemon for directory in directories if (daemon := find_daemon(directory)) is not None]
 
 
-def _daemon(directory: Path) -> Daemon | None:
-    """By the pid that it wrote down, which a killed one leaves behind, and some other process may have by now."""
+def find_daemon(directory: Path) -> Daemon | None:
+    """Who listens in a directory: by the pid that it wrote down, or, as older ones write none, by its socket.
+
+    A killed one leaves both behind, and some other process may have its pid by now.
+    """
     pid = text(directory / f"{PROGRAM}.pid")
-    if not pid.isdecimal() or text(Path("/proc", pid, "comm")) != PROGRAM[:_LONGEST_NAME]:
+    if not pid.isdecimal():
+        try:
+            pid = str(Control(PROGRAM, directory).owner()[0])
+        except Silent:
+            return None
+    if not is_daemon(int(pid)):
         return None
     try:
         return Daemon(directory, int(pid), os.stat(f"/proc/{pid}").st_uid)
     except OSError:
         return None
+
+
+def is_daemon(pid: int) -> bool:
+    """Whether a process of this pid has the name of a daemon, and is not dead."""
+    stat = text(Path("/proc", str(pid), "stat"))
+    state = stat.rpartition(")")[2].split()[:1]
+    return f"({PROGRAM[:_LONGEST_NAME]})" in stat and state not in (["Z"], ["X"])
+
+
+def find_servers(pids: Iterable[int]) -> list[int]:
+    """Which of these processes are servers of MPS, whosever."""
+    return [pid for pid in pids if SERVER in _command_line(pid)]
+
+
+def _command_line(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""

@@ -6,7 +6,7 @@ import importlib.util
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,8 @@ class Gpu:
     mig: bool = False
     """Divided into MIG devices."""
     compute_mode: int = 0
+    capability: Sequence[int] = ()
+    """Of CUDA, major and minor; empty where nobody can tell."""
     accounting: bool = False
     """Whether accounting mode is on, which tells exact peaks."""
 

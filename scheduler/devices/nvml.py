@@ -207,6 +207,11 @@ class NvmlDevices:
         held = {uuid: seen.account.strangers.get(shim, 0) for uuid, seen in self._seen.items()}
         return {uuid: bytes_ for uuid, bytes_ in held.items() if bytes_}
 
+    def held_by(self, key: Key, uuid: str) -> int:
+        """What an attempt was last seen to hold of a GPU."""
+        seen = self._seen.get(uuid)
+        return seen.account.used.get(key, 0) if seen is not None else 0
+
     def reads(self, uuid: str) -> str:
         """Whether this GPU's memory is seen per `process`, or only per `device`."""
         return self._seen[uuid].account.reads

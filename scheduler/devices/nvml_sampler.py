@@ -338,6 +338,7 @@ def _facts(library: Library, index: int) -> dict[str, Any]:
         "minor": _or(library.maybe("nvmlDeviceGetMinorNumber", handle), -1),
         "mig": mig is not None and mig[0] == 1,
         "compute_mode": library.maybe("nvmlDeviceGetComputeMode", handle) or 0,
+        "capability": list(library.maybe("nvmlDeviceGetCudaComputeCapability", handle) or ()),
         "accounting": library.maybe("nvmlDeviceGetAccountingMode", handle) == 1,
     }
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from scheduler.core.model import Budget, Device, Placement
 from scheduler.core.ports import Key, Watched, Watcher
 from scheduler.devices.host import HostDevices
+from scheduler.devices.mps import Mps
 from scheduler.devices.nvml import NvmlDevices
 from scheduler.devices.task_environment import gpu_environment
 
@@ -36,12 +38,14 @@ class Pool:
         self.gpus = gpus
         self.source = source
         """What limits the GPUs to these: a variable's name; empty where nothing does."""
-        self.notes = tuple(notes)
+        self.notes = list(notes)
         self._environ = os.environ if environ is None else environ
         """What tasks start from."""
         self._ordinals = dict(ordinals or {})
         """The numbers by which CUDA knows the GPUs, by UUID."""
         self._visible = visible
+        self.mps: Mps | None = None
+        """The daemons by which tasks really share its GPUs, where the run wants that."""
 
     def discover(self) -> tuple[Device, ...]:
         """Its GPUs, then the host."""
@@ -88,8 +92,25 @@ class Pool:
         """Whether GPU memory is seen per `process`, or only per `device`."""
         return self.gpus.node().reads if self.gpus else "process"
 
+    def moved_gpus(self, code: Path) -> list[NvmlDevices]:
+        """Its GPUs, looked at by the run's own copies from now on."""
+        gpus = [] if self.gpus is None else [self.gpus]
+        for one in gpus:
+            one.move(code)
+        return gpus
+
+    def serving_mps(self, code: Path) -> list[Mps]:
+        """The daemons it shares GPUs by, looked after from now on."""
+        if self.mps is None or self.gpus is None:
+            return []
+        self.mps.serve(code, self.gpus.held_by)
+        return [self.mps]
+
     def close(self) -> None:
         """Let the GPUs go."""
+        if self.mps is not None:
+            self.mps.close()
+            self.mps = None
         if self.gpus is not None:
             self.gpus.close()
 

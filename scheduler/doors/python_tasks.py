@@ -14,6 +14,7 @@ from scheduler.errors import InputError
 _COLUMNS = (
     "Command", "Name", "Directory", "Env", "Epochs", "Priority", "GPUs", "Memory", "HostMemory", "CPUs", "Timeout",
     "Grace", "StopSignal", "Retries", "RetryOn", "Resumable", "Device", "Exclusive",
+    "ThreadPercentage",
 )  # fmt: skip
 
 
@@ -43,6 +44,7 @@ class Task:
     resumable: bool = False
     device: str = ""
     exclusive: bool = False
+    thread_percentage: int | str = ""
     columns: Mapping[str, Any] = field(default_factory=dict)
 
 

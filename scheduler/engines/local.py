@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from scheduler import processes, shim
-from scheduler.core import firstrows, outofmemory
+from scheduler.core import firstrows, mps, outofmemory
 from scheduler.core.events import Exited, Started
 from scheduler.core.model import HOST, Outcome
 from scheduler.core.ports import Key, Launch
@@ -230,7 +230,7 @@ class LocalEngine:
             attempt, order = self._queue.popleft()
             try:
                 self._start_server()
-                if not self._server.order(self._order_of(attempt, order), order.lease_fd):
+                if not self._server.order(self._order_of(attempt, order), order.lease_fd, order.kept_fd):
                     self._queue.appendleft((attempt, order))
                     return
             except OSError as error:
@@ -263,6 +263,7 @@ class LocalEngine:
             self._spare,
             order.stdout,
             order.stderr,
+            list(order.ending),
         )
 
     def _listen(self) -> None:
@@ -443,12 +444,12 @@ class _Server:
         self._sock = ours
         return True
 
-    def order(self, order: shim.Order, lease_fd: int) -> bool:
+    def order(self, order: shim.Order, lease_fd: int, kept_fd: int = -1) -> bool:
         """Have one shim forked; False: it cannot take more now. Raises OSError, with nothing sent."""
         assert self._sock is not None
         with _memory(_said(order)) as memory:
             try:
-                socket.send_fds(self._sock, [b"order"], [memory, *([lease_fd] if lease_fd >= 0 else [])])
+                socket.send_fds(self._sock, [b"order"], [memory, *(fd for fd in (lease_fd, kept_fd) if fd >= 0)])
             except BlockingIOError:
                 return False
         return True
@@ -506,6 +507,7 @@ def _exited(attempt: _Attempt, record: Record) -> Exited:
         asked=ran.asked if ran else 0,
         position=ran.position if ran else None,
         last=firstrows.last_line(_last_output(attempt)) if outcome is Outcome.FAILED else "",
+        mps=mps.what_failed(_last_output(attempt)) if outcome is Outcome.FAILED else "",
     )
 
 

@@ -165,18 +165,22 @@ def _manners(gpu: Gpu, gpus: Gpus) -> str:
 
 
 def mps_findings(mps: Mps) -> Iterator[Finding]:
-    """What there is of MPS; the scheduler uses none of it yet."""
+    """What there is of MPS."""
     where = f"its control program is {mps.program}" if mps.program else "nvidia-cuda-mps-control is not on PATH"
-    joined = any(daemon.found for daemon in mps.daemons)
-    turns = "" if joined else ": tasks share a GPU in turns"
-    yield absent("MPS", f"not used by the scheduler yet{turns} ({where})")
+    turns = "" if any(daemon.found for daemon in mps.daemons) else ": tasks share a GPU in turns"
+    if mps.program:
+        yield ok("MPS", f"not used without --mps{turns} ({where})")
+    else:
+        yield absent("MPS", f"cannot be used{turns} ({where})")
+    for place in mps.left:
+        yield wrong("MPS", f"a daemon that nobody uses any more is left in {place}", "scheduler doctor --clean")
     for daemon in mps.daemons:
         runs = f"a daemon of {daemon.user} runs in {daemon.directory} (process {daemon.pid})"
         if daemon.found:
             joins = "tasks find it there and join it, and what crashes one of them can end the others"
             yield wrong("MPS", f"{runs}: {joins}", "echo quit | nvidia-cuda-mps-control, as that user")
         else:
-            yield ok("MPS", f"{runs}: tasks do not join it")
+            yield ok("MPS", f"{runs}: tasks do not join it, unless with --mps=join")
     if mps.variables:
         said = ", ".join(f"{name}={value}" for name, value in mps.variables.items())
         yield ok("MPS", f"taken from tasks: {said}")

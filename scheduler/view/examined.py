@@ -121,6 +121,8 @@ class Mps:
     daemons: tuple[MpsDaemon, ...]
     variables: Mapping[str, str]
     """Those of the shell, which are kept from tasks."""
+    left: tuple[str, ...] = ()
+    """Where daemons of this user's runs lie that nobody uses any more."""
 
 
 @dataclass(frozen=True, slots=True)

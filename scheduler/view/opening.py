@@ -30,6 +30,7 @@ def lines(
     return [
         f"run {number}  {_list(run['file'], brain, settings.num)}      state {tilde(run['root'])}",
         *_devices(budgets, limits, settings, brain),
+        *_mps(brain),
         f"python  {_python(run)}",
         f"memory  {_memory(brain, budgets)}",
         *_out_of_turn(brain),
@@ -73,6 +74,14 @@ def _slots(budgets: Sequence[Budget], gpus: Sequence[Budget]) -> str:
     names = " ".join(b.device.label.removeprefix("slot ") or "''" for b in budgets if b.device.is_slot)
     where = f"on {ranges(gpus)} ({_sizes(gpus)})" if gpus else "no GPU known by these names: only RAM is looked at"
     return f"slots   {names}  (one task each; {where})"
+
+
+def _mps(brain: Brain) -> list[str]:
+    """Whether tasks share their GPU under MPS."""
+    if not brain.rules.mps:
+        return []
+    most = ", none with more memory than it is promised when it starts" if brain.rules.fence else ""
+    return [f"mps     tasks on one GPU run at the same moment{most}"]
 
 
 def _host(budget: Budget, limits: Mapping[str, str], settings: Settings, gpus: Sequence[Budget]) -> str:

@@ -8,8 +8,16 @@ from dataclasses import dataclass
 from scheduler.core.model import HOST, Manners, Order, Profiling
 from scheduler.core.rules import Rules
 from scheduler.environments import Programs, Python
+from scheduler.errors import UsageError
 from scheduler.settings import Settings
 
+MPS_WORDS = {
+    **dict.fromkeys(("on", "true", "1", "yes"), "on"),
+    **dict.fromkeys(("off", "false", "0", "no", ""), "off"),
+    "auto": "auto",
+    "join": "join",
+}
+"""How MPS may be asked for, and what that means."""
 FIRST_ROWS = 5
 """So many first attempts that fail with the same last line are enough to know that the whole list will."""
 
@@ -30,6 +38,10 @@ class Choices:
     max_failures: int | None = None
     plain: bool = False
     """Whether tasks run as from a plain shell: what they leave in the background lives on after them."""
+    mps: str = "off"
+    """off, on, auto or join."""
+    mps_fence: bool = True
+    mps_exclusive: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +54,20 @@ class Resuming:
     """Its tasks get the environment of this shell, not of the one that it was started from."""
     keep_going: bool = False
     """It goes on even if the next rows all fail alike."""
+    mps: str = ""
+    """How MPS is used from now on; empty: as the run was begun."""
 
 
-def rules(choices: Choices, settings: Settings) -> Rules:
-    """What the core decides by."""
+def mps_word(flag: str, said: object) -> str:
+    """`on`, `off`, `auto` or `join`; raises UsageError, with the flag as it was written."""
+    how = MPS_WORDS.get(str(said).lower())
+    if how is None:
+        raise UsageError(f"{flag}: write on, off, auto or join, or nothing behind --mps")
+    return how
+
+
+def rules(choices: Choices, settings: Settings, *, mps: bool = False) -> Rules:
+    """What the core decides by; `mps`: whether the run really has it."""
     usual = Rules()
     return Rules(
         order=Order(settings.order),
@@ -66,6 +88,9 @@ def rules(choices: Choices, settings: Settings) -> Rules:
         learn_only=choices.learn_only,
         first_rows=0 if choices.keep_going else FIRST_ROWS,
         max_failures=choices.max_failures,
+        mps=mps,
+        fence=choices.mps_fence,
+        mps_alone=choices.mps_exclusive,
     )
 
 

@@ -17,6 +17,7 @@ from scheduler import units
 from scheduler.core.ports import Lease
 from scheduler.devices import cgroups, mps_daemon, surroundings
 from scheduler.devices.host import HostDevices, available
+from scheduler.devices.mps_home import homes_left
 from scheduler.devices.task_environment import MPS_VARIABLES
 from scheduler.errors import UsageError
 from scheduler.paths import NETWORK_FILE_SYSTEMS, PACKAGE, file_system, nearest, why_not_writable
@@ -42,7 +43,7 @@ def examine(flags: Mapping[str, str | None], version: str) -> Examined:
         hostname=hostname(),
         program=_part(lambda: _program(version)),
         gpus=_part(lambda: examine_gpus(settings)),
-        mps=_part(_mps),
+        mps=_part(lambda: _mps(settings)),
         host=_part(_host),
         surroundings=_part(_surroundings),
         python=_part(lambda: _python(settings)),
@@ -86,15 +87,17 @@ def _program(version: str) -> examined.Program:
     return examined.Program(version, str(PACKAGE), sys.executable, ".".join(map(str, sys.version_info[:3])))
 
 
-def _mps() -> examined.Mps:
-    daemons = mps_daemon.find_daemons(os.environ)
+def _mps(settings: Settings) -> examined.Mps:
+    daemons, program = mps_daemon.find_daemons(os.environ), mps_daemon.find_program(os.environ)
+    root = find_directory(settings.leases or None)
     return examined.Mps(
-        program=mps_daemon.find_program(os.environ),
+        program=program,
         daemons=tuple(
             examined.MpsDaemon(str(one.directory), one.pid, _user(one.uid), one.directory == mps_daemon.USUAL)
             for one in daemons
         ),
         variables={name: os.environ[name] for name in MPS_VARIABLES if name in os.environ},
+        left=tuple(str(home.root) for home in homes_left(root, program, os.environ) if home.is_left()),
     )
 
 

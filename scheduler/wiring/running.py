@@ -141,19 +141,19 @@ class Session:
         provisions.load()  # while the server starts
         host = HostWatcher(run.code)
         open_things.callback(host.close)
-        gpus = [] if self.devices.gpus is None else [self.devices.gpus]
-        for one in gpus:
-            one.move(run.code)
+        gpus = self.devices.moved_gpus(run.code)
         labels = {device.key: device.label for device in self.devices.discover()}
         plain = PlainView(sink, self.book.job, run.task_log, lambda: self.brain.roll.counts, self.fold, labels)
         view = self._beside_output(plain, open_things) if self.inherits else plain
         requests = Requests(run)
         open_things.callback(requests.close)
+        mps = self.devices.serving_mps(run.code)
         rows = [] if self.book.source is None else [self.book.source]
-        world = RealWorld([engine, host, *gpus, Asking(self.interrupts), requests, self._looks(), *rows])
+        world = RealWorld([engine, host, *gpus, *mps, Asking(self.interrupts), requests, self._looks(), *rows])
         disks = Disks([run.root, run.tasks], *self.settings.disk_min)
-        watchers = Watchers([host, *gpus])
-        return Ports(world, self.book, self.devices, engine, watchers, ledger, view, requests.answer, disks)
+        watchers = Watchers([host, *gpus, *mps])
+        answer, sharing = requests.answer, self.devices.mps
+        return Ports(world, self.book, self.devices, engine, watchers, ledger, view, answer, sharing, disks)
 
     def _engine(self) -> LocalEngine:
         from scheduler.engines.local import LocalEngine
@@ -214,6 +214,8 @@ class Session:
         unheard = self.brain.knowledge.unheard()
         if unheard:
             said.append(f"hint:   no task has an argument {', '.join(unheard)} (--memory-args, --ignore-args)")
+        if self.devices.mps is None and any(terms.thread_percentage is not None for terms in self.brain.terms):
+            said.append("hint:   thread percentages mean nothing outside of MPS, and this run has none of it (--mps)")
         budgets = self.devices.snapshot()
         return said + opening.lines(self._telling(), budgets, self.devices.limits, self.settings, self.brain)
 

@@ -31,7 +31,7 @@ from scheduler.wiring.learning import kinds_if_any, knowledge, knowledge_for
 from scheduler.wiring.listing import Following, Listing, Source, batches, resumed
 from scheduler.wiring.reading import places
 from scheduler.wiring.running import Session, open_ledger
-from scheduler.wiring.shells import keep_shell, of_new, of_resumed
+from scheduler.wiring.shells import Origin, keep_shell, of_new, of_resumed
 
 if TYPE_CHECKING:
     from scheduler.devices.pool import Pool
@@ -68,14 +68,14 @@ def _begin(
     listing: Listing, choices: Choices, settings: Settings, python: str, pool: Pool, again: Again
 ) -> Session | None:
     home = places(settings)
-    counter = Counter(home.counter, _classic_first())
     budgets = pool.snapshot()
     _check_lines(listing, budgets, rules(choices, settings))
     open_ledger(settings, "").close()  # better refused now than once the list is accepted
+    _share(pool, choices, settings)
     origin = of_new(settings)
-    book = Book.create(home, counter, RUN_CODE)
+    book = Book.create(home, Counter(home.counter, _classic_first()), RUN_CODE)
     book.programs = origin.programs
-    brain = Brain(rules(choices, settings), book.terms, knowledge_for(book, settings, origin.directory, pool))
+    brain = _brain(book, choices, settings, origin, pool)
     book.num = settings.num
     facts = {
         **_facts(listing, choices, settings, python, book.places),
@@ -132,6 +132,41 @@ def _check_lines(listing: Listing, budgets: Sequence[Budget], rules_: Rules) -> 
         _check(listing.what, terms, None, budgets, rules_)
 
 
+def _share(pool: Pool, choices: Choices, settings: Settings) -> None:
+    """Have the tasks share GPUs under MPS where that was asked for."""
+    from scheduler.wiring.sharing import share
+
+    share(pool, choices, settings)
+
+
+def _shared_pool(choices: Choices, settings: Settings, origin: Origin) -> Pool:
+    """The devices of a run that is taken over."""
+    pool = find_devices(choices.devices, settings, origin.for_devices())
+    try:
+        _share(pool, choices, settings)
+    except BaseException:
+        pool.close()
+        raise
+    return pool
+
+
+def _brain(book: Book, choices: Choices, settings: Settings, origin: Origin, pool: Pool) -> Brain:
+    known = knowledge_for(book, settings, origin.directory, pool)
+    return Brain(rules(choices, settings, mps=pool.mps is not None), book.terms, known)
+
+
+def _pool_of_plan(choices: Choices, settings: Settings) -> tuple[Pool, bool]:
+    """The devices, and whether tasks would run under MPS there."""
+    from scheduler.wiring.sharing import could_share
+
+    pool = find_devices(choices.devices, settings)
+    try:
+        return pool, could_share(pool, choices, settings)
+    except BaseException:
+        pool.close()
+        raise
+
+
 def _capacity(budgets: Sequence[Budget], settings: Settings) -> int:
     """What there is to fill: the GPUs' memory, or the host's where there are none."""
     gpus = [b for b in budgets if b.device.is_gpu] or [b for b in budgets if not b.device.is_slot]
@@ -145,12 +180,12 @@ def plan(listing: Listing, choices: Choices, settings: Settings, python: str, wi
     check_slots(choices)
     again = _again(listing, choices, settings, wish)
     again.look_back()
-    pool = find_devices(choices.devices, settings)
+    pool, mps = _pool_of_plan(choices, settings)
     budgets = pool.snapshot()
     pool.close()
     kinds = kinds_if_any(places(settings), of_new(settings).programs, os.getcwd(), pool)
     known = kinds.profiles.known() if kinds is not None else {}
-    brain = Brain(rules(choices, settings), knowledge=knowledge(known, settings))
+    brain = Brain(rules(choices, settings, mps=mps), knowledge=knowledge(known, settings))
     jobs: dict[int, Job] = {}
     first, numbers = 1, dict[Terms, int]()
     for batch, rows_ in enumerate(again.noting(batches(listing.rows, settings.num), listing.form), 1):
@@ -230,6 +265,9 @@ def _check(what: str, terms: Terms, row: int | None, budgets: Sequence[Budget], 
     if (terms.gpus or 0) > len(gpus):
         here = f"this run has {count(len(gpus), 'GPU')}" if gpus else "this machine has none: 0 = host only"
         raise InputError(what, f"wants {count(terms.gpus or 0, 'GPU')}, {here}", row, "GPUs")
+    if (terms.gpus or 0) > 1 and rules_.mps and (rules_.mps_alone or any(device.single for device in gpus)):
+        said = "runs outside of MPS, and these GPUs take nobody else (--mps-exclusive, or their compute mode)"
+        raise InputError(what, f"a task on {terms.gpus} GPUs {said}: run it in a list of its own", row, "GPUs")
     for name, column in ((terms.device, "Device"), (terms.prefer, "Prefer")):
         if name and not any(packing.is_called(b.device, name) for b in budgets):
             labels = ", ".join(b.device.label for b in budgets)
@@ -261,14 +299,15 @@ def take_over(info: RunInfo, settings: Settings, how: Resuming) -> Session:
     choices = Choices(**json.loads(info.meta["choices"]))
     if how.keep_going:
         choices = replace(choices, keep_going=True)
+    if how.mps:
+        choices = replace(choices, mps=how.mps, mps_exclusive=choices.mps_exclusive and how.mps == "on")
     kept = json.loads(info.meta["settings"])
     kept = {name: tuple(value) if isinstance(value, list) else value for name, value in kept.items()}
     settings = replace(settings, **kept)
     origin = of_resumed(info.places, info.meta, settings, from_now=how.env_from_now)
     book.programs = origin.programs
-    pool = find_devices(choices.devices, settings, origin.for_devices())
-    known = knowledge_for(book, settings, origin.directory, pool)
-    brain = Brain(rules(choices, settings), book.terms, known)
+    pool = _shared_pool(choices, settings, origin)
+    brain = _brain(book, choices, settings, origin, pool)
     session = Session(book, brain, pool, choices, settings, {**info.meta, **_machine(), **origin.facts}, origin)
     try:
         _replay(session)

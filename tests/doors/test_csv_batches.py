@@ -302,7 +302,6 @@ def test_a_file_that_cannot_be_read_is_named(path, why):
         ("Directory,Executable,Filename,Epochs,epochs", "row 1: two columns have the name 'epochs'"),
         ("Directory,Executable,Filename,Epochs,lr,lr", "row 1: two columns have the name 'lr'"),
         (HEADER[:-1] + ",After", "row 1, column After: tasks that wait for other tasks are not there yet"),
-        (HEADER[:-1] + ",Thread Percentage", "row 1, column Thread Percentage: thread percentages need NVIDIA MPS"),
         ('"Directory', "row 1: a quote opened in this row is never closed"),
     ],
 )

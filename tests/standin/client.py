@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import ctypes
 import os
+import socket
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 COMPUTE, GRAPHICS, MPS = 1, 2, 4
 HOLDERS = 1024
@@ -21,6 +23,21 @@ class OutOfMemory(Exception):
     def __init__(self, position: int, requested: int, free: int, total: int) -> None:
         super().__init__(f"device {position}: {requested} bytes wanted, {free} of {total} free")
         self.position, self.requested, self.free, self.total = position, requested, free, total
+
+
+class Fault(Exception):
+    """A call of CUDA failed, by the number of the error."""
+
+    WORDS: ClassVar = {
+        719: "unspecified launch failure",
+        805: "MPS client failed to connect to the MPS control daemon or the MPS server",
+        807: "MPS server is not ready to accept new MPS client requests",
+        810: "MPS client has been terminated by the server",
+    }
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"CUDA error: {self.WORDS[code]}")
+        self.code = code
 
 
 def library(folder: str) -> ctypes.CDLL:
@@ -99,6 +116,11 @@ class Cuda:
         self.kind = kind
         path = environ.get("STANDIN_GPUS")  # without it this is a machine without a GPU
         self._shown = shown(Gpus(path), environ) if path else []
+        self._environ = environ
+        self._server: socket.socket | None = None
+        self._begun = False
+        self._limits: dict[int, int] = {}
+        self._held: dict[int, int] = {}
 
     def devices(self) -> list[str]:
         """The UUIDs of what this process is shown, by position."""
@@ -114,8 +136,13 @@ class Cuda:
         return max(0, self.total(position) - gpus.number(device, "reserved") - gpus.number(device, "used"))
 
     def allocate(self, position: int, size: int) -> None:
-        """Take memory; raises OutOfMemory when the device has not that much."""
+        """Take memory; raises OutOfMemory when the device, or the limit that MPS was told, has not that much."""
+        self.check()
         gpus, device = self._shown[position]
+        held = self._held.get(position, 0)
+        if position in self._limits and held + size > self._limits[position]:
+            raise OutOfMemory(position, size, self._limits[position] - held, self.total(position))
+        self._held[position] = held + size
         gpus.change(device, os.getpid(), size, self.kind, position)
 
     def free(self, position: int, size: int) -> None:
@@ -127,10 +154,62 @@ class Cuda:
         gpus, device = self._shown[position]
         gpus.busy(device, os.getpid(), share, self.kind)
 
+    def check(self) -> None:
+        """As any call of CUDA: the first one makes it a client of MPS where a daemon is; raises Fault."""
+        if not self._begun:
+            self._begun = True
+            self._join(self._environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"))
+        if self._server is not None:
+            try:
+                said = self._server.recv(64, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return
+            except OSError:
+                said = b""
+            if said:
+                raise Fault(int(said))
+            self._server.close()  # the daemon was killed: a server that has its clients goes on without
+            self._server = None
+
+    def _join(self, directory: str) -> None:
+        """Without a daemon it is none of MPS's clients, and nobody says so."""
+        end = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            end.connect(f"{directory}/control")
+            end.send(b"client %d" % os.getpid())
+            said = end.recv(64)
+        except OSError:
+            return
+        if said != b"ok":
+            raise Fault(int(said or b"805"))
+        self._server, self.kind = end, COMPUTE | MPS
+        self._limits = limits(self._environ.get("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", ""), self.devices())
+
+    def fault(self) -> None:
+        """Do what no GPU forgives; raises Fault, in all who share it under MPS."""
+        if self._server is None:
+            raise Fault(719)
+        self._server.send(b"fault")
+        self._server.setblocking(True)
+        raise Fault(int(self._server.recv(64)))
+
     def pace(self, position: int) -> float:
         """How many times slower than alone work goes right now."""
+        self.check()
         gpus, device = self._shown[position]
         return slowdown(gpus.load(device))
+
+
+def limits(said: str, uuids: Sequence[str]) -> dict[int, int]:
+    """CUDA_MPS_PINNED_DEVICE_MEM_LIMIT by position; one name that this process cannot see, and none of them counts."""
+    found = {}
+    for entry in said.split(",") if said else ():
+        name, _, limit = entry.partition("=")
+        position = uuids.index(name) if name in uuids else int(name) if name.isdecimal() else len(uuids)
+        if position >= len(uuids):
+            return {}
+        found[position] = int(limit.rstrip("MB")) << 20
+    return found
 
 
 def shown(gpus: Gpus, environ: Mapping[str, str]) -> list[tuple[Gpus, int]]:

@@ -8,6 +8,7 @@
     --rise 0.3              `ramp` reaches its peak after so many seconds, if that is before a tenth of its time
     --busy 0.5              how much of each device it keeps busy, once it trains and does not only load its data
     --host 100MiB           host RAM that it really touches
+    --fault 0.5             when so much is done, it does what no GPU forgives
 
 Any other option is accepted, and changes nothing.
 """
@@ -58,6 +59,7 @@ class Training:
         self.seconds = float(said.get("seconds", 1))
         self.epochs = int(said.get("epochs", 10))
         self.busy = float(said.get("busy", 0.5))
+        self.fault = float(said.get("fault", 2))
         self.rise = min(0.1, float(said.get("rise", self.seconds)) / self.seconds) if self.seconds else 0.0
         self.peaks = positions
         self.held = dict.fromkeys(positions, 0)
@@ -114,6 +116,8 @@ class Training:
             before, now = now, time.monotonic()
             worked += (now - before) / pace
             done = min(1.0, worked / self.seconds)
+            if done >= self.fault:
+                self.cuda.fault()
             self.grow(done)
             if before_rise and done >= self.rise:
                 before_rise = False
@@ -142,6 +146,9 @@ def run(said: dict[str, str], cuda: client.Cuda, positions: dict[int, int], tell
             file=sys.stderr,
             flush=True,
         )
+        return 1
+    except client.Fault as fault:
+        print(f"torch.AcceleratorError: {fault}", file=sys.stderr, flush=True)
         return 1
     del host
     return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ PATIENCE = 30.0
 OF_THE_SHELL = ("CUDA_", "SLURM_", "NVIDIA_", "TF_FORCE_", "XLA_", "OMP_", "MKL_", "MASTER_")
 """Variables by which the machine that tests run on would have a say."""
 
+MPS_CONTROL, NVIDIA_SMI = TRAIN.parent / "mps_control.py", TRAIN.parent / "nvidia_smi.py"
 HOLD = f"""\
 import json, os, sys, time
 sys.path.insert(0, {str(TRAIN.parent)!r})
@@ -47,7 +49,10 @@ try:
         if os.path.exists("dead") and open("dead").read() in cuda.devices():
             sys.exit("RuntimeError: CUDA error: unspecified launch failure")
         time.sleep(0.01)
+        cuda.check()
         take_more()
+except client.Fault as fault:
+    sys.exit(f"RuntimeError: {{fault}}")
 except client.OutOfMemory as full:
     sys.exit("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate " + gib(full.requested))
 """
@@ -122,6 +127,36 @@ class GpuHome(killing.Home):
         self.boxes.append(Box(self.root / f"gpus{len(self.boxes)}", **machine))
         self.env |= self.box.env
         return self.box
+
+    def install_mps(self, *, real: str = "") -> None:
+        """Have a control program of MPS on PATH: the stand-in, or the folder of the real one."""
+        folder = self.root / "bin"
+        if not real:
+            folder.mkdir()
+            program = folder / "nvidia-cuda-mps-control"
+            program.write_text(f"#!{sys.executable} -S\n" + MPS_CONTROL.read_text())
+            program.chmod(0o755)
+            (folder / "nvidia-smi").write_text(f"#!{sys.executable} -S\n" + NVIDIA_SMI.read_text())
+            (folder / "nvidia-smi").chmod(0o755)
+            self.env["STANDIN_MPS"] = str(self.root / "mps")
+        self.env["PATH"] = f"{real or folder}{os.pathsep}{self.env['PATH']}"
+
+    def mps_notes(self, *words: str) -> list[str]:
+        """What its daemons were told, in order; only what begins with one of these words."""
+        path = self.root / "mps"
+        lines = path.read_text().splitlines() if path.exists() else []
+        said = [line.partition(" ")[2] for line in lines]
+        return [line for line in said if not words or line.split()[0] in words]
+
+    def daemons(self) -> list[int]:
+        """The daemons of MPS that were started from here and live."""
+        return [pid for pid in self.living() if "nvidia-cuda-mps-control -d" in killing.command_line(pid)]
+
+    def wait_for_clients(self, number: int) -> None:
+        """Wait until so many tasks have come to be clients, and their scheduler has looked at who is."""
+        wait_until(lambda: len(self.mps_notes("client")) >= number, PATIENCE)
+        looks = len(self.mps_notes("get_client_list"))
+        wait_until(lambda: len(self.mps_notes("get_client_list")) >= looks + 3 * len(self.box.uuids), PATIENCE)
 
     def jobs(self, *rows: Row) -> None:
         """Write the list."""

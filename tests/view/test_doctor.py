@@ -267,7 +267,7 @@ class TestWhoHoldsThem:
 class TestMps:
     def test_is_not_used(self) -> None:
         assert said(mps_findings(MPS)) == [
-            "-- MPS: not used by the scheduler yet: tasks share a GPU in turns (nvidia-cuda-mps-control is not on PATH)"
+            "-- MPS: cannot be used: tasks share a GPU in turns (nvidia-cuda-mps-control is not on PATH)"
         ]
 
     def test_a_daemon_that_tasks_join_needs_attention(self) -> None:
@@ -276,11 +276,16 @@ class TestMps:
         assert found.says.startswith("a daemon of ben runs in /tmp/nvidia-mps (process 7): tasks find it there")
         assert found.mark == Mark.WRONG
 
+    def test_what_a_killed_run_left_is_to_be_cleaned(self) -> None:
+        _, left = mps_findings(replace(MPS, left=("/run/mps.0.a",)))
+        assert (left.mark, left.cure) == (Mark.WRONG, "scheduler doctor --clean")
+        assert left.says == "a daemon that nobody uses any more is left in /run/mps.0.a"
+
     def test_one_that_only_the_shell_knows_does_not(self) -> None:
         daemons = (MpsDaemon("/my/mps", 7, "ben", False),)
         mps = Mps("/bin/nvidia-cuda-mps-control", daemons, {"CUDA_MPS_PIPE_DIRECTORY": "/my/mps"})
         assert said(mps_findings(mps))[1:] == [
-            "ok MPS: a daemon of ben runs in /my/mps (process 7): tasks do not join it",
+            "ok MPS: a daemon of ben runs in /my/mps (process 7): tasks do not join it, unless with --mps=join",
             "ok MPS: taken from tasks: CUDA_MPS_PIPE_DIRECTORY=/my/mps",
         ]
 

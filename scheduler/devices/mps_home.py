@@ -1,0 +1,259 @@
+"""The private MPS daemon of one user on one GPU: its directory, who uses it, how it begins and ends."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from scheduler.devices.compute_mode import ComputeMode
+from scheduler.devices.mps_control import DIRECTORY, LIMIT, LOG_DIRECTORY, LONGEST, PERCENTAGE, Control, Silent
+from scheduler.devices.mps_daemon import SERVER
+from scheduler.errors import DeviceError
+from scheduler.processes import answer
+
+PATIENCE = 30.0
+"""Seconds to wait for another run of ours that is starting or stopping the daemon."""
+START = 15.0
+"""Seconds a daemon may take to come up; a real one takes five thousandths."""
+GONE = 5.0
+"""Seconds it may take to end, before it is killed."""
+_PREFIX = "mps"
+
+
+class Home:
+    """One daemon's place. It runs for as long as any file in `users` is locked: by a run of ours, or by its tasks,
+    which outlive their scheduler and keep a copy of its descriptor."""
+
+    def __init__(self, root: Path, uuid: str, program: str, environ: Mapping[str, str]) -> None:
+        self.root = root / f"{_PREFIX}.{os.getuid()}.{uuid.removeprefix('GPU-')[:13]}"
+        self.uuid = uuid
+        self.pipes = self.root / "pipe"
+        self.logs = self.root / "log"
+        self.users = self.root / "users"
+        kept = {name: text for name, text in environ.items() if name not in (PERCENTAGE, LIMIT)}
+        self._env = {**kept, LOG_DIRECTORY: str(self.logs), "CUDA_VISIBLE_DEVICES": uuid}
+        self.control = Control(program, self.pipes, self._env)
+        self.mode = ComputeMode(self.root / "compute_mode", uuid, environ)
+
+    def check(self) -> None:
+        """Whether a daemon could live here; raises DeviceError."""
+        longest = len(os.fsencode(str(self.pipes / "control_privileged")))
+        if longest > LONGEST:
+            raise DeviceError(
+                f"its directory {self.pipes} is too long for the sockets of MPS ({longest} bytes, {LONGEST} at most): "
+                "name a shorter lease directory with SCHEDULER_LEASES"
+            )
+
+    def enter(self, *, exclusive: bool = False) -> int:
+        """Be one of its users, with a daemon that answers: the locked descriptor that says so. Raises DeviceError."""
+        self.check()
+        self._make()
+        with self._alone():
+            fd, path = self._new_user()
+            try:
+                self._be_up()
+                if exclusive:
+                    self.mode.exclude()
+            except BaseException:
+                path.unlink()
+                os.close(fd)
+                self._stop_if_unused()
+                raise
+        return fd
+
+    def revive(self) -> bool:
+        """Start it anew where it has died under its users; whether that was needed. Raises DeviceError."""
+        with self._alone():
+            return self._be_up()
+
+    def is_running(self) -> bool:
+        """Whether its daemon lives, whether or not it answers."""
+        return not all(self._members().values())
+
+    def leave(self, fd: int) -> None:
+        """Be a user no more; the last one ends the daemon, and tasks that go on are users too."""
+        with self._alone():
+            os.close(fd)
+            self._stop_if_unused()
+
+    def clean(self) -> bool:
+        """End what a killed scheduler left and nobody uses; whether there was something. Raises DeviceError."""
+        if not self.root.is_dir():
+            return False
+        with self._alone():
+            left = self.is_left()
+            return self._stop_if_unused() and left
+
+    def is_left(self) -> bool:
+        """Whether there is something of it that nobody uses; changes nothing."""
+        return not any(_is_locked(path) for path in self._user_files()) and (
+            bool(self._members()) or self.mode.is_changed()
+        )
+
+    # ---- its directory ----
+
+    def _make(self) -> None:
+        try:
+            for folder in (self.root, self.pipes, self.logs, self.users):
+                folder.mkdir(mode=0o700, exist_ok=True)
+                _check_private(folder)
+        except OSError as exc:
+            raise DeviceError(f"{self.root} cannot be made: {(exc.strerror or str(exc)).lower()}") from exc
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Nobody else starts or stops it while the block runs."""
+        fd = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            deadline = time.monotonic() + PATIENCE
+            while not _lock(fd):
+                if time.monotonic() > deadline:
+                    raise DeviceError(f"{self.root}/lock has been held for {PATIENCE:g} s by another run of yours")
+                time.sleep(0.01)
+            yield
+        finally:
+            os.close(fd)
+
+    def _new_user(self) -> tuple[int, Path]:
+        path = self.users / f"{os.getpid()}.{time.monotonic_ns()}"
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return fd, path
+
+    def in_use(self) -> bool:
+        """Whether anybody uses it; files that nobody has locked any more are removed on the way."""
+        free = [path for path in self._user_files() if not _is_locked(path)]
+        for path in free:
+            path.unlink(missing_ok=True)
+        return bool(self._user_files())
+
+    def _user_files(self) -> list[Path]:
+        return list(self.users.iterdir()) if self.users.is_dir() else []
+
+    # ---- the daemon ----
+
+    def _be_up(self) -> bool:
+        """Have a daemon that answers, and gives what is asked for; whether it had to be started."""
+        started = not self._answers()
+        if started:
+            self._kill_members(daemons_only=True)
+            self._start()
+        percentage = self.control.percentage()
+        if percentage != 100.0:
+            raise DeviceError(f"its daemon gives tasks {percentage:g}% of the threads at most, though nobody said so")
+        return started
+
+    def _answers(self) -> bool:
+        try:
+            self.control.percentage()
+        except Silent:
+            return False
+        return True
+
+    def _start(self) -> None:
+        env = {**self._env, DIRECTORY: str(self.pipes)}
+        try:
+            code, said = answer([self.control.program, "-d"], "", START, env)
+        except subprocess.TimeoutExpired as exc:
+            self._kill_members()
+            raise DeviceError(f"its daemon did not come up within {START:g} s; {self._last_word()}") from exc
+        except OSError as exc:
+            raise DeviceError(f"{self.control.program} cannot be started: {exc.strerror}") from exc
+        if code or not self._answers():
+            self._kill_members()
+            raise DeviceError(f"its daemon did not come up ({said.strip() or f'exit {code}'}); {self._last_word()}")
+
+    def _last_word(self) -> str:
+        try:
+            lines = (self.logs / "control.log").read_text(errors="replace").splitlines()
+        except OSError:
+            lines = []
+        return f"its log ends with {lines[-1]!r}" if lines else f"there is nothing in {self.logs}"
+
+    def _stop_if_unused(self) -> bool:
+        if self.in_use():
+            return False
+        with contextlib.suppress(Silent):
+            self.control.quit(GONE)
+        deadline = time.monotonic() + 1.0
+        while self._members() and time.monotonic() < deadline:
+            time.sleep(0.005)
+        self._kill_members()
+        shutil.rmtree(self.pipes, ignore_errors=True)
+        self.mode.restore()
+        return True
+
+    def _members(self) -> dict[int, bool]:
+        """The processes of this daemon, {pid: whether it is a server}; by what their environment says."""
+        mark = os.fsencode(f"{DIRECTORY}={self.pipes}")
+        return {pid: server for pid, server in _mps_processes() if mark in _bytes(pid, "environ").split(b"\0")}
+
+    def _kill_members(self, *, daemons_only: bool = False) -> None:
+        deadline = time.monotonic() + 2.0
+        while members := [pid for pid, server in self._members().items() if not (server and daemons_only)]:
+            for pid in members:
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+            if time.monotonic() > deadline:
+                return
+            time.sleep(0.005)
+
+
+def homes_left(root: Path, program: str, environ: Mapping[str, str]) -> list[Home]:
+    """The places of daemons that this user has, or had, here."""
+    prefix = f"{_PREFIX}.{os.getuid()}."
+    try:
+        names = sorted(name for name in os.listdir(root) if name.startswith(prefix))
+    except OSError:
+        return []
+    return [Home(root, f"GPU-{name.removeprefix(prefix)}", program, environ) for name in names]
+
+
+def _check_private(folder: Path) -> None:
+    """Refuse a directory that somebody else made here before us."""
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
+        raise DeviceError(f"{folder} belongs to user {status.st_uid}, not to you: have it removed")
+    if status.st_mode & 0o077:
+        folder.chmod(0o700)
+
+
+def _is_locked(path: Path) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return not _lock(file.fileno())
+    except FileNotFoundError:
+        return False
+
+
+def _lock(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _mps_processes() -> Iterator[tuple[int, bool]]:
+    """Living daemons and servers of MPS, and whether each is a server; not those who only ask a daemon."""
+    for name in os.listdir("/proc"):
+        if name.isdigit() and _bytes(int(name), "comm").startswith(b"nvidia-cuda-mps"):
+            pid = int(name)
+            line = _bytes(pid, "cmdline")
+            if SERVER in line or b"-d" in line.split(b"\0"):  # of the dead there is no line any more
+                yield pid, SERVER in line
+
+
+def _bytes(pid: int, what: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/{what}").read_bytes()
+    except OSError:
+        return b""
