@@ -13,7 +13,7 @@ from dataclasses import replace
 from scheduler.core import packing
 from scheduler.core.model import Decision, KnownBy, Machine, Placement, Refusal, Ticket, Turn, Waiter
 from scheduler.core.packing import Ask, Need, Room
-from scheduler.core.ports import Lease
+from scheduler.core.promises import Lease
 from scheduler.core.rules import Rules
 
 STANDS_STILL = 5.0

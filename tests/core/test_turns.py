@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from scheduler.core.brain import Brain
 from scheduler.core.model import HOST, Decision, Hold, Machine, Ticket, Turn, Waiter
-from scheduler.core.ports import Lease
+from scheduler.core.promises import Lease
 from scheduler.core.rules import Rules
 from scheduler.core.turns import CHANCE, STANDS_STILL, Standing
 from scheduler.units import GIB
