@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.doors.contracts import contract
 from tests.standin.box import NO_COMPILER
 from tests.system import killing
 from tests.system.gpu_home import GpuHome, holding, training
@@ -467,6 +468,7 @@ class TestExclusive:
         assert home.states() == ["succeeded"] * 2
 
     @pytest.mark.parametrize("how", ["run", "doctor"])
+    @contract("S3-D11")
     def test_after_a_kill_it_is_restored_by_the_next_start_and_by_doctor(self, machine: Machine, how: str) -> None:
         home = machine(gpus=1)
         home.jobs(holding("1GiB", Memory="2GiB"))
