@@ -390,6 +390,7 @@ class TestWhereItCannotBe:
             ("--mps=join --mps-exclusive", "--mps-exclusive is for a daemon of one's own"),
             ("--mps=join", "--mps=join: no MPS daemon runs in /tmp/nvidia-mps"),
             ("--mps --visible index", "under MPS tasks know their GPUs by UUID only"),
+            ("--mps --devices slots:0;0", "a slot's task is told its GPUs as the list spells them"),
         ],
     )
     def test_flags_that_make_no_sense(self, machine: Machine, flags: str, said: str) -> None:
