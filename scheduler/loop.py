@@ -25,7 +25,7 @@ from scheduler.core.model import (
     Refusal,
 )
 from scheduler.core.orders import Orders, Surroundings
-from scheduler.core.pace import Mean, Pace
+from scheduler.core.pace import Mean, Pace, alone
 from scheduler.core.ports import (
     Book,
     Desk,
@@ -196,7 +196,8 @@ class Loop:
             return []  # it was on its way when the attempt ended
         self._used[key] = {**self._used.get(key, {}), **sample.used}
         self._peak[key] = {**self._peak.get(key, {}), **sample.peak}
-        self._busy.setdefault(key, Mean()).see(sample.busy)
+        beside = self.brain.load_beside(sample.task) if sample.busy else {}
+        self._busy.setdefault(key, Mean()).see({gpu: alone(share, beside[gpu]) for gpu, share in sample.busy.items()})
         now = self.ports.world.now()
         if sample.progress is not None:
             self._pace.setdefault(key, Pace()).see(sample.progress, now)

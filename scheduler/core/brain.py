@@ -78,6 +78,20 @@ class Brain:
         """Every task with an attempt that is placed or running."""
         return [t for t in self.tasks.values() if t.placement is not None]
 
+    def load_beside(self, task: int) -> dict[str, float]:
+        """How busy the other tasks of this run are taken to keep each GPU that a living one has."""
+        living = self.tasks[task].placement
+        beside = dict.fromkeys(living.gpus if living is not None else (), 0.0)
+        for other in self.placements():
+            if other.task != task:
+                for key in beside.keys() & other.load.keys():
+                    beside[key] += self.busy(other)
+        return beside
+
+    def busy(self, placement: Placement) -> float:
+        """How busy an attempt is taken to keep each of its GPUs: as is known by now, else as was thought when it started."""
+        return self.knowledge.profile(self.roll.kind(placement.task)).busy or placement.busy
+
     @property
     def waiting(self) -> int:
         """How many tasks wait for their turn."""
@@ -390,7 +404,8 @@ class Brain:
         guess = None if profile.knows(gpus) else self.knowledge.guess(kind)
         tried = None if untouched else self.tasks.get(task)
         terms = self.terms[self.roll.terms(task)]
-        return estimate.need(terms, tried, self.rules, profile, known, gpus, guess)
+        usual = self.knowledge.usual(self.rules.usual_share, self.rules.usual_kinds) if gpus else 0
+        return estimate.need(terms, tried, self.rules, profile, known, gpus, guess, usual)
 
     def _may_settle(self, task: Task, now: float, *, idle: bool) -> bool:
         """Only an unknown one is promised more than it needs; it has settled when it held still for long enough."""
@@ -399,8 +414,13 @@ class Brain:
         if not unknown or task.settled or self.rules.slots is not None or task.last_peak_at == 0.0:
             return False
         settle = self.rules.gpu_settle if task.placement.gpus else self.rules.settle
-        settle *= self.rules.idle_patience if idle else 1.0
+        settle *= self.rules.idle_patience if idle else self._slowed(task)
         return now - task.last_peak_at >= settle
+
+    def _slowed(self, task: Task) -> float:
+        """How many times slower everything comes on a GPU that is asked for more than all its time."""
+        beside = self.load_beside(task.id)
+        return max([1.0, *(load + self.busy(task.placement) for load in beside.values() if task.placement)])
 
     # ---- deciding ----
 

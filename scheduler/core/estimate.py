@@ -22,9 +22,12 @@ def need(  # all that a need follows from
     kind: Kind | None = None,
     gpus: int = 0,
     guess: Guess | None = None,
+    usual: int = 0,
 ) -> Need:
     """What the task asks for now: what its row says, else what its kind is known to need, else it is unknown."""
     known_by, asks = _main(terms, rules, profile, gpus, guess)
+    if gpus and usual:
+        asks = tuple(replace(ask, least=max(ask.least, usual)) if ask.bytes is None else ask for ask in asks)
     host = asks[0] if not gpus else _beside(terms, rules, profile, guess)
     asked = Need(
         host=host,

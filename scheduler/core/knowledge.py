@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -188,6 +189,9 @@ class Knowledge:
         self._families: dict[str, Family] = {}
         self._words = tuple(ignore), tuple(only)
         self._claims: dict[str, frozenset[str]] = {}
+        self._largest: dict[int, int] = {}
+        self._sizes: list[int] = []
+        """The most that each kind was seen to need on one of its GPUs, by kind, and all of these in order."""
         self._touched: set[str] = set()
         """Families of which something was learned since `news` was asked."""
 
@@ -197,7 +201,7 @@ class Knowledge:
         self.kinds[number] = kind
         if kind.family:
             self._family(kind.family).add(number, kind.slots)
-            self._observe(number)
+        self._observe(number)
         return number
 
     def _take(self, kind: Kind) -> int:
@@ -226,8 +230,24 @@ class Knowledge:
         family.add(number, slots, rows=0)
         self._observe(number)
 
+    def _size(self, number: int) -> None:
+        """Keep what a kind needs on one GPU among what all of them do."""
+        parts = self._profiles[number].parts
+        now = max((max(part.peak, part.above) for name, part in parts.items() if name != HOST), default=0)
+        before = self._largest.get(number, 0)
+        if now != before:
+            if before:
+                del self._sizes[bisect_left(self._sizes, before)]
+            self._largest[number] = now
+            insort(self._sizes, now)
+
+    def usual(self, share: float, least: int) -> int:
+        """What so large a share of all kinds needs at most on one GPU; 0 while fewer than `least` of them are known."""
+        return self._sizes[int(share * (len(self._sizes) - 1))] if len(self._sizes) >= least else 0
+
     def _observe(self, number: int) -> None:
         """Let a kind's family know what it needs where it runs."""
+        self._size(number)
         kind, peaks = self.kinds[number], self._profiles[number].peaks
         if kind is None or not kind.family or not peaks:
             return

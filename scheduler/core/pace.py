@@ -5,6 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 
+def alone(share: float, beside: float) -> float:
+    """How busy a task would keep a GPU by itself that has so much of its time beside others, which would keep it so busy.
+
+    While all of them together leave it idle now and then, each has what it asks for; else they share in proportion.
+    """
+    if share + beside <= 1.0 or share >= 1.0:
+        return min(share, 1.0)
+    return min(1.0, share * beside / (1.0 - share))
+
+
 class Mean:
     """How busy a task keeps its GPUs, from when it first did."""
 

@@ -60,6 +60,10 @@ class Rules:
     unknown_gpu_least: float = 0.5
     """On a GPU an unknown task is promised all that is free, and starts where that is at least half of the device:
     promised half of it only, ten times as many ran out of memory in replays."""
+    usual_share: float = 0.75
+    usual_kinds: int = 5
+    """Where so many kinds are known, an unknown one starts where as much is free as three quarters of them need: half of
+    a GPU is not enough where most tasks take nearly all of one."""
     manners: Manners = Manners.HEADROOM
     foreign_share: float = 0.25
     foreign_room: int = 2 * GIB

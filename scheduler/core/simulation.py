@@ -97,6 +97,7 @@ class SimulatedMachine:
         """Attempts that never will start."""
         self._devices = {device.key: device for device in devices}
         self._slowdown = slowdown
+        self._load: dict[str, float] = {}
         self._alarms: list[float] = []
         self._pids = 1000
 
@@ -112,6 +113,11 @@ class SimulatedMachine:
         """Another scheduler's task runs here as well, and will for ever."""
         self.leases[lease.name] = lease
         self.strangers[lease.shim] = used
+
+    def busy(self, running: Running) -> dict[str, float]:
+        """The share of each of its GPUs that an attempt has of its time: all it asks for, or what is left to it."""
+        mine = running.truth.utilisation
+        return {key: mine / max(1.0, self._load.get(key, 0.0)) for key in running.devices if key != HOST}
 
     # ---- what is done to it ----
 
@@ -253,7 +259,7 @@ class SimulatedMachine:
 
     def _share(self) -> None:
         """Somebody came or went: everybody's pace may change."""
-        load: dict[str, float] = {}
+        load = self._load = dict[str, float]()
         for running in self.running.values():
             for key, amount in _loads(running):
                 load[key] = load.get(key, 0.0) + amount

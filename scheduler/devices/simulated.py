@@ -82,4 +82,5 @@ class SimulatedWatcher:
     def _sample(self, key: Key) -> Sample:
         running = self._machine.running[key]
         self._seen[key] = dict(running.used)
-        return Sample(*key, dict(running.used), dict(running.peak), running.epochs_done)
+        busy = self._machine.busy(running)
+        return Sample(*key, dict(running.used), dict(running.peak), running.epochs_done, busy)
