@@ -38,6 +38,7 @@ from scheduler.core.ports import (
     Sample,
     Taken,
     View,
+    Watched,
     Watcher,
     World,
 )
@@ -93,6 +94,9 @@ class Loop:
         self._adopted: set[Key] = set()
         self._probes: dict[Key, int] = {}
         self._strangers: frozenset[int] = frozenset()
+        self._watched: dict[Key, Watched] = {}
+        self._moved: set[int] = set()
+        """Tasks that are to be looked at in another way than the samplers know."""
         self._stale: set[int] = set()
         """Tasks whose lease says less than is known of them."""
         self._late: list[Happening] = []
@@ -130,7 +134,7 @@ class Loop:
         return self.brain.draining or not self._arrive(last=True)
 
     def _timeout(self) -> float:
-        if self.brain.waiting and not self.brain.draining and not self.brain.living():
+        if self.brain.waiting and not self.brain.draining and not self.brain.placements_exist():
             return BUSY_TICK
         return TICK
 
@@ -326,13 +330,16 @@ class Loop:
                     self.ports.engine.stop(number, self.brain.tasks[number].attempts)
             case Started():
                 self._shims[event.task, event.attempt] = event.shim
-                self._stale.add(event.task)
-                self._unlooked = True
+                self._changed(event.task)
             case Resized():
-                self._stale.add(event.task)
-                self._unlooked = True
+                self._changed(event.task)
             case Exited():
                 self._ended(event)
+
+    def _changed(self, task: int) -> None:
+        self._stale.add(task)
+        self._moved.add(task)
+        self._unlooked = True
 
     def _rewrite_leases(self) -> None:
         """Bring stale leases up to date; where somebody keeps the directory locked, with the next look."""
@@ -352,7 +359,7 @@ class Loop:
         if event.outcome is Outcome.LOST:
             self.ports.ledger.drop(*key)
         self.ports.engine.forget(*key)
-        for memory in (self._used, self._peak, self._shims, self._pace, self._busy, self._failed):
+        for memory in (self._used, self._peak, self._shims, self._pace, self._busy, self._failed, self._watched):
             memory.pop(key, None)
         self._adopted.discard(key)
         told = self._probes.pop(key, 0)
@@ -421,7 +428,7 @@ class Loop:
             self._refuse(decision.impossible)
             self._launch(decision.placements[: len(taken)], taken)
             self.ports.view.waits(decision.refusals)
-            if self.brain.rules.learn_only and not decision.placements and not self.brain.living():
+            if self.brain.rules.learn_only and not decision.placements and not self.brain.placements_exist():
                 self._record([Asked("skip")])
         if self._unlooked:
             self._unlooked = False
@@ -487,12 +494,14 @@ class Loop:
 
     def _look(self) -> None:
         """Tell the samplers whom to look at."""
-        attempts = {
-            (task.id, task.attempts): self._orders.watched(task, self._shims[task.id, task.attempts])
-            for task in self.brain.living()
-            if self._shims.get((task.id, task.attempts))
-        }
-        self.ports.watcher.watch(attempts, self._strangers)
+        for number in self._moved:
+            task = self.brain.task(number)
+            if task is not None and task.placement is not None:
+                key = (number, task.attempts)
+                if shim := self._shims.get(key):
+                    self._watched[key] = self._orders.watched(task, shim)
+        self._moved.clear()
+        self.ports.watcher.watch(self._watched, self._strangers)
 
 
 def _placed(p: Placement) -> Placed:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from scheduler.core import estimate, packing
 from scheduler.core.events import (
@@ -41,6 +42,9 @@ from scheduler.core.roll import Roll
 from scheduler.core.rules import Rules
 from scheduler.errors import Forbidden
 
+if TYPE_CHECKING:
+    from scheduler.core.policies import Policy
+
 
 class Brain:
     """All that the scheduler knows of one run."""
@@ -54,9 +58,14 @@ class Brain:
         self.line = Line(self.roll, self.terms, rules.order, self.knowledge.duration)
         self.tasks: dict[int, Task] = {}
         """Tasks that were touched and are not over."""
+        self._alive: dict[int, Task] = {}
+        """Those of them that have an attempt."""
+        self._unknown: list[int] = []
+        """Those that were placed before anybody had looked at their kind, until they are asked for."""
         self.draining = False
         self.tally = Tally()
         """What ended since the run was begun or taken over, as far as it says that going on makes no sense."""
+        self._policy: Policy | None = None
         self._without_gpus = False
         self._looked_terms = 0
 
@@ -72,11 +81,11 @@ class Brain:
 
     def placements(self) -> list[Placement]:
         """Every promise of this run that lives."""
-        return [t.placement for t in self.tasks.values() if t.placement is not None]
+        return [t.placement for t in self._alive.values() if t.placement is not None]
 
     def living(self) -> list[Task]:
         """Every task with an attempt that is placed or running."""
-        return [t for t in self.tasks.values() if t.placement is not None]
+        return list(self._alive.values())
 
     def load_beside(self, task: int) -> dict[str, float]:
         """How busy the other tasks of this run are taken to keep each GPU that a living one has."""
@@ -187,6 +196,9 @@ class Brain:
             event.told,
             event.busy,
         )
+        self._alive[task.id] = task
+        if self.roll.kind(task.id) == 0:
+            self._unknown.append(task.id)
         task.peak = {}
         task.settled = task.began = False
 
@@ -229,9 +241,12 @@ class Brain:
         self._count(task, event)
         to = after_exit(task, event.outcome, terms, self.rules)
         why = f"attempt {event.attempt} {event.outcome} {event.reason}".rstrip()
+        if task.placement.purpose is Purpose.PROBE and event.outcome is Outcome.SUCCEEDED:
+            task.probed = self._peaks(task, event)
         self._learn(task.id, self.evidence(event))
         self.tally.take(event, to, self.rules)
         task.placement = None
+        del self._alive[task.id]
         task.asked = ""
         if to in UNFINISHED:
             self._move(task, to, why)
@@ -321,11 +336,12 @@ class Brain:
     @property
     def looked(self) -> int:
         """How many waiting tasks have been looked at."""
-        return self.line.looked()
+        return self.line.looked
 
     def unlooked(self, most: int) -> list[int]:
         """Tasks whose kind nobody has looked at: living ones, and the best-ranked of the waiting."""
-        living = [task.id for task in self.living() if self.roll.kind(task.id) == 0]
+        living = [task for task in self._unknown if task in self._alive]
+        self._unknown.clear()
         return living + self.line.unlooked(most)
 
     def assign(self, task: int, kind: Kind) -> None:
@@ -432,6 +448,8 @@ class Brain:
         """Who starts now, who waits for which number, and who can never start."""
         if self.draining or self.waiting == 0:
             return Decision()
-        from scheduler.core.deciding import Pass  # it needs a Brain, and nobody who only looks at a run needs it
+        if self._policy is None:
+            from scheduler.core import policies  # they need a Brain, and nobody who only looks at a run needs them
 
-        return Pass(self, machine).decide()
+            self._policy = policies.named(self.rules.policy)
+        return self._policy(self, machine)

@@ -101,10 +101,13 @@ class Pass:
         """How many GPUs a task gets."""
         return packing.gpus_of(self._terms(task), bool(self.gpus))
 
+    def _need(self, task: int) -> packing.Need:
+        return self.brain.need(task, self._count(task))
+
     def _fit(self, task: int, gpus: Sequence[packing.Room]) -> Placement | Refusal:
         touched = self.brain.task(task)
         attempt = (touched.attempts if touched else 0) + 1
-        need = self.brain.need(task, self._count(task))
+        need = self._need(task)
         may = self.gpus if need.gpus else [self.host] if self.host is not None else []
         wanted = self._terms(task).device
         named = not wanted or any(packing.is_called(room.device, wanted) for room in may)
@@ -120,7 +123,7 @@ class Pass:
             return Refusal(task, "unlooked")
         if kind in self.probed:
             return Refusal(task, "probing", wanted=self.probed[kind])
-        if self.rules.learn_only and self.brain.need(task, self._count(task)).purpose is not Purpose.PROBE:
+        if self.rules.learn_only and self._need(task).purpose is not Purpose.PROBE:
             return Refusal(task, "learned")
         return self._watched_by_another(task, kind) if kind and self._count(task) else None
 
@@ -129,7 +132,7 @@ class Pass:
         group = self.brain.knowledge.group(kind)
         if group not in self.watched or self.rules.slots is not None:
             return None
-        if not self.brain.need(task, self._count(task)).unknown:
+        if not self._need(task).unknown:
             return None
         self.back.append(task)
         return Refusal(task, "watched", wanted=self.watched[group])

@@ -38,7 +38,7 @@ def need(  # all that a need follows from
         alone=terms.exclusive,
     )
     if task is not None and task.floors:
-        asked = _after_oom(asked, task, rules)
+        asked = retried(asked, task, rules)
     if asked.unknown and should_probe(terms, rules, kind):
         return replace(asked, known_by=KnownBy.PROBE, purpose=Purpose.PROBE)
     return asked
@@ -90,7 +90,7 @@ def _cores(terms: Terms, profile: Profile | None, gpus: int) -> float:
     return seen if gpus else max(1.0, seen)
 
 
-def _after_oom(asked: Need, task: Task, rules: Rules) -> Need:
+def retried(asked: Need, task: Task, rules: Rules) -> Need:
     """What it asks for once it has run out of memory; the last time alone."""
 
     def raised(ask: Ask, part: str) -> Ask:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from scheduler.core.model import Outcome, Placement, Purpose, State, Terms
@@ -53,6 +54,8 @@ class Task:
     """The most it held when it ran out of memory, by part."""
     wanted: dict[str, tuple[int, int]] = field(default_factory=dict)
     """What it was promised then, and what it held and asked for besides, by part."""
+    probed: Mapping[str, int] | None = None
+    """What its own short run was seen to hold, by part; None before that."""
     last_peak_at: float = 0.0
     """When the living attempt last held more than ever before."""
     began: bool = False

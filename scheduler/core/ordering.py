@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heapreplace
 from math import inf
 
@@ -129,8 +129,14 @@ class Line:
         self._terms = terms
         self._order = order
         self._duration = duration or (lambda kind, epochs: 0.0)
+        self.looked = 0
+        """How many waiting tasks have a kind."""
         self._groups: dict[Asked, Group] = {}
+        self._of_kind: dict[int, set[Asked]] = {}
+        """The groups of each kind."""
         self._heads: list[tuple[Rank, Asked]] = []
+        self._unlooked: list[tuple[Rank, Asked]] = []
+        """Those of the heads whose kind nobody has looked at."""
         self._ranked: dict[Asked, Rank] = {}
         self._passed: list[Rank] = []
         self._before: dict[int, int] = {}
@@ -164,16 +170,11 @@ class Line:
     def unlooked(self, most: int) -> list[int]:
         """Waiting tasks whose kind nobody has looked at, best-ranked groups first."""
         found: list[int] = []
-        for _, asked in self._heads:
-            if asked[1] == 0:
-                found += self._groups[asked].waiting(most - len(found))
+        for _, asked in self._unlooked if most > 0 else ():
+            found += self._groups[asked].waiting(most - len(found))
             if len(found) >= most:
                 break
         return found
-
-    def looked(self) -> int:
-        """How many waiting tasks have a kind."""
-        return sum(len(group) for asked, group in self._groups.items() if asked[1])
 
     def assign(self, task: int, kind: int) -> None:
         """The kind of a waiting task is known now."""
@@ -181,6 +182,7 @@ class Line:
         new = (old[0], kind, old[2])
         self._groups[old].remove(task)
         self._groups.setdefault(new, Group()).add(task)
+        self.looked += bool(kind) - bool(old[1])
         self._roll.assign(task, kind)
         self._rerank(old)
         if old != new:
@@ -189,7 +191,7 @@ class Line:
 
     def refresh(self, kind: int) -> None:
         """Something was learned of a kind: its groups may rank elsewhere now."""
-        for asked in [asked for asked in self._groups if asked[1] == kind]:
+        for asked in sorted(self._of_kind.get(kind, ())):
             self._rerank(asked)
             if asked in self._ranked:
                 self._moved[asked] = self._passes(self._ranked[asked])
@@ -198,6 +200,7 @@ class Line:
         """A task waits again, where its rank says; what passed it while it did not wait is not counted."""
         asked = (self._roll.terms(task), self._roll.kind(task), task if apart else TOGETHER)
         self._groups.setdefault(asked, Group()).put_back(task)
+        self.looked += bool(asked[1])
         self._forgive(task, 0)
         self._rerank(asked)
 
@@ -205,6 +208,7 @@ class Line:
         """A task waits no more; if it was started, it may have passed others."""
         asked = self._where(task)
         self._groups[asked].remove(task)
+        self.looked -= bool(asked[1])
         self._before.pop(task, None)
         self._rerank(asked)
         if started:
@@ -219,14 +223,20 @@ class Line:
         old = self._ranked.pop(asked, None)
         if old is not None:
             del self._heads[bisect_left(self._heads, (old, asked))]
+            if not asked[1]:
+                del self._unlooked[bisect_left(self._unlooked, (old, asked))]
         head = self._groups[asked].peek()
         if head is None:
             del self._groups[asked]
+            self._of_kind[asked[1]].discard(asked)
             self._moved.pop(asked, None)
             return
         rank = self.rank(head)
         self._ranked[asked] = rank
+        self._of_kind.setdefault(asked[1], set()).add(asked)
         insort(self._heads, (rank, asked))
+        if not asked[1]:
+            insort(self._unlooked, (rank, asked))
 
     def _pass(self, rank: Rank) -> None:
         if not self._heads:
@@ -252,6 +262,10 @@ class Line:
         """How many tasks ranked behind this one were started while it waited."""
         before = max(self._before.get(task, 0), self._moved.get(self._where(task), 0))
         return max(0, self._passes(self.rank(task)) - before)
+
+    def groups(self) -> Iterable[Group]:
+        """All groups of equals that wait, in no order."""
+        return self._groups.values()
 
     def walk(self) -> Walk:
         """Go through the line by rank without changing it."""

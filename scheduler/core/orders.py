@@ -50,6 +50,7 @@ class Orders:
     def __init__(self, around: Surroundings, devices: Devices, profile_epochs: int) -> None:
         self._around = around
         self._devices = devices
+        self._numbers: dict[str, str] = {}
         self._profile_epochs = profile_epochs
 
     def launch(self, placement: Placement, job: Job, lease: Taken) -> Launch:
@@ -107,8 +108,9 @@ class Orders:
 
     def _indices(self, placement: Placement) -> str:
         """The numbers of its GPUs, as nvidia-smi counts."""
-        numbers = {device.key: str(device.index) for device in self._devices.discover()}
-        return ",".join(numbers.get(key, "") for key in placement.gpus)
+        if not self._numbers:
+            self._numbers = {device.key: str(device.index) for device in self._devices.discover()}
+        return ",".join(self._numbers.get(key, "") for key in placement.gpus)
 
     def watched(self, task: Task, shim: int) -> Watched:
         """Where to look for a living attempt."""

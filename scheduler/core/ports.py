@@ -159,7 +159,10 @@ class Watcher(Protocol):
     """Looks at the memory of living attempts, in a process of its own; may miss, never blocks."""
 
     def watch(self, attempts: Mapping[Key, Watched], strangers: frozenset[int]) -> None:
-        """Look at these attempts from now on, and at the trees of other leases' shims."""
+        """Look at these attempts from now on, and at the trees of other leases' shims.
+
+        The mapping stays the caller's: before it is changed, or right after that, this is called again.
+        """
 
     def used_by(self, shim: int) -> Mapping[str, int]:
         """What the tree of another scheduler's shim was last seen to hold; nothing where it cannot be seen."""

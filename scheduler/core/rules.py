@@ -12,6 +12,8 @@ from scheduler.units import GIB, MIB
 class Rules:
     """What the user may turn, as the core sees it."""
 
+    policy: str = "packed"
+    """By which of the policies it is decided who starts."""
     order: Order = Order.BATCH
     buffer: int = 512 * MIB
     """Kept free on every device: late growth of residents and of strangers."""

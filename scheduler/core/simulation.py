@@ -14,6 +14,7 @@ from scheduler.core.truth import Curve, Truth
 from scheduler.units import size
 
 TERM, KILL = 15, 9
+MILLION = 1_000_000
 
 
 def shared(load: float) -> float:
@@ -39,8 +40,12 @@ class Running:
     began: float
     steps: list[tuple[float, str, int]]
     """What its memory does: (seconds of work, device, bytes), the next last."""
+    since: float
+    """When `done` was true."""
     done: float = 0.0
     slower: float = 1.0
+    version: int = 0
+    """Which of its entries among what comes next still holds."""
     used: dict[str, int] = field(default_factory=dict)
     peak: dict[str, int] = field(default_factory=dict)
     ends_at: float = inf
@@ -57,13 +62,51 @@ class Running:
         """How far it is, as its output would say."""
         return self.done * self.truth.epochs / self.truth.seconds if self.truth.epochs else None
 
-    def due(self, now: float) -> float:
+    @property
+    def due(self) -> float:
         """When something happens to it next, if everything stays as it is."""
         if self.ends_at < inf:
             return self.ends_at
         mark = min(self.work, self.steps[-1][0]) if self.steps else self.work
         timeout = inf if self.order.timeout is None else self.began + self.order.timeout
-        return min(timeout, now + (mark - self.done) * self.slower)
+        return min(timeout, self.since + (mark - self.done) * self.slower)
+
+    def work_until(self, now: float) -> None:
+        """Be as far as it is by now."""
+        if self.ends_at == inf:
+            self.done += (now - self.since) / self.slower
+            self.since = now
+
+
+class Leases(dict[str, Lease]):
+    """Leases by name; those of one run are told from all others without looking at each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._runs: dict[tuple[int, str], dict[str, Lease]] = {}
+
+    def __setitem__(self, name: str, lease: Lease) -> None:
+        super().__setitem__(name, lease)
+        self._runs.setdefault((lease.uid, lease.run), {})[name] = lease
+
+    def __delitem__(self, name: str) -> None:
+        self._forget(self[name])
+        super().__delitem__(name)
+
+    def drop(self, name: str) -> None:
+        """Remove one, if it is still there."""
+        if name in self:
+            del self[name]
+
+    def _forget(self, lease: Lease) -> None:
+        mine = self._runs[lease.uid, lease.run]
+        del mine[lease.name]
+        if not mine:
+            del self._runs[lease.uid, lease.run]
+
+    def beside(self, uid: int, run: str) -> list[Lease]:
+        """All that are not of this run."""
+        return [lease for run_, mine in self._runs.items() if run_ != (uid, run) for lease in mine.values()]
 
 
 class SimulatedMachine:
@@ -83,31 +126,53 @@ class SimulatedMachine:
         self.caps = dict(caps or {})
         self.foreign = dict(foreign or {})
         """What is held by nobody who has a lease."""
-        self.leases: dict[str, Lease] = {}
+        self.leases = Leases()
         self.deciding = ""
         """The run that has the leases' mutex."""
         self.strangers: dict[int, Mapping[str, int]] = {}
         """What other schedulers' tasks hold, by the pid of their shim."""
         self.running: dict[Key, Running] = {}
-        self.told: list[Started | Exited] = []
-        """Everything that happened to attempts, in order."""
         self.past: dict[Key, list[Started | Exited]] = {}
-        """The same by attempt, until it is forgotten: what a later scheduler finds."""
+        """What happened to an attempt, until it is forgotten: what a later scheduler finds."""
         self.fenced: set[Key] = set()
         """Attempts that never will start."""
         self._devices = {device.key: device for device in devices}
         self._slowdown = slowdown
-        self._load: dict[str, float] = {}
         self._alarms: list[float] = []
+        self._coming: list[tuple[float, Key, int]] = []
+        """When something happens to whom, the next first; an entry of another version than its attempt's is void."""
+        self._ears: list[list[Started | Exited]] = []
+        self._eyes: list[dict[Key, None]] = []
+        self._on: dict[str, dict[Key, Running]] = {device.key: {} for device in devices}
+        """Who runs where; all of them use the host's cores."""
+        self._held: dict[str, int] = dict.fromkeys(self._on, 0)
+        self._busy: dict[str, int] = dict.fromkeys(self._on, 0)
+        """What its tasks ask of each device, in millionths: whole numbers come out the same in any order."""
+        self._pace: dict[str, float] = dict.fromkeys(self._on, 1.0)
         self._pids = 1000
 
     # ---- what it looks like ----
 
     def free(self, device: Device) -> int:
         """What nobody holds."""
-        held = sum(r.used.get(device.key, 0) for r in self.running.values())
         others = sum(used.get(device.key, 0) for used in self.strangers.values())
-        return max(0, device.total - held - others - self.foreign.get(device.key, 0))
+        return max(0, device.total - self._held[device.key] - others - self.foreign.get(device.key, 0))
+
+    def attempt(self, key: Key) -> Running:
+        """A living attempt, as far as it is by now."""
+        running = self.running[key]
+        running.work_until(self.now)
+        return running
+
+    def listen(self) -> list[Started | Exited]:
+        """What happens to attempts from now on comes into this list."""
+        self._ears.append([])
+        return self._ears[-1]
+
+    def look(self) -> dict[Key, None]:
+        """Attempts whose memory changes from now on come in here, and go when they end or were looked at."""
+        self._eyes.append(dict.fromkeys(self.running))
+        return self._eyes[-1]
 
     def join(self, lease: Lease, used: Mapping[str, int]) -> None:
         """Another scheduler's task runs here as well, and will for ever."""
@@ -117,14 +182,14 @@ class SimulatedMachine:
     def busy(self, running: Running) -> dict[str, float]:
         """The share of each of its GPUs that an attempt has of its time: all it asks for, or what is left to it."""
         mine = running.truth.utilisation
-        return {key: mine / max(1.0, self._load.get(key, 0.0)) for key in running.devices if key != HOST}
+        return {key: mine / max(1.0, self._busy[key] / MILLION) for key in running.devices if key != HOST}
 
     # ---- what is done to it ----
 
     def start(self, order: Launch, truth: Truth, devices: tuple[str, ...]) -> None:
         """An attempt starts at once; one that was given up never does."""
         if (order.task, order.attempt) in self.fenced:
-            self.leases.pop(order.lease, None)
+            self.leases.drop(order.lease)
             self._tell(Exited(order.task, order.attempt, Outcome.LOST, reason="it was given up before"))
             return
         running = Running(
@@ -133,18 +198,22 @@ class SimulatedMachine:
             devices,
             work=truth.work(order.env.get("SCHEDULER_EPOCHS")),
             began=self.now,
+            since=self.now,
             steps=[step for step in _steps(truth, devices) if step[1] in self._devices],
         )
         self.running[running.key] = running
         self._pids += 2
         self._tell(Started(*running.key, self._pids, self._pids, self._pids - 1))
-        self._share()
+        self._stir(running)
+        self._share(running, 1)
+        self._schedule(running)
         self._happen_now()
 
     def stop(self, key: Key, *, kill: bool = False) -> None:
         """An attempt is asked to end, and is killed once its grace is over."""
         running = self.running.get(key)
         if running is not None:
+            running.work_until(self.now)
             self._stop(running, Outcome.INTERRUPTED, 0.0 if kill else running.order.grace)
             self._happen_now()
 
@@ -154,6 +223,7 @@ class SimulatedMachine:
         patience = running.truth.stops_in
         running.signal = KILL if patience > grace or grace <= 0 else TERM
         running.ends_at = min(running.ends_at, self.now + min(patience, grace))
+        self._schedule(running)
 
     def forget(self, key: Key) -> None:
         """Whoever wanted to know what became of an attempt has it written down."""
@@ -169,28 +239,47 @@ class SimulatedMachine:
     def advance(self) -> bool:
         """Let time pass until something happens; False where nothing ever will."""
         alarm = self._alarms[0] if self._alarms else inf
-        at = max(self.now, min([alarm, *(running.due(self.now) for running in self.running.values())]))
+        at = max(self.now, min(alarm, self._next()))
         if at == inf:
             return False
-        due = [running for running in self.running.values() if running.due(self.now) <= at]
-        self._work_until(at)
+        self.now = at
         while self._alarms and self._alarms[0] <= at:
             heappop(self._alarms)
-        for running in sorted(due, key=lambda running: running.key):
+        for running in sorted(self._take_due(), key=lambda running: running.key):
             self._happen(running)
         self._happen_now()
         return True
 
-    def _work_until(self, at: float) -> None:
-        for running in self.running.values():
-            if running.ends_at == inf:
-                running.done += (at - self.now) / running.slower
-        self.now = at
+    def _schedule(self, running: Running) -> None:
+        """Note when something happens to it next; what was noted before is void."""
+        running.version += 1
+        if (due := running.due) < inf:
+            heappush(self._coming, (due, running.key, running.version))
+
+    def _next(self) -> float:
+        """When something happens to anybody."""
+        while self._coming:
+            due, key, version = self._coming[0]
+            if key in self.running and self.running[key].version == version:
+                return due
+            heappop(self._coming)
+        return inf
+
+    def _take_due(self) -> list[Running]:
+        """To whom something happens by now."""
+        due = []
+        while self._next() <= self.now:
+            due.append(self.attempt(heappop(self._coming)[1]))
+        return due
 
     def _happen_now(self) -> None:
-        """Whatever else is due at this very moment, until it is quiet."""
-        while due := [running for running in self.running.values() if running.due(self.now) <= self.now]:
-            self._happen(min(due, key=lambda running: running.key))
+        """Whatever else is due at this very moment, until it is quiet; of several the first task's."""
+        while due := self._take_due():
+            first = min(due, key=lambda running: running.key)
+            for running in due:
+                if running is not first:
+                    self._schedule(running)
+            self._happen(first)
 
     def _happen(self, running: Running) -> None:
         """One thing: it is gone, it has taken too long, its memory changes, or it has done its work."""
@@ -200,6 +289,7 @@ class SimulatedMachine:
             self._stop(running, Outcome.TIMEOUT, running.order.grace)
         elif running.steps and running.steps[-1][0] <= running.work:
             running.done, key, bytes_ = running.steps.pop()
+            self._schedule(running)
             self._hold(running, key, bytes_)
         else:
             running.done = running.work
@@ -212,6 +302,8 @@ class SimulatedMachine:
             where = HOST if key == HOST else "gpu"
             self._end(running, Outcome.OOM, code=1, reason=reason, part=where, asked=bytes_ - before)
             return
+        self._held[key] += bytes_ - before
+        self._stir(running)
         running.used[key] = bytes_
         running.peak[key] = max(running.peak.get(key, 0), bytes_)
 
@@ -236,7 +328,11 @@ class SimulatedMachine:
         asked: int = 0,
     ) -> None:
         del self.running[running.key]
-        self.leases.pop(running.order.lease, None)
+        for device, bytes_ in running.used.items():
+            self._held[device] -= bytes_
+        for eye in self._eyes:
+            eye.pop(running.key, None)
+        self.leases.drop(running.order.lease)
         exited = Exited(
             *running.key,
             outcome,
@@ -251,21 +347,44 @@ class SimulatedMachine:
             last=running.truth.says if outcome is Outcome.FAILED else "",
         )
         self._tell(exited)
-        self._share()
+        self._share(running, -1)
 
     def _tell(self, event: Started | Exited) -> None:
-        self.told.append(event)
+        for ear in self._ears:
+            ear.append(event)
         self.past.setdefault((event.task, event.attempt), []).append(event)
 
-    def _share(self) -> None:
-        """Somebody came or went: everybody's pace may change."""
-        load = self._load = dict[str, float]()
-        for running in self.running.values():
-            for key, amount in _loads(running):
-                load[key] = load.get(key, 0.0) + amount
-        pace = {d.key: self._slowdown(load.get(d.key, 0.0) / d.load_capacity) for d in self.devices}
-        for running in self.running.values():
-            running.slower = max([1.0, *(pace.get(key, 1.0) for key, _ in _loads(running))])
+    def _stir(self, running: Running) -> None:
+        for eye in self._eyes:
+            eye[running.key] = None
+
+    def _share(self, running: Running, number: int) -> None:
+        """Somebody came (1) or went (-1): the pace of all beside it may change."""
+        moved = {running.key: running} if number > 0 else {}
+        for key, amount in _loads(running):
+            if key not in self._devices:
+                continue
+            if number > 0:
+                self._on[key][running.key] = running
+            else:
+                del self._on[key][running.key]
+            self._busy[key] += number * round(amount * MILLION)
+            before, self._pace[key] = self._pace[key], self._pace_on(self._devices[key])
+            if self._pace[key] != before:
+                moved.update(self._on[key])
+        for one in moved.values():
+            self._set_pace(one)
+
+    def _pace_on(self, device: Device) -> float:
+        """How many times slower everything on a device comes."""
+        return self._slowdown(self._busy[device.key] / MILLION / device.load_capacity)
+
+    def _set_pace(self, running: Running) -> None:
+        slower = max([1.0, *(self._pace.get(key, 1.0) for key, _ in _loads(running))])
+        if slower != running.slower:
+            running.work_until(self.now)
+            running.slower = slower
+            self._schedule(running)
 
 
 def _loads(running: Running) -> Iterator[tuple[str, float]]:

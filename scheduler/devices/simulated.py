@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 
 from scheduler.core.model import HOST, Budget, Device, Placement
 from scheduler.core.ports import Key, Sample, Watched
@@ -42,23 +43,29 @@ class SimulatedWatcher:
         self._machine = machine
         self._soon = soon
         self._pause = soon
-        self._attempts: frozenset[Key] = frozenset()
+        self._attempts: Mapping[Key, Watched] = {}
         self._strangers: frozenset[int] = frozenset()
-        self._seen: dict[Key, Mapping[str, int]] = {}
+        self._stirred = machine.look()
         self._next = 0.0
+        self._alarm = inf
 
     def watch(self, attempts: Mapping[Key, Watched], strangers: frozenset[int]) -> None:
         """Look at these from now on."""
-        self._attempts = frozenset(attempts)
+        self._attempts = attempts
         self._strangers = strangers
-        self._seen = {key: seen for key, seen in self._seen.items() if key in attempts}
         if self._attempts:
             self._look_in(self._soon)
 
     def _look_in(self, pause: float) -> None:
         self._pause = pause
         self._next = self._machine.now + pause
-        self._machine.wake_at(self._next)
+        self._set_alarm()
+
+    def _set_alarm(self) -> None:
+        """One alarm at a time is enough: when it rings too early, the next one is set."""
+        if not self._machine.now < self._alarm <= self._next:
+            self._alarm = self._next
+            self._machine.wake_at(self._alarm)
 
     def used_by(self, shim: int) -> Mapping[str, int]:
         """What another scheduler's task holds."""
@@ -70,17 +77,22 @@ class SimulatedWatcher:
 
     def collect(self) -> list[Sample]:
         """The attempts whose memory has changed, and now and then all of them."""
-        living = sorted(key for key in self._attempts if key in self._machine.running)
-        changed = [key for key in living if self._machine.running[key].used != self._seen.get(key)]
-        look = bool(living) and self._machine.now >= self._next
+        changed = sorted(key for key in self._stirred if key in self._attempts)
+        for key in changed:
+            del self._stirred[key]
+        look = self._machine.now >= self._next and any(key in self._machine.running for key in self._attempts)
         if changed:
             self._look_in(self._soon)
         elif look:
             self._look_in(self._pause * 2)
-        return [self._sample(key) for key in (living if look else changed)]
+        elif self._alarm <= self._machine.now < self._next:
+            self._set_alarm()
+        return [self._sample(key) for key in (self._living() if look else changed)]
+
+    def _living(self) -> list[Key]:
+        return sorted(key for key in self._attempts if key in self._machine.running)
 
     def _sample(self, key: Key) -> Sample:
-        running = self._machine.running[key]
-        self._seen[key] = dict(running.used)
+        running = self._machine.attempt(key)
         busy = self._machine.busy(running)
         return Sample(*key, dict(running.used), dict(running.peak), running.epochs_done, busy)

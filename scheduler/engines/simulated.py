@@ -18,7 +18,7 @@ class SimulatedEngine:
         self._machine = machine
         self._truth = truth
         self._followed: set[Key] = set()
-        self._heard = len(machine.told)
+        self._heard = machine.listen()
         self._told: list[Started | Exited] = []
 
     def launch(self, order: Launch) -> None:
@@ -57,7 +57,5 @@ class SimulatedEngine:
         self._machine.forget((task, attempt))
 
     def _hear(self) -> None:
-        for event in self._machine.told[self._heard :]:
-            if (event.task, event.attempt) in self._followed:
-                self._told.append(event)
-        self._heard = len(self._machine.told)
+        self._told += [event for event in self._heard if (event.task, event.attempt) in self._followed]
+        self._heard.clear()

@@ -39,8 +39,7 @@ class MemoryLedger:
 
     def others(self) -> list[Lease]:
         """Every lease that is not this run's."""
-        mine = (self._uid, self._run)
-        return [lease for lease in self._machine.leases.values() if (lease.uid, lease.run) != mine]
+        return self._machine.leases.beside(self._uid, self._run)
 
     def take(self, placement: Placement) -> Taken:
         """This placement's lease, which lasts until its attempt ends."""
@@ -59,7 +58,7 @@ class MemoryLedger:
 
     def drop(self, task: int, attempt: int) -> None:
         """Remove what a lost attempt left."""
-        self._machine.leases.pop(self._name(task, attempt), None)
+        self._machine.leases.drop(self._name(task, attempt))
 
     def _name(self, task: int, attempt: int) -> str:
         return f"{self._uid}.{self._run}.{task}.{attempt}"

@@ -13,7 +13,7 @@ import pytest
 
 from scheduler.core.events import Exited, Started
 from scheduler.core.model import HOST, Device, Outcome, Purpose
-from scheduler.core.ports import Key, Launch
+from scheduler.core.ports import Key, Launch, Lease
 from scheduler.core.simulation import SimulatedMachine
 from scheduler.core.truth import Truth
 from scheduler.engines.simulated import SimulatedEngine
@@ -116,7 +116,7 @@ class SimulatedBench:
 
     def lease(self) -> dict[str, Any]:
         name = uuid.uuid4().hex
-        self.machine.leases[name] = None  # type: ignore[assignment]  # that there is one is all that matters here
+        self.machine.leases[name] = Lease(name, 0, "1", 1, 1, 0, {}, {})
         return {"lease": name}
 
     def has_lease(self, path: str) -> bool:

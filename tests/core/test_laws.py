@@ -20,10 +20,16 @@ CORE = [name for name in NAMES if name.startswith("core/")]
 
 PURE = {
     "__future__", "array", "bisect", "collections", "collections.abc", "contextlib", "dataclasses", "enum", "functools",
-    "hashlib", "heapq", "itertools", "json", "math", "operator", "pathlib", "re", "shlex", "signal", "typing",
+    "hashlib", "heapq", "importlib", "itertools", "json", "math", "operator", "pathlib", "pkgutil", "re", "shlex",
+    "signal", "typing",
 }  # fmt: skip
 """What the core may import besides itself, `scheduler.errors` and `scheduler.units`."""
-ONLY = {"pathlib": {"PurePath", "PurePosixPath"}, "signal": {"Signals"}}
+ONLY = {
+    "importlib": {"import_module"},  # of the package's own modules
+    "pathlib": {"PurePath", "PurePosixPath"},
+    "pkgutil": {"iter_modules"},
+    "signal": {"Signals"},
+}
 """Modules of which no more than this may be touched there."""
 STARTERS = {
     "subprocess": {"Popen", "run", "call", "check_call", "check_output", "getoutput", "getstatusoutput"},
