@@ -25,7 +25,7 @@ from scheduler.core.model import (
     Refusal,
 )
 from scheduler.core.orders import Orders, Surroundings
-from scheduler.core.pace import Mean, Pace, alone
+from scheduler.core.pace import Crowd, Mean, Pace, alone
 from scheduler.core.ports import (
     Book,
     Desk,
@@ -90,6 +90,7 @@ class Loop:
         self._shims: dict[Key, int] = {}
         self._pace: dict[Key, Pace] = {}
         self._busy: dict[Key, Mean] = {}
+        self._crowd = Crowd()
         self._ended_on: dict[str, float] = {}
         self._adopted: set[Key] = set()
         self._probes: dict[Key, int] = {}
@@ -116,6 +117,7 @@ class Loop:
             self.ports.engine.forget(*key)
         for task in self.brain.living():
             self._adopted.add((task.id, task.attempts))
+            self._crowd.enter((task.id, task.attempts), task.placement.devices if task.placement else ())
             self.ports.engine.adopt(task.id, task.attempts)
         look_ahead(self.brain, self.ports.book.kind)
 
@@ -200,11 +202,12 @@ class Loop:
             return []  # it was on its way when the attempt ended
         self._used[key] = {**self._used.get(key, {}), **sample.used}
         self._peak[key] = {**self._peak.get(key, {}), **sample.peak}
-        beside = self.brain.load_beside(sample.task) if sample.busy else {}
-        self._busy.setdefault(key, Mean()).see({gpu: alone(share, beside[gpu]) for gpu, share in sample.busy.items()})
+        beside = self.brain.load_beside(task.placement) if sample.busy else {}
+        shares = {gpu: alone(share, beside.get(gpu, 0.0)) for gpu, share in sample.busy.items()}
+        self._busy.setdefault(key, Mean()).see(shares)
         now = self.ports.world.now()
         if sample.progress is not None:
-            self._pace.setdefault(key, Pace()).see(sample.progress, now)
+            self._pace.setdefault(key, Pace()).see(sample.progress, now, beside=self._crowd.beside(key))
         seen = {name: max(bytes_, sample.used.get(name, 0)) for name, bytes_ in sample.peak.items()}
         return self.brain.watch(sample.task, sample.attempt, seen, now, busy=self._busy[key].value)
 
@@ -217,12 +220,13 @@ class Loop:
         sampled = self._peak.get(key, {})
         names = {*sampled, *exited.peak}
         peak = {name: max(sampled.get(name, 0), exited.peak.get(name, 0)) for name in names}
-        pace = self._pace.get(key, Pace()).seconds
+        pace = self._pace.get(key, Pace())
         watched = 0.5 if key in self._adopted else 1.0
         return replace(
             self._compared(self._judged(exited)),
             peak=peak,
-            epoch_seconds=pace,
+            epoch_seconds=pace.seconds,
+            stretch=None if pace.stretch is None else round(pace.stretch, 3),
             busy=round(self._busy.get(key, Mean()).value or 0.0, 3),
             watched=watched,
             result=self.ports.book.result(exited.task, exited.attempt),
@@ -362,6 +366,7 @@ class Loop:
         for memory in (self._used, self._peak, self._shims, self._pace, self._busy, self._failed, self._watched):
             memory.pop(key, None)
         self._adopted.discard(key)
+        self._crowd.leave(key)
         told = self._probes.pop(key, 0)
         if told:
             self.ports.book.end_probe(event.task, told)
@@ -480,6 +485,7 @@ class Loop:
         named = [self._named(placement) for placement in placements]
         self._record([_placed(placement) for placement in named])
         for placement, lease in zip(named, taken, strict=True):
+            self._crowd.enter((placement.task, placement.attempt), placement.devices)
             if placement.told:
                 self._probes[placement.task, placement.attempt] = placement.told
             job = self.ports.book.job(placement.task)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from scheduler.core.brain import Brain
@@ -38,19 +37,15 @@ from scheduler.core.model import (
     Spec,
     Terms,
 )
-from scheduler.core.orders import Surroundings
 from scheduler.core.ports import Key, Launch, Lease, Request
 from scheduler.core.results import Fold
 from scheduler.core.rules import Rules
 from scheduler.core.simulation import SimulatedMachine
 from scheduler.core.truth import Truth, curve
-from scheduler.core.world import SimulatedWorld
-from scheduler.devices.simulated import SimulatedDevices, SimulatedWatcher
-from scheduler.engines.simulated import SimulatedEngine
-from scheduler.loop import Loop, Ports
-from scheduler.paths import RunPlaces
-from scheduler.store.memory import MemoryBook, MemoryLedger
+from scheduler.core.workload import Given
+from scheduler.store.memory import MemoryBook
 from scheduler.units import parse_size
+from scheduler.wiring import simulating
 
 Size = int | str
 
@@ -268,12 +263,8 @@ def reasons(brain_: Brain, *budgets: Budget, **said: Any) -> dict[int, str]:
 # ---- simulated runs ----
 
 
-@dataclass(frozen=True)
-class Job:
-    """A row, and what it will really do."""
-
-    spec: Spec
-    truth: Truth
+Job = Given
+"""A row, and what it will really do."""
 
 
 def jobs(number: int, seconds: float = 60.0, peak: Size = "1GiB", late: bool = False, **said: Any) -> list[Job]:
@@ -311,53 +302,36 @@ class Heard:
         return list(dict.fromkeys(why(refusal) for refusals in self.waiting for refusal in refusals))
 
 
-class Simulation:
-    """A Loop on a machine that is not there, and everything that came of it."""
+class Simulation(simulating.Simulation):
+    """A run on a machine that is not there, with a view that remembers."""
+
+    view: Heard
 
     def __init__(
         self,
         given: Iterable[Job],
         *budgets: Budget,
-        requests: Sequence[tuple[float, Request]] = (),
         others: Mapping[Lease, Mapping[str, int]] | Sequence[tuple[Lease, Mapping[str, int]]] = (),
         foreign: Mapping[str, int] | None = None,
-        num: int = 20,
-        truth: Callable[[Launch, Truth], Truth] = lambda order, truth: truth,
         machine_: SimulatedMachine | None = None,
+        requests: Sequence[tuple[float, Request]] = (),
+        truth: Callable[[Launch, Truth], Truth] = lambda order, truth: truth,
+        num: int = 20,
         **said: Any,
     ) -> None:
         budgets = budgets or (host(),)
         caps = {b.device.key: b.cap for b in budgets if b.cap is not None}
-        self.machine = machine_ or SimulatedMachine([b.device for b in budgets], now=1e9, caps=caps, foreign=foreign)
+        machine = machine_ or SimulatedMachine([b.device for b in budgets], now=1e9, caps=caps, foreign=foreign)
         for lease, used in dict(others).items() if isinstance(others, Mapping) else others:
-            self.machine.join(lease, used)
-        self.book = MemoryBook(num=num)
-        self.brain = Brain(rules(**said), self.book.terms)
+            machine.join(lease, used)
+        book = MemoryBook(num=num)
+        brain_ = Brain(rules(**said), book.terms)
+        super().__init__(list(given), machine, brain_, book, Heard(), requests=requests, truth=truth)
         made.append(self.brain)
-        self._given = list(given)
-        self.submitted = self.book.accept(job.spec for job in self._given)
-        for batch in self.submitted:
-            self.brain.apply(batch)
-        by_spec = {id(job.spec): job.truth for job in self._given}
-        self.truths = {task: by_spec[id(self.book.job(task).spec)] for task in self.brain.roll}
-        self.truth = truth
-        self.requests = requests
-        self.view = Heard()
-        self.loop = self.scheduler()
-
-    def scheduler(self, brain_: Brain | None = None) -> Loop:
-        """A scheduler of this run; the next one after it takes over what it left."""
-        engine = SimulatedEngine(self.machine, lambda order: self.truth(order, self.truths[order.task]))
-        watcher = SimulatedWatcher(self.machine)
-        world = SimulatedWorld(self.machine, [engine, watcher], self.requests)
-        devices, ledger = SimulatedDevices(self.machine), MemoryLedger(self.machine)
-        ports = Ports(world, self.book, devices, engine, watcher, ledger, self.view)
-        around = Surroundings("1", "python", "/", RunPlaces(Path("/simulated"), 1), {})
-        return Loop(brain_ or self.brain, ports, around)
 
     def run(self) -> Simulation:
         """To its end, or until it was left."""
-        self.loop.run()
+        super().run()
         return self
 
     @property

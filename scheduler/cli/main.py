@@ -20,6 +20,7 @@ VERBS = {
     "doctor": "what the scheduler sees and can do here, and the cure for what is missing",
     "runs": "all my runs, and which machine has them; removes ended ones",
     "profiles": "what is known of each kind's memory: list, show, forget, learn",
+    "simulate": "a list on a machine that is not there, by the real decisions, in no time",
     "results": "what became of each task: table, CSV, JSON, Markdown",
 }
 """Each is a module of this package, loaded when it is called."""

@@ -37,9 +37,11 @@ from scheduler.core.model import (
     State,
     Terms,
 )
+from scheduler.core.needs import Needs
 from scheduler.core.ordering import Line
 from scheduler.core.roll import Roll
 from scheduler.core.rules import Rules
+from scheduler.core.yard import Yard
 from scheduler.errors import Forbidden
 
 if TYPE_CHECKING:
@@ -60,11 +62,18 @@ class Brain:
         """Tasks that were touched and are not over."""
         self._alive: dict[int, Task] = {}
         """Those of them that have an attempt."""
+        self._learning: dict[int, None] = {}
+        """Those of them that run to be learned from."""
         self._unknown: list[int] = []
         """Those that were placed before anybody had looked at their kind, until they are asked for."""
         self.draining = False
         self.tally = Tally()
         """What ended since the run was begun or taken over, as far as it says that going on makes no sense."""
+        self.yard = Yard(rules)
+        self._needs = Needs()
+        self.changes = 0
+        """Grows with everything that a decision may follow from, but for the machine."""
+        self._last: tuple[tuple[int, int], Decision] | None = None
         self._policy: Policy | None = None
         self._without_gpus = False
         self._looked_terms = 0
@@ -87,19 +96,21 @@ class Brain:
         """Every task with an attempt that is placed or running."""
         return list(self._alive.values())
 
-    def load_beside(self, task: int) -> dict[str, float]:
+    def load_beside(self, placement: Placement) -> dict[str, float]:
         """How busy the other tasks of this run are taken to keep each GPU that a living one has."""
-        living = self.tasks[task].placement
-        beside = dict.fromkeys(living.gpus if living is not None else (), 0.0)
-        for other in self.placements():
-            if other.task != task:
-                for key in beside.keys() & other.load.keys():
-                    beside[key] += self.busy(other)
-        return beside
+        return {
+            key: sum(other.busy for other in self.yard.here(key) if other.task != placement.task)
+            for key in placement.gpus
+        }
 
-    def busy(self, placement: Placement) -> float:
-        """How busy an attempt is taken to keep each of its GPUs: as is known by now, else as was thought when it started."""
-        return self.knowledge.profile(self.roll.kind(placement.task)).busy or placement.busy
+    def learning(self) -> list[Task]:
+        """Those of them from which something is learned that nobody knows yet."""
+        return [task for number in self._learning if (task := self._alive.get(number)) is not None]
+
+    def knows(self, task: int, gpus: int) -> bool:
+        """Whether what a task needs follows from its own kind, or there is nothing to learn from."""
+        kind = self.roll.kind(task)
+        return kind == 0 or self.knowledge.profile(kind).knows(gpus)
 
     @property
     def waiting(self) -> int:
@@ -127,6 +138,7 @@ class Brain:
 
     def apply(self, event: Event, at: float = 0.0) -> None:
         """The only state change there is, at its time; raises Forbidden with the task's story."""
+        self.changes += 1
         match event:
             case Submitted():
                 self.roll.add(event.batch, event.first, event.terms)
@@ -197,6 +209,9 @@ class Brain:
             event.busy,
         )
         self._alive[task.id] = task
+        if event.purpose is Purpose.PROBE or event.known_by is KnownBy.LIVE:
+            self._learning[task.id] = None
+        self.yard.come(task.placement)
         if self.roll.kind(task.id) == 0:
             self._unknown.append(task.id)
         task.peak = {}
@@ -225,7 +240,9 @@ class Brain:
     def _resized(self, event: Resized) -> None:
         task = self._living(event.task, event.attempt, "resized")
         assert task.placement is not None
-        task.placement = replace(task.placement, promise=event.promise)
+        self.yard.go(task.placement)
+        task.placement = replace(task.placement, promise=event.promise, busy=event.busy or task.placement.busy)
+        self.yard.come(task.placement)
         task.story.append(f"promise {event.cause}")
         if event.cause in ("settled", "known"):
             task.settled = True
@@ -245,8 +262,10 @@ class Brain:
             task.probed = self._peaks(task, event)
         self._learn(task.id, self.evidence(event))
         self.tally.take(event, to, self.rules)
+        self.yard.go(task.placement)
         task.placement = None
         del self._alive[task.id]
+        self._learning.pop(task.id, None)
         task.asked = ""
         if to in UNFINISHED:
             self._move(task, to, why)
@@ -312,7 +331,12 @@ class Brain:
 
     def _learn(self, task: int, evidence: Evidence) -> None:
         kind = self.roll.kind(task)
-        if kind and self.knowledge.learn(kind, evidence):
+        if not kind:
+            return
+        moved = self.knowledge.learn(kind, evidence)
+        self._needs.learned(kind)
+        self.line.forget(kind)
+        if moved:
             self.line.refresh(kind)
 
     def _asked(self, event: Asked) -> None:
@@ -346,7 +370,9 @@ class Brain:
 
     def assign(self, task: int, kind: Kind) -> None:
         """The kind of a task is known now; no event, because it can be found again from its row at any time."""
+        self.changes += 1
         number = self.knowledge.number(kind)
+        self._needs.grown()
         if self.roll.state(task) is State.WAITING:
             self.line.assign(task, number)
         else:
@@ -371,6 +397,7 @@ class Brain:
         if living is None or living.placement is None or living.attempts != attempt:
             return []
         placement, events = living.placement, list[Event]()
+        self.yard.stir(placement)
         news = {k: b for k, b in used.items() if estimate.is_new_peak(living.peak.get(k, 0), b, self.rules)}
         if news:
             events.append(Peaked(task, attempt, news))
@@ -415,13 +442,23 @@ class Brain:
 
     def need(self, task: int, gpus: int, *, untouched: bool = False) -> packing.Need:
         """What a task asks for now; `untouched`: as its equals do that were never tried."""
-        kind = self.roll.kind(task)
+        kind, terms = self.roll.kind(task), self.roll.terms(task)
+        tried = None if untouched else self.tasks.get(task)
+        if tried is not None and tried.floors:
+            return self._need(terms, kind, gpus, tried)
+        return self._needs.find(terms, kind, gpus) or self._keep(terms, kind, gpus)
+
+    def _keep(self, terms: int, kind: int, gpus: int) -> packing.Need:
+        """What all ask for that are equal and were never out of memory."""
+        need = self._need(terms, kind, gpus, None)
+        self._needs.keep(terms, kind, gpus, need, firm=self.knowledge.profile(kind).knows(gpus))
+        return need
+
+    def _need(self, terms: int, kind: int, gpus: int, tried: Task | None) -> packing.Need:
         profile, known = self.knowledge.profile(kind), self.knowledge.kind(kind)
         guess = None if profile.knows(gpus) else self.knowledge.guess(kind)
-        tried = None if untouched else self.tasks.get(task)
-        terms = self.terms[self.roll.terms(task)]
         usual = self.knowledge.usual(self.rules.usual_share, self.rules.usual_kinds) if gpus else 0
-        return estimate.need(terms, tried, self.rules, profile, known, gpus, guess, usual)
+        return estimate.need(self.terms[terms], tried, self.rules, profile, known, gpus, guess, usual)
 
     def _may_settle(self, task: Task, now: float, *, idle: bool) -> bool:
         """Only an unknown one is promised more than it needs; it has settled when it held still for long enough."""
@@ -430,13 +467,12 @@ class Brain:
         if not unknown or task.settled or self.rules.slots is not None or task.last_peak_at == 0.0:
             return False
         settle = self.rules.gpu_settle if task.placement.gpus else self.rules.settle
-        settle *= self.rules.idle_patience if idle else self._slowed(task)
+        settle *= self.rules.idle_patience if idle else self._slowed(task.placement)
         return now - task.last_peak_at >= settle
 
-    def _slowed(self, task: Task) -> float:
-        """How many times slower everything comes on a GPU that is asked for more than all its time."""
-        beside = self.load_beside(task.id)
-        return max([1.0, *(load + self.busy(task.placement) for load in beside.values() if task.placement)])
+    def _slowed(self, placement: Placement) -> float:
+        """How many times later everything comes on a GPU that is asked for more than all its time."""
+        return max([1.0, *(load + placement.busy for load in self.load_beside(placement).values())])
 
     # ---- deciding ----
 
@@ -445,11 +481,18 @@ class Brain:
         return None if self.draining or not self.waiting else self.tally.verdict(self.rules)
 
     def decide(self, machine: Machine) -> Decision:
-        """Who starts now, who waits for which number, and who can never start."""
+        """Who starts now, who waits for which number, and who can never start.
+
+        Nothing of it follows from the time alone: as long as there is the same room for the same tasks, it stays.
+        """
         if self.draining or self.waiting == 0:
             return Decision()
         if self._policy is None:
             from scheduler.core import policies  # they need a Brain, and nobody who only looks at a run needs them
 
             self._policy = policies.named(self.rules.policy)
-        return self._policy(self, machine)
+        self.yard.look(machine)
+        state = (self.changes, self.yard.version)
+        if self._last is None or self._last[0] != state:
+            self._last = state, self._policy(self, machine)
+        return self._last[1]

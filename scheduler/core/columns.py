@@ -11,7 +11,7 @@ from scheduler.core.results import Story
 COLUMNS = (
     "id", "key", "row", "name", "state", "exit_code", "reason", "priority", "batch", "attempts", "ooms", "device",
     "gpus", "promised_bytes", "peak_bytes", "host_promised_bytes", "host_peak_bytes", "need_known_by", "submitted",
-    "started", "ended", "waited_s", "ran_s", "neighbours_max", "command", "directory", "log", "done_by",
+    "started", "ended", "waited_s", "ran_s", "neighbours_max", "stretched", "command", "directory", "log", "done_by",
 )  # fmt: skip
 """Then come the file's own columns, then `result.*`."""
 
@@ -49,7 +49,7 @@ def row(  # noqa: PLR0913  # all that a row is made of
         main = {key: b for key, b in last.promised.items() if key != HOST or not gpus}
         values.update(
             device=",".join((labels or {}).get(key, key) for key in last.devices), gpus=len(gpus),
-            need_known_by=last.known_by, neighbours_max=last.neighbours,
+            need_known_by=last.known_by, neighbours_max=last.neighbours, stretched=last.stretch,
             promised_bytes=max(main.values(), default=None), host_promised_bytes=last.promised.get(HOST),
             peak_bytes=max((last.peak.get(key, 0) for key in main), default=0) or None,
             host_peak_bytes=last.peak.get(HOST), started=last.started, ended=last.ended,

@@ -2,40 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from math import inf
 from typing import TYPE_CHECKING
 
 from scheduler.core import packing
 from scheduler.core.estimate import is_watched
-from scheduler.core.model import HOST, Decision, Machine, Placement, Profiling, Purpose, Refusal, Terms
+from scheduler.core.model import HOST, Decision, KnownBy, Machine, Placement, Profiling, Purpose, Refusal, Terms
+from scheduler.core.ordering import Rank
+from scheduler.core.yard import Working, is_open
 
 if TYPE_CHECKING:
     from scheduler.core.brain import Brain
 
-MOST_REFUSALS = 16
+MOST_REFUSALS = 5
 """A pass names so many waiting tasks at most; the rest wait for the same numbers."""
+MANY = 32
+"""Of more GPUs than this only some are asked for the number by which a task misses, and for one task only."""
+ASKED = 8
 
 
 class Pass:
-    """One walk over the waiting line with a working copy of the machine."""
+    """One walk over the waiting line with a working copy of the machine.
+
+    Whatever cannot fit anywhere is passed over without a look: by the bytes it is known to ask for at least, beside the
+    most that is left on any device. Nobody who could start is, so that it comes to the same as a look at each.
+    """
 
     def __init__(self, brain: Brain, machine: Machine) -> None:
         self.brain = brain
         self.rules = brain.rules
-        self.rooms = packing.rooms(machine, brain.placements(), brain.rules)
-        self.host = self.rooms.get(HOST)
-        self.gpus = [room for room in self.rooms.values() if room.device.is_gpu]
+        self.yard = brain.yard
+        self.yard.look(machine)
+        self.rooms = Working(self.yard.rooms)
+        self.host = self.rooms[HOST] if HOST in self.yard.rooms else None
+        self.gpus = self.yard.gpus
+        self.ends = self.yard.ends
         self.walk = brain.line.walk()
+        self.lightest = brain.line.lightest
         self.left = self._jobs_left()
         self.probed = {
             brain.roll.kind(task.id): task.id
-            for task in brain.living()
+            for task in brain.learning()
             if task.placement is not None and task.placement.purpose is Purpose.PROBE
         }
         """Kinds that are being learned from a short run, and by whom."""
         self.watched = {
             brain.knowledge.group(brain.roll.kind(task.id)): task.id
-            for task in brain.living()
+            for task in brain.learning()
             if task.placement is not None and task.placement.gpus and is_watched(task.placement, task.settled)
         }
         """Groups of kinds that are being learned from a real run on GPUs, and by whom."""
@@ -43,6 +58,8 @@ class Pass:
         """Tasks that were held back because one of their group is being learned."""
         self.patience: dict[int, list[tuple[int, Refusal]]] = {}
         """Who will have been overtaken too often once this pass has made so many placements."""
+        self.ranks: list[Rank] = []
+        """Of its placements."""
         self.placements: list[Placement] = []
         self.refusals: list[Refusal] = []
         self.impossible: list[Refusal] = []
@@ -50,11 +67,11 @@ class Pass:
     def _jobs_left(self) -> int:
         if self.rules.jobs is None:
             return 1 << 62
-        return self.rules.jobs - len(self.brain.living())
+        return self.rules.jobs - self.brain.roll.living
 
     def decide(self) -> Decision:
         """Walk by rank until the line or the machine is exhausted."""
-        while (task := self.walk.front()) is not None:
+        while (task := self._front()) is not None:
             if self.left <= 0:
                 self._refuse(Refusal(task, "jobs", total=self.rules.jobs or 0))
                 break
@@ -65,34 +82,45 @@ class Pass:
         self._use_idle_gpus()
         return Decision(tuple(self.placements), tuple(self.refusals), tuple(self.impossible))
 
+    def _front(self) -> int | None:
+        """The best-ranked task that may fit; until one is found that does not, so that it is named, the next of all."""
+        if not self.refusals:
+            return self.walk.front()
+        forced = self.brain.line.before(self.rules.overtakes - len(self.placements))
+        return self.walk.front(self._most(), self.yard.smallest, forced)
+
+    def _most(self) -> float:
+        """Nothing that asks for more bytes than this fits anywhere beside what is there."""
+        if not self.gpus:
+            return inf
+        if self.ends.most_load + packing.ENOUGH < self.lightest and self.lightest > 0:
+            return -1.0
+        bytes_ = max(0.0, self.ends.most_bytes)
+        return bytes_ if bytes_ < self.yard.smallest - self.rules.buffer else inf
+
     def _is_full(self) -> bool:
         """Whether nothing that waits could start anywhere, however little it needs."""
         if not self.gpus:
-            return self.host is None or not self._open(self.host)
-        if any(self._open(room) for room in self.gpus):
+            return self.host is None or not is_open(self.host, self.rules)
+        if self.ends.bytes:
             return False
-        return not self.brain.some_without_gpus or self.host is None or not self._open(self.host)
-
-    def _open(self, room: packing.Room) -> bool:
-        """Whether a device could still take the smallest of tasks."""
-        if room.closed or room.taken_alone or room.shut is not None:
-            return False
-        per_device = self.rules.slots if self.rules.slots is not None else self.rules.max_per_device
-        if per_device is not None and room.ours >= per_device:
-            return False
-        return self.rules.slots is not None or room.residents == 0 or (room.bytes > 0 and room.load > packing.ENOUGH)
+        return not self.brain.some_without_gpus or self.host is None or not is_open(self.host, self.rules)
 
     def _use_idle_gpus(self) -> None:
         """Better than leaving a GPU empty: one more of a group that is being learned, which may be done by then."""
         for task in self.back:
-            if self.left <= 0 or not any(self._is_idle(room) for room in self.gpus):
+            if self.left <= 0 or not self._idle():
                 return
-            tried = self._fit(task, [room for room in self._candidates(task) if self._is_idle(room)])
+            idle = self._idle()
+            tried = self._fit(task, [room for room in self._candidates(task) if room.device.key in idle])
             if isinstance(tried, Placement):
                 self._take(tried)
 
-    def _is_idle(self, room: packing.Room) -> bool:
-        return room.residents == 0 and self._open(room)
+    def _idle(self) -> set[str]:
+        """GPUs on which nothing runs, and anything could."""
+        last = bisect_left(self.ends.bytes, (inf, -1))
+        numbers = (number for _, number in self.ends.bytes[last:])
+        return {self.gpus[number] for number in numbers if self.rooms.now(self.gpus[number]).residents == 0}
 
     def _terms(self, task: int) -> Terms:
         return self.brain.terms[self.brain.roll.terms(task)]
@@ -108,13 +136,17 @@ class Pass:
         touched = self.brain.task(task)
         attempt = (touched.attempts if touched else 0) + 1
         need = self._need(task)
-        may = self.gpus if need.gpus else [self.host] if self.host is not None else []
         wanted = self._terms(task).device
-        named = not wanted or any(packing.is_called(room.device, wanted) for room in may)
-        if not named or (not need.gpus and not may):
+        if (not need.gpus and self.host is None) or (wanted and not self._is_there(wanted, need)):
             return Refusal(task, "device", wanted or HOST)
         gpus = gpus if need.gpus else ()
         return packing.fit(task, attempt, need, gpus, self.host, self.rules)
+
+    def _is_there(self, wanted: str, need: packing.Need) -> bool:
+        """Whether the device that a row names is one that it can run on."""
+        if need.gpus:
+            return bool(self.yard.called(wanted))
+        return self.host is not None and packing.is_called(self.host.device, wanted)
 
     def _held_back(self, task: int) -> Refusal | None:
         """Why a task is not even tried: its kind is being learned, or there is nothing left to learn from it."""
@@ -144,16 +176,68 @@ class Pass:
             self._refuse(tried)
 
     def _try(self, task: int) -> None:
-        tried = self._held_back(task) or self._fit(task, self._candidates(task))
+        tried = self._held_back(task) or self._start(task)
         if isinstance(tried, Placement):
-            self._take(tried)
+            self.ranks.append(self.brain.line.rank(task))
             self.walk.take()
+            self._take(tried)
             return
         self.walk.skip()
-        self._waits(task, tried)
+        self._waits(task, tried, len(self.placements))
+
+    def _start(self, task: int) -> Placement | Refusal:
+        """Room among the GPUs that may have it; where there is none, the number by which it misses."""
+        need = self._need(task)
+        if not need.gpus:
+            return self._fit(task, ())
+        self._remember(task, need)
+        few = self._hopeful(task, need)
+        if len(few) >= len(need.gpus):
+            tried = self._fit(task, self._sorted(task, few))
+            if isinstance(tried, Placement) or tried.device == HOST:
+                return tried
+        return self._fit(task, self._named(task, need))
+
+    def _named(self, task: int, need: packing.Need) -> list[packing.Room]:
+        """The GPUs that are asked by what number it misses: all of few, the most hopeful of many."""
+        if len(self.gpus) <= MANY or self._terms(task).device or len(need.gpus) > 1:
+            return self._candidates(task)
+        if any(max(ask.bytes or 0, ask.bare, ask.wanted) > self.yard.smallest for ask in need.gpus):
+            return self._candidates(task)
+        number = 1 if self.refusals else ASKED
+        last = {at for _, at in (*self.ends.bytes[-number:], *self.ends.load[-number:])} or set(range(number))
+        return self._sorted(task, [self.rooms.now(self.gpus[at]) for at in sorted(last)])
+
+    def _remember(self, task: int, need: packing.Need) -> None:
+        """What it asks for at least, so that next time it need not be looked at to be passed over."""
+        touched = self.brain.task(task)
+        if need.unknown or self.rules.slots is not None or (touched is not None and touched.floors):
+            return
+        firm = self.brain.knows(task, len(need.gpus))
+        if not firm and need.known_by is not KnownBy.DECLARED:
+            return  # others of its like may teach that it needs less
+        self.brain.line.keep(task, min(ask.bytes or 0 for ask in need.gpus), need.busy if firm else 0.0)
+
+    def _hopeful(self, task: int, need: packing.Need) -> list[packing.Room]:
+        """The GPUs on which it may fit: all but those that surely have too few bytes or too much load."""
+        if need.alone:
+            least, busy = inf, 0.0
+        else:
+            limit = self.yard.smallest - self.rules.buffer
+            least, busy = min(limit, *(ask.bytes or 0 for ask in need.gpus)), need.busy
+        word = self._terms(task).device
+        rooms = [self.rooms.now(self.gpus[number]) for number in self.ends.with_both(least, busy)]
+        return [room for room in rooms if not word or packing.is_called(room.device, word)]
 
     def _take(self, placement: Placement) -> None:
+        if self.ends is self.yard.ends:
+            self.ends = self.ends.copy()
+        numbers = [(self.yard.numbers[key], self.rooms[key]) for key in placement.gpus]
+        for number, room in numbers:
+            self.ends.remove(number, room, self.rules)
         packing.take(self.rooms, placement)
+        for number, room in numbers:
+            self.ends.add(number, room, self.rules)
         self.placements.append(placement)
         self.left -= 1
         kind = self.brain.roll.kind(placement.task)
@@ -161,37 +245,66 @@ class Pass:
             self.probed[kind] = placement.task
         elif placement.gpus and is_watched(placement, settled=False):
             self.watched[self.brain.knowledge.group(kind)] = placement.task
-        for task, refusal in self.patience.pop(len(self.placements), ()):
+        self._lose_patience()
+
+    def _lose_patience(self) -> None:
+        """Close the devices of whoever was overtaken too often by now, those that were passed over among them."""
+        number = len(self.placements)
+        for task in self.walk.passed_before(self.brain.line.before(self.rules.overtakes - number)):
+            if self._held_back(task) is None:
+                passed = bisect_left(self.ranks, self.brain.line.rank(task))
+                self._be_patient(task, Refusal(task, "memory"), passed)
+        for task, refusal in self.patience.pop(number, ()):
             self._close_behind(task, refusal)
 
-    def _waits(self, task: int, refusal: Refusal) -> None:
+    def _waits(self, task: int, refusal: Refusal, started: int) -> None:
         """A task that found no room: it is named, and once it was overtaken too often its devices close behind it."""
         if refusal.reason == "never":
             self.impossible.append(refusal)
             return
         self._refuse(refusal)
-        if refusal.reason in ("unlooked", "probing", "learned", "watched", "gpus", "device"):
-            return
+        if refusal.reason not in ("unlooked", "probing", "learned", "watched", "gpus", "device"):
+            self._be_patient(task, refusal, started)
+
+    def _be_patient(self, task: int, refusal: Refusal, started: int) -> None:
+        """It found no room when this pass had started so many."""
         left = self.rules.overtakes - self.brain.line.overtaken(task)
-        if left > 0:
-            self.patience.setdefault(len(self.placements) + left, []).append((task, refusal))
+        if left > 0 and started + left >= len(self.placements):
+            self.patience.setdefault(started + left, []).append((task, refusal))
         else:
             self._close_behind(task, refusal)
 
     def _close_behind(self, task: int, refusal: Refusal) -> None:
         """Keep everything for it that it may run on; the host's RAM only where that is what it lacks."""
         for room in self._candidates(task):
-            room.closed = True
+            self._close(room)
         if self.host is not None and (not self._count(task) or refusal.device == self.host.device.label):
             self.host.closed = True
 
+    def _close(self, room: packing.Room) -> None:
+        if room.closed:
+            return
+        if self.ends is self.yard.ends:
+            self.ends = self.ends.copy()
+        key = room.device.key
+        self.ends.remove(self.yard.numbers[key], self.rooms.now(key), self.rules)
+        self.rooms[key].closed = True
+
     def _candidates(self, task: int) -> list[packing.Room]:
-        """The GPUs a task may run on, the best first: as it prefers, without strangers, least busy, most free."""
-        terms = self._terms(task)
+        """The GPUs a task may run on, the best first."""
+        word = self._terms(task).device
         if not self._count(task):
             return []
-        gpus = [room for room in self.gpus if not terms.device or packing.is_called(room.device, terms.device)]
-        return sorted(gpus, key=lambda room: (*_liked(room, terms.prefer), -room.load, -room.bytes))
+        rooms = [self.rooms.now(key) for key in self.gpus]
+        return self._sorted(task, [room for room in rooms if not word or packing.is_called(room.device, word)])
+
+    def _sorted(self, task: int, rooms: Iterable[packing.Room]) -> list[packing.Room]:
+        """The best first: as it prefers, without strangers, least busy, most free."""
+        prefer = self._terms(task).prefer
+        return sorted(
+            rooms,
+            key=lambda room: (*_liked(room, prefer), -room.load, -room.bytes, self.yard.numbers[room.device.key]),
+        )
 
     def _refuse(self, refusal: Refusal) -> None:
         if len(self.refusals) < MOST_REFUSALS:

@@ -92,6 +92,8 @@ class Exited:
     leftovers: int = 0
     epoch_seconds: float | None = None
     """Seconds an epoch took, where its progress could be seen."""
+    stretch: float | None = None
+    """How many times longer its epochs took beside others than alone, or than its first one; None: nobody can tell."""
     busy: float = 0.0
     """The share of its GPUs that it kept busy, where that could be seen."""
     part: str = ""

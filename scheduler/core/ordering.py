@@ -6,7 +6,7 @@ from array import array
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from heapq import heappop, heapreplace
+from heapq import heappop, heappush
 from math import inf
 
 from scheduler.core.model import Order, State, Terms
@@ -137,11 +137,17 @@ class Line:
         self._heads: list[tuple[Rank, Asked]] = []
         self._unlooked: list[tuple[Rank, Asked]] = []
         """Those of the heads whose kind nobody has looked at."""
+        self._least: list[float] = []
+        """Of each head the bytes on one GPU without which it does not fit beside others; 0: not worked out."""
+        self._busy: list[float] = []
+        """The same of the load."""
         self._ranked: dict[Asked, Rank] = {}
         self._passed: list[Rank] = []
         self._before: dict[int, int] = {}
         self._moved: dict[Asked, int] = {}
         """What seems to have passed a group only because it ranks elsewhere since its time was learned."""
+        self.most_overtaken = 0
+        """The most often that a task had been overtaken when it was started."""
 
     def rank(self, task: int) -> Rank:
         """Smaller comes first; within a priority the longest, where that is known."""
@@ -189,6 +195,32 @@ class Line:
             self._rerank(new)
         self._forgive(task, overtaken)
 
+    def keep(self, task: int, least: float, busy: float) -> None:
+        """A task asks for at least so much; where it is a head, that is kept until more is known of its kind."""
+        asked = self._where(task)
+        place = bisect_left(self._heads, (self._ranked[asked], asked))
+        if self._heads[place][0][3] == task:
+            self._least[place], self._busy[place] = least, busy
+
+    @property
+    def lightest(self) -> float:
+        """The least load that any head is known to ask for."""
+        return min(self._busy, default=0.0)
+
+    def forget(self, kind: int) -> None:
+        """More is known of a kind: what its groups ask for is to be worked out again."""
+        for asked in self._of_kind.get(kind, ()):
+            place = bisect_left(self._heads, (self._ranked[asked], asked))
+            self._least[place] = self._busy[place] = 0
+
+    def before(self, times: int) -> int:
+        """How many heads may have been overtaken so often."""
+        if times <= 0:
+            return len(self._heads)
+        if times > len(self._passed):
+            return 0
+        return bisect_left(self._heads, (self._passed[-times],))
+
     def refresh(self, kind: int) -> None:
         """Something was learned of a kind: its groups may rank elsewhere now."""
         for asked in sorted(self._of_kind.get(kind, ())):
@@ -206,6 +238,8 @@ class Line:
 
     def remove(self, task: int, *, started: bool) -> None:
         """A task waits no more; if it was started, it may have passed others."""
+        if started:
+            self.most_overtaken = max(self.most_overtaken, self.overtaken(task))
         asked = self._where(task)
         self._groups[asked].remove(task)
         self.looked -= bool(asked[1])
@@ -222,7 +256,8 @@ class Line:
     def _rerank(self, asked: Asked) -> None:
         old = self._ranked.pop(asked, None)
         if old is not None:
-            del self._heads[bisect_left(self._heads, (old, asked))]
+            place = bisect_left(self._heads, (old, asked))
+            del self._heads[place], self._least[place], self._busy[place]
             if not asked[1]:
                 del self._unlooked[bisect_left(self._unlooked, (old, asked))]
         head = self._groups[asked].peek()
@@ -234,7 +269,10 @@ class Line:
         rank = self.rank(head)
         self._ranked[asked] = rank
         self._of_kind.setdefault(asked[1], set()).add(asked)
-        insort(self._heads, (rank, asked))
+        place = bisect_left(self._heads, (rank, asked))
+        self._heads.insert(place, (rank, asked))
+        self._least.insert(place, 0)
+        self._busy.insert(place, 0)
         if not asked[1]:
             insort(self._unlooked, (rank, asked))
 
@@ -269,33 +307,89 @@ class Line:
 
     def walk(self) -> Walk:
         """Go through the line by rank without changing it."""
-        return Walk(self, list(self._heads), self._groups)
+        return Walk(self, self._heads, self._least, self._groups)
+
+
+CHUNK = 256
+"""So many heads are passed over at a time where none of them can fit."""
 
 
 class Walk:
-    """One pass over the heads (sorted, so a heap already): take or skip the group in front, as if it were done."""
+    """One pass over the heads by rank: take or skip the group in front, as if it were done."""
 
-    def __init__(self, line: Line, heads: list[tuple[Rank, Asked]], groups: dict[Asked, Group]) -> None:
+    def __init__(
+        self, line: Line, heads: list[tuple[Rank, Asked]], least: list[float], groups: dict[Asked, Group]
+    ) -> None:
         self._line = line
         self._heads = heads
+        self._least = least
         self._groups = groups
+        self._at = 0
+        self._followers: list[tuple[Rank, Asked]] = []
+        """The next of groups of which one was taken."""
         self._taken: dict[Asked, int] = {}
+        self.passed_over: list[int] = []
+        """Heads that were not even looked at since nothing left could hold them."""
 
-    def front(self) -> int | None:
-        """The best-ranked task still in the walk."""
-        return self._heads[0][0][3] if self._heads else None
+    def front(self, bytes_: float = inf, except_above: float = inf, forced: int = 0) -> int | None:
+        """The best-ranked task still in the walk.
+
+        Heads that ask for more than so many bytes are passed over, but for those that ask for more than
+        `except_above`, and the `forced` first ones.
+        """
+        if bytes_ < except_above:
+            self._pass_over(bytes_, except_above, forced)
+        first = self._first()
+        return first[0][3] if first is not None else None
+
+    def _first(self) -> tuple[Rank, Asked] | None:
+        head = self._heads[self._at] if self._at < len(self._heads) else None
+        if self._followers and (head is None or self._followers[0] < head):
+            return self._followers[0]
+        return head
+
+    def _pass_over(self, bytes_: float, except_above: float, forced: int) -> None:
+        end = len(self._heads)
+        if self._followers:
+            end = bisect_left(self._heads, self._followers[0], self._at)
+        while self._at < end:
+            if self._at < forced:
+                return
+            chunk = self._least[self._at : min(self._at + CHUNK, end)]
+            if min(chunk) <= bytes_ or max(chunk) > except_above:
+                chunk = chunk[: next(n for n, b in enumerate(chunk) if b <= bytes_ or b > except_above)]
+                self._go(len(chunk))
+                return
+            self._go(len(chunk))
+
+    def _go(self, number: int) -> None:
+        self.passed_over += range(self._at, self._at + number)
+        self._at += number
+
+    def passed_before(self, place: int) -> list[int]:
+        """Tasks of the heads before that place that were passed over, each told once."""
+        number = bisect_left(self.passed_over, place)
+        found, self.passed_over = self.passed_over[:number], self.passed_over[number:]
+        return [self._heads[place][0][3] for place in found]
 
     def take(self) -> None:
         """The task in front is placed: the next of its group comes in at its own rank."""
-        _, asked = self._heads[0]
+        asked = self._leave()
         taken = self._taken.get(asked, 0) + 1
         self._taken[asked] = taken
         follower = self._groups[asked].peek(taken)
-        if follower is None:
-            heappop(self._heads)
-        else:
-            heapreplace(self._heads, (self._line.rank(follower), asked))
+        if follower is not None:
+            heappush(self._followers, (self._line.rank(follower), asked))
 
     def skip(self) -> None:
         """Nothing of the group in front fits: the others follow."""
-        heappop(self._heads)
+        self._leave()
+
+    def _leave(self) -> Asked:
+        first = self._first()
+        assert first is not None
+        if self._followers and first is self._followers[0]:
+            heappop(self._followers)
+        else:
+            self._at += 1
+        return first[1]

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+ENOUGH = 1e-6
+"""So little is missing of a whole epoch where progress is told in parts of one."""
 
 
 def alone(share: float, beside: float) -> float:
@@ -40,18 +45,49 @@ class Mean:
         return self._sum / self._number if self._number else 0.0
 
 
+@dataclass(slots=True)
+class Span:
+    """Epochs that were seen to be done, and what they took."""
+
+    epochs: float = 0.0
+    seconds: float = 0.0
+
+    def add(self, epochs: float, seconds: float) -> None:
+        """So many more."""
+        self.epochs += epochs
+        self.seconds += seconds
+
+    @property
+    def tells(self) -> bool:
+        """Whether a whole epoch is among them."""
+        return self.epochs >= 1 - ENOUGH
+
+
 class Pace:
-    """How long an epoch takes, from when which epoch was seen."""
+    """How long an epoch takes, from when which epoch was seen; and how much longer beside others."""
 
     def __init__(self) -> None:
         self._first: tuple[float, float] | None = None
         self._last: tuple[float, float] | None = None
+        self._crowded = False
+        """Whether anybody was beside it since the last epoch."""
+        self._alone, self._opening, self._beside = Span(), Span(), Span()
 
-    def see(self, epochs: float, now: float) -> None:
-        """So many epochs are done by now."""
-        if self._last is None or epochs > self._last[0]:
-            self._last = (epochs, now)
-            self._first = self._first or self._last
+    def see(self, epochs: float, now: float, *, beside: bool = False) -> None:
+        """So many epochs are done by now, beside others or alone."""
+        self._crowded = self._crowded or beside
+        if self._last is not None and epochs <= self._last[0]:
+            return
+        if self._last is not None:
+            self._span().add(epochs - self._last[0], now - self._last[1])
+        self._last = (epochs, now)
+        self._first = self._first or self._last
+        self._crowded = beside
+
+    def _span(self) -> Span:
+        if not self._crowded:
+            return self._alone
+        return self._beside if self._opening.tells else self._opening
 
     @property
     def seconds(self) -> float | None:
@@ -59,3 +95,38 @@ class Pace:
         if self._first is None or self._last is None or self._last[0] <= self._first[0]:
             return None
         return (self._last[1] - self._first[1]) / (self._last[0] - self._first[0])
+
+    @property
+    def stretch(self) -> float | None:
+        """How many times longer its epochs took beside others than alone, or than the first one where it never was.
+
+        None where that cannot be told.
+        """
+        usual = self._alone if self._alone.tells else self._opening
+        later = Span(self._beside.epochs, self._beside.seconds)
+        if usual is self._alone:
+            later.add(self._opening.epochs, self._opening.seconds)
+        if not usual.tells or not later.tells or usual.seconds <= 0:
+            return None
+        return later.seconds / later.epochs / (usual.seconds / usual.epochs)
+
+
+class Crowd:
+    """Which attempts of a run share a device with another."""
+
+    def __init__(self) -> None:
+        self._devices: dict[tuple[int, int], Sequence[str]] = {}
+        self._residents: Counter[str] = Counter()
+
+    def enter(self, attempt: tuple[int, int], devices: Sequence[str]) -> None:
+        """It has begun there."""
+        self._devices[attempt] = devices
+        self._residents.update(devices)
+
+    def leave(self, attempt: tuple[int, int]) -> None:
+        """It is over."""
+        self._residents.subtract(self._devices.pop(attempt, ()))
+
+    def beside(self, attempt: tuple[int, int]) -> bool:
+        """Whether anybody is beside it now."""
+        return any(self._residents[key] > 1 for key in self._devices.get(attempt, ()))

@@ -121,11 +121,14 @@ def room_on(budget: Budget, holds: Iterable[Hold], buffer: int) -> int:
 def rooms(machine: Machine, own: Iterable[Placement], rules: Rules) -> dict[str, Room]:
     """The room on every device, before this pass places anything."""
     mine = list(own)
-    holds = [own_hold(p, machine.used.get((p.task, p.attempt), {})) for p in mine] + list(machine.holds)
-    return {
-        budget.device.key: replace(_room(budget, mine, holds, rules), coming=_is_coming(budget, machine, rules))
-        for budget in machine.budgets
-    }
+    return {budget.device.key: room(budget, mine, machine, rules) for budget in machine.budgets}
+
+
+def room(budget: Budget, mine: Sequence[Placement], machine: Machine, rules: Rules) -> Room:
+    """The room on one device; of our own promises it needs those that live there."""
+    holds = [own_hold(p, machine.used.get((p.task, p.attempt), {})) for p in mine]
+    holds += machine.holds
+    return replace(_room(budget, mine, holds, rules), coming=_is_coming(budget, machine, rules))
 
 
 def _is_coming(budget: Budget, machine: Machine, rules: Rules) -> bool:

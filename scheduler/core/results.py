@@ -10,6 +10,9 @@ from typing import Any
 from scheduler.core.events import Event, Exited, Peaked, Placed, Refused, Resized, Skipped, Started
 from scheduler.core.model import HOST, Outcome, Purpose, State
 
+STRETCHED = 1.5
+"""What takes longer than so many times its time alone did not come cheap: people are told."""
+
 
 @dataclass(slots=True)
 class Attempt:
@@ -30,6 +33,8 @@ class Attempt:
     reason: str = ""
     peak: dict[str, int] = field(default_factory=dict)
     result: Mapping[str, Any] = field(default_factory=dict)
+    stretch: float | None = None
+    """How many times longer its epochs took beside others than alone."""
     neighbours: int = 0
     """Most other attempts of this run that shared a device with it at one moment."""
 
@@ -103,7 +108,7 @@ class Fold:
         attempt = self._attempt(event.task)
         attempt.ended, attempt.seconds, attempt.outcome = at, event.seconds, event.outcome
         attempt.code, attempt.signal, attempt.reason = event.code, event.signal, event.reason
-        attempt.result = event.result
+        attempt.result, attempt.stretch = event.result, event.stretch
         _raise_to(attempt.peak, event.peak)
         self.last = at
         for device in attempt.devices:
@@ -140,11 +145,20 @@ class Totals:
     """How the needs of the ended runs were known."""
     promised_for_peaks: float
     """What was promised in the end over what was needed."""
+    stretched: Sequence[tuple[int, float]] = ()
+    """Tasks whose epochs took more than half as long again because of their neighbours, the worst first."""
 
     @property
     def speedup(self) -> float:
         """How many times faster than one at a time."""
         return self.one_at_a_time / self.makespan if self.makespan else 1.0
+
+
+def stretched(fold: Fold) -> list[tuple[int, float]]:
+    """The tasks whose epochs took more than half as long again beside others, and how many times as long."""
+    last = ((task, story.last) for task, story in fold.stories.items())
+    found = [(task, a.stretch) for task, a in last if a is not None and a.stretch is not None and a.stretch > STRETCHED]
+    return sorted(found, key=lambda one: -one[1])
 
 
 def totals(fold: Fold, states: Mapping[State, int], capacity: int) -> Totals:
@@ -164,4 +178,5 @@ def totals(fold: Fold, states: Mapping[State, int], capacity: int) -> Totals:
         ooms=sum(a.outcome is Outcome.OOM for a in attempts),
         known_by=Counter(a.known_by for a in attempts if a.purpose is Purpose.RUN),
         promised_for_peaks=_accuracy(attempts),
+        stretched=stretched(fold),
     )

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from scheduler.core.model import State
+from scheduler.core.model import LIVING, State
 
 _STATES = tuple(State)
 _NUMBER = {state: number for number, state in enumerate(_STATES)}
@@ -93,6 +93,11 @@ class Roll:
         self.counts[_STATES[self._states[stretch][offset]]] -= 1
         self._states[stretch][offset] = _NUMBER[state]
         self.counts[state] += 1
+
+    @property
+    def living(self) -> int:
+        """How many have an attempt."""
+        return sum(self.counts[state] for state in LIVING)
 
     def in_state(self, *states: State) -> Iterator[int]:
         """All ids that stand in one of these states."""

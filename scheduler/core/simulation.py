@@ -14,6 +14,8 @@ from scheduler.core.truth import Curve, Truth
 from scheduler.units import size
 
 TERM, KILL = 15, 9
+FULLY = 0.95
+"""Up to this load tasks on one GPU do not slow each other down."""
 MILLION = 1_000_000
 
 
@@ -24,9 +26,9 @@ def shared(load: float) -> float:
 
 def fitted(load: float) -> float:
     """The same for GPUs, as pairs of training jobs were measured; beyond pairs it is extrapolation."""
-    if load <= 0.95:
+    if load <= FULLY:
         return 1.0
-    return sqrt(load / 0.95) if load <= 2 else load / 2 * sqrt(2 / 0.95)
+    return sqrt(load / FULLY) if load <= 2 else load / 2 * sqrt(2 / FULLY)
 
 
 @dataclass(slots=True)
@@ -250,6 +252,12 @@ class SimulatedMachine:
         self._happen_now()
         return True
 
+    def sleep(self, until: float) -> None:
+        """Let time pass up to a moment, whatever happens meanwhile."""
+        self.wake_at(until)
+        while self.now < until and self.advance():
+            pass
+
     def _schedule(self, running: Running) -> None:
         """Note when something happens to it next; what was noted before is void."""
         running.version += 1
@@ -376,8 +384,19 @@ class SimulatedMachine:
             self._set_pace(one)
 
     def _pace_on(self, device: Device) -> float:
-        """How many times slower everything on a device comes."""
-        return self._slowdown(self._busy[device.key] / MILLION / device.load_capacity)
+        """How many times slower everything on a device comes: cores are shared; on a GPU nobody slows himself down."""
+        load = self._load(device.key) / device.load_capacity
+        if not device.is_gpu:
+            return shared(load)
+        return self._slowdown(load) if len(self._on[device.key]) > 1 else 1.0
+
+    def _load(self, key: str) -> float:
+        return self._busy[key] / MILLION
+
+    def busy(self, running: Running) -> dict[str, float]:
+        """The share of its GPUs' time that an attempt gets: of one that is asked for too much, everybody gets less."""
+        utilisation = running.truth.utilisation
+        return {key: utilisation / max(1.0, self._load(key)) for key in running.devices if key != HOST}
 
     def _set_pace(self, running: Running) -> None:
         slower = max([1.0, *(self._pace.get(key, 1.0) for key, _ in _loads(running))])

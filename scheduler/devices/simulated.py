@@ -54,6 +54,12 @@ class SimulatedWatcher:
         self._attempts = attempts
         self._strangers = strangers
         if self._attempts:
+            self._look_soon()
+
+    def _look_soon(self) -> None:
+        """Look again before long; what always changes must not put off the look at all the others."""
+        self._pause = self._soon
+        if not self._machine.now < self._next <= self._machine.now + self._soon:
             self._look_in(self._soon)
 
     def _look_in(self, pause: float) -> None:
@@ -81,10 +87,10 @@ class SimulatedWatcher:
         for key in changed:
             del self._stirred[key]
         look = self._machine.now >= self._next and any(key in self._machine.running for key in self._attempts)
-        if changed:
-            self._look_in(self._soon)
-        elif look:
-            self._look_in(self._pause * 2)
+        if look:
+            self._look_in(self._soon if changed else self._pause * 2)
+        elif changed:
+            self._look_soon()
         elif self._alarm <= self._machine.now < self._next:
             self._set_alarm()
         return [self._sample(key) for key in (self._living() if look else changed)]

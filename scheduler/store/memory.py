@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -71,8 +71,14 @@ class MemoryLedger:
 class MemoryBook:
     """The journal of a run that nobody will look up."""
 
-    def __init__(self, first: int = 1, num: int = 20) -> None:
+    def __init__(
+        self, first: int = 1, num: int = 20, model: Callable[[Terms], str] = lambda terms: HOST, kept: bool = True
+    ) -> None:
         self.num = num
+        self._model = model
+        """What a task runs on, as far as its memory depends on that."""
+        self._kept = kept
+        """Whether anybody will ask what was recorded."""
         self.terms: list[Terms] = []
         self.recorded: list[tuple[Event, float]] = []
         self.results: dict[Key, Mapping[str, Any]] = {}
@@ -84,6 +90,8 @@ class MemoryBook:
         self._numbers: dict[Terms, int] = {}
         self._equals: Counter[str] = Counter()
         self._arrived: list[Spec] = []
+        self._later: deque[tuple[float, Sequence[Spec]]] = deque()
+        self._machine: SimulatedMachine | None = None
 
     # ---- accepting ----
 
@@ -113,11 +121,17 @@ class MemoryBook:
         """Rows that arrive while the run goes on."""
         self._arrived += specs
 
+    def expect(self, machine: SimulatedMachine, later: Iterable[tuple[float, Sequence[Spec]]]) -> None:
+        """Rows that arrive when the machine's time comes to them, the earliest first."""
+        self._machine = machine
+        self._later.extend(later)
+
     # ---- the port ----
 
     def record(self, events: Sequence[Event], at: float) -> None:
         """Note events with their time."""
-        self.recorded += [(event, at) for event in events]
+        if self._kept:
+            self.recorded += [(event, at) for event in events]
 
     def job(self, task: int) -> Job:
         """The text of a task."""
@@ -132,11 +146,12 @@ class MemoryBook:
     def kind(self, task: int) -> Kind:
         """What its row says it is."""
         job = self.job(task)
-        return kinds.kind(job.spec, job.append, "python", "", HOST)
+        return kinds.kind(job.spec, job.append, "python", "", self._model(job.spec.terms))
 
     def learn(self, kind: Kind, evidence: Evidence) -> None:
         """Note what an attempt taught."""
-        self.lessons.append((kind, evidence))
+        if self._kept:
+            self.lessons.append((kind, evidence))
 
     def probe_id(self, task: int) -> int:
         """An id that no task has."""
@@ -147,6 +162,11 @@ class MemoryBook:
         """A probe leaves nothing here."""
 
     def arrivals(self, *, last: bool) -> Arrivals:
-        """The rows that were appended since."""
+        """The rows that were appended since; where nothing else is left, time passes until the next come."""
+        if self._machine is not None and self._later:
+            if last and not self._arrived:
+                self._machine.sleep(self._later[0][0])
+            while self._later and self._later[0][0] <= self._machine.now:
+                self._arrived += self._later.popleft()[1]
         arrived, self._arrived = self._arrived, []
         return Arrivals(self.accept(arrived))

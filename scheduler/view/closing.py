@@ -107,4 +107,15 @@ def total_lines(totals: Totals, run: int) -> list[str]:
         ]
         said.append("       " + ", ".join(words))
         said.append("       " + _needs(totals))
-    return said
+    return said + _stretched(totals)
+
+
+def _stretched(totals: Totals) -> list[str]:
+    """Whose epochs suffered from sharing a device, and what to do about that."""
+    if not totals.stretched:
+        return []
+    task, most = totals.stretched[0]
+    whose = count(len(totals.stretched), "task")
+    said = f"stretched: beside others the epochs of {whose} took more than half as long again"
+    worst = f"most {most:.1f} times, task {task}; --max-gpu-load, --max-load or --max-per-device keep more apart"
+    return [f"       {said}", f"       ({worst})"]

@@ -30,6 +30,7 @@ def test_a_task_that_ran() -> None:
         "priority": 2, "batch": 3, "attempts": 1, "ooms": 0, "device": "host", "gpus": 0, "promised_bytes": 2 * GIB,
         "peak_bytes": GIB, "host_promised_bytes": 2 * GIB, "host_peak_bytes": GIB, "need_known_by": "declared",
         "submitted": 100.0, "started": 103.5, "ended": 110.0, "waited_s": 3.5, "ran_s": 6.5, "neighbours_max": 0,
+        "stretched": None,
         "command": "python train.py", "directory": "work", "log": "/log",
         "done_by": None,
     }  # fmt: skip

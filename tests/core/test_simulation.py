@@ -325,9 +325,7 @@ class TestTakingOver:
 class TestArrivals:
     def test_rows_that_come_while_it_runs_join(self) -> None:
         run = Simulation(jobs(2, seconds=100, memory="1GiB"))
-        more = jobs(3, seconds=50, memory="2GiB")
-        run.truths.update({3 + offset: job.truth for offset, job in enumerate(more)})
-        run.book.append(job.spec for job in more)
+        run.append(jobs(3, seconds=50, memory="2GiB"))
         run.run()
         assert run.states == {"succeeded": 5}
         assert run.brain.roll.batches == 2

@@ -1,0 +1,85 @@
+"""Made-up workloads to try policies on: a sweep over small models, a heavy mix, gangs; the same for a seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import exp, log
+
+from scheduler.core.model import Spec, Terms
+from scheduler.core.truth import chance
+from scheduler.core.workload import TraceRow
+from scheduler.units import GIB, MIB
+
+Maker = Callable[[int, int], Iterator[TraceRow]]
+"""So many rows by this seed."""
+
+
+class Dice:
+    """What one thing of a workload is like, by its name and number."""
+
+    def __init__(self, seed: int, *what: object) -> None:
+        self._seed = seed
+        self._what = what
+
+    def between(self, name: str, least: float, most: float) -> float:
+        """Anything from one to the other, equally likely."""
+        return least + (most - least) * chance(self._seed, *self._what, name)
+
+    def scale(self, name: str, least: float, most: float) -> float:
+        """The same by orders of magnitude: as much below the geometric mean as above it."""
+        return exp(self.between(name, log(least), log(most)))
+
+    def pick(self, name: str, *choices: int) -> int:
+        """One of these."""
+        return choices[int(self.between(name, 0, len(choices)))]
+
+
+def sweep(tasks: int, seed: int) -> Iterator[TraceRow]:
+    """Small models under one script: width and batch size make the memory, rate and dropout only the run."""
+    for number in range(tasks):
+        dice = Dice(seed, "sweep", number)
+        width, batch = dice.pick("width", 64, 128, 256, 512, 1024), dice.pick("batch", 16, 32, 64, 128)
+        rate, dropout = dice.pick("rate", 1, 3, 10, 30, 100), dice.pick("dropout", 0, 1, 2, 3, 5)
+        config = f"sweep.py --width {width} --bs {batch} --lr 0.{rate:04d} --dropout 0.{dropout}"
+        peak = 600 * MIB + width * 2 * MIB + width * batch * MIB // 100
+        seconds = dice.between("seconds", 0.7, 1.3) * (120 + width * 0.6)
+        busy = dice.between("busy", 0.9, 1.1) * (0.15 + width / 2500)
+        terms = Terms(priority=dice.pick("priority", 1, 1, 2, 2, 2, 3), epochs=20, gpus=1)
+        yield _row(number, config, terms, seconds, peak, busy)
+
+
+def heavy(tasks: int, seed: int) -> Iterator[TraceRow]:
+    """Large models, each a few times, most of them more than a third of a 40 GiB card."""
+    for number in range(tasks):
+        dice = Dice(seed, "heavy", number)
+        kind = dice.pick("kind", *range(max(1, tasks // 6)))
+        of_kind = Dice(seed, "heavy kind", kind)
+        peak = round(of_kind.scale("peak", 4, 36) * GIB)
+        seconds = of_kind.scale("seconds", 1200, 20_000) * dice.between("seconds", 0.8, 1.2)
+        busy = of_kind.between("busy", 0.5, 1.0)
+        terms = Terms(priority=dice.pick("priority", 1, 2, 2, 3, 3, 3), epochs=40, gpus=1)
+        yield _row(number, f"model_{kind}.py", terms, seconds, peak, busy)
+
+
+def gangs(tasks: int, seed: int) -> Iterator[TraceRow]:
+    """Of ten tasks seven want one GPU, two want two, one wants four."""
+    for number in range(tasks):
+        dice = Dice(seed, "gangs", number)
+        kind = dice.pick("kind", *range(max(1, tasks // 8)))
+        of_kind = Dice(seed, "gangs kind", kind)
+        wide = of_kind.pick("gpus", 1, 1, 1, 1, 1, 1, 1, 2, 2, 4)
+        peak = round(of_kind.scale("peak", 1, 20) * GIB)
+        seconds = of_kind.scale("seconds", 300, 6000) * dice.between("seconds", 0.8, 1.2)
+        busy = of_kind.between("busy", 0.3, 1.0)
+        terms = Terms(priority=dice.pick("priority", 1, 2, 3), epochs=30, gpus=wide)
+        yield _row(number, f"net_{kind}.py", terms, seconds, peak, busy)
+
+
+def _row(number: int, config: str, terms: Terms, seconds: float, peak: int, busy: float) -> TraceRow:
+    job = f"{config.split('.')[0]}-{number}"
+    spec = Spec(number + 2, "", "-1", config, "", job, (), (), terms)
+    return TraceRow(spec, round(seconds, 3), round(peak / MIB) * MIB, busy=round(min(1.0, busy), 2), job=job)
+
+
+WORKLOADS: dict[str, tuple[Maker, int]] = {"sweep": (sweep, 600), "heavy": (heavy, 270), "gangs": (gangs, 600)}
+"""What makes each, and how many rows it has unless said otherwise."""

@@ -1,0 +1,330 @@
+"""What a decision costs, and a whole run of very many tasks: `python scripts/bench/decision.py [--quick] [-o cost.svg]`.
+
+Printed: the median and the 99th percentile of a pass over 100,000 queued tasks in 50 classes and in 5,000, on a full
+machine and right after a device became free; what a pass costs by the length of the queue and by the number of devices;
+how long a simulation of so many tasks on so many devices takes to its end, and what memory. The plot is of the second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from math import log10
+from pathlib import Path
+from typing import Any
+
+from scheduler.core.brain import Brain
+from scheduler.core.events import Event, Exited, Placed, Submitted
+from scheduler.core.kinds import Kind
+from scheduler.core.knowledge import Evidence
+from scheduler.core.model import Budget, Device, Job, Machine, Outcome, Placement, Refusal, Spec, Terms
+from scheduler.core.orders import Surroundings
+from scheduler.core.ports import Arrivals, Key, Launch
+from scheduler.core.rules import Rules
+from scheduler.core.simulation import SimulatedMachine, fitted
+from scheduler.core.truth import Truth, curve
+from scheduler.core.world import SimulatedWorld
+from scheduler.devices.simulated import SimulatedDevices, SimulatedWatcher
+from scheduler.engines.simulated import SimulatedEngine
+from scheduler.loop import Loop, Ports
+from scheduler.paths import RunPlaces
+from scheduler.store.memory import MemoryLedger
+from scheduler.units import GIB, MIB
+
+TOTAL = 24 * GIB
+BOUNDS = {50: 0.1, 5000: 1.0}
+"""Milliseconds at the median, by classes."""
+
+
+def classes(number: int) -> list[Terms]:
+    """So many different needs, from 1 GiB to 20 GiB, small and large ones mixed."""
+    step = 19 * GIB / number
+    return [Terms(memory=int(GIB + step * (n * 7919 % number)), epochs=10) for n in range(number)]
+
+
+def gpus(number: int) -> list[Device]:
+    return [Device(f"GPU-{n:06}", f"GPU {n}", TOTAL, 1.0, n) for n in range(number)]
+
+
+# ---- one pass ----
+
+
+class Bench:
+    """A Brain with a full machine and a long queue, in which devices become free one after another."""
+
+    def __init__(self, queued: int, kinds: int, devices: int) -> None:
+        self.brain = Brain(Rules(), classes(kinds))
+        self.kinds = kinds
+        self.queued = 0
+        self.budgets = [Budget(device, TOTAL) for device in gpus(devices)]
+        self.used: dict[Key, Mapping[str, int]] = {}
+        self._more(queued)
+        while placements := self.decide().placements:
+            self._place(placements)
+
+    def _more(self, number: int) -> None:
+        first = self.queued + 1
+        self.brain.apply(Submitted(1 + first, first, [n % self.kinds for n in range(first, first + number)]))
+        self.queued += number
+
+    def decide(self, at: float = 1.0) -> Any:
+        return self.brain.decide(Machine(at, tuple(self.budgets), (), self.used, {}))
+
+    def _place(self, placements: Sequence[Placement]) -> None:
+        for p in placements:
+            self.brain.apply(Placed(p.task, p.attempt, p.purpose, p.promise, p.cores, p.known_by, busy=p.busy))
+
+    def full(self, turn: int) -> float:
+        """Seconds of a pass on a full machine, of which one device has just changed by a little."""
+        at = turn % len(self.budgets)
+        self.budgets[at] = Budget(self.budgets[at].device, TOTAL - (turn % 3 + 1) * MIB)
+        started = time.perf_counter()
+        decision = self.decide()
+        taken = time.perf_counter() - started
+        assert not decision.placements
+        return taken
+
+    def freed(self, turn: int) -> float:
+        """Seconds of a pass right after all tasks of a device ended; what it starts stays."""
+        key = self.budgets[turn % len(self.budgets)].device.key
+        ended = [p for p in self.brain.placements() if key in p.promise]
+        for p in ended:
+            self.brain.apply(Exited(p.task, p.attempt, Outcome.SUCCEEDED))
+        if len(ended):
+            self._more(len(ended))
+        started = time.perf_counter()
+        decision = self.decide()
+        taken = time.perf_counter() - started
+        assert decision.placements
+        self._place(decision.placements)
+        return taken
+
+
+def passes(queued: int, kinds: int, devices: int, turns: int) -> dict[str, list[float]]:
+    """Milliseconds of many passes in both states."""
+    bench = Bench(queued, kinds, devices)
+    measured: dict[str, Callable[[int], float]] = {"full": bench.full, "freed": bench.freed}
+    found = {}
+    for state, measure in measured.items():
+        for turn in range(5):
+            measure(turn)
+        found[state] = sorted(measure(turn) * 1000 for turn in range(turns))
+    return found
+
+
+def show_passes(queued: int, turns: int) -> bool:
+    good = True
+    for kinds, bound in BOUNDS.items():
+        for state, taken in passes(queued, kinds, 8, turns).items():
+            median = statistics.median(taken)
+            good = good and median < bound
+            print(
+                f"pass   {queued:>9,} queued {kinds:>6,} classes  8 GPUs {state:<6}"
+                f" median {median:7.3f} ms   99 % {taken[int(len(taken) * 0.99)]:7.3f} ms   bound {bound:g} ms"
+            )
+    return good
+
+
+# ---- a whole run ----
+
+
+class Rows:
+    """The book of a run whose rows are made when they are asked for, and that keeps nothing."""
+
+    def __init__(self, number: int, terms: list[Terms]) -> None:
+        self.terms = terms
+        self.number = number
+        self.events = 0
+        specs = [Spec(2, "", "python", f"train.py --size {n}", "", "", (), (), one) for n, one in enumerate(terms)]
+        self._jobs = [Job(spec, spec.filename, spec.filename) for spec in specs]
+
+    def submitted(self) -> list[Submitted]:
+        numbers = range(self.number)
+        return [Submitted(1, 1, [n % len(self.terms) for n in numbers])]
+
+    def job(self, task: int) -> Job:
+        return self._jobs[(task - 1) % len(self._jobs)]
+
+    def record(self, events: Sequence[Event], at: float) -> None:
+        self.events += len(events)
+
+    def result(self, task: int, attempt: int) -> Mapping[str, Any]:
+        return {}
+
+    def kind(self, task: int) -> Kind:
+        name = self.job(task).name
+        return Kind(name, name, probes=False)
+
+    def learn(self, kind: Kind, evidence: Evidence) -> None: ...
+
+    def probe_id(self, task: int) -> int:
+        raise NotImplementedError
+
+    def end_probe(self, task: int, told: int) -> None: ...
+
+    def arrivals(self, *, last: bool) -> Arrivals:
+        return Arrivals()
+
+
+class Blind:
+    """A view that looks at nothing."""
+
+    def show(self, event: Event, at: float) -> None: ...
+
+    def say(self, sentence: str) -> None:
+        print(sentence)
+
+    def waits(self, refusals: Sequence[Refusal]) -> None: ...
+
+    def hang_up(self) -> None: ...
+
+
+def truth(order: Launch, terms: Terms) -> Truth:
+    """So long as half an hour on average, and as much memory as its row says."""
+    seconds = 600.0 + (order.task * 2654435761 % 2400)
+    assert terms.memory is not None
+    return Truth(seconds, (curve(terms.memory - 300 * MIB, seconds),), utilisation=0.4)
+
+
+@dataclass(frozen=True, slots=True)
+class Took:
+    """What a simulation took."""
+
+    seconds: float
+    events: int
+    days: float
+    """Of its own time."""
+
+
+def simulate(tasks: int, devices: int) -> Took:
+    """All of them to their end, by the loop that drives real runs."""
+    rows = Rows(tasks, classes(50))
+    started = time.perf_counter()
+    machine = SimulatedMachine(gpus(devices), now=1e9, slowdown=fitted)
+    brain = Brain(Rules(), rows.terms)
+    for batch in rows.submitted():
+        brain.apply(batch)
+    engine = SimulatedEngine(machine, lambda order: truth(order, rows.job(order.task).spec.terms))
+    watcher = SimulatedWatcher(machine)
+    world = SimulatedWorld(machine, [engine, watcher])
+    ports = Ports(world, rows, SimulatedDevices(machine), engine, watcher, MemoryLedger(machine), Blind())
+    Loop(brain, ports, Surroundings("1", "python", "/", RunPlaces(Path("/none"), 1), {})).run()
+    assert brain.roll.counts.most_common(1)[0][1] == tasks, dict(brain.roll.counts)
+    return Took(time.perf_counter() - started, rows.events, (machine.now - 1e9) / 86400)
+
+
+def show_run(tasks: int, devices: int) -> float:
+    took = simulate(tasks, devices)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    print(
+        f"run    {tasks:>9,} tasks on {devices:>5,} devices: {took.seconds:7.1f} s, {tasks / took.seconds:7,.0f} tasks/s,"
+        f" {took.events:,} events, {took.days:.1f} simulated days, this process at most {peak / GIB:.2f} GiB",
+        flush=True,
+    )
+    return took.seconds / tasks
+
+
+# ---- the plot ----
+
+
+def series(points: Sequence[tuple[int, float]], color: str, box: tuple[int, int], most: int) -> str:
+    """A line of a plot with logarithmic axes: 1 to `most` along, 1 us to 1 s up."""
+    left, bottom = box
+    at = [(left + 240 * log10(x) / log10(most), bottom - 200 * (log10(y * 1000)) / 6) for x, y in points]
+    dots = "".join(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{color}"/>' for x, y in at)
+    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in at)
+    return f'<polyline points="{line}" fill="none" stroke="{color}"/>{dots}'
+
+
+def axes(box: tuple[int, int], most: int, title: str) -> str:
+    left, bottom = box
+    drawn = [f'<text x="{left + 120}" y="{bottom - 215}" text-anchor="middle">{title}</text>']
+    for power, name in enumerate(("1 us", "10 us", "0.1 ms", "1 ms", "10 ms", "0.1 s", "1 s")):
+        y = bottom - 200 * power / 6
+        drawn.append(f'<path d="M{left} {y:.0f}h240" stroke="#ddd"/>')
+        drawn.append(f'<text x="{left - 6}" y="{y + 4:.0f}" text-anchor="end">{name}</text>')
+    for power in range(int(log10(most)) + 1):
+        x = left + 240 * power / log10(most)
+        drawn.append(f'<text x="{x:.0f}" y="{bottom + 16}" text-anchor="middle">{10**power:,}</text>')
+    return "".join(drawn)
+
+
+COLORS = {"full": "#1f77b4", "freed": "#d62728"}
+
+
+def plot(by_queue: Mapping[str, Sequence[tuple[int, float]]], by_devices: Mapping[str, Sequence[tuple[int, float]]]) -> str:
+    """Both dependences side by side, as an SVG."""
+    queue, devices = (70, 250), (420, 250)
+    drawn = [axes(queue, 1_000_000, "a pass by queued tasks (50 classes, 8 GPUs)")]
+    drawn.append(axes(devices, 1024, "a pass by devices (100,000 tasks, 50 classes)"))
+    drawn += [series(points, COLORS[state], queue, 1_000_000) for state, points in by_queue.items()]
+    drawn += [series(points, COLORS[state], devices, 1024) for state, points in by_devices.items()]
+    words = {"full": "the machine is full", "freed": "a device just became free"}
+    for number, (state, word) in enumerate(words.items()):
+        drawn.append(f'<text x="{70 + 240 * number}" y="295" fill="{COLORS[state]}">{word}</text>')
+    drawn.append(f'<text x="70" y="315">{machine_words()}</text>')
+    head = '<svg xmlns="http://www.w3.org/2000/svg" width="700" height="330" font-family="sans-serif" font-size="11">'
+    return f'{head}<rect width="700" height="330" fill="white"/>{"".join(drawn)}</svg>\n'
+
+
+def machine_words() -> str:
+    return (
+        f"{os.cpu_count()} cores, {platform.system()} {platform.release().split('-')[0]}, "
+        f"Python {platform.python_version()}, {date.today()}"  # noqa: DTZ011 - the day here is meant
+    )
+
+
+def costs(
+    sizes: Sequence[int], measure: Callable[[int], dict[str, list[float]]], what: str
+) -> dict[str, list[tuple[int, float]]]:
+    """The median of a pass by size, printed as it is found."""
+    found: dict[str, list[tuple[int, float]]] = {"full": [], "freed": []}
+    for size in sizes:
+        for state, taken in measure(size).items():
+            found[state].append((size, statistics.median(taken)))
+        shown = ", ".join(f"{state} {points[-1][1]:.3f} ms" for state, points in found.items())
+        print(f"cost   {size:>9,} {what}: {shown}", flush=True)
+    return found
+
+
+def main() -> int:
+    """Print all figures; 1 where a bound is not kept."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--quick", action="store_true", help="small sizes only")
+    parser.add_argument("--tasks", type=int, help="of the simulated run")
+    parser.add_argument("--devices", type=int, help="of the simulated run")
+    parser.add_argument("--only", choices=["passes", "costs", "run"])
+    parser.add_argument("-o", "--out", type=Path, help="where the plot goes, as an SVG")
+    args = parser.parse_args()
+    turns = 100 if args.quick else 1000
+    print(machine_words())
+    good = True
+    if args.only in (None, "passes"):
+        good = show_passes(10_000 if args.quick else 100_000, turns)
+    if args.only in (None, "costs"):
+        longest, widest = (10_000, 64) if args.quick else (1_000_000, 1024)
+        lengths = [n for n in (100, 1_000, 10_000, 100_000, 1_000_000) if n <= longest]
+        widths = [n for n in (1, 4, 16, 64, 256, 1024) if n <= widest]
+        by_queue = costs(lengths, lambda n: passes(max(n, 200), 50, 8, turns // 4), "queued tasks")
+        queued = 10_000 if args.quick else 100_000
+        by_devices = costs(widths, lambda n: passes(queued, 50, n, turns // 4), "devices")
+        if args.out is not None:
+            args.out.write_text(plot(by_queue, by_devices), encoding="utf-8")
+    if args.only in (None, "run"):
+        tasks = args.tasks or (20_000 if args.quick else 1_000_000)
+        devices = args.devices or (100 if args.quick else 1000)
+        for part in (tasks // 100, tasks // 10, tasks):
+            show_run(part, devices)
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

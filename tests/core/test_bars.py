@@ -1,0 +1,57 @@
+"""Bars of a simulated run, laid upon each other."""
+
+from __future__ import annotations
+
+import io
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduler.core.bars import Bar, held_over_time, stacked
+from scheduler.core.model import Device, Outcome
+from scheduler.view import chart
+
+CARD = Device("GPU-0", "GPU 0", 100, 1.0, 0)
+
+
+def bar(begin: float, end: float, bytes_: int, name: str = "a") -> Bar:
+    return Bar("GPU-0", name, 1, begin, end, bytes_, Outcome.SUCCEEDED)
+
+
+def test_each_lies_as_low_as_it_can() -> None:
+    lying = stacked([bar(0, 10, 40), bar(0, 5, 30), bar(5, 20, 20), bar(10, 20, 10)])
+    assert [one.floor for one in lying] == [0, 40, 40, 0]
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(1, 20), st.integers(1, 50)), max_size=12))
+def test_none_covers_another(said: list[tuple[int, int, int]]) -> None:
+    lying = stacked(sorted((bar(at, at + long, high) for at, long, high in said), key=lambda one: one.begin))
+    for number, one in enumerate(lying):
+        for other in lying[:number]:
+            apart = one.begin >= other.end or other.begin >= one.end
+            assert apart or one.floor >= other.floor + other.bytes or other.floor >= one.floor + one.bytes
+
+
+def test_how_full_a_device_was() -> None:
+    assert held_over_time([bar(0, 10, 50), bar(5, 10, 50)], CARD, 2, 10) == pytest.approx([0.5, 1.0])
+    assert held_over_time([bar(0, 2.5, 100)], CARD, 2, 10) == pytest.approx([0.5, 0.0])
+
+
+def test_a_line_for_each_device() -> None:
+    lines = chart.text_bars("packed", [bar(0, 10, 100)], [CARD], io.StringIO())
+    assert lines[2] == "GPU 0  |" + "@" * chart.SLICES + "|"
+    assert lines[-1].endswith("10s")
+
+
+def test_nothing_ran() -> None:
+    assert chart.text_bars("packed", [], [CARD], io.StringIO()) == []
+
+
+def test_the_file_has_a_bar_for_each_attempt_and_no_name_breaks_it() -> None:
+    out = io.StringIO()
+    chart.write_svg({"packed": [bar(0, 10, 50, "<&\x1b[31m>"), bar(0, 5, 50)]}, [CARD], out)
+    root = ElementTree.fromstring(out.getvalue())
+    titles = [one.text for one in root.iter("{http://www.w3.org/2000/svg}title")]
+    assert titles == ["<&>: 0MiB, 0.0s to 10s, succeeded", "a: 0MiB, 0.0s to 5.0s, succeeded"]
