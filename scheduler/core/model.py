@@ -116,8 +116,6 @@ class Terms:
     """What `retries` are for: failed, timeout, or failed,timeout."""
     resumable: bool = False
     """Whether it waits for its next turn when it ends with 75."""
-    seconds: float | None = None
-    """How long it takes alone, where that was known beforehand; only simulations say so."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,8 +152,7 @@ class Line:
     def rank(self, task: int) -> Rank:
         """Smaller comes first; within a priority the longest, where that is known."""
         batch, terms = self._roll.batch(task), self._terms[self._roll.terms(task)]
-        known = terms.seconds
-        longest = -(self._duration(self._roll.kind(task), terms.epochs) if known is None else known)
+        longest = -self._duration(self._roll.kind(task), terms.epochs)
         if self._order is Order.GLOBAL:
             return (terms.priority, batch, longest, task)
         return (batch, terms.priority, longest, task)
