@@ -11,7 +11,7 @@ from scheduler.core import packing
 from scheduler.core.estimate import is_watched
 from scheduler.core.model import HOST, Decision, KnownBy, Machine, Placement, Profiling, Purpose, Refusal, Terms
 from scheduler.core.ordering import Rank
-from scheduler.core.yard import Working, is_open
+from scheduler.core.yard import Ends, Working, is_open
 
 if TYPE_CHECKING:
     from scheduler.core.brain import Brain
@@ -20,7 +20,8 @@ MOST_REFUSALS = 5
 """A pass names so many waiting tasks at most; the rest wait for the same numbers."""
 MANY = 32
 """Of more GPUs than this only some are asked for the number by which a task misses, and for one task only."""
-ASKED = 8
+ASKED = 2
+"""Of those with the most bytes left, and of those with the most load."""
 
 
 class Pass:
@@ -39,6 +40,8 @@ class Pass:
         self.host = self.rooms[HOST] if HOST in self.yard.rooms else None
         self.gpus = self.yard.gpus
         self.ends = self.yard.ends
+        self.most_named = 1 if len(self.gpus) > MANY else MOST_REFUSALS
+        self._kept: dict[int, Terms] = {}
         self.walk = brain.line.walk()
         self.lightest = brain.line.lightest
         self.left = self._jobs_left()
@@ -58,6 +61,8 @@ class Pass:
         """Tasks that were held back because one of their group is being learned."""
         self.patience: dict[int, list[tuple[int, Refusal]]] = {}
         """Who will have been overtaken too often once this pass has made so many placements."""
+        self.shut = False
+        """Whether all of many GPUs are closed, so that none of them need be marked."""
         self.ranks: list[Rank] = []
         """Of its placements."""
         self.placements: list[Placement] = []
@@ -123,7 +128,10 @@ class Pass:
         return {self.gpus[number] for number in numbers if self.rooms.now(self.gpus[number]).residents == 0}
 
     def _terms(self, task: int) -> Terms:
-        return self.brain.terms[self.brain.roll.terms(task)]
+        known = self._kept.get(task)
+        if known is None:
+            known = self._kept[task] = self.brain.terms[self.brain.roll.terms(task)]
+        return known
 
     def _count(self, task: int) -> int:
         """How many GPUs a task gets."""
@@ -139,6 +147,8 @@ class Pass:
         wanted = self._terms(task).device
         if (not need.gpus and self.host is None) or (wanted and not self._is_there(wanted, need)):
             return Refusal(task, "device", wanted or HOST)
+        if need.gpus and self.shut:
+            return Refusal(task, "closed", self.yard.rooms[self.gpus[0]].device.label)
         gpus = gpus if need.gpus else ()
         return packing.fit(task, attempt, need, gpus, self.host, self.rules)
 
@@ -171,7 +181,7 @@ class Pass:
 
     def _refuse_full(self, task: int) -> None:
         """Nothing more fits anywhere: name what the best-ranked of the rest misses."""
-        tried = self._fit(task, self._candidates(task))
+        tried = self._fit(task, self._named(task, self._need(task)))
         if isinstance(tried, Refusal):
             self._refuse(tried)
 
@@ -196,7 +206,15 @@ class Pass:
             tried = self._fit(task, self._sorted(task, few))
             if isinstance(tried, Placement) or tried.device == HOST:
                 return tried
+        if not self._is_told(need):
+            return Refusal(task, "memory")
         return self._fit(task, self._named(task, need))
+
+    def _is_told(self, need: packing.Need) -> bool:
+        """Whether it matters by what number it misses: somebody will read it, or it may never fit."""
+        if len(self.gpus) <= MANY or not self.refusals or len(need.gpus) > 1:
+            return True
+        return any(max(ask.bytes or 0, ask.bare, ask.wanted) > self.yard.smallest for ask in need.gpus)
 
     def _named(self, task: int, need: packing.Need) -> list[packing.Room]:
         """The GPUs that are asked by what number it misses: all of few, the most hopeful of many."""
@@ -204,14 +222,18 @@ class Pass:
             return self._candidates(task)
         if any(max(ask.bytes or 0, ask.bare, ask.wanted) > self.yard.smallest for ask in need.gpus):
             return self._candidates(task)
-        number = 1 if self.refusals else ASKED
-        last = {at for _, at in (*self.ends.bytes[-number:], *self.ends.load[-number:])} or set(range(number))
+        last = {at for _, at in (*self.ends.bytes[-ASKED:], *self.ends.load[-ASKED:])} or set(range(ASKED))
         return self._sorted(task, [self.rooms.now(self.gpus[at]) for at in sorted(last)])
 
     def _remember(self, task: int, need: packing.Need) -> None:
         """What it asks for at least, so that next time it need not be looked at to be passed over."""
         touched = self.brain.task(task)
-        if need.unknown or self.rules.slots is not None or (touched is not None and touched.floors):
+        if (
+            self.walk.is_known
+            or need.unknown
+            or self.rules.slots is not None
+            or (touched is not None and touched.floors)
+        ):
             return
         firm = self.brain.knows(task, len(need.gpus))
         if not firm and need.known_by is not KnownBy.DECLARED:
@@ -276,8 +298,11 @@ class Pass:
 
     def _close_behind(self, task: int, refusal: Refusal) -> None:
         """Keep everything for it that it may run on; the host's RAM only where that is what it lacks."""
-        for room in self._candidates(task):
-            self._close(room)
+        if len(self.gpus) > MANY and self._count(task) and not self._terms(task).device:
+            self.ends, self.shut = Ends([], []), True
+        elif not self.shut:
+            for room in self._candidates(task):
+                self._close(room)
         if self.host is not None and (not self._count(task) or refusal.device == self.host.device.label):
             self.host.closed = True
 
@@ -307,7 +332,7 @@ class Pass:
         )
 
     def _refuse(self, refusal: Refusal) -> None:
-        if len(self.refusals) < MOST_REFUSALS:
+        if len(self.refusals) < self.most_named:
             self.refusals.append(refusal)
 
 

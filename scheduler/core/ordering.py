@@ -341,6 +341,13 @@ class Walk:
         first = self._first()
         return first[0][3] if first is not None else None
 
+    @property
+    def is_known(self) -> bool:
+        """Whether it is known what the group in front asks for at least."""
+        first = self._first()
+        is_head = self._at < len(self._heads) and first is self._heads[self._at]
+        return not is_head or self._least[self._at] > 0
+
     def _first(self) -> tuple[Rank, Asked] | None:
         head = self._heads[self._at] if self._at < len(self._heads) else None
         if self._followers and (head is None or self._followers[0] < head):

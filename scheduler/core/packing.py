@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -128,7 +128,9 @@ def room(budget: Budget, mine: Sequence[Placement], machine: Machine, rules: Rul
     """The room on one device; of our own promises it needs those that live there."""
     holds = [own_hold(p, machine.used.get((p.task, p.attempt), {})) for p in mine]
     holds += machine.holds
-    return replace(_room(budget, mine, holds, rules), coming=_is_coming(budget, machine, rules))
+    found = _room(budget, mine, holds, rules)
+    found.coming = _is_coming(budget, machine, rules)
+    return found
 
 
 def _is_coming(budget: Budget, machine: Machine, rules: Rules) -> bool:
@@ -247,6 +249,8 @@ def _choose(task: int, need: Need, gpus: Sequence[Room], rules: Rules) -> Refusa
     """A GPU for each that it asks for, those that ask for most first; what each is promised, in the task's order."""
     if len(need.gpus) > len(gpus):
         return Refusal(task, "gpus", wanted=len(need.gpus), total=len(gpus))
+    if len(need.gpus) == 1:
+        return _choose_one(task, need, gpus, rules)
     places: dict[int, tuple[str, int]] = {}
     taken: set[str] = set()
     by_size = sorted(range(len(need.gpus)), key=lambda place: -(need.gpus[place].bytes or 0))
@@ -264,6 +268,17 @@ def _choose(task: int, need: Need, gpus: Sequence[Room], rules: Rules) -> Refusa
         else:
             return refusal or Refusal(task, "gpus", wanted=len(need.gpus), total=len(gpus))
     return [places[place] for place in range(len(need.gpus))]
+
+
+def _choose_one(task: int, need: Need, gpus: Sequence[Room], rules: Rules) -> Refusal | list[tuple[str, int]]:
+    """The same for one GPU."""
+    refusal: Refusal | None = None
+    for room in gpus:
+        fitted = _on(task, need, need.gpus[0], room, rules)
+        if isinstance(fitted, int):
+            return [(room.device.key, fitted)]
+        refusal = better(refusal, fitted)
+    return refusal or Refusal(task, "gpus", wanted=1, total=len(gpus))
 
 
 def better(known: Refusal | None, new: Refusal) -> Refusal:

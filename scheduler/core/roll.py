@@ -58,10 +58,11 @@ class Roll:
         return stretch, task - self._starts[stretch]
 
     def _known(self, task: int) -> tuple[int, int]:
-        place = self._place(task)
-        if place is None:
+        stretch = bisect_right(self._starts, task) - 1
+        offset = task - self._starts[stretch]
+        if stretch < 0 or offset >= len(self._states[stretch]):
             raise KeyError(task)
-        return place
+        return stretch, offset
 
     def batch(self, task: int) -> int:
         """The batch the task came in, from 1."""

@@ -145,6 +145,7 @@ class SimulatedMachine:
         """When something happens to whom, the next first; an entry of another version than its attempt's is void."""
         self._ears: list[list[Started | Exited]] = []
         self._eyes: list[dict[Key, None]] = []
+        self._scales: list[set[str]] = []
         self._on: dict[str, dict[Key, Running]] = {device.key: {} for device in devices}
         """Who runs where; all of them use the host's cores."""
         self._held: dict[str, int] = dict.fromkeys(self._on, 0)
@@ -166,6 +167,16 @@ class SimulatedMachine:
         running.work_until(self.now)
         return running
 
+    def weigh(self) -> set[str]:
+        """Devices of which more or less is held from now on come in here; whoever looks takes them out."""
+        self._scales.append(set(self._devices))
+        return self._scales[-1]
+
+    def _hold_more(self, key: str, bytes_: int) -> None:
+        self._held[key] += bytes_
+        for scale in self._scales:
+            scale.add(key)
+
     def listen(self) -> list[Started | Exited]:
         """What happens to attempts from now on comes into this list."""
         self._ears.append([])
@@ -180,6 +191,8 @@ class SimulatedMachine:
         """Another scheduler's task runs here as well, and will for ever."""
         self.leases[lease.name] = lease
         self.strangers[lease.shim] = used
+        for key in used.keys() & self._held.keys():
+            self._hold_more(key, 0)
 
     def busy(self, running: Running) -> dict[str, float]:
         """The share of each of its GPUs that an attempt has of its time: all it asks for, or what is left to it."""
@@ -310,7 +323,7 @@ class SimulatedMachine:
             where = HOST if key == HOST else "gpu"
             self._end(running, Outcome.OOM, code=1, reason=reason, part=where, asked=bytes_ - before)
             return
-        self._held[key] += bytes_ - before
+        self._hold_more(key, bytes_ - before)
         self._stir(running)
         running.used[key] = bytes_
         running.peak[key] = max(running.peak.get(key, 0), bytes_)
@@ -337,7 +350,7 @@ class SimulatedMachine:
     ) -> None:
         del self.running[running.key]
         for device, bytes_ in running.used.items():
-            self._held[device] -= bytes_
+            self._hold_more(device, -bytes_)
         for eye in self._eyes:
             eye.pop(running.key, None)
         self.leases.drop(running.order.lease)

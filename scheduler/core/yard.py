@@ -142,23 +142,29 @@ class Yard:
         if machine is self._machine and not self._stale:
             return
         self._machine = machine
-        if machine.used is not self._used or machine.holds != self._holds or not self._same_devices(machine.budgets):
+        differing = self._differing(machine.budgets)
+        if machine.used is not self._used or machine.holds != self._holds or differing is None:
             self._build(machine)
             return
-        differing = compress(count(), map(is_not, self._budgets, machine.budgets))
-        stale = self._coming | self._stale | {machine.budgets[at].device.key for at in differing}
+        stale = self._coming | self._stale | differing
         self._budgets = machine.budgets
         for key in stale & self.rooms.keys():
             self._renew(key, machine)
         self._stale.clear()
 
-    def _same_devices(self, budgets: Sequence[Budget]) -> bool:
+    def _differing(self, budgets: Sequence[Budget]) -> set[str] | None:
+        """Devices that are seen in another way than before; None where they are others altogether."""
         if budgets is self._budgets:
-            return True
-        return len(budgets) == len(self._budgets) and all(
-            new is old or (new.device == old.device and new.cap == old.cap)
-            for new, old in zip(budgets, self._budgets, strict=True)
-        )
+            return set()
+        if len(budgets) != len(self._budgets):
+            return None
+        found = set()
+        for at in compress(count(), map(is_not, self._budgets, budgets)):
+            old, new = self._budgets[at], budgets[at]
+            if new.device != old.device or new.cap != old.cap:
+                return None
+            found.add(new.device.key)
+        return found
 
     def _build(self, machine: Machine) -> None:
         self._budgets, self._holds, self._used = machine.budgets, machine.holds, machine.used

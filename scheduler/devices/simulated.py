@@ -19,6 +19,10 @@ class SimulatedDevices:
 
     def __init__(self, machine: SimulatedMachine) -> None:
         self._machine = machine
+        self._at = {device.key: (at, device) for at, device in enumerate(machine.devices)}
+        self._budgets = [Budget(device, device.total) for device in machine.devices]
+        self._snapshot: tuple[Budget, ...] = ()
+        self._changed = machine.weigh()
 
     def discover(self) -> tuple[Device, ...]:
         """All of its devices."""
@@ -28,8 +32,13 @@ class SimulatedDevices:
 
     def snapshot(self) -> tuple[Budget, ...]:
         """What each has free at the machine's moment."""
-        machine = self._machine
-        return tuple(Budget(device, machine.free(device), machine.caps.get(device.key)) for device in machine.devices)
+        if self._changed:
+            for key in self._changed:
+                at, device = self._at[key]
+                self._budgets[at] = Budget(device, self._machine.free(device), self._machine.caps.get(key))
+            self._changed.clear()
+            self._snapshot = tuple(self._budgets)
+        return self._snapshot
 
     def environment_for(self, placement: Placement) -> Mapping[str, str | None]:
         """The GPUs it may use, by the names they have here; none on the host alone."""
@@ -93,10 +102,16 @@ class SimulatedWatcher:
             self._look_soon()
         elif self._alarm <= self._machine.now < self._next:
             self._set_alarm()
-        return [self._sample(key) for key in (self._living() if look else changed)]
+        return [self._sample(key) for key in sorted({*changed, *self._telling()} if look else changed)]
 
-    def _living(self) -> list[Key]:
-        return sorted(key for key in self._attempts if key in self._machine.running)
+    def _telling(self) -> list[Key]:
+        """Those of which a look can tell more than their last change did: who has not settled, who counts epochs."""
+        running = self._machine.running
+        return [
+            key
+            for key, watched in self._attempts.items()
+            if key in running and (not watched.settled or running[key].truth.epochs)
+        ]
 
     def _sample(self, key: Key) -> Sample:
         running = self._machine.attempt(key)

@@ -83,13 +83,18 @@ def _begin(
         "labels": json.dumps({b.device.key: b.device.label for b in budgets}),
     }
     again.look_back()
+
+    def told(tasks: int) -> dict[str, str]:  # the session tells them as the journal does
+        facts.update(mark=_mark(listing), accepted=str(time.time()), tasks=str(tasks))
+        return facts
+
     try:
         keep_shell(book.places, origin)
         submitted = book.accept(
             listing.form,
             again.noting(batches(listing.rows, settings.num), listing.form),
             _checker(listing.what, budgets, brain.rules),
-            lambda tasks: {**facts, "mark": _mark(listing), "accepted": str(time.time()), "tasks": str(tasks)},
+            told,
             again,
         )
     except BaseException:

@@ -1,4 +1,4 @@
-"""What a decision costs, and a whole run of very many tasks: `python scripts/bench/decision.py [--quick] [-o cost.svg]`.
+"""What a decision costs, and a run of very many tasks: `python scripts/bench/decision.py [--quick] [-o cost.svg]`.
 
 Printed: the median and the 99th percentile of a pass over 100,000 queued tasks in 50 classes and in 5,000, on a full
 machine and right after a device became free; what a pass costs by the length of the queue and by the number of devices;
@@ -199,6 +199,8 @@ class Took:
     """What a simulation took."""
 
     seconds: float
+    cpu: float
+    """Of that, so long it had a core."""
     events: int
     days: float
     """Of its own time."""
@@ -207,7 +209,7 @@ class Took:
 def simulate(tasks: int, devices: int) -> Took:
     """All of them to their end, by the loop that drives real runs."""
     rows = Rows(tasks, classes(50))
-    started = time.perf_counter()
+    started, began = time.perf_counter(), time.process_time()
     machine = SimulatedMachine(gpus(devices), now=1e9, slowdown=fitted)
     brain = Brain(Rules(), rows.terms)
     for batch in rows.submitted():
@@ -218,14 +220,16 @@ def simulate(tasks: int, devices: int) -> Took:
     ports = Ports(world, rows, SimulatedDevices(machine), engine, watcher, MemoryLedger(machine), Blind())
     Loop(brain, ports, Surroundings("1", "python", "/", RunPlaces(Path("/none"), 1), {})).run()
     assert brain.roll.counts.most_common(1)[0][1] == tasks, dict(brain.roll.counts)
-    return Took(time.perf_counter() - started, rows.events, (machine.now - 1e9) / 86400)
+    spent = time.perf_counter() - started, time.process_time() - began
+    return Took(*spent, rows.events, (machine.now - 1e9) / 86400)
 
 
 def show_run(tasks: int, devices: int) -> float:
     took = simulate(tasks, devices)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     print(
-        f"run    {tasks:>9,} tasks on {devices:>5,} devices: {took.seconds:7.1f} s, {tasks / took.seconds:7,.0f} tasks/s,"
+        f"run    {tasks:>9,} tasks on {devices:>5,} devices: {took.seconds:7.1f} s ({took.cpu:.1f} s of a core),"
+        f" {tasks / took.cpu:7,.0f} tasks/s of a core,"
         f" {took.events:,} events, {took.days:.1f} simulated days, this process at most {peak / GIB:.2f} GiB",
         flush=True,
     )
@@ -260,7 +264,9 @@ def axes(box: tuple[int, int], most: int, title: str) -> str:
 COLORS = {"full": "#1f77b4", "freed": "#d62728"}
 
 
-def plot(by_queue: Mapping[str, Sequence[tuple[int, float]]], by_devices: Mapping[str, Sequence[tuple[int, float]]]) -> str:
+def plot(
+    by_queue: Mapping[str, Sequence[tuple[int, float]]], by_devices: Mapping[str, Sequence[tuple[int, float]]]
+) -> str:
     """Both dependences side by side, as an SVG."""
     queue, devices = (70, 250), (420, 250)
     drawn = [axes(queue, 1_000_000, "a pass by queued tasks (50 classes, 8 GPUs)")]

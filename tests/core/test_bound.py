@@ -8,7 +8,7 @@ from itertools import combinations, permutations, product
 from math import ceil, inf
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from scheduler.core.bound import Bound, Work, lower_bound
@@ -180,7 +180,10 @@ def fitting(works: Sequence[Work], sizes: Sequence[int]) -> list[Work]:
 
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+@settings(max_examples=120, deadline=None)
 @given(works=lists, sizes=machines)
+@example(works=[work(5, 5), work(5, 3), work(5, 5), work(5, 3)], sizes=(8,))
+@example(works=[work(5, 7), work(5, 1), work(5, 6), work(5, 2)], sizes=(8, 8))
 def test_it_is_never_above_the_best_schedule(model: Interference, works: list[Work], sizes: tuple[int, ...]) -> None:
     works = fitting(works, sizes)
     if not works:

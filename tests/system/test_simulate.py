@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -197,3 +198,9 @@ def test_whoever_stops_reading_hears_nothing_of_it(home: Home) -> None:
     shell = f"{sys.executable} -m scheduler simulate --generate sweep --tasks 20000 | head -1"
     done = subprocess.run(["sh", "-c", shell], cwd=home.root, env=home.env, capture_output=True, text=True, check=True)
     assert (done.stdout.split(",")[0], done.stderr) == ("job_id", "")
+
+
+def test_the_last_words_of_a_short_run_do_not_say_that_its_tasks_waited_for_decades(home: Home) -> None:
+    said = home.call("run", home.commands("true"), "--devices", "host", code=0).stdout
+    assert "1 succeeded" in said
+    assert re.search(r"\d+d\d\dh", said) is None
