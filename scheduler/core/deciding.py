@@ -18,10 +18,12 @@ if TYPE_CHECKING:
 
 MOST_REFUSALS = 5
 """A pass names so many waiting tasks at most; the rest wait for the same numbers."""
-MANY = 32
-"""Of more GPUs than this only some are asked for the number by which a task misses, and for one task only."""
+FEW = 4
+"""Of more GPUs than this only the most hopeful are asked for the number by which a task misses."""
 ASKED = 2
 """Of those with the most bytes left, and of those with the most load."""
+MANY = 32
+"""Of more GPUs than this they are asked for one task only, and all are closed at once."""
 
 
 class Pass:
@@ -42,6 +44,7 @@ class Pass:
         self.ends = self.yard.ends
         self.most_named = 1 if len(self.gpus) > MANY else MOST_REFUSALS
         self._kept: dict[int, Terms] = {}
+        self._asks: dict[int, packing.Need] = {}
         self.walk = brain.line.walk()
         self.lightest = brain.line.lightest
         self.left = self._jobs_left()
@@ -138,7 +141,10 @@ class Pass:
         return packing.gpus_of(self._terms(task), bool(self.gpus))
 
     def _need(self, task: int) -> packing.Need:
-        return self.brain.need(task, self._count(task))
+        known = self._asks.get(task)
+        if known is None:
+            known = self._asks[task] = self.brain.need(task, self._count(task))
+        return known
 
     def _fit(self, task: int, gpus: Sequence[packing.Room]) -> Placement | Refusal:
         touched = self.brain.task(task)
@@ -218,7 +224,7 @@ class Pass:
 
     def _named(self, task: int, need: packing.Need) -> list[packing.Room]:
         """The GPUs that are asked by what number it misses: all of few, the most hopeful of many."""
-        if len(self.gpus) <= MANY or self._terms(task).device or len(need.gpus) > 1:
+        if len(self.gpus) <= FEW or self._terms(task).device or len(need.gpus) > 1:
             return self._candidates(task)
         if any(max(ask.bytes or 0, ask.bare, ask.wanted) > self.yard.smallest for ask in need.gpus):
             return self._candidates(task)

@@ -194,11 +194,6 @@ class SimulatedMachine:
         for key in used.keys() & self._held.keys():
             self._hold_more(key, 0)
 
-    def busy(self, running: Running) -> dict[str, float]:
-        """The share of each of its GPUs that an attempt has of its time: all it asks for, or what is left to it."""
-        mine = running.truth.utilisation
-        return {key: mine / max(1.0, self._busy[key] / MILLION) for key in running.devices if key != HOST}
-
     # ---- what is done to it ----
 
     def start(self, order: Launch, truth: Truth, devices: tuple[str, ...]) -> None:
