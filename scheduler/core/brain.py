@@ -107,6 +107,11 @@ class Brain:
         """Those of them from which something is learned that nobody knows yet."""
         return [task for number in self._learning if (task := self._alive.get(number)) is not None]
 
+    def is_unsure(self, task: int) -> bool:
+        """Whether what is known of a task's kind was seen once only, of an attempt that still runs."""
+        profile = self.knowledge.profile(self.roll.kind(task))
+        return profile.settlings > 0 and not profile.is_sure(self.rules)
+
     def knows(self, task: int, gpus: int) -> bool:
         """Whether what a task needs follows from its own kind, or there is nothing to learn from."""
         kind = self.roll.kind(task)
@@ -209,7 +214,7 @@ class Brain:
             event.busy,
         )
         self._alive[task.id] = task
-        if event.purpose is Purpose.PROBE or event.known_by is KnownBy.LIVE:
+        if event.purpose is Purpose.PROBE or event.known_by is KnownBy.LIVE or self.is_unsure(task.id):
             self._learning[task.id] = None
         self.yard.come(task.placement)
         if self.roll.kind(task.id) == 0:
@@ -408,7 +413,8 @@ class Brain:
         elif (less := self._known_meanwhile(living, seen)) is not None:
             events.append(Resized(task, attempt, less, "known"))
         elif not any(key in placement.devices for key in news) and self._may_settle(living, now, idle=busy == 0.0):
-            less = estimate.cut(placement, seen, self.rules)
+            known = placement.known_by is not KnownBy.LIVE and placement.purpose is Purpose.RUN
+            less = dict(placement.promise) if known else estimate.cut(placement, seen, self.rules)
             if less is not None:
                 events.append(Peaked(task, attempt, seen))
                 events.append(Resized(task, attempt, less, "settled", busy or 0.0))
@@ -464,7 +470,7 @@ class Brain:
         """Only an unknown one is promised more than it needs; it has settled when it held still for long enough."""
         assert task.placement is not None
         unknown = task.placement.known_by is KnownBy.LIVE or task.placement.purpose is Purpose.PROBE
-        if not unknown or task.settled or self.rules.slots is not None or task.last_peak_at == 0.0:
+        if not (unknown or (task.placement.gpus and self.is_unsure(task.id))) or task.settled or self.rules.slots is not None or task.last_peak_at == 0.0:
             return False
         settle = self.rules.gpu_settle if task.placement.gpus else self.rules.settle
         settle *= self.rules.idle_patience if idle else self._slowed(task.placement)

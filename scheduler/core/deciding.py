@@ -60,6 +60,12 @@ class Pass:
             if task.placement is not None and task.placement.gpus and is_watched(task.placement, task.settled)
         }
         """Groups of kinds that are being learned from a real run on GPUs, and by whom."""
+        self.checked = {
+            brain.roll.kind(task.id): task.id
+            for task in brain.learning()
+            if task.placement is not None and task.placement.gpus and not task.settled and brain.is_unsure(task.id)
+        }
+        """Kinds that one attempt has shown, and who is to show them once more."""
         self.back: list[int] = []
         """Tasks that were held back because one of their group is being learned."""
         self.patience: dict[int, list[tuple[int, Refusal]]] = {}
@@ -178,6 +184,9 @@ class Pass:
     def _watched_by_another(self, task: int, kind: int) -> Refusal | None:
         """Learning one thing twice at once teaches nothing more, and locks a second GPU."""
         group = self.brain.knowledge.group(kind)
+        if kind in self.checked and self.rules.slots is None:
+            self.back.append(task)
+            return Refusal(task, "watched", wanted=self.checked[kind])
         if group not in self.watched or self.rules.slots is not None:
             return None
         if not self._need(task).unknown:
@@ -271,6 +280,8 @@ class Pass:
         kind = self.brain.roll.kind(placement.task)
         if placement.purpose is Purpose.PROBE:
             self.probed[kind] = placement.task
+        elif placement.gpus and self.brain.is_unsure(placement.task):
+            self.checked[kind] = placement.task
         elif placement.gpus and is_watched(placement, settled=False):
             self.watched[self.brain.knowledge.group(kind)] = placement.task
         self._lose_patience()

@@ -106,6 +106,8 @@ class Profile:
     """The share of a GPU that it keeps busy."""
     earlier: bool = False
     """Known before this run began."""
+    settlings: int = 0
+    """How many attempts held still for long enough to be believed, and were still running then."""
     family: str = ""
     slots: tuple[tuple[str, str], ...] = ()
     """Of which script, and with which arguments: what it may be compared with."""
@@ -123,6 +125,11 @@ class Profile:
         probed = any(not p.full and p.lower_by is KnownBy.PROBE for p in map(self.part, main_parts(gpus)))
         return KnownBy.PROBE if probed and not self.earlier else KnownBy.PROFILE
 
+    def is_sure(self, rules: Rules) -> bool:
+        """Whether what is known may be trusted by more than one at a time: one may reach its peak at its very end."""
+        seen = any(part.full or part.lower_by is KnownBy.PROBE for name, part in self.parts.items() if name != HOST)
+        return self.earlier or seen or self.settlings >= rules.sure_after
+
     @property
     def peaks(self) -> dict[str, int]:
         """The most that is known to be needed of each part."""
@@ -132,6 +139,7 @@ class Profile:
         """Take one attempt in."""
         for name, peak in evidence.peaks.items():
             self.parts.setdefault(name, Peaks()).learn(peak, evidence)
+        self.settlings += not (evidence.whole or evidence.broken or evidence.probe)
         self._learn_times(evidence)
 
     def rerank(self) -> bool:

@@ -49,6 +49,9 @@ class Rules:
     """Seconds without a new peak after which a watched task is believed."""
     gpu_settle: float = 60.0
     """The same for tasks on GPUs: the data are read first, and a wrong belief costs its neighbours their memory."""
+    sure_after: int = 2
+    """What one running attempt showed on GPUs is believed for one more at a time, until two have shown it or one has
+    ended: every twentieth reaches its peak in its last epoch, and all of its kind would be promised far too little."""
     idle_patience: float = 3.0
     """So many times longer until a task is believed that has not kept its GPU busy yet: it still loads its data."""
     learn_only: bool = False
