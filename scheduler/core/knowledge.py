@@ -150,8 +150,8 @@ class Profile:
         return True
 
     def _learn_times(self, evidence: Evidence) -> None:
-        if not evidence.broken:
-            self.busy = max(self.busy, evidence.busy)
+        if not evidence.broken and evidence.busy:
+            self.busy = (self.busy + evidence.busy) / 2 if self.busy else evidence.busy
         if not evidence.whole and not evidence.probe:
             return
         seconds = evidence.epoch_seconds
@@ -288,7 +288,8 @@ class Knowledge:
         if guess is None:
             return None
         beside = max((self._profiles[other].part(HOST).peak for other in guess.of), default=0)
-        busy = max((self._profiles[other].busy for other in guess.of), default=0.0)
+        seen = [self._profiles[other].busy for other in guess.of if self._profiles[other].busy]
+        busy = sum(seen) / len(seen) if seen else 0.0
         return Guess({HOST: beside, **guess.peaks} if beside else guess.peaks, guess.by, busy)
 
     def learn(self, number: int, evidence: Evidence) -> bool:

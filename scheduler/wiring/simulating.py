@@ -146,7 +146,7 @@ def measured(scene: Scene, policy: str, *, alone: bool = False) -> tuple[Outcome
     `alone`: and how long the tasks of the best priority would wait if there were no others.
     """
     run = simulate(scene, policy)
-    bound = lower_bound(works_of(scene.workload.tasks), scene.devices, scene.interference.throughput)
+    bound = lower_bound(works_of(scene.workload.tasks), scene.devices, scene.interference)
     found = outcomes(policy, run, bound)
     if not alone or not found.waits:
         return found, run
