@@ -253,7 +253,8 @@ class Pass:
         firm = self.brain.knows(task, len(need.gpus))
         if not firm and need.known_by is not KnownBy.DECLARED:
             return  # others of its like may teach that it needs less
-        self.brain.line.keep(task, min(ask.bytes or 0 for ask in need.gpus), need.busy if firm else 0.0)
+        busy = packing.load_asked(need.busy, self.rules) if firm else 0.0
+        self.brain.line.keep(task, min(ask.bytes or 0 for ask in need.gpus), busy)
 
     def _hopeful(self, task: int, need: packing.Need) -> list[packing.Room]:
         """The GPUs on which it may fit: all but those that surely have too few bytes or too much load."""
@@ -261,7 +262,8 @@ class Pass:
             least, busy = inf, 0.0
         else:
             limit = self.yard.smallest - self.rules.buffer
-            least, busy = min(limit, *(ask.bytes or 0 for ask in need.gpus)), need.busy
+            least = min(limit, *(ask.bytes or 0 for ask in need.gpus))
+            busy = packing.load_asked(need.busy, self.rules)
         word = self._terms(task).device
         rooms = [self.rooms.now(self.gpus[number]) for number in self.ends.with_both(least, busy)]
         return [room for room in rooms if not word or packing.is_called(room.device, word)]

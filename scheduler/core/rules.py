@@ -22,6 +22,9 @@ class Rules:
     max_gpu_load: float = 2.0
     """Sum of what the tasks on one GPU keep busy when alone: 1.0 throws most of the gain away, 2.0 is within 1-9 % of
     the best in replays of measured workloads, and leaves memory for late peaks."""
+    gpu_load_share: float = 0.5
+    """So much of a task's load must be left below that: the sum comes as near to it as whole tasks let it, from below or
+    from above, where no model says that more gets less done; asked for all of it, GPUs stay a third of a task below."""
     busy: float = 0.5
     """What a task is taken to keep a GPU busy where nobody has seen it yet."""
     jobs: int | None = None
