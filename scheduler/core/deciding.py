@@ -25,6 +25,9 @@ ASKED = 2
 MANY = 32
 """Of more GPUs than this they are asked for one task only, and all are closed at once."""
 
+NOT_FOR_ROOM = ("unlooked", "learned", "gpus", "device")
+"""Whoever waits for one of these waits for no room, so that no device closes behind him."""
+
 
 class Pass:
     """One walk over the waiting line with a working copy of the machine.
@@ -175,7 +178,7 @@ class Pass:
         kind = self.brain.roll.kind(task)
         if kind == 0 and self.rules.profile is not Profiling.OFF:
             return Refusal(task, "unlooked")
-        if kind in self.probed:
+        if kind in self.probed and not self._is_out_of_patience(task):
             return Refusal(task, "probing", wanted=self.probed[kind])
         if self.rules.learn_only and self._need(task).purpose is not Purpose.PROBE:
             return Refusal(task, "learned")
@@ -183,16 +186,19 @@ class Pass:
 
     def _watched_by_another(self, task: int, kind: int) -> Refusal | None:
         """Learning one thing twice at once teaches nothing more, and locks a second GPU."""
-        group = self.brain.knowledge.group(kind)
-        if kind in self.checked and self.rules.slots is None:
-            self.back.append(task)
-            return Refusal(task, "watched", wanted=self.checked[kind])
-        if group not in self.watched or self.rules.slots is not None:
+        if self.rules.slots is not None:
             return None
-        if not self._need(task).unknown:
+        by = self.checked.get(kind)
+        if by is None and self._need(task).unknown:
+            by = self.watched.get(self.brain.knowledge.group(kind))
+        if by is None or self._is_out_of_patience(task):
             return None
         self.back.append(task)
-        return Refusal(task, "watched", wanted=self.watched[group])
+        return Refusal(task, "watched", wanted=by)
+
+    def _is_out_of_patience(self, task: int) -> bool:
+        """Whether it was overtaken too often to wait for what another one teaches."""
+        return self.brain.line.overtaken(task) >= self.rules.overtakes
 
     def _refuse_full(self, task: int) -> None:
         """Nothing more fits anywhere: name what the best-ranked of the rest misses."""
@@ -292,7 +298,8 @@ class Pass:
         """Close the devices of whoever was overtaken too often by now, those that were passed over among them."""
         number = len(self.placements)
         for task in self.walk.passed_before(self.brain.line.before(self.rules.overtakes - number)):
-            if self._held_back(task) is None:
+            held = self._held_back(task)
+            if held is None or held.reason not in NOT_FOR_ROOM:
                 passed = bisect_left(self.ranks, self.brain.line.rank(task))
                 self._be_patient(task, Refusal(task, "memory"), passed)
         for task, refusal in self.patience.pop(number, ()):
@@ -304,7 +311,7 @@ class Pass:
             self.impossible.append(refusal)
             return
         self._refuse(refusal)
-        if refusal.reason not in ("unlooked", "probing", "learned", "watched", "gpus", "device"):
+        if refusal.reason not in NOT_FOR_ROOM:
             self._be_patient(task, refusal, started)
 
     def _be_patient(self, task: int, refusal: Refusal, started: int) -> None:
