@@ -464,13 +464,19 @@ class Brain:
         profile, known = self.knowledge.profile(kind), self.knowledge.kind(kind)
         guess = None if profile.knows(gpus) else self.knowledge.guess(kind)
         usual = self.knowledge.usual(self.rules.usual_share, self.rules.usual_kinds) if gpus else 0
-        return estimate.need(self.terms[terms], tried, self.rules, profile, known, gpus, guess, usual)
+        need = estimate.need(self.terms[terms], tried, self.rules, profile, known, gpus, guess)
+        return estimate.with_usual(need, usual)
 
     def _may_settle(self, task: Task, now: float, *, idle: bool) -> bool:
         """Only an unknown one is promised more than it needs; it has settled when it held still for long enough."""
         assert task.placement is not None
         unknown = task.placement.known_by is KnownBy.LIVE or task.placement.purpose is Purpose.PROBE
-        if not (unknown or (task.placement.gpus and self.is_unsure(task.id))) or task.settled or self.rules.slots is not None or task.last_peak_at == 0.0:
+        if (
+            not (unknown or (task.placement.gpus and self.is_unsure(task.id)))
+            or task.settled
+            or self.rules.slots is not None
+            or task.last_peak_at == 0.0
+        ):
             return False
         settle = self.rules.gpu_settle if task.placement.gpus else self.rules.settle
         settle *= self.rules.idle_patience if idle else self._slowed(task.placement)

@@ -45,7 +45,6 @@ class Pass:
         self.host = self.rooms[HOST] if HOST in self.yard.rooms else None
         self.gpus = self.yard.gpus
         self.ends = self.yard.ends
-        self.most_named = 1 if len(self.gpus) > MANY else MOST_REFUSALS
         self._kept: dict[int, Terms] = {}
         self._asks: dict[int, packing.Need] = {}
         self.walk = brain.line.walk()
@@ -63,11 +62,7 @@ class Pass:
             if task.placement is not None and task.placement.gpus and is_watched(task.placement, task.settled)
         }
         """Groups of kinds that are being learned from a real run on GPUs, and by whom."""
-        self.checked = {
-            brain.roll.kind(task.id): task.id
-            for task in brain.learning()
-            if task.placement is not None and task.placement.gpus and not task.settled and brain.is_unsure(task.id)
-        }
+        self.checked = self._checked()
         """Kinds that one attempt has shown, and who is to show them once more."""
         self.back: list[int] = []
         """Tasks that were held back because one of their group is being learned."""
@@ -80,6 +75,13 @@ class Pass:
         self.placements: list[Placement] = []
         self.refusals: list[Refusal] = []
         self.impossible: list[Refusal] = []
+
+    def _checked(self) -> dict[int, int]:
+        return {
+            self.brain.roll.kind(task.id): task.id
+            for task in self.brain.learning()
+            if task.placement is not None and task.placement.gpus and not task.settled and self.brain.is_unsure(task.id)
+        }
 
     def _jobs_left(self) -> int:
         if self.rules.jobs is None:
@@ -358,7 +360,7 @@ class Pass:
         )
 
     def _refuse(self, refusal: Refusal) -> None:
-        if len(self.refusals) < self.most_named:
+        if len(self.refusals) < (1 if len(self.gpus) > MANY else MOST_REFUSALS):
             self.refusals.append(refusal)
 
 

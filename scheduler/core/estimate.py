@@ -22,12 +22,9 @@ def need(  # all that a need follows from
     kind: Kind | None = None,
     gpus: int = 0,
     guess: Guess | None = None,
-    usual: int = 0,
 ) -> Need:
     """What the task asks for now: what its row says, else what its kind is known to need, else it is unknown."""
     known_by, asks = _main(terms, rules, profile, gpus, guess)
-    if gpus and usual:
-        asks = tuple(replace(ask, least=max(ask.least, usual)) if ask.bytes is None else ask for ask in asks)
     host = asks[0] if not gpus else _beside(terms, rules, profile, guess)
     asked = Need(
         host=host,
@@ -88,6 +85,12 @@ def _cores(terms: Terms, profile: Profile | None, gpus: int) -> float:
         return terms.cpus
     seen = round(profile.cores, 2 if gpus else 1) if profile is not None else 0.0
     return seen if gpus else max(1.0, seen)
+
+
+def with_usual(asked: Need, usual: int) -> Need:
+    """The same, where what nobody knows of it is taken to be at least what is usual."""
+    gpus = tuple(replace(ask, least=max(ask.least, usual)) if ask.bytes is None else ask for ask in asked.gpus)
+    return replace(asked, gpus=gpus) if usual else asked
 
 
 def retried(asked: Need, task: Task, rules: Rules) -> Need:

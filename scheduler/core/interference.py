@@ -27,7 +27,11 @@ MODELS = {
     model.name: model
     for model in (
         Interference("none", lambda load: 1.0, inf, "sharing a GPU costs nothing (optimistic)"),
-        Interference("prop", shared, 1.0, "a GPU's time is shared, nothing is gained by sharing it (pessimistic)", (1.0,)),
-        Interference("fit", fitted, sqrt(2 * FULLY), "as 1,388 pairs of training jobs were measured to share one", (FULLY, 2.0)),
+        Interference(
+            "prop", shared, 1.0, "a GPU's time is shared, nothing is gained by sharing it (pessimistic)", (1.0,)
+        ),
+        Interference(
+            "fit", fitted, sqrt(2 * FULLY), "as 1,388 pairs of training jobs were measured to share one", (FULLY, 2.0)
+        ),
     )
 }

@@ -11,7 +11,7 @@ ENOUGH = 1e-6
 
 
 def alone(share: float, beside: float) -> float:
-    """How busy a task would keep a GPU by itself that has so much of its time beside others, which would keep it so busy.
+    """How busy a task that has so much of a GPU's time would keep it alone, beside others that would keep it so busy.
 
     While all of them together leave it idle now and then, each has what it asks for; else they share in proportion.
     """

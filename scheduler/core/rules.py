@@ -23,8 +23,8 @@ class Rules:
     """Sum of what the tasks on one GPU keep busy when alone: 1.0 throws most of the gain away, 2.0 is within 1-9 % of
     the best in replays of measured workloads, and leaves memory for late peaks."""
     gpu_load_share: float = 0.5
-    """So much of a task's load must be left below that: the sum comes as near to it as whole tasks let it, from below or
-    from above, where no model says that more gets less done; asked for all of it, GPUs stay a third of a task below."""
+    """So much of a task's load must be left below that, so that the sum comes as near to it as whole tasks let it. No
+    model says that more gets less done; with all of it left, made-up workloads took 1-4 % longer."""
     busy: float = 0.5
     """What a task is taken to keep a GPU busy where nobody has seen it yet."""
     jobs: int | None = None
@@ -70,8 +70,8 @@ class Rules:
     promised half of it only, ten times as many ran out of memory in replays."""
     usual_share: float = 0.75
     usual_kinds: int = 5
-    """Where so many kinds are known, an unknown one starts where as much is free as three quarters of them need: half of
-    a GPU is not enough where most tasks take nearly all of one."""
+    """Where so many kinds are known, an unknown one starts where as much is free as three quarters of them need: half
+    of a GPU is not enough where most tasks take nearly all of one."""
     manners: Manners = Manners.HEADROOM
     foreign_share: float = 0.25
     foreign_room: int = 2 * GIB

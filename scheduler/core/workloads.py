@@ -54,13 +54,11 @@ def heavy(tasks: int, seed: int) -> Iterator[TraceRow]:
 
 
 def tight(tasks: int, seed: int) -> Iterator[TraceRow]:
-    """Large models, each a few times, a third of which share a 40 GiB card with nobody: memory decides, not computing."""
+    """Large models, each a few times, of 4 to 36 GiB: their memory is full before a 40 GiB card is busy."""
     yield from _models("tight", tasks, seed, (4, 36), (0.5, 1.0))
 
 
-def _models(
-    name: str, tasks: int, seed: int, peaks: tuple[int, int], loads: tuple[float, float]
-) -> Iterator[TraceRow]:
+def _models(name: str, tasks: int, seed: int, peaks: tuple[int, int], loads: tuple[float, float]) -> Iterator[TraceRow]:
     """Every sixth task is another model."""
     for number in range(tasks):
         dice = Dice(seed, "heavy", number)
@@ -79,7 +77,7 @@ def gangs(tasks: int, seed: int) -> Iterator[TraceRow]:
 
 
 def wide(tasks: int, seed: int) -> Iterator[TraceRow]:
-    """Gangs of up to 20 GiB on each GPU: memory decides, not computing."""
+    """Gangs of up to 20 GiB on each GPU: their memory is full before a 24 GiB card is busy."""
     yield from _gangs("wide", tasks, seed, (1, 20))
 
 
@@ -102,5 +100,11 @@ def _row(number: int, config: str, terms: Terms, seconds: float, peak: int, busy
     return TraceRow(spec, round(seconds, 3), round(peak / MIB) * MIB, busy=round(min(1.0, busy), 2), job=job)
 
 
-WORKLOADS: dict[str, tuple[Maker, int]] = {"sweep": (sweep, 600), "heavy": (heavy, 270), "gangs": (gangs, 600), "tight": (tight, 270), "wide": (wide, 600)}
+WORKLOADS: dict[str, tuple[Maker, int]] = {
+    "sweep": (sweep, 600),
+    "heavy": (heavy, 270),
+    "gangs": (gangs, 600),
+    "tight": (tight, 270),
+    "wide": (wide, 600),
+}
 """What makes each, and how many rows it has unless said otherwise."""

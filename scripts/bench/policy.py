@@ -16,11 +16,12 @@ from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 
+from scheduler.core.estimate import with_margin
 from scheduler.core.interference import MODELS
 from scheduler.core.measures import Outcomes
 from scheduler.core.model import Profiling, State
 from scheduler.core.rules import Rules
-from scheduler.core.workload import Known, TraceRow, arriving_over, kind_of, workload
+from scheduler.core.workload import Given, Known, TraceRow, arriving_over, kind_of, workload
 from scheduler.core.workloads import WORKLOADS
 from scheduler.doors.machines import parse_machine
 from scheduler.doors.traces import read_trace
@@ -61,6 +62,11 @@ class Case:
     """Whether another seed makes other rows."""
 
     @property
+    def judged(self) -> bool:
+        """Whether there is anything it is to come to."""
+        return self.most[0] < inf
+
+    @property
     def long(self) -> bool:
         """Whether it takes more than a few seconds."""
         return self.name == "openb"
@@ -95,8 +101,8 @@ class Trial:
     over: float | None = None
     plain: bool = False
     """Without epochs, so that nobody ever knows how long a task takes."""
-    num: int | None = None
-    """Rows in a batch; None: all."""
+    usual: bool = False
+    """Whether an oracle promises with the usual margin."""
 
     def scene(self) -> Scene:
         """What is simulated."""
@@ -108,7 +114,9 @@ class Trial:
         devices = parse_machine(self.case.machine, 1.0)
         largest = max(device.total for device in devices)
         given = workload(rows, self.known, seed=self.seed, deviation=self.deviation, largest=largest)
-        return Scene(given, devices, MODELS["fit"], self.rules, self.num or len(rows))
+        if self.usual:
+            given = replace(given, tasks=[_with_margin(one, largest) for one in given.tasks])
+        return Scene(given, devices, MODELS["fit"], self.rules, None)
 
     def run(self, policy: str = "packed", *, alone: bool = False) -> Outcomes:
         """Its numbers."""
@@ -117,6 +125,13 @@ class Trial:
 
 def _without_epochs(row: TraceRow) -> TraceRow:
     return replace(row, spec=replace(row.spec, terms=replace(row.spec.terms, epochs=None)))
+
+
+def _with_margin(given: Given, largest: int) -> Given:
+    """A task that declares its own peak as what is known is promised: cut where the device ends."""
+    peak = given.spec.terms.memory or 0
+    promised = max(peak, min(with_margin(peak, RULES), largest - RULES.buffer))
+    return replace(given, spec=replace(given.spec, terms=replace(given.spec.terms, memory=promised)))
 
 
 def _fail_if(beyond: bool) -> str:
@@ -147,23 +162,26 @@ def makespans(all_: Sequence[tuple[Case, int]]) -> None:
 
 def others(all_: Sequence[tuple[Case, int]]) -> None:
     """What people do without a packer, on the same bound."""
-    print("\nmakespan over the lower bound of one task per GPU, and of the batch-by-batch original (batches of 20, GPU 0)")
+    print("\nmakespan over the lower bound: one task per GPU, and the batch-by-batch original (batches of 20, GPU 0)")
     for case, seed in all_:
         one = Trial(case, seed).run("one-per-gpu")
-        original = Trial(case, seed, num=20).run("batches")
+        original = Trial(case, seed).run("batches")
         print(f"  {_said(case, seed)}  {one.ratio:.2f}  {original.ratio:.2f}", flush=True)
 
 
 def first_priority(all_: Sequence[tuple[Case, int]]) -> None:
     """How long it waits, beside what it would wait without the others, and in the original."""
-    print("\nmean wait of the first priority over what it waits alone (at most 1.15), in % of the original's (salus: 5 %)")
+    print(
+        "\nmean wait of the first priority over what it waits alone (traces: at most 1.15),\n"
+        "and of what the original lets it wait (salus: at most 5 %)"
+    )
     for case, seed in all_:
         found = Trial(case, seed, TIMES).run(alone=True)
         best = min(found.waits)
         here, alone = found.waits[best].mean, found.alone.mean if found.alone else 0.0
-        original = Trial(case, seed, num=20).run("batches").waits[best].mean
+        original = Trial(case, seed).run("batches").waits[best].mean
         times = here / alone if alone else 1.0
-        missed = times > 1.15 or (case.name == "salus" and here > 0.05 * original)
+        missed = (not case.drawn and times > 1.15) or (case.name == "salus" and here > 0.05 * original)
         print(f"  {_said(case, seed)}  {times:.2f}  {here / original:.1%}{_fail_if(missed)}", flush=True)
 
 
@@ -179,43 +197,46 @@ def overtaking(all_: Sequence[tuple[Case, int]]) -> None:
         ):
             with_, without = trial.run(), replace(trial, rules=unbounded).run()
             cost = with_.makespan / without.makespan - 1
-            missed = missed or cost > most
+            missed = missed or (case.judged and cost > most)
             said.append(f"{what} {cost:+.1%} (overtaken {with_.overtaken} instead of {without.overtaken})")
         print(f"  {_said(case, seed)}  {', '.join(said)}{_fail_if(missed)}", flush=True)
 
 
 def arrivals(all_: Sequence[tuple[Case, int]]) -> None:
     """Rows that come bit by bit."""
-    print(f"\nrows that arrive at random over {ARRIVING:.0%} of the bound: makespan over its own lower bound (at most 1.20)")
+    print(
+        f"\nrows that arrive at random over {ARRIVING:.0%} of the bound: makespan over their lower bound (at most 1.20)"
+    )
     for case, seed in all_:
         over = ARRIVING * Trial(case, seed).run().bound.makespan
         said, missed = [], False
         for what, known in LEVELS:
             found = Trial(case, seed, known, over=over).run()
             said.append(f"{what} {found.ratio:.3f}")
-            missed = missed or found.ratio > 1.20 or found.overtaken > RULES.overtakes
+            missed = missed or (case.judged and found.ratio > 1.20) or found.overtaken > RULES.overtakes
         print(f"  {_said(case, seed)}  {', '.join(said)}{_fail_if(missed)}", flush=True)
 
 
 def learning(all_: Sequence[tuple[Case, int]]) -> None:
     """With peaks that deviate and come late: what not knowing them costs, and who runs out of memory."""
     print(
-        "\nwith deviation: makespan over the lower bound, and over that of an oracle that knows every task's own peak\n"
-        "(promised with the usual margin | promised exactly); OOMs per 1000 known tasks, per 10 configurations never seen"
+        "\nwith deviation: makespan over the lower bound, and over that of oracles that know every task's own peak:\n"
+        "one promises it with the usual margin (at most 1.02, openb 1.05), the other exactly; OOMs per 1000 known\n"
+        "tasks, and per 10 configurations never seen (both at most 1)"
     )
     for case, seed in all_:
-        found = Trial(case, seed, deviation=True).run()
-        oracle = Trial(case, seed, Known(own=True), deviation=True).run()
-        exact = Trial(case, seed, Known(own=True), deviation=True).run()
+        trial = Trial(case, seed, deviation=True)
+        found, exact = trial.run(), replace(trial, known=Known(own=True)).run()
+        usual = replace(trial, known=Known(own=True), usual=True).run()
         kinds = len({kind_of(row.spec).key for row in case.rows(seed)})
         known, unknown = (found.ooms - found.unknown_ooms) * 1000 / found.tasks, found.unknown_ooms * 10 / kinds
-        cost = found.makespan / oracle.makespan
+        cost, beside_exact = found.makespan / usual.makespan, found.makespan / exact.makespan
         recovered = found.states.keys() == {State.SUCCEEDED}
-        missed = cost > case.learning or known > 1 or unknown > 1 or not recovered
+        missed = case.judged and (cost > case.learning or known > 1 or unknown > 1 or not recovered)
         print(
-            f"  {_said(case, seed)}  {found.ratio:.3f}  {cost:.3f} ({case.learning:.2f}) | "
-            f"{found.makespan / exact.makespan:.3f}  OOM {found.ooms}: {known:.1f} per 1000 known, {unknown:.2f} per 10 of "
-            f"{kinds} configurations, {'all' if recovered else 'NOT all'} recovered{_fail_if(missed)}",
+            f"  {_said(case, seed)}  {found.ratio:.3f}  {cost:.3f} ({case.learning:.2f})  {beside_exact:.3f}  "
+            f"OOM {found.ooms}: {known:.1f} per 1000 known, {unknown:.2f} per 10 of {kinds} configurations, "
+            f"{'all' if recovered else 'NOT all'} recovered{_fail_if(missed)}",
             flush=True,
         )
 
