@@ -22,7 +22,7 @@ from scheduler.core.events import (
 )
 from scheduler.core.firstrows import Tally
 from scheduler.core.kinds import Kind
-from scheduler.core.knowledge import Evidence, Knowledge
+from scheduler.core.knowledge import Evidence, Guess, Knowledge
 from scheduler.core.lifecycle import Task, after_exit
 from scheduler.core.model import (
     HOST,
@@ -464,6 +464,8 @@ class Brain:
         profile, known = self.knowledge.profile(kind), self.knowledge.kind(kind)
         guess = None if profile.knows(gpus) else self.knowledge.guess(kind)
         usual = self.knowledge.usual(self.rules.usual_share, self.rules.usual_kinds) if gpus else 0
+        if gpus and not profile.busy and (guess is None or not guess.busy):
+            guess = replace(guess or Guess({}, KnownBy.LIVE), busy=self.knowledge.usual_busy(kind))
         need = estimate.need(self.terms[terms], tried, self.rules, profile, known, gpus, guess)
         return estimate.with_usual(need, usual)
 

@@ -200,6 +200,10 @@ class Knowledge:
         self._largest: dict[int, int] = {}
         self._sizes: list[int] = []
         """The most that each kind was seen to need on one of its GPUs, by kind, and all of these in order."""
+        self._seen_busy: dict[str, dict[int, None]] = {}
+        """Kinds of each script that were seen to keep a GPU busy."""
+        self._means: dict[str, float] = {}
+        """How busy they do in the mean, until more is known of one."""
         self._touched: set[str] = set()
         """Families of which something was learned since `news` was asked."""
 
@@ -292,6 +296,16 @@ class Knowledge:
         busy = sum(seen) / len(seen) if seen else 0.0
         return Guess({HOST: beside, **guess.peaks} if beside else guess.peaks, guess.by, busy)
 
+    def usual_busy(self, number: int) -> float:
+        """What share of a GPU the kinds of the same script keep busy in the mean; 0 where none was seen."""
+        kind = self.kinds[number]
+        if kind is None or not kind.family:
+            return 0.0
+        if kind.family not in self._means:
+            seen = [self._profiles[other].busy for other in self._seen_busy.get(kind.family, ())]
+            self._means[kind.family] = sum(seen) / len(seen) if seen else 0.0
+        return self._means[kind.family]
+
     def learn(self, number: int, evidence: Evidence) -> bool:
         """Take one attempt of a kind in; True where its tasks rank elsewhere now."""
         if not number:
@@ -301,6 +315,9 @@ class Knowledge:
         kind = self.kinds[number]
         if kind is not None and kind.family:
             self._touched.add(kind.family)
+            if self._profiles[number].busy:
+                self._seen_busy.setdefault(kind.family, {})[number] = None
+                self._means.pop(kind.family, None)
         return self._profiles[number].rerank()
 
     def news(self) -> list[tuple[str, str, bool]]:
