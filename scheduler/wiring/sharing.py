@@ -50,6 +50,15 @@ def could_share(pool: Pool, choices: Choices, settings: Settings) -> bool:
     return True
 
 
+def why_not(pool: Pool, settings: Settings, otherwise: str) -> str:
+    """Why tasks could not share these GPUs by a daemon of our own, and what to do `otherwise`; empty: they could."""
+    try:
+        _checked(pool, Choices(mps="on"), settings).close()
+    except (DeviceError, Silent) as exc:
+        return str(exc).replace(_AGAIN, otherwise)
+    return ""
+
+
 def clean_left(settings: Settings, pool: Pool | None = None) -> list[str]:
     """End the daemons that killed schedulers of this user left and nobody uses; a sentence for each."""
     said = []
