@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 KINDS = ("mps", "priority")
 TURNED = ("buffer", "max_load", "max_gpu_load", "python", "profile_epochs", "margin")
+IDENTITY = ("devices", "append", "simulate", "mps_speed", "assume", "seed")
 PERCENTAGES = "100,50,25"
 NUMS = "5,10,20,40"
 MOST_REPEATS = 1000
@@ -89,61 +90,59 @@ def main(argv: list[str]) -> int:
     settings = settings_from(args, *TURNED)
     _check(args, command)
     from scheduler.store.experiments import Readings
-    from scheduler.view import experiments as view
-    from scheduler.wiring.experiments import conduct, summed_up
 
-    arms = _arms(args)
     devices = _imagined(args)
-    places = _folder(args, command)
-    bench = _bench(args, arms, places, command)
+    bench = _bench(args, _arms(args), command)
     gpus = _gpus(bench, settings, devices)
     if command is not None:
         _check_copies(args, gpus)
-    kept = Readings(places, _terms(bench, args, command))
+    kept = Readings(_folder(args, command), _terms(bench, args, command))
     try:
         if command is not None:
             _write_copies(bench, command, gpus)
-        rig = _rig(bench, args, settings, kept, devices)
-        for note in rig.setting.notes:
-            sys.stderr.write(f"hint:   {note}\n")
-        signal = conduct(bench, rig, kept)
-        all_, sentence = summed_up(bench, kept)
-        if args.json:
-            view.write_json(all_, rig.setting, sentence, str(places.root), sys.stdout)
-        elif all_:
-            said = view.lines(all_, rig.setting, sentence, of_priority=bench.of_priority)
-            sys.stdout.writelines(line + "\n" for line in [*said, f"report  {places.page}"])
+        return _conduct(bench, _rig(bench, args, settings, devices), kept, as_json=args.json)
     finally:
         kept.close()
+
+
+def _conduct(bench: Bench, rig: Rig, kept: Readings, *, as_json: bool) -> int:
+    from scheduler.view import experiments as view
+    from scheduler.wiring.experiments import conduct, summed_up
+
+    setting = rig.setting
+    signal = conduct(bench, rig, kept)
+    all_, sentence = summed_up(bench, kept, setting)
+    if as_json:
+        view.write_json(all_, setting, sentence, str(kept.places.root), sys.stdout)
+    elif all_:
+        said = view.lines(all_, setting, sentence, of_priority=bench.of_priority)
+        sys.stdout.writelines(line + "\n" for line in [*said, f"report  {kept.places.page}"])
     return 128 + signal if signal else 0
 
 
 def _check(args: argparse.Namespace, command: Sequence[str] | None) -> None:
     """Refuse what says nothing here."""
-    if (args.file is None) == (command is None):
-        how = f"scheduler experiment {args.kind} jobs.csv" + (
-            ", or --copies 1,2,4 -- CMD" if args.kind == "mps" else ""
-        )
-        raise UsageError(f"say what is to be run, by a list or (mps) by a command: {how}")
-    if (command is None) != (args.copies is None):
+    how = ", or --copies 1,2,4 -- CMD" if args.kind == "mps" else ""
+    if args.file is None and command is None:
+        raise UsageError(f"say what is to be run: scheduler experiment {args.kind} jobs.csv{how}")
+    if (command is None) != (args.copies is None) or command == []:
         raise UsageError("--copies and a command behind -- go together: --copies 1,2,4 -- python train.py")
-    if command is not None and not command:
-        raise UsageError("there is no command behind --: --copies 1,2,4 -- python train.py")
-    others = {
-        "mps": {"--num": args.num, "--order": args.order},
-        "priority": {"--percentages": args.percentages, "--copies": args.copies, "--mps-speed": args.mps_speed},
-    }[args.kind]
-    for flag, said in others.items():
-        if said is not None:
-            raise UsageError(f"{flag} says nothing in experiment {args.kind}: leave it out")
-    if args.simulate is None:
-        for flag, said in (("--mps-speed", args.mps_speed), ("--assume", args.assume), ("--seed", args.seed)):
-            if said is not None:
-                raise UsageError(f"{flag} is for simulated machines: add --simulate 4x24GiB, or leave it out")
-    elif args.devices != "auto":
+    if command is not None and (args.file is not None or args.append is not None):
+        raise UsageError("with a command behind -- there is no list and nothing is appended: leave them out")
+    if args.simulate is not None and args.devices != "auto":
         raise UsageError(f"--simulate {args.simulate} names the devices: leave --devices {args.devices} out")
-    if args.append is not None and command is not None:
-        raise UsageError("nothing is appended to a command behind --: leave --append out")
+    _check_flags(args)
+
+
+def _check_flags(args: argparse.Namespace) -> None:
+    """Refuse those of the other experiment, and those of a simulation where there is none."""
+    for name in {"mps": ("num", "order"), "priority": ("percentages", "copies", "mps_speed")}[args.kind]:
+        if getattr(args, name) is not None:
+            raise UsageError(f"--{name.replace('_', '-')} says nothing in experiment {args.kind}: leave it out")
+    for name in ("mps_speed", "assume", "seed"):
+        if args.simulate is None and getattr(args, name) is not None:
+            flag = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{flag} is for machines that are not there: add --simulate 4x24GiB, or leave it out")
 
 
 def _arms(args: argparse.Namespace) -> list[Arm]:
@@ -220,13 +219,11 @@ def _folder(args: argparse.Namespace, command: Sequence[str] | None) -> Experime
     return usual_folder(args.kind, args.file if command is None else "copies")
 
 
-def _bench(
-    args: argparse.Namespace, arms: Sequence[Arm], places: ExperimentPlaces, command: Sequence[str] | None
-) -> Bench:
+def _bench(args: argparse.Namespace, arms: Sequence[Arm], command: Sequence[str] | None) -> Bench:
     from scheduler.wiring.experiments import Bench
 
     repeats = _whole("--repeats", args.repeats, MOST_REPEATS)
-    path = args.file if command is None else str(places.copies)
+    path = args.file if command is None else str(_folder(args, command).copies)
     append = args.append or "both" if command is None else "none"
     return Bench(args.kind, path, arms, repeats, args.devices, append)
 
@@ -278,20 +275,15 @@ def _terms(bench: Bench, args: argparse.Namespace, command: Sequence[str] | None
         "list": shlex.join(command) if command is not None else os.path.realpath(bench.path),
         "content": hashlib.blake2b(content, digest_size=8).hexdigest(),
         "arms": ", ".join(arm.name for arm in bench.arms),
-        **{
-            name: getattr(args, name)
-            for name in ("devices", "append", "simulate", "mps_speed", "assume", "seed", *TURNED)
-        },
+        **{name: getattr(args, name) for name in (*IDENTITY, *TURNED)},
     }
 
 
-def _rig(
-    bench: Bench, args: argparse.Namespace, settings: Settings, kept: Readings, devices: Sequence[Device] | None
-) -> Rig:
+def _rig(bench: Bench, args: argparse.Namespace, settings: Settings, devices: Sequence[Device] | None) -> Rig:
     if devices is None:
         from scheduler.wiring.real_arms import RealBench
 
-        return RealBench(bench, settings, kept)
+        return RealBench(bench, settings)
     from scheduler.cli.simulate import assumed, factor, whole
     from scheduler.wiring.simulated_arms import Imagined, SimulatedBench
 

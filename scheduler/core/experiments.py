@@ -141,7 +141,8 @@ class Setting:
     """What stands beside every number: where it was measured."""
 
     simulated: bool = False
-    mps_speed: float = 1.0
+    mps_speed: float | None = None
+    """How many times faster tasks that slow each other down are taken to get on under MPS; None: MPS is not tried."""
     notes: Sequence[str] = field(default_factory=tuple)
 
     @property
@@ -149,8 +150,11 @@ class Setting:
         """In which world, for every row of a table."""
         if not self.simulated:
             return "real"
-        gain = "changes no time" if self.mps_speed == 1 else f"taken to be {self.mps_speed:g} times as fast"
-        return f"simulated, MPS {gain}"
+        if self.mps_speed is None:
+            return "simulated"
+        if self.mps_speed == 1:
+            return "simulated, MPS changes no time"
+        return f"simulated, --mps-speed {self.mps_speed:g} taken for granted"
 
 
 def mps_arms(percentages: Sequence[str], copies: Sequence[int]) -> list[Arm]:
@@ -196,7 +200,7 @@ def turns(arms: Sequence[Arm], repeats: int) -> list[tuple[int, Arm]]:
     return found
 
 
-def read(  # noqa: PLR0913  # all that a reading is made of
+def read(
     arm: Arm,
     repeat: int,
     run: int | None,
@@ -247,8 +251,13 @@ def summaries(arms: Sequence[Arm], readings: Sequence[Reading]) -> list[Summary]
     return [Summary(arm, mine[arm.name]) for arm in arms if mine[arm.name]]
 
 
-def what_pays(all_: Sequence[Summary]) -> str:
+def what_pays(all_: Sequence[Summary], setting: Setting) -> str:
     """One sentence on what MPS and packing bring here."""
+    said = f"in simulation {_what_pays(all_, setting)}" if setting.simulated else _what_pays(all_, setting)
+    return said[0].upper() + said[1:]
+
+
+def _what_pays(all_: Sequence[Summary], setting: Setting) -> str:
     base = next((one for one in all_ if one.arm.base), None)
     plain = _best([one for one in all_ if not one.arm.mps])
     shared = _best([one for one in all_ if one.arm.mps])
@@ -258,7 +267,11 @@ def what_pays(all_: Sequence[Summary]) -> str:
         plain, said = base, f"{base.arm.name} does {_rate(base)}, and more of them at a time no more than that"
     else:
         said = f"{plain.arm.name} does {_rate(plain)}, {plain.rate.mean / base.rate.mean:.2f} times {base.arm.name}"
-    return said if shared is None else f"{said}; {_with_mps(plain, shared)}"
+    if shared is None:
+        return said
+    if setting.simulated and setting.mps_speed == 1:
+        return f"{said}; what MPS brings only real GPUs can tell"
+    return f"{said}; {_with_mps(plain, shared)}"
 
 
 def _with_mps(plain: Summary, shared: Summary) -> str:
@@ -279,8 +292,13 @@ def _rate(one: Summary) -> str:
     return f"{one.rate.mean:,.1f} tasks/h"
 
 
-def what_orders(all_: Sequence[Summary]) -> str:
+def what_orders(all_: Sequence[Summary], setting: Setting) -> str:
     """One sentence on what sizes of batches do to the makespan and to those with the best priority."""
+    said = f"in simulation {_what_orders(all_)}" if setting.simulated else _what_orders(all_)
+    return said[0].upper() + said[1:]
+
+
+def _what_orders(all_: Sequence[Summary]) -> str:
     if not all_:
         return "nothing can be compared yet"
     shortest = min(all_, key=lambda one: one.makespan.mean)

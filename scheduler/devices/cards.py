@@ -12,6 +12,8 @@ from scheduler.devices.nvml_child import NvmlChild
 from scheduler.devices.samplers import Limits
 from scheduler.paths import PACKAGE
 
+Cards = Sequence[Mapping[str, Any]]
+"""What is known of each GPU."""
 REASONS = {
     0x1: "idle", 0x2: "clocks set by an application", 0x4: "power cap", 0x8: "slowdown by hardware",
     0x10: "sync boost", 0x20: "slowdown by software for heat", 0x40: "slowdown by hardware for heat",
@@ -20,7 +22,7 @@ REASONS = {
 """What the bits of nvmlDeviceGetCurrentClocksThrottleReasons mean (nvml.h)."""
 
 
-def look_at_cards() -> Sequence[Mapping[str, Any]]:
+def look_at_cards() -> Cards:
     """What NVML gives of each GPU, None where it does not; nothing where there is no NVML, or it hangs."""
     module = find_pynvml()
     if module.path is None:
@@ -44,14 +46,9 @@ def reasons(bits: int | None) -> list[str] | None:
     return [*known, hex(rest)] if rest else known
 
 
-def joules(
-    before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]], uuids: Sequence[str]
-) -> float | None:
+def joules(before: Cards, after: Cards, uuids: Sequence[str]) -> float | None:
     """What these GPUs used between two looks; None where one of them does not tell."""
     first, last = ({card["uuid"]: card["energy_mj"] for card in cards} for cards in (before, after))
-    used = [
-        last[uuid] - first[uuid] if last.get(uuid) is not None and first.get(uuid) is not None else None
-        for uuid in uuids
-    ]
-    known = [one for one in used if one is not None]
-    return sum(known) / 1000 if known and len(known) == len(used) else None
+    if not uuids or any(last.get(uuid) is None or first.get(uuid) is None for uuid in uuids):
+        return None
+    return float(sum(last[uuid] - first[uuid] for uuid in uuids)) / 1000

@@ -5,7 +5,7 @@ that it shares with its parent, what it is about to do: from a hang or a crash t
 as JSON lines on standard input, each replacing the one before, and answers with JSON lines; at end-of-file it ends,
 whatever the library is doing. Standard library only: it is started from a copy in the run's directory.
 
-    begin   {"find": true, "skip": [index]}: answered with {"node": {...}}; else with {"ready": 1}; or {"failed": [...]};
+    begin   {"find": true, "skip": [index]}: answered with {"node": {...}}; else with {"ready": 1}; or {"failed": [...]}
             {"cards": true}: answered with {"cards": [...]}, and that is all
     order   {"gpus": [[uuid, bus, index]], "attempts": {name: [shim, [uuid], settled]}, "strangers": [shim]}
     round   {"looks": {uuid: {...} or {"failed": [...]}}, "pids": {pid: [owner, age, uid]}, "clients": [name]}

@@ -21,7 +21,7 @@ class Readings:
     """What is known of one experiment; nobody else measures in the same folder meanwhile."""
 
     def __init__(self, places: ExperimentPlaces, terms: Mapping[str, Any]) -> None:
-        """`terms` is what it measures; raises UsageError where the folder holds another, StateError where it is in use."""
+        """`terms` is what it measures; raises UsageError where the folder holds another, StateError if it is in use."""
         self.places = places
         self.readings: list[Reading] = []
         self.around: list[Mapping[str, Any]] = []
@@ -34,9 +34,8 @@ class Readings:
             places.root.mkdir(parents=True, exist_ok=True)
             self._fd = os.open(places.kept, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
         except OSError as exc:
-            raise UsageError(
-                f"-o {tilde(places.root)}: it cannot be made: {(exc.strerror or str(exc)).lower()}"
-            ) from exc
+            why = (exc.strerror or str(exc)).lower()
+            raise UsageError(f"-o {tilde(places.root)}: no folder can be made there: {why}") from exc
         try:
             self._begin(terms)
         except BaseException:
@@ -47,9 +46,8 @@ class Readings:
         try:
             take_lock(self._fd)
         except BlockingIOError as exc:
-            raise StateError(
-                f"an experiment is being measured in {tilde(self.places.root)} now: name another -o"
-            ) from exc
+            where = tilde(self.places.root)
+            raise StateError(f"an experiment is being measured in {where} now: name another folder with -o") from exc
         lines = list(self._lines())
         if not lines:
             self._mine = True

@@ -52,12 +52,13 @@ class Drawing:
         self.words += [Words(w.x + x, w.y + y, w.text, w.anchor, w.size, w.fill) for w in other.words]
 
 
-def column(drawings: list[Drawing], gap: float = 18.0) -> Drawing:
+def column(drawings: list[Drawing], gap: float = 18.0, margin: float = 24.0) -> Drawing:
     """Drawings one below the other."""
-    whole = Drawing(max(one.width for one in drawings), sum(one.height + gap for one in drawings))
-    y = gap / 2
+    height = sum(one.height + gap for one in drawings) - gap
+    whole = Drawing(max(one.width for one in drawings) + 2 * margin, height + 2 * margin)
+    y = margin
     for one in drawings:
-        whole.put(one, 0, y)
+        whole.put(one, margin, y)
         y += one.height + gap
     return whole
 

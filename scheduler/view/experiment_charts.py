@@ -15,6 +15,8 @@ HEAD = 30.0
 BASE, PLAIN, MPS = "#9aa3ad", "#3b6fb6", "#58a55c"
 COLOURS = ("#3b6fb6", "#d99a2b", "#58a55c", "#8d65c5", "#4aa5a5", "#b0628a", "#9aa3ad", "#c0392b")
 WHISKER = "#333333"
+THIN = 2.0
+"""Repeats that lie nearer together look like one."""
 LETTER = 0.55
 """How wide a letter is on average, in sizes."""
 BATCHES = 110.0
@@ -31,10 +33,13 @@ class Bar:
     note: str = ""
 
 
-def bars(title: str, better: str, lines: Sequence[Bar], text: Callable[[float], str]) -> Drawing:
-    """One chart: names, bars from zero, whiskers from the least to the most, numbers."""
+def bars(title: str, better: str, lines: Sequence[Bar], text: Callable[[float], str], most: float = 0.0) -> Drawing:
+    """One chart: names, bars from zero, whiskers from the least to the most, numbers.
+
+    `most` is where the scale ends, where several charts have one.
+    """
     left = max(len(short(line.name, NAMES)) for line in lines) * USUAL * LETTER + 16
-    most = max(line.spread.most for line in lines) or 1.0
+    most = most or max(line.spread.most for line in lines) or 1.0
     width = WIDTH - left - RIGHT
     drawn = Drawing(WIDTH, HEAD + len(lines) * (BAR + GAP))
     drawn.words += [Words(0, 18, title, size=LARGE), Words(WIDTH, 18, better, "end", SMALL, GREY)]
@@ -45,7 +50,7 @@ def bars(title: str, better: str, lines: Sequence[Bar], text: Callable[[float], 
             Rect(left, y, width, BAR, "#f6f6f6"),
             Rect(left, y, long, BAR, line.colour, f"{line.name}: {_all(spread, text)}"),
         ]
-        if spread.most > spread.least:
+        if (spread.most - spread.least) / most * width > THIN:
             drawn.rects += _whisker(left + width * spread.least / most, left + width * spread.most / most, y)
         drawn.words.append(Words(left - 8, y + BAR - 4, short(line.name, NAMES), "end"))
         drawn.words.append(Words(WIDTH - RIGHT + 8, y + BAR - 4, f"{text(spread.mean)} {line.note}".strip()))
@@ -107,16 +112,20 @@ def priority_chart(all_: Sequence[Summary], setting: Setting, title: str) -> Dra
     """The makespan, what each priority waits, and how that comes about batch by batch."""
     makespans = [Bar(one.arm.name, one.makespan, BASE if one.arm.base else PLAIN) for one in all_]
     priorities = sorted({wait.priority for one in all_ for reading in one.readings for wait in reading.waits})
+    most = max(one.waited(p).most for one in all_ for p in priorities)
     waits = [
         bars(
             f"Mean wait, {one.arm.name}",
             "less is better",
             [Bar(f"priority {p}", one.waited(p), _of(p, priorities)) for p in priorities],
             duration,
+            most,
         )
         for one in all_
     ]
-    batches = [batch_chart(one, priorities) for one in all_ if len({w.batch for w in one.readings[0].waits}) > 1]
+    by_batch = [one for one in all_ if len({wait.batch for wait in one.readings[0].waits}) > 1]
+    longest = max((wait.mean for one in by_batch for wait in one.readings[0].waits), default=0.0) or 1.0
+    batches = [batch_chart(one, priorities, longest) for one in by_batch]
     legend = [_legend(priorities)] if batches else []
     charts = [_head(title, setting), bars("Makespan", "less is better", makespans, duration), *waits]
     return column(charts + legend + batches)
@@ -137,11 +146,10 @@ def _legend(priorities: Sequence[int]) -> Drawing:
     return drawn
 
 
-def batch_chart(one: Summary, priorities: Sequence[int]) -> Drawing:
+def batch_chart(one: Summary, priorities: Sequence[int], most: float) -> Drawing:
     """The first repeat of an arm: a group for each batch, a bar for each priority in it."""
     waits = one.readings[0].waits
     batches = sorted({wait.batch for wait in waits})
-    most = max(wait.mean for wait in waits) or 1.0
     left, foot = 110.0, 20 + BATCHES
     drawn = Drawing(WIDTH, foot + 18)
     drawn.words += [

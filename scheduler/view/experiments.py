@@ -119,7 +119,7 @@ def _columns(all_: Sequence[Summary], priorities: Sequence[int], *, of_priority:
 
 
 def _wait(priority: int) -> Column:
-    return f"waits, priority {priority}", _spread(lambda r: r.waited().get(priority, 0.0), duration)
+    return f"priority {priority} waits", _spread(lambda r: r.waited().get(priority, 0.0), duration)
 
 
 def _clients(one: Summary) -> str:
@@ -139,7 +139,7 @@ def lines(all_: Sequence[Summary], setting: Setting, sentence: str, *, of_priori
     """For a terminal."""
     header, found = cells(all_, of_priority=of_priority)
     said = table(header, found, frozenset(range(1, len(header))))
-    return [f"world   {setting.words}", *(f"hint:   {note}" for note in setting.notes), "", *said, "", sentence]
+    return [f"world   {setting.words}", *(f"hint:   {note}" for note in setting.notes), "", *said, "", f"{sentence}."]
 
 
 def progress(done: int, of: int, arm: Arm, reading: Reading, left: float) -> str:
@@ -152,7 +152,7 @@ def progress(done: int, of: int, arm: Arm, reading: Reading, left: float) -> str
     return f"{done}/{of}  {arm.name}, repeat {reading.repeat}: {duration(reading.makespan)}, {rate}{failed}{run}{more}"
 
 
-def page(  # noqa: PLR0913  # all that a page shows
+def page(
     title: str,
     sentence: str,
     all_: Sequence[Summary],

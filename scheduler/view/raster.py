@@ -64,8 +64,7 @@ class Picture:
             pixels = self.rows[y]
             for x, ink in enumerate(row, left):
                 if ink and 0 <= x < self.width:
-                    for place, wanted in enumerate(colour, 3 * x):
-                        pixels[place] += (wanted - pixels[place]) * ink // FULL
+                    _mix(pixels, 3 * x, colour, ink)
 
     def png(self) -> bytes:
         """The file."""
@@ -92,6 +91,11 @@ def png(drawing: Drawing) -> bytes:
 def rgb(colour: str) -> tuple[int, int, int]:
     """`#3b6fb6` as numbers."""
     return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
+
+
+def _mix(pixels: bytearray, at: int, colour: tuple[int, int, int], ink: int) -> None:
+    for place, wanted in enumerate(colour, at):
+        pixels[place] += (wanted - pixels[place]) * ink // FULL
 
 
 def _chunk(kind: bytes, data: bytes) -> bytes:

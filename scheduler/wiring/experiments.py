@@ -57,7 +57,7 @@ class Rig(Protocol):
     def learn(self) -> None:
         """Find out what the tasks need, so that no measured arm has to; raises Interrupted."""
 
-    def measure(self, arm: Arm, repeat: int) -> tuple[Reading, Mapping[str, Any]]:
+    def measure(self, arm: Arm, repeat: int, kept: Readings) -> tuple[Reading, Mapping[str, Any]]:
         """One arm to its end, and what the machine was like meanwhile; raises Interrupted."""
 
     def machine(self) -> Mapping[str, Any]:
@@ -117,18 +117,20 @@ def _measure(bench: Bench, rig: Rig, kept: Readings) -> None:
         hint(f"{len(turns) - len(left)} of {count(len(turns), 'arm')} were measured before: they are kept")
     began = time.monotonic()
     for number, (repeat, arm) in enumerate(left, 1):
-        reading, around = rig.measure(arm, repeat)
+        reading, around = rig.measure(arm, repeat, kept)
         if not reading.succeeded:
-            where = f"scheduler results {reading.run} says why; cure that" if reading.run else "give it another list"
-            raise StateError(
-                f"none of the {count(reading.tasks, 'task')} of {arm.name} succeeded: {where}, and start again"
-            )
+            raise StateError(_none_succeeded(arm, reading))
         kept.keep(reading, around)
         each = (time.monotonic() - began) / number
         done = len(turns) - len(left) + number
         _tell(view.progress(done, len(turns), arm, reading, each * (len(left) - number)))
         if reading.run:
             write_down(bench, rig, kept)
+
+
+def _none_succeeded(arm: Arm, reading: Reading) -> str:
+    where = f"scheduler results {reading.run} says why; cure that" if reading.run else "give it other devices"
+    return f"none of the {count(reading.tasks, 'task')} of {arm.name} succeeded: {where}, and start it again"
 
 
 def _tell(line: str) -> None:
@@ -140,12 +142,12 @@ def _tell(line: str) -> None:
         return
 
 
-def summed_up(bench: Bench, kept: Readings) -> tuple[list[Summary], str]:
+def summed_up(bench: Bench, kept: Readings, setting: Setting) -> tuple[list[Summary], str]:
     """All that was measured, and what it says in a sentence."""
     all_ = core.summaries(bench.arms, kept.readings)
     if not all_:
         return [], "nothing is measured yet"
-    return all_, core.what_orders(all_) if bench.of_priority else core.what_pays(all_)
+    return all_, (core.what_orders if bench.of_priority else core.what_pays)(all_, setting)
 
 
 def write_down(bench: Bench, rig: Rig, kept: Readings) -> None:
@@ -153,10 +155,11 @@ def write_down(bench: Bench, rig: Rig, kept: Readings) -> None:
     from scheduler.view.experiment_charts import mps_chart, priority_chart
     from scheduler.view.raster import png
 
-    all_, sentence = summed_up(bench, kept)
+    setting = rig.setting
+    all_, sentence = summed_up(bench, kept, setting)
     if not all_:
         return
-    places, setting, machine = kept.places, rig.setting, {**rig.machine(), "arms": list(kept.around)}
+    places, machine = kept.places, {**rig.machine(), "arms": list(kept.around)}
     chart = (priority_chart if bench.of_priority else mps_chart)(all_, setting, bench.title)
     try:
         write_whole(places.table, lambda file: view.write_csv(view.rows(all_, setting), file))

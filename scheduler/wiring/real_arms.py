@@ -37,10 +37,9 @@ LEARNING = "learning what the tasks need"
 class RealBench:
     """The same list again and again, on the devices of this machine."""
 
-    def __init__(self, bench: Bench, settings: Settings, kept: Readings) -> None:
+    def __init__(self, bench: Bench, settings: Settings) -> None:
         self._bench = bench
         self._settings = settings
-        self._kept = kept
         self._python = this_python(settings)
 
     @property
@@ -65,14 +64,14 @@ class RealBench:
             finally:
                 session.close()
 
-    def measure(self, arm: Arm, repeat: int) -> tuple[Reading, Mapping[str, Any]]:
+    def measure(self, arm: Arm, repeat: int, kept: Readings) -> tuple[Reading, Mapping[str, Any]]:
         """One arm to its end, between two looks at the GPUs."""
-        left = self._kept.begun.get((arm.name, repeat))
+        left = kept.begun.get((arm.name, repeat))
         if left is not None:
             clear_away(left, self._settings)
         before = look_at_cards()
         session = self._begin(choices_of(arm, self._bench), settings_of(arm, self._settings), arm)
-        self._kept.note_begun(arm, repeat, session.number)
+        kept.note_begun(arm, repeat, session.number)
         try:
             percentages = session.devices.mps.percentages() if session.devices.mps is not None else {}
             self._go(session, f"{arm.name}, repeat {repeat}")
@@ -100,7 +99,7 @@ class RealBench:
         return session
 
     def _listing(self, arm: Arm) -> Listing:
-        """The rows, and no file: it is another run of the same list on purpose, and nothing that is appended joins it."""
+        """The rows and no file: the same list runs again on purpose, and nothing that is appended to it joins."""
         listing = csv_listing(
             self._bench.path,
             header=0,

@@ -11,6 +11,7 @@ from scheduler.core.interference import MODELS
 from scheduler.core.model import Device
 from scheduler.core.workload import Known, Measured, TraceRow, workload
 from scheduler.settings import Settings
+from scheduler.store.experiments import Readings
 from scheduler.units import count, duration, size
 from scheduler.wiring.choices import rules
 from scheduler.wiring.experiments import Bench, choices_of, settings_of
@@ -45,30 +46,29 @@ class SimulatedBench:
     @property
     def setting(self) -> Setting:
         """That nothing of it is real, and what was guessed."""
-        guessed = sum(row.guessed for row in self._rows)
-        notes = []
-        if guessed:
-            notes.append(
-                f"of {guessed} of {count(len(self._rows), 'row')} too little is known: each is taken to need "
-                f"{size(self._what.assumed.peak or USUAL_PEAK)} and "
-                + (
-                    duration(self._what.assumed.seconds)
-                    if self._what.assumed.seconds
-                    else f"{duration(USUAL_EPOCH)} an epoch ({duration(USUAL_TIME)} without epochs)"
-                )
-                + "; --assume 10min,4GiB says otherwise"
-            )
-        if any(arm.mps for arm in self._bench.arms):
-            notes.append(
-                "thread percentages change nothing in a simulation"
-                + (", and no gain of MPS is made up (--mps-speed)" if self._what.mps_speed == 1 else "")
-            )
-        return Setting(True, self._what.mps_speed, tuple(notes))
+        if self._bench.of_priority:
+            return Setting(True, None, self._guesses())
+        made_up = ", and no gain of MPS is made up (--mps-speed FACTOR)" if self._what.mps_speed == 1 else ""
+        notes = (f"thread percentages change nothing in a simulation{made_up}",)
+        return Setting(True, self._what.mps_speed, self._guesses() + notes)
+
+    def _guesses(self) -> tuple[str, ...]:
+        """What is taken for known."""
+        guessed, assumed = sum(row.guessed for row in self._rows), self._what.assumed
+        if not guessed:
+            return ("what is not known of a row was said with --assume",) if assumed != Measured() else ()
+        usual = f"{duration(USUAL_EPOCH)} an epoch, or {duration(USUAL_TIME)} without epochs"
+        taken = duration(assumed.seconds) if assumed.seconds else usual
+        said = (
+            f"too little is known of {guessed} of {count(len(self._rows), 'row')}: each is taken to need "
+            f"{size(assumed.peak or USUAL_PEAK)} and {taken}; --assume 10min,4GiB says otherwise"
+        )
+        return (said,)
 
     def learn(self) -> None:
         """Nothing: what every kind needs is known, as after earlier runs."""
 
-    def measure(self, arm: Arm, repeat: int) -> tuple[Reading, Mapping[str, Any]]:
+    def measure(self, arm: Arm, repeat: int, kept: Readings) -> tuple[Reading, Mapping[str, Any]]:
         """One arm to its end."""
         run, fold = play(self._scene(arm, repeat))
         brain = run.brain
@@ -97,11 +97,5 @@ class SimulatedBench:
             "mps_speed": self._what.mps_speed,
             "interference": f"{MODEL}: {MODELS[MODEL].what}",
             "seed": self._what.seed,
-            "devices": [
-                {"label": d.label, "total": d.total, "load_capacity": d.load_capacity} for d in self._what.devices
-            ],
+            "devices": [{"label": device.label, "total": device.total} for device in self._what.devices],
         }
-
-    def gpus(self) -> int:
-        """How many there are."""
-        return sum(device.is_gpu for device in self._what.devices)
