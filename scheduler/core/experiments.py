@@ -11,6 +11,8 @@ from scheduler.core.mps import CLIENT
 from scheduler.core.results import Attempt, Fold
 from scheduler.units import duration
 
+FEWEST = 2
+"""Repeats that say how far they spread."""
 APART = 0.02
 """What differs by less is taken for the same, however little the repeats spread."""
 
@@ -277,6 +279,8 @@ def _what_pays(all_: Sequence[Summary], setting: Setting) -> str:
 def _with_mps(plain: Summary, shared: Summary) -> str:
     gain = shared.rate.mean / plain.rate.mean - 1
     best = f"{shared.arm.name} does {_rate(shared)}"
+    if min(len(plain.readings), len(shared.readings)) < FEWEST:
+        return f"{best}, {gain:+.1%} by a single repeat, which tells no spread: repeat it"
     if shared.rate.exceeds(plain.rate):
         return f"{best}, {gain:.1%} more: use MPS"
     if plain.rate.exceeds(shared.rate):

@@ -15,7 +15,8 @@ from scheduler.devices.mps_home import Home, homes_left
 from scheduler.devices.pool import Pool
 from scheduler.errors import DeviceError, UsageError
 from scheduler.settings import Settings
-from scheduler.store.leases import find_directory
+from scheduler.store.leases import find_directory, living
+from scheduler.units import size
 from scheduler.wiring.choices import Choices
 
 VOLTA = 7
@@ -100,6 +101,7 @@ def _checked(pool: Pool, choices: Choices, settings: Settings) -> Mps:
         home.check()
     if choices.mps_exclusive:
         _check_exclusive(pool, homes)
+        _check_leases(gpus, settings)
     mine = {device.key: Gpu(device.label, homes[device.key].control, homes[device.key]) for device in gpus}
     return Mps(mine, exclusive=choices.mps_exclusive)
 
@@ -162,6 +164,19 @@ def _check_exclusive(pool: Pool, homes: Mapping[str, Home]) -> None:
                 f"--mps-exclusive: {budget.device.label} is used by {others[0].user or 'somebody'} "
                 f"(process {others[0].pid}), who would be locked out: leave it out"
             )
+
+
+def _check_leases(gpus: Sequence[Device], settings: Settings) -> None:
+    """Refuse GPUs on which another run was promised something, whether it uses them yet or not."""
+    directory = find_directory(settings.leases or None)
+    for lease in living(directory) if directory.is_dir() else ():
+        for device in gpus:
+            if lease.promised.get(device.key):
+                run = lease.run.partition("-")[0]
+                raise DeviceError(
+                    f"--mps-exclusive: run {run} of {_user(lease.uid)} has leased {size(lease.promised[device.key])} of "
+                    f"{device.label}, and would be locked out: wait for it, or leave --mps-exclusive out"
+                )
 
 
 def _named(daemon: Daemon) -> str:
