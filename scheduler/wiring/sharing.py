@@ -101,7 +101,7 @@ def _checked(pool: Pool, choices: Choices, settings: Settings) -> Mps:
         home.check()
     if choices.mps_exclusive:
         _check_exclusive(pool, homes)
-        _check_leases(gpus, settings)
+        _check_leases(gpus, homes, settings)
     mine = {device.key: Gpu(device.label, homes[device.key].control, homes[device.key]) for device in gpus}
     return Mps(mine, exclusive=choices.mps_exclusive)
 
@@ -166,16 +166,19 @@ def _check_exclusive(pool: Pool, homes: Mapping[str, Home]) -> None:
             )
 
 
-def _check_leases(gpus: Sequence[Device], settings: Settings) -> None:
-    """Refuse GPUs on which another run was promised something, whether it uses them yet or not."""
-    directory = find_directory(settings.leases or None)
-    for lease in living(directory) if directory.is_dir() else ():
+def _check_leases(gpus: Sequence[Device], homes: Mapping[str, Home], settings: Settings) -> None:
+    """Refuse GPUs on which another run was promised something, whether it uses them yet or not.
+
+    Where a run of ours made them exclusive before, our own tasks there are clients of the same daemon.
+    """
+    for lease in living(find_directory(settings.leases or None)):
         for device in gpus:
-            if lease.promised.get(device.key):
-                run = lease.run.partition("-")[0]
+            promised = lease.promised.get(device.key, 0)
+            if promised and not (lease.uid == os.getuid() and homes[device.key].mode.is_changed()):
+                who = f"run {lease.run.partition('-')[0]} of {_user(lease.uid)}"
                 raise DeviceError(
-                    f"--mps-exclusive: run {run} of {_user(lease.uid)} has leased {size(lease.promised[device.key])} of "
-                    f"{device.label}, and would be locked out: wait for it, or leave --mps-exclusive out"
+                    f"--mps-exclusive: {who} has leased {size(promised)} of {device.label}, and would be locked out: "
+                    "wait for it, or leave --mps-exclusive out"
                 )
 
 

@@ -17,14 +17,14 @@ from tests.standin.box import NO_COMPILER
 from tests.system.gpu_home import GpuHome, training
 from tests.system.killing import Home
 
-ROWS = ["-1,train.py,5,1", "-1,train.py,8,2", "-1,train.py --n 2,6,1", "-1,train.py --n 2,9,4"]
+ROWS = [".,-1,train.py,5,1", ".,-1,train.py,8,2", ".,-1,train.py --n 2,6,1", ".,-1,train.py --n 2,9,4"]
 
 
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Home]:
     made = Home(tmp_path)
     (tmp_path / "train.py").write_text("print('trained')\n")
-    made.write("jobs.csv", "Executable,Filename,Epochs,Priority", *ROWS)
+    made.write("jobs.csv", "Directory,Executable,Filename,Epochs,Priority", *ROWS)
     yield made
     made.end()
 
