@@ -14,7 +14,7 @@ from scheduler.core.experiments import About, Arm, Reading, Setting, read
 from scheduler.core.model import UNFINISHED, KnownBy
 from scheduler.core.ports import View
 from scheduler.devices.cards import joules, look_at_cards
-from scheduler.errors import DeviceError, NoSuchRun, StateError, StillRunning
+from scheduler.errors import NoSuchRun, StateError, StillRunning, UsageError
 from scheduler.settings import Settings
 from scheduler.store.experiments import Readings
 from scheduler.units import count
@@ -149,7 +149,7 @@ class RealBench:
 
 
 def check(bench: Bench, settings: Settings) -> int:
-    """How many GPUs there are; raises DeviceError where the experiment cannot be made on this machine."""
+    """How many GPUs there are; raises UsageError where the experiment cannot be made on this machine."""
     pool = find_devices(bench.devices, settings)
     try:
         gpus = sum(device.is_gpu for device in pool.discover())
@@ -157,10 +157,10 @@ def check(bench: Bench, settings: Settings) -> int:
             return gpus
         otherwise = f"simulate it (scheduler experiment mps {bench.path} --simulate 4x24GiB)"
         if not gpus:
-            raise DeviceError(f"MPS shares GPUs, and there is none to run on here: {otherwise}")
+            raise UsageError(f"MPS shares GPUs, and there is none to run on here: {otherwise}")
         why = why_not(pool, settings, otherwise)
         if why:
-            raise DeviceError(why)
+            raise UsageError(why)
         return gpus
     finally:
         pool.close()

@@ -105,7 +105,7 @@ def test_the_page_and_the_picture_stand_by_themselves(home: Home) -> None:
         (("mps", "jobs.csv", "--num", "5"), "--num says nothing in experiment mps"),
         (("mps", "jobs.csv", "--mps-speed", "2"), "add --simulate 4x24GiB"),
         (("mps", "jobs.csv", "--simulate", "host:8GiB"), "MPS shares GPUs, and there is none"),
-        (("mps", "--copies", "1,2", "jobs.csv"), "--copies and a command behind -- go together"),
+        (("mps", "jobs.csv", "--copies", "1,2"), "--copies and a command behind -- go together"),
         (("mps", "jobs.csv", "--percentages", "0"), "--percentages 0: '0' is no share"),
         (("priority", "jobs.csv", "--num", "0"), "'0' is no whole number from 1"),
         (("priority", "none.csv", "--simulate", "1x24GiB"), "none.csv: no such file"),
