@@ -79,6 +79,43 @@ class Places:
 
 
 @dataclass(frozen=True, slots=True)
+class ExperimentPlaces:
+    """One experiment's folder, which people look into."""
+
+    root: Path
+
+    @property
+    def table(self) -> Path:
+        return self.root / "table.csv"
+
+    @property
+    def batches(self) -> Path:
+        return self.root / "batches.csv"
+
+    @property
+    def page(self) -> Path:
+        return self.root / "report.html"
+
+    @property
+    def picture(self) -> Path:
+        return self.root / "report.png"
+
+    @property
+    def machine(self) -> Path:
+        return self.root / "machine.json"
+
+    @property
+    def kept(self) -> Path:
+        """Every reading as it was made, so that an interrupted experiment goes on."""
+        return self.root / "readings.jsonl"
+
+    @property
+    def copies(self) -> Path:
+        """The list of an experiment on one command."""
+        return self.root / "copies.csv"
+
+
+@dataclass(frozen=True, slots=True)
 class RunPlaces:
     """One run's directory."""
 

@@ -32,6 +32,7 @@ VERBS = {
     "runs": "all my runs, and which machine has them; removes ended ones",
     "profiles": "what is known of each kind's memory: list, show, forget, learn",
     "simulate": "a list on a machine that is not there, by the real decisions, in no time",
+    "experiment": "one list in several ways, measured: with MPS and without, sizes of batches",
     "results": "what became of each task: table, CSV, JSON, Markdown",
     "completion": "verbs, flags, ids and runs on Tab: for bash, zsh and fish",
 }

@@ -137,8 +137,8 @@ def _scene(args: argparse.Namespace, settings: Settings) -> Scene:
     from scheduler.wiring.simulating import Scene
 
     devices = parse_machine(args.devices, _cores(args.cores))
-    known, seed = _known(args.known), _whole("--seed", args.seed)
-    source = Source(args.file, _assumed(args.assume), args.all_at_once, _time(args.arrive_over), seed)
+    known, seed = _known(args.known), whole("--seed", args.seed)
+    source = Source(args.file, assumed(args.assume), args.all_at_once, _time(args.arrive_over), seed)
     found = rows(source, devices, settings)
     largest = max(device.total for device in devices)
     given = workload(found, known, seed=seed, deviation=args.deviation, largest=largest)
@@ -163,10 +163,10 @@ def _generate(args: argparse.Namespace) -> int:
     if args.generate not in WORKLOADS:
         raise UsageError(f"--generate {args.generate}: it is none of {', '.join(WORKLOADS)}")
     make, usual = WORKLOADS[args.generate]
-    tasks = usual if args.tasks is None else _whole("--tasks", args.tasks)
+    tasks = usual if args.tasks is None else whole("--tasks", args.tasks)
     if not 1 <= tasks <= MOST_TASKS:
         raise UsageError(f"--tasks {tasks}: a number from 1 to {MOST_TASKS:,} is needed")
-    write_trace(make(tasks, _whole("--seed", args.seed)), sys.stdout)
+    write_trace(make(tasks, whole("--seed", args.seed)), sys.stdout)
     return 0
 
 
@@ -198,7 +198,7 @@ def _known(said: str) -> Known:
     return Known("times" in words, "peaks" in words, "oracle" in words)
 
 
-def _assumed(said: str | None) -> Measured:
+def assumed(said: str | None) -> Measured:
     """Read `10min,4GiB`, or one of the two."""
     from scheduler.core.workload import Measured
     from scheduler.units import parse_duration, parse_size
@@ -216,10 +216,10 @@ def _assumed(said: str | None) -> Measured:
 
 
 def _cores(said: str | None) -> float:
-    return float(os.cpu_count() or 1) if said is None else _number("--cores", said)
+    return float(os.cpu_count() or 1) if said is None else factor("--cores", said)
 
 
-def _number(flag: str, text: str) -> float:
+def factor(flag: str, text: str) -> float:
     try:
         found = float(text)
     except ValueError:
@@ -229,7 +229,7 @@ def _number(flag: str, text: str) -> float:
     return found
 
 
-def _whole(flag: str, text: str) -> int:
+def whole(flag: str, text: str) -> int:
     try:
         return int(text)
     except ValueError as exc:

@@ -48,6 +48,8 @@ class TraceRow:
     host_peak: int = 0
     job: str = ""
     """What the trace calls it."""
+    guessed: bool = False
+    """Whether its time or its peak is what is usual, for want of knowledge."""
 
     @property
     def gpus(self) -> int:

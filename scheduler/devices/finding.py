@@ -30,9 +30,9 @@ def find_node(start: Start, limits: Limits, dev: Path, hint: str) -> tuple[Node,
     left_out: dict[int, str] = {}
     while True:
         child = start({"find": True, "skip": sorted(left_out)})
-        said = _answer(child, limits)
+        said = answer(child, limits)
         if isinstance(said, Fault):
-            _end(child)
+            dismiss(child)
             if said.index < 0 or said.index in left_out:
                 return Node(why=said.sentence, broken=True, hint=hint), None
             left_out[said.index] = said.sentence
@@ -41,12 +41,12 @@ def find_node(start: Start, limits: Limits, dev: Path, hint: str) -> tuple[Node,
             node = replace(node, errors=tuple(sorted((*node.errors, *left_out.items()))))
             if node.gpus:
                 return node, child
-            _end(child)
+            dismiss(child)
             return replace(
                 node, why=node.why or "; ".join(why for _, why in node.errors), broken=bool(node.errors)
             ), None
         else:
-            _end(child)
+            dismiss(child)
             return _nothing(said, dev, hint), None
 
 
@@ -59,8 +59,8 @@ def _nothing(said: Mapping[str, Any], dev: Path, hint: str) -> Node:
     return Node(why=why, broken=broken, hint=hint)
 
 
-def _answer(child: NvmlChild, limits: Limits) -> Mapping[str, Any] | Fault:
-    """Its first answer, or what became of it; the only place that waits for one."""
+def answer(child: NvmlChild, limits: Limits) -> Mapping[str, Any] | Fault:
+    """A child's first answer, or what became of it; the only place that waits for one."""
     end = time.monotonic() + limits.init + limits.call
     while True:
         select.select([child], [], [], PAUSE)
@@ -94,6 +94,7 @@ def _how_it_hangs(child: NvmlChild, limits: Limits) -> Fault | None:
     return Fault(int(call.where), f"GPU {call.where} {hung(call.name, limits.call)}") if seconds > limits.call else None
 
 
-def _end(child: NvmlChild) -> None:
+def dismiss(child: NvmlChild) -> None:
+    """It is needed no more."""
     child.end()
     bury([child], 1.0)

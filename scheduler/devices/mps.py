@@ -153,6 +153,14 @@ class Mps:
                 found[uuid] = why
         return found
 
+    def percentages(self) -> dict[str, float]:
+        """The share of the threads that each daemon says it gives, by what people call its GPU."""
+        found = {}
+        for gpu in self._gpus.values():
+            with contextlib.suppress(Silent):
+                found[gpu.label] = gpu.control.percentage()
+        return found
+
     # ---- looking ----
 
     def watch(self, attempts: Mapping[Key, Watched], strangers: frozenset[int]) -> None:

@@ -6,6 +6,7 @@ as JSON lines on standard input, each replacing the one before, and answers with
 whatever the library is doing. Standard library only: it is started from a copy in the run's directory.
 
     begin   {"find": true, "skip": [index]}: answered with {"node": {...}}; else with {"ready": 1}; or {"failed": [...]}
+            {"cards": true}: answered with {"cards": [...]}, and that is all
     order   {"gpus": [[uuid, bus, index]], "attempts": {name: [shim, [uuid], settled]}, "strangers": [shim]}
     round   {"looks": {uuid: {...} or {"failed": [...]}}, "pids": {pid: [owner, age, uid]}, "clients": [name]}
 
@@ -41,6 +42,8 @@ SHARE = 30.0
 LONGEST = 2.0
 SELDOM = 0.25
 """Seconds between looks at what changes slowly or costs more: utilisation, accounting, names of processes."""
+SM, MEMORY = 1, 2
+"""Which of a GPU's clocks."""
 FUNCTION_NOT_FOUND, INSUFFICIENT_SIZE, NOT_SUPPORTED, NO_PERMISSION = 13, 7, 3, 4
 
 
@@ -343,6 +346,40 @@ def _facts(library: Library, index: int) -> dict[str, Any]:
     }
 
 
+def look_at_cards(library: Library) -> list[dict[str, Any]]:
+    """How fast every GPU runs now, what holds it back and what it has used so far, as far as it tells."""
+    cards = []
+    for index in range(library.call("nvmlDeviceGetCount")):
+        library.board.begin(str(index))
+        with contextlib.suppress(Failure):
+            cards.append(_card(library, index))
+    return cards
+
+
+def _card(library: Library, index: int) -> dict[str, Any]:
+    handle = library.call("nvmlDeviceGetHandleByIndex", index)
+
+    def maybe(name: str, *arguments: int) -> Any:
+        try:
+            return library.maybe(name, handle, *arguments)
+        except Failure:  # of what only describes it nothing is essential
+            return None
+
+    return {
+        "index": index,
+        "uuid": _text(library.call("nvmlDeviceGetUUID", handle)),
+        "sm_clock_mhz": maybe("nvmlDeviceGetClockInfo", SM),
+        "sm_clock_max_mhz": maybe("nvmlDeviceGetMaxClockInfo", SM),
+        "memory_clock_mhz": maybe("nvmlDeviceGetClockInfo", MEMORY),
+        "memory_clock_max_mhz": maybe("nvmlDeviceGetMaxClockInfo", MEMORY),
+        "power_mw": maybe("nvmlDeviceGetPowerUsage"),
+        "power_cap_mw": maybe("nvmlDeviceGetEnforcedPowerLimit"),
+        "temperature_c": maybe("nvmlDeviceGetTemperature", 0),
+        "throttled": maybe("nvmlDeviceGetCurrentClocksThrottleReasons"),
+        "energy_mj": maybe("nvmlDeviceGetTotalEnergyConsumption"),
+    }
+
+
 def _or(value: int | None, otherwise: int) -> int:
     return otherwise if value is None else value
 
@@ -449,6 +486,9 @@ def run(library: Library, begin: dict[str, Any]) -> None:
     library.board.begin("init")
     try:
         library.call("nvmlInit")
+        if begin.get("cards"):
+            tell(cards=look_at_cards(library))
+            return
         if begin.get("find"):
             tell(node=find_gpus(library, set(begin.get("skip", ()))))
         else:

@@ -10,7 +10,7 @@ from functools import partial
 from scheduler.core import command, packing
 from scheduler.core.kinds import Kind
 from scheduler.core.knowledge import Profile
-from scheduler.core.model import HOST, Device, Job, Terms
+from scheduler.core.model import HOST, Device, Job, Spec, Terms
 from scheduler.core.workload import Measured, TraceRow, arriving_over, from_profile, trace_row
 from scheduler.doors.traces import looks_like_trace, measured, read_trace
 from scheduler.environments import Programs
@@ -18,7 +18,7 @@ from scheduler.errors import InputError
 from scheduler.settings import Settings
 from scheduler.store.profiles import Profiles
 from scheduler.store.rundir import Kinds
-from scheduler.units import count
+from scheduler.units import GIB, count
 from scheduler.wiring.choices import chosen_python
 from scheduler.wiring.listing import csv_listing
 from scheduler.wiring.reading import places
@@ -34,6 +34,12 @@ class Source:
     over: float | None = None
     """Seconds within which rows come at random; None: when they say."""
     seed: int = 1
+    guess: bool = False
+    """Rows of which too little is known are taken to be as usual; else they are refused."""
+
+
+USUAL_EPOCH, USUAL_TIME, USUAL_PEAK = 30.0, 600.0, 4 * GIB
+"""What a row is taken to need where nothing is known and guesses will do."""
 
 
 def rows(source: Source, devices: Sequence[Device], settings: Settings) -> list[TraceRow]:
@@ -91,9 +97,17 @@ def _of_list(source: Source, devices: Sequence[Device], settings: Settings) -> l
         declared = Measured(peak=packing.declared(spec.terms, gpus), host_peak=spec.terms.host_memory if gpus else None)
         earlier = from_profile(profile(job), spec.terms.epochs, gpus)
         known = measured(source.path, number, own).over(earlier).over(declared).over(source.assumed)
+        guessed = source.guess and (known.seconds is None or known.peak is None)
+        known = known.over(_usual(spec)) if guessed else known
         _complete(source.path, number, job.name, known)
-        made.append(trace_row(spec, known, job.name))
+        made.append(replace(trace_row(spec, known, job.name), guessed=guessed))
     return made
+
+
+def _usual(spec: Spec) -> Measured:
+    """A guess, so that something can be shown before anything ran."""
+    epochs = spec.terms.epochs
+    return Measured(seconds=USUAL_EPOCH * epochs if epochs else USUAL_TIME, peak=USUAL_PEAK)
 
 
 def _complete(path: str, row: int, name: str, known: Measured) -> None:

@@ -15,7 +15,8 @@ from scheduler.devices.mps_home import Home, homes_left
 from scheduler.devices.pool import Pool
 from scheduler.errors import DeviceError, UsageError
 from scheduler.settings import Settings
-from scheduler.store.leases import find_directory
+from scheduler.store.leases import find_directory, living
+from scheduler.units import size
 from scheduler.wiring.choices import Choices
 
 VOLTA = 7
@@ -48,6 +49,15 @@ def could_share(pool: Pool, choices: Choices, settings: Settings) -> bool:
         _do_without(pool, choices, str(exc))
         return False
     return True
+
+
+def why_not(pool: Pool, settings: Settings, otherwise: str) -> str:
+    """Why tasks could not share these GPUs by a daemon of our own, and what to do `otherwise`; empty: they could."""
+    try:
+        _checked(pool, Choices(mps="on"), settings).close()
+    except (DeviceError, Silent) as exc:
+        return str(exc).replace(_AGAIN, otherwise)
+    return ""
 
 
 def clean_left(settings: Settings, pool: Pool | None = None) -> list[str]:
@@ -95,6 +105,7 @@ def _checked(pool: Pool, choices: Choices, settings: Settings) -> Mps:
         home.check()
     if choices.mps_exclusive:
         _check_exclusive(pool, homes)
+        _check_leases(gpus, homes, settings)
     mine = {device.key: Gpu(device.label, homes[device.key].control, homes[device.key]) for device in gpus}
     return Mps(mine, exclusive=choices.mps_exclusive)
 
@@ -157,6 +168,22 @@ def _check_exclusive(pool: Pool, homes: Mapping[str, Home]) -> None:
                 f"--mps-exclusive: {budget.device.label} is used by {others[0].user or 'somebody'} "
                 f"(process {others[0].pid}), who would be locked out: leave it out"
             )
+
+
+def _check_leases(gpus: Sequence[Device], homes: Mapping[str, Home], settings: Settings) -> None:
+    """Refuse GPUs on which another run was promised something, whether it uses them yet or not.
+
+    Where a run of ours made them exclusive before, our own tasks there are clients of the same daemon.
+    """
+    for lease in living(find_directory(settings.leases or None)):
+        for device in gpus:
+            promised = lease.promised.get(device.key, 0)
+            if promised and not (lease.uid == os.getuid() and homes[device.key].mode.is_changed()):
+                who = f"run {lease.run.partition('-')[0]} of {_user(lease.uid)}"
+                raise DeviceError(
+                    f"--mps-exclusive: {who} has leased {size(promised)} of {device.label}, and would be locked out: "
+                    "wait for it, or leave --mps-exclusive out"
+                )
 
 
 def _named(daemon: Daemon) -> str:

@@ -137,16 +137,21 @@ class Scene:
         return USUAL_BATCH if policy == BY_BATCH else max(1, len(self.workload.tasks))
 
 
-def simulate(scene: Scene, policy: str) -> Simulated:
-    """One run of a scene to its end."""
+def play(scene: Scene, policy: str = "packed") -> tuple[Simulation, Fold]:
+    """One run of a scene to its end, and what its events tell."""
     machine = SimulatedMachine(scene.devices, now=START, slowdown=scene.interference.slowdown)
     book = MemoryBook(num=scene.rows_in_batch(policy), model=model, kept=False)
     known = {key: deepcopy(profile) for key, profile in scene.workload.known.items()}
     brain = Brain(replace(scene.rules, policy=policy), book.terms, Knowledge(known))
     view = Onlooker()
-    run = Simulation(scene.workload.tasks, machine, brain, book, view).run()
-    states = dict(brain.roll.counts)
-    return Simulated(view.fold, run.all_given(), run.began, states, scene.devices, brain.line.most_overtaken)
+    return Simulation(scene.workload.tasks, machine, brain, book, view).run(), view.fold
+
+
+def simulate(scene: Scene, policy: str) -> Simulated:
+    """The same in what it is measured by."""
+    run, fold = play(scene, policy)
+    states = dict(run.brain.roll.counts)
+    return Simulated(fold, run.all_given(), run.began, states, scene.devices, run.brain.line.most_overtaken)
 
 
 def measured(scene: Scene, policy: str, *, alone: bool = False) -> tuple[Outcomes, Simulated]:

@@ -503,6 +503,16 @@ class TestExclusive:
         assert "--mps-exclusive: GPU 0 is used by" in said
         assert self.modes(home) == []
 
+    def test_what_another_run_has_leased_and_does_not_use_yet_is_in_the_way_too(self, machine: Machine) -> None:
+        home = machine(gpus=1)
+        home.jobs(holding(Memory="3GiB"))
+        with home.going():
+            home.wait_for(1)
+            said = home.call("run", "jobs.csv", "--new", "--mps", "--mps-exclusive", code=2).stderr
+            home.go()
+        assert "--mps-exclusive: run 1 of" in said
+        assert "has leased 3.0GiB of GPU 0" in said
+
     def test_a_task_on_several_gpus_could_use_none_of_them(self, machine: Machine) -> None:
         home = machine(gpus=2)
         home.jobs(training(peak="1GiB,1GiB", GPUs=2))

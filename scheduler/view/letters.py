@@ -1,0 +1,67 @@
+"""The letters that charts are written with as pixels: Aileron by Sora Sagano, which is in the public domain (CC0)."""
+
+from __future__ import annotations
+
+HEIGHT, BASELINE, DEPTH = 28, 22, 4
+"""Rows of a letter, those above its foot, bits of a pixel."""
+CHARACTERS = "".join(map(chr, range(32, 127))) + "–×±"
+WIDTHS = (
+    5, 5, 8, 14, 13, 17, 14, 4, 6, 6, 13, 13, 5, 7, 5, 7, 13, 13, 13, 13, 13, 13, 13, 13, 13, 13, 5, 5,
+    13, 13, 12, 11, 18, 14, 14, 15, 16, 13, 13, 15, 16, 6, 11, 13, 13, 19, 16, 16, 14, 16, 14, 13, 14, 15, 14, 21,
+    14, 13, 14, 6, 7, 6, 13, 11, 7, 12, 14, 12, 14, 12, 8, 14, 14, 5, 5, 12, 6, 20, 14, 14, 14, 14, 8, 10,
+    8, 13, 11, 17, 11, 11, 11, 7, 5, 6, 13, 11, 11, 13,
+)  # fmt: skip
+PIXELS = (
+    "c-rk+dyHe%dH=58GvmkIMU{w@T^p;kT9jY|ZCXf!UD`jYmey{>kVtK0x2n`Xmd#kIqG8Fh9@MHCm1R8;wOiCBo<ggw6bZXZ+D(D1hlC}YHpK%CVT"
+    "nTQ-3>}0Y5bap->2XAopbM8+cU7FyG5(c(P->@&+9wi<M%y|0e0JN+ikmTx9zsww%h*yG%d5sgR9VNVg7%^HAJ#*t84FRLS*~b{@+^JmH+=jbHp0"
+    "{cZ>RaH|0M~zb_QKYUv2%|La{wiOAN84)z|J=npi&z2cAWIRBgf2PfHcZL3aXc0X#sjdLR}-DwMlCs;0<U5M=l$?p@>u3+na+*Y?ATs7Fg)vPoGn"
+    "nc}9=5bW<a;<{q@!$ZxRwWAXfyw|iM(FS+JiOy3!8qJhdpkrHQlPWk!4Hlz!!L379O`9E2(gKpT*ie1f*KC1j11e}<Q|c|2ZeZwp9P%-r@v0yU0)"
+    "gg1JHWIb2`X%>!4QG9ueP-GU@z}KQ+P3)++K5XOQd?)V<EV00%0A&&wV9nbAkGs0YQ1AU6<oUP(Ztitio$1kyD_tEQGqxTsdUL4@c-j;`D4aFVcR"
+    "6m(Ki(|Gl9Yc^h#(_`;^RrtQ~ePY_Xw#E10eDE)3Xo)ae-Aa!Hoga9S$oymV#0AKmuVf&%fHQlGpJ(lgji1_zY*k2f9}scEV>(Ns^RS45dw8O-#)"
+    "^d!adzkD=c6#wyT4Wh{5oG+h7`_;!jw3X-`H7mD(7esd*$@(Bb)RhTSI{aHs?P}+ogJog$|xze*PHgfS`q`bACPpPI2m($Vjs!>tOQ?)|uJmw6a#"
+    "w!+%o(yGbLl7jnJN723SR{pFWOA1@&_r;qo*JwH!7@k%(QOybX{>524jYF#4|OKCT)onOGw^GAj#1xG^#15@kf@&4}JLC4agzCH&tD?c;n1TWiRH"
+    "c8@6BS;}Th=?XR-bv7j=q(Irnh{hPf6I=CMP~Xoly-TR!I#|GUHR9*F~s46M1$6VsXo{SI;038W=Ku5Y+l5)G6&)Q2Kd*()dv?2+t=KY{`?Zmt%9"
+    "qIgu96r-<xfz?d}0;&Lx0-o6J9ZEo1Oe8lrO$0+&c`3p!}W3UvB3<tNl#NHgeUUjg`VTP~7cmXDk2u?U5X<cOh<G{x27<9P9CvGOuPweCcnnJa=1"
+    "Rh|(ET}~9G;7?1?(fZrOj5~vlrN=txX9OKhT<*x3H0k-@8d~y2d{gKa0iKxz9cPuWN$joL{t{|>u<C8mBW|V>lTHKt(@ueOFz)K&!pPG$t>#3|<A"
+    "T`?PY2f~{-0v0+He^071f~4oq;-35IhnKQ=5?AF0b>qXq*Fur-KXEuyq2fQfO#B`-wsn4)M>1R-x3PAz6gVHr?MAbV^%VmPK(UvSd61?v0QV2b<h"
+    ")8;(9owM!LY%L&qyAZmxB3)v-buc7q>SBMjl3%Kqo%rL%aHI~9j#kixvsP%}4hG&Vw`@~stkL>9W)LsuZ)C2oo`2q)#^A@^1k5<XB**`r<-c)-5j"
+    "BW}s9<{D0rxq5RWwjg<jv7=(#s>ySU;z&x3QJ%g5+b>}0qO4_AU*dP;ceqP;Cfl?OT(d{>2*!Wd)P%NvrdPb?i}cna0x#ooBUC56}OUw`k1>aC7G"
+    "u-UhQ~X>I^ckN;XCWm4K4GTvC%(q78NMwa^-+>Gnaa1p3@_x3TIA{Qq8-&Ux_E*1zIK|Cx&xRQMvm-Q`Fi$|soWjDikI68CRx2RelXV^E-pdOX#n"
+    "?&~+G*Fy*bxh16*>Ty9nqK@L;_l$uKl<;LfZb$OVGflRe{S7ZU>Qcrb&xBZn93y{4jPor#GXksUj-$<q+^Kw<JUzMaME7tHcjO1RK;Nrgi2R9Ci}"
+    "sc0LHMRG&pjYMb();I?1n_|bM#@XsHPU4au5D$sMB)N@CYoO9XzU^cKrKV6m^NjSc;>AEmy%&MLpL{uX)`?+ofRR&d|-b)J^12kf&5F+a|5}py=-"
+    "%a1{4KIMSp-1TOKrTRIaNb62PZU>{gkOAsVqm!;sObOSEyd$l4S1#k1H_>trnB241jH&&JaNrqU}eHM<8J9Ly$|H9b7+gJLIfc9zhf1j)^96=3UC"
+    "DG8?6ANrMpee9H6Ssm6%MNba4s_53np*ZjJkL+K8x@1X7FrTdLjCAWM;<#cGYDCDra*^8;I9&X28xJbc|1?*beofLy~6O4UuBMwzrqhk!(ok2Vyi"
+    "@Y0L2$sgJ28&EJRvht2H2a5gc-B^@0YW(=<S*w7>`JV|-bJT#>u+V?W|Z>VmPNF?AS1PNR8|8B5S1uq@m*09$Vp;|Sa-yFd<sUPG(}GPX4Z-Egmb"
+    "LlgQDZ)Os7Zrk|SpOg8B^Mw9)$=DA*Mhb;SisS87LubN2-wcOFvMa?!b2ak&;Gu*H<}%bV?0ll~GSt5CnFrYpDT>0hMl8WJBFD7pe*dr=mFY_z?4"
+    "`33pK76*1w5E{4b8yOh5(^!IDBY<5z#yW;YpKJjyjRLnjvJ;!x7NQEt?u1Xk?QR%W!utgS~!J!NTER5%H17K89rCd=$n(2MKa?$XFd4=#PEGg#sV"
+    "a)16yl^J_|GpOhcZg5Tnqov$%MV>pjuN3RXu7D1g8gG<DsnHEv1UVtE<VuFssPK@SIL-4)oW}wV3s1?nrX=D!^$S}du+n3@<I`VKXR>bgZY7=FG="
+    "XH_NQ#g0`5()ctogxL$1G@KHfPU{=D_Y$aPK3kOIE!OsOqT^`tEhr}>bGW7>mQd##y}`!t5e`3@d;Ik706vRxoE65&7R~Jp3acxrw+6xC@%#tAoh"
+    "_uaRiWi?GqS3MY?zWPFcA>XXP>aKZ}hh8E{mNsNBMA1xh*+PzXUG&IEKrCguDYtSgn1)DcB{@qjX;w1Q5qxuxM^PZvB*X~RD?k}nb^P3uQT9_dJ~"
+    "lKA#G=m0uU{6m)KLjJ1O<)D~Z=oc3lR@OnGjZAmraC|gw#jr3ys4ch_vX}p(lq$D|!+A~w)r-KIf=wnkx1<sr<h)J+pX#Q;gp*q<26+^ezNXSE2|"
+    "CUW`PO`Tx>|-{5&V6ekV7_y*!PoDN1<z9#q{G<@T1d7C2=3;I)aFio+~EWe({wQYf|J6kz`mnI?S-!k%D2+ndzi{8<leQ-u2m}baAQ}I0iZ%>ER)"
+    "l0d)S@q5TPvLD0&Sa#2`783;V5!-s_U(ohcfbw;uU8{s^K9YGyW?psCBArVq4K0A9*L`OgeBig_^s~mPBbr>U0afOHU&<Z-DvT6YxZynx{HtcSXf"
+    "X?hazYf;N*`u6k{#<Eo9CT0w6u3uLysN0$DN>s9ke5&KlznaG=h0u`$5a)xb;~Ia)Py20Shu9xs2_ssU_v)u(3xbcM&ENqGlW9|DPK0b%?gBCQI4"
+    "`z1{tt`4*J+a2&4PAJuN2^nn07b^+<`piQ=&x&5)jdF$({7sQ<~8fbRQGQo--7YIW!A9GkXbx`rm%>MVC}EBobAhEgnf92x029_jy?CDNH?1wwZ<"
+    "7U}Q`I*ZfQL2nUO<pjS`6QBr!=b&rVep8RB@LQscjC45cp;@cMZvk2d?!(+{aWN+`&ZFWGO=(4{I1%am^1Z?u>C8%wE|-d1prdD#k&Nv2H^w3zMW"
+    "^v7lWY!KMnNY~brO))kV4l6=aIS3^tRA&rf+cUBz<T&cE*yL$J)OUQ<x|WkP9(^tn?x3Q7@FpCFlqW*j1h-IG;7U%?bpqxHT32KwLCHhoq2?2Ud{"
+    "yNII55EO(-}18>7cWznA!8NWw-59;98U9~l6cvj9K=p6GdOhh`)PyO|OAa8#)9w90)bM`k;@SMk3(ktz|#fkI^-IbAEsnu9>f~%Z(%i5#;FZej+k"
+    "d%O#-C_pwq)gL!*}|(<CBB;~Id+T$g2by_+9$!ZAOovN-NR0?rt_ZD8>8tJp*h6rmh?*UIMC2AGB>qM>$;oDDCZs;ORoS%(yL0y@yE(5OMNu#pb#"
+    "xk6`++$qRGBN+pbJ+nymFO01?N~Urm-&DJGP7f~kU^BL@E(2iRn1G6PUAl%G+c^N$$zj)4w$lSOjIAXnU)O1A_>19TD?N_HKHHHD8fq32%(?Y}Yd"
+    "fw}ZcronJ}h4i9^hA_Qq+FHRzEEKV%S4L}5xzE+J)lp->HX#3A_nV-jYC6w&mnPDyZ*mI6H61Au>8)xyd0Glv#4IF=lyXtn=R$k*k)xq%nPW&5Hr"
+    "6O^Hx1Heq~okSY3#5DrAI&A{=g~~Ou*S4sko@Lii1Q8=-9ZXGXgpoHnS?(C}1?S%v*oMFv<#=Owdxqk>6yXfREE_l)Ol<%sbKLz#J0f=mZEvQirk"
+    "U`w<Kf_cvv^iHA8w)Zmyuv(2qCMJc$!2J0y?qoNm($8!xRq)A<AYxQCTbQ+$4zAfmG%}lk;70s#kQ(TrJ(4q1@3ZP!l!MXV~M&f9?rCUkG`#~I^<"
+    "rw}T>ABx1KQ+Gtu2;l|({LzaB8U5|!cC3X6j_UK&7&OUVsfEqcpzCwKCVZSqo8vniSEiMBulw@dNR2{a+Zv;cP$C~)**5c)5JKqr7b^CakB#n#w_"
+    "GWQUy0ZG^=DC)+gsTP-x3qxqqklXK<4(2PBeUex1DtaPu1P>A+=2K*xhgw7X&jo#{4A^=Obo#J998JC{+W>+Fsdl0iL6Sb%I=L!D!!<DFbc`F=7N"
+    "|C{t*>wS-+%QeP7QfN>`#Ec2kC$|9|<lHpve+lg@<UoC&E80=CHw)d4sDhd)$O8GrDCp?Z{cS-<LsmP7#)_7yXaTV*VbM$%hf{Gsg^6bH%raz4QI"
+    "r9d$fi4#k}q?f!+L(osOdb5*ih=BIy`GBBulsJT1~J#d!1U5ldJ6cO2$@ueLl|uiGdxb*y8Z}ri-r1Dn7X@<MxWl_Xxf|+BbN-^1M;@c8agiEzn%"
+    "&0pz4sW4V;yI$V1mriLdl^a%91xPu|1L0I51b?--sT^zz-XO}_lA<36X&l9otmp1s;>WN|8yuFeNG%ZdYTOR?Po4cQt)n>N{1v-n1i{yqh(KJBEN"
+    "9@dX=L_wvas@s1LQ*-qc#3n!21byBJDkX~$IRC_!Y3U`2??vD*m79qhfEcr4f?A|(8;}Z>?I_j*FB6Ggh!kxy^Qpo$mbgLQM$-m^Nacz=ztf|w-c"
+    "QJ9fvqgS9@wjwHEc|esp{je1k=Z^$&OGhG57w%XQSSDpkJ8b0$z7eQhEbE|H#_C17#Oo;@+q+Oy|6!MBfO4^x}6?{PPeIwXFalr@(_=sUC{wc)>W"
+    "_r#UCnwQV;Pc77yIg`l2jSkmW`f2m7&HnW8%lP%9wYQ@jI#9c>_Tx0&qSLT^CLuN0{85q0v>2fBq?PWZECo4xv;$3rJ1T?6<dykp*t#;8GaYA!PX"
+    "(=@BWYyMGgSBL#Q%X=XC|@3?dpzPZGU@(Yg+V(gKbZU*S1`u^UUyH<mD7wX|6?9Qk0$&DoHskU|yM%zuM;V_|Wi4%$~&o{{4WnG<XO}FAeA()p3R"
+    "%Xls1&M<%M6h2;HhIJ!9jI-orvs1l=ARBO>H_t9m?uc4ZJwDuy&WQN>?i_*6at4-_zlASgp%^>^OJGZ$qHw!c4zeU>qPIdBkIyFPKp)2yUkm>bz="
+    "*<7?tslw%;C=dujs0(~#P4({VVvEYFrLHVaQLzrcO=dQ=dHWy%eeQRylTIk<~4_En^eHNy?PaX92i)>vH}{uQ|H}6^wV$+xA7kb?qs;zHmb3BH{a"
+    "vE_YPO>@3K?d{OS?(<G_up!Hm|GT`sWjjz1FkrCYA;9|t;TNqjfnV?58!%7WPC{qSLU;tM^?b9wbDfzIK9h2?i)rhScbeYd$@8op@NimzWK&<VV)"
+    "UxxqLZM$u^?Y8%!{SVeyuwM"
+)
+"""All letters side by side, row by row: two pixels in a byte, deflated, in base85."""
