@@ -326,9 +326,11 @@ class Brain:
     def _grow(self, task: Task, placement: Placement, event: Exited) -> None:
         """What an out-of-memory teaches: only of that memory which ran out."""
         promised, peaks = placement.by_part(placement.promise), self._peaks(task, event)
-        for part in estimate.short_of(placement, event):
-            held, said = peaks.get(part, 0), promised.get(part, 0)
-            task.seen[part] = max(task.seen.get(part, 0), held)
+        short = estimate.short_of(placement, event)
+        least = min(peaks.get(part, 0) for part in short)
+        for part in short:
+            held, said = peaks.get(part, 0) if not event.asked else least, promised.get(part, 0)
+            task.seen[part] = max(task.seen.get(part, 0), peaks.get(part, 0))
             if event.asked:
                 task.wanted[part] = (said, held + event.asked)
             floor = estimate.after_oom(said, held, self.rules, event.asked)
@@ -360,11 +362,15 @@ class Brain:
         )
 
     def _taught(self, task: Task, event: Exited) -> dict[str, int]:
-        """What an attempt was seen to need: what it held, and where that ran out what it asked for besides."""
+        """What an attempt was seen to need: what it held, and where that ran out what it asked for besides.
+
+        Of several GPUs it is the one that held least, where nobody says which; it never needs that on top of the most.
+        """
         assert task.placement is not None
         peaks = self._peaks(task, event)
         short = estimate.short_of(task.placement, event) if event.outcome is Outcome.OOM else ()
-        return {part: peak + (event.asked if part in short else 0) for part, peak in peaks.items()}
+        least = min((peaks.get(part, 0) for part in short), default=0)
+        return {part: max(peak, least + event.asked) if part in short else peak for part, peak in peaks.items()}
 
     def _learn(self, task: int, evidence: Evidence) -> None:
         kind = self.roll.kind(task)

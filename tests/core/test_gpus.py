@@ -201,6 +201,14 @@ class TestOutOfMemory:
         (again,) = decide(b, gpu(0), HOST_RAM).placements
         assert again.promise == {"GPU-0": 4 * GIB, HOST: int(4.5 * GIB)}
 
+    def test_of_several_gpus_it_is_the_one_that_held_least(self) -> None:
+        b = kinds(brain(tasks(2, gpus=2, epochs=5), profile="live"), 1, 2)
+        assert place(b, gpu(0), gpu(1), HOST_RAM) == [1]
+        held = {"GPU-0": 16 * GIB, "GPU-1": GIB}
+        b.apply(replace(exited(1, "oom", code=1, part="gpu", asked=15 * GIB), peak=held))
+        decision = decide(b, gpu(0), gpu(1), HOST_RAM)
+        assert (decision.impossible, len(decision.placements)) == ((), 1)
+
     def test_above_every_device_it_is_refused_with_what_it_wanted(self) -> None:
         b = brain(tasks(1))
         place(b, gpu(0), HOST_RAM)
