@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults import fault
 from tests.system.killing import Home, children, kill, murder
 from tests.waiting import wait_until
 
@@ -27,6 +28,7 @@ def home(tmp_path: Path) -> Iterator[Home]:
     made.end()
 
 
+@fault(1, 2, 3)
 def test_twenty_kills(tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(10**6)
     verdict = murder(tmp_path, tasks=200, kills=20, seed=seed)
@@ -34,6 +36,7 @@ def test_twenty_kills(tmp_path: Path) -> None:
     assert verdict.count.schedulers >= 15, f"it was over too early: {verdict.line()}"
 
 
+@fault(4)
 def test_kills_of_shims_too(tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(10**6)
     verdict = murder(tmp_path, tasks=60, kills=5, seed=seed, seconds=0.15, shims=0.5)
@@ -53,6 +56,7 @@ def test_a_fork_server_that_dies_after_every_third_task_costs_nothing(home: Home
     assert told.read_text() == "x\n" * 30
 
 
+@fault(3)
 def test_what_ended_while_nobody_looked_is_known(home: Home) -> None:
     home.commands("sh -c 'touch here; until [ -e go ]; do sleep 0.01; done; exit 3'", "true")
     dead = scheduler_killed_once(home, "here", "-j", "1")
@@ -102,12 +106,14 @@ class FullDisk:
         return self.scheduler.wait(30)
 
 
+@fault(22, 23)
 def test_a_disk_that_is_full_for_a_while_costs_nothing(home: Home) -> None:
     disk = FullDisk(home)
     assert disk.end() == 1
     assert [(task["exit_code"], task["attempts"]) for task in home.tasks()] == [(3, 1), (4, 1)]
 
 
+@fault(23)
 def test_a_scheduler_that_cannot_write_goes_when_it_is_asked_to(home: Home) -> None:
     disk = FullDisk(home)
     disk.scheduler.send_signal(signal.SIGINT)
@@ -116,6 +122,7 @@ def test_a_scheduler_that_cannot_write_goes_when_it_is_asked_to(home: Home) -> N
     assert [(task["exit_code"], task["attempts"]) for task in home.tasks()] == [(3, 1), (4, 1)]
 
 
+@fault(55)
 def test_a_lease_directory_that_somebody_keeps_locked_stops_nothing_that_runs(home: Home) -> None:
     home.commands("sh -c 'touch here; until [ -e go ]; do sleep 0.01; done; exit 3'", "sh -c 'exit 4'")
     home.leases.mkdir(mode=0o1777)
