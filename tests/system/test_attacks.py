@@ -174,7 +174,8 @@ def test_a_name_that_was_squatted_is_refused_and_its_link_not_followed(town: Tow
     mine = tmp_path / "mine"
     mine.write_text("precious")
     town.does(BOB, "import os, sys; os.symlink(*sys.argv[1:])", mine, town.lease)
-    script = f"try:\n    {TAKE.strip().replace(chr(10), chr(10) + '    ')}\nexcept Exception as exc: print(type(exc).__name__)"
+    indented = TAKE.replace("\n", "\n    ")
+    script = f"try:{indented}\nexcept Exception as exc: print(type(exc).__name__)"
     assert town.does(ALICE, script, town.leases) == ["LeaseError"]
     assert mine.read_text() == "precious"
 
@@ -194,7 +195,7 @@ def test_a_directory_that_a_stranger_could_change_is_refused(town: Town, uid: in
 
 @fault(57)
 def test_nothing_of_others_is_ever_opened_to_be_made(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What `fs.protected_regular` forbids is O_CREAT on a file that is there; the switch itself is the whole machine's."""
+    """`fs.protected_regular` forbids O_CREAT on a file that is there; the switch itself is the whole machine's."""
     opened, real = [], os.open
 
     def watched(path: str, flags: int, *rest: int, **how: int) -> int:

@@ -397,6 +397,7 @@ class TestFormats:
         (tmp_path / "r").write_bytes(shim.pack_block(record._asdict()))
         assert shim.read_record(str(tmp_path / "r")) == record
 
+    @fault(27)
     @pytest.mark.parametrize(
         "damage", [lambda b: b[:40], lambda b: b"", lambda b: bytes(4096), lambda b: b.replace(b"exited", b"exitec")]
     )
@@ -409,6 +410,7 @@ class TestFormats:
         (tmp_path / "r").write_bytes(shim.pack_block({"outcome": "exited", "code": 0, "colour": "red"}))
         assert shim.read_record(str(tmp_path / "r")) == Record("exited", 0)
 
+    @fault(52)
     def test_what_is_no_file_is_no_record(self, tmp_path: Path) -> None:
         os.mkfifo(tmp_path / "fifo")
         (tmp_path / "link").symlink_to(tmp_path / "fifo")
