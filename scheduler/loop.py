@@ -26,7 +26,7 @@ from scheduler.core.model import (
     Refusal,
 )
 from scheduler.core.orders import Orders, Surroundings
-from scheduler.core.pace import Crowd, Mean, Pace
+from scheduler.core.pace import Crowd, Mean, Pace, alone
 from scheduler.core.ports import (
     Answer,
     Book,
@@ -35,17 +35,16 @@ from scheduler.core.ports import (
     Engine,
     Happening,
     Key,
-    Lease,
     Ledger,
     Request,
     Sample,
     Sharing,
-    Taken,
     View,
     Watched,
     Watcher,
     World,
 )
+from scheduler.core.promises import Lease, Taken
 from scheduler.core.turns import Standing
 from scheduler.errors import LeaseError, SchedulerError, StateError
 from scheduler.units import MIB, count
@@ -218,7 +217,9 @@ class Loop:
             return []  # it was on its way when the attempt ended
         self._used[key] = {**self._used.get(key, {}), **sample.used}
         self._peak[key] = {**self._peak.get(key, {}), **sample.peak}
-        self._busy.setdefault(key, Mean()).see(sample.busy)
+        beside = self.brain.load_beside(task.placement) if sample.busy else {}
+        shares = {gpu: alone(share, beside.get(gpu, 0.0)) for gpu, share in sample.busy.items()}
+        self._busy.setdefault(key, Mean()).see(shares)
         if sample.mps:
             self._mps[key] = sample.mps
         now = self.ports.world.now()

@@ -114,7 +114,9 @@ def _add_devices(made: argparse._ArgumentGroup) -> None:
     made.add_argument("--buffer", metavar="SIZE", help="memory kept free on every device (default 512MiB)")
     made.add_argument("--max-load", metavar="SHARE", help="share of the cores that may be promised (default 1.0)")
     made.add_argument(
-        "--max-gpu-load", metavar="SUM", help="what tasks on one GPU keep busy together, 1.0 each at most (default 2.0)"
+        "--max-gpu-load",
+        metavar="SUM",
+        help="what tasks on one GPU keep busy together, 1.0 each at most, to half a task (default 2.0)",
     )
     made.add_argument(
         "--devices",

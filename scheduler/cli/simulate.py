@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from scheduler.wiring.simulating import Scene
 
 TURNED = {
-    "num": ("N", "rows in a batch (default 20)"),
+    "num": ("N", "rows in a batch (default 20; all rows of a trace, but 20 under the policy batches)"),
     "order": ("batch|global", "what ranks first (default batch)"),
     "buffer": ("SIZE", "memory kept free on every device (default 512MiB)"),
     "max_load": ("SHARE", "share of the cores that may be promised (default 1.0)"),
-    "max_gpu_load": ("SUM", "what tasks on one GPU keep busy together (default 2.0)"),
+    "max_gpu_load": ("SUM", "what tasks on one GPU keep busy together, to half a task (default 2.0)"),
     "profile": ("HOW", "auto, probe, live or off: how unknown needs are learned"),
     "profile_epochs": ("N", "epochs of a probe (default 2)"),
     "settle": ("TIME", "time without a new peak that settles a task (5s, on GPUs 60s)"),
@@ -142,7 +142,15 @@ def _scene(args: argparse.Namespace, settings: Settings) -> Scene:
     found = rows(source, devices, settings)
     largest = max(device.total for device in devices)
     given = workload(found, known, seed=seed, deviation=args.deviation, largest=largest)
-    return Scene(given, devices, MODELS[args.interference], rules(Choices(), settings), settings.num)
+    return Scene(given, devices, MODELS[args.interference], rules(Choices(), settings), _num(args, settings))
+
+
+def _num(args: argparse.Namespace, settings: Settings) -> int | None:
+    """Rows in a batch; a trace has none, so that all its rows are one unless somebody says otherwise."""
+    from scheduler.doors.traces import looks_like_trace
+
+    said = settings.source.get("num", "default") != "default"
+    return settings.num if said or not looks_like_trace(args.file) else None
 
 
 def _generate(args: argparse.Namespace) -> int:

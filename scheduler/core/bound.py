@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import ceil, inf
 
+from scheduler.core.interference import Interference
 from scheduler.core.model import HOST, Device
 from scheduler.core.packing import ENOUGH
 from scheduler.core.workload import Given, peaks_of
@@ -18,6 +19,9 @@ from scheduler.units import count, duration, size
 
 MOST_SHARES = 64
 """So many sizes are tried as the one below which tasks count for nothing; more of them hardly raise the bound."""
+
+MIXES = tuple(part / 16 for part in range(1, 16))
+"""So much of a task's price may be for its memory, where the rest is for its computing."""
 
 NONE = -1
 """The size above which every task is."""
@@ -79,8 +83,8 @@ def _work(given: Given) -> Work:
     return Work(given.arrives, truth.seconds, bytes_, gpus, truth.utilisation, truth.cores, beside)
 
 
-def lower_bound(works: Sequence[Work], devices: Sequence[Device], throughput: float) -> Bound:
-    """The bound of a list on a machine whose GPUs never get more than `throughput` seconds of work done in one."""
+def lower_bound(works: Sequence[Work], devices: Sequence[Device], model: Interference) -> Bound:
+    """The bound of a list on a machine whose GPUs slow down those who share them by that model."""
     fitting = [work for work in works if _fits(work, devices)]
     if not fitting:
         return Bound((), 0.0, 0.0, 0)
@@ -89,7 +93,7 @@ def lower_bound(works: Sequence[Work], devices: Sequence[Device], throughput: fl
     longest = max(fitting, key=lambda work: work.arrives + work.seconds)
     late = f", which arrives after {duration(longest.arrives)}" if longest.arrives else ""
     reasons = [Reason(longest.arrives + longest.seconds, f"the longest task, alone{late}")]
-    areas = _areas(fitting, devices, throughput)
+    areas = _areas(fitting, devices, model)
     reasons += [Reason(_swept(fitting, area, capacity), why) for area, capacity, why in areas]
     reasons.sort(key=lambda reason: -reason.seconds)
     mean, p95 = _completions(fitting, [(area, capacity) for area, capacity, _ in areas])
@@ -102,14 +106,14 @@ def _fits(work: Work, devices: Sequence[Device]) -> bool:
     return wide_enough and ram >= (work.beside if work.gpus else work.bytes)
 
 
-def _areas(works: Sequence[Work], devices: Sequence[Device], throughput: float) -> list[tuple[Area, float, str]]:
+def _areas(works: Sequence[Work], devices: Sequence[Device], model: Interference) -> list[tuple[Area, float, str]]:
     """Every resource of which a schedule has only so much: what a task takes of it, how much there is, in words."""
     found: list[tuple[Area, float, str]] = []
     gpus = [device for device in devices if device.is_gpu]
     for above in sorted({NONE, *(device.total for device in gpus)} - {max((d.total for d in gpus), default=0)}):
         big = [device for device in gpus if device.total > above]
         if big:
-            found += _of_gpus(works, big, above, throughput)
+            found += _of_gpus(works, big, above, model)
     for device in devices:
         if device.key == HOST:
             found.append((_ram, device.total, f"the memory of the host, {size(device.total)}"))
@@ -122,23 +126,69 @@ def _ram(work: Work) -> float:
 
 
 def _of_gpus(
-    works: Sequence[Work], gpus: Sequence[Device], above: int, throughput: float
+    works: Sequence[Work], gpus: Sequence[Device], above: int, model: Interference
 ) -> list[tuple[Area, float, str]]:
     """The resources of those GPUs that alone can hold tasks above a size."""
     total, largest = sum(device.total for device in gpus), max(device.total for device in gpus)
     which = count(len(gpus), "GPU") + (f" above {size(above)}" if above != NONE else "") + f" ({size(total)} in all)"
 
     def counts(work: Work) -> float:
-        return work.seconds * work.gpus if work.bytes > above else 0.0
+        return work.seconds * work.gpus
 
+    counted = [work for work in works if work.gpus and work.bytes > above]
+    plain = Memory(lambda work: work.bytes / largest, tuple(device.total / largest for device in gpus))
     found: list[tuple[Area, float, str]] = [(lambda w: counts(w) * w.bytes, total, f"the memory of {which}")]
-    if throughput < inf:
-        found.append((lambda w: counts(w) * w.busy, len(gpus) * throughput, f"the computing of {which}"))
-    share = _best_share([w for w in works if w.gpus and w.bytes > above], largest)
+    if model.throughput < inf:
+        found.append((lambda w: counts(w) * w.busy, len(gpus) * model.throughput, f"the computing of {which}"))
+        found += _mixed(counted, plain, model, f"the memory of {which}")
+    share = _best_share(counted, largest)
     if share > 0:
         why = f"the memory of {which}, of which a task above {size(largest * (1 - share))} takes a whole one"
-        found.append((lambda w: counts(w) * _weight(w.bytes / largest, share), len(gpus), why))
-    return found
+        whole = Memory(lambda work: _weight(work.bytes / largest, share), (1.0,) * len(gpus))
+        found.append((lambda w: counts(w) * whole.takes(w), len(gpus), why))
+        found += _mixed(counted, whole, model, why)
+    return [(_only(area, above), capacity, why) for area, capacity, why in found]
+
+
+def _only(area: Area, above: int) -> Area:
+    """Of a task that another device could hold, nothing."""
+    return lambda work: area(work) if work.gpus and work.bytes > above else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """One way to count memory: what a task takes, of the most that those on one GPU take together."""
+
+    takes: Callable[[Work], float]
+    there: tuple[float, ...]
+    """Of each GPU."""
+
+
+def _mixed(works: Sequence[Work], memory: Memory, model: Interference, why: str) -> list[tuple[Area, float, str]]:
+    """Memory and computing at once: who has much of the one at a time has little of the other.
+
+    Each second of a task's own time is worth its memory times a share, and its computing times the rest. A GPU on which
+    nobody waits earns at most what fits there; one that is shared earns it so many times slower as its load says, and
+    some load is the best. No schedule is done before the devices have earned what all tasks are worth.
+    """
+    if not works or not model.knees:
+        return []
+    sizes = {(memory.takes(work), work.busy) for work in works}
+    seconds = sum(work.seconds * work.gpus * memory.takes(work) for work in works)
+    busy = sum(work.seconds * work.gpus * work.busy for work in works)
+
+    def earned(share: float) -> float:
+        """The most of all GPUs in a second: of one task alone, or of several at one of the knees."""
+        alone = max(share * takes + (1 - share) * load for takes, load in sizes)
+        shared = ((share * there, (1 - share)) for there in memory.there)
+        return sum(max(alone, *((m + c * knee) / model.slowdown(knee) for knee in model.knees)) for m, c in shared)
+
+    best = max(MIXES, key=lambda share: (share * seconds + (1 - share) * busy) / earned(share))
+
+    def worth(work: Work) -> float:
+        return work.seconds * work.gpus * (best * memory.takes(work) + (1 - best) * work.busy)
+
+    return [(worth, earned(best), f"{why}, and their computing at once: who has much of the one has less of the other")]
 
 
 def _weight(size_: float, share: float) -> float:

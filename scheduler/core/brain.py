@@ -24,7 +24,7 @@ from scheduler.core.events import (
 )
 from scheduler.core.firstrows import Tally
 from scheduler.core.kinds import Kind
-from scheduler.core.knowledge import Evidence, Knowledge
+from scheduler.core.knowledge import Evidence, Guess, Knowledge
 from scheduler.core.lifecycle import Task, after_exit
 from scheduler.core.model import (
     HOST,
@@ -103,9 +103,21 @@ class Brain:
         """Every task with an attempt that is placed or running."""
         return list(self._alive.values())
 
+    def load_beside(self, placement: Placement) -> dict[str, float]:
+        """How busy the other tasks of this run are taken to keep each GPU that a living one has."""
+        return {
+            key: sum(other.busy for other in self.yard.here(key) if other.task != placement.task)
+            for key in placement.gpus
+        }
+
     def learning(self) -> list[Task]:
         """Those of them from which something is learned that nobody knows yet."""
         return [task for number in self._learning if (task := self._alive.get(number)) is not None]
+
+    def is_unsure(self, task: int) -> bool:
+        """Whether what is known of a task's kind was seen once only, of an attempt that still runs."""
+        profile = self.knowledge.profile(self.roll.kind(task))
+        return profile.settlings > 0 and not profile.is_sure(self.rules)
 
     def knows(self, task: int, gpus: int) -> bool:
         """Whether what a task needs follows from its own kind, or there is nothing to learn from."""
@@ -226,7 +238,7 @@ class Brain:
             event.fence,
         )
         self._alive[task.id] = task
-        if event.purpose is Purpose.PROBE or event.known_by is KnownBy.LIVE:
+        if event.purpose is Purpose.PROBE or event.known_by is KnownBy.LIVE or self.is_unsure(task.id):
             self._learning[task.id] = None
         self.yard.come(task.placement)
         if self.roll.kind(task.id) == 0:
@@ -258,7 +270,7 @@ class Brain:
         task = self._living(event.task, event.attempt, "resized")
         assert task.placement is not None
         self.yard.go(task.placement)
-        task.placement = replace(task.placement, promise=event.promise)
+        task.placement = replace(task.placement, promise=event.promise, busy=event.busy or task.placement.busy)
         self.yard.come(task.placement)
         task.story.append(f"promise {event.cause}")
         if event.cause in ("settled", "known"):
@@ -462,7 +474,8 @@ class Brain:
         elif (less := self._known_meanwhile(living, seen)) is not None:
             events.append(Resized(task, attempt, less, "known"))
         elif not any(key in placement.devices for key in news) and self._may_settle(living, now, idle=busy == 0.0):
-            less = estimate.cut(placement, seen, self.rules)
+            known = placement.known_by is not KnownBy.LIVE and placement.purpose is Purpose.RUN
+            less = dict(placement.promise) if known else estimate.cut(placement, seen, self.rules)
             if less is not None:
                 events.append(Peaked(task, attempt, seen))
                 events.append(Resized(task, attempt, less, "settled", busy or 0.0))
@@ -511,17 +524,30 @@ class Brain:
     def _need(self, terms: int, kind: int, gpus: int, tried: Task | None) -> packing.Need:
         profile, known = self.knowledge.profile(kind), self.knowledge.kind(kind)
         guess = None if profile.knows(gpus) else self.knowledge.guess(kind)
-        return estimate.need(self.terms[terms], tried, self.rules, profile, known, gpus, guess)
+        usual = self.knowledge.usual(self.rules.usual_share, self.rules.usual_kinds) if gpus else 0
+        if gpus and not profile.busy and (guess is None or not guess.busy):
+            guess = replace(guess or Guess({}, KnownBy.LIVE), busy=self.knowledge.usual_busy(kind))
+        need = estimate.need(self.terms[terms], tried, self.rules, profile, known, gpus, guess)
+        return estimate.with_usual(need, usual)
 
     def _may_settle(self, task: Task, now: float, *, idle: bool) -> bool:
         """Only an unknown one is promised more than it needs; it has settled when it held still for long enough."""
         assert task.placement is not None
         unknown = task.placement.known_by is KnownBy.LIVE or task.placement.purpose is Purpose.PROBE
-        if not unknown or task.settled or self.rules.slots is not None or task.last_peak_at == 0.0:
+        if (
+            not (unknown or (task.placement.gpus and self.is_unsure(task.id)))
+            or task.settled
+            or self.rules.slots is not None
+            or task.last_peak_at == 0.0
+        ):
             return False
         settle = self.rules.gpu_settle if task.placement.gpus else self.rules.settle
-        settle *= self.rules.idle_patience if idle else 1.0
+        settle *= self.rules.idle_patience if idle else self._slowed(task.placement)
         return now - task.last_peak_at >= settle
+
+    def _slowed(self, placement: Placement) -> float:
+        """How many times later everything comes on a GPU that is asked for more than all its time."""
+        return max([1.0, *(load + placement.busy for load in self.load_beside(placement).values())])
 
     # ---- deciding ----
 
@@ -546,6 +572,8 @@ class Brain:
         if self._policy is None:
             self._policy = self._which_policy()
         state = (self.changes, self.yard.version, machine.turn.closed and machine.turn.task)
-        if self._last is None or self._last[0] != state or machine.waiters:
-            self._last = state, self._policy(self, machine)
-        return self._last[1]
+        if self._last is not None and self._last[0] == state and not machine.waiters:
+            return self._last[1]
+        decision = self._policy(self, machine)
+        self._last = None if machine.waiters else (state, decision)  # what is kept for others is not kept for ever
+        return decision

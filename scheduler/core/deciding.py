@@ -26,6 +26,8 @@ ASKED = 2
 """Of those with the most bytes left, and of those with the most load."""
 MANY = 32
 """Of more GPUs than this they are asked for one task only, and all are closed at once."""
+NOT_FOR_ROOM = ("unlooked", "learned", "gpus", "device", "disabled")
+"""Whoever waits for one of these waits for no room, so that no device closes behind him."""
 
 
 class Pass:
@@ -36,13 +38,11 @@ class Pass:
     """
 
     def __init__(self, brain: Brain, machine: Machine) -> None:
-        self.brain = brain
-        self.rules = brain.rules
+        self.brain, self.rules = brain, brain.rules
         self.yard = brain.yard.look(machine)
         self.rooms = Working(self.yard.rooms)
         self.host = self.rooms[HOST] if HOST in self.yard.rooms else None
         self.gpus, self.ends = self.yard.gpus, self.yard.ends
-        self.most_named = 1 if len(self.gpus) > MANY else MOST_REFUSALS
         self._kept: dict[int, Terms] = {}
         self._asks: dict[int, packing.Need] = {}
         self.walk = brain.line.walk()
@@ -60,6 +60,8 @@ class Pass:
             if task.placement is not None and task.placement.gpus and is_watched(task.placement, task.settled)
         }
         """Groups of kinds that are being learned from a real run on GPUs, and by whom."""
+        self.checked = self._checked()
+        """Kinds that one attempt has shown, and who is to show them once more."""
         self.back: list[int] = []
         """Tasks that were held back because one of their group is being learned."""
         self.patience: dict[int, list[tuple[int, Refusal]]] = {}
@@ -74,6 +76,16 @@ class Pass:
         self.queue = Queue(machine, brain.placements(), brain.rules) if machine.waiters else None
         """Others who wait; None: nobody does."""
         self.wait: Ticket | None = None
+
+    def _checked(self) -> dict[int, int]:
+        return {
+            self.brain.roll.kind(task.id): task.id
+            for task in self.brain.learning()
+            if task.placement is not None and task.placement.gpus and not task.settled and self.brain.is_unsure(task.id)
+        }
+
+    def _most_named(self) -> int:
+        return 1 if len(self.gpus) > MANY else MOST_REFUSALS
 
     def _jobs_left(self) -> int:
         if self.rules.jobs is None:
@@ -99,7 +111,7 @@ class Pass:
 
         Where others wait each is looked at, because room is kept for those whose turn is before its own.
         """
-        unnamed = not self.refusals or (self.wait is None and len(self.refusals) < self.most_named)
+        unnamed = not self.refusals or (self.wait is None and len(self.refusals) < self._most_named())
         if unnamed or self.queue is not None:
             return self.walk.front()
         forced = self.brain.line.before(self.rules.overtakes - len(self.placements))
@@ -203,7 +215,7 @@ class Pass:
         kind = self.brain.roll.kind(task)
         if kind == 0 and self.rules.profile is not Profiling.OFF:
             return Refusal(task, "unlooked")
-        if kind in self.probed:
+        if kind in self.probed and not self._is_out_of_patience(task):
             return Refusal(task, "probing", wanted=self.probed[kind])
         if self.rules.learn_only and self._need(task).purpose is not Purpose.PROBE:
             return Refusal(task, "learned")
@@ -211,13 +223,19 @@ class Pass:
 
     def _watched_by_another(self, task: int, kind: int) -> Refusal | None:
         """Learning one thing twice at once teaches nothing more, and locks a second GPU."""
-        group = self.brain.knowledge.group(kind)
-        if group not in self.watched or self.rules.slots is not None:
+        if self.rules.slots is not None:
             return None
-        if not self._need(task).unknown:
+        by = self.checked.get(kind)
+        if by is None and self._need(task).unknown:
+            by = self.watched.get(self.brain.knowledge.group(kind))
+        if by is None or self._is_out_of_patience(task):
             return None
         self.back.append(task)
-        return Refusal(task, "watched", wanted=self.watched[group])
+        return Refusal(task, "watched", wanted=by)
+
+    def _is_out_of_patience(self, task: int) -> bool:
+        """Whether it was overtaken too often to wait for what another one teaches."""
+        return self.brain.line.overtaken(task) >= self.rules.overtakes
 
     def _refuse_full(self, task: int) -> None:
         """Nothing more fits anywhere: name what the best-ranked of the rest misses."""
@@ -286,7 +304,8 @@ class Pass:
         firm = self.brain.knows(task, len(need.gpus))
         if not firm and need.known_by is not KnownBy.DECLARED:
             return  # others of its like may teach that it needs less
-        self.brain.line.keep(task, min(ask.bytes or 0 for ask in need.gpus), need.busy if firm else 0.0)
+        busy = packing.load_asked(need.busy, self.rules) if firm else 0.0
+        self.brain.line.keep(task, min(ask.bytes or 0 for ask in need.gpus), busy)
 
     def _hopeful(self, task: int, need: packing.Need) -> list[packing.Room]:
         """The GPUs on which it may fit: all but those that surely have too few bytes or too much load."""
@@ -294,7 +313,8 @@ class Pass:
             least, busy = inf, 0.0
         else:
             limit = self.yard.smallest - self.rules.buffer
-            least, busy = min(limit, *(ask.bytes or 0 for ask in need.gpus)), need.busy
+            least = min(limit, *(ask.bytes or 0 for ask in need.gpus))
+            busy = packing.load_asked(need.busy, self.rules)
         word = self._terms(task).device
         rooms = [self.rooms.now(self.gpus[number]) for number in self.ends.with_both(least, busy)]
         return [room for room in rooms if not word or packing.is_called(room.device, word)]
@@ -315,6 +335,8 @@ class Pass:
         kind = self.brain.roll.kind(placement.task)
         if placement.purpose is Purpose.PROBE:
             self.probed[kind] = placement.task
+        elif placement.gpus and self.brain.is_unsure(placement.task):
+            self.checked[kind] = placement.task
         elif placement.gpus and is_watched(placement, settled=False):
             self.watched[self.brain.knowledge.group(kind)] = placement.task
         self._lose_patience()
@@ -323,7 +345,8 @@ class Pass:
         """Close the devices of whoever was overtaken too often by now, those that were passed over among them."""
         number = len(self.placements)
         for task in self.walk.passed_before(self.brain.line.before(self.rules.overtakes - number)):
-            if self._held_back(task) is None:
+            held = self._held_back(task)
+            if held is None or held.reason not in NOT_FOR_ROOM:
                 passed = bisect_left(self.ranks, self.brain.line.rank(task))
                 self._be_patient(task, Refusal(task, "memory"), passed)
         for task, refusal in self.patience.pop(number, ()):
@@ -335,7 +358,7 @@ class Pass:
             self.impossible.append(refusal)
             return
         self._refuse(refusal)
-        if refusal.reason not in ("unlooked", "probing", "learned", "watched", "gpus", "device", "disabled"):
+        if refusal.reason not in NOT_FOR_ROOM:
             self._be_patient(task, refusal, started)
 
     def _be_patient(self, task: int, refusal: Refusal, started: int) -> None:
@@ -386,7 +409,7 @@ class Pass:
     def _refuse(self, refusal: Refusal) -> None:
         if self.wait is None and refusal.reason in FOR_ROOM:
             self.wait = self._ticket(refusal.task)
-        if len(self.refusals) < self.most_named:
+        if len(self.refusals) < self._most_named():
             self.refusals.append(refusal)
 
     def _ticket(self, task: int) -> Ticket:

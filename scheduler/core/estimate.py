@@ -87,6 +87,12 @@ def _cores(terms: Terms, profile: Profile | None, gpus: int) -> float:
     return seen if gpus else max(1.0, seen)
 
 
+def with_usual(asked: Need, usual: int) -> Need:
+    """The same, where what nobody knows of it is taken to be at least what is usual."""
+    gpus = tuple(replace(ask, least=max(ask.least, usual)) if ask.bytes is None else ask for ask in asked.gpus)
+    return replace(asked, gpus=gpus) if usual else asked
+
+
 def retried(asked: Need, task: Task, rules: Rules) -> Need:
     """What it asks for once it has run out of memory; the last time alone."""
 

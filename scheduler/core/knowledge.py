@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -107,6 +108,8 @@ class Profile:
     """The share of a GPU that it keeps busy."""
     earlier: bool = False
     """Known before this run began."""
+    settlings: int = 0
+    """How many attempts held still for long enough to be believed, and were still running then."""
     family: str = ""
     slots: tuple[tuple[str, str], ...] = ()
     """Of which script, and with which arguments: what it may be compared with."""
@@ -124,6 +127,11 @@ class Profile:
         probed = any(not p.full and p.lower_by is KnownBy.PROBE for p in map(self.part, main_parts(gpus)))
         return KnownBy.PROBE if probed and not self.earlier else KnownBy.PROFILE
 
+    def is_sure(self, rules: Rules) -> bool:
+        """Whether what is known may be trusted by more than one at a time: one may reach its peak at its very end."""
+        seen = any(part.full or part.lower_by is KnownBy.PROBE for name, part in self.parts.items() if name != HOST)
+        return self.earlier or seen or self.settlings >= rules.sure_after
+
     @property
     def peaks(self) -> dict[str, int]:
         """The most that is known to be needed of each part."""
@@ -133,6 +141,7 @@ class Profile:
         """Take one attempt in."""
         for name, peak in evidence.peaks.items():
             self.parts.setdefault(name, Peaks()).learn(peak, evidence)
+        self.settlings += not (evidence.whole or evidence.broken or evidence.probe)
         self._learn_times(evidence)
 
     def rerank(self) -> bool:
@@ -143,8 +152,8 @@ class Profile:
         return True
 
     def _learn_times(self, evidence: Evidence) -> None:
-        if not evidence.broken:
-            self.busy = max(self.busy, evidence.busy)
+        if not evidence.broken and evidence.busy:
+            self.busy = (self.busy + evidence.busy) / 2 if self.busy else evidence.busy
         if not evidence.whole and not evidence.probe:
             return
         if evidence.whole:
@@ -193,6 +202,13 @@ class Knowledge:
         self._families: dict[str, Family] = {}
         self._words = tuple(ignore), tuple(only)
         self._claims: dict[str, frozenset[str]] = {}
+        self._largest: dict[int, int] = {}
+        self._sizes: list[int] = []
+        """The most that each kind was seen to need on one of its GPUs, by kind, and all of these in order."""
+        self._seen_busy: dict[str, dict[int, None]] = {}
+        """Kinds of each script that were seen to keep a GPU busy."""
+        self._means: dict[str, float] = {}
+        """How busy they do in the mean, until more is known of one."""
         self._touched: set[str] = set()
         """Families of which something was learned since `news` was asked."""
 
@@ -202,7 +218,7 @@ class Knowledge:
         self.kinds[number] = kind
         if kind.family:
             self._family(kind.family).add(number, kind.slots)
-            self._observe(number)
+        self._observe(number)
         return number
 
     def _take(self, kind: Kind) -> int:
@@ -231,8 +247,24 @@ class Knowledge:
         family.add(number, slots, rows=0)
         self._observe(number)
 
+    def _size(self, number: int) -> None:
+        """Keep what a kind needs on one GPU among what all of them do."""
+        parts = self._profiles[number].parts
+        now = max((max(part.peak, part.above) for name, part in parts.items() if name != HOST), default=0)
+        before = self._largest.get(number, 0)
+        if now != before:
+            if before:
+                del self._sizes[bisect_left(self._sizes, before)]
+            self._largest[number] = now
+            insort(self._sizes, now)
+
+    def usual(self, share: float, least: int) -> int:
+        """What so large a share of all kinds needs at most on one GPU; 0 while fewer than `least` of them are known."""
+        return self._sizes[int(share * (len(self._sizes) - 1))] if len(self._sizes) >= least else 0
+
     def _observe(self, number: int) -> None:
         """Let a kind's family know what it needs where it runs."""
+        self._size(number)
         kind, peaks = self.kinds[number], self._profiles[number].peaks
         if kind is None or not kind.family or not peaks:
             return
@@ -265,8 +297,19 @@ class Knowledge:
         if guess is None:
             return None
         beside = max((self._profiles[other].part(HOST).peak for other in guess.of), default=0)
-        busy = max((self._profiles[other].busy for other in guess.of), default=0.0)
+        seen = [self._profiles[other].busy for other in guess.of if self._profiles[other].busy]
+        busy = sum(seen) / len(seen) if seen else 0.0
         return Guess({HOST: beside, **guess.peaks} if beside else guess.peaks, guess.by, busy)
+
+    def usual_busy(self, number: int) -> float:
+        """What share of a GPU the kinds of the same script keep busy in the mean; 0 where none was seen."""
+        kind = self.kinds[number]
+        if kind is None or not kind.family:
+            return 0.0
+        if kind.family not in self._means:
+            seen = [self._profiles[other].busy for other in self._seen_busy.get(kind.family, ())]
+            self._means[kind.family] = sum(seen) / len(seen) if seen else 0.0
+        return self._means[kind.family]
 
     def learn(self, number: int, evidence: Evidence) -> bool:
         """Take one attempt of a kind in; True where its tasks rank elsewhere now."""
@@ -277,6 +320,9 @@ class Knowledge:
         kind = self.kinds[number]
         if kind is not None and kind.family:
             self._touched.add(kind.family)
+            if self._profiles[number].busy:
+                self._seen_busy.setdefault(kind.family, {})[number] = None
+                self._means.pop(kind.family, None)
         return self._profiles[number].rerank()
 
     def news(self) -> list[tuple[str, str, bool]]:

@@ -144,8 +144,9 @@ class Line:
         self._ranked: dict[Asked, Rank] = {}
         self._passed: list[Rank] = []
         self._before: dict[int, int] = {}
-        self._moved: dict[Asked, int] = {}
-        """What seems to have passed a group only because it ranks elsewhere since its time was learned."""
+        self._moved: dict[Asked, dict[tuple[int, int], int]] = {}
+        """How many more seem to have passed those of a group in one batch and priority than did, because they rank
+        elsewhere since their time was learned; fewer where it is below 0."""
         self.most_overtaken = 0
         """The most often that a task had been overtaken when it was started."""
 
@@ -235,9 +236,18 @@ class Line:
     def refresh(self, kind: int) -> None:
         """Something was learned of a kind: its groups may rank elsewhere now."""
         for asked in sorted(self._of_kind.get(kind, ())):
+            before = self._ranked[asked]
             self._rerank(asked)
             if asked in self._ranked:
-                self._moved[asked] = self._passes(self._ranked[asked])
+                self._keep_counts(asked, before, self._ranked[asked])
+
+    def _keep_counts(self, asked: Asked, before: Rank, now: Rank) -> None:
+        """Who ranks elsewhere was overtaken as often as before."""
+        moved = self._moved.setdefault(asked, {})
+        for first, second in {passed[:2] for passed in self._passed}:
+            place = (first, second)
+            more = self._passes((*place, *now[2:])) - self._passes((*place, *before[2:]))
+            moved[place] = moved.get(place, 0) + more
 
     def put_back(self, task: int, *, apart: bool = False) -> None:
         """A task waits again, where its rank says; what passed it while it did not wait is not counted."""
@@ -275,6 +285,8 @@ class Line:
         if head is None:
             del self._groups[asked]
             self._of_kind[asked[1]].discard(asked)
+            if not self._of_kind[asked[1]]:
+                del self._of_kind[asked[1]]
             self._moved.pop(asked, None)
             return
         rank = self.rank(head)
@@ -301,7 +313,7 @@ class Line:
 
     def _forgive(self, task: int, overtaken: int) -> None:
         """It was overtaken so often, whatever passed its place in the line before it stood there."""
-        before = self._passes(self.rank(task)) - overtaken
+        before = self._passes(self.rank(task)) - self._seeming(task) - overtaken
         if before:
             self._before[task] = before
         else:
@@ -309,8 +321,12 @@ class Line:
 
     def overtaken(self, task: int) -> int:
         """How many tasks ranked behind this one were started while it waited."""
-        before = max(self._before.get(task, 0), self._moved.get(self._where(task), 0))
-        return max(0, self._passes(self.rank(task)) - before)
+        return max(0, self._passes(self.rank(task)) - self._seeming(task) - self._before.get(task, 0))
+
+    def _seeming(self, task: int) -> int:
+        """What seems to have passed it only because it ranks elsewhere."""
+        moved = self._moved.get(self._where(task))
+        return moved.get(self.rank(task)[:2], 0) if moved else 0
 
     def groups(self) -> Iterable[Group]:
         """All groups of equals that wait, in no order."""

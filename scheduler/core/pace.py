@@ -10,6 +10,16 @@ ENOUGH = 1e-6
 """So little is missing of a whole epoch where progress is told in parts of one."""
 
 
+def alone(share: float, beside: float) -> float:
+    """How busy a task that has so much of a GPU's time would keep it alone, beside others that would keep it so busy.
+
+    While all of them together leave it idle now and then, each has what it asks for; else they share in proportion.
+    """
+    if share + beside <= 1.0 or share >= 1.0:
+        return min(share, 1.0)
+    return min(1.0, share * beside / (1.0 - share))
+
+
 class Mean:
     """How busy a task keeps its GPUs, from when it first did."""
 

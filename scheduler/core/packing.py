@@ -23,7 +23,7 @@ from scheduler.core.model import (
 from scheduler.core.rules import Rules
 
 if TYPE_CHECKING:
-    from scheduler.core.ports import Lease
+    from scheduler.core.promises import Lease
 
 NEARLY = 0.9
 """What ran out of memory on a whole device is tried again on nearly that much: it was stopped at the device's edge, a
@@ -350,7 +350,7 @@ def _crowded(task: int, need: Need, room: Room, rules: Rules) -> Refusal | None:
         return many
     if room.taken_alone or (need.alone and room.residents > 0):
         return Refusal(task, "alone", label, wanted=1, room=room.residents)
-    load = need.busy if room.device.is_gpu else need.cores
+    load = load_asked(need.busy, rules) if room.device.is_gpu else need.cores
     if rules.slots is None and room.residents > 0 and load > room.load + ENOUGH:
         reason = "busy" if room.device.is_gpu else "load"
         return Refusal(task, reason, label, round(load * 100), round(max(room.load, 0) * 100))
@@ -366,6 +366,11 @@ def _too_many(task: int, room: Room, rules: Rules) -> Refusal | None:
     if rules.mps and room.device.is_gpu and room.residents >= rules.max_clients:
         return Refusal(task, "clients", label, room=room.residents, total=rules.max_clients)
     return None
+
+
+def load_asked(busy: float, rules: Rules) -> float:
+    """So much load must be left on a GPU that a task which keeps it so busy is started there."""
+    return busy * rules.gpu_load_share
 
 
 def _fit_bytes(task: int, ask: Ask, room: Room, rules: Rules) -> int | Refusal:

@@ -22,6 +22,9 @@ class Rules:
     max_gpu_load: float = 2.0
     """Sum of what the tasks on one GPU keep busy when alone: 1.0 throws most of the gain away, 2.0 is within 1-9 % of
     the best in replays of measured workloads, and leaves memory for late peaks."""
+    gpu_load_share: float = 0.5
+    """So much of a task's load must be left below that, so that the sum comes as near to it as whole tasks let it. No
+    model says that more gets less done; with all of it left, made-up workloads took 1-4 % longer."""
     busy: float = 0.5
     """What a task is taken to keep a GPU busy where nobody has seen it yet."""
     jobs: int | None = None
@@ -53,6 +56,9 @@ class Rules:
     """Seconds without a new peak after which a watched task is believed."""
     gpu_settle: float = 60.0
     """The same for tasks on GPUs: the data are read first, and a wrong belief costs its neighbours their memory."""
+    sure_after: int = 2
+    """What one running attempt showed on GPUs is believed for one more at a time, until two have shown it or one has
+    ended: every twentieth reaches its peak in its last epoch, and all of its kind would be promised far too little."""
     idle_patience: float = 3.0
     """So many times longer until a task is believed that has not kept its GPU busy yet: it still loads its data."""
     learn_only: bool = False
@@ -66,6 +72,10 @@ class Rules:
     unknown_gpu_least: float = 0.5
     """On a GPU an unknown task is promised all that is free, and starts where that is at least half of the device:
     promised half of it only, ten times as many ran out of memory in replays."""
+    usual_share: float = 0.75
+    usual_kinds: int = 5
+    """Where so many kinds are known, an unknown one starts where as much is free as three quarters of them need: half
+    of a GPU is not enough where most tasks take nearly all of one."""
     manners: Manners = Manners.HEADROOM
     foreign_share: float = 0.25
     foreign_room: int = 2 * GIB

@@ -43,36 +43,55 @@ def sweep(tasks: int, seed: int) -> Iterator[TraceRow]:
         config = f"sweep.py --width {width} --bs {batch} --lr 0.{rate:04d} --dropout 0.{dropout}"
         peak = 600 * MIB + width * 2 * MIB + width * batch * MIB // 100
         seconds = dice.between("seconds", 0.7, 1.3) * (120 + width * 0.6)
-        busy = dice.between("busy", 0.9, 1.1) * (0.15 + width / 2500)
+        busy = dice.between("busy", 0.9, 1.1) * (0.1 + width / 4000)
         terms = Terms(priority=dice.pick("priority", 1, 1, 2, 2, 2, 3), epochs=20, gpus=1)
         yield _row(number, config, terms, seconds, peak, busy)
 
 
 def heavy(tasks: int, seed: int) -> Iterator[TraceRow]:
-    """Large models, each a few times, most of them more than a third of a 40 GiB card."""
+    """Models that nearly fill a GPU's time, each a few times, of 2 to 24 GiB."""
+    yield from _models("heavy", tasks, seed, (2, 24), (0.65, 1.0))
+
+
+def tight(tasks: int, seed: int) -> Iterator[TraceRow]:
+    """Large models, each a few times, of 4 to 36 GiB: their memory is full before a 40 GiB card is busy."""
+    yield from _models("tight", tasks, seed, (4, 36), (0.5, 1.0))
+
+
+def _models(name: str, tasks: int, seed: int, peaks: tuple[int, int], loads: tuple[float, float]) -> Iterator[TraceRow]:
+    """Every sixth task is another model."""
     for number in range(tasks):
         dice = Dice(seed, "heavy", number)
         kind = dice.pick("kind", *range(max(1, tasks // 6)))
         of_kind = Dice(seed, "heavy kind", kind)
-        peak = round(of_kind.scale("peak", 4, 36) * GIB)
+        peak = round(of_kind.scale("peak", *peaks) * GIB)
         seconds = of_kind.scale("seconds", 1200, 20_000) * dice.between("seconds", 0.8, 1.2)
-        busy = of_kind.between("busy", 0.5, 1.0)
+        busy = of_kind.between("busy", *loads)
         terms = Terms(priority=dice.pick("priority", 1, 2, 2, 3, 3, 3), epochs=40, gpus=1)
-        yield _row(number, f"model_{kind}.py", terms, seconds, peak, busy)
+        yield _row(number, f"{name}_{kind}.py", terms, seconds, peak, busy)
 
 
 def gangs(tasks: int, seed: int) -> Iterator[TraceRow]:
-    """Of ten tasks seven want one GPU, two want two, one wants four."""
+    """Of ten tasks seven want one GPU, two want two, one wants four; of 1 to 12 GiB on each."""
+    yield from _gangs("gangs", tasks, seed, (1, 12))
+
+
+def wide(tasks: int, seed: int) -> Iterator[TraceRow]:
+    """Gangs of up to 20 GiB on each GPU: their memory is full before a 24 GiB card is busy."""
+    yield from _gangs("wide", tasks, seed, (1, 20))
+
+
+def _gangs(name: str, tasks: int, seed: int, peaks: tuple[int, int]) -> Iterator[TraceRow]:
     for number in range(tasks):
         dice = Dice(seed, "gangs", number)
         kind = dice.pick("kind", *range(max(1, tasks // 8)))
         of_kind = Dice(seed, "gangs kind", kind)
-        wide = of_kind.pick("gpus", 1, 1, 1, 1, 1, 1, 1, 2, 2, 4)
-        peak = round(of_kind.scale("peak", 1, 20) * GIB)
+        gpus = of_kind.pick("gpus", 1, 1, 1, 1, 1, 1, 1, 2, 2, 4)
+        peak = round(of_kind.scale("peak", *peaks) * GIB)
         seconds = of_kind.scale("seconds", 300, 6000) * dice.between("seconds", 0.8, 1.2)
         busy = of_kind.between("busy", 0.3, 1.0)
-        terms = Terms(priority=dice.pick("priority", 1, 2, 3), epochs=30, gpus=wide)
-        yield _row(number, f"net_{kind}.py", terms, seconds, peak, busy)
+        terms = Terms(priority=dice.pick("priority", 1, 2, 3), epochs=30, gpus=gpus)
+        yield _row(number, f"{name}_{kind}.py", terms, seconds, peak, busy)
 
 
 def _row(number: int, config: str, terms: Terms, seconds: float, peak: int, busy: float) -> TraceRow:
@@ -81,5 +100,11 @@ def _row(number: int, config: str, terms: Terms, seconds: float, peak: int, busy
     return TraceRow(spec, round(seconds, 3), round(peak / MIB) * MIB, busy=round(min(1.0, busy), 2), job=job)
 
 
-WORKLOADS: dict[str, tuple[Maker, int]] = {"sweep": (sweep, 600), "heavy": (heavy, 270), "gangs": (gangs, 600)}
+WORKLOADS: dict[str, tuple[Maker, int]] = {
+    "sweep": (sweep, 600),
+    "heavy": (heavy, 270),
+    "gangs": (gangs, 600),
+    "tight": (tight, 270),
+    "wide": (wide, 600),
+}
 """What makes each, and how many rows it has unless said otherwise."""

@@ -135,6 +135,10 @@ class Yard:
             del self._here[key][placement.task]
             self._stale.add(key)
 
+    def here(self, key: str) -> Iterable[Placement]:
+        """The promises that live on a device."""
+        return self._here.get(key, {}).values()
+
     def stir(self, placement: Placement) -> None:
         """What an attempt holds was looked at again."""
         self._stale.update(placement.promise)

@@ -30,6 +30,9 @@ from scheduler.store.memory import MemoryBook, MemoryLedger
 
 START = 1e9
 """The simulated clock's first moment: any but 0, which stands for never."""
+BY_BATCH = "batches"
+USUAL_BATCH = 20
+"""Rows that the batch-by-batch original takes at a time."""
 
 
 class Onlooker:
@@ -124,14 +127,20 @@ class Scene:
     devices: Sequence[Device]
     interference: Interference
     rules: Rules
-    num: int = 20
-    """Rows in a batch."""
+    num: int | None = 20
+    """Rows in a batch; None: all that come together are one, but for a policy that goes batch by batch."""
+
+    def rows_in_batch(self, policy: str) -> int:
+        """How many rows of it are a batch."""
+        if self.num is not None:
+            return self.num
+        return USUAL_BATCH if policy == BY_BATCH else max(1, len(self.workload.tasks))
 
 
 def simulate(scene: Scene, policy: str) -> Simulated:
     """One run of a scene to its end."""
     machine = SimulatedMachine(scene.devices, now=START, slowdown=scene.interference.slowdown)
-    book = MemoryBook(num=scene.num, model=model, kept=False)
+    book = MemoryBook(num=scene.rows_in_batch(policy), model=model, kept=False)
     known = {key: deepcopy(profile) for key, profile in scene.workload.known.items()}
     brain = Brain(replace(scene.rules, policy=policy), book.terms, Knowledge(known))
     view = Onlooker()
@@ -146,7 +155,7 @@ def measured(scene: Scene, policy: str, *, alone: bool = False) -> tuple[Outcome
     `alone`: and how long the tasks of the best priority would wait if there were no others.
     """
     run = simulate(scene, policy)
-    bound = lower_bound(works_of(scene.workload.tasks), scene.devices, scene.interference.throughput)
+    bound = lower_bound(works_of(scene.workload.tasks), scene.devices, scene.interference)
     found = outcomes(policy, run, bound)
     if not alone or not found.waits:
         return found, run

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations, permutations, product
-from math import ceil, inf
+from math import ceil
 
 import pytest
 from hypothesis import example, given, settings
@@ -27,8 +27,12 @@ def work(seconds: float, memory: int = 1, gpus: int = 1, busy: float = 0.0, arri
     return Work(arrives, seconds, memory * GIB, gpus, busy, 0.0, 0)
 
 
-def bound(works: Sequence[Work], devices: Sequence[Device], throughput: float = inf) -> float:
-    return lower_bound(works, devices, throughput).makespan
+FREE, SHARED, FITTED = MODELS["none"], MODELS["prop"], MODELS["fit"]
+TWICE = Interference("twice", lambda load: max(1.0, load / 2), 2.0, "two tasks do not slow each other down", (2.0,))
+
+
+def bound(works: Sequence[Work], devices: Sequence[Device], model: Interference = FREE) -> float:
+    return lower_bound(works, devices, model).makespan
 
 
 class TestReasons:
@@ -57,10 +61,28 @@ class TestReasons:
         assert bound([work(100, 17), work(100, 8)] * 3, gpus(24)) == pytest.approx(400)
 
     def test_computing_where_sharing_gains_nothing(self) -> None:
-        assert bound([work(100, busy=0.5)] * 4, gpus(24), throughput=1.0) == pytest.approx(200)
+        assert bound([work(100, busy=0.5)] * 4, gpus(24), SHARED) == pytest.approx(200)
 
     def test_computing_where_it_gains_something(self) -> None:
-        assert bound([work(100, busy=0.5)] * 4, gpus(24), throughput=2.0) == pytest.approx(100)
+        assert bound([work(100, busy=0.5)] * 4, gpus(24), TWICE) == pytest.approx(100)
+
+    def test_who_fills_the_memory_leaves_computing_idle(self) -> None:
+        works = [work(100, 16, busy=0.4)] * 4 + [work(100, 1, busy=1.0)] * 4
+        parts = lower_bound(works, gpus(24), FITTED)
+        mixed = [reason.seconds for reason in parts.reasons if "at once" in reason.why]
+        others = [reason.seconds for reason in parts.reasons if "at once" not in reason.why]
+        assert max(mixed) > max(others) * 1.05
+
+    @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+    @given(share=st.floats(0, 1), load=st.floats(0.01, 5))
+    def test_no_load_earns_more_than_the_best_of_the_knees(
+        self, model: Interference, share: float, load: float
+    ) -> None:
+        def earned(at: float) -> float:
+            return (share + (1 - share) * at) / model.slowdown(at)
+
+        if model.knees:
+            assert earned(load) <= max(map(earned, model.knees)) + 1e-9
 
     def test_what_is_too_big_for_small_devices_counts_on_the_big_ones_only(self) -> None:
         assert bound([work(100, 40)] * 4, gpus(24, 24, 80)) == pytest.approx(200)
@@ -80,19 +102,19 @@ class TestReasons:
         assert bound([replace(work(100), beside=4 * GIB)] * 6, [*gpus(24), host]) == pytest.approx(300)
 
     def test_what_fits_nowhere_is_left_out(self) -> None:
-        found = lower_bound([work(100), work(900, 25), work(900, gpus=2)], gpus(24), inf)
+        found = lower_bound([work(100), work(900, 25), work(900, gpus=2)], gpus(24), FREE)
         assert (found.makespan, found.tasks) == (100, 1)
 
     def test_nothing_at_all(self) -> None:
-        assert lower_bound([], gpus(24), inf).makespan == 0
+        assert lower_bound([], gpus(24), FREE).makespan == 0
 
     def test_the_strongest_reason_comes_first(self) -> None:
-        found = lower_bound([work(100, 13)] * 4, gpus(24), inf)
+        found = lower_bound([work(100, 13)] * 4, gpus(24), FREE)
         assert [round(reason.seconds) for reason in found.reasons] == [400, 217, 100]
         assert "takes a whole one" in found.reasons[0].why
 
     def test_completions(self) -> None:
-        found = lower_bound([work(100, 24), work(10, 24)], gpus(24), inf)
+        found = lower_bound([work(100, 24), work(10, 24)], gpus(24), FREE)
         assert (found.mean_completion, found.p95_completion) == (pytest.approx(60), pytest.approx(110))
 
 
@@ -189,7 +211,7 @@ def test_it_is_never_above_the_best_schedule(model: Interference, works: list[Wo
     if not works:
         return
     first = min(one.arrives for one in works)
-    found: Bound = lower_bound(works, gpus(*sizes), model.throughput)
+    found: Bound = lower_bound(works, gpus(*sizes), model)
     place = ceil(0.95 * len(works)) - 1
     for schedule in schedules(works, sizes, model):
         flows = sorted(end - one.arrives for one, (_, end) in zip(works, schedule, strict=True))

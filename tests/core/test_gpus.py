@@ -31,6 +31,7 @@ from tests.builders import (
     tasks,
     tell,
 )
+from tests.doors.contracts import contract
 
 FOUR = tuple(gpu(number) for number in range(4))
 HOST_RAM = host("64GiB", cores=8)
@@ -48,6 +49,7 @@ def used_by(stranger: str, *, calm: float = 1000.0, user: str = "ben", **said: s
 
 
 class TestPlacement:
+    @contract("S3-D6")
     def test_every_gpu_is_used_the_least_loaded_first(self) -> None:
         decision = decide(brain(tasks(4, "5GiB", cpus=0.1)), *FOUR, HOST_RAM)
         assert sorted(by_device(*decision.placements).values()) == [("GPU-0",), ("GPU-1",), ("GPU-2",), ("GPU-3",)]
@@ -99,6 +101,7 @@ class TestPlacement:
         one = Budget(packing.Device("GPU-0", "GPU 0", 24 * GIB, 1.0, 0, single=True), single.free)
         assert starts(brain(tasks(3, "1GiB")), one, HOST_RAM) == [1]
 
+    @contract("S3-D7")
     def test_each_gpu_by_its_own_peak(self) -> None:
         profile = Profile(parts={"0": Peaks([10 * GIB]), "1": Peaks([2 * GIB])})
         b = kinds(brain(tasks(1, gpus=2), knowledge=Knowledge({"k": profile}), profile="auto"), 1)
@@ -297,3 +300,69 @@ def test_what_was_never_seen_on_its_gpus_teaches_nothing_about_arguments() -> No
         kind = Kind(f"k{number}", "train.py", False, "family", slots, "1 x A100")
         known.learn(known.number(kind), Evidence({HOST: 12 * 2**20}, seconds=0.01))
     assert known.news() == []
+
+
+class TestLoad:
+    def test_the_cap_is_met_to_the_nearest_whole_task(self) -> None:
+        assert starts(brain(tasks(9, "1GiB", cpus=0.1), busy=0.7), gpu(0), HOST_RAM) == [1, 2, 3]
+        assert starts(brain(tasks(9, "1GiB", cpus=0.1), busy=0.9), gpu(0), HOST_RAM) == [1, 2]
+
+    def test_each_run_moves_what_is_known_half_the_way_up_or_down(self) -> None:
+        profile = Profile()
+        for busy in (0.8, 0.4, 0.0, 0.2):
+            profile.learn(Evidence({"0": GIB}, busy=busy))
+        assert profile.busy == pytest.approx(0.4)
+
+    def test_one_nobody_has_seen_is_taken_for_the_mean_of_its_script(self) -> None:
+        known = Knowledge()
+        numbers = [known.number(Kind(f"k{n}", "train.py", False, "family", (("--n", f"v{n}"),))) for n in range(3)]
+        for number, busy in zip(numbers, (0.1, 0.3), strict=False):
+            known.learn(number, Evidence({"0": number * GIB}, busy=busy))
+        assert known.usual_busy(numbers[2]) == pytest.approx(0.2)
+        assert known.usual_busy(known.number(Kind("other", "other.py", False, "others"))) == 0.0
+
+    def test_beside_others_a_task_settles_as_much_later_as_the_load_says(self) -> None:
+        b = kinds(brain(tasks(2, epochs=5), profile="live", busy=1.0), 1)
+        place(b, gpu(0), HOST_RAM)
+        beside = replace(event_of(b.placements()[0]), task=2)
+        tell(b, beside, started(2))
+        b.apply(b.watch(1, 1, {"GPU-0": 4 * GIB}, now=100.0)[0], 100.0)
+        assert b.watch(1, 1, {"GPU-0": 4 * GIB}, now=219.0) == []
+        assert "settled" in [getattr(e, "cause", "") for e in b.watch(1, 1, {"GPU-0": 4 * GIB}, now=220.0)]
+
+
+class TestSeenOnce:
+    """One running attempt has settled: the others of its kind are started one at a time."""
+
+    def settled(self) -> Brain:
+        b = kinds(brain(tasks(4, epochs=5), profile="live"), 1, 2, 3, 4)
+        assert place(b, gpu(0), HOST_RAM) == [1]
+        for at in (1.0, 61.0):
+            for event in b.watch(1, 1, {"GPU-0": 2 * GIB}, now=at):
+                b.apply(event, at)
+        return b
+
+    def test_one_more_at_a_time(self) -> None:
+        b = self.settled()
+        assert place(b, gpu(0), HOST_RAM) == [2]
+        assert reasons(b, gpu(0), HOST_RAM)[3] == "watched"
+
+    def test_all_of_them_once_it_has_ended(self) -> None:
+        b = self.settled()
+        tell(b, exited(1, peak=None, seconds=100.0))
+        assert starts(b, gpu(0), HOST_RAM) == [2, 3, 4]
+
+    def test_who_was_overtaken_too_often_waits_for_no_lesson(self) -> None:
+        b = self.settled()
+        b.rules = rules(profile="live", overtakes=0)
+        assert starts(b, gpu(0), HOST_RAM) == [2, 3, 4]
+
+
+def test_an_unknown_one_starts_where_three_quarters_of_the_known_kinds_would_fit() -> None:
+    known = Knowledge()
+    for number in range(8):
+        known.learn(known.number(Kind(f"k{number}", "a.py", False)), Evidence({"0": (number + 10) * GIB}))
+    b = brain(tasks(1), knowledge=known, profile="live")
+    b.assign(1, Kind("new", "b.py", probes=False))
+    assert reasons(b, gpu(0, free="15GiB"), HOST_RAM) == {1: "unknown"}
+    assert starts(b, gpu(0, free="15.6GiB"), HOST_RAM) == [1]

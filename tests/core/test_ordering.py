@@ -33,6 +33,7 @@ from tests.builders import (
     tasks,
     tell,
 )
+from tests.doors.contracts import contract
 
 
 def slow() -> Knowledge:
@@ -145,6 +146,7 @@ class TestOvertaking:
 class TestBound:
     """A task that was overtaken 50 times closes the devices it could use for all behind it."""
 
+    @contract("S3-D14")
     def test_fifty_and_no_more_in_one_pass(self) -> None:
         b = big_and_small(80)
         assert len(place(b, ROOM)) == 50
@@ -311,3 +313,26 @@ class TestOutOfTurn:
     def test_what_does_not_wait_is_in_nobodys_way(self) -> None:
         b = tell(brain(tasks(1, priority=5), tasks(2, priority=1), tasks(1, priority=0)), Skipped(1, (1,)))
         assert out_of_turn(b.roll, b.terms) == {0: 1}
+
+
+class TestMovedRanks:
+    """A kind's time is learned: its tasks rank elsewhere, and were overtaken as often as before."""
+
+    @pytest.mark.parametrize("longer", [1, 3])
+    def test_the_counts_stay(self, longer: int) -> None:
+        b = brain(tasks(4, "20GiB", epochs=1) + tasks(5, "1GiB", epochs=1))
+        for number in range(1, 10):
+            b.assign(number, Kind(f"k{number}", "a.py", probes=False))
+        for number in range(5, 8):
+            tell(b, placed(number))
+        before = overtaken(b)
+        assert before[longer] == 3
+        b.knowledge.profile(b.roll.kind(longer)).ranked_seconds = 100.0
+        b.line.refresh(b.roll.kind(longer))
+        assert ordered(b)[0] == longer
+        assert overtaken(b) == before
+        tell(b, placed(9))
+        assert overtaken(b)[longer] == 4
+        b.knowledge.profile(b.roll.kind(longer)).ranked_seconds = 0.0
+        b.line.refresh(b.roll.kind(longer))
+        assert overtaken(b)[longer] == 4

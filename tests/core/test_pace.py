@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scheduler.core.model import State
-from scheduler.core.pace import Crowd, Pace
+from scheduler.core.pace import Crowd, Pace, alone
 from scheduler.core.results import stretched, totals
 from scheduler.view import closing
 from tests.builders import Simulation, gpu, jobs, simulate
@@ -85,3 +85,13 @@ class TestRuns:
     def test_where_nothing_suffered_nothing_is_said(self) -> None:
         run = simulate(jobs(2, seconds=100, memory="1GiB", epochs=10), gpu(0), gpu(1))
         assert not any("stretched" in line for line in closing.total_lines(totals(run.fold, {}, 1), 7))
+
+
+class TestAlone:
+    @pytest.mark.parametrize(("own", "others"), [(0.2, 0.3), (0.8, 0.8), (0.3, 1.5), (1.0, 1.0), (0.6, 0.0)])
+    def test_what_it_gets_beside_others_tells_what_it_would_do_alone(self, own: float, others: float) -> None:
+        share = own / max(1.0, own + others)
+        assert alone(share, others) == pytest.approx(own)
+
+    def test_never_more_than_all_of_it(self) -> None:
+        assert alone(0.9, 5.0) == 1.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from scheduler.core.interference import MODELS
 from scheduler.core.measures import Outcomes
 from scheduler.core.model import HOST, Device, Profiling, Spec, Terms
+from scheduler.core.ordering import Line
 from scheduler.core.policies import names
 from scheduler.core.rules import Rules
 from scheduler.core.workload import Known, TraceRow, arriving_over, workload
@@ -144,3 +146,36 @@ def test_times_that_are_known_start_the_longest_first() -> None:
 def test_an_oracle_runs_out_of_nothing() -> None:
     one = ran(WORK["heavy"], gpus(4, 40), known=Known(own=True), deviation=True)
     assert (one.ooms, {str(state) for state in one.states}) == (0, {"succeeded"})
+
+
+@pytest.mark.parametrize(("num", "policy", "rows"), [(None, "packed", 50), (None, "batches", 20), (7, "batches", 7)])
+def test_rows_in_a_batch(num: int | None, policy: str, rows: int) -> None:
+    scene = Scene(workload([row()] * 50, Known()), gpus(1), MODELS["none"], Rules(), num)
+    assert scene.rows_in_batch(policy) == rows
+
+
+class Counted(Line):
+    """A line that counts for every waiting task, one by one, who starts though ranked behind it."""
+
+    def remove(self, task: int, *, started: bool) -> None:
+        passed: Counter[int] = self.__dict__.setdefault("passed", Counter())
+        if started:
+            worst[0] = max(worst[0], passed.pop(task, 0))
+            mine = self.rank(task)
+            waiting = [other for group in self.groups() for other in group.waiting(len(group))]
+            passed.update(other for other in waiting if self.rank(other) < mine)
+        super().remove(task, started=started)
+
+
+worst = [0]
+
+
+@pytest.mark.parametrize("work", sorted(WORKLOADS))
+@pytest.mark.parametrize("bound", [1, 5])
+def test_nobody_is_overtaken_more_often_than_the_bound(work: str, bound: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scheduler.core.brain.Line", Counted)
+    worst[0] = 0
+    rows = list(WORKLOADS[work][0](80, 3))
+    said = ran(rows, gpus(4, 40), "packed", Known(times=True), "fit", max_gpu_load=2.0, overtakes=bound)
+    assert 0 < worst[0] <= bound
+    assert said.overtaken <= bound
