@@ -50,6 +50,8 @@ BLOCK = 4096
 COOKIE = "SCHEDULER_COOKIE"
 TICK = 5.0
 """Longest wait while a clock is running; a longer one was a suspended machine, and counts as one."""
+TOUCH = 6 * 3600.0
+"""The lease is made to look used so often: the cleaners of /tmp remove what nobody has used for days."""
 LINGER = 0.1
 """What a task leaves behind may end by itself for so long (a `tee` that still writes), then it gets TERM."""
 LEFTOVER_GRACE = 2.0
@@ -356,6 +358,7 @@ class Watch:
         """What is still to be run before anybody is signalled."""
         self._helper = 0
         self._helper_until = math.inf
+        self._touch_at = TOUCH
 
     def run(self) -> None:
         """Return when the last descendant has been reaped, or when what is left is to live on."""
@@ -397,6 +400,10 @@ class Watch:
     def _act(self) -> None:
         if self._now >= self._log.next_look:
             self._log.look(self._now)
+        if self._now >= self._touch_at:
+            self._touch_at = self._now + TOUCH
+            with suppress(OSError):
+                os.utime(self._order.lease, follow_symlinks=False)
         if self._now >= self._warn_at and self._order.warn:
             self._warn_at = math.inf
             _signal([self._main], self._order.warn[0])
@@ -441,7 +448,7 @@ class Watch:
             self._pause = min(self._pause * 2, 1.0)
             return
         due = self._helper_until if self._helper else min(self._stop_at, self._term_at, self._kill_at)
-        next_ = max(self._now, min(self._limit, self._warn_at, due, self._log.next_look))
+        next_ = max(self._now, min(self._limit, self._warn_at, due, self._log.next_look, self._touch_at))
         info = signal.sigtimedwait(_WAITED, min(next_ - self._now, TICK))
         if info is not None and info.si_signo != signal.SIGCHLD:
             self._obey(info.si_signo)

@@ -93,8 +93,12 @@ class Journal:
     def _translated(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.Error as exc:
+        except sqlite3.OperationalError as exc:
             raise StateError(f"the journal {self.path} cannot be used: {exc}") from exc
+        except sqlite3.Error as exc:
+            raise StateError(
+                f"the journal {self.path} is damaged ({exc}): move {self.path.parent} away, its tasks' logs lie there"
+            ) from exc
 
     # ---- writing ----
 

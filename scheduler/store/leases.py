@@ -16,7 +16,7 @@ from scheduler.core.promises import Lease, Taken
 from scheduler.errors import LeaseError
 from scheduler.shim import BLOCK, pack_block, unpack_block
 from scheduler.store.disabling import disabled
-from scheduler.store.locks import is_free, make_locked
+from scheduler.store.locks import Lockers, is_free, make_locked, user_of
 from scheduler.store.tickets import Tickets
 
 VERSION = 1
@@ -76,6 +76,21 @@ class Ledger:
             fcntl.flock(self._fd, fcntl.LOCK_UN)
 
     def _lock(self) -> None:
+        """Lock the directory that has the name now: others find no other, should somebody have removed ours."""
+        self._wait_for_lock()
+        while not self._is_there():
+            fd = _open_directory(self.directory)
+            os.dup2(fd, self._fd, inheritable=False)
+            os.close(fd)
+            self._wait_for_lock()
+
+    def _is_there(self) -> bool:
+        try:
+            return os.path.samestat(os.fstat(self._fd), os.stat(self.directory, follow_symlinks=False))
+        except FileNotFoundError:
+            return False
+
+    def _wait_for_lock(self) -> None:
         deadline = time.monotonic() + PATIENCE
         pause = 0.0002
         while True:
@@ -243,16 +258,17 @@ def _check_directory(path: Path, status: os.stat_result) -> None:
 
 
 def _living(directory: int, uid: int, *, clean: bool) -> Iterator[Lease]:
+    lockers = Lockers()
     for name in os.listdir(directory):
         match = _NAME.match(name)
         if match:
-            lease = _look(directory, name, match, uid, clean=clean)
+            lease = _look(directory, name, match, lockers, uid if clean else None)
             if lease is not None:
                 yield lease
 
 
-def _look(directory: int, name: str, match: re.Match[str], uid: int, *, clean: bool) -> Lease | None:
-    """One file: a living lease, or None for what is dead, planted or gone."""
+def _look(directory: int, name: str, match: re.Match[str], lockers: Lockers, cleaner: int | None) -> Lease | None:
+    """One file: a living lease, or None for what is dead, planted or gone; `cleaner` takes its own dead ones away."""
     try:
         fd = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
     except OSError:
@@ -261,15 +277,42 @@ def _look(directory: int, name: str, match: re.Match[str], uid: int, *, clean: b
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode) or status.st_uid != int(match[1]):
             return None
-        if is_free(fd):
-            if clean and status.st_uid == uid:
-                os.unlink(name, dir_fd=directory)
-            return None
-        return _parse(name, match, os.pread(fd, BLOCK, 0))
+        lease = None if is_free(fd) else _parse(name, match, os.pread(fd, BLOCK, 0))
+        if lease is not None and not _is_feigned(status, lease, lockers):
+            return lease
+        if status.st_uid == cleaner:
+            os.unlink(name, dir_fd=directory)
+        return None
     except OSError:
         return None
     finally:
         os.close(fd)
+
+
+def _is_feigned(status: os.stat_result, lease: Lease, lockers: Lockers) -> bool:
+    """Whether strangers keep a dead lease locked to make it look alive.
+
+    The kernel lists a lock under the process that took it, the scheduler, even when only the shim has it any more. Its
+    number may have been given to a stranger since, so a lease with a shim of its owner's is believed.
+    """
+    if not lockers.are_strangers(status.st_ino, status.st_uid):
+        return False
+    return lockers.user(lease.shim) != status.st_uid if lease.shim else not _has_shims(status.st_uid)
+
+
+def _has_shims(uid: int) -> bool:
+    """Whether a user has anything running that could be the shim of a lease that does not name its own."""
+    for name in os.listdir("/proc"):
+        try:
+            if name.isdigit() and os.stat(f"/proc/{name}").st_uid == uid and b"shim.py" in _command_line(name):
+                return True
+        except OSError:
+            continue
+    return False
+
+
+def _command_line(pid: str) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
 def _parse(name: str, match: re.Match[str], block: bytes) -> Lease:
@@ -289,21 +332,11 @@ def _parse(name: str, match: re.Match[str], block: bytes) -> Lease:
 
 
 def _holder(fd: int) -> str:
-    """Who holds the lock of a file, from /proc/locks."""
-    inode = os.fstat(fd).st_ino
-    try:
-        lines = Path("/proc/locks").read_text(encoding="ascii", errors="replace").splitlines()
-    except OSError:
-        return "somebody"
-    for line in lines:
-        words = line.split()
-        if "FLOCK" in words and words[-3].split(":")[-1] == str(inode) and "->" not in words:
-            return _named(int(words[-4]))
-    return "a process that cannot be seen from here"
+    """Who holds the lock of a file."""
+    pids = Lockers().of(os.fstat(fd).st_ino)
+    return _named(pids[0]) if pids else "a process that cannot be seen from here"
 
 
 def _named(pid: int) -> str:
-    try:
-        return f"process {pid} of user {os.stat(f'/proc/{pid}').st_uid}"
-    except OSError:
-        return f"process {pid}"
+    user = user_of(pid)
+    return f"process {pid}" if user is None else f"process {pid} of user {user}"

@@ -8,6 +8,8 @@ import os
 import time
 from pathlib import Path
 
+ROOT = 0
+
 
 def take_lock(fd: int, patience: float = 0.05) -> None:
     """Lock a file; raises BlockingIOError where somebody has it, but not for one who only looks whether it is free."""
@@ -65,3 +67,50 @@ def make_locked(directory: int, name: str, record: bytes) -> int:
         os.close(fd)
         raise
     return fd
+
+
+class Lockers:
+    """Who took which lock: what the kernel lists, read at the first question."""
+
+    def __init__(self) -> None:
+        self._pids: dict[int, list[int]] | None = None
+        self._users: dict[int, int | None] = {}
+
+    def of(self, inode: int) -> list[int]:
+        """The processes that took a lock on a file of this number, on whatever disk; none that cannot be seen."""
+        if self._pids is None:
+            self._pids = _listed()
+        return self._pids.get(inode, [])
+
+    def user(self, pid: int) -> int | None:
+        """Whose process it is; None where there is none, or nobody may know."""
+        if pid not in self._users:
+            self._users[pid] = user_of(pid)
+        return self._users[pid]
+
+    def are_strangers(self, inode: int, owner: int) -> bool:
+        """Whether it is certain that a file is locked, and by nobody but processes of other users than its owner."""
+        pids = self.of(inode)
+        return bool(pids) and all(self.user(pid) not in (owner, ROOT, None) for pid in pids)
+
+
+def user_of(pid: int) -> int | None:
+    """Its real user: /proc/PID itself belongs to root where a process does not let itself be looked into."""
+    try:
+        with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as status:
+            return next(int(line.split()[1]) for line in status if line.startswith("Uid:"))
+    except (OSError, StopIteration, ValueError, IndexError):
+        return None
+
+
+def _listed() -> dict[int, list[int]]:
+    """{inode: pids} of all flocks that are held; who only waits for one has an arrow in its line."""
+    found: dict[int, list[int]] = {}
+    try:
+        lines = Path("/proc/locks").read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return found
+    for words in map(str.split, lines):
+        if "FLOCK" in words and "->" not in words:
+            found.setdefault(int(words[-3].split(":")[-1]), []).append(int(words[-4]))
+    return found

@@ -10,6 +10,7 @@ from scheduler.core.command import argv, key, name
 from scheduler.core.fields import Form, joined, words
 from scheduler.core.kinds import kind
 from scheduler.core.placeholders import names, takes, unknown
+from tests.faults import fault
 
 NASTY = ["a b", "it's", '"', "", "\\", "$HOME;ls", "{id}", "{epochs}", "{{id}}", "{lr}", "{", "}}", "é\n", "#x", "-v"]
 
@@ -34,6 +35,7 @@ class TestTable:
             "runs/0.1_32",
         ]
 
+    @fault(60)
     @pytest.mark.parametrize("cell", NASTY)
     def test_each_word_stays_one_argument_whatever_its_cell_holds(self, cell: str) -> None:
         assert row_of(["echo", "{x}", "a{x}b", "{id}"], x=cell) == ["echo", cell, f"a{cell}b", "17"]

@@ -15,6 +15,7 @@ from scheduler.devices.mps_control import LONGEST, Control, Silent
 from scheduler.devices.mps_daemon import find_daemon
 from scheduler.devices.mps_home import Home, homes_left
 from scheduler.errors import DeviceError
+from tests.faults import fault
 from tests.standin import real_mps
 from tests.waiting import wait_until
 
@@ -162,6 +163,7 @@ def test_a_daemon_that_answers_with_something_else(root: Path, tmp_path: Path) -
         Control(str(path), tmp_path).percentage()
 
 
+@fault(40)
 def test_a_program_that_is_gone_and_one_that_hangs(tmp_path: Path) -> None:
     with pytest.raises(Silent, match=r"/nowhere/mps cannot be started: no such file"):
         Control("/nowhere/mps", tmp_path).percentage()

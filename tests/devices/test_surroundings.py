@@ -8,6 +8,7 @@ import pytest
 
 from scheduler.devices import cgroups, surroundings
 from scheduler.devices.surroundings import Login
+from tests.faults import fault
 
 SESSION = "0::/user.slice/user-1000.slice/session-3.scope"
 OLD_SESSION = "4:memory:/user.slice\n1:name=systemd:/user.slice/user-1000.slice/session-c2.scope\n0::/"
@@ -66,6 +67,7 @@ class TestLoggingOut:
         write(root, proc__self__cgroup="0::/system.slice/cron.service")
         assert not surroundings.login("ben", root).ends_us
 
+    @fault(21)
     @pytest.mark.parametrize("groups", [SESSION, OLD_SESSION], ids=["v2", "v1"])
     def test_ends_a_session_where_it_is_set_to(self, root: Path, groups: str) -> None:
         write(root, proc__self__cgroup=groups)

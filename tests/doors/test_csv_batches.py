@@ -15,6 +15,7 @@ from scheduler.core.fields import pack_cells, unpack_cells
 from scheduler.doors.csv_batches import CsvFile, Mark, batches
 from scheduler.errors import InputError, UsageError
 from tests.doors.contracts import contract
+from tests.faults import fault
 
 HEADER = "Directory,Executable,Filename,Epochs,Priority\n"
 ONE = "work,-1,train.py,3,1\n"
@@ -65,6 +66,7 @@ def said(text: str | bytes, **kw):
     return [(r, file.form.spec(c, r).filename, t.epochs, t.priority) for r, c, t, _ in rows]
 
 
+@fault(45)
 @pytest.mark.parametrize(
     "text",
     [
@@ -223,6 +225,7 @@ def test_a_placeholder_makes_rows_of_different_cells_different():
 # Bytes, lines and quotes that are refused.
 
 
+@fault(46)
 @pytest.mark.parametrize(
     ("codec", "named"),
     [
@@ -246,6 +249,7 @@ def test_bytes_that_are_not_utf8_are_refused_with_their_place():
     )
 
 
+@fault(46)
 @pytest.mark.parametrize("lines", [2, 100_000])
 def test_a_nul_byte_is_refused_with_its_place_before_any_row_behind_it_is_taken(lines):
     text = HEADER.encode() + ONE.encode() * lines + b"work,-1,tr\0ain.py,3,1\n"
@@ -256,6 +260,7 @@ def test_a_nul_byte_in_the_header_is_refused():
     assert refusal(b"Directory\0,Executable\n").startswith("jobs.csv, row 1: character 10 is a NUL byte")
 
 
+@fault(46)
 @pytest.mark.parametrize(
     ("rows", "expected"),
     [
@@ -490,6 +495,7 @@ print(rows, int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0]) 
 """VmHWM and not ru_maxrss, which a process inherits from the one that started it."""
 
 
+@fault(49)
 @pytest.mark.slow
 def test_a_million_rows_stream_by_in_little_memory():
     with open("jobs.csv", "w") as file:
@@ -547,6 +553,7 @@ def test_an_untouched_file_gives_nothing():
     assert Watched().take(last=True) == ([], None)
 
 
+@fault(50)
 def test_appended_rows_join_and_are_counted_on():
     watched = Watched().append("work,-1,train.py --x,3,1\n" + ONE)
     assert watched.take() == ([(3, "train.py --x", 0), (4, "train.py", 1)], None)
@@ -555,6 +562,7 @@ def test_appended_rows_join_and_are_counted_on():
     assert watched.take(last=True) == ([], None)
 
 
+@fault(50)
 def test_a_row_joins_once_its_line_is_ended():
     watched = Watched().append("work,-1,train.py,1")
     assert watched.take() == ([], None)
@@ -621,6 +629,7 @@ def test_a_bad_appended_row_is_cured_by_making_what_it_names():
     assert watched.take() == ([(3, "new.py", 0)], None)
 
 
+@fault(50)
 @pytest.mark.parametrize(
     ("now", "expected"),
     [

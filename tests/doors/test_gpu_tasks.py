@@ -18,6 +18,7 @@ from scheduler.paths import RunPlaces
 from tests.doors.contracts import contract
 from tests.doors.project import Project
 from tests.doors.test_config_manager import SAMPLE
+from tests.faults import fault
 from tests.standin.box import NO_COMPILER, TRAIN, Box
 from tests.waiting import wait_until
 
@@ -487,6 +488,7 @@ class TestLauncher:
 
         assert str(RunPlaces(Path("/r"), 1).launcher).endswith(LAUNCHER)
 
+    @fault(67)
     @pytest.mark.parametrize("mode", [0o620, 0o602])
     def test_it_reads_nothing_that_others_can_write(self, tmp_path: Path, mode: int) -> None:
         path = tmp_path / "given"
@@ -495,6 +497,7 @@ class TestLauncher:
         with pytest.raises(PermissionError, match="it must be a plain file of yours that nobody else can write"):
             launcher.open_own(str(path))
 
+    @fault(67)
     def test_it_follows_no_link(self, tmp_path: Path) -> None:
         launcher.write_own(str(tmp_path / "given"), {}, b"")
         (tmp_path / "link").symlink_to(tmp_path / "given")

@@ -20,6 +20,7 @@ from scheduler.cli import classic as launcher
 from scheduler.cli.schedule import parser
 from scheduler.view import classic
 from tests.doors.contracts import contract
+from tests.faults import fault
 from tests.system.gpu_home import PATIENCE, GpuHome
 from tests.system.killing import ROOT, Started, is_alive, kill
 from tests.waiting import wait_until
@@ -346,6 +347,7 @@ class TestTwoUsers:
             )
             assert stranger.wait(PATIENCE) == -signal.SIGTERM
 
+    @fault(58)
     @contract("S0-19")
     def test_who_is_not_root_ends_only_his_own(self, monkeypatch: pytest.MonkeyPatch) -> None:
         from scheduler.wiring import classic_gpus
@@ -393,6 +395,7 @@ def test_hours_go_on_counting_beyond_a_day() -> None:
     assert said[2:4] == ["stdout: out", "stderr: sys.stderr"]
 
 
+@fault(59)
 @contract("S0-D2")
 def test_what_one_writes_only_he_reads_but_a_lease_everybody_reads(tmp_path: Path) -> None:
     home = Old(tmp_path)

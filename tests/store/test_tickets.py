@@ -13,6 +13,7 @@ from scheduler.errors import LeaseError
 from scheduler.shim import pack_block
 from scheduler.store import disabling, tickets
 from scheduler.store.leases import Ledger, make_directory
+from tests.faults import fault
 
 TICKET = Ticket(3, (HOST,), (), 1 << 30, waited=1.0)
 BOOT = "a boot"
@@ -80,6 +81,7 @@ class TestTickets:
         assert seen(leases) == []
         ledger.close()
 
+    @fault(51, 52)
     @pytest.mark.parametrize("plant", ["link", "pipe", "folder"])
     def test_what_is_planted_is_passed_by(self, leases: Path, tmp_path: Path, plant: str) -> None:
         path = leases / f"ticket.{os.getuid()}.9-f"
@@ -111,6 +113,7 @@ class TestDisabling:
         with pytest.raises(LeaseError, match="disabled cannot be written"):
             disabling.disable(tmp_path / "nowhere", {"GPU-a": "because"})
 
+    @fault(51)
     def test_a_link_is_not_followed(self, leases: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(disabling, "ROOT", os.getuid())
         (tmp_path / "file").write_bytes(pack_block({"version": 1, "devices": {"GPU-a": "planted"}}))

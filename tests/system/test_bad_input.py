@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults import fault
+
 ROOT = Path(__file__).resolve().parents[2]
 HEADER = "Directory,Executable,Filename,Epochs,Priority\n"
 GOOD = "work,-1,train.py,3,1\n"
@@ -90,6 +92,7 @@ ROWS = {
 }
 
 
+@fault(46)
 @pytest.mark.parametrize("case", ROWS)
 def test_a_broken_row_is_refused_with_file_and_row(place, case):
     text, expected = ROWS[case]
@@ -125,6 +128,7 @@ CELLS = {
 }
 
 
+@fault(47)
 @pytest.mark.parametrize("case", CELLS)
 def test_a_bad_cell_is_refused_with_file_row_and_column(place, case):
     text, name, expected = CELLS[case]
@@ -175,6 +179,7 @@ def test_a_file_that_is_not_there_is_named(place):
     assert "gone.csv: it cannot be read: no such file or directory" in ended.stderr
 
 
+@fault(46)
 def test_a_bad_row_behind_many_good_ones_starts_none_of_them(place):
     assert "row 1002, column Epochs" in refused(place, HEADER + GOOD * 1000 + "work,-1,train.py,x,1\n", "--num", "2")
 
@@ -203,6 +208,7 @@ def completed(place: Place, text: str | bytes, *flags: str) -> list[list[str]]:
 PAYLOADS = ["; touch pwned", "$(touch pwned)", "`touch pwned`", "| touch pwned", "&& touch pwned", "> pwned", "-rf ~ *"]
 
 
+@fault(60)
 @pytest.mark.slow
 def test_shell_metacharacters_arrive_literally(place):
     rows = "".join(f"work,-1,train.py {payload},3,1\n" for payload in PAYLOADS)
@@ -221,6 +227,7 @@ line two' it\\'s"""
     assert place.started()[0][0] == str(place.root / "my lab's")
 
 
+@fault(48)
 @pytest.mark.slow
 def test_equal_rows_all_run_and_are_told(place):
     place.csv(HEADER + GOOD * 3)
@@ -235,6 +242,7 @@ def test_a_script_called_na_runs_and_numbers_stay_as_they_were_written(place):
     assert completed(place, HEADER + "work,-1,NA 007 1e5 None,3,1\n") == [["NA", "007", "1e5", "None"]]
 
 
+@fault(45)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "text",

@@ -16,6 +16,7 @@ import pytest
 from scheduler.cli.main import COMMON, ELSEWHERE, VERBS
 from scheduler.core.columns import COLUMNS
 from tests.doors.contracts import contract
+from tests.faults import fault
 from tests.system.killing import ROOT, Home
 from tests.waiting import wait_until
 
@@ -141,6 +142,7 @@ class TestResults:
             assert (lease["run"], lease["task"], lease["promised"]) == ("1", home.tasks()[0]["id"], {"host": 300 << 20})
             (home.root / "go").touch()
 
+    @fault(27)
     def test_of_a_damaged_run_say_so_and_hide_no_other(self, home: Home) -> None:
         home.commands("true")
         for _ in range(2):
@@ -334,6 +336,7 @@ class TestAGrowingFile:
         self.append(home, "se")
         assert self.end(home) == ["true succeeded", "false failed"]
 
+    @fault(50)
     def test_an_edit_is_named_and_changes_nothing(self, home: Home) -> None:
         self.growing(home)
         home.commands("true", "true")

@@ -19,6 +19,7 @@ import pytest
 from scheduler.core.ports import Request
 from scheduler.paths import Places
 from scheduler.store import requests
+from tests.faults import fault
 from tests.standin.box import NO_COMPILER
 from tests.system.gpu_home import GpuHome, holding
 from tests.system.killing import Home, Started
@@ -512,6 +513,7 @@ class TestOfSomebodyElse:
         wait_until(lambda: users[0].states() == ["running", "waiting"], 30)
         return users
 
+    @fault(58)
     @pytest.mark.parametrize("words", CONTROLS, ids=lambda words: words[0])
     def test_is_told_and_nothing_happens(self, alice_and_bob: list[User], words: tuple[str, ...]) -> None:
         alice, bob = alice_and_bob
@@ -521,6 +523,7 @@ class TestOfSomebodyElse:
         assert f"{alice.state}/runs cannot be read: Permission denied" in said
         assert alice.states() == ["running", "waiting"]
 
+    @fault(58)
     def test_root_can_and_all_files_stay_theirs(self, alice_and_bob: list[User]) -> None:
         alice = alice_and_bob[0]
         as_root: Callable[..., Any] = lambda *words: subprocess.run(  # noqa: E731

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults import fault
 from tests.system.killing import Home, is_alive
 from tests.system.test_signals import STOPPED, UNTIL_GO, Terminal, running
 from tests.waiting import wait_until
@@ -56,6 +57,7 @@ class TestRunDetached:
         log = str(home.state / "runs/1/run.log")
         assert streams == ["/dev/null", log, log]
 
+    @fault(14)
     def test_goes_on_after_the_terminal_it_was_started_from_is_closed(self, home: Home) -> None:
         home.commands(NOTE, "true")
         terminal = Terminal(home, "run", "-d", "jobs.csv", "-j", "1")

@@ -19,6 +19,7 @@ from scheduler.core.model import KnownBy, Placement, Purpose
 from scheduler.settings import READERS
 from scheduler.store.leases import Ledger
 from scheduler.units import GIB
+from tests.faults import fault
 from tests.standin.box import NO_COMPILER, Box
 from tests.system.killing import Home
 
@@ -199,6 +200,7 @@ class TestPlaces:
         patient.home.state.mkdir(mode=0o500)
         assert patient.page(1).wrong == ["state"]
 
+    @fault(56)
     def test_leases_that_others_can_take_away(self, patient: Patient) -> None:
         patient.home.leases.mkdir()
         patient.home.leases.chmod(0o777)
@@ -206,11 +208,13 @@ class TestPlaces:
         assert page.wrong == ["leases"]
         assert page.line("leases")["cure"] == f"sudo chmod 1777 {patient.home.leases}"
 
+    @fault(51)
     def test_leases_behind_a_link(self, patient: Patient) -> None:
         (patient.home.root / "real").mkdir()
         patient.home.leases.symlink_to(patient.home.root / "real")
         assert patient.page(1).line("leases")["stops"]
 
+    @fault(55)
     def test_leases_that_somebody_keeps_locked(self, patient: Patient) -> None:
         patient.home.leases.mkdir()
         patient.home.leases.chmod(0o1777)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.faults import fault
 from tests.system.killing import Home
 from tests.system.surroundings import conda_environment, installed, virtual_environment
 from tests.waiting import wait_until
@@ -251,6 +252,7 @@ class TestAfterAResume:
         assert "WANDB_API_KEY was set where the run was started, is kept nowhere" in said.stderr
         assert dead.told("second")["LD_LIBRARY_PATH"] == "/opt/first/lib"
 
+    @fault(61)
     def test_the_secret_is_nowhere_on_disk(self, dead: Place) -> None:
         dead.call("resume", code=0, env={**dead.bare(), "WANDB_API_KEY": CANARY})
         assert dead.told("second")["key"] == len(CANARY)

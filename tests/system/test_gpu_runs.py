@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from tests.doors.contracts import contract
+from tests.faults import fault
 from tests.standin.box import GPU_IS_LOST, NO_COMPILER
 from tests.system.gpu_home import PATIENCE, GpuHome, Row, Try, gaps, holding, most_promised, training
 from tests.waiting import wait_until
@@ -83,6 +84,7 @@ def in_the_end(tries: list[Try]) -> set[str]:
 
 
 class TestFaults:
+    @fault(31, 32, 33)
     @pytest.mark.parametrize("fault", BROKEN)
     def test_a_gpu_that_breaks_is_left_alone_and_the_others_go_on(self, machine: Machine, fault: str) -> None:
         switches, reason = BROKEN[fault]
@@ -142,6 +144,7 @@ class TestFaults:
         assert tries[-1].known_by == "profile"
         assert 5 * GIB <= tries[-1].first[str(gpu)] <= 6 * GIB
 
+    @fault(32)
     def test_a_task_that_fails_as_its_gpu_is_lost_is_tried_elsewhere(self, machine: Machine) -> None:
         home = machine(gpus=2)
         home.jobs(*[holding("20GiB", Memory="20GiB", Retries=0)] * 2)
@@ -162,6 +165,7 @@ class TestFaults:
 
 
 class TestStrangers:
+    @fault(36)
     @contract("S3-D17")
     def test_nothing_starts_beside_one_who_has_just_come_until_he_has_left(self, machine: Machine) -> None:
         home = machine(gpus=2)
@@ -203,6 +207,7 @@ class TestStrangers:
         assert second.placed - left < 5
         assert outcomes(home.tries()) == {"succeeded"}
 
+    @fault(36)
     def test_one_who_grows_gets_his_memory_while_many_wait(self, machine: Machine) -> None:
         home = machine(gpus=1)
         home.jobs(*[holding("2GiB", Memory="2GiB")] * 47)
@@ -296,6 +301,7 @@ class TestVectors:
         assert (len(none), len(two), len(one)) == (0, 2, 1)
         assert (without["CUDA_VISIBLE_DEVICES"], without["SCHEDULER_GPU_INDICES"]) == ("", "")
 
+    @fault(38)
     def test_what_ran_out_grows_and_nothing_else(self, machine: Machine) -> None:
         home = machine(gpus=1)
         words = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 4.00 GiB."
@@ -335,6 +341,7 @@ class TestOutOfMemory:
         assert again.placed > big.ended
         assert {task["id"]: task["ooms"] for task in home.tasks()} == {big.task: 0, small.task: 1}
 
+    @fault(38)
     def test_a_task_above_every_gpu_says_what_it_wanted_and_what_there_is(self, machine: Machine) -> None:
         home = machine(gpus=2)
         home.jobs(training(peak="30GiB", seconds=0.4), training(peak="2GiB", seconds=0.2))

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.doors.contracts import contract
+from tests.faults import fault
 from tests.system.killing import Home, children, kill, murder
 from tests.waiting import wait_until
 
@@ -28,6 +29,7 @@ def home(tmp_path: Path) -> Iterator[Home]:
     made.end()
 
 
+@fault(1, 2, 3)
 @contract("S3-D1", "S3-D10")
 def test_twenty_kills(tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(10**6)
@@ -36,6 +38,7 @@ def test_twenty_kills(tmp_path: Path) -> None:
     assert verdict.count.schedulers >= 15, f"it was over too early: {verdict.line()}"
 
 
+@fault(4)
 def test_kills_of_shims_too(tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(10**6)
     verdict = murder(tmp_path, tasks=60, kills=5, seed=seed, seconds=0.15, shims=0.5)
@@ -55,6 +58,7 @@ def test_a_fork_server_that_dies_after_every_third_task_costs_nothing(home: Home
     assert told.read_text() == "x\n" * 30
 
 
+@fault(3)
 def test_what_ended_while_nobody_looked_is_known(home: Home) -> None:
     home.commands("sh -c 'touch here; until [ -e go ]; do sleep 0.01; done; exit 3'", "true")
     dead = scheduler_killed_once(home, "here", "-j", "1")
@@ -104,12 +108,14 @@ class FullDisk:
         return self.scheduler.wait(30)
 
 
+@fault(22, 23)
 def test_a_disk_that_is_full_for_a_while_costs_nothing(home: Home) -> None:
     disk = FullDisk(home)
     assert disk.end() == 1
     assert [(task["exit_code"], task["attempts"]) for task in home.tasks()] == [(3, 1), (4, 1)]
 
 
+@fault(23)
 def test_a_scheduler_that_cannot_write_goes_when_it_is_asked_to(home: Home) -> None:
     disk = FullDisk(home)
     disk.scheduler.send_signal(signal.SIGINT)
@@ -118,6 +124,7 @@ def test_a_scheduler_that_cannot_write_goes_when_it_is_asked_to(home: Home) -> N
     assert [(task["exit_code"], task["attempts"]) for task in home.tasks()] == [(3, 1), (4, 1)]
 
 
+@fault(55)
 def test_a_lease_directory_that_somebody_keeps_locked_stops_nothing_that_runs(home: Home) -> None:
     home.commands("sh -c 'touch here; until [ -e go ]; do sleep 0.01; done; exit 3'", "sh -c 'exit 4'")
     home.leases.mkdir(mode=0o1777)

@@ -13,6 +13,7 @@ import pytest
 
 from scheduler.units import MIB
 from tests.doors.contracts import contract
+from tests.faults import fault
 from tests.system.killing import Home
 from tests.waiting import wait_until
 
@@ -147,6 +148,7 @@ class TestWhenItWasWrong:
         assert (task["state"], task["ooms"], task["attempts"]) == ("oom", 4, 4)
         assert other["state"] == "succeeded"
 
+    @fault(41)
     @contract("S3-D13")
     def test_a_probe_that_fails_is_reported_and_nothing_is_run_for_real(self, home: Home) -> None:
         (home.root / "bad.py").write_text("raise SystemExit('no such thing')")
@@ -156,6 +158,7 @@ class TestWhenItWasWrong:
         assert " probe  " in home.log()
         assert "no such thing" in home.log()
 
+    @fault(41)
     @contract("S3-D4")
     def test_a_script_that_ends_before_any_sample_has_a_peak_all_the_same(self, home: Home) -> None:
         home.write("jobs.csv", "Command", "true")
@@ -243,6 +246,7 @@ class TestTheKernel:
         wait_until(lambda: not (made / "cgroup.procs").read_text().split(), 20)
         made.rmdir()
 
+    @fault(39)
     def test_a_task_killed_for_memory_is_oom_and_its_neighbours_and_the_scheduler_go_on(
         self, home: Home, group: Path
     ) -> None:

@@ -24,6 +24,7 @@ from scheduler.core.events import Exited, Started
 from scheduler.core.model import Outcome
 from scheduler.errors import StateError
 from scheduler.shim import Claim, Record
+from tests.faults import fault
 from tests.system.conftest import Driver, is_zombie, marked
 from tests.waiting import wait_until
 
@@ -224,6 +225,7 @@ class TestServer:
         assert driver.exited(task).outcome in (Outcome.LOST, Outcome.SUCCEEDED)
         assert driver.run_sh('test "$SCHEDULER_TEST" = set').outcome is Outcome.SUCCEEDED
 
+    @fault(19)
     def test_a_shim_that_cannot_be_forked(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def no_fork() -> int:
             raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
@@ -290,12 +292,14 @@ class TestAdoption:
         assert driver.exited(1).code == 6
         assert [type(event) for event in driver.events] == [Started, Exited]
 
+    @fault(2)
     def test_what_never_started_is_fenced_and_lost(self, driver: Driver) -> None:
         driver.engine.adopt(7, 2)
         ended = driver.exited(7, 2)
         assert (ended.outcome, ended.reason) == (Outcome.LOST, "it had not started when its scheduler ended")
         assert [type(event) for event in driver.events] == [Exited]
 
+    @fault(5)
     def test_scheduler_and_shim_killed(self, driver: Driver, mark: str) -> None:
         """Nothing may be left when the attempt is told as lost: it is run again then."""
         dead = scheduler(driver, f"(setsid sh -c 'sleep 600; : {mark}' &); echo up; sleep 600; : {mark}")
@@ -318,12 +322,14 @@ class TestAdoption:
         assert driver.exited(1).outcome is Outcome.LOST
         assert marked(mark) == []
 
+    @fault(6)
     def test_after_a_reboot(self, driver: Driver) -> None:
         claim(driver, boot_id="another")
         driver.engine.adopt(1, 1)
         ended = driver.exited(1)
         assert (ended.outcome, ended.reason) == (Outcome.LOST, "the machine was restarted while it ran")
 
+    @fault(6)
     def test_a_record_survives_a_reboot(self, driver: Driver) -> None:
         folder = claim(driver, boot_id="another", pid=3, start=4, shim=2)
         Path(shim.record_path(folder, 1)).write_bytes(shim.pack_block(Record("exited", 3)._asdict()))
@@ -367,6 +373,7 @@ class TestAdoption:
 
 
 class TestLosses:
+    @fault(4)
     def test_a_killed_shim(self, driver: Driver, mark: str) -> None:
         task = driver.sh(f"sh -c 'sleep 600; : {mark}' & (setsid sh -c 'sleep 600; : {mark}' &); wait")
         shim_pid = driver.started(task).shim
@@ -384,6 +391,7 @@ class TestLosses:
         assert driver.exited(task).outcome is Outcome.LOST
         assert marked(mark) == []
 
+    @fault(28)
     def test_a_task_whose_files_were_deleted_is_never_a_success(self, driver: Driver) -> None:
         task = driver.sh("echo up; sleep 0.3")
         driver.wait_for_line("up")
@@ -399,6 +407,7 @@ class TestLosses:
 
 
 class TestProcesses:
+    @fault(10)
     def test_tree(self, driver: Driver) -> None:
         task = driver.sh("sleep 60 & sh -c 'sleep 60; :' & wait")
         pid = driver.started(task).pid
@@ -414,6 +423,7 @@ class TestProcesses:
             assert other.poll() is None
             other.kill()
 
+    @fault(12)
     def test_sweep_ends_a_chain_of_forks(self, mark: str) -> None:
         chain = "import os, time\nwhile True:\n time.sleep(.003)\n if os.fork(): os._exit(0)"
         argv = [sys.executable, "-IS", "-c", chain, mark]

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults import fault
 from tests.system.killing import Home
 from tests.system.test_signals import UNTIL_GO, running
 from tests.waiting import wait_until
@@ -100,6 +101,7 @@ class TestARunOfAnotherMachine:
         assert f"--state {shared / 'gpu2'}" in refused
         assert "not over: belongs to gpu2" in home.call("runs", code=0).stdout
 
+    @fault(6)
     def test_this_machine_is_the_same_after_a_reboot(self, home: Home) -> None:
         scheduler = running(home, UNTIL_GO)
         scheduler.send_signal(signal.SIGQUIT)

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.doors.contracts import contract
+from tests.faults import fault
 from tests.standin.box import NO_COMPILER
 from tests.system import killing
 from tests.system.gpu_home import GpuHome, holding, training
@@ -81,6 +82,7 @@ class TestLife:
         wait_until(lambda: is_paired(home), 30)
         assert len(home.mps_notes("start")) == 1
 
+    @fault(40)
     def test_a_daemon_that_is_killed_is_started_again_and_the_next_tasks_are_its_clients(
         self, machine: Machine
     ) -> None:
@@ -346,6 +348,7 @@ class TestWhereItCannotBe:
         said = self.refused(machine(gpus=1, compute_capability=(6, 1)), "--mps")
         assert "GPU 0 (NVIDIA Stand-in 24GB) has compute capability 6.1" in said
 
+    @fault(40)
     def test_where_the_daemon_does_not_come_up(self, machine: Machine) -> None:
         home = machine(gpus=1)
         (home.root / "refuse").touch()
@@ -364,6 +367,7 @@ class TestWhereItCannotBe:
         assert "is too long for the sockets of MPS (" in said
         assert "106 at most): name a shorter lease directory with SCHEDULER_LEASES" in said
 
+    @fault(40)
     def test_beside_a_daemon_of_somebody_else(self, machine: Machine) -> None:
         home = machine(gpus=1)
         with foreign(home) as pipes:

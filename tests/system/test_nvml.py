@@ -25,6 +25,7 @@ from scheduler.devices.samplers import Limits
 from scheduler.errors import DeviceError
 from scheduler.units import GIB, MIB
 from tests.doors.contracts import contract
+from tests.faults import fault
 from tests.standin.box import NO_COMPILER, Box
 from tests.standin.client import COMPUTE, GRAPHICS, MPS
 from tests.waiting import wait_until
@@ -199,6 +200,7 @@ def eyes(box: Box, look_at: Callable[..., Eyes]) -> Eyes:
 
 
 class TestFinding:
+    @fault(34)
     def test_every_gpu_in_nvmls_order_by_its_uuid(self, make_box: Any, look_at: Any) -> None:
         box = make_box(gpus=2, total=["24GiB", "80GiB"], name=["small", "large"])
         found = look_at(box).gpus.discover()
@@ -243,6 +245,7 @@ class TestFinding:
         assert "no NVIDIA driver" in node.why
         assert not node.broken
 
+    @fault(42)
     @pytest.mark.parametrize(("code", "word"), [(18, "reboot"), (UNKNOWN, "reboot"), (9, "not loaded")])
     def test_a_library_that_does_not_come_up_says_why(self, box: Box, look_at: Any, code: int, word: str) -> None:
         box.set(init_error=code)
@@ -510,6 +513,7 @@ class TestDeviceLevel:
         eyes.until(lambda: eyes.used(7) == 3 * GIB)
         assert [(seen.bytes, seen.pid) for seen in eyes.foreign(0)] == [(6 * GIB, 0)]
 
+    @fault(35)
     def test_what_an_ended_one_left_is_a_ghost_until_it_is_back(self, eyes: Eyes, tree: Callable[..., Tree]) -> None:
         one = tree()
         eyes.box.set(linger=2000)
@@ -542,6 +546,7 @@ class TestGhosts:
         eyes.until(lambda: eyes.budget(0).ghosts == 0)
         assert eyes.budget(0).free == 24 * GIB - 300 * MIB - GIB
 
+    @fault(35)
     def test_one_that_stays_is_named(self, eyes: Eyes, tree: Callable[..., Tree]) -> None:
         eyes.box.set(linger=60_000)
         one = tree()
@@ -595,6 +600,7 @@ class TestFaults:
     def oldest(self, eyes: Eyes, *devices: int) -> float:
         return max(time.monotonic() - eyes.looked_at(device) for device in devices)
 
+    @fault(31, 32, 33)
     @pytest.mark.parametrize(
         ("fault", "well", "said"),
         [
@@ -633,6 +639,7 @@ class TestFaults:
         eyes.until(lambda: tries.update(eyes.children()) or len(tries) > 2)
         assert len([said for said in eyes.troubles if "GPU 1" in said]) == 1
 
+    @fault(34)
     def test_a_slow_one_keeps_nobody_waiting(self, eyes: Eyes) -> None:
         eyes.box.set(1, slow=250)
         ages: list[float] = []
@@ -665,12 +672,14 @@ class TestFaults:
         assert "keeps ending (SIGKILL)" in eyes.until(kill)
         eyes.until(lambda: eyes.is_open(0, 1, 2))
 
+    @fault(31)
     def test_all_hang_at_once(self, eyes: Eyes) -> None:
         eyes.box.set(hang=1)
         eyes.until(lambda: all(eyes.budget(device).closed for device in range(3)))
         eyes.box.set(hang=0)
         eyes.until(lambda: eyes.is_open(0, 1, 2), 15.0)
 
+    @fault(31)
     def test_a_library_that_hangs_when_it_is_started_again(self, eyes: Eyes) -> None:
         eyes.box.set(init_hang=1)
         (child,) = eyes.children()
@@ -680,6 +689,7 @@ class TestFaults:
         eyes.until(lambda: eyes.is_open(0, 1, 2))
         eyes.until(lambda: len(eyes.children()) == 1)
 
+    @fault(34)
     def test_what_was_not_seen_for_long_is_closed(self, box: Box, look_at: Any) -> None:
         eyes = look_at(box, limits=Limits(call=60.0, patience=60.0, fresh=1.5))
         (child,) = eyes.children()

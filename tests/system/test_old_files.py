@@ -10,10 +10,12 @@ from scheduler.paths import Places
 from scheduler.store.profiles import Profiles
 from scheduler.store.rundir import Runs
 from scheduler.wiring.reading import Telling
+from tests.faults import fault
 
 DATA = Path(__file__).parents[1] / "data"
 
 
+@fault(9)
 def test_a_journal_of_format_1(tmp_path: Path) -> None:
     run = tmp_path / "runs/1"
     run.mkdir(parents=True)

@@ -19,6 +19,7 @@ import pytest
 from scheduler import shim
 from scheduler.core.model import Outcome
 from scheduler.shim import Claim, ClaimState, Record
+from tests.faults import fault
 from tests.system.conftest import Driver, is_zombie, marked
 from tests.waiting import wait_until
 
@@ -113,16 +114,19 @@ class TestSurroundings:
         driver.run_sh("for i in 1 2 3; do echo out $i; echo err $i >&2; done")
         assert driver.log() == "".join(f"out {i}\nerr {i}\n" for i in (1, 2, 3))
 
+    @fault(17)
     def test_much_output_without_a_newline(self, driver: Driver) -> None:
         assert driver.run_sh("head -c 3000000 /dev/zero").outcome is Outcome.SUCCEEDED
         assert (driver.tasks / "1/1.log").stat().st_size == 3_000_000
 
+    @fault(59)
     def test_files_are_private(self, driver: Driver) -> None:
         driver.run("true")
         folder = driver.tasks / "1"
         assert folder.stat().st_mode & 0o777 == 0o700
         assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
 
+    @fault(16)
     def test_stdin_is_empty(self, driver: Driver) -> None:
         driver.run_sh("cat; readlink /proc/self/fd/0")
         assert driver.log() == "/dev/null\n"
@@ -146,6 +150,7 @@ class TestSurroundings:
         assert os.getsid(started.shim) == started.shim
         assert started.start == shim.start_time(started.pid)
 
+    @fault(39)
     def test_the_kernel_would_rather_kill_the_task_than_its_shim(self, driver: Driver) -> None:
         started = driver.started(driver.launch("sleep", "60"))
 
@@ -201,6 +206,7 @@ class TestSurroundings:
 
 
 class TestSpawnFailures:
+    @fault(19)
     @pytest.mark.parametrize(
         ("argv", "fields", "code", "reason"),
         [
@@ -231,12 +237,14 @@ class TestStopping:
         assert (ended.outcome, ended.code) == (Outcome.INTERRUPTED, 0)
         assert driver.log() == "up\nbye\n"
 
+    @fault(20)
     def test_a_stopped_process_is_woken_to_stop(self, driver: Driver) -> None:
         task = driver.sh("trap 'exit 7' TERM; echo up; kill -STOP $$; sleep 60 & wait")
         driver.wait_for_line("up")
         driver.engine.stop(task, 1)
         assert driver.exited(task).code == 7
 
+    @fault(11)
     def test_who_ignores_it_is_killed_after_its_grace(self, driver: Driver) -> None:
         task = driver.sh("trap '' TERM; echo up; while :; do sleep 60; done", grace=0.2)
         driver.wait_for_line("up")
@@ -280,6 +288,7 @@ class TestStopping:
         assert record.outcome == "timeout"
         driver.engine = type(driver)(driver.root, driver.prefix).engine
 
+    @fault(44)
     def test_a_suspended_machine_times_nothing_out(self) -> None:
         script = """if True:
             import os, signal, time
@@ -300,6 +309,7 @@ class TestStopping:
 
 
 class TestTrees:
+    @fault(13)
     def test_leftovers_end_with_the_task(self, driver: Driver, mark: str) -> None:
         ended = driver.run_sh(f"sh -c 'sleep 600; : {mark}' & (setsid sh -c 'sleep 600; : {mark}' &); exit 4")
         assert (ended.outcome, ended.code) == (Outcome.FAILED, 4)
@@ -325,6 +335,7 @@ class TestTrees:
         assert driver.exited(task).outcome is Outcome.INTERRUPTED
         assert 0.25 < time.monotonic() - asked < 4
 
+    @fault(10, 12)
     @pytest.mark.parametrize("kill", [False, True])
     def test_nobody_survives_of_a_nasty_tree(self, driver: Driver, mark: str, kill: bool) -> None:
         task = driver.launch(sys.executable, "-IS", "-c", NASTY_TREE, mark, grace=0.2)
@@ -363,6 +374,7 @@ class TestLease:
         driver.exited(task)
         assert not path.exists()
 
+    @fault(13)
     def test_it_is_kept_while_leftovers_live(self, driver: Driver, lease: tuple[Path, int], mark: str) -> None:
         path, fd = lease
         stubborn = f'trap "" TERM; echo up; while :; do sleep 60; done; : {mark}'
@@ -385,6 +397,7 @@ class TestFormats:
         (tmp_path / "r").write_bytes(shim.pack_block(record._asdict()))
         assert shim.read_record(str(tmp_path / "r")) == record
 
+    @fault(27)
     @pytest.mark.parametrize(
         "damage", [lambda b: b[:40], lambda b: b"", lambda b: bytes(4096), lambda b: b.replace(b"exited", b"exitec")]
     )
@@ -392,10 +405,12 @@ class TestFormats:
         (tmp_path / "r").write_bytes(damage(shim.pack_block(Record("exited", 3)._asdict())))
         assert shim.read_record(str(tmp_path / "r")) is None
 
+    @fault(9)
     def test_fields_of_a_newer_version_are_left_out(self, tmp_path: Path) -> None:
         (tmp_path / "r").write_bytes(shim.pack_block({"outcome": "exited", "code": 0, "colour": "red"}))
         assert shim.read_record(str(tmp_path / "r")) == Record("exited", 0)
 
+    @fault(52)
     def test_what_is_no_file_is_no_record(self, tmp_path: Path) -> None:
         os.mkfifo(tmp_path / "fifo")
         (tmp_path / "link").symlink_to(tmp_path / "fifo")
@@ -497,6 +512,7 @@ print(json.dumps([filler.outcome, filler.code, late.outcome, late.reason]))
 """
 
 
+@fault(22)
 @pytest.mark.skipif(
     os.getuid() != 0 or subprocess.run([*UNSHARE, "true"], check=False, capture_output=True).returncode != 0,
     reason="needs root and mount namespaces",

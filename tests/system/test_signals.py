@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults import fault
 from tests.system.killing import Home, children, is_alive, kill
 from tests.waiting import wait_until
 
@@ -149,6 +150,7 @@ class TestQuit:
 
 
 class TestASecondScheduler:
+    @fault(7)
     def test_of_a_living_run_is_refused(self, home: Home) -> None:
         scheduler = running(home, UNTIL_GO)
         refused = home.call("resume", "1", code=2)
@@ -157,6 +159,7 @@ class TestASecondScheduler:
         (home.root / "go").touch()
         assert scheduler.wait(30) == 0
 
+    @fault(7)
     def test_of_several_at_once_one_wins(self, home: Home) -> None:
         scheduler = running(home, UNTIL_GO)
         scheduler.kill()
@@ -167,6 +170,7 @@ class TestASecondScheduler:
         assert sorted(rival.wait(30) for rival in rivals) == [0, 2, 2, 2]
         assert [(task["state"], task["attempts"]) for task in home.tasks()] == [("succeeded", 1)]
 
+    @fault(8)
     def test_that_hangs_is_not_robbed(self, home: Home) -> None:
         scheduler = running(home, UNTIL_GO)
         scheduler.send_signal(signal.SIGSTOP)
@@ -220,6 +224,7 @@ class TestTerminal:
         wait_until(lambda: terminal.read() and (home.root / "here").exists(), 30)
         return terminal
 
+    @fault(15)
     def test_ctrl_c_drains_and_does_not_reach_the_tasks(self, home: Home) -> None:
         terminal = self.shown(home, self.COUNTING, "true")
         terminal.type("\x03")
@@ -238,6 +243,7 @@ class TestTerminal:
         home.call("resume", code=0)
         assert not (home.root / "got").exists()
 
+    @fault(14)
     def test_a_window_that_is_shut_ends_the_view_alone(self, home: Home) -> None:
         terminal = self.shown(home, self.COUNTING, "true", "false")
         terminal.close()
@@ -302,6 +308,7 @@ class TestAReaderThatGoesAway:
             assert "Exception" not in home.call(verb, stdout=closed).stderr
 
 
+@fault(16)
 def test_without_a_terminal_or_any_stream(home: Home) -> None:
     home.commands("true")
     closed = subprocess.Popen(

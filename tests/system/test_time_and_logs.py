@@ -14,6 +14,7 @@ import pytest
 from scheduler import shim
 from scheduler.core.model import Outcome, Warn
 from scheduler.engines.local import _said
+from tests.faults import fault
 from tests.system.conftest import Driver
 from tests.system.killing import Home
 from tests.waiting import wait_until
@@ -83,6 +84,7 @@ class TestLogs:
     def test_a_short_one_is_left_alone(self, drivers: Callable[..., Driver]) -> None:
         assert len(self.spam(drivers, 1000, 256 * KIB)) == 1000
 
+    @fault(25)
     def test_it_is_cut_while_the_task_goes_on_and_the_task_writes_on_behind_it(
         self, drivers: Callable[..., Driver]
     ) -> None:
@@ -146,6 +148,7 @@ home.end()
 """
 
 
+@fault(22)
 @pytest.mark.slow
 @pytest.mark.skipif(
     os.getuid() != 0 or subprocess.run([*UNSHARE, "true"], check=False, capture_output=True).returncode != 0,
@@ -222,6 +225,7 @@ class TestRuns:
         assert said in err
         assert len(err.splitlines()) == 1
 
+    @fault(25)
     def test_a_log_is_kept_small_and_its_end_is_shown(self, home: Home) -> None:
         (home.root / "spam.py").write_text(
             SPAM.format(lines=20_000) + "\nsys.stdout.write('1/9\\r9/9\\n'); sys.exit(3)"

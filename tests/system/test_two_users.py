@@ -25,6 +25,7 @@ import pytest
 
 from scheduler.shim import BLOCK, unpack_block
 from scheduler.units import GIB
+from tests.faults import fault
 from tests.system.killing import ROOT, Home, Started
 from tests.waiting import wait_until
 
@@ -183,6 +184,7 @@ def can(uid: int, python: str, code: Path) -> bool:
         pytest.skip(f"setpriv cannot be run: {exc}")
 
 
+@fault(37)
 def test_two_users_never_promise_more_than_there_is(users: list[User]) -> None:
     seed = random.SystemRandom().randrange(10**6)
     dice = random.Random(seed)

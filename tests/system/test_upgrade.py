@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import scheduler
+from tests.faults import fault
 from tests.system.killing import Home, children, kill
 from tests.waiting import wait_until
 
@@ -61,6 +62,7 @@ def installed(tmp_path: Path) -> Iterator[tuple[Home, Installation]]:
     home.end()
 
 
+@fault(9)
 def test_a_run_ends_well_after_every_installed_file_was_overwritten(installed: tuple[Home, Installation]) -> None:
     home, place = installed
     home.commands(UNTIL_GO, "true", "sh -c 'echo said; exit 0'")

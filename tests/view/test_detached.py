@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from scheduler.view.detached import logging_out_hint
+from tests.faults import fault
 
 
+@fault(21)
 def test_a_session_that_is_killed_is_left_by_a_scope_of_ones_own() -> None:
     said = logging_out_hint("session-3.scope", "/etc/systemd/logind.conf", "ann", session=True)
     assert "KillUserProcesses=yes by /etc/systemd/logind.conf" in said

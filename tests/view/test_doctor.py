@@ -39,6 +39,7 @@ from scheduler.view.examined import (
     TaskPython,
 )
 from scheduler.view.findings import Finding, Mark
+from tests.faults import fault
 
 GPU = Gpu(
     0,
@@ -466,6 +467,7 @@ class TestPage:
         assert f"{row}  not for this shell" in wide
         assert narrow[narrow.index(row) + 1] == " " * 21 + "not for this shell"
 
+    @fault(68)
     def test_what_others_wrote_cannot_steer_the_terminal(self) -> None:
         evil = replace(LEASES, promises=(Promises("ann\x1b[2J", 1, {}),))
         assert "\x1b" not in "".join(doctor.lines(doctor.page(replace(EXAMINED, leases=evil)), 100))

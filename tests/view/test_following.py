@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from scheduler.view.following import Follower
+from tests.faults import fault
 from tests.waiting import wait_until
 
 
@@ -72,6 +73,7 @@ def test_a_file_that_was_cut_is_followed_from_its_new_end(tmp_path: Path, lost: 
     assert copy.read_bytes().endswith(b"more")
 
 
+@fault(65)
 def test_what_is_no_plain_file_is_not_read(tmp_path: Path, lost: list[str]) -> None:
     os.mkfifo(tmp_path / "1.log")
     with open(tmp_path / "copy", "wb") as out:
