@@ -160,7 +160,7 @@ class Painter:
             counts,
             fold.retried,
             fold.ooms,
-            [bar(budget, living, seen, brain.rules.buffer) for budget in seen.budgets],
+            [bar(budget, living, seen, brain.rules.buffer) for budget in seen.budgets if not budget.device.is_slot],
             [self._living(task, seen, now) for task in living],
             self._waiting(),
             time_left(counts, seconds),
@@ -219,7 +219,7 @@ def bar(budget: Budget, living: Sequence[Task], seen: Seen, buffer: int) -> Bar:
     others = max(0, min(taken, total) - ours)
     promised = max(0, min(yet, total - ours - others))
     left = total - ours - others - promised
-    here = [task for task in placed if task.placement is not None and key in shown_in(task.placement.promise)]
+    here = [t for t in placed if t.placement is not None and key in (gpus_in(t.placement.promise) or (HOST,))]
     return Bar(
         device.label, total, ours, others, promised, max(0, min(buffer, left)), len(here),
         budget.busy if device.is_gpu else _cores(placed, seen, key), device.load_capacity, budget.celsius,

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 from unicodedata import combining, east_asian_width
 
 from scheduler.core.model import State
 from scheduler.core.picture import Bar, Living, Picture, Queue
 from scheduler.units import GIB, count, duration
+from scheduler.view import machine as about_machine
 from scheduler.view.words import clean
 
 Piece = tuple[str, str]
@@ -20,14 +23,11 @@ MOST_DEVICES = 8
 RECENT = 5
 """So many of the last lines are shown where there is room."""
 KEYS = "q leaves the view   Ctrl-C running tasks end   Ctrl-\\ leaves them running"
+MACHINE = "q leaves the view"
 WATCHING = "q leaves the view, the run goes on   scheduler stop {run} ends it"
 _PARTS = (("ours", "█", "green"), ("promised", "▒", "cyan"), ("others", "▓", "magenta"), ("buffer", "░", "dim"))
-_LEGEND = {
-    "ours": "held by this run",
-    "promised": "+promised, not taken",
-    "others": "held by others",
-    "buffer": "buffer",
-}
+_LEGEND = {"ours": "held by this run", "promised": "+promised, not taken", "others": "by others", "buffer": "buffer"}
+EVERYBODY = {"ours": "held by tasks", "promised": "+promised, not taken", "others": "held without a promise"}
 _ASCII = {"█": "#", "▒": "=", "▓": "x", "░": "-", "·": ".", "…": "~"}
 _BLANKS = re.compile(" {3,}")
 _BAD = (State.FAILED, State.OOM, State.TIMEOUT, State.REFUSED)
@@ -58,6 +58,35 @@ def lines(picture: Picture, width: int, height: int, recent: Sequence[str] = (),
     said = [*head, *running, *queue, *news]
     gap: list[Line] = [()] * (height - len(said) - len(foot))
     return [*said[: max(0, height - len(foot))], *gap, *foot]
+
+
+def machine(facts: Mapping[str, Any], width: int, height: int, keys: str = MACHINE) -> list[Line]:
+    """The whole machine: bars of its devices, then all that `status` says."""
+    bars = [*map(_card, facts["gpus"]), _ram(facts)]
+    words = [line for line in about_machine.lines(facts)[1:] if not line.startswith(tuple(b.label for b in bars))]
+    head: list[Line] = [((fit(facts["hostname"], width), "bold"),), (), *_devices(bars, width, height, EVERYBODY)]
+    said = [*head, *(((fit(line, width), ""),) for line in words)]
+    foot: list[Line] = [((fit(keys, width), "dim"),)]
+    most = height - len(foot)
+    if len(said) > most:
+        said = [*said[: most - 1], ((f"and {len(said) - most + 1} more lines: scheduler status", ""),)]
+    return [*said, *([()] * (most - len(said))), *foot]
+
+
+def _card(gpu: Mapping[str, Any]) -> Bar:
+    held = gpu["total"] - gpu["free"]
+    strangers = sum(one["bytes"] for one in gpu["foreign"])
+    used = max(0, held - strangers)
+    yet = max(0, min(gpu["free"], gpu["promised"] - used))
+    return Bar(gpu["device"], gpu["total"], used, held - used, yet, 0, gpu["tasks"], None, 1.0, None, gpu["closed"])
+
+
+def _ram(facts: Mapping[str, Any]) -> Bar:
+    total, free = facts["host"]["total"], facts["host"]["available"]
+    used = min(total - free, sum(lease["used"].get("host", 0) for lease in facts["leases"]))
+    yet = sum(max(0, one["promised"].get("host", 0) - one["used"].get("host", 0)) for one in facts["leases"])
+    tasks = sum("host" in one["promised"] for one in facts["leases"])
+    return Bar("host", total, used, total - free - used, min(free, yet), 0, tasks, None, 1.0)
 
 
 def plain(picture: Picture, width: int) -> list[str]:
@@ -146,7 +175,9 @@ def _progress(picture: Picture, width: int) -> Line:
 # ---- devices ----
 
 
-def _devices(bars: Sequence[Bar], width: int, height: int) -> list[Line]:
+def _devices(
+    bars: Sequence[Bar], width: int, height: int, legend: Mapping[str, str] = MappingProxyType(_LEGEND)
+) -> list[Line]:
     if not bars:
         return []
     most = max(1, min(MOST_DEVICES if height < 1 << 15 else len(bars), height // 3))
@@ -160,7 +191,7 @@ def _devices(bars: Sequence[Bar], width: int, height: int) -> list[Line]:
         words = f"and {len(rest)} more devices: {_short(sum(bar.ours for bar in rest))} held by this run"
         held = f", {_short(sum(bar.free for bar in rest))} free"
         said.append(((fit(words + held, width), ""),))
-    return [*said, _legend(width)]
+    return [*said, _legend(width, legend)]
 
 
 def _device_text(bar: Bar) -> str:
@@ -186,8 +217,8 @@ def _device(bar: Bar, label: int, wide: int, text: str, width: int) -> Line:
     return (*said, ("  " + fit(text, max(0, width - label - wide - 4)), style))
 
 
-def _legend(width: int) -> Line:
-    pieces = [(f"{letter} {_LEGEND[part]}", style) for part, letter, style in _PARTS]
+def _legend(width: int, legend: Mapping[str, str]) -> Line:
+    pieces = [(f"{letter} {legend[part]}", style) for part, letter, style in _PARTS if part in legend]
     return _joined([*pieces, ("· free", "dim")], width)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from scheduler.loop import Ports
     from scheduler.processes import Child
     from scheduler.view.live import LiveView
+    from scheduler.view.panels import Line
     from scheduler.view.sink import Sink
     from scheduler.wiring.running import Session
 
@@ -67,6 +69,31 @@ def live_view(session: Session, ports: Ports, sink: Sink, stream: TextIO | None)
     return Lively(replace(ports, view=view, world=LookedAt(world, view)), view, guard(path))
 
 
+def on_terminal(stream: TextIO, make: Callable[[int, int], Sequence[Line]], over: Callable[[], bool]) -> bool:
+    """Show lines made for its size until it is over or somebody presses q; False where they cannot be drawn."""
+    if not stream.isatty():
+        return False
+    try:
+        from scheduler.view import top
+        from scheduler.view.screen import Screen, path_of
+    except ImportError:
+        from scheduler.view.sink import hint
+
+        hint(MISSING)
+        return False
+    path = path_of(stream)
+    if not path:
+        return False
+    held = guard(path)
+    try:
+        top.show(Screen(path, stream.encoding or "ascii"), make, over)
+    except OSError:
+        return False
+    finally:
+        release(held)
+    return True
+
+
 def guard(path: str) -> Child | None:
     """A process that gives a terminal back if we cannot; None where none can be started."""
     from scheduler.processes import start_child
@@ -80,8 +107,6 @@ def guard(path: str) -> Child | None:
 def release(child: Child | None) -> None:
     """The terminal was given back."""
     if child is not None and child.stdin is not None and not child.stdin.closed:
-        import contextlib
-
         with contextlib.suppress(OSError):
             child.stdin.write(b"over\n")
         child.stdin.close()
