@@ -16,7 +16,7 @@ from scheduler.core.roll import Roll
 MOST_BATCHES = 3
 """So many of the waiting batches are told one by one."""
 ENOUGH_ENDED = 3
-"""A rate follows from so many ended tasks."""
+"""How long the rest takes follows from so many ended attempts."""
 LONG_BATCH = 10_000
 """Of a longer batch nobody counts the priorities at every look."""
 
@@ -163,7 +163,7 @@ class Painter:
             [bar(budget, living, seen, brain.rules.buffer) for budget in seen.budgets if not budget.device.is_slot],
             [self._living(task, seen, now) for task in living],
             self._waiting(),
-            time_left(counts, seconds),
+            time_left(counts, fold),
             brain.draining,
         )
 
@@ -240,13 +240,15 @@ def _left(seconds: float, epochs: float | None, of: int | None, expected: float)
     return max(0.0, expected - seconds) if expected else None
 
 
-def time_left(states: Mapping[State, int], seconds: float) -> float | None:
-    """Seconds until a run is over if it goes on as it did so far; None while that says nothing."""
-    unfinished = sum(states.get(state, 0) for state in (State.WAITING, *LIVING))
-    ended = sum(states.get(s, 0) for s in State if s not in UNFINISHED and s not in (State.SKIPPED, State.REFUSED))
-    if ended < ENOUGH_ENDED or not unfinished or seconds <= 0:
+def time_left(states: Mapping[State, int], fold: Fold) -> float | None:
+    """Seconds until a run is over if as many go on running at once, each as long as those that ended.
+
+    None while too few have ended, or nothing runs: a run that was paused says nothing by its age.
+    """
+    running, waiting = sum(states.get(state, 0) for state in LIVING), states.get(State.WAITING, 0)
+    if fold.ended < ENOUGH_ENDED or not running:
         return None
-    return seconds / ended * unfinished
+    return fold.spent / fold.ended * (waiting + running / 2) / running
 
 
 def waiting(brain: Brain) -> Queue:

@@ -77,6 +77,9 @@ class Fold:
         self.last: float | None = None
         self.retried = self.ooms = 0
         """Runs for real that were not a task's first, attempts that ran out of memory."""
+        self.ended = 0
+        self.spent = 0.0
+        """How many attempts are over, and the seconds they took together."""
         self._arrived: list[tuple[int, float]] = []
         """Batches that came while the run went on, and when."""
         self._here: dict[str, dict[int, Attempt]] = {}
@@ -137,6 +140,7 @@ class Fold:
         attempt.code, attempt.signal, attempt.reason = event.code, event.signal, event.reason
         attempt.result, attempt.stretch, attempt.mps = event.result, event.stretch, event.mps
         _raise_to(attempt.peak, event.peak)
+        self.ended, self.spent = self.ended + 1, self.spent + event.seconds
         self.ooms += event.outcome is Outcome.OOM
         self.last = at
         for device in attempt.devices:

@@ -22,11 +22,14 @@ if TYPE_CHECKING:
 
 REST = 2.0
 """Others' leases are read at most so often, in seconds: one file each."""
-GUARD = (
-    "trap '' INT QUIT TSTP HUP TERM; read -r over || "
-    '{ printf "\\033[0m\\033[?25h\\033[?1049l" >"$1"; stty icanon echo <"$1"; }'
-)
-"""Gives a terminal back whose scheduler was killed before it could."""
+GUARD = r"""
+trap '' INT QUIT TSTP HUP TERM
+read -r over && exit
+printf '\033[0m\033[?25h\033[?1049l' >"$1"
+case $(stty -a <"$1") in *-inlcr*' icrnl'*-icanon*) stty icanon echo <"$1" ;; esac
+"""
+"""Gives a terminal back whose scheduler was killed before it could; its modes only where they are as we left them, and
+not where a shell has its own on for its prompt (each of those changes what becomes of a carriage return)."""
 MISSING = "no live view: the package rich is missing (pip install rich, or run with --plain)"
 
 
