@@ -145,6 +145,11 @@ class Screen:
         segments = [Segment(text, self._console.get_style(style or "none")) for text, style in pieces if text]
         return Segment.adjust_line_length(segments, width)
 
+    @property
+    def pending(self) -> bool:
+        """Whether the terminal has not taken everything yet."""
+        return bool(self._out)
+
     def fileno(self) -> int:
         """Readable when a key was pressed; -1 while nobody may read there."""
         return self._fd if self.entered and not self.left else -1
