@@ -57,7 +57,16 @@ def lines(picture: Picture, width: int, height: int, recent: Sequence[str] = (),
     news = _recent(recent, width, rest - len(running) - 1)
     said = [*head, *running, *queue, *news]
     gap: list[Line] = [()] * (height - len(said) - len(foot))
-    return [*said[: max(0, height - len(foot))], *gap, *foot]
+    return [_clipped(line, width) for line in [*said[: max(0, height - len(foot))], *gap, *foot]]
+
+
+def _clipped(line: Line, width: int) -> Line:
+    """A line made for a wider terminal, cut."""
+    kept: list[Piece] = []
+    for text, style in line:
+        kept.append((fit(text, width) if columns(text) > width else text, style))
+        width -= columns(kept[-1][0])
+    return tuple(kept)
 
 
 def machine(facts: Mapping[str, Any], width: int, height: int, keys: str = MACHINE) -> list[Line]:
@@ -70,7 +79,7 @@ def machine(facts: Mapping[str, Any], width: int, height: int, keys: str = MACHI
     most = height - len(foot)
     if len(said) > most:
         said = [*said[: most - 1], ((f"and {len(said) - most + 1} more lines: scheduler status", ""),)]
-    return [*said, *([()] * (most - len(said))), *foot]
+    return [_clipped(line, width) for line in [*said, *([()] * (most - len(said))), *foot]]
 
 
 def _card(gpu: Mapping[str, Any]) -> Bar:
