@@ -257,7 +257,9 @@ def _latest(runs: Runs, kept: dict[int, Telling] | None) -> Iterator[dict[str, A
     """The facts of each run, newest first; one that cannot be read hides neither itself nor the others."""
     for number in reversed(runs.numbers()):
         try:
-            yield telling_facts(runs.info(number), kept)
+            info, journal = runs.open(number)
+            with contextlib.closing(journal):
+                yield telling_facts(info, journal) if kept is None else _facts_of(_read_on(info, kept))
         except NoSuchRun:
             continue
         except SchedulerError as exc:
@@ -265,17 +267,26 @@ def _latest(runs: Runs, kept: dict[int, Telling] | None) -> Iterator[dict[str, A
                 yield {"number": number, "trouble": str(exc)}
 
 
-def telling_facts(info: RunInfo, kept: dict[int, Telling] | None = None) -> dict[str, Any]:
-    """A run's facts, with whether it is over and when something last happened in it; `kept` are read on, not anew."""
-    if kept is None:
-        telling = Telling(info)
-        telling.close()
-    elif info.number in kept:
-        telling = kept[info.number]
-        telling.info = info
-        telling.catch_up()
-    else:
-        telling = kept[info.number] = Telling(info, only_states=True)
+def telling_facts(info: RunInfo, journal: Journal | None = None) -> dict[str, Any]:
+    """A run's facts, with whether it is over and when something last happened in it."""
+    telling = Telling(info, journal)
+    facts = _facts_of(telling)
+    telling.close()
+    return facts
+
+
+def _read_on(info: RunInfo, kept: dict[int, Telling]) -> Telling:
+    """A run that was read before, with what has come since."""
+    if info.number not in kept:
+        kept[info.number] = Telling(info, only_states=True)
+    telling = kept[info.number]
+    telling.info = info
+    telling.catch_up()
+    return telling
+
+
+def _facts_of(telling: Telling) -> dict[str, Any]:
+    info = telling.info
     facts = telling.run_facts()
     unfinished = {str(state) for state in UNFINISHED}
     follows = info.meta.get("door") == "followed" and not telling.brain.draining

@@ -326,11 +326,11 @@ class TestDevices:
     @pytest.mark.parametrize(
         ("words", "sentence"),
         [
-            (("disable",), "say which and for whom"),
-            (("disable", "0"), "say which and for whom"),
+            (("disable",), "say which"),
+            (("disable", "0"), "none of my runs is unfinished"),
             (("disable", "9", "--everybody"), "there is no device '9' here"),
             (("disable", "0:4GiB", "--everybody"), "as a whole"),
-            (("list", "0"), "say what to do"),
+            (("list", "0"), "stands behind disable"),
         ],
     )
     def test_bad_input(self, one_gpu: GpuHome, words: tuple[str, ...], sentence: str) -> None:
