@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Protocol
 
-from scheduler.core.ports import Happening, Request
+from scheduler.core.ports import Happening, Request, Sample, World
 
 
 class Source(Protocol):
@@ -49,7 +49,11 @@ class RealWorld:
     """Waits on the descriptors of all its sources at once."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
-        self._sources = sources
+        self._sources = list(sources)
+
+    def add(self, source: Source) -> None:
+        """Wait for one more."""
+        self._sources.append(source)
 
     def now(self) -> float:
         """The wall clock."""
@@ -62,3 +66,33 @@ class RealWorld:
                 selector.register(fd, selectors.EVENT_READ)
             selector.select(timeout)
         return [happening for source in self._sources for happening in source.collect()]
+
+
+class Onlooker(Protocol):
+    """Somebody who looks on: is shown every sample, and asked to draw before each wait."""
+
+    def see(self, sample: Sample) -> None:
+        """What a living attempt holds now."""
+
+    def draw(self) -> float:
+        """Show how things stand, if that is due; in how many seconds it is due again. Never blocks, never raises."""
+
+
+class LookedAt:
+    """A world with somebody who looks on."""
+
+    def __init__(self, world: World, onlooker: Onlooker) -> None:
+        self._world = world
+        self._onlooker = onlooker
+
+    def now(self) -> float:
+        """The world's time."""
+        return self._world.now()
+
+    def wait(self, timeout: float) -> list[Happening]:
+        """The world's happenings."""
+        happenings = self._world.wait(min(timeout, max(0.0, self._onlooker.draw())))
+        for happening in happenings:
+            if isinstance(happening, Sample):
+                self._onlooker.see(happening)
+        return happenings

@@ -27,6 +27,7 @@ VERBS = {
     "logs": "what a task printed; -f goes on",
     "list": "the tasks of a run and where they stand",
     "status": "this machine: promises of everybody, my runs",
+    "top": "a run of any terminal, or the whole machine, live",
     "devices": "what this machine has, and what is promised of it; disable, enable for my runs",
     "doctor": "what the scheduler sees and can do here, and the cure for what is missing",
     "runs": "all my runs, and which machine has them; removes ended ones",

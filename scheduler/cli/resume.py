@@ -38,6 +38,7 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("--keep-going", action="store_true", help="go on even if the next rows all fail alike")
     parser.add_argument("-m", "--mps", metavar="HOW", help="on, off, auto or join: from now on, not as it was begun")
+    parser.add_argument("--plain", action="store_true", help="lines, not the live view that a terminal gets")
     parser.add_argument("--json", action="store_true", help="at the end, print the results as JSON on standard output")
     parser.add_argument(
         "--env-from",
@@ -61,12 +62,12 @@ def main(argv: list[str]) -> int:
         hint(f"run {info.number} belongs to this machine: --takeover is not needed")
     if args.detach:
         return detaching.show(detaching.resume(info, settings, how), as_json=args.json)
-    return _here(starting.take_over(info, settings, how), as_json=args.json)
+    return _here(starting.take_over(info, settings, how), as_json=args.json, live=not args.plain)
 
 
-def _here(session: Session, *, as_json: bool) -> int:
+def _here(session: Session, *, as_json: bool, live: bool) -> int:
     try:
-        ended = session.go(sys.stderr if as_json else sys.stdout, session.resuming_words())
+        ended = session.go(sys.stderr if as_json else sys.stdout, session.resuming_words(), live=live)
         if as_json:
             session.write_json(sys.stdout)
     finally:

@@ -79,7 +79,7 @@ def add_run_flags(made: Parser) -> None:
     )
     made.add_argument("--log-max", metavar="SIZE", help="a task's log is kept below this: head and tail (default 1GiB)")
     made.add_argument("--name", default="", help="a name for the run")
-    made.add_argument("--plain", action="store_true", help="lines, not a live view (there is no other view yet)")
+    made.add_argument("--plain", action="store_true", help="lines, not the live view that a terminal gets")
     made.add_argument("--dry-run", action="store_true", help="check the list, show what would start now, start nothing")
     made.add_argument("-d", "--detach", action="store_true", help="go on without this terminal, return once accepted")
     made.add_argument("--json", action="store_true", help="at the end, print the results as JSON on standard output")
@@ -198,8 +198,10 @@ def run_listing(
     python = this_python(settings)
     if args.dry_run:
         return starting.plan(listing, choices, settings, python, wish, sys.stdout)
-    begin = start_detached if args.detach else start
-    return begin(listing, choices, settings, python, wish, as_json=args.json)
+    if args.detach:
+        return start_detached(listing, choices, settings, python, wish, as_json=args.json)
+    live = not args.plain and args.file != STDIN  # whoever types commands there must see what they type
+    return start(listing, choices, settings, python, wish, as_json=args.json, live=live)
 
 
 def _choices(args: argparse.Namespace, *, keep_going: bool, learn_only: bool) -> Choices:
@@ -308,7 +310,14 @@ def _check_table(template: list[str], args: argparse.Namespace) -> None:
 
 
 def start(
-    listing: Listing, choices: Choices, settings: Settings, python: str, wish: Wish, *, as_json: bool = False
+    listing: Listing,
+    choices: Choices,
+    settings: Settings,
+    python: str,
+    wish: Wish,
+    *,
+    as_json: bool = False,
+    live: bool = False,
 ) -> int:
     """Accept a listing and run it in the foreground."""
     session = starting.begin(listing, choices, settings, python, wish)
@@ -317,7 +326,7 @@ def start(
     if session is None:
         return _nothing(listing)
     try:
-        ended = session.go(sys.stderr if as_json else sys.stdout, session.first_words())
+        ended = session.go(sys.stderr if as_json else sys.stdout, session.first_words(), live=live)
         if as_json:
             session.write_json(sys.stdout)
     finally:

@@ -229,6 +229,8 @@ class Budget:
     """How busy it is, of 1.0; None where that cannot be seen."""
     age: float = 0.0
     """Seconds since it was looked at; 0: all of this is true now."""
+    celsius: int | None = None
+    """How hot it is, where that is known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,11 @@ class Fold:
         """The earlier run in which a skipped task succeeded."""
         self.first: float | None = None
         self.last: float | None = None
+        self.retried = self.ooms = 0
+        """Runs for real that were not a task's first, attempts that ran out of memory."""
+        self.ended = 0
+        self.spent = 0.0
+        """How many attempts are over, and the seconds they took together."""
         self._arrived: list[tuple[int, float]] = []
         """Batches that came while the run went on, and when."""
         self._here: dict[str, dict[int, Attempt]] = {}
@@ -119,7 +124,9 @@ class Fold:
         devices = shown_in(event.promise)
         attempt = Attempt(event.attempt, event.purpose, devices, event.promise, str(event.known_by), at)
         attempt.percentage, attempt.fence = event.percentage, event.fence
-        self.stories.setdefault(event.task, Story()).attempts.append(attempt)
+        story = self.stories.setdefault(event.task, Story())
+        self.retried += event.purpose is Purpose.RUN and story.last is not None
+        story.attempts.append(attempt)
         self.first = at if self.first is None else self.first
         for device in devices:
             here = self._here.setdefault(device, {})
@@ -133,6 +140,8 @@ class Fold:
         attempt.code, attempt.signal, attempt.reason = event.code, event.signal, event.reason
         attempt.result, attempt.stretch, attempt.mps = event.result, event.stretch, event.mps
         _raise_to(attempt.peak, event.peak)
+        self.ended, self.spent = self.ended + 1, self.spent + event.seconds
+        self.ooms += event.outcome is Outcome.OOM
         self.last = at
         for device in attempt.devices:
             self._here.get(device, {}).pop(event.task, None)

@@ -106,6 +106,18 @@ class Roll:
         """How many have an attempt."""
         return sum(self.counts[state] for state in LIVING)
 
+    def blocks(self, state: State) -> Iterator[tuple[int, int, int, int]]:
+        """Every block of a batch: the batch, its first id, how many ids, and how many of them stand in this state."""
+        wanted, blocks = _NUMBER[state], len(self._batch_starts)
+        place = 0
+        for start, numbers in zip(self._starts, self._states, strict=True):
+            end = start + len(numbers)
+            while place < blocks and self._batch_starts[place] < end:
+                first, batch = self._batch_starts[place], self._batches[place]
+                place += 1
+                after = min(end, self._batch_starts[place]) if place < blocks else end
+                yield batch, first, after - first, numbers.count(wanted, first - start, after - start)
+
     def in_state(self, *states: State) -> Iterator[int]:
         """All ids that stand in one of these states."""
         wanted = {_NUMBER[state] for state in states}

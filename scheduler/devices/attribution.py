@@ -60,6 +60,7 @@ class Look:
     """The most that a process ever held, exactly; where accounting mode tells."""
     clients: frozenset[str]
     """Attempts that have a container client in their tree and no process in any list."""
+    celsius: int | None = None
 
 
 def read_look(said: Mapping[str, Any], pids: Mapping[str, Any], clients: Iterable[str]) -> Look:
@@ -76,6 +77,7 @@ def read_look(said: Mapping[str, Any], pids: Mapping[str, Any], clients: Iterabl
         busy=said["busy"],
         peaks={int(pid): peak for pid, peak in said["peaks"].items()},
         clients=frozenset(clients),
+        celsius=said.get("celsius"),
     )
 
 

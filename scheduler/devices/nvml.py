@@ -159,7 +159,8 @@ class NvmlDevices:
         foreign = [_foreign(pid, one, now) for pid, one in seen.account.foreign.items() if one.bytes]
         ghosts = sum(seen.account.ghosts.values())
         least = min(free for _, free in seen.recent)
-        return Budget(seen.device, look.free, cap, tuple(foreign), ghosts, closed, least, look.busy, now - look.at)
+        age = now - look.at
+        return Budget(seen.device, look.free, cap, tuple(foreign), ghosts, closed, least, look.busy, age, look.celsius)
 
     def _why_closed(self, uuid: str, seen: Seen, now: float) -> str:
         away = self._samplers.why_away(uuid) if self._samplers else ""

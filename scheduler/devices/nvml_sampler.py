@@ -44,6 +44,7 @@ SELDOM = 0.25
 """Seconds between looks at what changes slowly or costs more: utilisation, accounting, names of processes."""
 SM, MEMORY = 1, 2
 """Which of a GPU's clocks."""
+GPU_SENSOR = 0
 FUNCTION_NOT_FOUND, INSUFFICIENT_SIZE, NOT_SUPPORTED, NO_PERMISSION = 13, 7, 3, 4
 
 
@@ -215,6 +216,7 @@ class Gpu:
         self._handle: Any = None
         self._seldom_at = 0.0
         self._busy: float | None = None
+        self._celsius: int | None = None
         self._shares: dict[int, float] = {}
         self._shares_since = 0
         self._accounting = False
@@ -239,7 +241,8 @@ class Gpu:
         listed = (
             None if processes is None else [[pid, used, self._shares.get(pid)] for pid, (used, _) in processes.items()]
         )
-        return {**memory, "at": now, "cost": now - began, "processes": listed, "busy": self._busy, "peaks": self._peaks}
+        seldom = {"busy": self._busy, "celsius": self._celsius, "peaks": self._peaks}
+        return {**memory, "at": now, "cost": now - began, "processes": listed, **seldom}
 
     def _open(self) -> Any:
         """By its place on the bus: a search by UUID asks every GPU, and fails if any of them is lost."""
@@ -295,6 +298,7 @@ class Gpu:
     def _look_how_busy(self, handle: Any) -> None:
         said = self._library.maybe("nvmlDeviceGetUtilizationRates", handle)
         self._busy = None if said is None else said.gpu / 100.0
+        self._celsius = self._library.maybe("nvmlDeviceGetTemperature", handle, GPU_SENSOR)
         try:
             samples = self._library.call("nvmlDeviceGetProcessUtilization", handle, self._shares_since)
         except Failure:

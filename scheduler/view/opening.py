@@ -34,7 +34,7 @@ def lines(
         f"python  {_python(run)}",
         f"memory  {_memory(brain, budgets)}",
         *_out_of_turn(brain),
-        f"watch   scheduler list {number}     stop   {how_to_stop(run)}",
+        f"watch   scheduler top {number}     stop   {how_to_stop(run)}",
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import sys
@@ -28,11 +29,17 @@ class Sink:
         if self._stream is not None:
             self._pending.append(f"{clock(at)}  {text}" if timed else text)
             self.catch_up()
+        self.log(text, at=at)
+
+    def log(self, text: str, *, at: float) -> None:
+        """One line to the log alone."""
         if self._log is not None:
-            try:
+            with contextlib.suppress(OSError):
                 os.write(self._log, f"{moment(at)} {text}\n".lstrip().encode("utf-8", "replace"))
-            except OSError:
-                return
+
+    def turn_to(self, stream: TextIO | None) -> None:
+        """Show lines elsewhere from now on; what is still to be shown goes along."""
+        self._stream = stream
 
     def catch_up(self, *, to_the_end: bool = False) -> None:
         """Show what the terminal takes now (Ctrl-S and pagers stop it), or all of it, however long that takes."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -36,11 +36,18 @@ class Cards:
     """Why they cannot be looked at."""
 
 
-def facts(settings: Settings, labels: Mapping[str, str]) -> dict[str, Any]:
-    """Everybody's leases and tickets, with what they use; devices by the names that people use."""
+Looking = Callable[[Sequence[Holder]], Cards]
+"""Looks at the GPUs and at what the trees of these leases hold there."""
+
+
+def facts(settings: Settings, labels: Mapping[str, str], look: Looking | None = None) -> dict[str, Any]:
+    """Everybody's leases and tickets, with what they use; devices by the names that people use.
+
+    `look` looks at the GPUs where somebody keeps them at hand.
+    """
     directory = find_directory(settings.leases or None)
     held = holders(settings, used=True)
-    cards = look_at_cards(settings, [holder.shim for holder in held if holder.shim])
+    cards = look(held) if look else look_at_cards(settings, [holder.shim for holder in held if holder.shim])
     names = {**labels, **{budget.device.key: budget.device.label for budget in cards.budgets}}
     held = [replace(holder, used={**holder.used, **cards.used.get(holder.shim, {})}) for holder in held]
     return {
@@ -84,6 +91,7 @@ def _gpu(budget: Budget, held: Sequence[Holder]) -> dict[str, Any]:
         "free": budget.free,
         "promised": promised,
         "foreign": strangers,
+        "tasks": sum(budget.device.key in holder.promised for holder in held),
         "closed": budget.closed,
     }
 

@@ -10,7 +10,10 @@ from scheduler.paths import PACKAGE
 
 LAZY = ("csv", "encodings.idna", "hashlib", "psutil", "pwd", "shlex", "shutil", "tomllib", "traceback")
 """What our modules, or those of the standard library that we use, load only when they need it."""
-NOT_IN_A_RUN = ("scheduler.api", "scheduler.cli", "scheduler.gpu_task_scheduler", "scheduler.mapping", "scheduler._")
+NOT_IN_A_RUN = (
+    "scheduler.api", "scheduler.cli", "scheduler.gpu_task_scheduler", "scheduler.mapping", "scheduler._",
+    "scheduler.view.live", "scheduler.view.screen",
+)  # fmt: skip
 
 
 def load() -> None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from scheduler.core.control import Granted
     from scheduler.core.ports import Request
     from scheduler.store.profiles import Profiles
+    from scheduler.wiring.everybody import Looking
 
 
 def places(settings: Settings) -> Places:
@@ -81,6 +82,7 @@ class Telling:
         terms = [unpack_terms(text) for text in self._journal.terms()]
         kept, chosen = json.loads(info.meta["settings"]), json.loads(info.meta.get("choices", "{}"))
         limits = {name: chosen.get(name) for name in ("jobs", "slots", "max_per_device")}
+        limits |= {name: kept[name] for name in ("buffer",) if name in kept}
         self.brain = Brain(Rules(order=Order(kept["order"]), **limits), terms)
         self.fold = Fold()
         self._only_states = only_states
@@ -180,6 +182,11 @@ class Telling:
         """The earlier run because of which a task is skipped."""
         return self.fold.done_by.get(task) if self.brain.state(task) is State.SKIPPED else None
 
+    def name(self, task: int) -> str:
+        """What a task is called."""
+        row = self._journal.row(task)
+        return command.name(Form.unpack(self._journal.forms()[row.form]).spec(unpack_cells(row.text), row.row))
+
     @property
     def labels(self) -> dict[str, str]:
         """What people call the devices of the run, by their keys."""
@@ -222,32 +229,37 @@ def user_name(uid: int) -> str:
         return str(uid)
 
 
-def machine_facts(settings: Settings) -> dict[str, Any]:
-    """What `status` shows: RAM, who holds what and who waits, without others' commands, and my latest runs."""
+def machine_facts(
+    settings: Settings, look: Looking | None = None, kept: dict[int, Telling] | None = None
+) -> dict[str, Any]:
+    """What `status` shows: RAM, who holds what and who waits, without others' commands, and my latest runs.
+
+    `look` and `kept` are for who looks again and again: how GPUs are looked at, and runs that need not be read anew.
+    """
     from os import uname
 
     from scheduler.devices.host import available
     from scheduler.wiring import everybody
 
     total, free = available()
-    runs = [*islice(_latest(Runs(places(settings))), 10)]
+    runs = [*islice(_latest(Runs(places(settings)), kept), 10)]
     labels = {key: label for run in reversed(runs) for key, label in run.get("devices", {}).items()}
     return {
         "format": 1,
         "hostname": uname().nodename,
         "host": {"total": total, "available": free},
-        **everybody.facts(settings, labels),
+        **everybody.facts(settings, labels, look),
         "runs": runs,
     }
 
 
-def _latest(runs: Runs) -> Iterator[dict[str, Any]]:
+def _latest(runs: Runs, kept: dict[int, Telling] | None) -> Iterator[dict[str, Any]]:
     """The facts of each run, newest first; one that cannot be read hides neither itself nor the others."""
     for number in reversed(runs.numbers()):
         try:
             info, journal = runs.open(number)
             with contextlib.closing(journal):
-                yield telling_facts(info, journal)
+                yield telling_facts(info, journal) if kept is None else _facts_of(_read_on(info, kept))
         except NoSuchRun:
             continue
         except SchedulerError as exc:
@@ -258,8 +270,24 @@ def _latest(runs: Runs) -> Iterator[dict[str, Any]]:
 def telling_facts(info: RunInfo, journal: Journal | None = None) -> dict[str, Any]:
     """A run's facts, with whether it is over and when something last happened in it."""
     telling = Telling(info, journal)
-    facts = telling.run_facts()
+    facts = _facts_of(telling)
     telling.close()
+    return facts
+
+
+def _read_on(info: RunInfo, kept: dict[int, Telling]) -> Telling:
+    """A run that was read before, with what has come since."""
+    if info.number not in kept:
+        kept[info.number] = Telling(info, only_states=True)
+    telling = kept[info.number]
+    telling.info = info
+    telling.catch_up()
+    return telling
+
+
+def _facts_of(telling: Telling) -> dict[str, Any]:
+    info = telling.info
+    facts = telling.run_facts()
     unfinished = {str(state) for state in UNFINISHED}
     follows = info.meta.get("door") == "followed" and not telling.brain.draining
     over = not follows and not any(state in unfinished for state in facts["states"])

@@ -16,6 +16,7 @@ from scheduler.interrupts import Interrupts
 from scheduler.settings import Settings
 from scheduler.store.rundir import Book
 from scheduler.store.runs import RunInfo
+from scheduler.wiring import watching
 from scheduler.wiring.choices import Choices
 from scheduler.wiring.reading import Telling
 from scheduler.wiring.shells import Origin
@@ -89,8 +90,13 @@ class Session:
         """The run's number."""
         return self.book.places.number
 
-    def go(self, stream: TextIO | None, words: Sequence[str] = (), dress: Dress | None = None) -> Ended:
-        """Run it to its end; `stream` sees the lines, the run's log always does; `dress` makes another view of them."""
+    def go(
+        self, stream: TextIO | None, words: Sequence[str] = (), dress: Dress | None = None, *, live: bool = False
+    ) -> Ended:
+        """Run it to its end; `stream` sees the lines, the run's log always does; `dress` makes another view of them.
+
+        `live`: a stream that is a terminal sees the live view instead, between the first lines and the last.
+        """
         from scheduler.core.orders import Surroundings
         from scheduler.loop import Loop
         from scheduler.view.sink import Sink
@@ -111,12 +117,18 @@ class Session:
                 same_id=self.settings.profile_id == "same",
             )
             ports = self._ports(open_things, sink)
+            lively = watching.live_view(self, ports, sink, stream) if live and not self.inherits else None
+            if lively is not None:
+                open_things.callback(lively.close)
+                ports = lively.ports
             if dress is not None:
                 ports = replace(ports, view=dress(ports.view))
             loop = Loop(self.brain, ports, around)
             loop.adopt(self.just_ended)
             loop.digest(ports.world.wait(0.0))  # what was asked while nobody was here comes before the first start
             loop.run()
+            if lively is not None:
+                lively.close()
             if not loop.left_early and dress is None:
                 self._close(sink)
             return Ended(self.number, dict(self.brain.roll.counts), self.interrupts.last)

@@ -46,7 +46,7 @@ class TestRunDetached:
         home.commands(UNTIL_GO)
         said = home.call("run", "jobs.csv", "--detach", code=0).stdout.splitlines()
         assert said[0].startswith("run 1  jobs.csv: 1 task; it goes on without this terminal (process ")
-        assert said[1].startswith("watch   scheduler list 1 ")
+        assert said[1].startswith("watch   scheduler top 1 ")
         assert said[2].startswith("stop    scheduler stop 1 ")
         assert len(home.tasks()) == 1
 
@@ -65,7 +65,7 @@ class TestRunDetached:
         terminal.close()
         (home.root / "go").touch()
         wait_until(lambda: "run 1: 2 tasks: 2 succeeded" in home.log(), 30)
-        assert "watch   scheduler list 1     stop   scheduler stop 1" in home.log()
+        assert "watch   scheduler top 1     stop   scheduler stop 1" in home.log()
 
     def test_a_refused_list_is_told_by_the_command_itself(self, home: Home) -> None:
         home.write("jobs.csv", "Command", "no-such-program")

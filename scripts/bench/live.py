@@ -1,0 +1,120 @@
+"""What a refresh of the live view costs: `python scripts/bench/live.py [--running 200] [--queued 100000]`.
+
+Printed: milliseconds of processor time of a refresh, at 80x24 and at 200x50, while every task gets on and the queue
+changes between two of them, and which share of a core that is at two refreshes a second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import threading
+import time
+
+from scheduler.core.brain import Brain
+from scheduler.core.events import Event, Exited, Placed, Started, Submitted
+from scheduler.core.model import Budget, Device, KnownBy, Outcome, Purpose, Terms
+from scheduler.core.picture import Painter, Seen
+from scheduler.core.results import Fold
+from scheduler.core.rules import Rules
+from scheduler.units import GIB
+from scheduler.view import panels
+from scheduler.view.live import PERIOD
+from scheduler.view.screen import Screen
+
+BATCH = 20
+GPUS = 8
+
+
+class Crowded:
+    """A run of very many tasks, a refresh after the other."""
+
+    def __init__(self, running: int, queued: int) -> None:
+        terms = [Terms(memory=GIB, priority=priority, epochs=50) for priority in range(5)]
+        self.brain, self.fold, self.now = Brain(Rules(), terms), Fold(), 0.0
+        for batch in range((running + queued) // BATCH):
+            self.brain.apply(Submitted(batch + 1, 1 + batch * BATCH, [n % 5 for n in range(BATCH)]))
+        gpus = [Device(f"GPU-{n}", f"GPU {n}", 80 * GIB, 1.0, n) for n in range(GPUS)]
+        self.budgets = [Budget(gpu, 30 * GIB, busy=0.7, celsius=61) for gpu in gpus]
+        self.running: list[int] = []
+        self.next = 1
+        for _ in range(running):
+            self.start()
+        labels = {gpu.key: gpu.label for gpu in gpus}
+        self.painter = Painter(1, "many.csv", self.brain, self.fold, lambda task: f"train lr=0.1 seed={task}", labels)
+
+    def tell(self, event: Event) -> None:
+        self.brain.apply(event, self.now)
+        self.fold.take(event, self.now)
+
+    def start(self) -> None:
+        promise = {f"GPU-{self.next % GPUS}": GIB}
+        self.tell(Placed(self.next, 1, Purpose.RUN, promise, 1.0, KnownBy.DECLARED))
+        self.tell(Started(self.next, 1, pid=self.next, start=1))
+        self.running.append(self.next)
+        self.next += 1
+
+    def move(self) -> None:
+        """Half a second later: two tasks have ended, two others started."""
+        self.now += PERIOD
+        for _ in range(2):
+            task = self.running.pop(0)
+            self.tell(Exited(task, 1, Outcome.SUCCEEDED, code=0, seconds=30.0))
+            self.start()
+
+    def lines(self, width: int, height: int) -> list[panels.Line]:
+        keys = [(task, 1) for task in self.running]
+        used = {key: {f"GPU-{key[0] % GPUS}": GIB // 2} for key in keys}
+        seen = Seen(self.budgets, used, dict.fromkeys(keys, self.now % 50))
+        return panels.lines(self.painter.paint(seen, self.now), width, height, ["12:00:00  done"] * 5)
+
+
+def refreshes(run: Crowded, screen: Screen, number: int) -> list[float]:
+    """Seconds of processor time that each of them took."""
+    spent = []
+    for _ in range(number):
+        run.move()
+        began = time.thread_time()
+        screen.draw(run.lines)
+        spent.append(time.thread_time() - began)
+        while screen.pending:
+            time.sleep(0.001)
+            screen.flush()
+    return spent
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--running", type=int, default=200)
+    parser.add_argument("--queued", type=int, default=100_000)
+    parser.add_argument("--refreshes", type=int, default=100)
+    args = parser.parse_args()
+    for size in ((80, 24), (200, 50)):
+        reader, terminal = os.openpty()
+        os.environ["TERM"] = "xterm-256color"
+        import fcntl
+        import struct
+        import termios
+
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
+        read = [0]
+
+        def drain(reader: int = reader, read: list[int] = read) -> None:
+            while data := os.read(reader, 65536):
+                read[0] += len(data)
+
+        threading.Thread(target=drain, daemon=True).start()
+        screen = Screen(os.ttyname(terminal))
+        screen.enter()
+        spent = [1000 * one for one in refreshes(Crowded(args.running, args.queued), screen, args.refreshes)]
+        median, worst = statistics.median(spent), max(spent)
+        print(
+            f"{args.running:,} running, {args.queued:,} queued, {size[0]}x{size[1]}: median {median:.1f} ms, "
+            f"most {worst:.1f} ms, {read[0] / args.refreshes / 1024:.1f} KiB written; "
+            f"{median / 1000 / PERIOD:.1%} of a core at {1 / PERIOD:.0f} a second"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,188 @@
+"""The live view's lines, made from a fixed stream of events, at two widths and without colour."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from scheduler.core.brain import Brain
+from scheduler.core.events import Event
+from scheduler.core.picture import Bar, Painter, Picture, Seen, time_left, waiting
+from scheduler.core.results import Fold
+from scheduler.units import GIB, parse_size
+from scheduler.view import panels
+from tests import builders as b
+
+SHOTS = Path(__file__).parent / "shots"
+NAMES = {
+    1: "train lr=0.1",
+    2: "train lr=0.01",
+    3: "wide \x1b]0;owned\x07model 模型 with a very long name of its own",
+    6: "eval",
+}
+RECENT = [
+    "12:00:01  start        1  train lr=0.1",
+    "12:00:31  \x1b[2JFAILED       4  bad  exit 3",
+    "12:00:40  OOM  5  big",
+]
+
+
+def told(*events: tuple[float, Event | list[Event]]) -> tuple[Brain, Fold]:
+    """A run on two GPUs: batches of five, some of it over, told at these times."""
+    brain = b.brain(b.tasks(3, "2GiB", epochs=10) + b.tasks(2, priority=3), b.tasks(5), b.tasks(5, priority=7))
+    fold = Fold()
+    for at, some in events:
+        for event in some if isinstance(some, list) else [some]:
+            brain.apply(event, at)
+            fold.take(event, at)
+    return brain, fold
+
+
+def story() -> tuple[Brain, Fold]:
+    """Failures, an out-of-memory that is tried again, two devices, a probe's worth of everything."""
+    return told(
+        (0.0, [b.placed(4, "1GiB", device="GPU-0"), b.started(4), b.exited(4, "failed", code=3, seconds=30.0)]),
+        (30.0, [b.placed(5, "1GiB", device="GPU-1"), b.started(5), b.exited(5, "oom", seconds=10.0, part="gpu")]),
+        (40.0, [b.placed(6, "1GiB", device="GPU-1"), b.started(6), b.exited(6, seconds=20.0)]),
+        (60.0, [b.placed(1, "4GiB", device="GPU-0"), b.started(1), b.peaked(1, "3GiB", device="GPU-0")]),
+        (61.0, [b.placed(2, "4GiB", device="GPU-1"), b.started(2), b.peaked(2, "5GiB", device="GPU-1")]),
+        (62.0, [b.placed(5, "6GiB", 2, device="GPU-1"), b.started(5, 2)]),
+    )
+
+
+def picture(brain: Brain, fold: Fold, now: float = 100.0) -> Picture:
+    gpus = [b.gpu(0, free="20GiB"), b.gpu(1, free="10GiB")]
+    used = {(1, 1): {"GPU-0": 3 * GIB}, (2, 1): {"GPU-1": 5 * GIB}, (5, 2): {"GPU-1": GIB}}
+    seen = Seen([*gpus, b.host("64GiB", "50GiB")], used, {(1, 1): 4.0, (2, 1): 8.0}, (), {5: 90.0})
+    names = lambda task: NAMES.get(task, f"job {task}")  # noqa: E731 - one line reads better here
+    return Painter(12, "jobs.csv", brain, fold, names, {"GPU-0": "GPU 0", "GPU-1": "GPU 1"}).paint(seen, now)
+
+
+def text(lines: list[panels.Line]) -> str:
+    return "\n".join("".join(piece for piece, _ in line).rstrip() for line in lines) + "\n"
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40)])
+def test_a_run_with_failures_and_two_devices_reads_without_colour(width: int, height: int) -> None:
+    shown = text(panels.lines(picture(*story()), width, height, RECENT))
+    assert shown == (SHOTS / f"run-{width}x{height}.txt").read_text()
+
+
+@pytest.mark.parametrize("width", [20, 33, 80, 81, 120, 200])
+@pytest.mark.parametrize("height", [1, 3, 5, 9, 24, 60])
+def test_no_line_is_wider_and_no_view_higher_than_the_terminal(width: int, height: int) -> None:
+    brain, fold = story()
+    b.tell(brain, b.placed(3, "1GiB"))
+    fold.take(b.placed(3, "1GiB"), 70.0)
+    shown = panels.lines(picture(brain, fold), width, height, RECENT)
+    assert len(shown) == height
+    assert max(panels.columns("".join(piece for piece, _ in line)) for line in shown) <= width
+
+
+def test_what_terminals_act_upon_is_taken_out_of_names_and_lines() -> None:
+    brain, fold = told((0.0, [b.placed(3, "1GiB"), b.started(3)]))
+    shown = text(panels.lines(picture(brain, fold), 120, 40, RECENT))
+    assert "wide model 模型" in shown
+    assert "\x1b" not in shown
+    assert "owned" not in shown
+    assert "\x07" not in shown
+
+
+def test_wide_letters_are_counted_as_two_columns() -> None:
+    assert panels.columns("模型") == 4
+    assert panels.fit("模型模型", 5, pad=True) == "模型…"
+    assert panels.fit("模型模型", 4, pad=True) == "模… "
+
+
+def test_a_terminal_without_unicode_gets_ascii() -> None:
+    lines = [panels.ascii_only(line) for line in panels.lines(picture(*story()), 80, 24)]
+    assert text(lines).isascii()
+    assert "#" in text(lines)
+
+
+def test_colours_have_names_that_fit_any_background() -> None:
+    styles = {style for line in panels.lines(picture(*story()), 80, 24, RECENT) for _, style in line}
+    words = {word for style in styles for word in style.split()}
+    assert words <= {"bold", "dim", "red", "green", "cyan", "magenta"}
+
+
+class TestNumbers:
+    def test_the_parts_of_a_bar_are_its_total(self) -> None:
+        first, second, host = picture(*story()).bars
+        assert [bar.ours + bar.others + bar.promised + bar.buffer + bar.free for bar in (first, second, host)] == [
+            bar.total for bar in (first, second, host)
+        ]
+        assert (first.ours, first.others, first.promised) == (3 * GIB, GIB, GIB)
+        assert (second.ours, second.others, second.promised) == (6 * GIB, 8 * GIB, 5 * GIB)
+        assert [bar.tasks for bar in (first, second, host)] == [1, 2, 0]
+
+    def test_what_others_leases_promise_is_shown(self) -> None:
+        brain, fold = told()
+        seen = Seen([b.host("24GiB", "20GiB")], others=[b.hold("6GiB", "1GiB")])
+        (bar,) = Painter(1, "", brain, fold, str, {}).paint(seen, 0.0).bars
+        assert (bar.ours, bar.others, bar.promised) == (0, 4 * GIB, 5 * GIB)
+
+    def test_a_budget_is_all_there_is(self) -> None:
+        brain, fold = told((0.0, [b.placed(1, "2GiB")]))
+        seen = Seen([b.host("24GiB", "10GiB", cap="4GiB")], {(1, 1): {"host": GIB}})
+        (bar,) = Painter(1, "", brain, fold, str, {}).paint(seen, 0.0).bars
+        assert (bar.total, bar.ours, bar.others, bar.promised) == (4 * GIB, GIB, 0, GIB)
+
+    def test_a_task_ends_by_its_own_epochs_or_as_its_like_did(self) -> None:
+        left = {one.task: one.left for one in picture(*story()).living}
+        assert left == {1: pytest.approx(60.0), 2: pytest.approx(9.75), 5: pytest.approx(52.0)}
+
+    def test_how_long_the_rest_takes_follows_from_what_ended(self) -> None:
+        brain, fold = story()
+        assert picture(brain, fold).left == pytest.approx(20.0 * (10 + 1.5) / 3)
+        assert time_left(brain.roll.counts, Fold()) is None
+
+    def test_retries_and_outs_of_memory_are_counted(self) -> None:
+        shown = picture(*story())
+        assert (shown.retried, shown.ooms, shown.over, shown.tasks) == (1, 1, 2, 15)
+
+    def test_the_queue_is_told_by_batch_and_priority(self) -> None:
+        queue = waiting(story()[0])
+        assert [(batch.batch, batch.tasks, batch.priorities) for batch in queue.first] == [
+            (1, 1, {0: 1}),
+            (2, 4, {0: 4}),
+            (3, 5, {7: 5}),
+        ]
+        assert (queue.batches, queue.tasks) == (3, 10)
+
+    def test_of_a_very_long_queue_only_the_first_batches_are_told(self) -> None:
+        brain = b.brain(*[b.tasks(20)] * 500)
+        queue = waiting(brain)
+        assert ([batch.batch for batch in queue.first], queue.batches, queue.tasks) == ([1, 2, 3], 500, 10_000)
+
+
+def test_many_devices_leave_room_for_the_tasks() -> None:
+    bars = [Bar(f"GPU {n}", 24 * GIB, GIB, 0, GIB, 0, 1, 0.5, 1.0, 50) for n in range(16)]
+    brain, fold = story()
+    shown = text(panels.lines(replace(picture(brain, fold), bars=bars), 80, 24))
+    assert "and 9 more devices: 9.0G held by this run, 198.0G free" in shown
+    assert "50% busy 50°C" in shown
+    assert "train lr=0.1" in shown
+
+
+def test_a_closed_device_says_why() -> None:
+    bars = [Bar("GPU 0", parse_size("24GiB"), 0, 0, 0, 0, 0, None, 1.0, None, "fell off the bus")]
+    assert "closed: fell off the bus" in text(panels.lines(replace(picture(*story()), bars=bars), 80, 24))
+
+
+def test_the_machine_shows_devices_leases_and_who_waits() -> None:
+    lease = {"user": "ben", "run": "3", "task": 7, "pid": 99, "shim": 98, "since": 0, "promised": {"GPU 0": 8 * GIB}}
+    facts = {
+        "hostname": "gpu1",
+        "host": {"total": 64 * GIB, "available": 50 * GIB},
+        "leases": [{**lease, "used": {"GPU 0": 2 * GIB}}],
+        "waiting": [{"user": "eva", "run": "4", "task": 9, "devices": ["GPU 0"],
+                     "waited": 61.0, "bytes": GIB, "closed": True}],
+        "gpus": [{"device": "GPU 0", "total": 24 * GIB, "free": 20 * GIB, "promised": 8 * GIB,
+                  "foreign": [{"user": "root", "pid": 5, "bytes": 2 * GIB}], "tasks": 1, "closed": ""}],
+        "gpus_trouble": "", "disabled": {}, "idle": [], "runs": [],
+    }  # fmt: skip
+    shown = text(panels.machine(facts, 100, 24))
+    assert shown == (SHOTS / "machine-100x24.txt").read_text()
