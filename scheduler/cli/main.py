@@ -26,6 +26,7 @@ VERBS = {
     "wait": "until a run or tasks are over; their exit code",
     "logs": "what a task printed; -f goes on",
     "list": "the tasks of a run and where they stand",
+    "why": "what a task waits for, or why it ended as it did",
     "status": "this machine: promises of everybody, my runs",
     "devices": "what this machine has, and what is promised of it; disable, enable for my runs",
     "doctor": "what the scheduler sees and can do here, and the cure for what is missing",
