@@ -14,6 +14,7 @@ def main(argv: list[str]) -> int:
         "why",
         "What a task waits for, with the numbers, or why it ended as it did; of a run: how many wait for what.",
         "scheduler why 17",
+        "how many of its tasks wait for what",
     )
     args = parser.parse_args(argv)
     from scheduler.wiring.explaining import why

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from scheduler.core.reasons import Stand, Waits, Wants
 
 MOST_DEVICES = 4
-MOST_HOLDERS = 3
+MOST_HOLDERS = 4
 """So many are named; the others are counted."""
 
 
@@ -99,9 +99,9 @@ _FOR = {
 def waits(found: Waits) -> str:
     """A paragraph: what it needs, what there is and who has it, when that may change, how often it was overtaken."""
     refusal, wants = found.refusal, found.wants
-    parts = [why(refusal), *([need(wants)] if refusal.reason not in _WHATEVER else [])]
+    parts = [_head(refusal), *([need(wants)] if refusal.reason not in _WHATEVER else [])]
     if refusal.reason in _ABOUT_ROOM:
-        parts += stands(found.devices)
+        parts += stands(found.devices) if refusal.reason not in ("slots", "clients") else []
         parts.append(_room_in(found))
     if found.at_most:
         passed = (
@@ -111,7 +111,17 @@ def waits(found: Waits) -> str:
     return "; ".join(parts)
 
 
-_WHATEVER = frozenset({"jobs", "draining", "full", "learned", "unlooked", "disabled", "slots"})
+def _head(refusal: Refusal) -> str:
+    """What is missing; of memory the numbers follow, device by device."""
+    if refusal.reason == "memory":
+        return "waits for host RAM" if refusal.device == HOST else "waits for GPU memory"
+    if refusal.reason == "unknown":
+        least = size(refusal.wanted)
+        return f"waits for a GPU to learn on: nobody knows what it needs, so it starts where {least} are free"
+    return why(refusal)
+
+
+_WHATEVER = frozenset({"unknown", "jobs", "draining", "full", "learned", "unlooked", "disabled", "slots"})
 """Refusals to which it does not matter what a task needs."""
 _ABOUT_ROOM = frozenset({"memory", "unknown", "spent", "alone", "load", "busy", "slots", "clients", "closed"})
 
@@ -153,8 +163,8 @@ def stands(devices: Iterable[Stand]) -> list[str]:
 
 
 def _stand(one: Stand) -> str:
-    held = [f"{holder.who} {size(holder.bytes)}" for holder in one.held[:MOST_HOLDERS]]
-    rest = one.held[MOST_HOLDERS:]
+    first, rest = one.held[:MOST_HOLDERS], one.held[MOST_HOLDERS:]
+    held = [f"{holder.who} {size(holder.bytes)}" for holder in first]
     if rest:
         held.append(f"{len(rest)} more {size(sum(holder.bytes for holder in rest))}")
     because = f" because of {', '.join(held)}" if held else ""

@@ -98,7 +98,7 @@ def of_task(brain: Brain, machine: Machine, task: int, lasts: Mapping[Key, float
     refusal = _refusal(brain, asked, task)
     need = brain.need(task, packing.gpus_of(brain.terms[brain.roll.terms(task)], bool(brain.yard.gpus)))
     rooms = _may_run_on(brain, task, need)
-    soon = _room_in(brain, need, rooms, lasts) if refusal.reason in _FOR_ROOM else (None, 0)
+    soon = _room_in(brain, need, refusal, rooms, lasts) if refusal.reason in _FOR_ROOM else (None, 0)
     return Waits(
         refusal,
         _wants(brain, task, need),
@@ -124,6 +124,7 @@ def of_run(brain: Brain, machine: Machine) -> Counter[str]:
 
 
 _FOR_ROOM = frozenset({"memory", "unknown", "spent", "alone", "load", "busy", "slots", "clients"})
+_FULL = frozenset({"slots", "clients"})
 
 
 def _asker(brain: Brain, machine: Machine) -> Pass | Filling:
@@ -182,33 +183,37 @@ def _stand(brain: Brain, machine: Machine, room: Room) -> Stand:
     held += [Held(STRANGERS, room.strangers)] if room.strangers else []
     rest = room.most - max(0, room.bytes) - brain.rules.buffer - sum(one.bytes for one in held)
     held += [Held(UNLEASED, rest)] if rest > brain.rules.peak_step_bytes else []
-    held += [Held(BUFFER, brain.rules.buffer)] if brain.rules.buffer else []
     held.sort(key=lambda one: -one.bytes)
+    held += [Held(BUFFER, brain.rules.buffer)] if brain.rules.buffer else []
     return Stand(room.device.label, max(0, room.bytes), room.most, tuple(held))
 
 
-def _room_in(brain: Brain, need: Need, rooms: Iterable[Room], lasts: Mapping[Key, float]) -> tuple[float | None, int]:
+def _room_in(
+    brain: Brain, need: Need, refusal: Refusal, rooms: Iterable[Room], lasts: Mapping[Key, float]
+) -> tuple[float | None, int]:
     """When as many devices as it needs may have room, and whose end makes it; only ends of this run's are foreseen."""
     asks = need.gpus or (need.host,)
-    living = sorted((lasts.get((t.id, t.attempts), inf), t.id) for t in brain.living())
-    soon = sorted(_room_on(brain, room, living, need, max(ask.bytes or 0 for ask in asks)) for room in rooms)
+    bytes_ = refusal.wanted if refusal.reason == "unknown" else max(ask.bytes or 0 for ask in asks)
+    soon = sorted(_room_on(brain, room, need, bytes_, refusal.reason in _FULL, lasts) for room in rooms)
     at, after = soon[len(asks) - 1] if len(soon) >= len(asks) else (inf, 0)
     return (at, after) if at < inf else (None, 0)
 
 
 def _room_on(
-    brain: Brain, room: Room, living: Iterable[tuple[float, int]], need: Need, bytes_: int
+    brain: Brain, room: Room, need: Need, bytes_: int, full: bool, lasts: Mapping[Key, float]
 ) -> tuple[float, int]:
-    """When one device may have room, if nobody else comes."""
+    """When one device may have room, if nobody else comes; one that is full of tasks has it with the first end."""
     left, load = replace(room), need.busy if room.device.is_gpu else need.cores
     bytes_ = min(bytes_, room.most - brain.rules.buffer)
-    for at, number in living:
-        task = brain.task(number)
-        if task is None or task.placement is None or room.device.key not in task.placement.promise:
+    here = [task for task in brain.living() if task.placement and room.device.key in task.placement.promise]
+    ends = sorted((lasts.get((task.id, task.attempts), inf), task.id) for task in here)
+    for at, number in [(0.0, 0), *ends]:
+        if number:
+            _give_back(left, brain.tasks[number])
+        elif full or left.taken_alone:
             continue
-        _give_back(left, task)
         enough = left.bytes >= bytes_ and load <= left.load + packing.ENOUGH
-        if left.residents <= 0 or (enough and not need.alone):
+        if (full and number) or (left.residents <= 0 and number) or (enough and not need.alone):
             return at, number
     return inf, 0
 
