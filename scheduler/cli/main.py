@@ -34,6 +34,7 @@ VERBS = {
     "profiles": "what is known of each kind's memory: list, show, forget, learn",
     "simulate": "a list on a machine that is not there, by the real decisions, in no time",
     "results": "what became of each task: table, CSV, JSON, Markdown",
+    "report": "what became of runs, as a page that opens offline: timeline, memory, waits, tasks",
     "completion": "verbs, flags, ids and runs on Tab: for bash, zsh and fish",
 }
 """Each is a module of this package, loaded when it is called."""
