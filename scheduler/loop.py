@@ -35,17 +35,16 @@ from scheduler.core.ports import (
     Engine,
     Happening,
     Key,
-    Lease,
     Ledger,
     Request,
     Sample,
     Sharing,
-    Taken,
     View,
     Watched,
     Watcher,
     World,
 )
+from scheduler.core.promises import Lease, Taken
 from scheduler.core.turns import Standing
 from scheduler.errors import LeaseError, SchedulerError, StateError
 from scheduler.units import MIB, count

@@ -38,7 +38,8 @@ from scheduler.core.model import (
     Spec,
     Terms,
 )
-from scheduler.core.ports import Key, Launch, Lease, Request
+from scheduler.core.ports import Key, Launch, Request
+from scheduler.core.promises import Lease
 from scheduler.core.results import Fold
 from scheduler.core.rules import Rules
 from scheduler.core.simulation import SimulatedMachine

@@ -54,7 +54,7 @@ INSTALL = {
 }
 FEW = 50
 """So many of the latest tasks are offered."""
-_FLAG = re.compile(r"(?<![\w-])(--[a-z][a-z-]*|-[a-zA-Z])(?: (?:\{([^}]*)\}|([A-Z][A-Z|]*)))?")
+_FLAG = re.compile(r"(?<![\w-])(--[a-z][a-z_-]*|-[a-zA-Z])(?: (?:\{([^}]*)\}|([A-Z][A-Z|]*)))?")
 
 
 def main(argv: list[str]) -> int:
@@ -90,7 +90,7 @@ def candidates(said: list[str]) -> Iterable[str]:
     if before[0] not in VERBS or "--" in before:
         return []
     usage = _help(before[0])
-    takes = {flag: (choices, metavar) for flag, choices, metavar in _FLAG.findall(usage)}
+    takes = _flags(usage)
     choices, metavar = takes.get(before[-1], ("", ""))
     if choices:
         found: Iterable[str] = choices.split(",")
@@ -101,6 +101,17 @@ def candidates(said: list[str]) -> Iterable[str]:
     else:
         found = _positional(usage, begun)
     return [word for word in found if word.startswith(begun)]
+
+
+def flags(verb: str) -> set[str]:
+    """Every flag of a verb."""
+    return {*_flags(_help(verb))}
+
+
+def _flags(usage: str) -> dict[str, tuple[str, str]]:
+    """Flags with the choices or the kind of what follows them; neither those of examples nor of what flags are for."""
+    lines = re.findall(r"^ +(-\S.*?)(?: {2}.*)?$", usage, re.MULTILINE)
+    return {flag: (choices, metavar) for line in lines for flag, choices, metavar in _FLAG.findall(line)}
 
 
 def _help(verb: str) -> str:

@@ -11,6 +11,7 @@ from scheduler.cli.parsing import Parser, settings_from
 from scheduler.errors import UsageError
 from scheduler.settings import Settings
 from scheduler.view import machine
+from scheduler.view.sink import hint
 
 
 def main(argv: list[str]) -> int:
@@ -35,9 +36,7 @@ def main(argv: list[str]) -> int:
     if args.everybody:
         return _for_everybody(args, settings)
     if args.what != "list":
-        if not args.device:
-            raise UsageError(f"devices {args.what}: say which, like scheduler devices {args.what} 2")
-        return asking.ask(args, here.users_of(settings, args.device, args.run), "limit", {args.what: args.device})
+        return _for_mine(args, settings)
     if args.device or args.run:
         raise UsageError("devices: what is to be kept from my runs stands behind disable, as in devices disable 2")
     from scheduler.wiring import disabling
@@ -50,6 +49,18 @@ def main(argv: list[str]) -> int:
         lines = [*machine.device_lines(facts), *machine.disabled_lines(disabled)]
         sys.stdout.writelines(line + "\n" for line in lines)
     return 0
+
+
+def _for_mine(args: Namespace, settings: Settings) -> int:
+    """Ask it of my unfinished runs; those that are started later are told what they may use when they are."""
+    from scheduler.wiring.machine import users_of
+
+    if not args.device:
+        raise UsageError(f"devices {args.what}: say which, like scheduler devices {args.what} 2")
+    code = asking.ask(args, users_of(settings, args.device, args.run), "limit", {args.what: args.device})
+    if args.what == "disable" and not args.run:
+        hint("runs that are started later may use it: scheduler run --devices says which they have")
+    return code
 
 
 def _for_everybody(args: Namespace, settings: Settings) -> int:

@@ -13,7 +13,7 @@ from importlib import import_module
 from scheduler.errors import SchedulerError, of_the_system
 
 VERBS = {
-    "run": "run a CSV of jobs, packed by memory",
+    "run": "run a list of jobs, or commands as they arrive (-, --follow), packed by memory",
     "exec": "one job now, in line with everybody on this machine; its output here, its exit code",
     "grid": "a grid of parameters: commands on standard output, a list, or run",
     "resume": "take a run over after a crash, a reboot or Ctrl-C",
@@ -46,7 +46,9 @@ COMMON = ("run", "list", "status", "logs", "results", "cancel", "stop", "resume"
 """What `scheduler` alone tells of."""
 
 ELSEWHERE = {
-    **dict.fromkeys(("add", "submit", "sbatch", "enqueue", "start", "srun", "qsub", "gbatch"), "run FILE"),
+    **dict.fromkeys(("add", "submit", "enqueue", "sbatch", "qsub", "gbatch"), "exec -d -- CMD, or scheduler run FILE"),
+    **dict.fromkeys(("start", "srun", "qrsh", "now"), "exec -- CMD"),
+    **dict.fromkeys(("sweep", "search", "hypersearch"), "grid CMD -p NAME VALUE ..."),
     **dict.fromkeys(("queue", "squeue", "jobs", "ls", "qstat", "gqueue"), "list"),
     **dict.fromkeys(("restart", "requeue", "rerun"), "retry ID (failed ones), or scheduler resume (interrupted ones)"),
     **dict.fromkeys(("continue", "recover"), "resume"),
@@ -56,7 +58,7 @@ ELSEWHERE = {
     **dict.fromkeys(("pause", "suspend"), "hold ID, or scheduler set RUN -j 0 for a run"),
     **dict.fromkeys(("unpause", "unhold"), "release ID, or scheduler set RUN -j N for a run"),
     **dict.fromkeys(("edit", "update", "priority", "scontrol", "gjob"), "set ID --priority N"),
-    "parallel": "set RUN -j N",
+    "parallel": "run - (commands on standard input), or scheduler set RUN -j N",
     **dict.fromkeys(("clean", "clear", "purge", "prune"), "runs rm --older-than 30d"),
     **dict.fromkeys(("history", "sacct"), "runs"),
     **dict.fromkeys(("gpus", "nodes", "free"), "devices"),

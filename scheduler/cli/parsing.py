@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from scheduler.settings import Settings, read_settings
 
-MPS_WORDS = ("on", "off", "true", "false", "yes", "no", "1", "0", "auto", "join")
+MPS_WORDS = ("on", "off", "true", "false", "yes", "no", "1", "0", "", "auto", "join")
 """What is taken for the word of `--mps` where it stands behind it."""
 
 

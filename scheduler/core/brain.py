@@ -546,6 +546,8 @@ class Brain:
         if self._policy is None:
             self._policy = self._which_policy()
         state = (self.changes, self.yard.version, machine.turn.closed and machine.turn.task)
-        if self._last is None or self._last[0] != state or machine.waiters:
-            self._last = state, self._policy(self, machine)
-        return self._last[1]
+        if self._last is not None and self._last[0] == state and not machine.waiters:
+            return self._last[1]
+        decision = self._policy(self, machine)
+        self._last = None if machine.waiters else (state, decision)  # what is kept for others is not kept for ever
+        return decision

@@ -200,6 +200,8 @@ def _limited(brain: Brain, said: Mapping[str, str], devices: Sequence[Device]) -
     if PER_DEVICE in said and rules.slots is not None:
         says = f"unchanged: the run counts {count(rules.slots, 'slot')} on each device (--slots), whatever else is said"
         return Granted(answers=(Answer((), False, says),))
+    if PER_DEVICE in said and _slots(devices):
+        return Granted(answers=(Answer((), False, "unchanged: a slot takes one task, whatever else is said"),))
     try:
         after = replace(
             before,
@@ -225,8 +227,9 @@ def _limits(before: Limited, after: Limited, said: Mapping[str, str], devices: S
             paused = " (paused: what runs ends by itself, nothing more starts)" if flag == JOBS and new == 0 else ""
             yield f"{flag} {words[0]} → {words[1]}{paused}" if old != new else f"{flag} is {words[1]} already"
     if {DEVICES, DISABLE, ENABLE} & said.keys():
-        shut = [device.label for device in devices if device.key in after.closed]
-        opened = [device.label for device in devices if device.key not in after.closed]
+        where, closed = _slots(devices) or devices, frozenset(after.closed)
+        shut = [device.label for device in where if not closed.isdisjoint((device.key, *(device.cards or ())))]
+        opened = [device.label for device in where if closed.isdisjoint((device.key, *(device.cards or ())))]
         if after.closed == before.closed:
             yield f"nothing is different: new starts on {', '.join(opened) or 'no device'}"
             return
@@ -238,32 +241,44 @@ def _closed(before: Sequence[str], said: Mapping[str, str], devices: Sequence[De
     """Keys of devices that nothing is started on; `--devices` says what GPUs are left, and nothing of the host."""
     closed = {*before}
     if DEVICES in said:
-        chosen = named(said[DEVICES], devices)
-        pool = [device for device in devices if device.is_gpu] or list(devices)
-        closed = ({*before} | {d.key for d in pool}) - {d.key for d in chosen}
-    closed |= {device.key for device in named(said.get(DISABLE, ""), devices)}
-    closed -= {device.key for device in named(said.get(ENABLE, ""), devices)}
+        pool = _slots(devices) or [device for device in devices if device.is_gpu] or devices
+        closed = (closed | {device.key for device in pool}) - _keys(said[DEVICES], devices)
+    closed |= _keys(said.get(DISABLE, ""), devices)
+    closed -= _keys(said.get(ENABLE, ""), devices)
     return tuple(sorted(closed))
+
+
+def _keys(text: str, devices: Sequence[Device]) -> set[str]:
+    """What words mean, and the slots that have nothing but GPUs which they mean."""
+    keys = {device.key for device in named(text, devices)}
+    return keys | {slot.key for slot in _slots(devices) if slot.cards and keys.issuperset(slot.cards)}
+
+
+def _slots(devices: Sequence[Device]) -> list[Device]:
+    return [device for device in devices if device.is_slot]
 
 
 def named(text: str, devices: Sequence[Device]) -> list[Device]:
     """The devices that words like `0-2,host` or `all` mean; raises ValueError for what is none of them."""
-    found: list[Device] = []
+    found = [slot for slot in _slots(devices) if packing.is_called(slot, text)]  # its name may have commas
+    if found:
+        return found + [device for device in devices if device.is_gpu and packing.is_called(device, text)]
     for word in text.split(",") if text else ():
         first, dash, last = word.strip().partition("-")
         if word.strip() in ("all", "auto"):
-            found += [device for device in devices if device.is_gpu] or devices
+            found += [*_slots(devices), *(device for device in devices if device.is_gpu)] or devices
         elif dash and first.isdecimal() and last.isdecimal():
-            found += [_called(str(index), devices) for index in range(int(first), int(last) + 1)]
+            found += [device for index in range(int(first), int(last) + 1) for device in _called(str(index), devices)]
         else:
-            found.append(_called(word.strip(), devices))
+            found += _called(word.strip(), devices)
     return found
 
 
-def _called(word: str, devices: Sequence[Device]) -> Device:
-    for device in devices:
-        if packing.is_called(device, word):
-            return device
+def _called(word: str, devices: Sequence[Device]) -> list[Device]:
+    """Several may be called the same: slots of one name, and the GPU that it is the number of."""
+    called = [device for device in devices if packing.is_called(device, word)]
+    if called:
+        return called
     if ":" in word:
         raise ValueError(f"{word!r}: budgets are given when a run starts (run --devices)")
     labels = ", ".join(device.label for device in devices)

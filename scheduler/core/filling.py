@@ -7,7 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from scheduler.core import packing, slots
-from scheduler.core.model import Decision, Machine, Placement, Profiling, Purpose, Refusal
+from scheduler.core.model import HOST, Decision, Machine, Placement, Profiling, Purpose, Refusal
+from scheduler.core.turns import Queue
 
 if TYPE_CHECKING:
     from scheduler.core.brain import Brain
@@ -37,6 +38,8 @@ class Filling:
         """Who will have been overtaken too often once this pass has made so many placements."""
         self.placements: list[Placement] = []
         self.refusals: list[Refusal] = []
+        self.queue = Queue(machine, brain.placements(), brain.rules, slots=True) if machine.waiters else None
+        """Others who wait for the cards; None: nobody does."""
 
     def decide(self) -> Decision:
         """Walk by rank until the line or the slots are exhausted."""
@@ -44,11 +47,12 @@ class Filling:
             if self.left <= 0:
                 self._refuse(Refusal(task, "jobs", total=self.rules.jobs or 0))
                 break
-            if all(slot.ours or slot.closed for slot in self.slots):
+            if all(slot.ours or slot.closed or slot.shut is not None for slot in self.slots):
                 self._refuse_full(task)
                 break
             self._try(task)
-        return Decision(tuple(self.placements), tuple(self.refusals))
+        fitting = tuple(self.queue.fitting) if self.queue is not None else ()
+        return Decision(tuple(self.placements), tuple(self.refusals), fitting=fitting)
 
     def ask(self, task: int) -> Placement | Refusal:
         """What becomes of a task that comes behind everything this pass has decided."""
@@ -61,6 +65,8 @@ class Filling:
             self._refuse(tried)
 
     def _try(self, task: int) -> None:
+        if self.queue is not None:
+            self.queue.give_way(task, self.rooms, self.rooms.get(HOST))
         tried = self._held_back(task) or self._fit(task)
         if isinstance(tried, Placement):
             self.walk.take()
@@ -68,7 +74,7 @@ class Filling:
             return
         self.walk.skip()
         self._refuse(tried)
-        if tried.reason not in ("unlooked", "probing", "learned", "device"):
+        if tried.reason not in ("unlooked", "probing", "learned", "device", "disabled"):
             self._be_patient(task)
 
     def _held_back(self, task: int) -> Refusal | None:
@@ -97,6 +103,8 @@ class Filling:
     def _take(self, placement: Placement) -> None:
         packing.take(self.rooms, placement)
         self.placements.append(placement)
+        if self.queue is not None:
+            self.queue.take(placement)
         self.left -= 1
         if placement.purpose is Purpose.PROBE:
             self.probed[self.brain.roll.kind(placement.task)] = placement.task

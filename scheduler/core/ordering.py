@@ -275,6 +275,8 @@ class Line:
         if head is None:
             del self._groups[asked]
             self._of_kind[asked[1]].discard(asked)
+            if not self._of_kind[asked[1]]:
+                del self._of_kind[asked[1]]
             self._moved.pop(asked, None)
             return
         rank = self.rank(head)

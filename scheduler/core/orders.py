@@ -11,7 +11,8 @@ from typing import Protocol
 from scheduler.core import command
 from scheduler.core.lifecycle import Task
 from scheduler.core.model import HOST, Job, KnownBy, Placement, Purpose, Warn
-from scheduler.core.ports import Attended, Devices, Launch, Sharing, Taken, Watched
+from scheduler.core.ports import Attended, Devices, Launch, Sharing, Watched
+from scheduler.core.promises import Taken
 
 _UNATTENDED = Attended({}, (), -1)
 

@@ -23,7 +23,7 @@ from scheduler.core.model import (
 from scheduler.core.rules import Rules
 
 if TYPE_CHECKING:
-    from scheduler.core.ports import Lease
+    from scheduler.core.promises import Lease
 
 NEARLY = 0.9
 """What ran out of memory on a whole device is tried again on nearly that much: it was stopped at the device's edge, a

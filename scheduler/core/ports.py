@@ -20,6 +20,7 @@ from scheduler.core.model import (
     Waiter,
     Warn,
 )
+from scheduler.core.promises import Lease, Taken
 
 if TYPE_CHECKING:
     from scheduler.core.kinds import Kind
@@ -114,34 +115,6 @@ class Answer:
 
 
 Happening = Started | Exited | Sample | Request
-
-
-@dataclass(frozen=True, slots=True)
-class Lease:
-    """One living lease as its file says; `readable` is False where the file makes no sense."""
-
-    name: str
-    uid: int
-    run: str
-    task: int
-    attempt: int
-    shim: int
-    promised: Mapping[str, int]
-    load: Mapping[str, float]
-    readable: bool = True
-    alone: bool = False
-    since: float = 0.0
-    """When it was taken, in seconds since the epoch."""
-    expected: float = 0.0
-    """How many seconds it takes, where its scheduler knows."""
-
-
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """A lease just made: its path, and the locked descriptor that keeps it alive."""
-
-    path: str
-    fd: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ from math import inf, sqrt
 
 from scheduler.core.events import Exited, Started
 from scheduler.core.model import HOST, Device, Outcome, Waiter
-from scheduler.core.ports import Key, Launch, Lease
+from scheduler.core.ports import Key, Launch
+from scheduler.core.promises import Lease
 from scheduler.core.truth import Curve, Truth
 from scheduler.units import size
 

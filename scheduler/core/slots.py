@@ -48,17 +48,21 @@ def _for_real(need: Need, rules: Rules) -> Need:
 
 
 def _taken(task: int, slot: Room) -> Refusal | None:
+    if slot.shut is not None:
+        return replace(slot.shut, task=task)
     if slot.closed:
         return Refusal(task, "closed", slot.device.label)
     return Refusal(task, "slots", slot.device.label, wanted=1, total=1) if slot.ours else None
 
 
 def _closed(task: int, need: Need, under: Sequence[Room]) -> Refusal | None:
-    """What keeps even an empty slot empty: a card that does not answer, or somebody who has to be alone on it."""
+    """What keeps even an empty slot empty: a card that does not answer or is kept for others, somebody alone on it."""
     for room in under:
         label = room.device.label
-        if room.shut is not None and room.shut.reason == "closed-device":
+        if room.shut is not None and room.shut.reason in ("closed-device", "disabled"):
             return replace(room.shut, task=task)
+        if room.closed:
+            return Refusal(task, "closed", label)
         if room.taken_alone or (need.alone and room.residents > 0):
             return Refusal(task, "alone", label, wanted=1, room=room.residents)
     return None

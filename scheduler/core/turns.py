@@ -13,7 +13,7 @@ from dataclasses import replace
 from scheduler.core import packing
 from scheduler.core.model import Decision, KnownBy, Machine, Placement, Refusal, Ticket, Turn, Waiter
 from scheduler.core.packing import Ask, Need, Room
-from scheduler.core.ports import Lease
+from scheduler.core.promises import Lease
 from scheduler.core.rules import Rules
 
 STANDS_STILL = 5.0
@@ -29,12 +29,13 @@ _NOBODY = 0
 class Queue:
     """Everybody who waits, as one pass over this run's line sees them."""
 
-    def __init__(self, machine: Machine, own: Iterable[Placement], rules: Rules) -> None:
+    def __init__(self, machine: Machine, own: Iterable[Placement], rules: Rules, *, slots: bool = False) -> None:
+        """`slots`: the run fills slots, which do not look at memory."""
         self.fitting: list[str] = []
         self._me = machine.uid
         self._turn = machine.turn
         self._rules = replace(rules, slots=None, max_per_device=None)
-        self._slots = rules.slots is not None
+        self._slots = slots or rules.slots is not None
         self._waiters = [waiter for waiter in machine.waiters if waiter.idle <= STANDS_STILL]
         self._holds = machine.holds
         self._own = [placement.promise for placement in own]

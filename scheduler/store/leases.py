@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from scheduler.core.model import Placement, Ticket, Waiter
-from scheduler.core.ports import Lease, Taken
+from scheduler.core.promises import Lease, Taken
 from scheduler.errors import LeaseError
 from scheduler.shim import BLOCK, pack_block, unpack_block
 from scheduler.store.disabling import disabled

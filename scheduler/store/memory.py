@@ -13,7 +13,8 @@ from scheduler.core.events import Changed, Event, Submitted
 from scheduler.core.kinds import Kind
 from scheduler.core.knowledge import Evidence
 from scheduler.core.model import HOST, Job, Placement, Spec, Terms, Ticket, Waiter
-from scheduler.core.ports import Arrivals, Key, Lease, Taken
+from scheduler.core.ports import Arrivals, Key
+from scheduler.core.promises import Lease, Taken
 from scheduler.core.simulation import SimulatedMachine
 from scheduler.errors import LeaseError, StateError
 

@@ -55,17 +55,24 @@ class Runs:
 
     def info(self, number: int) -> RunInfo:
         """One run; raises NoSuchRun for what is not there or was never accepted."""
+        info, journal = self.open(number)
+        journal.close()
+        return info
+
+    def open(self, number: int) -> tuple[RunInfo, Journal]:
+        """The same with its journal, which the caller closes."""
         places = self.places.run(number)
         if not places.journal.exists():
             raise NoSuchRun(f"there is no run {number} in {self.places.runs}: scheduler runs shows what there is")
         journal = Journal.read(places.journal)
         try:
             meta = journal.meta()
-        finally:
+            if "accepted" not in meta:
+                raise NoSuchRun(f"run {number} was never accepted: it ended while its list was read")
+            return RunInfo(number, places, meta, is_locked(places.lock)), journal
+        except BaseException:
             journal.close()
-        if "accepted" not in meta:
-            raise NoSuchRun(f"run {number} was never accepted: it ended while its list was read")
-        return RunInfo(number, places, meta, is_locked(places.lock))
+            raise
 
     def all(self) -> Iterator[RunInfo]:
         """Every accepted run, newest first."""

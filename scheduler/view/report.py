@@ -97,7 +97,7 @@ def _waits(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             "priority": priority,
             "tasks": len(found),
             "median_s": round(median(found), 3),
-            "p95_s": round(quantiles(found, n=20)[-1] if len(found) > 1 else found[0], 3),
+            "p95_s": round(quantiles(found, n=20, method="inclusive")[-1] if len(found) > 1 else found[0], 3),
             "max_s": round(max(found), 3),
         }
         for priority, found in sorted(by_priority.items())

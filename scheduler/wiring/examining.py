@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from scheduler import units
-from scheduler.core.ports import Lease
+from scheduler.core.promises import Lease
 from scheduler.devices import cgroups, mps_daemon, surroundings
 from scheduler.devices.host import HostDevices, available
 from scheduler.devices.mps_home import homes_left

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from scheduler.core.ports import Lease
+from scheduler.core.promises import Lease
 from scheduler.settings import Settings
 from scheduler.shim import children_finder, descendants
 from scheduler.store.leases import find_directory, living

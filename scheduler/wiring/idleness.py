@@ -9,9 +9,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from scheduler.core.ports import Happening
 from scheduler.shim import children_finder, descendants, start_time
+
+if TYPE_CHECKING:
+    from scheduler.core.ports import Happening  # `status` needs none of them
 
 AWAKE = 0.01
 """Who keeps a core busy for less than this share of the time does nothing; launching work on a GPU takes more."""

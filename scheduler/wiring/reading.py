@@ -249,7 +249,9 @@ def _latest(runs: Runs) -> Iterator[dict[str, Any]]:
     """The facts of each run, newest first; one that cannot be read hides neither itself nor the others."""
     for number in reversed(runs.numbers()):
         try:
-            yield telling_facts(runs.info(number))
+            info, journal = runs.open(number)
+            with contextlib.closing(journal):
+                yield telling_facts(info, journal)
         except NoSuchRun:
             continue
         except SchedulerError as exc:
@@ -257,9 +259,9 @@ def _latest(runs: Runs) -> Iterator[dict[str, Any]]:
                 yield {"number": number, "trouble": str(exc)}
 
 
-def telling_facts(info: RunInfo) -> dict[str, Any]:
+def telling_facts(info: RunInfo, journal: Journal | None = None) -> dict[str, Any]:
     """A run's facts, with whether it is over and when something last happened in it."""
-    telling = Telling(info)
+    telling = Telling(info, journal)
     facts = telling.run_facts()
     telling.close()
     unfinished = {str(state) for state in UNFINISHED}

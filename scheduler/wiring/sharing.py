@@ -76,6 +76,10 @@ def _checked(pool: Pool, choices: Choices, settings: Settings) -> Mps:
     gpus = [device for device in pool.discover() if device.is_gpu]
     if not gpus or pool.gpus is None:
         raise DeviceError(f"this run has no GPU, and MPS shares GPUs: {_AGAIN}")
+    if any(device.is_slot for device in pool.discover()):
+        raise DeviceError(
+            "a slot's task is told its GPUs as the list spells them, which MPS does not know: list no slots"
+        )
     if settings.visible == "index":
         raise DeviceError("under MPS tasks know their GPUs by UUID only: leave --visible index out")
     _check_age(pool)

@@ -13,7 +13,8 @@ import pytest
 
 from scheduler.core.events import Exited, Started
 from scheduler.core.model import HOST, Device, Outcome, Purpose
-from scheduler.core.ports import Key, Launch, Lease
+from scheduler.core.ports import Key, Launch
+from scheduler.core.promises import Lease
 from scheduler.core.simulation import SimulatedMachine
 from scheduler.core.truth import Truth
 from scheduler.engines.simulated import SimulatedEngine

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from scheduler.core.model import HOST, Device, KnownBy, Placement, Purpose, Ticket, Waiter
-from scheduler.core.ports import Ledger, Taken
+from scheduler.core.ports import Ledger
+from scheduler.core.promises import Taken
 from scheduler.core.simulation import SimulatedMachine
 from scheduler.errors import LeaseError
 from scheduler.store import leases

@@ -40,6 +40,7 @@ from tests.builders import (
     tasks,
     tell,
 )
+from tests.doors.contracts import contract
 
 BUSY: list[Callable[[], Brain]] = [
     lambda: brain(tasks(5, "8GiB")),
@@ -81,6 +82,7 @@ class TestDeciding:
         b = brain([one for n in range(100) for one in tasks(1, f"{n + 9000}MiB")])
         assert 0 < len(decide(b, host(free="8GiB")).refusals) <= 16
 
+    @contract("S3-D8")
     def test_what_never_fits_is_told_beside_what_does(self) -> None:
         decision = decide(brain(tasks(1, "25GiB") + tasks(1, "1GiB")))
         assert [refusal.task for refusal in decision.impossible] == [1]

@@ -28,6 +28,7 @@ from tests.builders import (
     reasons,
     refused,
     run,
+    slots,
     starts,
     states,
     tasks,
@@ -266,6 +267,35 @@ class TestLimits:
     def test_slots_are_counted_whatever_else_is_said(self) -> None:
         [said] = ask(brain(tasks(1), slots=2), "limit", said={"--max-per-device": "1"})
         assert said.startswith("not: unchanged: the run counts 2 slots on each device")
+
+    def test_slots_are_disabled_by_their_names_and_by_their_gpus(self) -> None:
+        here = (*slots("0", "0", "1", "0,1"), gpu(0), gpu(1), host())
+        for said, left in (
+            ({"disable": "0"}, "slot 1"),
+            ({"disable": "1"}, "slot 0, slot 0"),
+            ({"disable": "0,1"}, "slot 0, slot 0, slot 1"),
+            ({"--devices": "1"}, "slot 1"),
+            ({"--devices": "0-1"}, "slot 0, slot 0, slot 1, slot 0,1"),
+        ):
+            b = brain(tasks(9))
+            ask(b, "limit", said=said, on=here)
+            started = {one.slot.partition(":")[2].partition(":")[2] for one in decide(b, *here).placements}
+            assert started == {name.removeprefix("slot ") for name in left.split(", ")}, said
+
+    def test_a_slot_that_is_disabled_is_named_and_opens_again(self) -> None:
+        here = (*slots("a", "b"), host())
+        b = brain(tasks(2))
+        assert ask(b, "limit", said={"disable": "a"}, on=here) == [
+            "new starts on slot b, none on slot a (what runs there goes on)"
+        ]
+        ask(b, "limit", said={"disable": "b"}, on=here)
+        assert set(reasons(b, *here).values()) == {"disabled"}
+        assert ask(b, "limit", said={"enable": "all"}, on=here) == ["new starts on slot a, slot b"]
+        assert place(b, *here) == [1, 2]
+
+    def test_a_slot_takes_one_task_whatever_else_is_said(self) -> None:
+        [said] = ask(brain(tasks(1)), "limit", said={"--max-per-device": "2"}, on=(*slots("a"), host()))
+        assert said == "not: unchanged: a slot takes one task, whatever else is said"
 
     def test_ranges_and_all(self) -> None:
         devices = [budget.device for budget in (gpu(0), gpu(1), gpu(2), host())]

@@ -31,6 +31,7 @@ from tests.builders import (
     tasks,
     tell,
 )
+from tests.doors.contracts import contract
 
 FOUR = tuple(gpu(number) for number in range(4))
 HOST_RAM = host("64GiB", cores=8)
@@ -48,6 +49,7 @@ def used_by(stranger: str, *, calm: float = 1000.0, user: str = "ben", **said: s
 
 
 class TestPlacement:
+    @contract("S3-D6")
     def test_every_gpu_is_used_the_least_loaded_first(self) -> None:
         decision = decide(brain(tasks(4, "5GiB", cpus=0.1)), *FOUR, HOST_RAM)
         assert sorted(by_device(*decision.placements).values()) == [("GPU-0",), ("GPU-1",), ("GPU-2",), ("GPU-3",)]
@@ -99,6 +101,7 @@ class TestPlacement:
         one = Budget(packing.Device("GPU-0", "GPU 0", 24 * GIB, 1.0, 0, single=True), single.free)
         assert starts(brain(tasks(3, "1GiB")), one, HOST_RAM) == [1]
 
+    @contract("S3-D7")
     def test_each_gpu_by_its_own_peak(self) -> None:
         profile = Profile(parts={"0": Peaks([10 * GIB]), "1": Peaks([2 * GIB])})
         b = kinds(brain(tasks(1, gpus=2), knowledge=Knowledge({"k": profile}), profile="auto"), 1)

@@ -33,6 +33,7 @@ from tests.builders import (
     tasks,
     tell,
 )
+from tests.doors.contracts import contract
 
 
 def slow() -> Knowledge:
@@ -145,6 +146,7 @@ class TestOvertaking:
 class TestBound:
     """A task that was overtaken 50 times closes the devices it could use for all behind it."""
 
+    @contract("S3-D14")
     def test_fifty_and_no_more_in_one_pass(self) -> None:
         b = big_and_small(80)
         assert len(place(b, ROOM)) == 50

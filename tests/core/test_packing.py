@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scheduler.core import packing
 from scheduler.core.model import HOST, Hold, KnownBy, Machine, Placement, Refusal
 from scheduler.core.packing import Ask, Need
-from scheduler.core.ports import Lease
+from scheduler.core.promises import Lease
 from scheduler.units import GIB, MIB
 from tests.builders import (
     brain,

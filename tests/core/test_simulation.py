@@ -12,7 +12,8 @@ from scheduler.core import truth as truths
 from scheduler.core.brain import Brain
 from scheduler.core.events import Event, Exited, Placed, Refused, Resized, Started
 from scheduler.core.model import HOST, Outcome
-from scheduler.core.ports import Launch, Lease, Request, Sample
+from scheduler.core.ports import Launch, Request, Sample
+from scheduler.core.promises import Lease
 from scheduler.core.simulation import fitted, shared
 from scheduler.core.truth import Truth, curve
 from scheduler.errors import SchedulerError

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from scheduler.core.brain import Brain
 from scheduler.core.model import HOST, Decision, Hold, Machine, Ticket, Turn, Waiter
-from scheduler.core.ports import Lease
+from scheduler.core.promises import Lease
 from scheduler.core.rules import Rules
 from scheduler.core.turns import CHANCE, STANDS_STILL, Standing
 from scheduler.units import GIB
-from tests.builders import brain, gpu, host, machine, tasks
+from tests.builders import brain, gpu, host, machine, slots, tasks
 
 ME, BEN, CARL = 1000, 2000, 3000
 
@@ -91,6 +91,12 @@ class TestWhoIsNext:
         slots = brain(tasks(2), buffer="0GiB", slots=2)
         assert placed(slots.decide(scene(waiter(12)))) == []
 
+    def test_what_was_kept_for_somebody_who_gave_up_is_taken(self) -> None:
+        b = packer(1)
+        before = scene(waiter(20))
+        assert placed(b.decide(before)) == []
+        assert placed(b.decide(replace(before, waiters=()))) == [1], "nothing else has changed"
+
 
 class TestTooBig:
     def test_who_does_not_fit_is_passed_over(self) -> None:
@@ -141,6 +147,27 @@ class TestTickets:
         decision = brain(tasks(4, "10GiB"), buffer="0GiB").decide(machine(host(cores=64)))
         assert decision.wait is not None
         assert (decision.wait.devices, decision.wait.gpus, decision.wait.host) == ((HOST,), (), 10 * GIB)
+
+
+class TestSlots:
+    """They look at no memory, so that their cards are kept for whoever is next there."""
+
+    def test_a_card_is_kept_for_who_came_before(self) -> None:
+        waits = replace(scene(waiter(None, alone=True)), budgets=(*slots("0", "1"), gpu(), gpu(1), host()))
+        decision = brain(tasks(3)).decide(waits)
+        assert [one.slot for one in decision.placements] == ["name:1:1"]
+        assert decision.fitting == ("ticket.2000.9-b",)
+        assert "closed" in {refusal.reason for refusal in decision.refusals}
+
+    def test_who_would_not_fit_is_passed_over_until_its_ticket_closes(self) -> None:
+        used = (*slots("0", "0"), gpu(), host())
+        for closed, starts in ((False, [1, 2]), (True, [])):
+            waits = replace(scene(waiter(20, closed=closed), holds=(hold(10, CARL),)), budgets=used)
+            assert placed(brain(tasks(3)).decide(waits)) == starts
+
+    def test_who_had_its_chance_keeps_nothing(self) -> None:
+        waits = replace(scene(waiter(None, passed_up=True)), budgets=(*slots("0"), gpu(), host()))
+        assert placed(brain(tasks(1)).decide(waits)) == [1]
 
 
 def lease(name: str, run: str = "5-c", device: str = "GPU-0") -> Lease:

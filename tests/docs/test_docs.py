@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import shlex
 import tomllib
 from pathlib import Path
+
+import pytest
 
 from tests.docs import reference
 
@@ -50,6 +53,22 @@ def test_the_commands_of_the_how_tos_exist() -> None:
         verbs = set(re.findall(r"(?:^\$ |`|/|scope )scheduler ([a-z]+)", page.read_text(), re.MULTILINE))
         assert verbs, page.name
         assert verbs <= VERBS.keys(), page.name
+
+
+def test_the_commands_that_stand_beside_those_of_other_tools_exist_with_their_flags(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from scheduler.cli.completion import flags
+    from scheduler.cli.main import VERBS
+
+    monkeypatch.setenv("COLUMNS", "80")  # asking for help changes it
+    text = (ROOT / "docs/coming_from.md").read_text()
+    commands = re.findall(r"(?:^|  |[`'])scheduler ([a-z]+)((?:(?!   |[`#|\n]).)*)", text, re.MULTILINE)
+    assert len(commands) > 30
+    for verb, rest in commands:
+        assert verb in VERBS, verb
+        said = {word for word in shlex.split(rest.partition(" -- ")[0]) if word.startswith("-") and word.strip("-")}
+        assert said <= flags(verb), (verb, rest)
 
 
 def test_requirements_and_project_agree() -> None:

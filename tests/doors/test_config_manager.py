@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ def folders(*test: dict[str, Any], **said: Any) -> list[str]:
 
 @contract("S4-05", "S4-06")
 def test_the_documents_example_gives_the_documents_instances() -> None:
-    assert [one["config"] for one in everything(ConfigManager(SAMPLE))] == [
+    assert [one["config"] for one in everything(ConfigManager(deepcopy(SAMPLE)))] == [
         {"num_run": 5, "num_epoch": 200, "method": "GAN", "num_packing": 1, "num_zmode": 1},
         {"num_run": 5, "num_epoch": 200, "method": "ALI", "num_packing": 1, "num_zmode": 1},
         {"num_run": 5, "num_epoch": 200, "method": "WGAN", "num_packing": 3, "num_zmode": 1},
@@ -187,7 +188,7 @@ class TestFolders:
 
     @contract("S4-10")
     def test_all_of_them_in_one_text(self) -> None:
-        assert ConfigManager(SAMPLE).get_all_test_config_in_string() == (
+        assert ConfigManager(deepcopy(SAMPLE)).get_all_test_config_in_string() == (
             "method-['GAN', 'ALI'],num_packing-[1],num_zmode-[1],+method-['WGAN'],num_packing-[3],num_zmode-[1, 2],+"
         )
         with pytest.raises(KeyError):
@@ -195,7 +196,7 @@ class TestFolders:
 
     @contract("S4-10")
     def test_the_other_getters(self) -> None:
-        of = ConfigManager(SAMPLE)
+        of = ConfigManager(deepcopy(SAMPLE))
         assert (of.get_all_global_config(), of.get_all_test_config()) == (
             SAMPLE["global_config"],
             SAMPLE["test_config"],

@@ -377,6 +377,7 @@ def test_a_column_of_the_users_own_is_not_doubted(name):
         ("work,-1,train.py,3,1.5", "column Priority: '1.5' is not a whole number"),
     ],
 )
+@contract("S3-D16")
 def test_a_bad_row_is_named_with_its_column_and_what_to_do(here, text, expected):
     message = row(text)
     assert message.startswith("jobs.csv, row 2")

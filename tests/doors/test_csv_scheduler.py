@@ -55,7 +55,7 @@ def test_nothing_is_run_with_sudo(home: Home) -> None:
     assert not (home.root / "called").exists()
 
 
-@contract("S3-23", "S3-24")
+@contract("S3-23", "S3-24", "S3-D2", "S3-D3")
 def test_what_happens_is_said_and_output_is_there_as_it_comes(home: Home) -> None:
     file = home.commands("sh -c 'echo loud; until [ -e go ]; do sleep 0.01; done'", "true")
     with home.start("--csv", file, "--mps", "off", "-j", "1") as run:

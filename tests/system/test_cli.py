@@ -232,7 +232,7 @@ class TestRun:
         assert f"{len(lines(home, str(listing))) - 1} tasks" in said
         assert runs_left(home) == []
 
-    @contract("S3-19")
+    @contract("S3-19", "S3-D12")
     def test_ids_go_on_over_runs_and_begin_above_the_old_counter(self, home: Home) -> None:
         (home.root / "scheduler_files").mkdir()
         (home.root / "scheduler_files/counter.txt").write_text("41\n")
@@ -320,11 +320,13 @@ class TestAGrowingFile:
         self.scheduler.wait(30)
         return [f"{task['command']} {task['state']}" for task in home.tasks()[1:]]
 
-    @contract("S3-18")
+    @contract("S3-18", "S3-D18")
     def test_appended_rows_join(self, home: Home) -> None:
         self.growing(home, "true\n", "false\n")
         wait_until(lambda: "added    2 tasks as batch 2" in home.log(), 10)
+        before = (home.root / "jobs.csv").read_bytes()
         assert self.end(home) == ["true succeeded", "false failed"]
+        assert (home.root / "jobs.csv").read_bytes() == before
 
     def test_an_unended_row_joins_once_nothing_else_is_left(self, home: Home) -> None:
         self.growing(home, "true\nfal")

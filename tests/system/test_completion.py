@@ -110,3 +110,9 @@ def test_it_goes_on_where_there_is_no_state(home: Home, tmp_path: Path) -> None:
     done = home.call("completion", "words", "--", "cancel", "", code=0, env=env)
     assert done.stdout == "last\n"
     assert not (tmp_path / "none").exists()
+
+
+def test_the_flags_of_an_examples_command_are_none_of_the_verbs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")  # asking for help changes it
+    assert [*candidates(["grid", "--l"])] == ["--log-max"]
+    assert "--threads_percentage" in candidates(["run", "--thr"])

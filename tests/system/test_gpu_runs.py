@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.doors.contracts import contract
 from tests.standin.box import GPU_IS_LOST, NO_COMPILER
 from tests.system.gpu_home import PATIENCE, GpuHome, Row, Try, gaps, holding, most_promised, training
 from tests.waiting import wait_until
@@ -105,6 +106,7 @@ class TestFaults:
         assert pause < 5
 
     @pytest.mark.parametrize("fault", DIM)
+    @contract("S3-D9")
     def test_a_gpu_that_tells_less_is_used_all_the_same(self, machine: Machine, fault: str) -> None:
         home = machine(gpus=2)
         home.jobs(*[training(peak=f"{4 + n % 3}GiB", profile="flat", seconds=0.4, busy=0.2) for n in range(12)])
@@ -160,6 +162,7 @@ class TestFaults:
 
 
 class TestStrangers:
+    @contract("S3-D17")
     def test_nothing_starts_beside_one_who_has_just_come_until_he_has_left(self, machine: Machine) -> None:
         home = machine(gpus=2)
         task = {"Memory": "6GiB", "seconds": 0.3, "busy": 0.1, "epochs": 2}

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.doors.contracts import contract
 from tests.system.killing import Home, children, kill, murder
 from tests.waiting import wait_until
 
@@ -27,6 +28,7 @@ def home(tmp_path: Path) -> Iterator[Home]:
     made.end()
 
 
+@contract("S3-D1", "S3-D10")
 def test_twenty_kills(tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(10**6)
     verdict = murder(tmp_path, tasks=200, kills=20, seed=seed)

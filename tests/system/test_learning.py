@@ -78,6 +78,7 @@ class TestEachWayANeedBecomesKnown:
         assert "promised 1.8GiB (unknown, watched)" in home.log()
         assert task["promised_bytes"] == pytest.approx(margin(task["peak_bytes"]), rel=0.02)
 
+    @contract("S3-D15")
     def test_known_is_promised_its_peak_with_the_margin(self, home: Home) -> None:
         home.write("jobs.csv", HEADER, hold(home, 100))
         (first,) = run(home)
@@ -146,6 +147,7 @@ class TestWhenItWasWrong:
         assert (task["state"], task["ooms"], task["attempts"]) == ("oom", 4, 4)
         assert other["state"] == "succeeded"
 
+    @contract("S3-D13")
     def test_a_probe_that_fails_is_reported_and_nothing_is_run_for_real(self, home: Home) -> None:
         (home.root / "bad.py").write_text("raise SystemExit('no such thing')")
         home.write("jobs.csv", HEADER, [home.root, "-1", "bad.py", 300, 1])
@@ -154,6 +156,7 @@ class TestWhenItWasWrong:
         assert " probe  " in home.log()
         assert "no such thing" in home.log()
 
+    @contract("S3-D4")
     def test_a_script_that_ends_before_any_sample_has_a_peak_all_the_same(self, home: Home) -> None:
         home.write("jobs.csv", "Command", "true")
         (task,) = run(home)

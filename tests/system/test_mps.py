@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.doors.contracts import contract
 from tests.standin.box import NO_COMPILER
 from tests.system import killing
 from tests.system.gpu_home import GpuHome, holding, training
@@ -389,6 +390,7 @@ class TestWhereItCannotBe:
             ("--mps=join --mps-exclusive", "--mps-exclusive is for a daemon of one's own"),
             ("--mps=join", "--mps=join: no MPS daemon runs in /tmp/nvidia-mps"),
             ("--mps --visible index", "under MPS tasks know their GPUs by UUID only"),
+            ("--mps --devices slots:0;0", "a slot's task is told its GPUs as the list spells them"),
         ],
     )
     def test_flags_that_make_no_sense(self, machine: Machine, flags: str, said: str) -> None:
@@ -467,6 +469,7 @@ class TestExclusive:
         assert home.states() == ["succeeded"] * 2
 
     @pytest.mark.parametrize("how", ["run", "doctor"])
+    @contract("S3-D11")
     def test_after_a_kill_it_is_restored_by_the_next_start_and_by_doctor(self, machine: Machine, how: str) -> None:
         home = machine(gpus=1)
         home.jobs(holding("1GiB", Memory="2GiB"))

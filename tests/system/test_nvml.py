@@ -24,6 +24,7 @@ from scheduler.devices.owners import Owners, pids_outside_in
 from scheduler.devices.samplers import Limits
 from scheduler.errors import DeviceError
 from scheduler.units import GIB, MIB
+from tests.doors.contracts import contract
 from tests.standin.box import NO_COMPILER, Box
 from tests.standin.client import COMPUTE, GRAPHICS, MPS
 from tests.waiting import wait_until
@@ -293,6 +294,7 @@ class TestWhoHoldsWhat:
         made: Eyes = look_at(make_box(driver=driver))
         return made
 
+    @contract("S3-D5")
     def test_an_attempt_holds_what_its_whole_tree_does(self, eyes: Eyes, tree: Callable[..., Tree]) -> None:
         one = tree("sleep 999 & (cat /dev/zero > /dev/null & tail -f /dev/null)")
         eyes.watch(7, one, 0, 1)

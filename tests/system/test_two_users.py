@@ -26,6 +26,7 @@ import pytest
 from scheduler.shim import BLOCK, unpack_block
 from scheduler.units import GIB
 from tests.system.killing import ROOT, Home, Started
+from tests.waiting import wait_until
 
 USERS = (65534, 12345)
 BUDGET = 2 * GIB
@@ -217,6 +218,66 @@ def test_two_users_never_promise_more_than_there_is(users: list[User]) -> None:
     assert [path.name for path in users[0].leases.iterdir()] == [], line
     assert kills >= SECONDS / 3, line
     assert observer.both > 0, line
+
+
+class TestTurns:
+    """Who is next of two users who wait: who holds least, then who came first."""
+
+    ROOM = ("--devices", "host:2GiB", "--buffer", "32MiB", "--max-load", "1000")
+
+    @pytest.fixture
+    def notes(self, common: Path, users: list[User]) -> Path:
+        made = common / "notes"
+        made.mkdir()
+        made.chmod(0o1777)
+        for user in users:
+            user.prepare(0, random.Random(0))
+        return made
+
+    def hold(self, user: User, notes: Path, until: str, memory: str = "900MiB") -> Started:
+        """A task that runs until a file is there."""
+        script = f"touch {notes}/has-{until}; until [ -e {notes}/{until} ]; do sleep 0.02; done"
+        process = user.start("exec", *self.ROOM, "--memory", memory, "--", "sh", "-c", script)
+        wait_until((notes / f"has-{until}").exists, 60.0)
+        return process
+
+    def join(self, user: User, notes: Path, number: int, word: str, memory: str = "900MiB") -> Started:
+        """The next who waits; it notes when its turn has come, and takes a while."""
+        script = f"touch {notes}/ran-{word}; until [ -e {notes}/end-{word} ]; do sleep 0.02; done"
+        process = user.start("exec", *self.ROOM, "--memory", memory, "--", "sh", "-c", script)
+        wait_until(lambda: len([*user.leases.glob("ticket.*")]) == number, 60.0)
+        return process
+
+    def test_who_holds_nothing_comes_before_who_came_first(self, users: list[User], notes: Path) -> None:
+        one, other = users
+        with (
+            self.hold(one, notes, "end-a") as a,
+            self.hold(one, notes, "end-b") as b,
+            self.join(one, notes, 1, "first") as first,
+            self.join(other, notes, 2, "later") as later,
+        ):
+            (notes / "end-a").touch()
+            wait_until((notes / "ran-later").exists, 60.0)
+            assert not (notes / "ran-first").exists()
+            (notes / "end-later").touch()
+            wait_until((notes / "ran-first").exists, 60.0)
+            for name in ("end-b", "end-first"):
+                (notes / name).touch()
+            assert [process.wait(60.0) for process in (a, b, first, later)] == [0] * 4
+
+    def test_of_two_who_hold_nothing_who_came_first(self, users: list[User], notes: Path) -> None:
+        one, other = users
+        with (
+            self.hold(one, notes, "end-a", "1500MiB") as a,
+            self.join(one, notes, 1, "first", "1500MiB") as first,
+            self.join(other, notes, 2, "later", "1500MiB") as later,
+        ):
+            (notes / "end-a").touch()
+            wait_until((notes / "ran-first").exists, 60.0)
+            assert not (notes / "ran-later").exists()
+            for name in ("end-first", "end-later"):
+                (notes / name).touch()
+            assert [process.wait(60.0) for process in (a, first, later)] == [0] * 3
 
 
 def finish(user: User, scheduler: Started) -> int:

@@ -1,0 +1,34 @@
+"""A lease as it is read by everybody, and as its maker has it; views need no more of the ports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """One living lease as its file says; `readable` is False where the file makes no sense."""
+
+    name: str
+    uid: int
+    run: str
+    task: int
+    attempt: int
+    shim: int
+    promised: Mapping[str, int]
+    load: Mapping[str, float]
+    readable: bool = True
+    alone: bool = False
+    since: float = 0.0
+    """When it was taken, in seconds since the epoch."""
+    expected: float = 0.0
+    """How many seconds it takes, where its scheduler knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A lease just made: its path, and the locked descriptor that keeps it alive."""
+
+    path: str
+    fd: int
