@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from scheduler.core import command, control, mps, packing
+from scheduler.core import command, control, mps, packing, reasons
 from scheduler.core.brain import Brain
 from scheduler.core.events import Asked, Event, Exited, Learned, Placed, Refused, Resized, Started
 from scheduler.core.explain import why
@@ -305,6 +305,9 @@ class Loop:
 
     def _answer(self, request: Request) -> None:
         """Do what was asked, and say so once it is durable."""
+        if request.what == control.WHY:
+            self.ports.answer(request, self._explain(request.tasks))
+            return
         if request.what not in control.CONTROLS:
             self._settle(self._requested(request))
             self.ports.answer(request, [])
@@ -314,6 +317,28 @@ class Loop:
         self.ports.answer(request, granted.answers)
         for sentence in control.sentences(request, granted.answers):
             self.ports.view.say(sentence)
+
+    def _explain(self, tasks: Sequence[int]) -> Sequence[Answer]:
+        """Why tasks wait, by what a decision would look at now."""
+        look_ahead(self.brain, self.ports.book.kind)
+        try:
+            with self.ports.ledger.deciding() as desk:
+                machine = self._machine(desk, desk.others())
+        except LeaseError as exc:
+            return [Answer(tuple(tasks), False, str(exc))]
+        lasts = {(t.id, t.attempts): left for t in self.brain.living() if (left := self._lasts(t)) is not None}
+        return reasons.answers(self.brain, machine, tasks, lasts, self._full)
+
+    def _lasts(self, task: Task) -> float | None:
+        """How many seconds a living attempt still takes, by its own pace or by what is known of its kind."""
+        epochs = self.brain.terms[task.terms].epochs
+        pace = self._pace.get((task.id, task.attempts), Pace()).seconds
+        whole = (
+            pace * epochs if pace and epochs else self.brain.knowledge.expected(self.brain.roll.kind(task.id), epochs)
+        )
+        if not whole or not task.started_at:
+            return None
+        return max(0.0, whole - (self.ports.world.now() - task.started_at))
 
     def _requested(self, request: Request) -> list[Event]:
         if request.what == "hangup":

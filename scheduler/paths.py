@@ -17,6 +17,8 @@ NETWORK_FILE_SYSTEMS = frozenset(
 )
 
 PACKAGE = Path(__file__).parent
+REPORT = PACKAGE / "view" / "report.html"
+"""What a report's data are put into."""
 RUN_CODE = (
     (PACKAGE / "shim.py", "scheduler/shim.py"),
     (PACKAGE / "launcher.py", "scheduler/launcher.py"),

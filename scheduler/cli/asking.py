@@ -18,11 +18,13 @@ if TYPE_CHECKING:
 IDS = "tasks: 17, 17-40,52, last"
 
 
-def parser(verb: str, description: str, example: str) -> Parser:
+def parser(
+    verb: str, description: str, example: str, of_run: str = "all of its tasks that this can be done to"
+) -> Parser:
     """The flags of a verb that means tasks by id or a run."""
     made = Parser(verb, description, example).common()
     made.add_argument("who", nargs="*", metavar="ID|RUN", help=f"{IDS}; or a run by name; without it the latest run")
-    made.add_argument("--run", metavar="RUN", help="a run by number or name: all of its tasks that this can be done to")
+    made.add_argument("--run", metavar="RUN", help=f"a run by number or name: {of_run}")
     made.add_argument("--task", metavar="ID", help="tasks by id, where a number alone could be a run too")
     made.add_argument("--json", action="store_true", help="as JSON")
     return made

@@ -26,6 +26,7 @@ VERBS = {
     "wait": "until a run or tasks are over; their exit code",
     "logs": "what a task printed; -f goes on",
     "list": "the tasks of a run and where they stand",
+    "why": "what a task waits for, or why it ended as it did",
     "status": "this machine: promises of everybody, my runs",
     "top": "a run of any terminal, or the whole machine, live",
     "devices": "what this machine has, and what is promised of it; disable, enable for my runs",
@@ -35,6 +36,7 @@ VERBS = {
     "simulate": "a list on a machine that is not there, by the real decisions, in no time",
     "experiment": "one list in several ways, measured: with MPS and without, sizes of batches",
     "results": "what became of each task: table, CSV, JSON, Markdown",
+    "report": "what became of runs, as a page that opens offline: timeline, memory, waits, tasks",
     "completion": "verbs, flags, ids and runs on Tab: for bash, zsh and fish",
 }
 """Each is a module of this package, loaded when it is called."""

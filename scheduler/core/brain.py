@@ -249,7 +249,7 @@ class Brain:
     def _started(self, event: Started, at: float) -> None:
         task = self._living(event.task, event.attempt, "started")
         task.story.append(f"started pid {event.pid}")
-        task.began = True
+        task.began, task.started_at = True, at
         task.last_peak_at = max(task.last_peak_at, at)
 
     def _peaked(self, event: Peaked, at: float) -> None:

@@ -28,6 +28,8 @@ _FITS: Mapping[str, frozenset[State]] = {
 MOST_SAID = 8
 """So many answers to one request are among the lines of its run."""
 CONTROLS = frozenset({*_FITS, "limit"})
+WHY = "why"
+"""What changes nothing: it is answered by a scheduler that lives, or by nobody."""
 _DONE = {"cancel": "cancelled", "hold": "held", "release": "waits for its turn again", "retry": "waits again"}
 _NOTHING = {
     "hold": "no task of it waits",

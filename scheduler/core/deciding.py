@@ -106,6 +106,10 @@ class Pass:
         fitting = tuple(self.queue.fitting) if self.queue is not None else ()
         return Decision(tuple(self.placements), tuple(self.refusals), tuple(self.impossible), self.wait, fitting)
 
+    def ask(self, task: int) -> Placement | Refusal:
+        """What becomes of a task that comes behind everything this pass has decided."""
+        return self._held_back(task) or self._fit(task, self._candidates(task))
+
     def _front(self) -> int | None:
         """The best-ranked task that may fit; until one is found that does not, so that it is named, the next of all.
 

@@ -54,6 +54,10 @@ class Filling:
         fitting = tuple(self.queue.fitting) if self.queue is not None else ()
         return Decision(tuple(self.placements), tuple(self.refusals), fitting=fitting)
 
+    def ask(self, task: int) -> Placement | Refusal:
+        """What becomes of a task that comes behind everything this pass has decided."""
+        return self._held_back(task) or self._fit(task)
+
     def _refuse_full(self, task: int) -> None:
         """Name what the best-ranked of the rest misses."""
         tried = self._held_back(task) or self._fit(task)

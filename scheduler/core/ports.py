@@ -110,6 +110,8 @@ class Answer:
     tasks: tuple[int, ...]
     done: bool
     says: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """The same as data, for programs, where that was asked for."""
 
 
 Happening = Started | Exited | Sample | Request

@@ -117,7 +117,7 @@ def ask(places: RunPlaces, request: Request, patience: float = 5.0) -> Sequence[
 def _answers(path: Path) -> list[Answer]:
     try:
         said = json.loads(path.read_bytes())
-        return [Answer(tuple(one["tasks"]), bool(one["done"]), str(one["says"])) for one in said]
+        return [Answer(tuple(one["tasks"]), bool(one["done"]), str(one["says"]), one.get("facts", {})) for one in said]
     except (OSError, ValueError, KeyError, TypeError):
         return []
 

@@ -10,11 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from scheduler.core.confidential import looks_secret
 from scheduler.errors import StateError
 
 FORMAT = 1
-SECRET = ("TOKEN", "KEY", "SECRET", "PASS", "CREDENTIAL", "AUTH")
-"""Whatever has one of these in its name is written nowhere."""
 _LIMITS = tuple(sorted(name for name in dir(resource) if name.startswith("RLIMIT_") and name != "RLIMIT_OFILE"))
 _COERCED = ("C.UTF-8", "C.utf8", "UTF-8")
 """What Python sets LC_CTYPE to, for itself and its children, in a C locale."""
@@ -105,11 +104,6 @@ def with_secrets(first: Shell, now: Mapping[str, str]) -> Shell:
     found = {name: now[name] for name in first.withheld if name in now}
     missing = tuple(name for name in first.withheld if name not in found)
     return replace(first, environ={**first.environ, **found}, withheld=missing)
-
-
-def looks_secret(name: str) -> bool:
-    """Whether a variable's value must not be written."""
-    return any(part in name.upper() for part in SECRET)
 
 
 def _within(wanted: Limit, here: Limit) -> Limit:

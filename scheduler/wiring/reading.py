@@ -98,6 +98,10 @@ class Telling:
             if not self._only_states or isinstance(recorded.event, Skipped):
                 self.fold.take(recorded.event, recorded.at)
 
+    def recorded(self) -> Iterator[Recorded]:
+        """All of the journal's events that were taken in."""
+        return (one for one in self._journal.events() if one.seq <= self._seen)
+
     def catch_up(self) -> None:
         """Take in what the run's scheduler has recorded since."""
         events = list(self._journal.events(self._seen))

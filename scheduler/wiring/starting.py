@@ -82,6 +82,7 @@ def _begin(
         **origin.facts,
         **again.facts(),
         "capacity": str(_capacity(budgets, settings)),
+        "totals": json.dumps({b.device.key: packing.largest(b.device, b.cap) for b in budgets if b.device.total}),
         "labels": json.dumps({b.device.key: b.device.label for b in budgets}),
     }
     again.look_back()

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.store.shell import Shell, keep, kept, looks_secret, this_shell, with_secrets
+from scheduler.core.confidential import looks_secret
+from scheduler.store.shell import Shell, keep, kept, this_shell, with_secrets
 
 NONE = resource.RLIM_INFINITY
 

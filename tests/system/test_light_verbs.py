@@ -12,7 +12,16 @@ import pytest
 from tests.system.killing import Home
 
 HEAVY = ("pandas", "numpy", "psutil", "pynvml", "rich", "asyncio", "subprocess", "multiprocessing", "secrets")
-CHANGING = ["cancel 0", "retry 0", "set 0 --priority 1", "wait 0", "logs 0", "completion words -- cancel"]
+CHANGING = [
+    "cancel 0",
+    "retry 0",
+    "set 0 --priority 1",
+    "wait 0",
+    "logs 0",
+    "why",
+    "why 0",
+    "completion words -- cancel",
+]
 """Some of them answer with 1, since the run is over."""
 LOADED = "import sys; sys.argv[0] = 'scheduler'; from scheduler.cli.main import main; code = main(sys.argv[1:]); "
 LOADED += "print(*sorted(sys.modules), file=sys.stderr); sys.exit(code)"
@@ -28,7 +37,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
 
 
 @pytest.mark.parametrize(
-    "verb", ["--help", "--version", "", "status", "results", "list", "results --json", "profiles", *CHANGING]
+    "verb",
+    ["--help", "--version", "", "status", "results", "list", "results --json", "profiles", *CHANGING],
 )
 def test_a_light_verb_loads_nothing_heavy(home: Home, verb: str) -> None:
     command = [sys.executable, "-c", LOADED, *verb.split()]

@@ -1,0 +1,181 @@
+"""A report on runs as one page that needs nothing else, as data, and as rows; it is fed, it reads nothing."""
+
+from __future__ import annotations
+
+import csv
+import html
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median, quantiles
+from typing import Any, TextIO
+
+from scheduler.core.confidential import without_secrets
+from scheduler.core.history import Track, lanes
+from scheduler.core.model import shown_in
+from scheduler.core.results import Totals
+from scheduler.view.words import clean, instant
+
+FORMAT = 1
+LONGEST = 300
+"""Of a command so many characters are shown."""
+TASK_COLUMNS = (
+    "id", "name", "state", "priority", "batch", "device", "attempts", "ooms", "waited_s", "ran_s", "peak_bytes",
+    "promised_bytes", "started", "exit_code", "reason", "command",
+)  # fmt: skip
+BAR_COLUMNS = (
+    "task", "attempt", "lane", "begin", "end", "outcome", "purpose", "promised_bytes", "peak_bytes", "known_by",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Everything a report needs of one run."""
+
+    facts: Mapping[str, Any]
+    totals: Totals
+    rows: Sequence[Mapping[str, Any]]
+    tracks: Sequence[Track]
+    capacities: Mapping[str, int]
+    """Bytes of each device, by key, where the run wrote them down."""
+    now: float
+
+
+def data(told: Sequence[Told]) -> dict[str, Any]:
+    """The report as data; times in seconds since each run's first placement."""
+    return {"format": FORMAT, "runs": [_run(one) for one in told]}
+
+
+def _run(told: Told) -> dict[str, Any]:
+    begin = min((track.placed for track in told.tracks), default=float(told.facts["accepted"]))
+    end = max((track.ended or told.now for track in told.tracks), default=begin)
+    return {
+        "number": told.facts["number"],
+        "name": clean(str(told.facts["name"])),
+        "file": clean(without_secrets(str(told.facts["file"]))),
+        "host": told.facts["host"],
+        "alive": told.facts["alive"],
+        "began": instant(begin),
+        "seconds": round(end - begin, 3),
+        "states": told.facts["states"],
+        "summary": _summary(told),
+        "waits": _waits(told.rows),
+        "devices": _devices(told, begin),
+        "task_columns": TASK_COLUMNS,
+        "tasks": [_task(row, begin) for row in told.rows],
+    }
+
+
+def _summary(told: Told) -> dict[str, Any]:
+    totals = told.totals
+    attempts: dict[int, int] = {}
+    for track in told.tracks:
+        if track.purpose == "run":
+            attempts[track.task] = attempts.get(track.task, 0) + 1
+    return {
+        "tasks": totals.tasks,
+        "makespan_s": round(totals.makespan, 3),
+        "one_at_a_time_s": round(totals.one_at_a_time, 3),
+        "times_faster": round(totals.speedup, 3),
+        "profiling_share": round(totals.probing, 4),
+        "memory_use": round(totals.memory_use, 4),
+        "promised_for_peaks": round(totals.promised_for_peaks, 3),
+        "ooms": totals.ooms,
+        "retries": sum(number - 1 for number in attempts.values()),
+        "stretched": len(totals.stretched),
+    }
+
+
+def _waits(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """How long tasks waited for their last start, by priority."""
+    by_priority: dict[int, list[float]] = {}
+    for row in rows:
+        if row.get("waited_s") is not None:
+            by_priority.setdefault(int(row["priority"]), []).append(max(0.0, float(row["waited_s"])))
+    return [
+        {
+            "priority": priority,
+            "tasks": len(found),
+            "median_s": round(median(found), 3),
+            "p95_s": round(quantiles(found, n=20, method="inclusive")[-1] if len(found) > 1 else found[0], 3),
+            "max_s": round(max(found), 3),
+        }
+        for priority, found in sorted(by_priority.items())
+    ]
+
+
+def _devices(told: Told, begin: float) -> list[dict[str, Any]]:
+    labels: Mapping[str, str] = told.facts["devices"]
+    keys = dict.fromkeys([*labels, *(key for track in told.tracks for key in track.steps)])
+    found = []
+    for key in keys:
+        tracks = [track for track in told.tracks if key in track.steps]
+        bars = _bars([track for track in tracks if key in shown_in(track.steps)], key, begin, told.now)
+        if tracks:
+            memory = [_memory(number, track, key, begin, told.now) for number, track in enumerate(tracks)]
+            found.append(
+                {
+                    "key": key,
+                    "label": labels.get(key, key),
+                    "capacity": told.capacities.get(key),
+                    "bar_columns": BAR_COLUMNS,
+                    "bars": bars,
+                    "memory": [one for one in memory if any(promised or held for _, promised, held in one["steps"])],
+                }
+            )
+    return found
+
+
+def _bars(tracks: Sequence[Track], key: str, begin: float, now: float) -> list[list[Any]]:
+    spans = [(track.placed, track.ended if track.ended is not None else now) for track in tracks]
+    return [
+        [
+            track.task,
+            track.attempt,
+            lane,
+            round(start - begin, 3),
+            round(end - begin, 3),
+            track.outcome or "running",
+            str(track.purpose),
+            track.steps[key][-1][1],
+            track.peak.get(key, 0),
+            track.known_by,
+        ]
+        for track, lane, (start, end) in zip(tracks, lanes(spans), spans, strict=True)
+    ]
+
+
+def _memory(number: int, track: Track, key: str, begin: float, now: float) -> dict[str, Any]:
+    end = track.ended if track.ended is not None else now
+    steps = [(round(at - begin, 3), promised, held) for at, promised, held in track.steps[key]]
+    return {"task": track.task, "attempt": track.attempt, "end": round(end - begin, 3), "steps": steps}
+
+
+def _task(row: Mapping[str, Any], begin: float) -> list[Any]:
+    values = {name: row.get(name) for name in TASK_COLUMNS}
+    if values["started"] is not None:
+        values["started"] = round(values["started"] - begin, 3)
+    for name in ("name", "command", "reason"):
+        values[name] = clean(without_secrets(str(values[name] or "")))[:LONGEST]
+    return [values[name] for name in TASK_COLUMNS]
+
+
+def page(told: Sequence[Told], template: str) -> str:
+    """The page: the template with its title and the data in it; nothing in them can end the element they stand in."""
+    found = data(told)
+    title = " and ".join(f"run {run['number']} {run['name'] or run['file']}".strip() for run in found["runs"])
+    text = json.dumps(found, separators=(",", ":"), allow_nan=False)
+    for sign in "<>&\u2028\u2029":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    before, _, rest = template.partition("{{title}}")
+    middle, _, after = rest.partition("{{data}}")
+    return f"{before}{html.escape(title)}{middle}{text}{after}"
+
+
+def write_csv(told: Sequence[Told], out: TextIO) -> None:
+    """One row for each attempt on each device, of all runs."""
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["run", "device", *BAR_COLUMNS])
+    for run in data(told)["runs"]:
+        for device in run["devices"]:
+            writer.writerows([run["number"], device["label"], *bar] for bar in device["bars"])
