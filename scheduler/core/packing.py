@@ -353,7 +353,8 @@ def _crowded(task: int, need: Need, room: Room, rules: Rules) -> Refusal | None:
     load = load_asked(need.busy, rules) if room.device.is_gpu else need.cores
     if rules.slots is None and room.residents > 0 and load > room.load + ENOUGH:
         reason = "busy" if room.device.is_gpu else "load"
-        return Refusal(task, reason, label, round(load * 100), round(max(room.load, 0) * 100))
+        asked = need.busy if room.device.is_gpu else need.cores
+        return Refusal(task, reason, label, round(asked * 100), round(max(room.load, 0) * 100))
     return None
 
 
