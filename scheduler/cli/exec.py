@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from scheduler.cli.parsing import Parser, settings_from
 from scheduler.cli.run import defaults_from, split_at_command
+from scheduler.core.command import ONE_SHOT
 from scheduler.core.fields import FIELDS
 from scheduler.errors import InputError, UsageError
 from scheduler.settings import Settings
@@ -67,7 +68,7 @@ def main(argv: list[str]) -> int:
     python = this_python(settings)
     defaults = defaults_from(args)
     apart = "Stderr" not in defaults and not args.detach and one_task.streams_differ()
-    listing = one_listing(said, {**defaults, **({"Stderr": "apart"} if apart else {})}, python)
+    listing = one_listing(said, {**defaults, **({"Stderr": "apart"} if apart else {})}, python, ONE_SHOT)
     choices = Choices(devices=args.devices, keep_going=True)
     try:
         if args.detach:

@@ -185,6 +185,13 @@ def state(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
+class TestItsGpu:
+    def test_it_is_told_by_name_beside_what_it_may_see(self, one_gpu: GpuHome) -> None:
+        said = one_gpu.call("exec", *sh('echo "$GPU $CUDA_VISIBLE_DEVICES"; echo "$@"'), "x", "__num__", code=0)
+        name, seen = said.stdout.splitlines()[0].split()
+        assert (name, seen[:4], said.stdout.splitlines()[1]) == ("cuda0", "GPU-", "3600")
+
+
 class TestInLine:
     def test_five_waiters_on_one_gpu_start_in_the_order_they_came(self, one_gpu: GpuHome) -> None:
         with hold(one_gpu) as first:
