@@ -200,7 +200,8 @@ def run_listing(
         return starting.plan(listing, choices, settings, python, wish, sys.stdout)
     if args.detach:
         return start_detached(listing, choices, settings, python, wish, as_json=args.json)
-    live = not args.plain and args.file != STDIN  # whoever types commands there must see what they type
+    typed = getattr(args, "file", None) == STDIN  # whoever types commands there must see what they type
+    live = not args.plain and not typed
     return start(listing, choices, settings, python, wish, as_json=args.json, live=live)
 
 

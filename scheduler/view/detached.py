@@ -44,7 +44,7 @@ def lines(told: Start) -> list[str]:
     number, tasks = told.number, count(told.tasks, "task")
     return [
         f"run {number}  {clean(told.what)}: {tasks}; it goes on without this terminal (process {told.pid})",
-        f"watch   scheduler list {number}     tail -f {tilde(told.log)}",
+        f"watch   scheduler top {number}     tail -f {tilde(told.log)}",
         f"stop    scheduler stop {number} (running tasks end), with --now (they are stopped) or --leave (they run on)",
     ]
 
