@@ -57,6 +57,7 @@ class LiveView:
         self._used: dict[Key, Mapping[str, int]] = {}
         self._epochs: dict[Key, float] = {}
         self._due = 0.0
+        self._said = ""
         sink.turn_to(self._recent)  # type: ignore[arg-type]  # all of a stream that a sink needs
         self._guarded(screen.enter)
 
@@ -71,7 +72,13 @@ class LiveView:
 
     def say(self, sentence: str) -> None:
         """A sentence of its own."""
+        self._said = sentence
         self._plain.say(sentence)
+
+    def repeat(self) -> None:
+        """Show the last sentence once more: it was said on a screen that is gone."""
+        if self._said:
+            self._sink.show(self._said)
 
     def waits(self, refusals: Sequence[Refusal]) -> None:
         """Why nothing starts."""

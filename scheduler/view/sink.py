@@ -26,10 +26,14 @@ class Sink:
 
     def line(self, text: str = "", *, at: float, timed: bool = False) -> None:
         """One line to everybody who listens; the log has date and time of all, the terminal the time of some."""
-        if self._stream is not None:
-            self._pending.append(f"{clock(at)}  {text}" if timed else text)
-            self.catch_up()
+        self.show(f"{clock(at)}  {text}" if timed else text)
         self.log(text, at=at)
+
+    def show(self, text: str) -> None:
+        """One line to the terminal alone."""
+        if self._stream is not None:
+            self._pending.append(text)
+            self.catch_up()
 
     def log(self, text: str, *, at: float) -> None:
         """One line to the log alone."""

@@ -129,6 +129,8 @@ class Session:
             loop.run()
             if lively is not None:
                 lively.close()
+                if loop.left_early:
+                    lively.view.repeat()
             if not loop.left_early and dress is None:
                 self._close(sink)
             return Ended(self.number, dict(self.brain.roll.counts), self.interrupts.last)
