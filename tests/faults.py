@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
+
+from tests.marks import shown
 
 TESTS = Path(__file__).parent
 ROWS = TESTS / "faults.txt"
@@ -54,27 +55,6 @@ def rows() -> tuple[Row, ...]:
     return tuple(found)
 
 
-@cache
-def shown() -> dict[int, list[str]]:
-    """The tests by fault, as their sources say; nothing is imported for it."""
-    found: dict[int, list[str]] = {}
-    for path in sorted(TESTS.rglob("test_*.py")):
-        for name, number in _marks(ast.parse(path.read_text(encoding="utf-8"))):
-            found.setdefault(number, []).append(f"{path.relative_to(TESTS)}::{name}")
-    return found
-
-
-def _marks(node: ast.AST, inside: str = "") -> Iterator[tuple[str, int]]:
-    for child in ast.iter_child_nodes(node):
-        if not isinstance(child, ast.ClassDef | ast.FunctionDef):
-            continue
-        name = f"{inside}{child.name}"
-        for mark in child.decorator_list:
-            if isinstance(mark, ast.Call) and isinstance(mark.func, ast.Name) and mark.func.id == "fault":
-                yield from ((name, ast.literal_eval(said)) for said in mark.args)
-        yield from _marks(child, f"{name}::")
-
-
 HEAD = """\
 # What happens when something goes wrong
 
@@ -91,7 +71,7 @@ hand asks nobody: it is shown as foreign, with its user, and is only worked arou
 
 def page() -> str:
     """The whole page."""
-    by_number, parts, group = shown(), [HEAD], ""
+    by_number, parts, group = shown("fault"), [HEAD], ""
     for row in rows():
         if row.group != group:
             group = row.group

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from tests.faults import PAGE, page, rows, shown
+from tests.faults import PAGE, page, rows
+from tests.marks import shown
 
 
 def test_every_fault_has_a_test_or_a_reason() -> None:
-    assert [row.number for row in rows() if row.number not in shown() and not row.why_not] == []
+    assert [row.number for row in rows() if row.number not in shown("fault") and not row.why_not] == []
 
 
 def test_every_fault_of_one_machine_is_listed_once() -> None:
@@ -14,7 +15,7 @@ def test_every_fault_of_one_machine_is_listed_once() -> None:
 
 
 def test_every_fault_that_a_test_names_is_listed() -> None:
-    assert sorted(shown().keys() - {row.number for row in rows()}) == []
+    assert sorted(shown("fault").keys() - {row.number for row in rows()}) == []
 
 
 def test_the_page_is_what_the_tests_say() -> None:

@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Callable, Iterator
-from functools import cache
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from tests.marks import shown
+
 HERE = Path(__file__).parent
-TESTS = HERE.parent
 LINES = HERE / "contract_lines.txt"
 TABLE = HERE / "CONTRACT.md"
 
@@ -39,30 +38,9 @@ def promised() -> dict[str, tuple[str, str]]:
     return found
 
 
-@cache
-def shown() -> dict[str, list[str]]:
-    """The tests by line, as their sources say; nothing is imported for it."""
-    found: dict[str, list[str]] = {}
-    for path in sorted(TESTS.rglob("test_*.py")):
-        for name, line in _marks(ast.parse(path.read_text(encoding="utf-8"))):
-            found.setdefault(line, []).append(f"{path.relative_to(TESTS)}::{name}")
-    return found
-
-
-def _marks(node: ast.AST, inside: str = "") -> Iterator[tuple[str, str]]:
-    for child in ast.iter_child_nodes(node):
-        if not isinstance(child, ast.ClassDef | ast.FunctionDef):
-            continue
-        name = f"{inside}{child.name}"
-        for mark in child.decorator_list:
-            if isinstance(mark, ast.Call) and isinstance(mark.func, ast.Name) and mark.func.id == "contract":
-                yield from ((name, ast.literal_eval(said)) for said in mark.args)
-        yield from _marks(child, f"{name}::")
-
-
 def page() -> str:
     """The whole table."""
-    by_line = shown()
+    by_line = shown("contract")
     rows = [
         f"| {number} | {verdict} | {said} | {'<br>'.join(by_line.get(number, ['none']))} |"
         for number, (verdict, said) in promised().items()

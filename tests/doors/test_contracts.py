@@ -5,15 +5,16 @@ from __future__ import annotations
 import pytest
 
 from tests.doors import contracts
+from tests.marks import shown
 
 
 @pytest.mark.parametrize("line", contracts.promised())
 def test_every_line_is_shown_by_a_test(line: str) -> None:
-    assert contracts.shown().get(line), f"no test has @contract({line!r})"
+    assert shown("contract").get(line), f"no test has @contract({line!r})"
 
 
 def test_every_line_that_a_test_names_is_promised() -> None:
-    assert contracts.shown().keys() <= contracts.promised().keys()
+    assert shown("contract").keys() <= contracts.promised().keys()
 
 
 def test_the_table_is_what_the_tests_say() -> None:
