@@ -59,7 +59,7 @@ def parser() -> Parser:
     made.add_argument("--generate", metavar="NAME", help=f"write a made-up trace instead: {', '.join(WORKLOADS)}")
     made.add_argument("--tasks", metavar="N", help="how many rows of it (as many as are usual for it)")
     made.add_argument("--json", action="store_true", help="as JSON; with --compare a list")
-    made.add_argument("-o", "--output", metavar="FILE.svg", help="draw what ran where and when")
+    made.add_argument("-o", "--output", metavar="FILE", help="draw what ran where and when, as .svg or .png")
     policy = made.add_argument_group("policies")
     policy.add_argument("--policy", metavar="NAME", default="packed", help=f"{', '.join(names())} (default packed)")
     policy.add_argument(
@@ -94,8 +94,8 @@ def main(argv: list[str]) -> int:
     args = parser().parse_args(argv)
     if args.generate is not None:
         return _generate(args)
-    if args.output and not args.output.endswith(".svg"):
-        raise UsageError(f"-o {args.output}: charts are written as SVG, call it something.svg")
+    if args.output and not args.output.endswith((".svg", ".png")):
+        raise UsageError(f"-o {args.output}: charts are written as SVG or PNG, call it something.svg or something.png")
     if args.tasks is not None:
         raise UsageError("--tasks is how many rows --generate writes: give that too, or leave it out")
     settings = settings_from(args, *TURNED)
@@ -112,14 +112,17 @@ def main(argv: list[str]) -> int:
         all_.append(numbers)
         bars[name] = bars_of(run)
     if args.output:
-        with open(args.output, "w", encoding="utf-8") as file:
-            chart.write_svg(bars, scene.devices, file)
+        from scheduler.view import drawing, raster
+
+        drawn = chart.draw(bars, scene.devices)
+        with open(args.output, "wb") as file:
+            file.write(raster.png(drawn) if args.output.endswith(".png") else drawing.svg(drawn).encode())
     if args.json:
         view.write_json(all_, sys.stdout, several=bool(args.compare))
         return 0
     shown = args.policy if args.policy in names else names[0]
-    drawn = chart.text_bars(shown, bars[shown], scene.devices, sys.stdout)
-    sys.stdout.writelines(line + "\n" for line in [*view.lines(all_), *drawn])
+    text = chart.text_bars(shown, bars[shown], scene.devices, sys.stdout)
+    sys.stdout.writelines(line + "\n" for line in [*view.lines(all_), *text])
     return 0
 
 

@@ -7,23 +7,24 @@ from dataclasses import dataclass
 from typing import Any
 
 from scheduler.units import duration
-from scheduler.view.picture import HIGH, Colour, Picture, wide
+from scheduler.view.drawing import FAINT, GREY, INK, Drawing, Rect, Words
+from scheduler.view.raster import png as picture
 from scheduler.view.report import Told, data
 
-WIDTH, EDGE, HEAD, AXIS, LEGEND = 1600, 20, 28, 30, 26
-MOST_HIGH = 600
+WIDTH, EDGE, HEAD, AXIS, LEGEND = 1200, 16, 24, 24, 24
+GAP, ENTRY = 8, 110
+MOST_HIGH = 400
 """Of one device."""
-PAPER, INK, FAINT = (255, 255, 255), (27, 31, 36), (213, 218, 224)
-COLOURS: Mapping[str, Colour] = {
-    "succeeded": (47, 125, 79),
-    "failed": (192, 54, 44),
-    "oom": (163, 57, 154),
-    "timeout": (178, 106, 0),
-    "interrupted": (110, 119, 129),
-    "lost": (110, 119, 129),
-    "again": (61, 143, 151),
-    "running": (42, 111, 201),
-    "probe": (138, 127, 0),
+COLOURS: Mapping[str, str] = {
+    "succeeded": "#2f7d4f",
+    "failed": "#c0362c",
+    "oom": "#a3399a",
+    "timeout": "#b26a00",
+    "interrupted": "#6e7781",
+    "lost": "#6e7781",
+    "again": "#3d8f97",
+    "running": "#2a6fc9",
+    "probe": "#8a7f00",
 }
 _STEPS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400)
 
@@ -35,68 +36,67 @@ class Lanes:
     title: str
     bars: Sequence[Sequence[Any]]
     number: int
-    high: int
+    high: float
 
 
 def png(told: Sequence[Told]) -> bytes:
     """The file."""
-    runs = data(told)["runs"]
-    return draw(runs).png()
+    return picture(draw(data(told)["runs"]))
 
 
-def draw(runs: Sequence[Mapping[str, Any]]) -> Picture:
+def draw(runs: Sequence[Mapping[str, Any]]) -> Drawing:
     """All runs below each other, on one scale."""
     rows = [_lanes(run, device) for run in runs for device in run["devices"] if device["bars"]]
-    height = EDGE + sum(HEAD + row.number * row.high + 10 for row in rows) + AXIS + LEGEND
-    picture = Picture(WIDTH, height, PAPER)
+    height = EDGE + sum(HEAD + row.number * row.high + GAP for row in rows) + AXIS + LEGEND
+    drawing = Drawing(WIDTH, height)
     longest = max([run["seconds"] for run in runs if run["seconds"] > 0] or [1.0])
-    _axis(picture, longest, EDGE, height - AXIS - LEGEND)
-    top = EDGE
+    _axis(drawing, longest, EDGE, height - AXIS - LEGEND)
+    top: float = EDGE
     for row in rows:
-        picture.write(EDGE, top + 4, row.title, INK)
+        drawing.words.append(Words(EDGE, top + HEAD - 8, row.title))
         top += HEAD
         for bar in row.bars:
             left, right = _at(bar[3], longest), _at(bar[4], longest)
             gap = 1 if row.high > 4 else 0
-            picture.fill(left, top + bar[2] * row.high, max(1, right - left - gap), row.high - gap, _colour(bar))
-        top += row.number * row.high + 10
-    _legend(picture, {_outcome(bar) for row in rows for bar in row.bars}, height - LEGEND)
-    return picture
+            where = left, top + bar[2] * row.high, max(1, right - left - gap), row.high - gap
+            drawing.rects.append(Rect(*where, _colour(bar)))
+        top += row.number * row.high + GAP
+    _legend(drawing, {_outcome(bar) for row in rows for bar in row.bars}, height - LEGEND)
+    return drawing
 
 
 def _lanes(run: Mapping[str, Any], device: Mapping[str, Any]) -> Lanes:
     number = 1 + max(bar[2] for bar in device["bars"])
     attempts = len(device["bars"])
     title = f"run {run['number']} {device['label']}: {attempts} attempt{'' if attempts == 1 else 's'}"
-    return Lanes(title, device["bars"], number, max(2, min(18, MOST_HIGH // number)))
+    return Lanes(title, device["bars"], number, max(1.5, min(14, MOST_HIGH / number)))
 
 
-def _at(seconds: float, longest: float) -> int:
-    return EDGE + round(seconds / longest * (WIDTH - 2 * EDGE))
+def _at(seconds: float, longest: float) -> float:
+    return EDGE + seconds / longest * (WIDTH - 2 * EDGE)
 
 
 def _outcome(bar: Sequence[Any]) -> str:
     return "probe" if bar[6] == "probe" and bar[5] == "succeeded" else str(bar[5])
 
 
-def _colour(bar: Sequence[Any]) -> Colour:
+def _colour(bar: Sequence[Any]) -> str:
     return COLOURS.get(_outcome(bar), INK)
 
 
-def _axis(picture: Picture, longest: float, top: int, bottom: int) -> None:
+def _axis(drawing: Drawing, longest: float, top: float, bottom: float) -> None:
     step = next((step for step in _STEPS if longest / step <= 10), longest / 10)
     number = 0
     while number * step <= longest * (1 + 1e-9):
-        x, text = _at(number * step, longest), duration(number * step)
-        picture.fill(x, top, 1, bottom - top, FAINT)
-        left = min(max(EDGE, x - wide(text) // 2), WIDTH - EDGE - wide(text))
-        picture.write(left, bottom + 8, text, INK)
+        x = _at(number * step, longest)
+        anchor = "start" if not number else "end" if x > WIDTH - 2 * EDGE else "middle"
+        drawing.rects.append(Rect(x, top, 1, bottom - top, FAINT))
+        drawing.words.append(Words(x, bottom + 14, duration(number * step), anchor, fill=GREY))
         number += 1
 
 
-def _legend(picture: Picture, outcomes: set[str], top: int) -> None:
-    left = EDGE
-    for name in sorted(outcomes):
-        picture.fill(left, top, 2 * HIGH, 2 * HIGH, COLOURS.get(name, INK))
-        picture.write(left + 20, top, name, INK)
-        left += 40 + wide(name)
+def _legend(drawing: Drawing, outcomes: set[str], top: float) -> None:
+    for place, name in enumerate(sorted(outcomes)):
+        left = EDGE + place * ENTRY
+        drawing.rects.append(Rect(left, top + 2, 11, 11, COLOURS.get(name, INK)))
+        drawing.words.append(Words(left + 16, top + 12, name))

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scheduler.core.bars import Bar, held_over_time, stacked
 from scheduler.core.model import Device, Outcome
 from scheduler.view import chart
+from scheduler.view.drawing import svg
 from tests.faults import fault
 
 CARD = Device("GPU-0", "GPU 0", 100, 1.0, 0)
@@ -52,8 +53,7 @@ def test_nothing_ran() -> None:
 
 @fault(66)
 def test_the_file_has_a_bar_for_each_attempt_and_no_name_breaks_it() -> None:
-    out = io.StringIO()
-    chart.write_svg({"packed": [bar(0, 10, 50, "<&\x1b[31m>"), bar(0, 5, 50)]}, [CARD], out)
-    root = ElementTree.fromstring(out.getvalue())
+    drawn = chart.draw({"packed": [bar(0, 10, 50, "<&\x1b[31m>"), bar(0, 5, 50)]}, [CARD])
+    root = ElementTree.fromstring(svg(drawn))
     titles = [one.text for one in root.iter("{http://www.w3.org/2000/svg}title")]
     assert titles == ["<&>: 0MiB, 0.0s to 10s, succeeded", "a: 0MiB, 0.0s to 5.0s, succeeded"]

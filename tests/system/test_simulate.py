@@ -104,6 +104,11 @@ def test_a_chart(home: Home) -> None:
     assert all(f"{name}: " in text for name in names())
 
 
+def test_a_chart_as_a_picture(home: Home) -> None:
+    simulate(home, "trace.csv", "--devices", "2x24GiB", "-o", "chart.png")
+    assert (home.root / "chart.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+
+
 def test_a_made_up_trace_can_be_simulated(home: Home) -> None:
     (home.root / "made.csv").write_text(simulate(home, "--generate", "sweep", "--tasks", "30", "--seed", "4"))
     one = told(home, "made.csv", "--devices", "2x24GiB")
@@ -157,7 +162,7 @@ class TestLists:
         (("trace.csv", "--devices", "8x24GiB", "--known", "all"), "--known all: 'all' is none of times, peaks, oracle"),
         (("trace.csv", "--devices", "8x24GiB", "--policy", "best"), "there is no policy 'best'"),
         (("trace.csv", "--devices", "8x24GiB", "--compare", "packed,best"), "there is no policy 'best'"),
-        (("trace.csv", "--devices", "8x24GiB", "-o", "chart.png"), "charts are written as SVG"),
+        (("trace.csv", "--devices", "8x24GiB", "-o", "chart.pdf"), "charts are written as SVG or PNG"),
         (("trace.csv", "--devices", "8x24GiB", "-o", "no/chart.svg"), "no/chart.svg: no such file or directory"),
         (("trace.csv", "--devices", "8x24GiB", "--seed", "x"), "--seed x: a whole number is needed"),
         (("trace.csv", "--devices", "8x24GiB", "--assume", "4"), "--assume 4: '4' is no time (10min) and no size"),
