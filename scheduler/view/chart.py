@@ -78,9 +78,13 @@ def _block(policy: str, bars: Sequence[Bar], devices: Sequence[Device], until: f
         here = [bar for bar in bars if bar.device == device.key and id(bar) in kept]
         drawing.rects += [_bar(bar, device, until, y, priorities) for bar in stacked(here)]
     bottom = TOP + len(devices) * (LANE + GAP) + 4
-    words += [Words(LEFT + WIDTH * at / 4, bottom, duration(until * at / 4), "middle", fill=GREY) for at in range(5)]
-    drawing.words += words
+    drawing.words += [*words, *(_tick(at / 4, until, bottom) for at in range(5))]
     return drawing
+
+
+def _tick(share: float, until: float, bottom: float) -> Words:
+    anchor = "start" if share == 0 else "end" if share == 1 else "middle"
+    return Words(LEFT + WIDTH * share, bottom, duration(until * share), anchor, fill=GREY)
 
 
 def _bar(bar: Bar, device: Device, until: float, lane: float, priorities: Sequence[int]) -> Rect:
