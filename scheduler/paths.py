@@ -17,6 +17,8 @@ NETWORK_FILE_SYSTEMS = frozenset(
 )
 
 PACKAGE = Path(__file__).parent
+PAGE = PACKAGE / "view" / "page"
+"""What a browser is given: the live page, and what a report's data are put into."""
 REPORT = PACKAGE / "view" / "report.html"
 """What a report's data are put into."""
 RUN_CODE = (
@@ -232,6 +234,15 @@ def open_plain(path: Path) -> BinaryIO:
         os.close(fd)
         raise OSError(errno.EINVAL, "it is no plain file", str(path))
     return os.fdopen(fd, "rb")
+
+
+def open_within(path: Path, root: Path) -> BinaryIO:
+    """The same, and no folder on its way below `root` is a link either: what was opened lies where it seems to."""
+    file = open_plain(path)
+    if os.readlink(f"/proc/self/fd/{file.fileno()}") != os.path.join(os.path.realpath(root), path.relative_to(root)):
+        file.close()
+        raise OSError(errno.EINVAL, "a link stands in its way", str(path))
+    return file
 
 
 def make_private(path: Path) -> None:

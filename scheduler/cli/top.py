@@ -33,10 +33,18 @@ def main(argv: list[str]) -> int:
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--plain", action="store_true", help="once, as lines")
     how.add_argument("--json", action="store_true", help="once, as JSON")
+    how.add_argument(
+        "--web", action="store_true", help="in the browser: a page on this machine alone, for whoever has its address"
+    )
+    parser.add_argument("--port", type=int, metavar="N", help="of --web; without it 7717, or a free one")
     args = parser.parse_args(argv)
     if args.all and args.run is not None:
         raise UsageError(f"top {args.run} --all: --all is the whole machine, leave one of them out")
+    if args.port is not None and not (args.web and 0 <= args.port < 1 << 16):
+        raise UsageError(f"--port {args.port}: a port from 0 (any free one) to 65535, together with --web")
     settings = settings_from(args)
+    if args.web:
+        return _web(args, settings)
     return _machine(args, settings) if args.all else _run(args, settings)
 
 
@@ -73,6 +81,19 @@ def _machine(args: argparse.Namespace, settings: Settings) -> int:
         elif not _live(args, lambda width, height: panels.machine(everything.facts(), width, height), lambda: False):
             sys.stdout.writelines(line + "\n" for line in machine.lines(everything.facts()))
     return 0
+
+
+def _web(args: argparse.Namespace, settings: Settings) -> int:
+    from scheduler.wiring import browsing
+
+    info = None if args.all else reading.find_run(settings, args.run)
+    browsing.serve(settings, info, args.port, _say)
+    return 0
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
 
 
 def _live(args: argparse.Namespace, make: Callable[[int, int], Sequence[Line]], over: Callable[[], bool]) -> bool:

@@ -71,7 +71,7 @@ def _clipped(line: Line, width: int) -> Line:
 
 def machine(facts: Mapping[str, Any], width: int, height: int, keys: str = MACHINE) -> list[Line]:
     """The whole machine: bars of its devices, then all that `status` says."""
-    bars = [*map(_card, facts["gpus"]), _ram(facts)]
+    bars = bars_of(facts)
     words = [line for line in about_machine.lines(facts)[1:] if not line.startswith(tuple(b.label for b in bars))]
     head: list[Line] = [((fit(facts["hostname"], width), "bold"),), (), *_devices(bars, width, height, EVERYBODY)]
     said = [*head, *(((fit(line, width), ""),) for line in words)]
@@ -80,6 +80,11 @@ def machine(facts: Mapping[str, Any], width: int, height: int, keys: str = MACHI
     if len(said) > most:
         said = [*said[: most - 1], ((f"and {len(said) - most + 1} more lines: scheduler status", ""),)]
     return [_clipped(line, width) for line in [*said, *([()] * (most - len(said))), *foot]]
+
+
+def bars_of(facts: Mapping[str, Any]) -> list[Bar]:
+    """The machine's devices, as `status` tells of them."""
+    return [*map(_card, facts["gpus"]), _ram(facts)]
 
 
 def _card(gpu: Mapping[str, Any]) -> Bar:

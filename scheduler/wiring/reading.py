@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from scheduler.core.rules import Rules
 from scheduler.errors import Elsewhere, NoSuchRun, SchedulerError
 from scheduler.paths import Places, find_places, make_private
 from scheduler.settings import Settings
-from scheduler.store.journal import Journal, Recorded
+from scheduler.store.journal import Journal, Recorded, Row
 from scheduler.store.runs import RunInfo, Runs
 
 if TYPE_CHECKING:
@@ -154,22 +154,35 @@ class Telling:
 
     def rows(self, states: frozenset[State] | None = None) -> Iterator[dict[str, Any]]:
         """One row for each task, by id; only those in the given states, where some are given."""
+        make = self._maker()
+        for task, batch, row in self._journal.rows():
+            if states is None or self.brain.state(task) in states:
+                yield make(task, batch, row)
+
+    def rows_of(self, tasks: Iterable[int]) -> Iterator[dict[str, Any]]:
+        """The rows of some tasks, in their order."""
+        make = self._maker()
+        for task in tasks:
+            yield make(task, self.brain.roll.batch(task), self._journal.row(task))
+
+    def _maker(self) -> Callable[[int, int, Row], dict[str, Any]]:
+        """Makes the row of a task from its batch and what was accepted."""
         forms = [Form.unpack(text) for text in self._journal.forms()]
         labels = self.labels
         submitted = float(self.info.meta.get("accepted", "0"))
-        for task, batch, row in self._journal.rows():
-            state = self.brain.state(task)
-            if states is not None and state not in states:
-                continue
+
+        def make(task: int, batch: int, row: Row) -> dict[str, Any]:
             form = forms[row.form]
             spec = form.spec(unpack_cells(row.text), row.row)
             spec = replace(spec, terms=self.brain.terms[self.brain.roll.terms(task)])
             job = Job(spec, command.name(spec), command.key(spec, row.nth), form.append)
             argv = command.argv(spec, task, spec.terms.epochs, self.info.meta["python"], form.append)
-            yield columns.row(
-                task, batch, job, state, self.fold.stories.get(task), _shell(argv), self._log(task),
+            return columns.row(
+                task, batch, job, self.brain.state(task), self.fold.stories.get(task), _shell(argv), self._log(task),
                 self.fold.submitted(batch, submitted), labels, self._done_by(task),
             )  # fmt: skip
+
+        return make
 
     def done(self) -> Iterator[tuple[command.Content, int]]:
         """Every row that is done, as what it says, and the run that did it: this one, or one before it."""
@@ -246,7 +259,7 @@ def machine_facts(
     from scheduler.wiring import everybody
 
     total, free = available()
-    runs = [*islice(_latest(Runs(places(settings)), kept), 10)]
+    runs = latest(settings, kept)
     labels = {key: label for run in reversed(runs) for key, label in run.get("devices", {}).items()}
     return {
         "format": 1,
@@ -255,6 +268,11 @@ def machine_facts(
         **everybody.facts(settings, labels, look),
         "runs": runs,
     }
+
+
+def latest(settings: Settings, kept: dict[int, Telling] | None = None) -> list[dict[str, Any]]:
+    """The facts of my latest runs."""
+    return [*islice(_latest(Runs(places(settings)), kept), 10)]
 
 
 def _latest(runs: Runs, kept: dict[int, Telling] | None) -> Iterator[dict[str, Any]]:

@@ -1,0 +1,242 @@
+"use strict";
+// A run's timeline and memory over time, drawn on canvases from what a report tells of it.
+const PAD = { left: 8, right: 8, axis: 22, head: 20 };
+const FONT = "12px system-ui, sans-serif", SMALL = "11px system-ui, sans-serif";
+const STEPS = [.1, .2, .5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 604800, 1209600];
+const NAMED = ["paper", "ink", "faint", "line", "panel", "succeeded", "failed", "oom", "timeout", "interrupted", "cancelled",
+  "lost", "again", "running", "probe", "promise", "p0", "p1", "p2", "p3", "p4", "p5", "p6", "p7"];
+let COLOURS = {};
+function colours() {
+  const style = getComputedStyle(document.documentElement);
+  COLOURS = Object.fromEntries(NAMED.map(name => [name, style.getPropertyValue("--" + name).trim()]));
+}
+const outcomeOf = b => b[6] === "probe" && b[5] === "succeeded" ? "probe" : b[5];
+
+function ready(r) {
+  const at = r.at = Object.fromEntries(r.task_columns.map((n, i) => [n, i]));
+  r.priorities = [...new Set(r.tasks.map(t => t[at.priority]))].sort((a, b) => a - b);
+  r.byId = new Map(r.tasks.map(t => [t[at.id], t]));
+  for (const d of r.devices) {
+    d.lanes = d.bars.reduce((m, b) => Math.max(m, b[2] + 1), 0);
+    d.points = [];
+    d.memory.forEach((m, i) => { for (const s of m.steps) d.points.push([s[0], i, s[1], s[2]]); d.points.push([m.end, i, 0, 0]); });
+    d.points.sort((a, b) => a[0] - b[0] || a[2] - b[2]);
+    let promised = 0, held = 0; const now = new Map(); d.most = 0;
+    for (const [, i, p, h] of d.points) {
+      const [op, oh] = now.get(i) || [0, 0]; promised += p - op; held += h - oh; now.set(i, [p, h]);
+      d.most = Math.max(d.most, promised, held);
+    }
+    d.above = d.capacity && d.most * 5 < d.capacity;  // drawn to its height, what was used would be a line on the ground
+    if (d.capacity && !d.above) d.most = Math.max(d.most, d.capacity);
+  }
+  return r;
+}
+
+class Charts {
+  // `colourBy` tells outcome or priority; `chosen` is told of the task that was clicked.
+  constructor(runs, colourBy, chosen) {
+    this.runs = runs.map(ready); this.colourBy = colourBy; this.chosen = chosen;
+    this.longest = Math.max(1e-6, ...runs.map(r => r.seconds));
+    this.from = 0; this.to = this.longest; this.due = 0;
+    colours();
+  }
+
+  // ---- elements ----
+
+  build(r) {
+    const box = el("section", undefined, "charts"); box.append(el("h3", called(r)));
+    r.legend = el("div", undefined, "legend"); r.timeline = el("canvas"); r.timeline.setAttribute("role", "img");
+    r.timeline.setAttribute("aria-label", `Timeline of ${called(r)}: ` + (r.devices.map(d => `${d.label} ${many(d.bars.length, "attempt")}`).join(", ") || "nothing has started"));
+    box.append(r.legend, r.timeline);
+    this.draggable(r.timeline, e => { const [d, b] = this.barAt(r, e); return b ? this.aboutBar(r, d, b) : ""; }, e => { const [, b] = this.barAt(r, e); if (b) this.chosen(r, b[0]); });
+    for (const d of r.devices) {
+      if (!d.memory.length) continue;
+      box.append(el("h3", `Memory on ${d.label}` + (d.capacity ? `, ${size(d.capacity)}` : "") + (d.above ? " (far above this chart)" : "")));
+      d.canvas = el("canvas"); d.canvas.setAttribute("role", "img");
+      d.canvas.setAttribute("aria-label", `Memory on ${d.label} over time, ${many(d.memory.length, "attempt")} stacked, at most ${size(d.most)} with what was promised`);
+      box.append(d.canvas); this.draggable(d.canvas, e => this.aboutMemory(d, e));
+    }
+    const says = el("div", undefined, "legend");
+    says.append(el("span", "areas: what each task was seen to hold so far; line: what was promised" + (r.devices.some(d => d.capacity && !d.above) ? "; dashed: what there is" : "")));
+    box.append(says, this.waits(r));
+    return box;
+  }
+
+  waits(r) {
+    const box = el("div"); box.append(el("h3", "Waiting time by priority (smaller first)"));
+    const most = Math.max(1e-9, ...r.waits.map(x => x.max_s)), grid = el("div", undefined, "wait");
+    for (const x of r.waits) {
+      const track = el("div", undefined, "track"), far = el("i", undefined, "far"), mid = el("i");
+      far.style.width = 100 * x.p95_s / most + "%"; mid.style.width = 100 * x.median_s / most + "%"; track.append(far, mid);
+      grid.append(el("span", `priority ${x.priority} (${whole(x.tasks)})`), track, el("span", `median ${time(x.median_s)}, 95% ${time(x.p95_s)}, most ${time(x.max_s)}`, "says"));
+    }
+    box.append(r.waits.length ? grid : el("p", "No task has started."));
+    return box;
+  }
+
+  // ---- drawing ----
+
+  redraw() { if (!this.due) this.due = requestAnimationFrame(() => { this.due = 0; this.draw(); }); }
+  draw() { for (const r of this.runs) { this.legend(r); this.drawTimeline(r); for (const d of r.devices) if (d.canvas) this.drawMemory(d); } }
+  recolour() { colours(); this.redraw(); }
+  get span() { return this.to - this.from; }
+  zoom(from, to) {
+    const span = Math.min(this.longest, Math.max(this.longest / 5000, to - from));
+    this.from = Math.min(Math.max(0, from), this.longest - span); this.to = this.from + span; this.redraw();
+  }
+  move(by) { this.zoom(this.from + by * this.span, this.to + by * this.span); }
+  scale(by) { const middle = (this.from + this.to) / 2, half = this.span * by / 2; this.zoom(middle - half, middle + half); }
+  all() { this.zoom(0, this.longest); }
+  xAt(t, w) { return PAD.left + (t - this.from) / this.span * (w - PAD.left - PAD.right); }
+  tAt(x, w) { return this.from + (x - PAD.left) / (w - PAD.left - PAD.right) * this.span; }
+
+  prepare(canvas, height) {
+    const width = canvas.clientWidth || canvas.parentNode.clientWidth || 600, ratio = window.devicePixelRatio || 1;
+    canvas.style.height = height + "px"; canvas.width = Math.round(width * ratio); canvas.height = Math.round(height * ratio);
+    const c = canvas.getContext("2d"); c.setTransform(ratio, 0, 0, ratio, 0, 0);
+    c.fillStyle = COLOURS.paper; c.fillRect(0, 0, width, height); c.font = FONT; c.textBaseline = "middle";
+    return [c, width];
+  }
+  axis(c, w, top, bottom) {
+    const most = Math.max(2, Math.floor(w / 110)), step = STEPS.find(s => this.span / s <= most) || this.span / most;
+    c.textAlign = "center";
+    for (let t = Math.ceil(this.from / step) * step; t <= this.to + 1e-9; t += step) {
+      const x = this.xAt(t, w); c.fillStyle = COLOURS.line; c.fillRect(Math.round(x), top, 1, bottom - top);
+      const text = time(t), half = c.measureText(text).width / 2;
+      c.fillStyle = COLOURS.faint; c.fillText(text, Math.min(Math.max(x, half + 2), w - half - 2), bottom + PAD.axis / 2);
+    }
+  }
+  colourOf(r, b) {
+    if (this.colourBy() === "outcome") return COLOURS[outcomeOf(b)] || COLOURS.faint;
+    const t = r.byId.get(b[0]); return COLOURS["p" + (t ? r.priorities.indexOf(t[r.at.priority]) % 8 : 7)];
+  }
+  legend(r) {
+    const first = r.priorities.slice(0, 8).map((p, i) => ["priority " + p, COLOURS["p" + i]]), rest = r.priorities.length - 8;
+    legendOf(r.legend, this.colourBy() === "outcome"
+      ? [...new Set(r.devices.flatMap(d => d.bars.map(outcomeOf)))].map(o => [o, COLOURS[o] || COLOURS.faint])
+      : rest > 0 ? [...first, [`and ${rest} more, colours again from the first`, "transparent"]] : first);
+  }
+  drawTimeline(r) {
+    const layout = []; let y = 0;
+    for (const d of r.devices) {
+      if (!d.bars.length) continue;
+      const lane = Math.max(3, Math.min(18, Math.floor(420 / d.lanes)));
+      layout.push({ d, top: y + PAD.head, lane }); y += PAD.head + lane * d.lanes + 6;
+    }
+    const height = Math.max(60, y + PAD.axis), [c, w] = this.prepare(r.timeline, height);
+    r.layout = layout;
+    this.axis(c, w, 0, height - PAD.axis);
+    for (const one of layout) this.drawDevice(r, c, w, one);
+    if (!layout.length) { c.textAlign = "center"; c.fillStyle = COLOURS.faint; c.fillText("nothing has started yet", w / 2, (height - PAD.axis) / 2); }
+  }
+  drawDevice(r, c, w, { d, top, lane }) {
+    const tall = lane - (lane > 4 ? 1 : 0);
+    for (const b of d.bars) {
+      if (b[4] < this.from || b[3] > this.to) continue;
+      const x0 = Math.max(PAD.left, this.xAt(b[3], w)), x1 = Math.min(w - PAD.right, this.xAt(b[4], w)), wide = Math.max(1, x1 - x0);
+      c.fillStyle = this.colourOf(r, b); c.fillRect(x0, top + b[2] * lane, wide > 3 ? wide - 1 : wide, tall);
+      if (lane >= 13 && wide > 26) {
+        c.textAlign = "left"; c.fillStyle = COLOURS.paper; c.font = SMALL;
+        if (c.measureText(String(b[0])).width + 6 < wide) c.fillText(String(b[0]), x0 + 3, top + b[2] * lane + lane / 2);
+        c.font = FONT;
+      }
+    }
+    const text = `${d.label}: ${many(d.bars.length, "attempt")}, ${d.lanes} at once at most`;
+    c.textAlign = "left"; c.fillStyle = COLOURS.paper; c.fillRect(PAD.left, top - PAD.head + 2, c.measureText(text).width + 6, PAD.head - 4);
+    c.fillStyle = COLOURS.ink; c.fillText(text, PAD.left, top - PAD.head / 2);
+  }
+  drawMemory(d) {
+    const height = 150, [c, w] = this.prepare(d.canvas, height), bottom = height - PAD.axis, top = 8;
+    const most = d.most * 1.05 || 1, yAt = b => bottom - b / most * (bottom - top);
+    this.axis(c, w, 0, bottom);
+    const now = new Map(), line = []; let promised = 0;
+    const at = t => Math.max(PAD.left, Math.min(w - PAD.right, this.xAt(t, w)));
+    const paint = (x0, x1) => {
+      let sum = 0;
+      for (const [n, [, h]] of now) {
+        if (!h) continue;
+        const y1 = yAt(sum), y0 = yAt(sum + h); sum += h;
+        c.fillStyle = COLOURS["p" + d.memory[n].task % 8]; c.fillRect(x0, y0, Math.max(.5, x1 - x0), Math.max(.5, y1 - y0 - .4));
+      }
+    };
+    let x = at(d.points.length ? d.points[0][0] : 0);
+    for (const [t, n, p, h] of d.points) {
+      const nx = at(t);
+      if (nx - x >= .75) { paint(x, nx); line.push([x, promised], [nx, promised]); x = nx; }
+      const old = now.get(n); promised += p - (old ? old[0] : 0);
+      if (p || h) now.set(n, [p, h]); else now.delete(n);
+    }
+    line.push([x, promised]);
+    c.beginPath(); c.strokeStyle = COLOURS.promise; c.lineWidth = 1.3;
+    line.forEach(([lx, b], k) => k ? c.lineTo(lx, yAt(b)) : c.moveTo(lx, yAt(b))); c.stroke();
+    if (d.capacity && !d.above) {
+      c.setLineDash([5, 4]); c.strokeStyle = COLOURS.failed; c.beginPath(); c.moveTo(PAD.left, yAt(d.capacity)); c.lineTo(w - PAD.right, yAt(d.capacity)); c.stroke(); c.setLineDash([]);
+    }
+    this.heights(c, most, yAt);
+  }
+  heights(c, most, yAt) {
+    let step = 2 ** Math.ceil(Math.log2(most / 3)); if (most / step < 2) step /= 2;
+    c.textAlign = "left"; c.font = SMALL;
+    for (let b = step; b < most; b += step) {
+      const text = size(b), y = yAt(b), wide = c.measureText(text).width;
+      c.globalAlpha = .8; c.fillStyle = COLOURS.paper; c.fillRect(PAD.left, y - 7, wide + 6, 14); c.globalAlpha = 1;
+      c.fillStyle = COLOURS.line; c.fillRect(PAD.left, Math.round(y), 3, 1); c.fillStyle = COLOURS.ink; c.fillText(text, PAD.left + 4, y);
+    }
+    c.font = FONT;
+  }
+
+  // ---- the pointer ----
+
+  barAt(r, event) {
+    const box = r.timeline.getBoundingClientRect(), y = event.clientY - box.top, t = this.tAt(event.clientX - box.left, box.width), near = this.span / box.width * 1.5;
+    for (const { d, top, lane } of r.layout) {
+      const n = Math.floor((y - top) / lane);
+      if (y >= top && n < d.lanes) return [d, d.bars.find(b => b[2] === n && b[3] - near <= t && t <= b[4] + near)];
+    }
+    return [null, null];
+  }
+  aboutBar(r, d, b) {
+    const t = r.byId.get(b[0]);
+    return `task ${b[0]} ${t ? t[r.at.name] : ""}\n${outcomeOf(b)}${b[6] === "probe" ? " (probe)" : ""}, attempt ${b[1]} on ${d.label}\n`
+      + `${time(b[3])} to ${time(b[4])} (${time(b[4] - b[3])})\npeak ${size(b[8])} of ${size(b[7])} promised (${b[9]})`
+      + (t ? `\npriority ${t[r.at.priority]}, batch ${t[r.at.batch]}, waited ${time(t[r.at.waited_s])}` : "");
+  }
+  aboutMemory(d, event) {
+    const box = d.canvas.getBoundingClientRect(), t = this.tAt(event.clientX - box.left, box.width); let promised = 0, held = 0; const who = [];
+    for (const m of d.memory) {
+      if (m.end <= t || m.steps[0][0] > t) continue;
+      const s = m.steps.filter(s => s[0] <= t).at(-1); promised += s[1]; held += s[2]; who.push([s[2], s[1], m.task]);
+    }
+    who.sort((a, b) => b[0] - a[0]);
+    return `${time(t)}: ${many(who.length, "task")}, ${size(held)} seen, ${size(promised)} promised${d.capacity ? " of " + size(d.capacity) : ""}`
+      + who.slice(0, 8).map(([h, p, n]) => `\ntask ${n}: ${size(h)} of ${size(p)}`).join("") + (who.length > 8 ? `\nand ${who.length - 8} more` : "");
+  }
+  draggable(canvas, hover, click) {
+    let from = null;
+    canvas.addEventListener("pointerdown", e => { from = e.clientX; canvas.setPointerCapture(e.pointerId); });
+    canvas.addEventListener("pointermove", e => tip(e, hover(e)));
+    canvas.addEventListener("pointerleave", e => tip(e, ""));
+    canvas.addEventListener("pointerup", e => {
+      const box = canvas.getBoundingClientRect(); if (from === null) return;
+      const a = this.tAt(Math.min(from, e.clientX) - box.left, box.width), b = this.tAt(Math.max(from, e.clientX) - box.left, box.width), far = Math.abs(e.clientX - from) > 6; from = null;
+      if (far) this.zoom(a, b); else if (click) click(e);
+    });
+  }
+
+  // ---- the buttons beside it ----
+
+  controls(box) {
+    const made = [["Zoom in", () => this.scale(.5)], ["Zoom out", () => this.scale(2)], ["Earlier", () => this.move(-.5)], ["Later", () => this.move(.5)],
+      ["Whole run", () => this.all()], ["Save PNG", () => this.savePictures()]];
+    box.append(...made.map(([name, act]) => { const b = el("button", name); b.type = "button"; b.addEventListener("click", act); return b; }));
+  }
+  savePictures() { for (const r of this.runs) { const a = el("a"); a.href = r.timeline.toDataURL("image/png"); a.download = `run-${r.number}.png`; a.click(); } }
+}
+
+function tip(event, text) {
+  const t = $("tip");
+  if (!text) { t.style.display = "none"; return; }
+  t.textContent = text; t.style.display = "block";
+  t.style.left = Math.max(4, Math.min(event.clientX + 14, innerWidth - t.offsetWidth - 6)) + "px";
+  t.style.top = (event.clientY + 18 + t.offsetHeight > innerHeight ? Math.max(4, event.clientY - t.offsetHeight - 10) : event.clientY + 18) + "px";
+}

@@ -1,0 +1,260 @@
+"""Joins what is needed to show runs in a browser: journals and devices in one thread, requests and logs in others."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import hashlib
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from scheduler.errors import NoSuchRun, StateError
+from scheduler.paths import PAGE, open_within
+from scheduler.settings import Settings
+from scheduler.store.runs import RunInfo, Runs
+from scheduler.view import answers, report, web, webfacts
+from scheduler.view.web import Wanted
+from scheduler.wiring import asking, reading, reporting
+from scheduler.wiring.addressing import Target
+from scheduler.wiring.lookout import Attached, Everything
+
+PERIOD = 0.5
+"""A run is looked at so often at most, however many look at the page."""
+WAIT = 15.0
+"""Seconds after which a page that waits for news is told that there are none."""
+REST = 2.0
+"""The list of runs is made so often at most."""
+IDLE = 60.0
+"""Seconds after which a run is let go that nobody looks at."""
+CHUNK = 1 << 16
+"""Bytes of a log that are read at once."""
+PORT = 7717
+"""Where the page is unless something else is there."""
+MACHINE = "all"
+
+T = TypeVar("T")
+
+
+def serve(settings: Settings, info: RunInfo | None, port: int | None, say: Callable[[str], None]) -> None:
+    """Serve the page of a run, or of the machine, until Ctrl-C."""
+    import secrets
+
+    token = secrets.token_urlsafe(24)
+    files = {path.name: path.read_bytes() for path in PAGE.iterdir() if path.name in SERVED}
+    files["index.html"] = files["index.html"].replace(b"{{start}}", str(info.number if info else MACHINE).encode())
+    with contextlib.closing(Feeding(settings)) as feed, web.listen(port, feed, token, files, PORT) as server:
+        what = f"run {info.number}" if info else "this machine"
+        for line in web.lines(server.port, token, what, f"{_user()}@{os.uname().nodename}"):
+            say(line)
+        with contextlib.suppress(KeyboardInterrupt):
+            server.serve_forever()
+
+
+SERVED = ("index.html", "look.css", "live.css", "basics.js", "charts.js", "live.js")
+
+
+def _user() -> str:
+    return reading.user_name(os.getuid())
+
+
+@dataclass(slots=True)
+class Kept:
+    """What was last told of a run or the machine."""
+
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    version: str = ""
+    due: float = 0.0
+    looked: float = 0.0
+
+
+class Feeding:
+    """Feeds the page. Journals and devices belong to one thread, since neither may be used by two."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._places = reading.places(settings)
+        self._owner = ThreadPoolExecutor(1, "page")
+        self._asking = threading.Lock()
+        self._runs: dict[int, Attached] = {}
+        self._everything: Everything | None = None
+        self._kept: dict[str, Kept] = {}
+        self._briefs: tuple[float, list[dict[str, Any]]] = (0.0, [])
+        self._tellings: dict[int, reading.Telling] = {}
+        self._texts: dict[int, tuple[int, Mapping[int, str]]] = {}
+
+    def _owned(self, act: Callable[[], T]) -> T:
+        return self._owner.submit(act).result()
+
+    # ---- how things stand ----
+
+    def live(self, run: str, seen: str) -> Mapping[str, Any]:
+        """How it stands, as soon as that is not what was seen."""
+        until = time.monotonic() + WAIT
+        while True:
+            kept = self._owned(lambda: self._look(run))
+            if kept.version != seen or time.monotonic() >= until:
+                return {**kept.facts, "version": kept.version}
+            time.sleep(PERIOD)
+
+    def _look(self, run: str) -> Kept:
+        now = time.monotonic()
+        kept = self._kept.setdefault(run, Kept()) if run == MACHINE else self._kept_of(run)
+        kept.looked = now
+        if now >= kept.due:
+            facts = self._machine() if run == MACHINE else self._run(int(run))
+            same = json.dumps(webfacts.without_ticks(facts), sort_keys=True)
+            version = hashlib.blake2b(same.encode(), digest_size=9).hexdigest()
+            self._kept[run] = kept = Kept(facts, version, time.monotonic() + PERIOD, now)
+            self._let_go(now)
+        return kept
+
+    def _kept_of(self, run: str) -> Kept:
+        if not (run.isascii() and run.isdecimal()) or len(run) > 12:
+            raise NoSuchRun(f"there is no run {run[:40]!r}")
+        return self._kept.setdefault(run, Kept())
+
+    def _attached(self, run: int) -> Attached:
+        if run not in self._runs:
+            self._runs[run] = Attached(Runs(self._places).info(run), self._settings)
+        return self._runs[run]
+
+    def _run(self, run: int) -> Mapping[str, Any]:
+        attached = self._attached(run)
+        picture = attached.picture()
+        info, goes_on = attached.info, attached.goes_on()
+        said = {
+            "name": webfacts.shown(info.meta.get("name")),
+            "host": info.meta.get("host", ""),
+            "began": attached.telling.fold.first,
+            "goes_on": goes_on,
+            "stands": "" if goes_on else attached.stands,
+            "here": not info.elsewhere,
+            "runs": self._my_runs(),
+        }
+        return webfacts.run(picture, said)
+
+    def _machine(self) -> Mapping[str, Any]:
+        self._everything = self._everything or Everything(self._settings)
+        return webfacts.machine(self._everything.facts(), {"runs": self._my_runs()})
+
+    def _my_runs(self) -> list[dict[str, Any]]:
+        due, briefs = self._briefs
+        if time.monotonic() >= due:
+            briefs = [webfacts.brief(facts) for facts in reading.latest(self._settings, self._tellings)]
+            self._briefs = (time.monotonic() + REST, briefs)
+        return briefs
+
+    def _let_go(self, now: float) -> None:
+        for run in [run for run, kept in self._kept.items() if now - kept.looked > IDLE]:
+            del self._kept[run]
+            attached = None if run == MACHINE else self._runs.pop(int(run), None)
+            if attached is not None:
+                attached.close()
+            if run == MACHINE and self._everything is not None:
+                self._everything.close()
+                self._everything = None
+
+    # ---- tasks, logs, the report ----
+
+    def tasks(self, run: str, wanted: Wanted) -> Mapping[str, Any]:
+        """One page of a run's tasks."""
+        number = self._number(run)
+        texts = self._said(number) if wanted.find or wanted.sort == "name" else {}
+        return self._owned(lambda: self._tasks(number, wanted, texts))
+
+    def _number(self, run: str) -> int:
+        self._kept_of(run)
+        return int(run)
+
+    def _tasks(self, run: int, wanted: Wanted, texts: Mapping[int, str]) -> Mapping[str, Any]:
+        telling = self._attached(run).telling
+        telling.catch_up()
+        found = webfacts.chosen(telling.brain, telling.fold, wanted, texts)
+        pages = max(1, -(-len(found) // webfacts.ROWS))
+        page = max(0, min(wanted.page, pages - 1))
+        some = found[page * webfacts.ROWS : (page + 1) * webfacts.ROWS]
+        rows = [webfacts.task(row) for row in telling.rows_of(some)]
+        return {"group": wanted.group, "tasks": rows, "found": len(found), "page": page, "pages": pages}
+
+    def _said(self, run: int) -> Mapping[int, str]:
+        """What can be found of each task, in small letters."""
+        info = Runs(self._places).info(run)
+        with contextlib.closing(reading.Telling(info, only_states=True)) as telling:
+            known, texts = self._texts.get(run, (-1, {}))
+            if known != len(telling.brain.roll):
+                shown = webfacts.shown
+                texts = {row["id"]: f"{shown(row['name'])} {shown(row['command'])}".lower() for row in telling.rows()}
+                self._texts[run] = (len(texts), texts)
+        return texts
+
+    def log(self, run: str, task: int | None, attempt: int, at: int) -> Mapping[str, Any]:
+        """What a task printed, or the run itself; found by numbers, unless it was replaced by a link or a pipe."""
+        places = self._places.run(self._number(run))
+        if task is None:
+            return {**_read(places.log, places.root, at), "attempt": 0, "attempts": []}
+        attempts = _attempts(places.task(task))
+        if not attempts:
+            raise NoSuchRun(f"task {task} of run {run} has printed nothing")
+        wanted = attempt if attempt in attempts else attempts[-1]
+        read = _read(places.task_log(task, wanted), places.root, at if wanted == attempt else -1)
+        return {**read, "task": task, "attempt": wanted, "attempts": attempts}
+
+    def report(self, run: str) -> Mapping[str, Any]:
+        """As `scheduler report` tells it."""
+        return report.data(reporting.told(self._settings, [str(self._number(run))]))
+
+    # ---- what is asked ----
+
+    def ask(self, run: str, what: str, tasks: tuple[int, ...]) -> Mapping[str, Any]:
+        """As the verb of that name asks it."""
+        info = Runs(self._places).info(self._number(run))
+        with self._asking:
+            told = asking.ask(Target(info, tasks), what)
+        lines = answers.lines(info.number, info.what, told.answers, recorded=told.recorded)
+        return {**answers.facts(info.number, info.what, told.answers, recorded=told.recorded), "lines": lines[1:]}
+
+    def close(self) -> None:
+        """Let everything go."""
+        self._owned(self._close)
+        self._owner.shutdown(wait=True)
+
+    def _close(self) -> None:
+        for attached in self._runs.values():
+            attached.close()
+        for telling in self._tellings.values():
+            telling.close()
+        if self._everything is not None:
+            self._everything.close()
+
+
+def _attempts(folder: Path) -> list[int]:
+    """The attempts of which there is a log."""
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return []
+    numbers = (name.removesuffix(".log") for name in names if name.endswith(".log"))
+    return sorted(int(number) for number in numbers if number.isascii() and number.isdecimal())
+
+
+def _read(path: Path, root: Path, at: int) -> dict[str, Any]:
+    """A log's text from a place on, or its last part; whole letters only."""
+    try:
+        with open_within(path, root) as file:
+            size = os.fstat(file.fileno()).st_size
+            begin = max(0, size - CHUNK) if at < 0 or at > size else at
+            file.seek(begin)
+            data = file.read(CHUNK)
+    except OSError as exc:
+        raise StateError(f"the log {path} is not shown: {(exc.strerror or str(exc)).lower()}") from exc
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    text = decoder.decode(data)
+    end = begin + len(data) - len(decoder.getstate()[0])
+    return {"begin": begin, "end": end, "size": size, "text": text}
