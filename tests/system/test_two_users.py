@@ -9,6 +9,7 @@ import contextlib
 import fcntl
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -45,6 +46,7 @@ class User(Home):
         self.leases = leases
         self.env |= {"SCHEDULER_LEASES": str(leases), "PYTHONPATH": str(code), "PATH": "/usr/bin:/bin"}
         self.uid = uid
+        self.last: Started | None = None
 
     def prepare(self, tasks: int, dice: random.Random) -> None:
         """Tasks of which most say what they need, and that note every start."""
@@ -60,8 +62,13 @@ class User(Home):
             os.chown(path, self.uid, self.uid)
 
     def accepted(self) -> str:
-        """The run whose list was accepted; a scheduler that was killed before that has left none."""
-        return min((path.parent.name for path in self.state.glob("runs/[0-9]*/run.log")), key=int, default="")
+        """The run whose list was accepted; a scheduler that was killed before that has left none.
+
+        One that was killed right after it has left a journal and no log yet: then the list is refused once more.
+        """
+        refused = self.last is not None and self.last.poll() == 2
+        file = "journal.db" if refused else "run.log"
+        return min((path.parent.name for path in self.state.glob(f"runs/[0-9]*/{file}")), key=int, default="")
 
     def go(self) -> Started:
         """The next scheduler."""
@@ -69,7 +76,9 @@ class User(Home):
         arguments = ("--devices", "host:2GiB", "--buffer", "32MiB", "--max-load", "1000")
         said = (self.root / "said").open("a")
         try:
-            return self.start(*(("resume", accepted) if accepted else ("run", "jobs.csv", *arguments)), stderr=said)
+            asked = ("resume", accepted) if accepted else ("run", "jobs.csv", *arguments)
+            self.last = self.start(*asked, stderr=said)
+            return self.last
         finally:
             said.close()
 
@@ -285,7 +294,8 @@ class TestTurns:
 def finish(user: User, scheduler: Started) -> int:
     """The exit code of the last scheduler; a finished run may be resumed, which does nothing."""
     try:
-        return scheduler.wait(60 + 2 * SECONDS)
+        code = scheduler.wait(60 + 2 * SECONDS)
+        return code if code != 2 else user.go().wait(60 + 2 * SECONDS)
     except subprocess.TimeoutExpired:
         scheduler.kill()
         return scheduler.wait()
@@ -299,4 +309,5 @@ def judge(user: User, line: str) -> None:
     assert started == Counter(str(task["id"]) for task in tasks), line
     assert user.living() == [], line
     said = (user.root / "said").read_text().splitlines()
-    assert [text for text in said if not text.startswith("hint:")] == [], line
+    expected = re.compile("hint:|.*, so nothing is started: ")
+    assert [text for text in said if not expected.match(text)] == [], line
