@@ -139,6 +139,11 @@ class RunPlaces:
         return self.root / "lock"
 
     @property
+    def forecast(self) -> Path:
+        """How its scheduler expects it to go on."""
+        return self.root / "forecast.json"
+
+    @property
     def requests(self) -> Path:
         return self.root / "requests"
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+import time
 
 from scheduler.cli.parsing import Parser, settings_from
 from scheduler.core.model import State
 from scheduler.errors import UsageError
-from scheduler.view import tables
+from scheduler.view import ahead, tables
 from scheduler.wiring import reading
 
 
@@ -20,12 +21,14 @@ def main(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     telling = reading.Telling(reading.find_run(settings_from(args), args.run))
     try:
-        rows = telling.rows(_states(args.wanted))
+        foreseen = reading.foreseen(telling.info)
+        rows = ahead.with_expected(telling.rows(_states(args.wanted)), foreseen)
         if args.json:
-            tables.write_json(telling.run_facts(), rows, sys.stdout)
+            tables.write_json({**telling.run_facts(), "expected": ahead.of_program(foreseen)}, rows, sys.stdout)
         else:
-            sys.stdout.write(f"run {telling.info.number}  {telling.info.what}\n")
-            tables.write_table(rows, sys.stdout)
+            left = ahead.of_run(foreseen, time.time())
+            sys.stdout.write(f"run {telling.info.number}  {telling.info.what}{f'  {left}' if left else ''}\n")
+            tables.write_table(rows, sys.stdout, expected=foreseen is not None)
     finally:
         telling.close()
     return 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -339,6 +339,13 @@ class Knowledge:
     def _script(self, family: str) -> str:
         whats = (kind.what for kind in self.kinds if kind is not None and kind.family == family and kind.what)
         return next(whats, "").split(" ", 1)[0]
+
+    def learned(self) -> Iterator[tuple[str, Profile, bool]]:
+        """What is known of each kind, with the script it is of, and whether it is one of this run's."""
+        for kind, profile in zip(self.kinds[1:], self._profiles[1:], strict=True):
+            yield kind.family if kind is not None else "", profile, True
+        for profile in self._known.values():
+            yield profile.family, profile, False
 
     def expected(self, number: int, epochs: int | None) -> float:
         """How long an attempt at a task of this kind takes, for people who wait; 0 while that is not known."""

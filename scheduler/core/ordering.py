@@ -332,6 +332,10 @@ class Line:
         """All groups of equals that wait, in no order."""
         return self._groups.values()
 
+    def grouped(self) -> Iterable[tuple[Asked, Group]]:
+        """The same, each with the number of its terms and that of its kind."""
+        return self._groups.items()
+
     def walk(self) -> Walk:
         """Go through the line by rank without changing it."""
         return Walk(self, self._heads, self._least, self._groups)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from scheduler.core.brain import Brain
+from scheduler.core.forecast import Forecast, Span
 from scheduler.core.lifecycle import Task
 from scheduler.core.model import HOST, LIVING, UNFINISHED, Budget, Hold, Purpose, State, gpus_in, shown_in
 from scheduler.core.ports import Key
@@ -15,8 +16,6 @@ from scheduler.core.roll import Roll
 
 MOST_BATCHES = 3
 """So many of the waiting batches are told one by one."""
-ENOUGH_ENDED = 3
-"""How long the rest takes follows from so many ended attempts."""
 LONG_BATCH = 10_000
 """Of a longer batch nobody counts the priorities at every look."""
 
@@ -34,6 +33,8 @@ class Seen:
     """The leases of other runs, everybody's."""
     expected: Mapping[int, float] = field(default_factory=dict)
     """How many seconds a task takes, where that is known."""
+    forecast: Forecast | None = None
+    """What its scheduler expects; None: nothing yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,9 @@ class Picture:
     bars: Sequence[Bar]
     living: Sequence[Living]
     queue: Queue
-    left: float | None
+    end: Span | None
+    """When all of it is expected to be over; None: `unknown` says why nobody knows."""
+    unknown: str = ""
     draining: bool = False
 
     @property
@@ -163,7 +166,8 @@ class Painter:
             [bar(budget, living, seen, brain.rules.buffer) for budget in seen.budgets if not budget.device.is_slot],
             [self._living(task, seen, now) for task in living],
             self._waiting(),
-            time_left(counts, fold),
+            seen.forecast.end if seen.forecast is not None else None,
+            _unknown(counts, seen.forecast),
             brain.draining,
         )
 
@@ -188,7 +192,7 @@ class Painter:
             None if used is None else max(used.get(device, 0) for device in main),
             max(max(attempt.peak.get(d, 0), (used or {}).get(d, 0)) for d in main),
             max(placement.promise.get(device, 0) for device in main),
-            _left(seconds, epochs, of, seen.expected.get(task.id, 0.0)),
+            _left(seconds, epochs, of, seen.expected.get(task.id, 0.0), _foreseen(task.id, seen.forecast, now)),
         )
 
     def _waiting(self) -> Queue:
@@ -233,22 +237,25 @@ def _cores(placed: Sequence[Task], seen: Seen, key: str) -> float:
     return mine + sum(hold.load.get(key, 0.0) for hold in seen.others)
 
 
-def _left(seconds: float, epochs: float | None, of: int | None, expected: float) -> float | None:
-    """By its own epochs, else by what its like took before."""
+def _left(
+    seconds: float, epochs: float | None, of: int | None, expected: float, foreseen: float | None
+) -> float | None:
+    """By its own epochs, else by what its like took before, else by what others did."""
     if epochs and of and epochs <= of:
         return seconds * (of - epochs) / epochs
-    return max(0.0, expected - seconds) if expected else None
+    return max(0.0, expected - seconds) if expected else foreseen
 
 
-def time_left(states: Mapping[State, int], fold: Fold) -> float | None:
-    """Seconds until a run is over if as many go on running at once, each as long as those that ended.
+def _foreseen(task: int, forecast: Forecast | None, now: float) -> float | None:
+    one = forecast.tasks.get(task) if forecast is not None else None
+    return None if one is None or one.start is not None else max(0.0, one.end.likely - now)
 
-    None while too few have ended, or nothing runs: a run that was paused says nothing by its age.
-    """
-    running, waiting = sum(states.get(state, 0) for state in LIVING), states.get(State.WAITING, 0)
-    if fold.ended < ENOUGH_ENDED or not running:
-        return None
-    return fold.spent / fold.ended * (waiting + running / 2) / running
+
+def _unknown(states: Mapping[State, int], forecast: Forecast | None) -> str:
+    """Why nobody knows when it will be over; nothing where nothing is left."""
+    if not any(states.get(state, 0) for state in (*LIVING, State.WAITING)):
+        return ""
+    return forecast.why if forecast is not None else "unknown yet"
 
 
 def waiting(brain: Brain) -> Queue:

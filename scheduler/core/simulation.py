@@ -189,10 +189,16 @@ class SimulatedMachine:
         return self._eyes[-1]
 
     def join(self, lease: Lease, used: Mapping[str, int]) -> None:
-        """Another scheduler's task runs here as well, and will for ever."""
+        """Another scheduler's task runs here as well, until it parts."""
         self.leases[lease.name] = lease
         self.strangers[lease.shim] = used
         for key in used.keys() & self._held.keys():
+            self._hold_more(key, 0)
+
+    def part(self, lease: Lease) -> None:
+        """Another scheduler's task is over."""
+        self.leases.drop(lease.name)
+        for key in self.strangers.pop(lease.shim, {}).keys() & self._held.keys():
             self._hold_more(key, 0)
 
     # ---- what is done to it ----

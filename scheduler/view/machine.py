@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
 from scheduler.units import duration, size
+from scheduler.view.ahead import left
 from scheduler.view.words import clean, moment, table
 
 
@@ -119,7 +121,8 @@ def _now(run: Mapping[str, Any]) -> str:
     if run["elsewhere"]:
         return f"not over: belongs to {clean(run['elsewhere'])}"
     if run["alive"]:
-        return "running"
+        foreseen = run.get("expected")
+        return f"running, {left(foreseen['end'], time.time())}" if foreseen and foreseen["end"] else "running"
     state = f" --state {run['state']}" if run.get("state") else ""
     return f"unfinished: scheduler resume {run['number']}{state}"
 

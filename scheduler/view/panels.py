@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from types import MappingProxyType
 from typing import Any
 from unicodedata import combining, east_asian_width
@@ -11,6 +12,7 @@ from unicodedata import combining, east_asian_width
 from scheduler.core.model import State
 from scheduler.core.picture import Bar, Living, Picture, Queue
 from scheduler.units import GIB, count, duration
+from scheduler.view import ahead
 from scheduler.view import machine as about_machine
 from scheduler.view.words import clean
 
@@ -177,13 +179,19 @@ def _joined(pieces: Sequence[Piece], width: int) -> Line:
 
 def _progress(picture: Picture, width: int) -> Line:
     share = picture.over / picture.tasks if picture.tasks else 0.0
-    left = f"  about {duration(picture.left)} left" if picture.left is not None else ""
-    said = f"  {picture.over:,}/{picture.tasks:,}  {int(share * 100)}%{left}"
+    said = f"  {picture.over:,}/{picture.tasks:,}  {int(share * 100)}%{_left(picture, width)}"
     room = max(0, width - len(said))
     bad = sum(picture.states.get(state, 0) for state in _BAD)
     full = int(room * share)
     red = min(full, -(-room * bad // picture.tasks)) if picture.tasks else 0
     return ("█" * (full - red), "green"), ("▓" * red, "red"), ("·" * (room - full), "dim"), (said, "bold")
+
+
+def _left(picture: Picture, width: int) -> str:
+    """When it is expected to be over, and how sure that is where there is room for it."""
+    if picture.end is None:
+        return f"  time left {picture.unknown}" if picture.unknown and width >= WIDE else ""
+    return "  " + ahead.left(asdict(picture.end), picture.now)
 
 
 # ---- devices ----

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import math
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any, TextIO
 
 from scheduler.units import duration, size
+from scheduler.view.ahead import of_program_task, of_task
 from scheduler.view.words import clean, instant, short, table
 
 _SHOWN = ("id", "name", "state", "exit_code", "priority", "batch", "device", "peak_bytes", "promised_bytes", "ran_s")
@@ -61,13 +63,20 @@ def _one_line(value: Any) -> str:
     return clean("" if value is None else str(value)).replace("\n", " ").replace("|", "\\|")
 
 
-def write_table(rows: Iterable[Mapping[str, Any]], out: TextIO | None = None) -> None:
-    """The columns people look at first."""
-    cells = [[_state(row) if name == "state" else _cell(name, row.get(name)) for name in _SHOWN] for row in rows]
-    header = [name.removesuffix("_bytes").removesuffix("_s").replace("exit_code", "exit") for name in _SHOWN]
+def write_table(rows: Iterable[Mapping[str, Any]], out: TextIO | None = None, *, expected: bool = False) -> None:
+    """The columns people look at first, and what is expected of each task where that is known of any."""
+    shown, now = (*_SHOWN, "expected") if expected else _SHOWN, time.time()
+    cells = [[_shown(name, row, now) for name in shown] for row in rows]
+    header = [name.removesuffix("_bytes").removesuffix("_s").replace("exit_code", "exit") for name in shown]
     header[4] = "prio"
     for line in table(header, cells, frozenset({0, 3, 4, 5, 7, 8, 9})):
         print(line, file=out or sys.stdout)
+
+
+def _shown(name: str, row: Mapping[str, Any], now: float) -> str:
+    if name == "expected":
+        return of_task(row.get("expected"), now)
+    return _state(row) if name == "state" else _cell(name, row.get(name))
 
 
 def _state(row: Mapping[str, Any]) -> str:
@@ -86,7 +95,13 @@ def _cell(name: str, value: Any) -> str:
 
 
 def _dated(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: instant(value) if name in _TIMES else value for name, value in row.items()}
+    return {name: _instant(name, value) for name, value in row.items()}
+
+
+def _instant(name: str, value: Any) -> Any:
+    if name == "expected" and isinstance(value, dict):
+        return of_program_task(value)
+    return instant(value) if name in _TIMES else value
 
 
 def _header(rows: Iterable[Mapping[str, Any]]) -> tuple[Sequence[str], Iterator[Mapping[str, Any]]]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from scheduler.core.model import Outcome, State, Terms
 from scheduler.core.results import Attempt, Story
 from scheduler.units import count, duration, size
+from scheduler.view.ahead import of_run, of_task_at_length
 from scheduler.view.words import clean, clock
 
 LONGEST = 200
@@ -32,6 +34,8 @@ class Standing:
     waits: str = ""
     """What its scheduler says of it, where it waits and that lives."""
     now: float = 0.0
+    expected: Mapping[str, Any] | None = None
+    """What its scheduler expects of it, where it waits or runs and that lives."""
 
     @property
     def attempt(self) -> Attempt | None:
@@ -89,11 +93,16 @@ def _reason(attempt: Attempt) -> str:
 
 def _waiting(one: Standing) -> str:
     if one.waits:
-        return one.waits + _before_all(one)
+        return one.waits + _expected(one) + _before_all(one)
     resume = f"scheduler resume {one.run}"
     if one.alive:
         return f"waits, and the scheduler of run {one.run} has not said why"
     return f"waits, and run {one.run} has no scheduler that could start it: {resume} goes on with it{_before_all(one)}"
+
+
+def _expected(one: Standing) -> str:
+    said = of_task_at_length(one.expected, one.now)
+    return f"; {said}" if said else ""
 
 
 def _before_all(one: Standing) -> str:
@@ -116,7 +125,7 @@ def _running(one: Standing) -> str:
     what = "is probed" if one.state is State.PROBING else "runs"
     return (
         f"{what} on {_where(one, attempt)} since {clock(since)} ({duration(one.now - since)}), {_which(one)}; "
-        f"{_memory(attempt)}{_before(one)}{unseen}"
+        f"{_memory(attempt)}{_expected(one)}{_before(one)}{unseen}"
     )
 
 
@@ -209,9 +218,20 @@ _SAYS: dict[State, Callable[[Standing], str]] = {
 }
 
 
-def summary(run: int, what: str, states: Mapping[str, int], waits: str, *, alive: bool) -> list[str]:
-    """A run as a whole: how many stand where, and for what the waiting ones wait."""
+def summary(
+    run: int,
+    what: str,
+    states: Mapping[str, int],
+    waits: str,
+    *,
+    alive: bool,
+    foreseen: Mapping[str, Any] | None = None,
+    now: float = 0.0,
+) -> list[str]:
+    """A run as a whole: how many stand where, for what the waiting ones wait, when all will be over."""
     lines = [f"run {run}  {clean(what)}: " + (", ".join(f"{n:,} {s}" for s, n in states.items()) or "no tasks")]
+    if foreseen is not None:
+        lines.append(of_run(foreseen, now))
     left, verb = states.get("waiting", 0), "wait"
     if left:
         verb = "waits" if left == 1 else "wait"

@@ -15,9 +15,10 @@ from scheduler.core.results import Story
 from scheduler.paths import open_plain
 from scheduler.store import requests
 from scheduler.store.locks import is_locked
+from scheduler.view.ahead import of_one, of_program, of_program_task
 from scheduler.view.why import Standing, paragraph, summary
 from scheduler.wiring.addressing import Target
-from scheduler.wiring.reading import Telling
+from scheduler.wiring.reading import Telling, foreseen
 
 PATIENCE = 5.0
 """Seconds in which a living scheduler has to answer."""
@@ -65,14 +66,20 @@ def _of_run(telling: Telling, alive: bool, said: Sequence[Answer]) -> Why:
     states = {str(state): number for state in State if (number := telling.brain.roll.counts[state])}
     words, reasons = (said[0].says, said[0].facts.get("reasons", {})) if said else ("", {})
     info = telling.info
-    lines = summary(info.number, info.what, states, words, alive=alive)
-    return Why(lines, {"run": info.number, "alive": alive, "states": states, "reasons": reasons, "says": lines[1:]})
+    said_ahead = foreseen(info)
+    lines = summary(info.number, info.what, states, words, alive=alive, foreseen=said_ahead, now=time.time())
+    facts = {"run": info.number, "alive": alive, "states": states, "reasons": reasons, "says": lines[1:]}
+    return Why(lines, {**facts, "expected": of_program(said_ahead)})
 
 
 def _of_tasks(telling: Telling, tasks: Sequence[int], alive: bool, said: Mapping[int, Answer]) -> Why:
     lines, facts = [], []
+    ahead = foreseen(telling.info)
     for task in tasks:
-        one, answer = _standing(telling, task, alive, said.get(task)), said.get(task)
+        one, answer = (
+            _standing(telling, task, alive, said.get(task), of_one(ahead, task, telling.brain.state(task))),
+            said.get(task),
+        )
         line = paragraph(one)
         lines.append(line)
         waits = answer.facts if answer is not None and one.waits else {}
@@ -87,12 +94,15 @@ def _of_tasks(telling: Telling, tasks: Sequence[int], alive: bool, said: Mapping
                 "reason": (one.story.refused or (attempt.reason if attempt else "")) or None,
                 "log": one.log or None,
                 "waits": dict(waits) or None,
+                "expected": of_program_task(one.expected),
             }
         )
     return Why(lines, {"run": telling.info.number, "alive": alive, "tasks": facts})
 
 
-def _standing(telling: Telling, task: int, alive: bool, answer: Answer | None) -> Standing:
+def _standing(
+    telling: Telling, task: int, alive: bool, answer: Answer | None, expected: Mapping[str, Any] | None
+) -> Standing:
     brain, info = telling.brain, telling.info
     state, story = brain.state(task), telling.fold.stories.get(task, Story())
     log = str(info.places.task_log(task, len(story.attempts))) if story.attempts else ""
@@ -109,6 +119,7 @@ def _standing(telling: Telling, task: int, alive: bool, answer: Answer | None) -
         telling.fold.done_by.get(task),
         answer.says if answer is not None and state is State.WAITING else "",
         time.time(),
+        expected,
     )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from scheduler.core.forecast import Forecast
 from scheduler.core.model import Budget, Hold
 from scheduler.core.picture import Painter, Picture, Seen
 from scheduler.core.ports import Key
@@ -21,7 +22,7 @@ from scheduler.store.runs import RunInfo
 from scheduler.wiring import everybody
 from scheduler.wiring.finding import find_devices
 from scheduler.wiring.holders import Holder, holders
-from scheduler.wiring.reading import Telling
+from scheduler.wiring.reading import Telling, foreseen
 
 REST = 2.0
 """Devices, leases and processes are looked at so often, in seconds; the journal at every picture."""
@@ -125,7 +126,9 @@ class Attached:
         self._trees = trees
         others = [Hold(h.promised, h.used, {}) for h in held if h.task not in mine or h is not mine[h.task]]
         expected = {task: holder.expected for task, holder in mine.items()}
-        self._seen = Seen(budgets, used, epochs, others, expected)
+        said = foreseen(self.info)
+        forecast = Forecast.unpack(said) if said is not None else None
+        self._seen = Seen(budgets, used, epochs, others, expected, forecast)
 
     def _tree(self, key: Key, shim: int) -> Tree:
         places = self.info.places

@@ -236,6 +236,17 @@ def _shell(argv: Sequence[str]) -> str:
     return join(argv)
 
 
+def foreseen(info: RunInfo) -> dict[str, Any] | None:
+    """What the scheduler of a run expects of it; None where none lives, or it has not looked ahead yet."""
+    if not info.alive:
+        return None
+    try:
+        said: dict[str, Any] = json.loads(info.places.forecast.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return said
+
+
 def user_name(uid: int) -> str:
     """What a user is called; the number where nobody knows."""
     import pwd
@@ -313,4 +324,11 @@ def _facts_of(telling: Telling) -> dict[str, Any]:
     unfinished = {str(state) for state in UNFINISHED}
     follows = info.meta.get("door") == "followed" and not telling.brain.draining
     over = not follows and not any(state in unfinished for state in facts["states"])
-    return {**facts, "over": over, "elsewhere": info.elsewhere, "ended": telling.fold.last or facts["accepted"]}
+    ended = telling.fold.last or facts["accepted"]
+    return {**facts, "over": over, "elsewhere": info.elsewhere, "ended": ended, "expected": _expected(info)}
+
+
+def _expected(info: RunInfo) -> dict[str, Any] | None:
+    """When a run is expected to be over; not what is expected of its tasks."""
+    said = foreseen(info)
+    return None if said is None else {name: said[name] for name in ("at", "end", "why")}

@@ -25,10 +25,12 @@ if TYPE_CHECKING:
     from scheduler.devices.pool import Pool
     from scheduler.engines.local import LocalEngine
     from scheduler.loop import Ports
+    from scheduler.realworld import RealWorld
     from scheduler.store.leases import Ledger
     from scheduler.view.plain import PlainView
     from scheduler.view.sink import Sink
     from scheduler.wiring.idleness import Looks
+    from scheduler.wiring.outlook import Outlook
 
 
 Dress = Callable[[View], View]
@@ -78,6 +80,10 @@ class Session:
         """What is to be said of earlier runs of the same list."""
         self.just_ended: list[Key] = []
         """Attempts whose end was recorded last; an earlier scheduler may have died before it forgot them."""
+        self.outlook: Outlook | None = None
+        """What is expected of it, while it goes on."""
+        self.world: RealWorld | None = None
+        """In which it goes on."""
         self.inherits = False
         """Whether its tasks write to this process's own standard streams, and not to their logs."""
         self.detached = False
@@ -121,6 +127,7 @@ class Session:
             if lively is not None:
                 open_things.callback(lively.close)
                 ports = lively.ports
+            ports = self._foreseen(ports, open_things)
             if dress is not None:
                 ports = replace(ports, view=dress(ports.view))
             loop = Loop(self.brain, ports, around)
@@ -147,8 +154,7 @@ class Session:
         from scheduler.wiring import provisions
 
         run = self.places
-        ledger = open_ledger(self.settings, self.meta["token"])
-        open_things.callback(ledger.close)
+        ledger = open_things.enter_context(contextlib.closing(open_ledger(self.settings, self.meta["token"])))
         engine = self._engine()
         open_things.callback(engine.close)
         engine.warm()
@@ -158,16 +164,29 @@ class Session:
         gpus = self.devices.moved_gpus(run.code)
         labels = {device.key: device.label for device in self.devices.discover()}
         plain = PlainView(sink, self.book.job, run.task_log, lambda: self.brain.roll.counts, self.fold, labels)
-        view = self._beside_output(plain, open_things) if self.inherits else plain
         requests = Requests(run)
         open_things.callback(requests.close)
         mps = self.devices.serving_mps(run.code)
-        rows = [] if self.book.source is None else [self.book.source]
-        world = RealWorld([engine, host, *gpus, *mps, Asking(self.interrupts), requests, self._looks(), *rows])
-        disks = Disks([run.root, run.tasks], *self.settings.disk_min)
+        self.world = RealWorld([engine, host, *gpus, *mps, Asking(self.interrupts), requests, self._looks()])
+        if self.book.source is not None:
+            self.world.add(self.book.source)
         watchers = Watchers([host, *gpus, *mps])
         answer, sharing = requests.answer, self.devices.mps
-        return Ports(world, self.book, self.devices, engine, watchers, ledger, view, answer, sharing, disks)
+        view = self._beside_output(plain, open_things) if self.inherits else plain
+        disks = Disks([run.root, run.tasks], *self.settings.disk_min)
+        return Ports(self.world, self.book, self.devices, engine, watchers, ledger, view, answer, sharing, disks)
+
+    def _foreseen(self, ports: Ports, open_things: contextlib.ExitStack) -> Ports:
+        """The ports with a look ahead, now and then."""
+        from scheduler.realworld import LookedAt
+        from scheduler.wiring.outlook import Outlook
+
+        if self.world is None:
+            return ports
+        self.outlook = Outlook(self, ports)
+        open_things.callback(self.outlook.close)
+        self.world.add(self.outlook)
+        return replace(ports, world=LookedAt(ports.world, self.outlook))
 
     def _engine(self) -> LocalEngine:
         from scheduler.engines.local import LocalEngine

@@ -137,7 +137,8 @@ def _paint(session: Session, ports: Ports) -> Callable[[Mapping[Key, Mapping[str
             task.id: brain.knowledge.expected(brain.roll.kind(task.id), brain.terms[task.terms].epochs)
             for task in brain.living()
         }
-        seen = Seen(session.devices.snapshot(), used, epochs, others.look(), expected)
+        forecast = session.outlook.forecast if session.outlook is not None else None
+        seen = Seen(session.devices.snapshot(), used, epochs, others.look(), expected, forecast)
         return painter.paint(seen, time.time())
 
     return paint

@@ -9,7 +9,8 @@ import pytest
 
 from scheduler.core.brain import Brain
 from scheduler.core.events import Event
-from scheduler.core.picture import Bar, Painter, Picture, Seen, time_left, waiting
+from scheduler.core.forecast import Expected, Forecast, Span
+from scheduler.core.picture import Bar, Painter, Picture, Seen, waiting
 from scheduler.core.results import Fold
 from scheduler.units import GIB, parse_size
 from scheduler.view import panels
@@ -52,10 +53,10 @@ def story() -> tuple[Brain, Fold]:
     )
 
 
-def picture(brain: Brain, fold: Fold, now: float = 100.0) -> Picture:
+def picture(brain: Brain, fold: Fold, now: float = 100.0, forecast: Forecast | None = None) -> Picture:
     gpus = [b.gpu(0, free="20GiB"), b.gpu(1, free="10GiB")]
     used = {(1, 1): {"GPU-0": 3 * GIB}, (2, 1): {"GPU-1": 5 * GIB}, (5, 2): {"GPU-1": GIB}}
-    seen = Seen([*gpus, b.host("64GiB", "50GiB")], used, {(1, 1): 4.0, (2, 1): 8.0}, (), {5: 90.0})
+    seen = Seen([*gpus, b.host("64GiB", "50GiB")], used, {(1, 1): 4.0, (2, 1): 8.0}, (), {5: 90.0}, forecast)
     names = lambda task: NAMES.get(task, f"job {task}")  # noqa: E731 - one line reads better here
     return Painter(12, "jobs.csv", brain, fold, names, {"GPU-0": "GPU 0", "GPU-1": "GPU 1"}).paint(seen, now)
 
@@ -64,7 +65,7 @@ def text(lines: list[panels.Line]) -> str:
     return "\n".join("".join(piece for piece, _ in line).rstrip() for line in lines) + "\n"
 
 
-@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40)])
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40), (200, 50)])
 def test_a_run_with_failures_and_two_devices_reads_without_colour(width: int, height: int) -> None:
     shown = text(panels.lines(picture(*story()), width, height, RECENT))
     assert shown == (SHOTS / f"run-{width}x{height}.txt").read_text()
@@ -134,10 +135,21 @@ class TestNumbers:
         left = {one.task: one.left for one in picture(*story()).living}
         assert left == {1: pytest.approx(60.0), 2: pytest.approx(9.75), 5: pytest.approx(52.0)}
 
-    def test_how_long_the_rest_takes_follows_from_what_ended(self) -> None:
+    def test_when_it_is_over_is_what_its_scheduler_expects(self) -> None:
         brain, fold = story()
-        assert picture(brain, fold).left == pytest.approx(20.0 * (10 + 1.5) / 3)
-        assert time_left(brain.roll.counts, Fold()) is None
+        end = Span(1360.0, 1160.0, 1700.0)
+        told = picture(brain, fold, forecast=Forecast(100.0, end, tasks={5: Expected(None, Span(130.0, 120.0, 140.0))}))
+        assert (told.end, told.unknown) == (end, "")
+        assert "about 21m left (17m40s to 27m)" not in text(panels.lines(told, 80, 24))
+        assert "about 21m left (18m to 27m)" in text(panels.lines(told, 120, 40))
+
+    def test_nobody_knows_when_it_is_over_before_anything_has_ended(self) -> None:
+        brain, fold = story()
+        told = picture(brain, fold, forecast=Forecast(100.0, None, "unknown yet: nothing like these has ended"))
+        assert "time left unknown yet: nothing like these has ended" in text(panels.lines(told, 120, 40))
+        assert picture(brain, fold).unknown == "unknown yet"
+        over = b.tell(b.brain(b.tasks(1)), b.run(1))
+        assert Painter(1, "", over, Fold(), str, {}).paint(Seen(), 0.0).unknown == ""
 
     def test_retries_and_outs_of_memory_are_counted(self) -> None:
         shown = picture(*story())

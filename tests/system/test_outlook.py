@@ -1,0 +1,60 @@
+"""What is expected of a living run, as the verbs tell it from another terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.system.killing import Home
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+
+UNTIL = "sh -c 'until [ -e go ]; do sleep 0.05; done'"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Home]:
+    """A run one of whose tasks has ended, one runs and one waits."""
+    made = Home(tmp_path)
+    made.commands("sleep 0.1", UNTIL, "sleep 0.2")
+    made.call("run", "-d", "jobs.csv", "-j", "1", code=0)
+    wait_until(lambda: made.states() == ["succeeded", "running", "waiting"], 60)
+    yield made
+    made.end()
+
+
+def listed(home: Home) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(home.call("list", "--json", code=0).stdout)
+    return found
+
+
+def test_every_view_tells_the_time_that_is_left(home: Home) -> None:
+    found = wait_until(lambda: (said := listed(home))["run"]["expected"] and said, 60)
+    assert set(found["run"]["expected"]["end"]) == {"likely", "early", "late"}
+    over, runs, waits = found["tasks"]
+    assert over["expected"] is None
+    assert runs["expected"]["start"] is None
+    assert waits["expected"]["start"]["likely"] < waits["expected"]["end"]["likely"]
+    assert " left" in home.call("list", code=0).stdout.splitlines()[0]
+    assert "running, about " in home.call("status", code=0).stdout
+    assert "about " in home.call("why", "--run", "1", code=0).stdout
+    assert "it is expected to start in about " in home.call("why", "--task", "2", code=0).stdout
+    assert "left" in home.call("top", "--plain", code=0).stdout.splitlines()[2]
+    (home.root / "go").touch()
+    wait_until(lambda: home.states() == ["succeeded"] * 3, 60)
+    wait_until(lambda: not (home.state / "runs/1/forecast.json").exists(), 60)
+    assert listed(home)["run"]["expected"] is None
+
+
+def test_a_dead_scheduler_expects_nothing(home: Home) -> None:
+    wait_until(lambda: (home.state / "runs/1/forecast.json").exists(), 60)
+    os.kill(int((home.state / "runs/1/lock").read_text()), signal.SIGKILL)
+    wait_until(lambda: listed(home)["run"]["expected"] is None, 60)
+    (home.root / "go").touch()
