@@ -47,7 +47,14 @@ def run(picture: Picture, said: Mapping[str, Any]) -> dict[str, Any]:
     kept = {str(state): number for state, number in picture.states.items()}
     bars = [{**asdict(bar), "free": bar.free} for bar in picture.bars]
     more = {"kind": "run", "what": shown(picture.what), "states": kept, "bars": bars}
-    return {**facts, **more, "tasks": picture.tasks, "over": picture.over, "legend": _LEGEND, **said}
+    return {**facts, **more, **_left(picture), "tasks": picture.tasks, "over": picture.over, "legend": _LEGEND, **said}
+
+
+def _left(picture: Picture) -> dict[str, float | None]:
+    """Seconds until it is over, and by how many that may be wrong."""
+    if picture.end is None:
+        return {"left": None, "unsure": None}
+    return {"left": picture.end.likely - picture.now, "unsure": round((picture.end.late - picture.end.early) / 2)}
 
 
 _LEGEND = {
