@@ -54,7 +54,7 @@ def test_every_view_tells_the_time_that_is_left(home: Home) -> None:
 
 
 def test_a_dead_scheduler_expects_nothing(home: Home) -> None:
-    wait_until(lambda: (home.state / "runs/1/forecast.json").exists(), 60)
+    wait_until((home.state / "runs/1/forecast.json").exists, 60)
     os.kill(int((home.state / "runs/1/lock").read_text()), signal.SIGKILL)
     wait_until(lambda: listed(home)["run"]["expected"] is None, 60)
     (home.root / "go").touch()
