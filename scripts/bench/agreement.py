@@ -22,14 +22,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "scripts/bench")]
+import gpu_pack
+from measuring import ROOT, environ
 
-import gpu_pack  # noqa: E402  # found through the line above
-
-from scheduler.core.events import Exited  # noqa: E402
-from scheduler.store.journal import Journal  # noqa: E402
-from scheduler.units import MIB  # noqa: E402
+from scheduler.core.events import Exited
+from scheduler.store.journal import Journal
+from scheduler.units import MIB
 
 SETTLE = 60.0
 """What `--settle` is on GPUs: the simulated time is so much longer that it is that again."""
@@ -88,11 +86,11 @@ def sample(folder: Path, args: argparse.Namespace) -> bool:
 
 def run_sample(state: Path, *flags: str) -> dict[str, Any]:
     """One real run of the sample with nothing known; its results."""
-    environ = {**os.environ, "SCHEDULER_STATE": str(state), "SCHEDULER_LEASES": str(state.parent / "leases")}
     command = [sys.executable, "-m", "scheduler", "run", "scheduler_files/commands.csv", "--devices", "host"]
     done = subprocess.run(
         [*command, "--python", sys.executable, "--json", *flags],
-        cwd=ROOT, env=environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True,
+        cwd=ROOT, env=environ(state.parent, SCHEDULER_STATE=str(state)),
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True,
     )  # fmt: skip
     found: dict[str, Any] = json.loads(done.stdout)
     return found

@@ -1,25 +1,24 @@
-"""What a decision costs, and a run of very many tasks: `python scripts/bench/decision.py [--quick] [-o cost.svg]`.
+"""What a decision costs, and a run of very many tasks: `python scripts/bench/decision.py [--quick]`.
 
 Printed: the median and the 99th percentile of a pass over 100,000 queued tasks in 50 classes and in 5,000, on a full
 machine and right after a device became free; what a pass costs by the length of the queue and by the number of devices;
-how long a simulation of so many tasks on so many devices takes to its end, and what memory. The plot is of the second.
+how long a simulation of so many tasks on so many devices takes to its end, and what memory.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import platform
 import resource
 import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
-from math import log10
 from pathlib import Path
 from typing import Any
+
+from measuring import Bench, machine, quantile
+from page import Axis, Bound, Section, dots, number, table
 
 from scheduler.core.brain import Brain
 from scheduler.core.events import Event, Exited, Placed, Submitted
@@ -57,7 +56,7 @@ def gpus(number: int) -> list[Device]:
 # ---- one pass ----
 
 
-class Bench:
+class Crowd:
     """A Brain with a full machine and a long queue, in which devices become free one after another."""
 
     def __init__(self, queued: int, kinds: int, devices: int) -> None:
@@ -110,8 +109,8 @@ class Bench:
 
 def passes(queued: int, kinds: int, devices: int, turns: int) -> dict[str, list[float]]:
     """Milliseconds of many passes in both states."""
-    bench = Bench(queued, kinds, devices)
-    measured: dict[str, Callable[[int], float]] = {"full": bench.full, "freed": bench.freed}
+    crowd = Crowd(queued, kinds, devices)
+    measured: dict[str, Callable[[int], float]] = {"full": crowd.full, "freed": crowd.freed}
     found = {}
     for state, measure in measured.items():
         for turn in range(5):
@@ -120,17 +119,18 @@ def passes(queued: int, kinds: int, devices: int, turns: int) -> dict[str, list[
     return found
 
 
-def show_passes(queued: int, turns: int) -> bool:
-    good = True
+def show_passes(queued: int, turns: int) -> list[dict[str, Any]]:
+    """Both states of both numbers of classes, printed as they are found."""
+    found = []
     for kinds, bound in BOUNDS.items():
         for state, taken in passes(queued, kinds, 8, turns).items():
-            median = statistics.median(taken)
-            good = good and median < bound
+            median, late = statistics.median(taken), quantile(taken, 0.99)
+            found.append({"classes": kinds, "state": state, "median": round(median, 4), "p99": round(late, 4)})
             print(
                 f"pass   {queued:>9,} queued {kinds:>6,} classes  8 GPUs {state:<6}"
-                f" median {median:7.3f} ms   99 % {taken[int(len(taken) * 0.99)]:7.3f} ms   bound {bound:g} ms"
+                f" median {median:7.3f} ms   99 % {late:7.3f} ms   bound {bound:g} ms"
             )
-    return good
+    return found
 
 
 # ---- a whole run ----
@@ -224,7 +224,8 @@ def simulate(tasks: int, devices: int) -> Took:
     return Took(*spent, rows.events, (machine.now - 1e9) / 86400)
 
 
-def show_run(tasks: int, devices: int) -> float:
+def show_run(tasks: int, devices: int) -> dict[str, Any]:
+    """One simulation, printed."""
     took = simulate(tasks, devices)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     print(
@@ -233,59 +234,10 @@ def show_run(tasks: int, devices: int) -> float:
         f" {took.events:,} events, {took.days:.1f} simulated days, this process at most {peak / GIB:.2f} GiB",
         flush=True,
     )
-    return took.seconds / tasks
+    return {"tasks": tasks, "devices": devices, "cpu": round(took.cpu, 3), "gib": round(peak / GIB, 3)}
 
 
-# ---- the plot ----
-
-
-def series(points: Sequence[tuple[int, float]], color: str, box: tuple[int, int], most: int) -> str:
-    """A line of a plot with logarithmic axes: 1 to `most` along, 1 us to 1 s up."""
-    left, bottom = box
-    at = [(left + 240 * log10(x) / log10(most), bottom - 200 * (log10(y * 1000)) / 6) for x, y in points]
-    dots = "".join(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{color}"/>' for x, y in at)
-    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in at)
-    return f'<polyline points="{line}" fill="none" stroke="{color}"/>{dots}'
-
-
-def axes(box: tuple[int, int], most: int, title: str) -> str:
-    left, bottom = box
-    drawn = [f'<text x="{left + 120}" y="{bottom - 215}" text-anchor="middle">{title}</text>']
-    for power, name in enumerate(("1 us", "10 us", "0.1 ms", "1 ms", "10 ms", "0.1 s", "1 s")):
-        y = bottom - 200 * power / 6
-        drawn.append(f'<path d="M{left} {y:.0f}h240" stroke="#ddd"/>')
-        drawn.append(f'<text x="{left - 6}" y="{y + 4:.0f}" text-anchor="end">{name}</text>')
-    for power in range(int(log10(most)) + 1):
-        x = left + 240 * power / log10(most)
-        drawn.append(f'<text x="{x:.0f}" y="{bottom + 16}" text-anchor="middle">{10**power:,}</text>')
-    return "".join(drawn)
-
-
-COLORS = {"full": "#1f77b4", "freed": "#d62728"}
-
-
-def plot(
-    by_queue: Mapping[str, Sequence[tuple[int, float]]], by_devices: Mapping[str, Sequence[tuple[int, float]]]
-) -> str:
-    """Both dependences side by side, as an SVG."""
-    queue, devices = (70, 250), (420, 250)
-    drawn = [axes(queue, 1_000_000, "a pass by queued tasks (50 classes, 8 GPUs)")]
-    drawn.append(axes(devices, 1024, "a pass by devices (100,000 tasks, 50 classes)"))
-    drawn += [series(points, COLORS[state], queue, 1_000_000) for state, points in by_queue.items()]
-    drawn += [series(points, COLORS[state], devices, 1024) for state, points in by_devices.items()]
-    words = {"full": "the machine is full", "freed": "a device just became free"}
-    for number, (state, word) in enumerate(words.items()):
-        drawn.append(f'<text x="{70 + 240 * number}" y="295" fill="{COLORS[state]}">{word}</text>')
-    drawn.append(f'<text x="70" y="315">{machine_words()}</text>')
-    head = '<svg xmlns="http://www.w3.org/2000/svg" width="700" height="330" font-family="sans-serif" font-size="11">'
-    return f'{head}<rect width="700" height="330" fill="white"/>{"".join(drawn)}</svg>\n'
-
-
-def machine_words() -> str:
-    return (
-        f"{os.cpu_count()} cores, {platform.system()} {platform.release().split('-')[0]}, "
-        f"Python {platform.python_version()}, {date.today()}"  # noqa: DTZ011 - the day here is meant
-    )
+# ---- all of it ----
 
 
 def costs(
@@ -301,6 +253,70 @@ def costs(
     return found
 
 
+def by_size(quick: bool) -> dict[str, Any]:
+    """What a pass costs by the length of the queue, and by the number of devices."""
+    turns, queued = (25, 10_000) if quick else (250, 100_000)
+    longest, widest = (10_000, 64) if quick else (1_000_000, 1024)
+    lengths = [n for n in (200, 1_000, 10_000, 100_000, 1_000_000) if n <= longest]
+    widths = [n for n in (1, 4, 16, 64, 256, 1024) if n <= widest]
+    return {
+        "queue": costs(lengths, lambda n: passes(n, 50, 8, turns), "queued tasks"),
+        "devices": costs(widths, lambda n: passes(queued, 50, n, turns), "devices"),
+    }
+
+
+def measure(bench: Bench) -> dict[str, Any]:
+    """Passes, what they cost by size, and whole runs; a tenth as long where it is to be quick."""
+    queued, turns = (10_000, 100) if bench.quick else (100_000, 1000)
+    tasks, devices = (20_000, 100) if bench.quick else (100_000, 1000)
+    return {
+        "queued": queued,
+        "passes": show_passes(queued, turns),
+        "by_size": by_size(bench.quick),
+        "runs": [show_run(part, devices) for part in (tasks // 100, tasks // 10, tasks)],
+    }
+
+
+STATES = {"full": "the machine is full", "freed": "a device just became free"}
+
+
+def section(found: dict[str, Any]) -> list[Section]:
+    """Tables, and both dependences as charts."""
+    made = Section(f"A decision: {found['queued']:,} queued tasks on 8 GPUs")
+    made.text.append("One pass of the pure core over the whole queue, without any input or output.")
+    rows = [
+        [f"{one['classes']:,}", STATES[one["state"]], number(one["median"]), number(one["p99"])]
+        for one in found["passes"]
+    ]
+    made.text.append(table(("classes", "state", "median, ms", "99th percentile, ms"), rows))
+    made.bounds = [
+        Bound(
+            f"a pass, {one['classes']:,} classes, {STATES[one['state']]}", BOUNDS[one["classes"]], one["median"], "ms"
+        )
+        for one in found["passes"]
+    ]
+    up = Axis(-3, 2, ("1 us", "10 us", "0.1 ms", "1 ms", "10 ms", "0.1 s"))
+    for what, said, axis in (
+        ("queue", "A pass by the length of the queue", Axis(2, 6, ("100", "1,000", "10,000", "100,000", "1,000,000"))),
+        ("devices", "A pass by the number of GPUs", Axis(0, 3, ("1", "10", "100", "1,000"))),
+    ):
+        series = {STATES[state]: [(x, y) for x, y in points] for state, points in found["by_size"][what].items()}
+        made.show(f"decision-{what}", said, dots(said, axis, up, series))
+    made.text.append("Whole simulated runs, by the loop that drives real ones:")
+    runs = [
+        [
+            f"{one['tasks']:,}",
+            f"{one['devices']:,}",
+            number(one["cpu"]),
+            number(one["tasks"] / one["cpu"]),
+            number(one["gib"]),
+        ]
+        for one in found["runs"]
+    ]
+    made.text.append(table(("tasks", "devices", "s of a core", "tasks a second", "memory, GiB"), runs))
+    return [made]
+
+
 def main() -> int:
     """Print all figures; 1 where a bound is not kept."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
@@ -308,22 +324,14 @@ def main() -> int:
     parser.add_argument("--tasks", type=int, help="of the simulated run")
     parser.add_argument("--devices", type=int, help="of the simulated run")
     parser.add_argument("--only", choices=["passes", "costs", "run"])
-    parser.add_argument("-o", "--out", type=Path, help="where the plot goes, as an SVG")
     args = parser.parse_args()
-    turns = 100 if args.quick else 1000
-    print(machine_words())
+    print(", ".join(machine().values()))
     good = True
     if args.only in (None, "passes"):
-        good = show_passes(10_000 if args.quick else 100_000, turns)
+        found = show_passes(*((10_000, 100) if args.quick else (100_000, 1000)))
+        good = all(one["median"] < BOUNDS[one["classes"]] for one in found)
     if args.only in (None, "costs"):
-        longest, widest = (10_000, 64) if args.quick else (1_000_000, 1024)
-        lengths = [n for n in (100, 1_000, 10_000, 100_000, 1_000_000) if n <= longest]
-        widths = [n for n in (1, 4, 16, 64, 256, 1024) if n <= widest]
-        by_queue = costs(lengths, lambda n: passes(max(n, 200), 50, 8, turns // 4), "queued tasks")
-        queued = 10_000 if args.quick else 100_000
-        by_devices = costs(widths, lambda n: passes(queued, 50, n, turns // 4), "devices")
-        if args.out is not None:
-            args.out.write_text(plot(by_queue, by_devices), encoding="utf-8")
+        by_size(args.quick)
     if args.only in (None, "run"):
         tasks = args.tasks or (20_000 if args.quick else 1_000_000)
         devices = args.devices or (100 if args.quick else 1000)

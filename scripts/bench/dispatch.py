@@ -1,173 +1,159 @@
-"""What starting a task that does nothing costs, beside the least that it can cost and what others take for it.
-
-    python scripts/bench/dispatch.py [--tasks 2000] [--turns 3] [--slots 2] [--reactions 200] [--json FILE]
-
-The limit is a C program, compiled here, that does posix_spawn and waitpid with `sh -c true` and keeps as many running
-as there are slots. All take turns in one go, and what is told are ratios to the limit of the same turn. The reaction is
-the time from the last thing that a task does to the first thing that the next one on its slot does, as both wrote down.
-"""
+"""What starting a task that does nothing costs, how soon a freed slot is used again, and where the time goes."""
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import shutil
 import statistics
-import subprocess
-import sys
-import tempfile
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-LIMIT = r"""
-#include <spawn.h>
-#include <stdlib.h>
-#include <sys/wait.h>
-extern char **environ;
-int main(int argc, char **argv)
-{
-    int left = atoi(argv[1]), slots = atoi(argv[2]), live = 0, status;
-    char *task[] = {"sh", "-c", argv[3], 0};
-    pid_t pid;
-    while (left || live) {
-        if (left && live < slots) {
-            if (posix_spawn(&pid, "/bin/sh", 0, 0, task, environ)) return 1;
-            left--, live++;
-            continue;
-        }
-        if (wait(&status) < 0 || status) return 1;
-        live--;
+import own_time
+import peers
+from measuring import Bench, in_turns, quantile, ratios
+from page import Bound, Section, bar_chart, number, spread, table
+from peers import DURABLE, LIMIT, OURS, Tool
+
+SLOTS = 2
+PAUSES = (0.020, 0.035)
+"""Seconds that a task sleeps where reactions are measured: so the slots do not end at the same moment."""
+SAID = {
+    LIMIT: "`sh -c COMMAND` by posix_spawn, then waitpid: nothing is kept of it",
+    DURABLE: "the same, and a file of 4 KiB for each end, synced to the disk before the next one starts",
+    OURS: "`scheduler run - --devices host --slots 2 --profile off`: ends synced, all in the journal",
+    "xargs -P": "`xargs -d '\\n' -P 2 -n 1 sh -c`",
+    "simple_gpu_scheduler": "`simple_gpu_scheduler --gpus 0 1`",
+    "task-spooler": "`tsp -n sh -c COMMAND` for each, then `tsp -w`",
+    "HyperQueue": "its Python package; server and worker are up before the clock starts, no files of output",
+    "GNU parallel": "`parallel -j 2`",
+}
+
+
+def tools(folder: Path) -> tuple[list[Tool], dict[str, str]]:
+    """The limits, ours, and whoever is here."""
+    found, missing = peers.others(folder, SLOTS)
+    return [peers.limit(folder, SLOTS), peers.durable(folder, SLOTS), plain(folder), *found], missing
+
+
+def plain(folder: Path) -> Tool:
+    """Ours, which learns nothing here."""
+    return peers.ours(folder, SLOTS, "--profile", "off")
+
+
+def measure(bench: Bench) -> dict[str, Any]:
+    """Lists of `true` by each of them, in turns, and lists of tasks that write down when they ran."""
+    tasks, reactions = (300, 60) if bench.quick else (2000, 200)
+    all_, missing = tools(bench.folder)
+    command, file = peers.stamping(bench.folder, "stamps")
+    pauses = [PAUSES[0] + (PAUSES[1] - PAUSES[0]) * (n * 7 % 16) / 16 for n in range(reactions)]
+
+    def react(tool: Tool) -> list[float]:
+        file.write_bytes(b"")
+        tool.run([f"{command} {pause:.4f}" for pause in pauses], bench.folder)
+        began, ended = peers.stamps(tool, file, reactions)
+        return [start - end for start, end in zip(began[SLOTS:], ended[:-SLOTS], strict=True)]
+
+    went = in_turns(
+        bench.goes(5), {one.name: lambda _, one=one: one.run(["true"] * tasks, bench.folder) for one in all_}
+    )
+    reacted = in_turns(bench.goes(5), {one.name: lambda _, one=one: react(one) for one in all_})
+    return {
+        "tasks": tasks,
+        "seconds": {name: [round(go.seconds, 4) for go in goes] for name, goes in went.items()},
+        "busy": {name: [round(go.busy, 2) for go in goes] for name, goes in went.items()},
+        "reactions": {name: _summed([one for go in goes for one in go]) for name, goes in reacted.items()},
+        "missing": missing,
+        "profile": own_time.profiled(plain(bench.at("profiled")), ["true"] * tasks, bench.folder / "profiled"),
     }
-}
-"""
-STAMP = r"""
-#include <fcntl.h>
-#include <stdio.h>
-#include <time.h>
-#include <unistd.h>
-int main(int argc, char **argv)
-{
-    struct timespec began, ended, pause = {0, 20000000L + getpid() % 16 * 1000000L};
-    char line[96];
-    clock_gettime(CLOCK_MONOTONIC, &began);
-    int file = open(argv[1], O_WRONLY | O_CREAT | O_APPEND, 0600);
-    nanosleep(&pause, 0);
-    clock_gettime(CLOCK_MONOTONIC, &ended);
-    int length = snprintf(line, sizeof line, "%ld.%09ld %ld.%09ld\n",
-                          (long)began.tv_sec, began.tv_nsec, (long)ended.tv_sec, ended.tv_nsec);
-    return write(file, line, length) != length;
-}
-"""
 
 
-@dataclass
-class Tool:
-    """One way to run a list of commands of shell, and what was measured of it."""
-
-    name: str
-    argv: Sequence[str]
-    environ: Mapping[str, str] = field(default_factory=dict)
-    seconds: list[float] = field(default_factory=list)
-    ratios: list[float] = field(default_factory=list)
-    cpu: list[float] = field(default_factory=list)
-    reactions: list[float] = field(default_factory=list)
-
-    def run(self, command: str, tasks: int, folder: Path) -> tuple[float, float]:
-        """Seconds, and seconds of CPU of all that is reaped: `{command}` in the words, or lines on standard input."""
-        argv = [word.format(command=command, tasks=tasks) for word in self.argv]
-        lines = (f"{command}\n" * tasks).encode()
-        before, started = os.times(), time.perf_counter()
-        environ = {**os.environ, **self.environ}
-        done = subprocess.run(argv, input=lines, cwd=folder, env=environ, capture_output=True, check=False)
-        seconds, after = time.perf_counter() - started, os.times()
-        if done.returncode:
-            said = (done.stdout[-500:] + done.stderr[-500:]).decode(errors="replace")
-            raise SystemExit(f"{self.name} ended with {done.returncode}: {said}")
-        used = after.children_user + after.children_system - before.children_user - before.children_system
-        return seconds, used
+def _summed(seconds: Sequence[float]) -> dict[str, float]:
+    """Milliseconds."""
+    milli = [one * 1000 for one in seconds]
+    return {
+        "number": len(milli),
+        "median": round(statistics.median(milli), 3),
+        "p99": round(quantile(milli, 0.99), 3),
+        "most": round(max(milli), 3),
+    }
 
 
-def tools(folder: Path, slots: int) -> list[Tool]:
-    """The limit first, then whatever is here."""
-    found = [Tool("C posix_spawn", [str(compiled(folder, "limit", LIMIT)), "{tasks}", str(slots), "{command}"])]
-    if shutil.which("xargs"):
-        found.append(Tool("xargs -P", ["xargs", "-d", "\n", "-P", str(slots), "-n", "1", "sh", "-c"]))
-    if shutil.which("parallel"):
-        found.append(Tool("GNU parallel", ["parallel", "-j", str(slots)], {"HOME": str(folder)}))
-    scheduler = Path(sys.executable).with_name("scheduler")
-    ours = [str(scheduler), "run", "-", "--devices", "host", "--slots", str(slots), "--profile", "off", "--plain"]
-    environ = {"SCHEDULER_STATE": f"{folder}/state", "SCHEDULER_LEASES": f"{folder}/leases"}
-    return [*found, Tool("scheduler", ours, environ)]
+# ---- the page ----
 
 
-def compiled(folder: Path, name: str, text: str) -> Path:
-    """A C program, made on the spot."""
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if compiler is None:
-        raise SystemExit("there is no C compiler here, and the limit is a C program: apt install gcc")
-    source = folder / f"{name}.c"
-    source.write_text(text, encoding="ascii")
-    subprocess.run([compiler, "-O2", "-D_GNU_SOURCE", "-o", folder / name, source], check=True)
-    return folder / name
+def section(found: dict[str, Any]) -> list[Section]:
+    """Both tables and their charts."""
+    return [_dispatch(found), _reaction(found)]
 
 
-def react(tool: Tool, command: str, stamps: Path, tasks: int, slots: int, folder: Path) -> None:
-    """Add the times from an end to the start that it made room for.
-
-    With N slots the start after the first N + i can only have come after i + 1 ends, so starts and ends are paired in
-    their order.
-    """
-    stamps.unlink(missing_ok=True)
-    tool.run(command, tasks, folder)
-    lines = [line.split() for line in stamps.read_text(encoding="ascii").splitlines()]
-    starts, ends = (sorted(float(line[column]) for line in lines) for column in (0, 1))
-    pairs = zip(starts[slots:], ends[: len(ends) - slots], strict=True)
-    tool.reactions += [start - end for start, end in pairs]
+def _order(found: dict[str, Any]) -> list[str]:
+    """The limits, ours, then the others by how quick they are."""
+    times = {name: statistics.median(one) for name, one in found["seconds"].items()}
+    first = [name for name in times if name.startswith(("C ", OURS))]
+    return [*first, *sorted(times.keys() - set(first), key=lambda name: times[name])]
 
 
-def main() -> int:
-    """Measure and print; 1 where ours is above its bounds."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--tasks", type=int, default=2000)
-    parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--slots", type=int, default=2)
-    parser.add_argument("--reactions", type=int, default=200, help="tasks of each turn whose reaction is measured")
-    parser.add_argument("--json", type=Path)
-    args = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="dispatch-") as name:
-        folder = Path(name)
-        measured = tools(folder, args.slots)
-        stamps = folder / "stamps"
-        stamping = f"{compiled(folder, 'stamp', STAMP)} {stamps}"
-        for tool in measured * args.turns:
-            seconds, cpu = tool.run("true", args.tasks, folder)
-            tool.seconds.append(seconds)
-            tool.cpu.append(cpu)
-            tool.ratios.append(seconds / measured[0].seconds[-1])
-            if args.reactions:
-                react(tool, stamping, stamps, args.reactions, args.slots, folder)
-    show(measured, args.tasks)
-    if args.json:
-        args.json.write_text(json.dumps([vars(tool) for tool in measured], indent=1), encoding="utf-8")
-    return 0 if statistics.median(measured[-1].ratios) <= 8 else 1
+def _dispatch(found: dict[str, Any]) -> Section:
+    limit = found["seconds"][LIMIT]
+    times = {name: ratios(found["seconds"][name], limit) for name in _order(found)}
+    made = Section(f"Dispatch: {found['tasks']:,} tasks of `true` on two slots")
+    made.show(
+        "dispatch", "Times the limit, tool by tool", bar_chart("Dispatch, times the limit", "less is better", times)
+    )
+    rows = [
+        [
+            name,
+            number(statistics.median(found["seconds"][name]) / found["tasks"] * 1000),
+            spread(times[name]),
+            number(statistics.median(ratios(found["busy"][name], found["busy"][LIMIT]))),
+            SAID[name],
+        ]
+        for name in times
+    ]
+    made.text.append(table(("tool", "ms a task", "times the limit", "cores' time, times", "how it was asked"), rows))
+    made.text += _missing(found)
+    made.text += _why(found)
+    median = statistics.median(times[OURS])
+    made.bounds = [
+        Bound("dispatch of `true`, times the limit", 8, median),
+        Bound("dispatch, times the limit, with a C shim", 5, median),
+    ]
+    if "GNU parallel" in times:
+        beside = ratios(found["seconds"][OURS], found["seconds"]["GNU parallel"])
+        made.bounds.append(Bound("dispatch, times GNU parallel", 1, statistics.median(beside)))
+    return made
 
 
-def show(measured: Sequence[Tool], tasks: int) -> None:
-    """A line for each."""
-    print(f"{'':<16}{'ms a task':>10}{'times the limit':>24}{'own CPU':>10}{'reaction ms: median':>22}{'p99':>7}")
-    for tool in measured:
-        ratios = f"{statistics.median(tool.ratios):.2f} ({min(tool.ratios):.2f}-{max(tool.ratios):.2f})"
-        cpu = statistics.median(tool.cpu) / statistics.median(measured[0].cpu)
-        each = statistics.median(tool.seconds) / tasks * 1000
-        line = f"{tool.name:<16}{each:>10.3f}{ratios:>24}{cpu:>10.2f}"
-        if tool.reactions:
-            late = sorted(tool.reactions)[int(len(tool.reactions) * 0.99)]
-            line += f"{statistics.median(tool.reactions) * 1000:>22.2f}{late * 1000:>7.2f}"
-        print(line)
+def _why(found: dict[str, Any]) -> list[str]:
+    """Where the rest goes."""
+    profile = found["profile"]
+    words = (
+        f"Where ours goes: its own process under cProfile, which slows it ({profile['seconds']:.1f} s for "
+        f"{found['tasks']:,} tasks, start and end included). Each line is what a function takes by itself. `poll` is "
+        "waiting for tasks and their shims, which are processes of their own and run beside it."
+    )
+    return [words, own_time.as_table(profile, found["tasks"])]
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def _missing(found: dict[str, Any]) -> list[str]:
+    return [f"Not measured: {name} ({why})." for name, why in found["missing"].items()]
+
+
+def _reaction(found: dict[str, Any]) -> Section:
+    made = Section("Reaction: from a task's end to the next start on its slot")
+    reactions = {name: found["reactions"][name] for name in _order(found)}
+    made.text.append(
+        "Tasks of 20 to 35 ms on two slots write down themselves when they begin and end; the n-th end makes room for "
+        "start n + 2. A task's own exit and the next one's exec are in it, so the limit is not zero."
+    )
+    drawn = {name: [one["median"]] for name, one in reactions.items()}
+    made.show("reaction", "Median reaction, tool by tool", bar_chart("Median reaction", "less is better", drawn, "ms"))
+    rows = [
+        [name, *(number(one[which]) for which in ("median", "p99", "most")), str(one["number"])]
+        for name, one in reactions.items()
+    ]
+    made.text.append(table(("tool", "median, ms", "99th percentile, ms", "most, ms", "reactions"), rows))
+    made.bounds = [
+        Bound("reaction, median", 5, reactions[OURS]["median"], "ms"),
+        Bound("reaction, 99th percentile", 25, reactions[OURS]["p99"], "ms"),
+    ]
+    return made

@@ -12,16 +12,16 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-import os
 import random
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from measuring import environ
+
 from scheduler.units import MIB
 
-ROOT = Path(__file__).parents[2]
 QUANTILES = ((0.0, 0.85), (0.05, 0.85), (0.1, 0.99), (0.25, 1.0), (0.75, 1.01), (0.9, 1.08), (0.95, 1.17), (1.0, 1.28))
 TASK = """
 import hashlib, json, mmap, os, sys, time
@@ -90,18 +90,14 @@ def write_list(folder: Path, args: argparse.Namespace) -> None:
 
 def run_once(folder: Path, args: argparse.Namespace) -> dict[str, float]:
     """One run of the list; what `results` says of it in a few numbers."""
-    environ = {
-        **os.environ,
-        "SCHEDULER_STATE": str(folder / "state"),
-        "SCHEDULER_LEASES": str(folder / "leases"),
+    env = {
+        **environ(folder),
         "LEARNING_SEED": str(args.seed),
         "LEARNING_QUANTILES": json.dumps(QUANTILES),
     }
     command = [sys.executable, "-m", "scheduler", "run", "jobs.csv", "--devices", f"host:{args.budget}"]
     command += ["--settle", "200ms", "--append", "none", "--json"]
-    done = subprocess.run(
-        command, cwd=folder, env=environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False
-    )
+    done = subprocess.run(command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
     tasks = json.loads(done.stdout)["tasks"]
     peaks = sum(task["peak_bytes"] or 0 for task in tasks)
     return {

@@ -2,39 +2,63 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
+from typing import Any
 
-VERBS = (["--help"], ["status"], ["results"], ["list"], ["profiles"], ["logs", "0"], ["wait"], ["runs"])
-BOUND = 0.060
-TURNS = 20
+from measuring import Bench, environ, in_turns, scheduler, seconds_of
+from page import Bound, Section, bar_chart, number, spread, table
+
+BARE = "bare python"
+VERBS = ("--help", "status", "results", "list", "profiles", "logs 0", "wait", "runs")
+BOUND = 60
+"""Milliseconds."""
+
+
+def measure(bench: Bench) -> dict[str, Any]:
+    """Milliseconds of each, in turns, where there is one short run to look at."""
+    return taken(bench.folder, bench.goes(20))
+
+
+def taken(folder: Path, goes: int) -> dict[str, Any]:
+    """All of them so often."""
+    (folder / "jobs.csv").write_text("Command\n" + "true\n" * 20, encoding="utf-8")
+    env, command = environ(folder), scheduler()
+    subprocess.run([command, "run", "jobs.csv"], cwd=folder, env=env, stdout=subprocess.DEVNULL, check=True)
+    commands = {BARE: [sys.executable, "-c", "pass"], **{verb: [command, *verb.split()] for verb in VERBS}}
+
+    def milliseconds(words: list[str]) -> float:
+        return round(seconds_of(words, cwd=folder, env=env) * 1000, 2)
+
+    measured = {name: lambda _, words=words: milliseconds(words) for name, words in commands.items()}
+    return {"milliseconds": in_turns(goes, measured)}
+
+
+def section(found: dict[str, Any]) -> list[Section]:
+    """A table and its chart."""
+    made, times = Section("Verbs that only look"), found["milliseconds"]
+    drawn = {name if name == BARE else f"scheduler {name}": values for name, values in times.items()}
+    made.show("light", "How long the light verbs take", bar_chart("Start to end", "less is better", drawn, "ms"))
+    bare = statistics.median(times[BARE])
+    rows = [[f"`{name}`", spread(times_), number(statistics.median(times_) / bare)] for name, times_ in drawn.items()]
+    made.text.append(table(("verb", "ms", "times a bare start"), rows))
+    slowest = max(VERBS, key=lambda verb: statistics.median(times[verb]))
+    made.bounds = [Bound(f"the slowest light verb ({slowest})", BOUND, statistics.median(times[slowest]), "ms")]
+    return [made]
 
 
 def main() -> int:
-    """Print the median of each, interleaved; 1 where one of the first three is above its bound."""
+    """Print the median of each; 1 where one is above its bound."""
     with tempfile.TemporaryDirectory(prefix="light-") as name:
-        folder = Path(name)
-        (folder / "jobs.csv").write_text("Command\n" + "true\n" * 20, encoding="utf-8")
-        environ = {**os.environ, "SCHEDULER_STATE": f"{folder}/state", "SCHEDULER_LEASES": f"{folder}/leases"}
-        scheduler = str(Path(sys.executable).with_name("scheduler"))
-        subprocess.run([scheduler, "run", "jobs.csv"], cwd=folder, env=environ, stdout=subprocess.DEVNULL, check=True)
-        commands = [[sys.executable, "-c", "pass"], *([scheduler, *verb] for verb in VERBS)]
-        times: list[list[float]] = [[] for _ in commands]
-        for _ in range(TURNS):
-            for command, taken in zip(commands, times, strict=True):
-                started = time.perf_counter()
-                subprocess.run(command, cwd=folder, env=environ, stdout=subprocess.DEVNULL, check=True)
-                taken.append(time.perf_counter() - started)
-    medians = [statistics.median(taken) for taken in times]
-    for command, median in zip(commands, medians, strict=True):
-        shown = " ".join(command[1:]) if command[0] == scheduler else "bare python"
-        print(f"{shown:<12} {median * 1000:6.1f} ms   {median / medians[0]:5.1f} times a bare start")
-    return 0 if max(medians[1:4]) < BOUND else 1
+        times = taken(Path(name), 20)["milliseconds"]
+    bare = statistics.median(times[BARE])
+    for name, taken_ in times.items():
+        median = statistics.median(taken_)
+        print(f"{name:<12} {median:6.1f} ms   {median / bare:5.1f} times a bare start")
+    return 0 if all(statistics.median(times[verb]) < BOUND for verb in VERBS) else 1
 
 
 if __name__ == "__main__":

@@ -7,10 +7,17 @@ changes between two of them, and which share of a core that is at two refreshes 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import os
 import statistics
+import struct
+import termios
 import threading
 import time
+from typing import Any
+
+from measuring import Bench
+from page import Section, number, table
 
 from scheduler.core.brain import Brain
 from scheduler.core.events import Event, Exited, Placed, Started, Submitted
@@ -25,6 +32,7 @@ from scheduler.view.screen import Screen
 
 BATCH = 20
 GPUS = 8
+SIZES = ((80, 24), (200, 50))
 
 
 class Crowded:
@@ -84,35 +92,63 @@ def refreshes(run: Crowded, screen: Screen, number: int) -> list[float]:
     return spent
 
 
+def measure(bench: Bench) -> dict[str, Any]:
+    """Both sizes of a terminal."""
+    return taken(200, 10_000 if bench.quick else 100_000, 30 if bench.quick else 100)
+
+
+def taken(running: int, queued: int, number_: int) -> dict[str, Any]:
+    """So many refreshes of each."""
+    found = {f"{width}x{height}": _on_terminal(width, height, running, queued, number_) for width, height in SIZES}
+    return {"running": running, "queued": queued, "sizes": found}
+
+
+def _on_terminal(width: int, height: int, running: int, queued: int, number_: int) -> dict[str, float]:
+    """Milliseconds of a core, and KiB that a refresh wrote."""
+    reader, terminal = os.openpty()
+    os.environ["TERM"] = "xterm-256color"
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
+    read = [0]
+
+    def drain() -> None:
+        while data := os.read(reader, 65536):
+            read[0] += len(data)
+
+    threading.Thread(target=drain, daemon=True).start()
+    screen = Screen(os.ttyname(terminal))
+    screen.enter()
+    spent = [1000 * one for one in refreshes(Crowded(running, queued), screen, number_)]
+    return {
+        "median": round(statistics.median(spent), 2),
+        "most": round(max(spent), 2),
+        "kib": round(read[0] / number_ / 1024, 1),
+    }
+
+
+def section(found: dict[str, Any]) -> list[Section]:
+    """A table."""
+    made = Section(f"A refresh of the live view: {found['running']} running, {found['queued']:,} queued")
+    rows = [
+        [size, number(one["median"]), number(one["most"]), number(one["kib"]), f"{one['median'] / 1000 / PERIOD:.1%}"]
+        for size, one in found["sizes"].items()
+    ]
+    header = ("terminal", "median, ms of a core", "most", "KiB written", f"of a core, {1 / PERIOD:.0f} a second")
+    made.text.append(table(header, rows))
+    return [made]
+
+
 def main() -> None:
+    """Print a line for each size."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--running", type=int, default=200)
     parser.add_argument("--queued", type=int, default=100_000)
     parser.add_argument("--refreshes", type=int, default=100)
     args = parser.parse_args()
-    for size in ((80, 24), (200, 50)):
-        reader, terminal = os.openpty()
-        os.environ["TERM"] = "xterm-256color"
-        import fcntl
-        import struct
-        import termios
-
-        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
-        read = [0]
-
-        def drain(reader: int = reader, read: list[int] = read) -> None:
-            while data := os.read(reader, 65536):
-                read[0] += len(data)
-
-        threading.Thread(target=drain, daemon=True).start()
-        screen = Screen(os.ttyname(terminal))
-        screen.enter()
-        spent = [1000 * one for one in refreshes(Crowded(args.running, args.queued), screen, args.refreshes)]
-        median, worst = statistics.median(spent), max(spent)
+    for size, one in taken(args.running, args.queued, args.refreshes)["sizes"].items():
         print(
-            f"{args.running:,} running, {args.queued:,} queued, {size[0]}x{size[1]}: median {median:.1f} ms, "
-            f"most {worst:.1f} ms, {read[0] / args.refreshes / 1024:.1f} KiB written; "
-            f"{median / 1000 / PERIOD:.1%} of a core at {1 / PERIOD:.0f} a second"
+            f"{args.running:,} running, {args.queued:,} queued, {size}: median {one['median']:.1f} ms, "
+            f"most {one['most']:.1f} ms, {one['kib']:.1f} KiB written; "
+            f"{one['median'] / 1000 / PERIOD:.1%} of a core at {1 / PERIOD:.0f} a second"
         )
 
 

@@ -1,0 +1,178 @@
+"""docs/performance.md and its charts, made from docs/performance.json alone."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import log10
+from pathlib import Path
+from typing import Any
+
+from scheduler.core.experiments import Spread
+from scheduler.view.drawing import FAINT, GREY, LARGE, SMALL, Drawing, Rect, Words, svg
+from scheduler.view.experiment_charts import Bar, bars
+
+HEAD = """# Performance
+
+What it costs to use `scheduler`, beside the least that the same can cost and beside other tools, each measured in the
+same run as ours. Times of two machines, or of one machine on two days, say little; **ratios within one run** hold
+better. So everything takes turns, what is told is the median with the least and the most of all turns in brackets, and
+"times the limit" is always the limit of the same turn.
+
+`./scripts/bench/all` measures all of it and writes this page (`--quick` in less than ten minutes, `--only dispatch` one
+part). The numbers behind it are in [performance.json](performance.json).
+"""
+GPU = """## Not shown here
+
+There was no GPU in this machine. What only one could show is not on this page: what NVML's calls cost on real boards
+and with how many of them, how much sooner a real training list ends when it is packed (the traces above are simulated
+with slowdowns that others measured, the stand-in's tasks only sleep), what MPS adds to that, the start of a CUDA
+context as part of a start-up, and how quickly a real driver gives memory back after a task's end.
+"""
+OURS, LIMIT, OTHER = "#3b6fb6", "#9aa3ad", "#d99a2b"
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What a figure is to be, and what it is."""
+
+    what: str
+    most: float
+    measured: float
+    unit: str = ""
+
+    @property
+    def kept(self) -> bool:
+        """Whether it is."""
+        return self.measured <= self.most
+
+    def row(self) -> list[str]:
+        """Of the table at the top."""
+        shown = f"{number(self.measured)} {self.unit}".strip()
+        return [self.what, f"{number(self.most)} {self.unit}".strip(), shown, "yes" if self.kept else "**no**"]
+
+
+@dataclass
+class Section:
+    """One part of the page."""
+
+    title: str
+    text: list[str] = field(default_factory=list)
+    """Paragraphs and tables, in their order."""
+    charts: dict[str, Drawing] = field(default_factory=dict)
+    bounds: list[Bound] = field(default_factory=list)
+
+    def show(self, name: str, said: str, drawing: Drawing) -> None:
+        """A chart, where the text is now."""
+        self.charts[name] = drawing
+        self.text.append(f"![{said}](performance/{name}.svg)")
+
+
+def number(value: float) -> str:
+    """With as many digits as say something."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def spread(values: Sequence[float]) -> str:
+    """The median, and between what it lies."""
+    if len(values) == 1:
+        return number(values[0])
+    return f"{number(statistics.median(values))} ({number(min(values))} to {number(max(values))})"
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """In Markdown; numbers to the right."""
+    all_ = list(rows)
+    right = [all(_numeric(row[column]) for row in all_) for column in range(len(header))]
+    lines = [header, [("---:" if one else "---") for one in right], *all_]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _numeric(cell: str) -> bool:
+    return not cell or cell[0] in "0123456789-–+<" or cell.startswith("**")
+
+
+def colour(name: str) -> str:
+    """Ours, the limits, the others."""
+    return LIMIT if name.startswith("C ") else OURS if name.startswith("scheduler") else OTHER
+
+
+def bar_chart(title: str, better: str, measured: Mapping[str, Sequence[float]], unit: str = "") -> Drawing:
+    """A bar for each, as long as its median, with whiskers from the least to the most."""
+    lines = [
+        Bar(name, Spread(statistics.median(values), min(values), max(values)), colour(name))
+        for name, values in measured.items()
+    ]
+    return bars(title, better, lines, lambda value: f"{number(value)} {unit}".strip())
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One of a chart whose axes are both logarithmic: from 10**least to 10**most."""
+
+    least: int
+    most: int
+    names: Sequence[str]
+    """Of its powers of ten."""
+
+    def at(self, value: float, length: float) -> float:
+        """Where a value lies on it."""
+        return length * (log10(value) - self.least) / (self.most - self.least)
+
+
+def dots(title: str, along: Axis, up: Axis, series: Mapping[str, Sequence[tuple[float, float]]]) -> Drawing:
+    """Points in the colours of what they are, on logarithmic axes."""
+    left, top, width, height = 90.0, 34.0, 700.0, 220.0
+    drawn = Drawing(left + width + 30, top + height + 60)
+    drawn.words.append(Words(0, 18, title, size=LARGE))
+    for place, name in enumerate(up.names):
+        y = top + height - height * place / (len(up.names) - 1)
+        drawn.rects.append(Rect(left, y, width, 1, FAINT))
+        drawn.words.append(Words(left - 8, y + 4, name, "end", SMALL, GREY))
+    for place, name in enumerate(along.names):
+        x = left + width * place / (len(along.names) - 1)
+        drawn.words.append(Words(x, top + height + 18, name, "middle", SMALL, GREY))
+    for place, (name, points) in enumerate(series.items()):
+        hue = (OURS, "#c0392b", OTHER, "#58a55c")[place % 4]
+        drawn.rects.append(Rect(left + place * 230, top + height + 36, 10, 10, hue))
+        drawn.words.append(Words(left + place * 230 + 16, top + height + 46, name))
+        for x, y in points:
+            drawn.rects.append(Rect(left + along.at(x, width) - 4, top + height - up.at(y, height) - 4, 8, 8, hue))
+    return drawn
+
+
+def written(stored: Mapping[str, Any], sections: Sequence[Section], into: Path) -> str:
+    """The page; its charts are written into the folder."""
+    into.mkdir(exist_ok=True)
+    charts = {f"{name}.svg": svg(drawing) + "\n" for one in sections for name, drawing in one.charts.items()}
+    for old in set(into.glob("*.svg")) - {into / name for name in charts}:
+        old.unlink()
+    for name, text in charts.items():
+        (into / name).write_text(text, encoding="utf-8")
+    return page(stored, sections)
+
+
+def page(stored: Mapping[str, Any], sections: Sequence[Section]) -> str:
+    """All of its text."""
+    machine, bounds = stored["machine"], [bound for one in sections for bound in one.bounds]
+    on = (
+        f"Measured on a machine of {machine['cores']} cores ({machine['processor']}), {machine['memory']}, "
+        f"{machine['system']}, Python {machine['python']}."
+    )
+    said = [
+        HEAD,
+        on,
+        "## What it is to come to\n",
+        table(("figure", "at most", "measured", "kept"), map(Bound.row, bounds)),
+    ]
+    for one in sections:
+        said += [f"\n## {one.title}\n", "\n\n".join(one.text)]
+    return "\n".join([*said, "", GPU])
+
+
+def load(path: Path) -> dict[str, Any]:
+    """What was measured so far; empty where nothing was."""
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"parts": {}}
+    return found
