@@ -72,8 +72,8 @@ def section(found: dict[str, Any]) -> list[Section]:
     made.text.append(table(("tool", "ms", "times the limit"), rows))
     made.text += [f"Not measured: {name} ({why})." for name, why in found["missing"].items()]
     words = (
-        "Where a run of one such task with a warm profile goes, from its start to its end, under cProfile, which slows it "
-        f"({found['profile']['seconds']:.2f} s):"
+        "Where a run of one such task with a warm profile goes, from its start to its end, under cProfile, which slows "
+        f"it ({found['profile']['seconds']:.2f} s):"
     )
     made.text += [words, own_time.as_table(found["profile"], 1, "in all")]
     made.bounds = [Bound("start-up with a warm profile", 300, statistics.median(times[WARM]), "ms")]
