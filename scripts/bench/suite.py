@@ -21,7 +21,7 @@ from typing import Any
 from measuring import ROOT, Bench, machine, today
 from page import Section, load, written
 
-PARTS = ("dispatch", "startup", "queued", "decision", "accept", "policy", "gpu_pack", "light", "live")
+PARTS = ("dispatch", "reaction", "startup", "queued", "decision", "accept", "policy", "gpu_pack", "light", "live")
 """In the order of the page; each is a module beside this one."""
 STORED, PAGE, CHARTS = ROOT / "docs/performance.json", ROOT / "docs/performance.md", ROOT / "docs/performance"
 
