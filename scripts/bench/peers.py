@@ -13,7 +13,8 @@ from pathlib import Path
 
 from measuring import PROGRAMS, ROOT, busy, compiled, environ, scheduler
 
-LIMIT, DURABLE, OURS = "C posix_spawn", "C posix_spawn, each end synced", "scheduler"
+LIMIT, DURABLE = "C posix_spawn", "C posix_spawn, each end synced"
+OURS, INTERPRETED = "scheduler", "scheduler, shims in Python"
 PEERS = ROOT / ".peers"
 """A virtual environment that `scripts/bench/all` makes, with the peers that PyPI has."""
 SPOOL = """
@@ -95,10 +96,11 @@ def durable(folder: Path, slots: int) -> Tool:
     return Tool(DURABLE, [compiled("limit", folder), str(slots), str(records)])
 
 
-def ours(folder: Path, slots: int, *flags: str, name: str = OURS, source: str = "-") -> Tool:
-    """The scheduler in a state of its own."""
+def ours(folder: Path, slots: int, *flags: str, name: str = OURS, source: str = "-", shim: str = "") -> Tool:
+    """The scheduler in a state of its own; with shims in Python or in C, where that is said."""
     argv = [scheduler(), "run", source, "--devices", "host", "--slots", str(slots), "--plain", *flags]
-    return Tool(name, argv, {key: value for key, value in environ(folder).items() if os.environ.get(key) != value})
+    own = {key: value for key, value in environ(folder).items() if os.environ.get(key) != value}
+    return Tool(name, argv, own | ({"SCHEDULER_SHIM": shim} if shim else {}))
 
 
 def others(folder: Path, slots: int) -> tuple[list[Tool], dict[str, str]]:
