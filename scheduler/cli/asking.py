@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from scheduler.cli.parsing import Parser, settings_from
-from scheduler.view import answers
 
 if TYPE_CHECKING:
     from scheduler.wiring.addressing import Target
@@ -46,6 +45,8 @@ def ask(args: argparse.Namespace, targets: Sequence[Target], what: str, said: Ma
 
 def show(told: Sequence[Told], *, as_json: bool) -> int:
     """Print the answers of each run."""
+    from scheduler.view import answers  # not for who only waits
+
     if as_json:
         runs = [answers.facts(t.info.number, t.info.what, t.answers, recorded=t.recorded) for t in told]
         sys.stdout.write(json.dumps({"format": 1, "runs": runs}, indent=1) + "\n")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from scheduler.core import estimate, mps, packing
+from scheduler.core import estimate, packing
 from scheduler.core.events import (
     Asked,
     Changed,
@@ -315,8 +315,10 @@ class Brain:
             task.faults += 1  # what an earlier scheduler placed and never came to start is nobody's fault
         short = event.outcome is Outcome.AGAIN and event.seconds < self.rules.short_turn
         task.short_turns = task.short_turns + 1 if short else 0
-        if event.mps == mps.FAULT:
-            task.apart = True
+        if event.mps:
+            from scheduler.core.mps import FAULT  # who only looks at runs does not need the words it is found by
+
+            task.apart = task.apart or event.mps == FAULT
         if event.outcome in (Outcome.FAILED, Outcome.TIMEOUT):
             task.failures += 1
         if event.outcome is Outcome.OOM:

@@ -7,7 +7,6 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from scheduler.core.arguments import plain_name
 from scheduler.core.kinds import Kind
 from scheduler.core.model import HOST, KnownBy
 from scheduler.core.rules import Rules
@@ -274,6 +273,8 @@ class Knowledge:
 
     def unheard(self) -> list[str]:
         """Arguments that the user named and no kind has: a slip of the keyboard, most likely."""
+        from scheduler.core.arguments import plain_name  # not for who only looks at runs
+
         slots = {plain_name(name) for kind in self.kinds if kind is not None for name, _ in kind.slots}
         return sorted(name for names in self._words for name in names if plain_name(name) not in slots)
 
