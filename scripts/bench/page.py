@@ -10,6 +10,8 @@ from math import log10
 from pathlib import Path
 from typing import Any
 
+from measuring import machine
+
 from scheduler.core.experiments import Spread
 from scheduler.view.drawing import FAINT, GREY, LARGE, SMALL, Drawing, Rect, Words, svg
 from scheduler.view.experiment_charts import Bar, bars
@@ -161,15 +163,15 @@ def written(stored: Mapping[str, Any], sections: Sequence[Section], into: Path) 
 
 def page(stored: Mapping[str, Any], sections: Sequence[Section]) -> str:
     """All of its text."""
-    machine, bounds = stored["machine"], [bound for one in sections for bound in one.bounds]
+    here, bounds = stored["machine"], [bound for one in sections for bound in one.bounds]
     on = (
-        f"Measured on a machine of {machine['cores']} cores ({machine['processor']}), {machine['memory']}, "
-        f"{machine['system']}, Python {machine['python']}."
+        f"Measured on a machine of {here['cores']} cores ({here['processor']}), {here['memory']}, "
+        f"{here['system']}, Python {here['python']}."
     )
     said = [
         HEAD,
         on,
-        "## What it is to come to\n",
+        "\n## What it is to come to\n",
         table(("figure", "at most", "measured", "kept"), map(Bound.row, bounds)),
     ]
     for one in sections:
@@ -179,5 +181,7 @@ def page(stored: Mapping[str, Any], sections: Sequence[Section]) -> str:
 
 def load(path: Path) -> dict[str, Any]:
     """What was measured so far; empty where nothing was."""
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"parts": {}}
+    found: dict[str, Any] = (
+        json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"machine": machine(), "parts": {}}
+    )
     return found

@@ -36,6 +36,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=ROOT / "docs", help="where page, charts and figures go (docs)")
     args = parser.parse_args()
     compileall.compile_dir(ROOT / "scheduler", quiet=1)  # as an installed one is, whatever this shell says of bytecode
+    args.out.mkdir(parents=True, exist_ok=True)
     stored = load(args.out / STORED.name)
     for part in () if args.page else args.only:
         stored["machine"] = machine()
