@@ -17,6 +17,7 @@ NETWORK_FILE_SYSTEMS = frozenset(
 )
 
 PACKAGE = Path(__file__).parent
+NATIVE_SOURCE = PACKAGE / "shim.c"
 PAGE = PACKAGE / "view" / "page"
 """What a browser is given: the live page, and what a report's data are put into."""
 REPORT = PACKAGE / "view" / "report.html"
@@ -33,6 +34,8 @@ RUN_CODE = (
     (PACKAGE / "processes.py", "scheduler/processes.py"),
 )
 """What a run starts from copies in its own directory."""
+NATIVE_CODE = "scheduler/shim"
+"""What it starts in place of its shim, where it could be compiled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,10 @@ class Places:
     def out_of_service(self) -> Path:
         """The GPUs that the user's one-shot jobs leave alone."""
         return self.root / "out-of-service.json"
+
+    def native(self, key: str) -> Path:
+        """The shim compiled; the key tells from what and by what."""
+        return self.root / "native" / f"shim-{key}"
 
     @property
     def runs(self) -> Path:
@@ -166,6 +173,11 @@ class RunPlaces:
     @property
     def shim(self) -> Path:
         return self.code / "scheduler" / "shim.py"
+
+    @property
+    def native(self) -> Path:
+        """The shim compiled, where the run began with it."""
+        return self.code / NATIVE_CODE
 
     @property
     def launcher(self) -> Path:

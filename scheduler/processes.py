@@ -46,13 +46,19 @@ _LONGEST_PAUSE = 0.05
 _LONGEST_ANSWER = 1 << 20
 
 
-def start_server(shim_path: Path, sock: socket.socket) -> Child:
+def start_server(shim_path: Path, sock: socket.socket, native: Path | None = None) -> Child:
     """Start the server that forks shims, with `sock` as its end of the socket; close it here then.
 
-    Raises OSError where no process can be started.
+    `native` is the same program compiled, which goes by the same name. Raises OSError where no process can be started.
     """
-    command = [*isolated_python(), str(shim_path), str(sock.fileno())]
-    return _start(command, pass_fds=(sock.fileno(),), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    python = isolated_python() if native is None else []
+    return _start(
+        [*python, str(shim_path), str(sock.fileno())],
+        executable=native,
+        pass_fds=(sock.fileno(),),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+    )
 
 
 def start_child(argv: Sequence[str], *, env: Mapping[str, str] | None = None, pass_fds: Sequence[int] = ()) -> Child:
@@ -220,10 +226,12 @@ def _start(
     stdout: int,
     env: Mapping[str, str] | None = None,
     pass_fds: Sequence[int] = (),
+    executable: Path | None = None,
 ) -> Child:
     return subprocess.Popen(
         argv,
         bufsize=0,
+        executable=executable,
         stdin=stdin,
         stdout=stdout,
         stderr=subprocess.DEVNULL,

@@ -40,6 +40,8 @@ class Settings:
     margin: tuple[float, int] = (0.10, 256 * units.MIB)
     profile_id: str = "own"
     log_max: int = units.GIB
+    shim: str = "auto"
+    """auto: compiled where it was compiled before; python: never; c: compiled before the run begins, if that goes."""
     disk_min: tuple[float, int] = (0.02, units.GIB)
     """Nothing is launched while less than this share, or less than so many bytes, of a disk of ours is free."""
     source: Mapping[str, str] = field(default_factory=dict)
@@ -131,6 +133,7 @@ READERS: dict[str, Any] = {
     "margin": _margin,
     "profile_id": _one_of("own", "same"),
     "log_max": _log_max,
+    "shim": _one_of("auto", "python", "c"),
     "disk_min": _disk_min,
 }
 

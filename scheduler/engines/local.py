@@ -11,7 +11,7 @@ import socket
 import subprocess
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,8 @@ IN_FLIGHT = 32
 SWEEP = 0.1
 """Seconds one sweep may take: `collect` must not keep the loop waiting."""
 LOOK_AGAIN = 0.2
+OFTEN = 100
+"""Launches after which a shim that costs less is worth a compiler's second."""
 
 _OUTCOMES = {
     "exited": Outcome.SUCCEEDED,
@@ -100,6 +102,8 @@ class LocalEngine:
         self._patience = patience
         self._log_max = log_max
         self._spare = False
+        self._launched = 0
+        self._often: Callable[[], None] = lambda: None
         self._server = _Server(shim_path, base_env, bounds or {})
         self._attempts: dict[Key, _Attempt] = {}
         self._queue: deque[tuple[_Attempt, Launch]] = deque()
@@ -131,6 +135,15 @@ class LocalEngine:
         self._spare = True
         self._server.output = tuple(output)
 
+    def prefer(self, native: Path | None, often: Callable[[], None] = lambda: None) -> None:
+        """Start shims from the compiled program where there is one and it works; to be said before the first launch.
+
+        Where there is none `often` is called, once so much was launched that it would be worth having.
+        """
+        self._server.native = native
+        if native is None:
+            self._often = often
+
     def warm(self) -> None:
         """Start the server before there is anything to launch; if that fails, the launch will tell."""
         with contextlib.suppress(OSError):
@@ -142,6 +155,9 @@ class LocalEngine:
         attempt.stderr = order.stderr and os.path.join(order.directory, order.stderr)
         self._queue.append((attempt, order))
         self._pump()
+        self._launched += 1
+        if self._launched == OFTEN:
+            self._often()
 
     def stop(self, task: int, attempt: int, *, kill: bool = False) -> None:
         """Signal its shim, now or as soon as it has one."""
@@ -407,6 +423,8 @@ class _Server:
 
     def __init__(self, shim_path: Path, base_env: Mapping[str, str], bounds: Mapping[str, Any]) -> None:
         self.output: tuple[int, ...] = ()
+        self.native: Path | None = None
+        """The compiled shim, as long as nothing speaks against it."""
         self._shim_path = shim_path
         self._base_env = dict(base_env)
         self._bounds = dict(bounds)
@@ -432,7 +450,7 @@ class _Server:
             ours.setblocking(False)
             try:
                 with theirs:
-                    self._process = processes.start_server(self._shim_path, theirs)
+                    self._process = self._run(theirs)
                 socket.send_fds(ours, [b"base"], [base])
                 if self._bounds:  # never sent to a shim of a version that does not know the word
                     socket.send_fds(ours, [b"bounds"], [bounds])
@@ -443,6 +461,14 @@ class _Server:
                 raise
         self._sock = ours
         return True
+
+    def _run(self, sock: socket.socket) -> processes.Child:
+        if self.native is not None:
+            try:
+                return processes.start_server(self._shim_path, sock, self.native)
+            except OSError:  # made for another machine, or on a disk from which nothing may be started
+                self.native = None
+        return processes.start_server(self._shim_path, sock)
 
     def order(self, order: shim.Order, lease_fd: int, kept_fd: int = -1) -> bool:
         """Have one shim forked; False: it cannot take more now. Raises OSError, with nothing sent."""
@@ -470,7 +496,9 @@ class _Server:
             yield json.loads(data)
 
     def kill(self) -> None:
-        """Be sure that it is dead."""
+        """Be sure that it is dead; a compiled one that never said anything is not tried again."""
+        if not self.heard:
+            self.native = None
         if self._process is not None:
             self._process.kill()
         self.end()

@@ -49,6 +49,8 @@ class Ledger:
         self._uid = os.getuid()
         self._run = run
         self._boot = boot
+        self.has_looked = False
+        """Whether this run's own leases have been looked at, too."""
         self._fd = _open_directory(directory)
         self._tickets = Tickets(self._fd, self._uid, run)
 
@@ -158,10 +160,15 @@ class Session:
         self._ledger = ledger
 
     def others(self) -> list[Lease]:
-        """Every living lease that is not this run's; dead ones of this user are removed on the way."""
-        mine = (self._ledger._uid, self._ledger._run)
-        found = _living(self._ledger._fd, self._ledger._uid, clean=True)
-        return [lease for lease in found if (lease.uid, lease.run) != mine]
+        """Every living lease that is not this run's; dead ones of this user are removed on the way.
+
+        This run's own are looked at once, for what an earlier scheduler of it took and never used.
+        """
+        ledger = self._ledger
+        mine = f"{ledger._uid}.{ledger._run}."
+        found = list(_living(ledger._fd, ledger._uid, clean=True, skip=mine if ledger.has_looked else ""))
+        ledger.has_looked = True
+        return [lease for lease in found if not lease.name.startswith(mine)]
 
     def take(self, placement: Placement) -> Taken:
         """Write this placement's lease and lock it, before anybody else can decide."""
@@ -257,10 +264,10 @@ def _check_directory(path: Path, status: os.stat_result) -> None:
         raise LeaseError(f"{path} belongs to user {status.st_uid} and you may not write there: sudo chmod 1777 {path}")
 
 
-def _living(directory: int, uid: int, *, clean: bool) -> Iterator[Lease]:
+def _living(directory: int, uid: int, *, clean: bool, skip: str = "") -> Iterator[Lease]:
     lockers = Lockers()
     for name in os.listdir(directory):
-        match = _NAME.match(name)
+        match = None if skip and name.startswith(skip) else _NAME.match(name)
         if match:
             lease = _look(directory, name, match, lockers, uid if clean else None)
             if lease is not None:
@@ -295,9 +302,9 @@ def _is_feigned(status: os.stat_result, lease: Lease, lockers: Lockers) -> bool:
     The kernel lists a lock under the process that took it, the scheduler, even when only the shim has it any more. Its
     number may have been given to a stranger since, so a lease with a shim of its owner's is believed.
     """
-    if not lockers.are_strangers(status.st_ino, status.st_uid):
-        return False
-    return lockers.user(lease.shim) != status.st_uid if lease.shim else not _has_shims(status.st_uid)
+    if lease.shim:
+        return lockers.user(lease.shim) != status.st_uid and lockers.are_strangers(status.st_ino, status.st_uid)
+    return lockers.are_strangers(status.st_ino, status.st_uid) and not _has_shims(status.st_uid)
 
 
 def _has_shims(uid: int) -> bool:

@@ -388,3 +388,5 @@ def _copy_code(run: RunPlaces, code: Sequence[tuple[Path, str]]) -> None:
         target = run.code / name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, target)
+        if os.access(source, os.X_OK):
+            target.chmod(0o700)

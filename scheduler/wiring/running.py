@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TextIO
 
+from scheduler import native
 from scheduler.core.brain import Brain
 from scheduler.core.model import State
 from scheduler.core.ports import Key, View
@@ -18,7 +19,7 @@ from scheduler.store.rundir import Book
 from scheduler.store.runs import RunInfo
 from scheduler.wiring import watching
 from scheduler.wiring.choices import Choices
-from scheduler.wiring.reading import Telling
+from scheduler.wiring.reading import Telling, places
 from scheduler.wiring.shells import Origin
 
 if TYPE_CHECKING:
@@ -201,6 +202,8 @@ class Session:
             bounds=shell.beyond(this_shell()),
             log_max=self.settings.log_max,
         )
+        compiled = run.native if self.settings.shim != native.PYTHON and run.native.exists() else None
+        engine.prefer(compiled, lambda: native.begin(places(self.settings), self.settings.shim))
         if self.choices.plain:
             engine.loosen((1, 2) if self.inherits else ())
         return engine

@@ -10,6 +10,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from scheduler import native
 from scheduler.core import command, packing
 from scheduler.core.brain import Brain
 from scheduler.core.events import Asked, Event, Exited, Submitted
@@ -17,7 +18,7 @@ from scheduler.core.kinds import Kind
 from scheduler.core.model import Budget, Job, Machine, Outcome, Terms
 from scheduler.core.rules import Rules
 from scheduler.errors import Elsewhere, InputError, SameList
-from scheduler.paths import RUN_CODE, RunPlaces
+from scheduler.paths import NATIVE_CODE, RUN_CODE, Places, RunPlaces
 from scheduler.settings import Settings
 from scheduler.shim import boot_id, hostname, machine_id
 from scheduler.store.counter import Counter
@@ -73,7 +74,7 @@ def _begin(
     open_ledger(settings, "").close()  # better refused now than once the list is accepted
     _share(pool, choices, settings)
     origin = of_new(settings)
-    book = Book.create(home, Counter(home.counter, _classic_first()), RUN_CODE)
+    book = Book.create(home, Counter(home.counter, _classic_first()), [*RUN_CODE, *_compiled(home, settings)])
     book.programs = origin.programs
     brain = _brain(book, choices, settings, origin, pool)
     book.num = settings.num
@@ -117,6 +118,12 @@ def _begin(
     session = Session(book, brain, pool, choices, settings, facts, origin)
     session.earlier.extend(again.words())
     return session
+
+
+def _compiled(home: Places, settings: Settings) -> list[tuple[Path, str]]:
+    """The shim compiled, where that can be had at once."""
+    found = native.find(home, settings.shim)
+    return [(found, NATIVE_CODE)] if found is not None else []
 
 
 def _source(listing: Listing) -> Source | None:

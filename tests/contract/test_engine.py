@@ -19,7 +19,7 @@ from scheduler.core.simulation import SimulatedMachine
 from scheduler.core.truth import Truth
 from scheduler.engines.simulated import SimulatedEngine
 from scheduler.units import GIB
-from tests.system.conftest import Driver
+from tests.system.conftest import SHIMS, Driver
 from tests.waiting import wait_until
 
 ENDS = ("true",)
@@ -127,14 +127,15 @@ class SimulatedBench:
 Benches = Callable[[], Bench]
 
 
-@pytest.fixture(params=["local", "simulated"])
+@pytest.fixture(params=[*SHIMS, "simulated"])
 def benches(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Benches]:
     """Makes engines over the same machine and run, as schedulers that follow each other."""
     machine = SimulatedMachine([Device(HOST, HOST, GIB, 4.0)])
     prefix, made = uuid.uuid4().hex, []
 
     def make() -> Bench:
-        bench = LocalBench(tmp_path, prefix) if request.param == "local" else SimulatedBench(machine)
+        which = SHIMS.get(request.param)
+        bench = SimulatedBench(machine) if which is None else LocalBench(tmp_path, prefix, native=which())
         made.append(bench)
         return bench
 

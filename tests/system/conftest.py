@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import os
 import select
+import shutil
+import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,25 +16,56 @@ from typing import Any
 
 import pytest
 
-from scheduler import processes, shim
+from scheduler import native, processes, shim
 from scheduler.core.events import Exited, Started
 from scheduler.core.model import Purpose
 from scheduler.core.ports import Launch
 from scheduler.engines.local import LocalEngine
+from scheduler.paths import Places
 from tests.waiting import wait_until
 
 SHIM = Path(shim.__file__)
+
+
+@functools.cache
+def compiled() -> Path:
+    """The shim in C, compiled once for all tests of this process."""
+    folder = tempfile.mkdtemp(prefix="native-")
+    atexit.register(shutil.rmtree, folder)
+    found = native.find(Places(Path(folder)), native.COMPILED)
+    if found is None:
+        pytest.skip("there is no C compiler here")
+    return found
+
+
+SHIMS: dict[str, Callable[[], Path | None]] = {"python": lambda: None, "c": compiled}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Where a module has BOTH_SHIMS, all that it does with a driver it does with either shim."""
+    if getattr(metafunc.module, "BOTH_SHIMS", False) and "shim_under_test" in metafunc.fixturenames:
+        metafunc.parametrize("shim_under_test", SHIMS, indirect=True)
+
+
+@pytest.fixture
+def shim_under_test(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Which of the two shims drivers use, in this process and in those that it starts."""
+    which: str = getattr(request, "param", "python")
+    monkeypatch.setenv("SHIM_UNDER_TEST", which)
+    return which
 
 
 class Driver:
     """A local engine, what it told, and the commands it was given."""
 
     def __init__(self, root: Path, prefix: str, env: dict[str, str] | None = None, **settings: Any) -> None:
+        compiled = settings.pop("native", None) or SHIMS[os.environ.get("SHIM_UNDER_TEST", "python")]()
         self.root = root
         self.tasks = root / "tasks"
         self.prefix = prefix
         base = {"PATH": os.environ["PATH"]} if env is None else env
         self.engine = LocalEngine(self.tasks, SHIM, base, prefix, **settings)
+        self.engine.prefer(compiled)
         self.events: list[Started | Exited] = []
         self._next = 0
 
@@ -96,7 +131,7 @@ class Driver:
 
 
 @pytest.fixture
-def drivers(tmp_path: Path) -> Iterator[Callable[..., Driver]]:
+def drivers(tmp_path: Path, shim_under_test: str) -> Iterator[Callable[..., Driver]]:
     """Makes drivers over the same run directory, as schedulers that follow each other."""
     made: list[Driver] = []
     prefix = uuid.uuid4().hex

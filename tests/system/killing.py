@@ -51,6 +51,7 @@ class Home:
         kept = {name: text for name, text in os.environ.items() if not name.startswith("SCHEDULER_")}
         name, _, value = self.mark.partition("=")
         own = {"SCHEDULER_STATE": str(self.state), "SCHEDULER_LEASES": str(self.leases), "HOME": str(root)}
+        own["SCHEDULER_SHIM"] = os.environ.get("SHIM_UNDER_TEST", "python")
         self.env = {**kept, **own, name: value, "PYTHONPATH": str(ROOT)}
 
     def start(self, *arguments: str, **how: Any) -> Started:

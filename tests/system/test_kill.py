@@ -20,6 +20,7 @@ from tests.system.killing import Home, children, kill, murder
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
+BOTH_SHIMS = True
 
 
 @pytest.fixture
@@ -39,7 +40,7 @@ def test_twenty_kills(tmp_path: Path) -> None:
 
 
 @fault(4)
-def test_kills_of_shims_too(tmp_path: Path) -> None:
+def test_kills_of_shims_too(tmp_path: Path, shim_under_test: str) -> None:
     seed = random.SystemRandom().randrange(10**6)
     verdict = murder(tmp_path, tasks=60, kills=5, seed=seed, seconds=0.15, shims=0.5)
     assert verdict.good, verdict.story()

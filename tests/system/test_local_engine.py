@@ -28,6 +28,8 @@ from tests.faults import fault
 from tests.system.conftest import Driver, is_zombie, marked
 from tests.waiting import wait_until
 
+BOTH_SHIMS = True
+
 Drivers = Callable[..., Driver]
 
 SCHEDULER = """
@@ -205,7 +207,7 @@ class TestServer:
         assert not (driver.root / "ran").exists()
 
     def test_a_server_that_cannot_be_started_loses_the_attempt(self, driver: Driver) -> None:
-        driver.engine._server._shim_path = Path("/nowhere/shim.py")
+        driver.engine._server._shim_path, driver.engine._server.native = Path("/nowhere/shim.py"), None
         assert driver.run("true").outcome is Outcome.LOST
 
     def test_no_descriptors_left(self, driver: Driver) -> None:

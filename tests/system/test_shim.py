@@ -23,6 +23,8 @@ from tests.faults import fault
 from tests.system.conftest import Driver, is_zombie, marked
 from tests.waiting import wait_until
 
+BOTH_SHIMS = True
+
 NASTY_TREE = """
 import os, signal, sys, time
 def nap(): time.sleep(600); os._exit(0)
