@@ -25,7 +25,7 @@ FEW = 4
 ASKED = 2
 """Of those with the most bytes left, and of those with the most load."""
 MANY = 32
-"""Of more GPUs than this they are asked for one task only, and all are closed at once."""
+"""Of more GPUs than this they are asked for one task only."""
 NOT_FOR_ROOM = ("unlooked", "learned", "gpus", "device", "disabled")
 """Whoever waits for one of these waits for no room, so that no device closes behind him."""
 
@@ -44,6 +44,7 @@ class Pass:
         self.host = self.rooms[HOST] if HOST in self.yard.rooms else None
         self.gpus, self.ends = self.yard.gpus, self.yard.ends
         self._kept: dict[int, Terms] = {}
+        self._kinds: dict[int, int] = {}
         self._asks: dict[int, packing.Need] = {}
         self.walk = brain.line.walk()
         self.lightest = brain.line.lightest
@@ -67,7 +68,7 @@ class Pass:
         self.patience: dict[int, list[tuple[int, Refusal]]] = {}
         """Who will have been overtaken too often once this pass has made so many placements."""
         self.shut = False
-        """Whether all of many GPUs are closed, so that none of them need be marked."""
+        """Whether all GPUs are closed, so that none of them need be marked."""
         self.ranks: list[Rank] = []
         """Of its placements."""
         self.placements: list[Placement] = []
@@ -160,6 +161,12 @@ class Pass:
             known = self._kept[task] = self.brain.terms[self.brain.roll.terms(task)]
         return known
 
+    def _kind(self, task: int) -> int:
+        known = self._kinds.get(task)
+        if known is None:
+            known = self._kinds[task] = self.brain.roll.kind(task)
+        return known
+
     def _count(self, task: int) -> int:
         """How many GPUs a task gets."""
         return packing.gpus_of(self._terms(task), bool(self.gpus))
@@ -182,16 +189,9 @@ class Pass:
         if need.gpus and self.shut:
             return Refusal(task, "closed", self.yard.rooms[self.gpus[0]].device.label)
         gpus = gpus if need.gpus else ()
-        fitted = packing.fit(task, attempt, need, gpus, self.host, self.rules)
-        if isinstance(fitted, Refusal):
-            return fitted
-        kind = self.brain.roll.kind(task)
-        expected = self.brain.knowledge.expected(kind, self._terms(task).epochs)
-        return (
-            self._under_mps(replace(fitted, expected=expected))
-            if self.rules.mps
-            else replace(fitted, expected=expected)
-        )
+        expected = self.brain.knowledge.expected(self._kind(task), self._terms(task).epochs)
+        fitted = packing.fit(task, attempt, need, gpus, self.host, self.rules, expected)
+        return self._under_mps(fitted) if self.rules.mps and isinstance(fitted, Placement) else fitted
 
     def _only_mps(self) -> bool:
         """Whether nothing can run outside of MPS."""
@@ -216,7 +216,7 @@ class Pass:
 
     def _held_back(self, task: int) -> Refusal | None:
         """Why a task is not even tried: its kind is being learned, or there is nothing left to learn from it."""
-        kind = self.brain.roll.kind(task)
+        kind = self._kind(task)
         if kind == 0 and self.rules.profile is not Profiling.OFF:
             return Refusal(task, "unlooked")
         if kind in self.probed and not self._is_out_of_patience(task):
@@ -336,7 +336,7 @@ class Pass:
         self.left -= 1
         if self.queue is not None:
             self.queue.take(placement)
-        kind = self.brain.roll.kind(placement.task)
+        kind = self._kind(placement.task)
         if placement.purpose is Purpose.PROBE:
             self.probed[kind] = placement.task
         elif placement.gpus and self.brain.is_unsure(placement.task):
@@ -377,7 +377,7 @@ class Pass:
 
     def _close_behind(self, task: int, refusal: Refusal) -> None:
         """Keep everything for it that it may run on; the host's RAM only where that is what it lacks."""
-        if len(self.gpus) > MANY and self._count(task) and not self._terms(task).device:
+        if self._count(task) and not self._terms(task).device:
             self.ends, self.shut = Ends([], []), True
         elif not self.shut:
             for room in self._candidates(task):

@@ -275,9 +275,10 @@ class Line:
         return apart if apart in self._groups else (terms, kind, TOGETHER)
 
     def _rerank(self, asked: Asked) -> None:
-        old = self._ranked.pop(asked, None)
+        old, least, busy = self._ranked.pop(asked, None), 0.0, 0.0
         if old is not None:
             place = bisect_left(self._heads, (old, asked))
+            least, busy = self._least[place], self._busy[place]  # whoever comes next in a group asks for the same
             del self._heads[place], self._least[place], self._busy[place]
             if not asked[1]:
                 del self._unlooked[bisect_left(self._unlooked, (old, asked))]
@@ -294,8 +295,8 @@ class Line:
         self._of_kind.setdefault(asked[1], set()).add(asked)
         place = bisect_left(self._heads, (rank, asked))
         self._heads.insert(place, (rank, asked))
-        self._least.insert(place, 0)
-        self._busy.insert(place, 0)
+        self._least.insert(place, least)
+        self._busy.insert(place, busy)
         if not asked[1]:
             insort(self._unlooked, (rank, asked))
 
@@ -358,9 +359,12 @@ class Walk:
         self._at = 0
         self._followers: list[tuple[Rank, Asked]] = []
         """The next of groups of which one was taken."""
+        self._same: dict[Asked, float] = {}
+        """What these ask for at least: as much as the one before."""
         self._taken: dict[Asked, int] = {}
         self.passed_over: list[int] = []
         """Heads that were not even looked at since nothing left could hold them."""
+        self._passed_followers: list[tuple[Rank, Asked]] = []
 
     def front(self, bytes_: float = inf, except_above: float = inf, forced: int = 0) -> int | None:
         """The best-ranked task still in the walk.
@@ -387,32 +391,52 @@ class Walk:
         return head
 
     def _pass_over(self, bytes_: float, except_above: float, forced: int) -> None:
-        end = len(self._heads)
-        if self._followers:
-            end = bisect_left(self._heads, self._followers[0], self._at)
+        """Go on to the first that is to be looked at, among heads and followers as they come."""
+        while self._followers:
+            first = self._followers[0]
+            if not self._pass_heads(bisect_left(self._heads, first, self._at), bytes_, except_above, forced):
+                return
+            if self._at < forced or not bytes_ < self._same[first[1]] <= except_above:
+                return
+            self._passed_followers.append(heappop(self._followers))
+        self._pass_heads(len(self._heads), bytes_, except_above, forced)
+
+    def _pass_heads(self, end: int, bytes_: float, except_above: float, forced: int) -> bool:
+        """Whether none of the heads up to this place is to be looked at; else it goes on to the first that is."""
         while self._at < end:
             if self._at < forced:
-                return
+                return False
             chunk = self._least[self._at : min(self._at + CHUNK, end)]
             if min(chunk) <= bytes_ or max(chunk) > except_above:
                 chunk = chunk[: next(n for n, b in enumerate(chunk) if b <= bytes_ or b > except_above)]
                 self._go(len(chunk))
-                return
+                return False
             self._go(len(chunk))
+        return True
 
     def _go(self, number: int) -> None:
         self.passed_over += range(self._at, self._at + number)
         self._at += number
 
     def passed_before(self, place: int) -> list[int]:
-        """Tasks of the heads before that place that were passed over, each told once."""
+        """Tasks that were passed over, of the heads before that place and what ranks there, each told once."""
+        if not place:
+            return []
         number = bisect_left(self.passed_over, place)
         found, self.passed_over = self.passed_over[:number], self.passed_over[number:]
-        return [self._heads[place][0][3] for place in found]
+        tasks = [self._heads[place][0][3] for place in found]
+        if self._passed_followers:
+            last = self._heads[place] if place < len(self._heads) else None
+            tasks += [one[0][3] for one in self._passed_followers if last is None or one < last]
+            self._passed_followers = [one for one in self._passed_followers if last is not None and one > last]
+        return tasks
 
     def take(self) -> None:
         """The task in front is placed: the next of its group comes in at its own rank."""
+        at = self._at
         asked = self._leave()
+        if self._at > at:
+            self._same[asked] = self._least[at]
         taken = self._taken.get(asked, 0) + 1
         self._taken[asked] = taken
         follower = self._groups[asked].peek(taken)

@@ -53,6 +53,22 @@ class Room:
     shut: Refusal | None = None
     """Why nothing starts here at all, whatever it needs."""
 
+    def copy(self) -> Room:
+        """One that may be changed; dataclasses.replace takes four times as long, and a pass makes many."""
+        return Room(
+            self.device,
+            self.most,
+            self.bytes,
+            self.load,
+            self.residents,
+            self.ours,
+            self.closed,
+            self.taken_alone,
+            self.strangers,
+            self.coming,
+            self.shut,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Ask:
@@ -246,7 +262,7 @@ def declared(terms: Terms, gpus: int = 0) -> int | None:
 
 
 def fit(  # a task, what it needs, what there is
-    task: int, attempt: int, need: Need, gpus: Sequence[Room], host: Room | None, rules: Rules
+    task: int, attempt: int, need: Need, gpus: Sequence[Room], host: Room | None, rules: Rules, expected: float = 0.0
 ) -> Placement | Refusal:
     """Place one task: on as many of these GPUs as it asks for, the best first, and in the host's RAM beside them.
 
@@ -263,7 +279,9 @@ def fit(  # a task, what it needs, what there is
         promise[HOST] = fitted
         cores = min(cores, host.device.load_capacity)
     busy = need.busy if need.gpus else 0.0
-    return Placement(task, attempt, need.purpose, promise, cores, need.known_by, need.alone, busy=busy)
+    return Placement(
+        task, attempt, need.purpose, promise, cores, need.known_by, need.alone, busy=busy, expected=expected
+    )
 
 
 def _choose(task: int, need: Need, gpus: Sequence[Room], rules: Rules) -> Refusal | list[tuple[str, int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import compress, count
 from math import inf
 from operator import is_not
@@ -82,7 +82,7 @@ class Working(dict[str, Room]):
         self._base = base
 
     def __missing__(self, key: str) -> Room:
-        mine = self[key] = replace(self._base[key])
+        mine = self[key] = self._base[key].copy()
         return mine
 
     def __contains__(self, key: object) -> bool:
