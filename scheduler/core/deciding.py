@@ -258,7 +258,7 @@ class Pass:
         self._give_way(task)
         tried = self._held_back(task) or self._start(task)
         if isinstance(tried, Placement):
-            self.ranks.append(self.brain.line.rank(task))
+            self.ranks.append(self.walk.rank)
             self.walk.take()
             self._take(tried)
             return

@@ -17,7 +17,7 @@ NAMED = "name:"
 
 def gpus_in(keys: Iterable[str]) -> tuple[str, ...]:
     """Those of these devices that are GPUs, in their order: neither the host nor a slot."""
-    return tuple(key for key in keys if key != HOST and not key.startswith(NAMED))
+    return tuple([key for key in keys if key != HOST and not key.startswith(NAMED)])
 
 
 def shown_in(keys: Iterable[str]) -> tuple[str, ...]:

@@ -322,10 +322,14 @@ class Line:
 
     def overtaken(self, task: int) -> int:
         """How many tasks ranked behind this one were started while it waited."""
+        if not self._passed:
+            return 0
         return max(0, self._passes(self.rank(task)) - self._seeming(task) - self._before.get(task, 0))
 
     def _seeming(self, task: int) -> int:
         """What seems to have passed it only because it ranks elsewhere."""
+        if not self._moved:
+            return 0
         moved = self._moved.get(self._where(task))
         return moved.get(self.rank(task)[:2], 0) if moved else 0
 
@@ -376,6 +380,13 @@ class Walk:
             self._pass_over(bytes_, except_above, forced)
         first = self._first()
         return first[0][3] if first is not None else None
+
+    @property
+    def rank(self) -> Rank:
+        """That of the task in front."""
+        first = self._first()
+        assert first is not None
+        return first[0]
 
     @property
     def is_known(self) -> bool:

@@ -193,6 +193,8 @@ def _runs_on(key: str, promised: Mapping[str, int]) -> bool:
 
 def kept_for_strangers(budget: Budget, rules: Rules) -> int:
     """Bytes that people without a lease may still come to need on a GPU they use."""
+    if not budget.foreign:
+        return 0
     held = sum(stranger.bytes for stranger in budget.foreign)
     if rules.manners is Manners.IGNORE or held < rules.foreign_least or not budget.device.is_gpu:
         return 0
