@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from scheduler.core.neutral import differ
+from scheduler.core.scatter import SPREAD, differ
 
 LINE_SPREAD = 0.15
 """A line is trusted where each inner point lies this near to what its neighbours say."""
@@ -25,8 +25,13 @@ class Point:
     of: tuple[int, ...]
 
 
-def between(points: Sequence[Point], at: tuple[float, ...]) -> tuple[dict[str, int], tuple[int, ...]] | None:
-    """Peaks for a value strictly between two points and whose they are; None outside, and where numbers are labels."""
+def between(
+    points: Sequence[Point], at: tuple[float, ...], spread: float = SPREAD
+) -> tuple[dict[str, int], tuple[int, ...]] | None:
+    """Peaks for a value strictly between two points and whose they are; None outside, and where numbers are labels.
+
+    Peaks that lie within `spread` may be alike.
+    """
     points = sorted(points, key=lambda point: point.at)
     place = bisect_left(points, at, key=lambda point: point.at)
     if not 0 < place < len(points) or any(one.at[0] == next_.at[0] for one, next_ in pairwise(points)):
@@ -38,15 +43,15 @@ def between(points: Sequence[Point], at: tuple[float, ...]) -> tuple[dict[str, i
     peaks = {}
     for part in {part for point in points for part in point.peaks}:
         heights = [point.peaks.get(part, 0) for point in points]
-        if not _one_way(heights):
+        if not _one_way(heights, spread):
             return None
         peaks[part] = _height(numbers, heights, at[0], place)
     return peaks, low.of + high.of
 
 
-def _one_way(heights: Sequence[int]) -> bool:
+def _one_way(heights: Sequence[int], spread: float) -> bool:
     """Whether they only rise or only fall, but for differences that are none."""
-    steps = {(high > low) for low, high in pairwise(heights) if differ(*sorted((low, high)))}
+    steps = {(high > low) for low, high in pairwise(heights) if differ(min(low, high), max(low, high), spread)}
     return len(steps) < 2
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING
@@ -43,8 +43,7 @@ class Pass:
         self.rooms = Working(self.yard.rooms)
         self.host = self.rooms[HOST] if HOST in self.yard.rooms else None
         self.gpus, self.ends = self.yard.gpus, self.yard.ends
-        self._kept: dict[int, Terms] = {}
-        self._kinds: dict[int, int] = {}
+        self._kept, self._kinds, self._counts = dict[int, Terms](), dict[int, int](), dict[int, int]()
         self._asks: dict[int, packing.Need] = {}
         self.walk = brain.line.walk()
         self.lightest = brain.line.lightest
@@ -69,9 +68,7 @@ class Pass:
         """Who will have been overtaken too often once this pass has made so many placements."""
         self.shut = False
         """Whether all GPUs are closed, so that none of them need be marked."""
-        self.ranks: list[Rank] = []
-        """Of its placements."""
-        self.placements: list[Placement] = []
+        self.ranks, self.placements = list[Rank](), list[Placement]()
         self.refusals, self.impossible = list[Refusal](), list[Refusal]()
         self.turn = machine.turn
         self.queue = Queue(machine, brain.placements(), brain.rules) if machine.waiters else None
@@ -169,7 +166,10 @@ class Pass:
 
     def _count(self, task: int) -> int:
         """How many GPUs a task gets."""
-        return packing.gpus_of(self._terms(task), bool(self.gpus))
+        known = self._counts.get(task)
+        if known is None:
+            known = self._counts[task] = packing.gpus_of(self._terms(task), bool(self.gpus))
+        return known
 
     def _need(self, task: int) -> packing.Need:
         known = self._asks.get(task)
@@ -243,7 +243,7 @@ class Pass:
 
     def _refuse_full(self, task: int) -> None:
         """Nothing more fits anywhere: name what the best-ranked of the rest misses."""
-        tried = self._fit(task, self._named(task, self._need(task)))
+        tried = self._fit(task, () if self.shut else self._named(task, self._need(task)))
         if isinstance(tried, Refusal):
             self._refuse(tried)
 
@@ -268,7 +268,7 @@ class Pass:
     def _start(self, task: int) -> Placement | Refusal:
         """Room among the GPUs that may have it; where there is none, the number by which it misses."""
         need = self._need(task)
-        if not need.gpus:
+        if self.shut or not need.gpus:
             return self._fit(task, ())
         self._remember(task, need)
         few = self._hopeful(task, need)
@@ -321,7 +321,7 @@ class Pass:
             busy = packing.load_asked(need.busy, self.rules)
         word = self._terms(task).device
         rooms = [self.rooms.now(self.gpus[number]) for number in self.ends.with_both(least, busy)]
-        return [room for room in rooms if not word or packing.is_called(room.device, word)]
+        return [room for room in rooms if packing.is_called(room.device, word)] if word else rooms
 
     def _take(self, placement: Placement) -> None:
         if self.ends is self.yard.ends:
@@ -339,7 +339,7 @@ class Pass:
         kind = self._kind(placement.task)
         if placement.purpose is Purpose.PROBE:
             self.probed[kind] = placement.task
-        elif placement.gpus and self.brain.is_unsure(placement.task):
+        elif kind and placement.gpus and self.brain.is_unsure(placement.task):
             self.checked[kind] = placement.task
         elif placement.gpus and is_watched(placement, settled=False):
             self.watched[self.brain.knowledge.group(kind)] = placement.task
@@ -402,8 +402,10 @@ class Pass:
         rooms = [self.rooms.now(key) for key in self.gpus]
         return self._sorted(task, [room for room in rooms if not word or packing.is_called(room.device, word)])
 
-    def _sorted(self, task: int, rooms: Iterable[packing.Room]) -> list[packing.Room]:
+    def _sorted(self, task: int, rooms: list[packing.Room]) -> list[packing.Room]:
         """The best first: as it prefers, without strangers, least busy, most free."""
+        if len(rooms) < 2:
+            return rooms
         prefer = self._terms(task).prefer
         return sorted(
             rooms,

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median_high
 
+from scheduler.core import scattered
 from scheduler.core.arguments import Slots
 from scheduler.core.between import Point, between
 from scheduler.core.model import KnownBy
 from scheduler.core.neutral import ENOUGH, Key, Verdict, judge, take
 from scheduler.core.questions import Questions
+from scheduler.core.scatter import STEADY, differ, scatter
 from scheduler.core.varying import LEFT_OUT, Bundle, Columns, Role
 
 
@@ -69,6 +72,9 @@ class Family:
         self._rows: dict[int, int] = {}
         self._parts: tuple[str, ...] = ()
         self._peaks: dict[int, dict[str, int]] = {}
+        self._runs: dict[int, list[Sequence[int]]] = {}
+        """Of kinds that ran more than once, the peaks of all their runs on each part."""
+        self._scatter = STEADY
         self._bundles: tuple[Bundle, ...] = ()
         self._values: tuple[int, ...] = ()
         """How many values each bundle has, as far as it matters to a proof."""
@@ -82,6 +88,7 @@ class Family:
         """Rows of the table whose kinds are in the list, in its order."""
         self._grown = False
         self._unjudged = False
+        self._repeated = False
         self._questions: Questions | None = None
         self._asked = 0
         """So many of the listed are known to the questions."""
@@ -100,8 +107,14 @@ class Family:
             self._listed.append(self._numbers[kind])
         self._grown = True
 
-    def observe(self, kind: int, peaks: Mapping[str, int]) -> None:
-        """The peaks of a kind as they are known now, by part; of a part that isn't named it needs nothing."""
+    def observe(self, kind: int, peaks: Mapping[str, int], runs: Sequence[Sequence[int]] = ()) -> None:
+        """The peaks of a kind as they are known now, by part; of a part that isn't named it needs nothing.
+
+        `runs` are the peaks of its full runs one by one, of each part of which there were several.
+        """
+        if runs:
+            self._runs[kind] = list(runs)
+            self._repeated = True
         before, now = self._peaks.get(kind), dict(peaks)
         if not now or now == before:
             return
@@ -146,11 +159,19 @@ class Family:
         """Bring everything up to what was given; only what changed is worked out again."""
         if self._grown:
             self._lay_out()
+        if self._repeated:
+            self._pool()
         if self._unjudged:
             self._judge()
         if len(self._keys) < len(self._vectors):
             self._make_keys()
-        self._grown = self._unjudged = False
+        self._grown = self._unjudged = self._repeated = False
+
+    def _pool(self) -> None:
+        """How runs of one kind scatter, as far as is known now."""
+        now = scatter(peaks for runs in self._runs.values() for peaks in runs)
+        self._unjudged = self._unjudged or now != self._scatter
+        self._scatter = now
 
     def _lay_out(self) -> None:
         """What varies now, and every kind's values of it."""
@@ -169,7 +190,11 @@ class Family:
         """What all peaks together say."""
         self._parts = tuple(sorted({part for peaks in self._peaks.values() for part in peaks}))
         seen = [(self._vectors[self._numbers[kind]], self._row(peaks)) for kind, peaks in self._peaks.items()]
-        verdict = judge(seen, [bundle.role for bundle in self._bundles], self._values)
+        roles = [bundle.role for bundle in self._bundles]
+        steady = not self._scatter.share
+        verdict = (
+            judge(seen, roles, self._values) if steady else scattered.judge(seen, roles, self._values, self._scatter)
+        )
         if verdict.splits != self._verdict.splits:
             self._keys.clear()
         self._verdict = verdict
@@ -196,14 +221,17 @@ class Family:
         if self._verdict.contradicted or not peaks.keys() <= set(self._parts):
             return False
         key = self._key(kind)
-        span = self._verdict.cells.get(key)
-        if span is None or not all(
-            low <= peak <= high for low, peak, high in zip(span[0], self._row(peaks), span[1], strict=True)
-        ):
+        cell = self._verdict.cells.get(key)
+        if cell is None or not all(map(self._is_usual, zip(*cell, strict=True), self._row(peaks))):
             return False
         self._cells[key].take(kind, peaks)
         self._guesses.pop(key, None)
         return True
+
+    def _is_usual(self, seen: Sequence[int], peak: int) -> bool:
+        """Whether a peak lies among others, and not apart from most of them."""
+        low, usual, high = min(seen), median_high(seen), max(seen)
+        return low <= peak <= high and not (self._scatter.share and differ(min(peak, usual), max(peak, usual)))
 
     # ---- answers ----
 
@@ -216,7 +244,7 @@ class Family:
         found = []
         for at, bundle in self._numeric():
             points = self._lines.get((at, key[:at] + key[at + 1 :]), ())
-            if guessed := between(points, self._number(bundle, key[at])):
+            if guessed := between(points, self._number(bundle, key[at]), self._scatter.reach):
                 found.append(guessed)
         if not found:
             return None

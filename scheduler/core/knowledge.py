@@ -136,6 +136,10 @@ class Profile:
         """The most that is known to be needed of each part."""
         return {name: part.peak for name, part in self.parts.items() if part.known}
 
+    def runs(self, parts: Iterable[str]) -> list[list[int]]:
+        """The peaks of all its full runs on each of these parts of which there were several."""
+        return [self.part(name).full for name in parts if len(self.part(name).full) > 1]
+
     def learn(self, evidence: Evidence) -> None:
         """Take one attempt in."""
         for name, peak in evidence.peaks.items():
@@ -179,7 +183,8 @@ def family_of(profiles: Iterable[Profile]) -> Family:
     family = Family()
     for number, profile in enumerate(profiles):
         family.add(number, profile.slots)
-        family.observe(number, on_gpus(profile.peaks))
+        seen = on_gpus(profile.peaks)
+        family.observe(number, seen, profile.runs(seen))
     return family
 
 
@@ -269,7 +274,8 @@ class Knowledge:
             return
         without_gpus = not kind.device or kind.device.startswith(HOST)
         if without_gpus or peaks.keys() != {HOST}:  # else it was over before anybody saw it on its GPUs
-            self._families[kind.family].observe(number, on_gpus(peaks))
+            seen = on_gpus(peaks)
+            self._families[kind.family].observe(number, seen, self._profiles[number].runs(seen))
 
     def unheard(self) -> list[str]:
         """Arguments that the user named and no kind has: a slip of the keyboard, most likely."""
@@ -350,7 +356,7 @@ class Knowledge:
 
     def expected(self, number: int, epochs: int | None) -> float:
         """How long an attempt at a task of this kind takes, for people who wait; 0 while that is not known."""
-        profile = self._profiles[number] if number else Profile()
+        profile = self._profiles[number]
         return profile.epoch_seconds * (epochs or 0) or profile.whole_seconds
 
     def duration(self, number: int, epochs: int | None) -> float:

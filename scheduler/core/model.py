@@ -347,7 +347,11 @@ class Placement:
     @property
     def load(self) -> dict[str, float]:
         """What it asks of each device besides memory."""
-        return {HOST: self.cores, **dict.fromkeys(self.gpus, self.busy)}
+        load = {HOST: self.cores}
+        for key in self.promise:
+            if key != HOST and not key.startswith(NAMED):
+                load[key] = self.busy
+        return load
 
     def by_part(self, by_device: Mapping[str, int]) -> dict[str, int]:
         """Bytes by device as bytes by part: which GPU it was does not matter, which of its GPUs does."""

@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 
+from scheduler.core.scatter import differ
 from scheduler.core.varying import LEFT_OUT, SPLITTING, Role
-from scheduler.units import MIB
 
 Key = tuple[int, ...]
 Peaks = tuple[int, ...]
@@ -17,9 +17,6 @@ Span = tuple[Peaks, Peaks]
 Places = tuple[int, ...]
 """Positions of factors, ascending."""
 
-SPREAD = 0.05
-SLACK = 64 * MIB
-"""Peaks this near, by either of both, are alike."""
 ENOUGH = 3
 """So many values of a factor must give peaks that are alike before it is neutral; where it has fewer, all of them."""
 
@@ -36,13 +33,8 @@ class Verdict:
     """Those that were left out until a peak contradicted."""
     contradicted: bool = False
     """Whether any factor was taken for neutral, or left out, until a peak spoke against it."""
-    cells: Mapping[Key, Span] = field(default_factory=dict)
-    """The peaks of what is equal in all that splits."""
-
-
-def differ(low: int, high: int) -> bool:
-    """Whether two peaks are too far apart to be alike."""
-    return high - low > max(high * SPREAD, SLACK)
+    cells: Mapping[Key, tuple[Peaks, ...]] = field(default_factory=dict)
+    """The peaks of what is equal in all that splits: the lowest and the highest, or all."""
 
 
 def take(places: Sequence[int]) -> Callable[[Key], Key]:
@@ -119,10 +111,10 @@ def _grown(
 
 def _proven(cells: Mapping[Key, Span], at: int, needed: int) -> bool:
     """Whether enough values at this place, all else equal, gave peaks that are alike, and none gave another."""
-    return max(_count(cells, at).values(), default=0) >= needed and not _any_differs(_without(cells, at))
+    return max(count(cells, at).values(), default=0) >= needed and not _any_differs(_without(cells, at))
 
 
-def _count(cells: Iterable[Key], at: int) -> dict[Key, int]:
+def count(cells: Iterable[Key], at: int) -> dict[Key, int]:
     """How many values at this place were seen with all else equal."""
     counts: dict[Key, int] = {}
     for key in cells:

@@ -147,6 +147,8 @@ class Line:
         self._moved: dict[Asked, dict[tuple[int, int], int]] = {}
         """How many more seem to have passed those of a group in one batch and priority than did, because they rank
         elsewhere since their time was learned; fewer where it is below 0."""
+        self._unseen = 0
+        """So much more often, at most, was anybody overtaken than what passed its place in the line says."""
         self.most_overtaken = 0
         """The most often that a task had been overtaken when it was started."""
 
@@ -227,6 +229,7 @@ class Line:
 
     def before(self, times: int) -> int:
         """How many heads may have been overtaken so often."""
+        times -= self._unseen
         if times <= 0:
             return len(self._heads)
         if times > len(self._passed):
@@ -240,6 +243,11 @@ class Line:
             self._rerank(asked)
             if asked in self._ranked:
                 self._keep_counts(asked, before, self._ranked[asked])
+        self._unseen = self._most_unseen()
+
+    def _most_unseen(self) -> int:
+        moved = min((least for its in self._moved.values() if (least := min(its.values(), default=0)) < 0), default=0)
+        return -moved - min(0, min(self._before.values(), default=0))
 
     def _keep_counts(self, asked: Asked, before: Rank, now: Rank) -> None:
         """Who ranks elsewhere was overtaken as often as before."""
@@ -317,13 +325,13 @@ class Line:
         before = self._passes(self.rank(task)) - self._seeming(task) - overtaken
         if before:
             self._before[task] = before
+            if before < 0:
+                self._unseen = self._most_unseen()
         else:
             self._before.pop(task, None)
 
     def overtaken(self, task: int) -> int:
         """How many tasks ranked behind this one were started while it waited."""
-        if not self._passed:
-            return 0
         return max(0, self._passes(self.rank(task)) - self._seeming(task) - self._before.get(task, 0))
 
     def _seeming(self, task: int) -> int:

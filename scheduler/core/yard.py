@@ -68,10 +68,10 @@ def is_open(room: Room, rules: Rules) -> bool:
     """Whether a device could still take the smallest of tasks."""
     if room.closed or room.taken_alone or room.shut is not None:
         return False
-    per_device = rules.slots if rules.slots is not None else rules.max_per_device
+    per_device = rules.max_per_device if rules.slots is None else rules.slots
     if per_device is not None and room.ours >= per_device:
         return False
-    return rules.slots is not None or room.residents == 0 or (room.bytes > 0 and room.load > packing.ENOUGH)
+    return room.residents == 0 or rules.slots is not None or (room.bytes > 0 and room.load > packing.ENOUGH)
 
 
 class Working(dict[str, Room]):

@@ -17,7 +17,8 @@ from scheduler.core.fields import words
 from scheduler.core.kinds import Kind
 from scheduler.core.knowledge import Knowledge
 from scheduler.core.model import KnownBy
-from scheduler.core.neutral import differ, take
+from scheduler.core.neutral import take
+from scheduler.core.scatter import differ
 from scheduler.core.varying import MOST_SLOTS
 from scheduler.units import MIB
 from tests.builders import Size, size

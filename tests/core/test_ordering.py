@@ -336,3 +336,23 @@ class TestMovedRanks:
         b.knowledge.profile(b.roll.kind(longer)).ranked_seconds = 0.0
         b.line.refresh(b.roll.kind(longer))
         assert overtaken(b)[longer] == 4
+
+    def test_who_moved_behind_those_that_passed_it_is_not_passed_too_often(self) -> None:
+        """It was overtaken 54 times: what had passed it ranks before it now, so that a pass did not look at it."""
+        b = brain([*tasks(2, "20GiB", epochs=1), *tasks(6, "1GiB", epochs=1)], overtakes=3, max_gpu_load=99)
+        for number in range(1, 9):
+            b.assign(number, Kind(f"k{number}", "a.py", probes=False))
+        ranks(b, {2: 100, 3: 50, 4: 50})
+        tell(b, placed(3, device="GPU-0"), placed(4, device="GPU-0"))
+        ranks(b, {1: 20, 2: 10})
+        assert starts(b, gpu(0, free="9GiB")) == [5]
+        assert overtaken(b)[2] == 2
+        assert place(b, gpu(0, free="9GiB")) == [5]
+        assert overtaken(b)[2] == 3
+
+
+def ranks(b: Brain, seconds: dict[int, float]) -> None:
+    """So long these tasks take, each of a kind of its own."""
+    for task, long in seconds.items():
+        b.knowledge.profile(b.roll.kind(task)).ranked_seconds = long
+        b.line.refresh(b.roll.kind(task))

@@ -1,0 +1,89 @@
+"""Which factors change a peak where the runs of one kind differ: those without which too many do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import sqrt
+
+from scheduler.core.neutral import ENOUGH, Key, Peaks, Verdict, take
+from scheduler.core.scatter import Scatter
+from scheduler.core.varying import LEFT_OUT, SPLITTING, Role
+
+Seen = tuple[Key, Peaks]
+
+SIGMAS = 2.0
+"""So many standard deviations more than expected may lie apart; then a factor is looked for that explains them."""
+BEYOND = 0.02
+"""So many may lie beyond what repeated runs have shown: with more and more kinds some do."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Apart:
+    """How many of all peaks lie apart from those they are compared with."""
+
+    cells: int
+    compared: int
+    apart: int
+    beyond: int
+
+    @property
+    def cost(self) -> int:
+        """Of two ways to tell kinds apart that is better which leaves less to learn: cells, and what lies apart."""
+        return self.cells + self.apart + self.beyond
+
+    def is_too_much(self, by: Scatter) -> bool:
+        """Whether runs of one kind would not lie apart so often, or so far."""
+        expected = by.share * self.compared
+        return self.apart > expected + SIGMAS * sqrt(expected) or self.beyond > self.compared * BEYOND
+
+
+def judge(seen: Sequence[Seen], roles: Sequence[Role], values: Sequence[int], by: Scatter) -> Verdict:
+    """What these peaks say about factors of these roles and numbers of values.
+
+    All cells are judged together: what lies apart in one of them may be a run like any other, and a factor that
+    matters makes many lie apart. Whatever is not needed to explain them, and was seen with enough values, is neutral.
+    """
+    base = [place for place, role in enumerate(roles) if role in SPLITTING]
+    withdrawn: list[int] = []
+    for role in LEFT_OUT:
+        withdrawn += _needed(seen, [*base, *withdrawn], [place for place, its in enumerate(roles) if its is role], by)
+    fixed = [place for place in base if roles[place] is Role.NEEDED] + withdrawn
+    matter = [*fixed, *_needed(seen, fixed, [place for place in base if place not in fixed], by)]
+    rest = [place for place in base if place not in matter]
+    undecided = [place for place in rest if _most_values(seen, matter, place) < min(ENOUGH, values[place])]
+    splits = tuple(sorted((*matter, *undecided)))
+    cells = {key: tuple(peaks) for key, peaks in _cells(seen, splits).items()}
+    return Verdict(splits, frozenset(undecided), frozenset(withdrawn), bool(withdrawn), cells)
+
+
+def _needed(seen: Sequence[Seen], splits: Sequence[int], suspects: Sequence[int], by: Scatter) -> list[int]:
+    """Which suspects must split as well: one by one that which explains most, or all where nobody can tell which."""
+    found: list[int] = []
+    while len(found) < len(suspects) and _apart(seen, [*splits, *found], by).is_too_much(by):
+        costs = {one: _apart(seen, [*splits, *found, one], by).cost for one in suspects if one not in found}
+        found += [one for one, cost in costs.items() if cost == min(costs.values())]
+    return found
+
+
+def _apart(seen: Sequence[Seen], places: Sequence[int], by: Scatter) -> _Apart:
+    cells = _cells(seen, places)
+    columns = [peaks for cell in cells.values() if len(cell) > 1 for peaks in zip(*cell, strict=True)]
+    far = [one for peaks in columns for one in by.apart(peaks)]
+    return _Apart(len(cells), sum(map(len, columns)), len(far), sum(one > 1 for one in far))
+
+
+def _most_values(seen: Sequence[Seen], places: Sequence[int], at: int) -> int:
+    """How many values of a factor were seen with all else equal that matters."""
+    pick, found = take(places), dict[Key, set[int]]()
+    for key, _ in seen:
+        found.setdefault(pick(key), set()).add(key[at])
+    return max(map(len, found.values()), default=0)
+
+
+def _cells(seen: Iterable[Seen], places: Sequence[int]) -> dict[Key, list[Peaks]]:
+    """The peaks of all that is equal in these places."""
+    pick, cells = take(places), dict[Key, list[Peaks]]()
+    for key, peaks in seen:
+        cells.setdefault(pick(key), []).append(peaks)
+    return cells
