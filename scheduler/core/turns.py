@@ -115,7 +115,9 @@ class Standing:
         self._task = 0
         self._since = 0.0
         self._passed = 0
+        self._waits_for: Sequence[str] = ()
         self._devices: frozenset[str] = frozenset()
+        """The same; of a thousand GPUs it is made anew only where they are others."""
         self._ahead: frozenset[str] = frozenset()
         """Runs that came before this one: what they start passes nobody."""
         self._leases: frozenset[str] = frozenset()
@@ -154,7 +156,9 @@ class Standing:
         if not self._task or any(placement.task == self._task for placement in decision.placements):
             self._since, self._passed = now, 0
             self._leases = frozenset(lease.name for lease in leases)
-        self._task, self._devices = wait.task, frozenset(wait.devices)
+        self._task = wait.task
+        if wait.devices is not self._waits_for:
+            self._waits_for, self._devices = wait.devices, frozenset(wait.devices)
         waited = max(0.0, now - self._since)
         self._ahead = frozenset(waiter.run for waiter in waiters if waiter.ticket.waited > waited)
         closed = self._passed >= self._rules.overtakes or waited >= self._rules.overtaken_for

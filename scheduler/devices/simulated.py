@@ -10,6 +10,8 @@ from scheduler.core.ports import Key, Sample, Watched
 from scheduler.core.simulation import SimulatedMachine
 from scheduler.errors import DeviceError
 
+MANY = 1000
+"""So many attempts that have ended are remembered before they are sorted out."""
 SOON = 5.0
 """Seconds from a change, which is seen at once, to the next look; then twice as long while nothing changes."""
 
@@ -54,6 +56,8 @@ class SimulatedWatcher:
         self._pause = soon
         self._attempts: Mapping[Key, Watched] = {}
         self._strangers: frozenset[int] = frozenset()
+        self._quiet: set[Key] = set()
+        """Attempts of which no look can tell more than their last change did."""
         self._stirred = machine.look()
         self._next = 0.0
         self._alarm = inf
@@ -106,12 +110,13 @@ class SimulatedWatcher:
 
     def _telling(self) -> list[Key]:
         """Those of which a look can tell more than their last change did: who has not settled, who counts epochs."""
+        if len(self._quiet) > 2 * len(self._attempts) + MANY:
+            self._quiet &= self._attempts.keys()
         running = self._machine.running
-        return [
-            key
-            for key, watched in self._attempts.items()
-            if key in running and (not watched.settled or running[key].truth.epochs)
-        ]
+        living = {key: running[key] for key in self._attempts.keys() - self._quiet if key in running}
+        telling = [key for key, one in living.items() if not self._attempts[key].settled or one.truth.epochs]
+        self._quiet.update(living.keys() - set(telling))
+        return telling
 
     def _sample(self, key: Key) -> Sample:
         running = self._machine.attempt(key)
