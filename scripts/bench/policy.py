@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from measuring import Bench
 from page import Bound, Section, bar_chart, table
@@ -223,26 +223,50 @@ def arrivals(all_: Sequence[tuple[Case, int]]) -> None:
         print(f"  {_said(case, seed)}  {', '.join(said)}{_fail_if(missed)}", flush=True)
 
 
+class Cost(NamedTuple):
+    """What learning costs in one simulation."""
+
+    learning: float
+    known: float
+    """Out-of-memories per 1000 tasks that were known when they were placed."""
+    unknown: float
+    """The others, per 10 configurations."""
+
+
 def learning(all_: Sequence[tuple[Case, int]]) -> None:
     """With peaks that deviate and come late: what not knowing them costs, and who runs out of memory."""
     print(
         "\nwith deviation: makespan over the lower bound, and over that of oracles that know every task's own peak:\n"
         "one promises it with the usual margin (at most 1.02, openb 1.05), the other exactly; OOMs per 1000 known\n"
-        "tasks, and per 10 configurations never seen (both at most 1)"
+        "tasks, and per 10 configurations never seen (both at most 1); judged by the means over the seeds: of equally\n"
+        "good schedules one ends up to 7 % before another"
     )
+    costs: dict[Case, list[Cost]] = {}
     for case, seed in all_:
         trial = Trial(case, seed, deviation=True)
         found, exact = trial.run(), replace(trial, known=Known(own=True)).run()
         usual = replace(trial, known=Known(own=True), usual=True).run()
         kinds = len({kind_of(row.spec).key for row in case.rows(seed)})
-        known, unknown = (found.ooms - found.unknown_ooms) * 1000 / found.tasks, found.unknown_ooms * 10 / kinds
-        cost, beside_exact = found.makespan / usual.makespan, found.makespan / exact.makespan
         recovered = found.states.keys() == {State.SUCCEEDED}
-        missed = case.judged and (cost > case.learning or known > 1 or unknown > 1 or not recovered)
+        cost = Cost(
+            found.makespan / usual.makespan,
+            (found.ooms - found.unknown_ooms) * 1000 / found.tasks,
+            found.unknown_ooms * 10 / kinds,
+        )
+        costs.setdefault(case, []).append(cost)
         print(
-            f"  {_said(case, seed)}  {found.ratio:.3f}  {cost:.3f} ({case.learning:.2f})  {beside_exact:.3f}  "
-            f"OOM {found.ooms}: {known:.1f} per 1000 known, {unknown:.2f} per 10 of {kinds} configurations, "
-            f"{'all' if recovered else 'NOT all'} recovered{_fail_if(missed)}",
+            f"  {_said(case, seed)}  {found.ratio:.3f}  {cost.learning:.3f} ({case.learning:.2f})  "
+            f"{found.makespan / exact.makespan:.3f}  "
+            f"OOM {found.ooms}: {cost.known:.1f} per 1000 known, {cost.unknown:.2f} per 10 of {kinds} configurations, "
+            f"{'all' if recovered else 'NOT all'} recovered{_fail_if(not recovered)}",
+            flush=True,
+        )
+    for case, its in costs.items():
+        mean = Cost(*(sum(values) / len(its) for values in zip(*its, strict=True)))
+        missed = case.judged and (mean.learning > case.learning or mean.known > 1 or mean.unknown > 1)
+        print(
+            f"  {case.name:6} {case.machine:8} mean    {mean.learning:.3f} ({case.learning:.2f})  "
+            f"OOM {mean.known:.1f} per 1000 known, {mean.unknown:.2f} per 10 configurations{_fail_if(missed)}",
             flush=True,
         )
 
