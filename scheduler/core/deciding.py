@@ -17,6 +17,7 @@ from scheduler.core.yard import Ends, Working, is_open
 
 if TYPE_CHECKING:
     from scheduler.core.brain import Brain
+    from scheduler.core.lifecycle import Task
 
 MOST_REFUSALS = 5
 """A pass names so many waiting tasks at most; the rest wait for the same numbers."""
@@ -48,19 +49,20 @@ class Pass:
         self.walk = brain.line.walk()
         self.lightest = brain.line.lightest
         self.left = self._jobs_left()
+        learning = brain.learning()
         self.probed = {
-            brain.roll.kind(task.id): task.id
-            for task in brain.learning()
+            self._kind(task.id): task.id
+            for task in learning
             if task.placement is not None and task.placement.purpose is Purpose.PROBE
         }
         """Kinds that are being learned from a short run, and by whom."""
         self.watched = {
-            brain.knowledge.group(brain.roll.kind(task.id)): task.id
-            for task in brain.learning()
+            brain.knowledge.group(self._kind(task.id)): task.id
+            for task in learning
             if task.placement is not None and task.placement.gpus and is_watched(task.placement, task.settled)
         }
         """Groups of kinds that are being learned from a real run on GPUs, and by whom."""
-        self.checked = self._checked()
+        self.checked = {self._kind(task.id): task.id for task in learning if self._is_checked(task)}
         """Kinds that one attempt has shown, and who is to show them once more."""
         self.back: list[int] = []
         """Tasks that were held back because one of their group is being learned."""
@@ -75,12 +77,9 @@ class Pass:
         """Others who wait; None: nobody does."""
         self.wait: Ticket | None = None
 
-    def _checked(self) -> dict[int, int]:
-        return {
-            self.brain.roll.kind(task.id): task.id
-            for task in self.brain.learning()
-            if task.placement is not None and task.placement.gpus and not task.settled and self.brain.is_unsure(task.id)
-        }
+    def _is_checked(self, task: Task) -> bool:
+        there = task.placement is not None and bool(task.placement.gpus)
+        return there and not task.settled and self.brain.is_unsure(task.id)
 
     def _most_named(self) -> int:
         return 1 if len(self.gpus) > MANY else MOST_REFUSALS
@@ -247,15 +246,16 @@ class Pass:
         if isinstance(tried, Refusal):
             self._refuse(tried)
 
-    def _give_way(self, task: int) -> None:
+    def _give_way(self, queue: Queue, task: int) -> None:
         """Keep room for those of the others whose turn is before this task's."""
-        if self.queue is not None and self.queue.give_way(task, self.rooms, self.host):
+        if queue.give_way(task, self.rooms, self.host):
             self.ends = Ends([], [])
             for number, key in enumerate(self.gpus):
                 self.ends.add(number, self.rooms.now(key), self.rules)
 
     def _try(self, task: int) -> None:
-        self._give_way(task)
+        if self.queue is not None:
+            self._give_way(self.queue, task)
         tried = self._held_back(task) or self._start(task)
         if isinstance(tried, Placement):
             self.ranks.append(self.walk.rank)
@@ -284,13 +284,16 @@ class Pass:
         """Whether it matters by what number it misses: somebody will read it, or it may never fit."""
         if len(self.gpus) <= MANY or not self.refusals or len(need.gpus) > 1:
             return True
+        return self._may_never_fit(need)
+
+    def _may_never_fit(self, need: packing.Need) -> bool:
         return any(max(ask.bytes or 0, ask.bare, ask.wanted) > self.yard.smallest for ask in need.gpus)
 
     def _named(self, task: int, need: packing.Need) -> list[packing.Room]:
         """The GPUs that are asked by what number it misses: all of few, the most hopeful of many."""
         if len(self.gpus) <= FEW or self._terms(task).device or len(need.gpus) > 1:
             return self._candidates(task)
-        if any(max(ask.bytes or 0, ask.bare, ask.wanted) > self.yard.smallest for ask in need.gpus):
+        if self._may_never_fit(need):
             return self._candidates(task)
         last = {at for _, at in (*self.ends.bytes[-ASKED:], *self.ends.load[-ASKED:])} or set(range(ASKED))
         return self._sorted(task, [self.rooms.now(self.gpus[at]) for at in sorted(last)])
@@ -326,7 +329,8 @@ class Pass:
     def _take(self, placement: Placement) -> None:
         if self.ends is self.yard.ends:
             self.ends = self.ends.copy()
-        numbers = [(self.yard.numbers[key], self.rooms[key]) for key in placement.gpus]
+        gpus = placement.gpus
+        numbers = [(self.yard.numbers[key], self.rooms[key]) for key in gpus]
         for number, room in numbers:
             self.ends.remove(number, room, self.rules)
         packing.take(self.rooms, placement)
@@ -339,9 +343,9 @@ class Pass:
         kind = self._kind(placement.task)
         if placement.purpose is Purpose.PROBE:
             self.probed[kind] = placement.task
-        elif kind and placement.gpus and self.brain.is_unsure(placement.task):
+        elif kind and gpus and self.brain.is_unsure(placement.task):
             self.checked[kind] = placement.task
-        elif placement.gpus and is_watched(placement, settled=False):
+        elif gpus and is_watched(placement, settled=False):
             self.watched[self.brain.knowledge.group(kind)] = placement.task
         self._lose_patience()
 
@@ -406,11 +410,9 @@ class Pass:
         """The best first: as it prefers, without strangers, least busy, most free."""
         if len(rooms) < 2:
             return rooms
-        prefer = self._terms(task).prefer
-        return sorted(
-            rooms,
-            key=lambda room: (*_liked(room, prefer), -room.load, -room.bytes, self.yard.numbers[room.device.key]),
-        )
+        prefer, numbers = self._terms(task).prefer, self.yard.numbers
+        best = sorted(rooms, key=lambda room: (room.strangers > 0, -room.load, -room.bytes, numbers[room.device.key]))
+        return sorted(best, key=lambda room: not packing.is_called(room.device, prefer)) if prefer else best
 
     def _refuse(self, refusal: Refusal) -> None:
         if self.wait is None and refusal.reason in FOR_ROOM:
@@ -424,7 +426,3 @@ class Pass:
         gpus = self.yard.everywhere if not word else tuple(device.key for device in self.yard.called(word))
         bytes_ = tuple(ask.bytes for ask in need.gpus)
         return Ticket(task, gpus if bytes_ else (HOST,), bytes_, need.host.bytes, need.cores, need.busy, need.alone)
-
-
-def _liked(room: packing.Room, prefer: str) -> tuple[bool, bool]:
-    return not (prefer and packing.is_called(room.device, prefer)), room.strangers > 0

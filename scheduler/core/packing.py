@@ -163,27 +163,25 @@ def _is_coming(budget: Budget, machine: Machine, rules: Rules) -> bool:
 
 def _room(budget: Budget, mine: Sequence[Placement], holds: Sequence[Hold], rules: Rules) -> Room:
     device, key = budget.device, budget.device.key
-    here = [p for p in mine if key in p.promise]
-    residents = sum(1 for h in holds if key in h.promised)
-    held = sum(stranger.bytes for stranger in budget.foreign)
     load = device.load_capacity * (rules.max_gpu_load if device.is_gpu else rules.max_load)
+    residents, busy, alone = 0, 0.0, False
+    for hold in holds:  # one loop for all: it is most of what a device costs a pass on which something changed
+        residents += key in hold.promised
+        busy += hold.load.get(key, 0.0)
+        alone = alone or hold.unreadable or (hold.alone and _runs_on(key, hold.promised))
+    held = sum(stranger.bytes for stranger in budget.foreign) if budget.foreign else 0
     single = device.single and not rules.mps and (residents > 0 or held > 0)
     return Room(
         device=device,
         most=largest(device, budget.cap),
         bytes=room_on(budget, holds, rules.buffer) - kept_for_strangers(budget, rules),
-        load=load - sum(h.load.get(key, 0.0) for h in holds),
+        load=load - busy,
         residents=residents,
-        ours=len(here),
-        taken_alone=single or any(p.alone and key in p.devices for p in here) or _others_alone(key, holds),
+        ours=sum(key in placement.promise for placement in mine),
+        taken_alone=single or alone or any(p.alone and key in p.devices for p in mine if key in p.promise),
         strangers=held,
         shut=_shut(budget, rules),
     )
-
-
-def _others_alone(key: str, holds: Iterable[Hold]) -> bool:
-    """Whether somebody's lease lets nothing start beside it here, or cannot be read."""
-    return any(hold.unreadable or (hold.alone and _runs_on(key, hold.promised)) for hold in holds)
 
 
 def _runs_on(key: str, promised: Mapping[str, int]) -> bool:
