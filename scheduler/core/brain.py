@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from scheduler.core import estimate, packing
+from scheduler.core import estimate, lessons, packing, watching
 from scheduler.core.events import (
     Asked,
     Changed,
@@ -27,7 +27,6 @@ from scheduler.core.kinds import Kind
 from scheduler.core.knowledge import Evidence, Guess, Knowledge
 from scheduler.core.lifecycle import Task, after_exit
 from scheduler.core.model import (
-    HOST,
     LIVING,
     RETRIABLE,
     UNFINISHED,
@@ -288,7 +287,7 @@ class Brain:
         to = after_exit(task, event.outcome, terms, self.rules)
         why = f"attempt {event.attempt} {event.outcome} {event.reason}".rstrip()
         if task.placement.purpose is Purpose.PROBE and event.outcome is Outcome.SUCCEEDED:
-            task.probed = self._peaks(task, event)
+            task.probed = lessons.peaks(task, task.placement, event)
         self._learn(task.id, self.evidence(event))
         self.tally.take(event, to, self.rules)
         self.yard.go(task.placement)
@@ -327,7 +326,7 @@ class Brain:
 
     def _grow(self, task: Task, placement: Placement, event: Exited) -> None:
         """What an out-of-memory teaches: only of that memory which ran out."""
-        promised, peaks = placement.by_part(placement.promise), self._peaks(task, event)
+        promised, peaks = placement.by_part(placement.promise), lessons.peaks(task, placement, event)
         short = estimate.short_of(placement, event)
         least = min(peaks.get(part, 0) for part in short)
         for part in short:
@@ -338,41 +337,11 @@ class Brain:
             floor = estimate.after_oom(said, held, self.rules, event.asked)
             task.floors[part] = max(task.floors.get(part, 0), floor)
 
-    def _peaks(self, task: Task, event: Exited) -> dict[str, int]:
-        """The most that an attempt was seen to hold, by part."""
-        assert task.placement is not None
-        known = {key: max(event.peak.get(key, 0), task.peak.get(key, 0)) for key in {*event.peak, *task.peak}}
-        return task.placement.by_part(known)
-
     def evidence(self, event: Exited) -> Evidence:
         """What an ended attempt teaches; call it before the event is applied, or from within."""
         task = self.tasks[event.task]
         assert task.placement is not None
-        probe = task.placement.purpose is Purpose.PROBE
-        epochs = self.terms[task.terms].epochs
-        good = event.outcome is Outcome.SUCCEEDED
-        return Evidence(
-            self._taught(task, event),
-            seconds=event.seconds,
-            epochs=min(self.rules.profile_epochs, epochs or 0) if probe else epochs,
-            epoch_seconds=event.epoch_seconds,
-            cpu_seconds=event.cpu_seconds,
-            busy=event.busy,
-            whole=good and not probe and event.watched >= 1.0,
-            probe=probe and good,
-            broken=not good,
-        )
-
-    def _taught(self, task: Task, event: Exited) -> dict[str, int]:
-        """What an attempt was seen to need: what it held, and where that ran out what it asked for besides.
-
-        Of several GPUs it is the one that held least, where nobody says which; it never needs that on top of the most.
-        """
-        assert task.placement is not None
-        peaks = self._peaks(task, event)
-        short = estimate.short_of(task.placement, event) if event.outcome is Outcome.OOM else ()
-        least = min((peaks.get(part, 0) for part in short), default=0)
-        return {part: max(peak, least + event.asked) if part in short else peak for part, peak in peaks.items()}
+        return lessons.evidence(task, task.placement, self.terms[task.terms].epochs, event, self.rules)
 
     def _learn(self, task: int, evidence: Evidence) -> None:
         kind = self.roll.kind(task)
@@ -470,50 +439,10 @@ class Brain:
         living = self.tasks.get(task)
         if living is None or living.placement is None or living.attempts != attempt:
             return []
-        placement, events = living.placement, list[Event]()
-        self.yard.stir(placement)
-        news = {k: b for k, b in used.items() if estimate.is_new_peak(living.peak.get(k, 0), b, self.rules)}
-        if news:
-            events.append(Peaked(task, attempt, news))
-        growth = estimate.grown(placement.promise, used, self.rules)
-        seen = {key: max(used.get(key, 0), living.peak.get(key, 0)) for key in {*used, *living.peak}}
-        if growth is not None:
-            events.append(Resized(task, attempt, growth, self._why_grown(living, placement, used)))
-        elif (less := self._known_meanwhile(living, seen)) is not None:
-            events.append(Resized(task, attempt, less, "known"))
-        elif not any(key in placement.devices for key in news) and self._may_settle(living, now, idle=busy == 0.0):
-            known = placement.known_by is not KnownBy.LIVE and placement.purpose is Purpose.RUN
-            less = dict(placement.promise) if known else estimate.cut(placement, seen, self.rules)
-            if less is not None:
-                events.append(Peaked(task, attempt, seen))
-                events.append(Resized(task, attempt, less, "settled", busy or 0.0))
-        return events
+        self.yard.stir(living.placement)
+        return watching.watch(self, living, living.placement, used, now, busy)
 
-    def _why_grown(self, living: Task, placement: Placement, used: Mapping[str, int]) -> str:
-        """Whether it was seen above what it was promised, or nobody had promised anything there."""
-        above = [key for key, bytes_ in used.items() if bytes_ > placement.promise.get(key, 0)]
-        nothing = not any(placement.promise.get(key, 0) for key in above)
-        beside = HOST in above and len(above) == 1 and bool(placement.gpus) and not living.settled
-        return "seen" if nothing or beside else "grew"
-
-    def _known_meanwhile(self, living: Task, seen: Mapping[str, int]) -> dict[str, int] | None:
-        """The promise of an attempt on GPUs, once another of its kind has shown what they need.
-
-        An unsettled one is promised that much less; any is promised more before it takes it and its neighbours fail.
-        """
-        placement = living.placement
-        if placement is None or not placement.gpus or placement.known_by is KnownBy.DECLARED:
-            return None
-        asked = self.need(living.id, len(placement.gpus), untouched=True)
-        if asked.unknown or self.rules.slots is not None or not all(seen.get(key) for key in placement.gpus):
-            return None
-        unsettled = estimate.is_watched(placement, living.settled)
-        promise = dict(placement.promise)
-        for key, ask in zip(placement.gpus, asked.gpus, strict=True):
-            need = max(ask.bytes or 0, estimate.with_margin(seen[key], self.rules))
-            if (unsettled and need < promise[key]) or estimate.is_new_peak(promise[key], ask.bytes or 0, self.rules):
-                promise[key] = need
-        return promise if promise != placement.promise else None
+    # ---- needs ----
 
     def need(self, task: int, gpus: int, *, untouched: bool = False) -> packing.Need:
         """What a task asks for now; `untouched`: as its equals do that were never tried."""
@@ -537,25 +466,6 @@ class Brain:
             guess = replace(guess or Guess({}, KnownBy.LIVE), busy=self.knowledge.usual_busy(kind))
         need = estimate.need(self.terms[terms], tried, self.rules, profile, known, gpus, guess)
         return estimate.with_usual(need, usual)
-
-    def _may_settle(self, task: Task, now: float, *, idle: bool) -> bool:
-        """Only an unknown one is promised more than it needs; it has settled when it held still for long enough."""
-        assert task.placement is not None
-        unknown = task.placement.known_by is KnownBy.LIVE or task.placement.purpose is Purpose.PROBE
-        if (
-            not (unknown or (task.placement.gpus and self.is_unsure(task.id)))
-            or task.settled
-            or self.rules.slots is not None
-            or task.last_peak_at == 0.0
-        ):
-            return False
-        settle = self.rules.gpu_settle if task.placement.gpus else self.rules.settle
-        settle *= self.rules.idle_patience if idle else self._slowed(task.placement)
-        return now - task.last_peak_at >= settle
-
-    def _slowed(self, placement: Placement) -> float:
-        """How many times later everything comes on a GPU that is asked for more than all its time."""
-        return max([1.0, *(load + placement.busy for load in self.load_beside(placement).values())])
 
     # ---- deciding ----
 
