@@ -56,6 +56,13 @@ def test_every_task_that_can_comes_to_its_end(policy: str, seed: int) -> None:
     assert run.run().states == {"succeeded": total}, f"seed {seed}"
 
 
+@pytest.mark.parametrize("by_rank", sorted(set(policies.names()) - {"batches"}))
+@pytest.mark.parametrize("seed", SEEDS)
+def test_nobody_is_overtaken_more_often_than_the_bound(by_rank: str, seed: int) -> None:
+    """The batch-by-batch original goes through a batch in an order of its own, and waits at its end for all."""
+    assert drawn(by_rank, seed, overtakes=3).run().brain.line.most_overtaken <= 3, f"seed {seed}"
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_it_decides_the_same_of_the_same(policy: str, seed: int) -> None:
     assert drawn(policy, seed).run().book.recorded == drawn(policy, seed).run().book.recorded
