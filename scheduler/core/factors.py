@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import median_high
 
 from scheduler.core import scattered
 from scheduler.core.arguments import Slots
@@ -12,7 +11,7 @@ from scheduler.core.between import Point, between
 from scheduler.core.model import KnownBy
 from scheduler.core.neutral import ENOUGH, Key, Verdict, judge, take
 from scheduler.core.questions import Questions
-from scheduler.core.scatter import STEADY, differ, scatter
+from scheduler.core.scatter import STEADY, differ, middle, scatter
 from scheduler.core.varying import LEFT_OUT, Bundle, Columns, Role
 
 
@@ -230,7 +229,7 @@ class Family:
 
     def _is_usual(self, seen: Sequence[int], peak: int) -> bool:
         """Whether a peak lies among others, and not apart from most of them."""
-        low, usual, high = min(seen), median_high(seen), max(seen)
+        low, usual, high = min(seen), middle(seen), max(seen)
         return low <= peak <= high and not (self._scatter.share and differ(min(peak, usual), max(peak, usual)))
 
     # ---- answers ----

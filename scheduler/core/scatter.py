@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil, sqrt
-from statistics import median_high
 
 SPREAD = 0.05
 SLACK = 64 << 20
@@ -22,6 +21,11 @@ def differ(low: int, high: int, spread: float = SPREAD) -> bool:
     return high - low > max(high * max(spread, SPREAD), SLACK)
 
 
+def middle(peaks: Sequence[int]) -> int:
+    """Half of them are not below this one: what is usual, however far a few lie apart."""
+    return sorted(peaks)[len(peaks) // 2]
+
+
 @dataclass(frozen=True, slots=True)
 class Scatter:
     """How the peaks of one kind's runs differ; by default they do not."""
@@ -33,7 +37,7 @@ class Scatter:
 
     def apart(self, peaks: Sequence[int]) -> list[int]:
         """How far those lie from the middle one that are not alike with it: 1, or 2 where it is beyond reach."""
-        usual = median_high(peaks)
+        usual = middle(peaks)
         both = [(min(peak, usual), max(peak, usual)) for peak in peaks]
         return [1 + differ(low, high, self.reach) for low, high in both if differ(low, high)]
 
