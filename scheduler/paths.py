@@ -19,9 +19,7 @@ NETWORK_FILE_SYSTEMS = frozenset(
 PACKAGE = Path(__file__).parent
 NATIVE_SOURCE = PACKAGE / "shim.c"
 PAGE = PACKAGE / "view" / "page"
-"""What a browser is given: the live page, and what a report's data are put into."""
-REPORT = PACKAGE / "view" / "report.html"
-"""What a report's data are put into."""
+"""What a browser is given: the live page, and what a report is made of."""
 RUN_CODE = (
     (PACKAGE / "shim.py", "scheduler/shim.py"),
     (PACKAGE / "launcher.py", "scheduler/launcher.py"),

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import html
 import json
+import re
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median, quantiles
@@ -17,6 +20,8 @@ from scheduler.core.results import Totals
 from scheduler.view.words import clean, instant
 
 FORMAT = 1
+PAGE, STYLES, SCRIPTS = "report.html", ("look.css", "report.css"), ("basics.js", "charts.js", "report.js")
+"""What a page is made of."""
 LONGEST = 300
 """Of a command so many characters are shown."""
 TASK_COLUMNS = (
@@ -160,16 +165,24 @@ def _task(row: Mapping[str, Any], begin: float) -> list[Any]:
     return [values[name] for name in TASK_COLUMNS]
 
 
-def page(told: Sequence[Told], template: str) -> str:
-    """The page: the template with its title and the data in it; nothing in them can end the element they stand in."""
+def page(told: Sequence[Told], parts: Mapping[str, str]) -> str:
+    """The page: its parts and the data put into the first of them; nothing in the data can end their element."""
     found = data(told)
     title = " and ".join(f"run {run['number']} {run['name'] or run['file']}".strip() for run in found["runs"])
     text = json.dumps(found, separators=(",", ":"), allow_nan=False)
     for sign in "<>&\u2028\u2029":
         text = text.replace(sign, f"\\u{ord(sign):04x}")
-    before, _, rest = template.partition("{{title}}")
-    middle, _, after = rest.partition("{{data}}")
-    return f"{before}{html.escape(title)}{middle}{text}{after}"
+    style, script = ("\n".join(parts[name] for name in names) for names in (STYLES, SCRIPTS))
+    policy = (
+        f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; img-src data:; base-uri 'none'"
+    )
+    put = {"title": html.escape(title), "policy": policy, "style": style, "script": script, "data": text}
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: put[match[1]], parts[PAGE])
+
+
+def _hash(text: str) -> str:
+    """By which a browser knows what may stand in the page: nothing else runs, whatever a name is."""
+    return f"sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
 def write_csv(told: Sequence[Told], out: TextIO) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from scheduler.core.history import History
 from scheduler.errors import StateError, UsageError
-from scheduler.paths import REPORT
+from scheduler.paths import PAGE
 from scheduler.settings import Settings
 from scheduler.store.runs import RunInfo
 from scheduler.view import report, timeline
@@ -63,7 +63,8 @@ def as_json(found: Sequence[Told]) -> str:
 
 
 def _html(found: Sequence[Told]) -> bytes:
-    return report.page(found, REPORT.read_text(encoding="utf-8")).encode("utf-8")
+    names = (report.PAGE, *report.STYLES, *report.SCRIPTS)
+    return report.page(found, {name: (PAGE / name).read_text(encoding="utf-8") for name in names}).encode("utf-8")
 
 
 def _csv(found: Sequence[Told]) -> bytes:

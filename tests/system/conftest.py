@@ -22,6 +22,7 @@ from scheduler.core.model import Purpose
 from scheduler.core.ports import Launch
 from scheduler.engines.local import LocalEngine
 from scheduler.paths import Places
+from tests.system.chromium import Browser, browser
 from tests.waiting import wait_until
 
 SHIM = Path(shim.__file__)
@@ -128,6 +129,13 @@ class Driver:
 
         wait_until(over)
         self.engine.close()
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    """The one browser of all tests."""
+    with browser() as made:
+        yield made
 
 
 @pytest.fixture

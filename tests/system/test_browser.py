@@ -9,7 +9,7 @@ import pytest
 
 from scheduler.paths import PAGE
 from tests.faults import fault
-from tests.system.chromium import NARROW, WIDE, Browser, browser
+from tests.system.chromium import NARROW, WIDE, Browser
 from tests.system.killing import Home
 from tests.system.paging import Page
 from tests.waiting import wait_until
@@ -50,12 +50,6 @@ def page(home: Home) -> Iterator[Page]:
     made = Page(home, "1")
     yield made
     assert made.close() == ""
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    with browser() as made:
-        yield made
 
 
 @pytest.fixture
@@ -146,10 +140,9 @@ def test_the_machine_is_one_choice_away_and_back_leads_back(opened: Browser) -> 
     assert opened.texts("#title") == ["run 1"]
 
 
-@pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize("size", [WIDE, NARROW])
+@pytest.mark.parametrize(("size", "dark"), [(WIDE, False), (NARROW, True)])
 def test_everybody_can_use_it(opened: Browser, size: tuple[int, int], dark: bool, tmp_path: Path) -> None:
-    """No serious fault by axe, nothing beside the window, in each scheme and width."""
+    """No serious fault by axe, nothing beside the window, in either scheme and width."""
     opened.open(opened.tells("location.href"), size, dark=dark)
     opened.until("!!document.querySelector('#table td')")
     choose(opened, "all", shown("fails"))

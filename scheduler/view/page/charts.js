@@ -1,6 +1,6 @@
 "use strict";
 // A run's timeline and memory over time, drawn on canvases from what a report tells of it.
-const PAD = { left: 8, right: 8, axis: 22, head: 20 };
+const PAD = { left: 38, right: 8, axis: 22, head: 20 };
 const FONT = "12px system-ui, sans-serif", SMALL = "11px system-ui, sans-serif";
 const STEPS = [.1, .2, .5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 604800, 1209600];
 const NAMED = ["paper", "ink", "faint", "line", "panel", "succeeded", "failed", "oom", "timeout", "interrupted", "cancelled",
@@ -10,6 +10,7 @@ function colours() {
   const style = getComputedStyle(document.documentElement);
   COLOURS = Object.fromEntries(NAMED.map(name => [name, style.getPropertyValue("--" + name).trim()]));
 }
+const mark = t => t < 1e-9 ? "0" : time(t).replace(/^(\d+[mhd])00[smh]$/, "$1");
 const outcomeOf = b => b[6] === "probe" && b[5] === "succeeded" ? "probe" : b[5];
 
 function ready(r) {
@@ -21,13 +22,13 @@ function ready(r) {
     d.points = [];
     d.memory.forEach((m, i) => { for (const s of m.steps) d.points.push([s[0], i, s[1], s[2]]); d.points.push([m.end, i, 0, 0]); });
     d.points.sort((a, b) => a[0] - b[0] || a[2] - b[2]);
-    let promised = 0, held = 0; const now = new Map(); d.most = 0;
-    for (const [, i, p, h] of d.points) {
+    let promised = 0, held = 0, seen = 0; const now = new Map(); d.most = 0;
+    d.points.forEach(([t, i, p, h], k) => {
       const [op, oh] = now.get(i) || [0, 0]; promised += p - op; held += h - oh; now.set(i, [p, h]);
-      d.most = Math.max(d.most, promised, held);
-    }
+      if (d.points[k + 1]?.[0] !== t) { d.most = Math.max(d.most, promised, held); seen = Math.max(seen, held); }  // between events of one moment it says nothing
+    });
     d.above = d.capacity && d.most * 5 < d.capacity;  // drawn to its height, what was used would be a line on the ground
-    if (d.capacity && !d.above) d.most = Math.max(d.most, d.capacity);
+    if (d.capacity && !d.above) d.most = Math.max(d.capacity, seen, Math.min(d.most, d.capacity * 1.25));  // growth may be written beyond it for a moment
   }
   return r;
 }
@@ -102,7 +103,7 @@ class Charts {
     c.textAlign = "center";
     for (let t = Math.ceil(this.from / step) * step; t <= this.to + 1e-9; t += step) {
       const x = this.xAt(t, w); c.fillStyle = COLOURS.line; c.fillRect(Math.round(x), top, 1, bottom - top);
-      const text = time(t), half = c.measureText(text).width / 2;
+      const text = mark(t), half = c.measureText(text).width / 2;
       c.fillStyle = COLOURS.faint; c.fillText(text, Math.min(Math.max(x, half + 2), w - half - 2), bottom + PAD.axis / 2);
     }
   }
@@ -116,15 +117,18 @@ class Charts {
       ? [...new Set(r.devices.flatMap(d => d.bars.map(outcomeOf)))].map(o => [o, COLOURS[o] || COLOURS.faint])
       : rest > 0 ? [...first, [`and ${rest} more, colours again from the first`, "transparent"]] : first);
   }
-  drawTimeline(r) {
+  layout(r) {
     const layout = []; let y = 0;
     for (const d of r.devices) {
       if (!d.bars.length) continue;
       const lane = Math.max(3, Math.min(18, Math.floor(420 / d.lanes)));
       layout.push({ d, top: y + PAD.head, lane }); y += PAD.head + lane * d.lanes + 6;
     }
-    const height = Math.max(60, y + PAD.axis), [c, w] = this.prepare(r.timeline, height);
     r.layout = layout;
+    return Math.max(60, y + PAD.axis);
+  }
+  drawTimeline(r) {
+    const height = Math.max(...this.runs.map(one => this.layout(one))), [c, w] = this.prepare(r.timeline, height), layout = r.layout;
     this.axis(c, w, 0, height - PAD.axis);
     for (const one of layout) this.drawDevice(r, c, w, one);
     if (!layout.length) { c.textAlign = "center"; c.fillStyle = COLOURS.faint; c.fillText("nothing has started yet", w / 2, (height - PAD.axis) / 2); }
@@ -142,13 +146,13 @@ class Charts {
       }
     }
     const text = `${d.label}: ${many(d.bars.length, "attempt")}, ${d.lanes} at once at most`;
-    c.textAlign = "left"; c.fillStyle = COLOURS.paper; c.fillRect(PAD.left, top - PAD.head + 2, c.measureText(text).width + 6, PAD.head - 4);
-    c.fillStyle = COLOURS.ink; c.fillText(text, PAD.left, top - PAD.head / 2);
+    c.textAlign = "left"; c.fillStyle = COLOURS.paper; c.fillRect(8, top - PAD.head + 2, c.measureText(text).width + 6, PAD.head - 4);
+    c.fillStyle = COLOURS.ink; c.fillText(text, 8, top - PAD.head / 2);
   }
   drawMemory(d) {
     const height = 150, [c, w] = this.prepare(d.canvas, height), bottom = height - PAD.axis, top = 8;
     const most = d.most * 1.05 || 1, yAt = b => bottom - b / most * (bottom - top);
-    this.axis(c, w, 0, bottom);
+    this.axis(c, w, 0, bottom); this.heights(c, w, most, yAt);
     const now = new Map(), line = []; let promised = 0;
     const at = t => Math.max(PAD.left, Math.min(w - PAD.right, this.xAt(t, w)));
     const paint = (x0, x1) => {
@@ -172,15 +176,13 @@ class Charts {
     if (d.capacity && !d.above) {
       c.setLineDash([5, 4]); c.strokeStyle = COLOURS.failed; c.beginPath(); c.moveTo(PAD.left, yAt(d.capacity)); c.lineTo(w - PAD.right, yAt(d.capacity)); c.stroke(); c.setLineDash([]);
     }
-    this.heights(c, most, yAt);
   }
-  heights(c, most, yAt) {
+  heights(c, w, most, yAt) {
     let step = 2 ** Math.ceil(Math.log2(most / 3)); if (most / step < 2) step /= 2;
-    c.textAlign = "left"; c.font = SMALL;
-    for (let b = step; b < most; b += step) {
-      const text = size(b), y = yAt(b), wide = c.measureText(text).width;
-      c.globalAlpha = .8; c.fillStyle = COLOURS.paper; c.fillRect(PAD.left, y - 7, wide + 6, 14); c.globalAlpha = 1;
-      c.fillStyle = COLOURS.line; c.fillRect(PAD.left, Math.round(y), 3, 1); c.fillStyle = COLOURS.ink; c.fillText(text, PAD.left + 4, y);
+    c.textAlign = "right"; c.font = SMALL;
+    for (let b = 0; b < most; b += step) {
+      const y = Math.max(7, yAt(b)); c.fillStyle = COLOURS.line; c.fillRect(PAD.left, Math.round(yAt(b)), w - PAD.left - PAD.right, 1);
+      c.fillStyle = COLOURS.faint; c.fillText(b >= 2 ** 30 ? +(b / 2 ** 30).toFixed(1) + "G" : Math.round(b / 2 ** 20) + (b ? "M" : ""), PAD.left - 4, y);
     }
     c.font = FONT;
   }

@@ -1,0 +1,156 @@
+"""A report in a real browser: read, clicked, sorted, filtered, saved, beside another, narrow and dark."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from scheduler.view.report import Told
+from scheduler.wiring import reporting
+from tests.reported import told
+from tests.system.chromium import NARROW, WIDE, Browser
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+
+TASKS = 270
+
+
+@pytest.fixture(scope="module")
+def packed() -> Told:
+    """On GPUs that are nearly too small, so that some run out of memory."""
+    return told("tight", TASKS, "4x40GiB")
+
+
+@pytest.fixture(scope="module")
+def report(packed: Told, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    reporting.write([packed], str(path))
+    return path
+
+
+@pytest.fixture(scope="module")
+def both(packed: Told, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("report") / "both.html"
+    reporting.write([packed, told("tight", TASKS, "4x40GiB", number=2, policy="one-per-gpu")], str(path))
+    return path
+
+
+@pytest.fixture
+def looked(chromium: Browser) -> Iterator[Browser]:
+    """Whatever a test opens complains of nothing and asks for nothing but itself."""
+    chromium.news()
+    yield chromium
+    complaints, asked = chromium.news()
+    assert complaints == []
+    assert [address for address in asked if not address.startswith(("file:", "data:", "blob:", "about:"))] == []
+
+
+def column(page: Browser, number: int) -> list[str]:
+    return page.texts(f"#tasks tbody td:nth-child({number})")
+
+
+def test_it_says_what_became_of_a_run(looked: Browser, report: Path, packed: Told) -> None:
+    looked.open(report.as_uri())
+    said = dict(zip(looked.texts("#numbers tbody th"), looked.texts("#numbers tbody td"), strict=True))
+    assert said["Tasks"] == str(TASKS)
+    assert said["Out of memory"] == str(packed.totals.ooms) != "0"
+    assert int(said["Retries"]) >= packed.totals.ooms
+    assert said["Times faster"] == f"{packed.totals.speedup:.2f}"
+    assert {"Share of the time spent on profiling", "One at a time it would have taken"} <= said.keys()
+    assert looked.texts(".wait > span:not(.says)") == [
+        f"priority {number} ({sum(row['priority'] == number for row in packed.rows)})" for number in (1, 2, 3)
+    ]
+
+
+def test_tasks_are_sorted_filtered_and_turned_over(looked: Browser, report: Path) -> None:
+    looked.open(report.as_uri())
+    assert looked.texts("#shown") == [f"1–100 of {TASKS}"]
+    looked.click("[data-column=ran_s]")
+    looked.click("[data-column=ran_s]")
+    assert looked.texts("th[aria-sort=descending]") == ["ran ↓"]
+    looked.click("#next")
+    assert looked.texts("#shown") == [f"101–200 of {TASKS}"]
+    looked.find("#find").send_keys("tight_7.py")
+    found = column(looked, 16)
+    assert found
+    assert all("tight_7.py" in command for command in found)
+    looked.find("#find").clear()
+    looked.find("#find").send_keys("#12")
+    assert column(looked, 1) == ["12"]
+
+
+BAR = """(() => {
+    const r = RUNS[0], {d, top, lane} = r.layout[1], b = d.bars[20], box = r.timeline.getBoundingClientRect();
+    return [CHARTS.xAt((b[3] + b[4]) / 2, box.width), top + (b[2] + .5) * lane, b[0], box.width, box.height];
+})()"""
+"""Where a bar of the second device stands in the timeline, whose it is, and how large the timeline is."""
+
+
+def test_a_bar_tells_its_numbers_and_leads_to_its_task(looked: Browser, report: Path) -> None:
+    looked.open(report.as_uri())
+    x, y, task, width, height = looked.tells(BAR)
+    from selenium.webdriver import ActionChains
+
+    canvas = looked.find("#charts canvas")
+    looked.driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", canvas)
+    mouse = ActionChains(looked.driver, duration=20)
+    mouse.move_to_element_with_offset(canvas, round(x - width / 2), round(y - height / 2)).perform()
+    assert looked.texts("#tip")[0].startswith(f"task {task} tight_")
+    assert "promised" in looked.texts("#tip")[0]
+    mouse.click().perform()
+    assert column(looked, 1) == [str(task)]
+    looked.click("#controls button")
+    assert looked.tells("Math.round(CHARTS.longest / CHARTS.span)") == 2
+
+
+def test_every_chart_is_drawn_by_outcome_and_by_priority(looked: Browser, report: Path) -> None:
+    looked.open(report.as_uri())
+    colours = "new Set(new Uint32Array(c.getContext('2d').getImageData(0, 0, c.width, c.height).data.buffer)).size"
+    assert looked.tells("document.querySelectorAll('#charts canvas').length") == 5
+    assert looked.tells(f"[...document.querySelectorAll('#charts canvas')].every(c => {colours} > 8)")
+    assert sorted(looked.texts("#charts .legend")[0].split()) == ["oom", "succeeded"]
+    looked.find("#colour").send_keys("priority")
+    looked.until("document.querySelector('#charts .legend').innerText.includes('priority 3')")
+
+
+def test_what_is_seen_can_be_saved(looked: Browser, report: Path, packed: Told, tmp_path: Path) -> None:
+    looked.open(report.as_uri())
+    how = {"behavior": "allow", "downloadPath": str(tmp_path)}
+    looked.driver.execute_cdp_cmd("Browser.setDownloadBehavior", how)
+    looked.find("#find").send_keys("tight_7.py")
+    looked.click("#csv")
+    looked.click("#json")
+    looked.click("#controls button:last-child")
+    names = ("run-1.csv", "report.json", "run-1.png")
+    wait_until(lambda: all((tmp_path / name).exists() for name in names), 60, 0.05)
+    with open(tmp_path / names[0], newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == len(column(looked, 1))
+    assert len(json.loads((tmp_path / names[1]).read_bytes())["runs"][0]["tasks"]) == len(packed.rows)
+    assert (tmp_path / names[2]).read_bytes().startswith(b"\x89PNG")
+
+
+def test_runs_stand_side_by_side(looked: Browser, both: Path) -> None:
+    looked.open(both.as_uri())
+    assert looked.texts("#numbers thead th") == [
+        "run 1 tight-packed", "run 2 tight-one-per-gpu", "run 2 tight-one-per-gpu beside run 1 tight-packed",
+    ]  # fmt: skip
+    places = looked.tells("[...document.querySelectorAll('.charts')].map(e => e.getBoundingClientRect().y)")
+    assert places[0] == places[1]
+    tops = looked.tells("RUNS.map(r => r.devices.map(d => Math.round(d.canvas.getBoundingClientRect().y)))")
+    assert tops[0] == tops[1]
+    assert looked.texts("#numbers td.worse")
+
+
+@pytest.mark.parametrize(("size", "dark"), [(WIDE, False), (NARROW, True)])
+def test_everybody_can_read_it(looked: Browser, both: Path, size: tuple[int, int], dark: bool, tmp_path: Path) -> None:
+    """No serious fault by axe, nothing beside the window, in either scheme and width."""
+    looked.open(both.as_uri(), size, dark=dark)
+    looked.shot(tmp_path / "report.png")
+    assert looked.tells("document.documentElement.scrollWidth") <= size[0]
+    assert looked.faults() == []
