@@ -152,5 +152,6 @@ def test_everybody_can_read_it(looked: Browser, both: Path, size: tuple[int, int
     """No serious fault by axe, nothing beside the window, in either scheme and width."""
     looked.open(both.as_uri(), size, dark=dark)
     looked.shot(tmp_path / "report.png")
+    looked.find("#find").send_keys("tight_7.py")
     assert looked.tells("document.documentElement.scrollWidth") <= size[0]
     assert looked.faults() == []
