@@ -25,6 +25,7 @@ MOST = 32
 """Connections at once: whoever may not ask anything shall not cost much either."""
 PATIENCE = 20.0
 """Seconds that a connection may say nothing."""
+ASKED = ("cancel", "retry", "why")
 KINDS = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
 HEADERS = {
     "Content-Security-Policy": "default-src 'self'; img-src 'self' data: blob:; object-src 'none'; base-uri 'none'; "
@@ -65,7 +66,7 @@ class Feed(Protocol):
         """All that a report tells of a run."""
 
     def ask(self, run: str, what: str, tasks: tuple[int, ...]) -> Mapping[str, Any]:
-        """Cancel or retry; durable when it returns."""
+        """Cancel or retry, which is durable when it returns; or why, which changes nothing."""
 
 
 class Refused(Exception):
@@ -212,9 +213,9 @@ class Handler(BaseHTTPRequestHandler):
             raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "write JSON")
         said = self._body()
         run, what, tasks = said.get("run"), said.get("what"), said.get("tasks")
-        if not isinstance(run, int) or what not in ("cancel", "retry") or not isinstance(tasks, list):
-            raise Refused(HTTPStatus.BAD_REQUEST, "write {run, what: cancel or retry, tasks}")
-        if not all(type(task) is int and task >= 0 for task in tasks) or (what == "cancel" and not tasks):
+        if not isinstance(run, int) or what not in ASKED or not isinstance(tasks, list):
+            raise Refused(HTTPStatus.BAD_REQUEST, f"write {{run, what: {', '.join(ASKED)}, tasks}}")
+        if not all(type(task) is int and task >= 0 for task in tasks) or (what != "retry" and not tasks):
             raise Refused(HTTPStatus.BAD_REQUEST, "tasks are ids")
         return self.server.feed.ask(str(run), what, tuple(tasks))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -11,7 +11,7 @@ from scheduler.core.confidential import without_secrets
 from scheduler.core.model import LIVING, RETRIABLE, UNFINISHED, Order, State
 from scheduler.core.picture import Picture
 from scheduler.core.results import Fold
-from scheduler.view import panels
+from scheduler.view import ahead, panels
 from scheduler.view.web import Wanted
 from scheduler.view.words import clean
 
@@ -79,10 +79,12 @@ def brief(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {**kept, "name": shown(facts.get("name")), "file": shown(facts.get("file"))}
 
 
-def task(row: Mapping[str, Any]) -> dict[str, Any]:
-    """One row of the tasks."""
-    texts = {name: shown(row.get(name)) for name in ("name", "command", "reason")}
-    return {**{name: row.get(name) for name in _COLUMNS}, **texts}
+def tasks(rows: Iterable[dict[str, Any]], foreseen: Mapping[str, Any] | None, now: float) -> Iterator[dict[str, Any]]:
+    """Rows of the tasks, with what is expected of those that are not over."""
+    for row in ahead.with_expected(rows, foreseen):
+        texts = {name: shown(row.get(name)) for name in ("name", "command", "reason")}
+        expected = ahead.of_task(row.get("expected"), now)
+        yield {**{name: row.get(name) for name in _COLUMNS}, **texts, "expected": expected}
 
 
 def without_ticks(facts: Any) -> Any:

@@ -15,13 +15,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from scheduler.core.control import WHY
 from scheduler.errors import NoSuchRun, StateError
 from scheduler.paths import PAGE, open_within
 from scheduler.settings import Settings
 from scheduler.store.runs import RunInfo, Runs
 from scheduler.view import answers, report, web, webfacts
 from scheduler.view.web import Wanted
-from scheduler.wiring import asking, reading, reporting
+from scheduler.view.words import clean
+from scheduler.wiring import asking, explaining, reading, reporting
 from scheduler.wiring.addressing import Target
 from scheduler.wiring.lookout import Attached, Everything
 
@@ -180,7 +182,7 @@ class Feeding:
         pages = max(1, -(-len(found) // webfacts.ROWS))
         page = max(0, min(wanted.page, pages - 1))
         some = found[page * webfacts.ROWS : (page + 1) * webfacts.ROWS]
-        rows = [webfacts.task(row) for row in telling.rows_of(some)]
+        rows = [*webfacts.tasks(telling.rows_of(some), reading.foreseen(self._attached(run).info), time.time())]
         return {"group": wanted.group, "tasks": rows, "found": len(found), "page": page, "pages": pages}
 
     def _said(self, run: int) -> Mapping[int, str]:
@@ -215,6 +217,12 @@ class Feeding:
     def ask(self, run: str, what: str, tasks: tuple[int, ...]) -> Mapping[str, Any]:
         """As the verb of that name asks it."""
         info = Runs(self._places).info(self._number(run))
+        if what == WHY:
+            return {
+                "run": info.number,
+                "applied": "",
+                "lines": [*map(clean, explaining.why(Target(info, tasks)).lines)],
+            }
         with self._asking:
             told = asking.ask(Target(info, tasks), what)
         lines = answers.lines(info.number, info.what, told.answers, recorded=told.recorded)

@@ -310,6 +310,12 @@ def test_a_log_that_was_replaced_is_not_shown(home: Home, page: Page) -> None:
     assert page.get("/api/log?run=1&task=0")[1]["text"] == "these are my words\n"
 
 
+def test_why_is_what_the_verb_says(home: Home, page: Page) -> None:
+    assert page.ask({"run": 1, "what": "why", "tasks": [0]})[1]["lines"] == [home.call("why", "0").stdout.strip()]
+    assert page.ask({"run": 1, "what": "why", "tasks": [WAITS]})[1]["lines"][0].startswith(f"task {WAITS} ")
+    assert home.states()[RUNS:] == ["running", "waiting", "waiting"]
+
+
 # ---- what its reader asks for; last, since it changes the run ----
 
 

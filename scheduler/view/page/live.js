@@ -95,9 +95,19 @@ function progress(f) {
   const bad = BAD.reduce((sum, s) => sum + (f.states[s] || 0), 0), all = f.tasks || 1;
   $("done").style.width = 100 * (f.over - bad) / all + "%"; $("bad").style.width = 100 * bad / all + "%";
   $("track").setAttribute("aria-valuemax", f.tasks); $("track").setAttribute("aria-valuenow", f.over);
-  put($("how-far"), `${whole(f.over)} of ${many(f.tasks, "task")}, ${Math.floor(100 * f.over / all)}%${leftOf(f.left == null ? null : Math.max(0, f.left - tick), f.unsure)}`);
+  put($("how-far"), `${whole(f.over)} of ${many(f.tasks, "task")}, ${Math.floor(100 * f.over / all)}%${f.goes_on ? ahead(f, tick) : ""}`);
 }
-const leftOf = (left, unsure) => left == null ? "" : `, about ${time(left)} left${unsure ? ` (± ${time(unsure)})` : ""}`;
+// No more exact than it is known, as the terminal's view says it.
+const ROUGH = [[60, 5], [600, 30], [3600, 60], [21600, 300], [86400, 1800]];
+function roughly(s) {
+  const step = (ROUGH.find(([below]) => s < below) || [0, 3600])[1];
+  return time(Math.max(step, Math.round(s / step) * step)).replace(/^(\d+m)00s$/, "$1").replace(/^(\d\dm)\d\ds$/, "$1");
+}
+function ahead(f, tick) {
+  if (!f.end) return f.unknown ? `, time left ${f.unknown}` : "";
+  const [likely, early, late] = ["likely", "early", "late"].map(w => roughly(Math.max(0, f.end[w] - f.now - tick)));
+  return `, about ${likely} left` + (early === late && late === likely ? "" : ` (${early} to ${late})`);
+}
 
 const PARTS = ["ours", "promised", "others", "buffer"];
 function devices(f) {
@@ -165,13 +175,13 @@ function memoryCell(td, peak, promised) {
 }
 const ALIVE = ["running", "probing"], WAITS = ["waiting", "held", "interrupted"], AGAIN = [...BAD, "cancelled"];
 function does(td, id, name, state_, tried) {
-  const wanted = [tried && "Log", (ALIVE.includes(state_) || WAITS.includes(state_)) && "Cancel", AGAIN.includes(state_) && "Retry"].filter(Boolean), now = wanted.join();
+  const wanted = [tried && "Log", (ALIVE.includes(state_) || WAITS.includes(state_)) && "Cancel", AGAIN.includes(state_) && "Retry", (WAITS.includes(state_) || AGAIN.includes(state_)) && "Why"].filter(Boolean), now = wanted.join() + state_;
   if (td.dataset.now === now) return;
   const focused = td.contains(document.activeElement) ? document.activeElement.textContent : null;
   td.dataset.now = now;
   td.replaceChildren(...wanted.map(what => {
-    const b = el("button", what); b.type = "button"; b.setAttribute("aria-label", what === "Log" ? `Log of task ${id}` : `${what} task ${id}`);
-    b.addEventListener("click", () => what === "Log" ? openLog(id) : what === "Cancel" ? sure(id, name, state_) : ask("retry", [id])); return b;
+    const b = el("button", what); b.type = "button"; b.setAttribute("aria-label", what === "Log" ? `Log of task ${id}` : what === "Why" ? `Why task ${id} is ${state_}` : `${what} task ${id}`);
+    b.addEventListener("click", () => what === "Log" ? openLog(id) : what === "Cancel" ? sure(id, name, state_) : ask(what.toLowerCase(), [id])); return b;
   }));
   if (focused) ([...td.children].find(b => b.textContent === focused) || $("h-tasks")).focus();
 }
@@ -198,6 +208,7 @@ const LISTED = [
   words("device", t => t.device || "", { short: "on" }),
   numbers("tries", t => t.attempts ? String(t.attempts) : "", { short: "tries" }),
   numbers("waited", t => time(t.waited_s), { short: "waited" }),
+  words("expected", t => t.expected || ""),
   numbers("ran", t => time(t.ran_s), { sort: "ran_s", short: "ran" }),
   { label: "peak of promised", cls: "n line", num: true, sort: "peak_bytes", draw: (td, t) => memoryCell(td, t.peak_bytes, t.promised_bytes) },
   numbers("exit", t => t.exit_code == null ? "" : String(t.exit_code), { short: "exit" }),
@@ -259,7 +270,7 @@ function choose(name) {
 // ---- what its reader wants done ----
 
 async function ask(what, tasks) {
-  put($("said"), `asking to ${what} …`);
+  put($("said"), what === "why" ? "asking why …" : `asking to ${what} …`);
   try {
     const got = await call("/api/ask", { run: Number(state.run), what, tasks });
     put($("said"), got.lines.join("; ") + (got.applied === "at resume" ? `. Run ${got.run} has no scheduler: this is recorded, and done at scheduler resume ${got.run}` : ""));
