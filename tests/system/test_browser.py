@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -31,16 +32,22 @@ FAILS, RUNS, FIRST_EVIL = 0, 1, 2
 LARGEST = 300 << 10
 
 
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
-    """A run with one task that failed and one that runs; those with evil names and many others wait."""
-    made = Home(tmp_path_factory.mktemp("browser"))
+def begun(root: Path, waiting: int) -> Home:
+    """A run with one task that failed and one that runs; those with evil names and so many others wait."""
+    made = Home(root)
     rows = [["sh -c 'echo out of luck; exit 3'", "fails", 0], [UNTIL_GO, "runs", 0]]
     rows += [["true", name, 1] for name in EVIL]
-    rows += [["true", f"waits-{number}", 2] for number in range(45)]
+    rows += [["true", f"waits-{number}", 2] for number in range(waiting)]
     made.write("jobs.csv", "Command,Name,Priority", *rows)
     made.call("run", "jobs.csv", "-j", "1", "--num", "40", "--keep-going", "-d", code=0)
     wait_until(lambda: made.states()[RUNS] == "running", 60, 0.1)
+    return made
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
+    """One for all tests that leave it as it is."""
+    made = begun(tmp_path_factory.mktemp("browser"), 45)
     yield made
     made.end()
 
@@ -52,8 +59,8 @@ def page(home: Home) -> Iterator[Page]:
     assert made.close() == ""
 
 
-@pytest.fixture
-def opened(chromium: Browser, page: Page) -> Iterator[Browser]:
+@contextmanager
+def reading(chromium: Browser, page: Page) -> Iterator[Browser]:
     """The page of the run; whatever a test does there, it complains of nothing and asks nobody else."""
     chromium.open(page.address)
     chromium.until("document.querySelector('#link').className === 'live' && !!document.querySelector('#table td')")
@@ -61,6 +68,23 @@ def opened(chromium: Browser, page: Page) -> Iterator[Browser]:
     complaints, asked = chromium.news()
     assert complaints == []
     assert [address for address in asked if not address.startswith((page.root + "/", "data:"))] == []
+
+
+@pytest.fixture
+def opened(chromium: Browser, page: Page) -> Iterator[Browser]:
+    with reading(chromium, page):
+        yield chromium
+
+
+@pytest.fixture
+def own(tmp_path: Path, chromium: Browser) -> Iterator[Home]:
+    """A run for one test alone, and its page opened."""
+    home = begun(tmp_path, 2)
+    page = Page(home, "1")
+    with reading(chromium, page):
+        yield home
+    assert page.close() == ""
+    home.end()
 
 
 def ids(chromium: Browser) -> list[str]:
@@ -167,22 +191,21 @@ def test_all_that_a_browser_loads_is_small() -> None:
     assert sum(path.stat().st_size for path in PAGE.iterdir()) < LARGEST
 
 
-def test_cancel_and_retry_by_keyboard_show_at_once(opened: Browser, home: Home) -> None:
-    """Last, since it changes the run: what waits, what runs, what failed."""
-    choose(opened, "waiting", shown("waits-1"))
-    opened.driver.execute_script(f"document.querySelector(\"[aria-label='Cancel task {FIRST_EVIL}']\").focus()")
-    opened.press("\ue007")  # Enter
-    opened.until("document.querySelector('#sure').open && document.activeElement.id === 'keep'")
-    opened.press("\ue004")  # Tab
-    opened.press("\ue007")
-    opened.until(f"document.querySelector('#said').innerText === 'task {FIRST_EVIL}: cancelled'")
-    opened.until(f"!document.querySelector(\"[aria-label='Cancel task {FIRST_EVIL}']\")")
-    choose(opened, "failed", shown("out of") + " || " + shown("fails"))
-    opened.click(f"[aria-label='Retry task {FIRST_EVIL}']")
-    opened.until(f"document.querySelector('#said').innerText.startsWith('task {FIRST_EVIL}: waits again')")
-    choose(opened, "running", shown("runs"))
-    opened.click(f"[aria-label='Cancel task {RUNS}']")
-    opened.click("#do")
-    opened.until("document.querySelector('#states').innerText.includes('1 cancelled')")
-    wait_until(lambda: home.states()[RUNS] == "cancelled", 60, 0.1)
-    opened.until("document.querySelector('#how-far').innerText.startsWith('55 of 55 tasks, 100%')")
+def test_cancel_and_retry_by_keyboard_show_at_once(own: Home, chromium: Browser) -> None:
+    choose(chromium, "waiting", shown("waits-1"))
+    chromium.driver.execute_script(f"document.querySelector(\"[aria-label='Cancel task {FIRST_EVIL}']\").focus()")
+    chromium.press("\ue007")  # Enter
+    chromium.until("document.querySelector('#sure').open && document.activeElement.id === 'keep'")
+    chromium.press("\ue004")  # Tab
+    chromium.press("\ue007")
+    chromium.until(f"document.querySelector('#said').innerText === 'task {FIRST_EVIL}: cancelled'")
+    chromium.until(f"!document.querySelector(\"[aria-label='Cancel task {FIRST_EVIL}']\")")
+    choose(chromium, "failed", shown("out of") + " || " + shown("fails"))
+    chromium.click(f"[aria-label='Retry task {FIRST_EVIL}']")
+    chromium.until(f"document.querySelector('#said').innerText.startsWith('task {FIRST_EVIL}: waits again')")
+    choose(chromium, "running", shown("runs"))
+    chromium.click(f"[aria-label='Cancel task {RUNS}']")
+    chromium.click("#do")
+    chromium.until("document.querySelector('#states').innerText.includes('1 cancelled')")
+    wait_until(lambda: own.states()[RUNS] == "cancelled", 60, 0.1)
+    chromium.until("document.querySelector('#how-far').innerText.startsWith('12 of 12 tasks, 100%')")

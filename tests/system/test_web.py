@@ -26,16 +26,22 @@ RUNS, WAITS = 2, 3
 """The task that runs, and one that waits, of the run that all tests look at."""
 
 
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
+def begun(root: Path) -> Home:
     """A run with one task that failed, one that has secrets, one that runs and some that wait."""
-    made = Home(tmp_path_factory.mktemp("web"))
+    made = Home(root)
     made.commands(
         "sh -c 'echo these are my words; exit 3'", "env HF_TOKEN=abcdef true --api-key sesame", UNTIL_GO, UNTIL_GO,
         UNTIL_GO,
     )  # fmt: skip
     made.call("run", "jobs.csv", "-j", "1", "--keep-going", "-d", code=0)
     wait_until(lambda: made.states()[RUNS] == "running", 60, 0.1)
+    return made
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
+    """One for all tests that leave it as it is."""
+    made = begun(tmp_path_factory.mktemp("web"))
     yield made
     made.end()
 
@@ -316,10 +322,21 @@ def test_why_is_what_the_verb_says(home: Home, page: Page) -> None:
     assert home.states()[RUNS:] == ["running", "waiting", "waiting"]
 
 
-# ---- what its reader asks for; last, since it changes the run ----
+# ---- what its reader asks for ----
 
 
-def test_cancel_and_retry_are_what_the_verbs_do(home: Home, page: Page) -> None:
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[tuple[Home, Page]]:
+    """A run for one test alone, and its page."""
+    home = begun(tmp_path)
+    page = Page(home)
+    yield home, page
+    assert page.close() == ""
+    home.end()
+
+
+def test_cancel_and_retry_are_what_the_verbs_do(own: tuple[Home, Page]) -> None:
+    home, page = own
     status, told = page.ask({"run": 1, "what": "cancel", "tasks": [WAITS, 99]})
     assert (status, told["applied"]) == (200, "now")
     assert told["lines"] == ["task 3: cancelled", "task 99: is none of this run"]
