@@ -280,19 +280,24 @@ def measure(bench: Bench) -> dict[str, Any]:
         packed = {what: Trial(case, known=known).run() for what, known in LEVELS}
         plain = {what: Trial(case).run(policy) for what, policy in WITHOUT.items()}
         ratio = {what: round(one.ratio, 4) for what, one in {**packed, **plain}.items()}
-        good = all(one.states.keys() == {State.SUCCEEDED} for one in packed.values())
-        learned, oracle = Trial(case, deviation=True), Trial(case, known=Known(own=True), deviation=True, usual=True)
-        cost = learned.run().makespan / oracle.run().makespan
+        cost = _learning(case, (1, 2, 3) if case.drawn and not bench.quick else (1,))
         found.append(
             {
                 "case": case.name, "machine": case.machine, "most": case.most[0] if case.judged else None,
-                "ratio": ratio, "good": good, "overtaken": max(one.overtaken for one in packed.values()),
+                "ratio": ratio, "most_learning": case.learning, "overtaken": max(one.overtaken for one in packed.values()),
                 "ooms": sum(one.ooms for one in packed.values()), "learning": round(cost, 4),
             }
         )  # fmt: skip
         print(f"   {case.name} on {case.machine}: {ratio}", flush=True)
     absent = [file for file in TRACES if not (bench.traces / file).exists()]
     return {"found": found, "absent": absent}
+
+
+def _learning(case: Case, seeds: Sequence[int]) -> float:
+    """What not knowing peaks that deviate costs of the makespan, on average over the seeds."""
+    known = Known(own=True)
+    trials = [(Trial(case, one, deviation=True), Trial(case, one, known, deviation=True, usual=True)) for one in seeds]
+    return sum(found.run().makespan / oracle.run().makespan for found, oracle in trials) / len(seeds)
 
 
 def section(found: dict[str, Any]) -> list[Section]:
@@ -324,6 +329,15 @@ def section(found: dict[str, Any]) -> list[Section]:
     made.text += [f"Not simulated: {name} (the trace is not here; `--traces FOLDER`)." for name in found["absent"]]
     made.bounds = [
         Bound(f"{one['case']} on {one['machine']}, nothing known, over the bound", one["most"], one["ratio"]["nothing"])
+        for one in found["found"]
+        if one["most"]
+    ]
+    made.bounds += [
+        Bound(
+            f"{one['case']} on {one['machine']}, over knowing each task's own peak",
+            one["most_learning"],
+            one["learning"],
+        )
         for one in found["found"]
         if one["most"]
     ]
