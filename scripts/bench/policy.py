@@ -284,8 +284,9 @@ def measure(bench: Bench) -> dict[str, Any]:
         found.append(
             {
                 "case": case.name, "machine": case.machine, "most": case.most[0] if case.judged else None,
-                "ratio": ratio, "most_learning": case.learning, "overtaken": max(one.overtaken for one in packed.values()),
-                "ooms": sum(one.ooms for one in packed.values()), "learning": round(cost, 4),
+                "ratio": ratio, "learning": round(cost, 4), "most_learning": case.learning,
+                "overtaken": max(one.overtaken for one in packed.values()),
+                "ooms": sum(one.ooms for one in packed.values()),
             }
         )  # fmt: skip
         print(f"   {case.name} on {case.machine}: {ratio}", flush=True)
