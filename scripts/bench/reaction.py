@@ -31,7 +31,7 @@ def measure(bench: Bench) -> dict[str, Any]:
         began, ended = peers.stamps(tool, file, tasks)
         return [start - end for start, end in zip(began[SLOTS:], ended[:-SLOTS], strict=True)]
 
-    reacted = in_turns(bench.goes(5), {one.name: lambda _, one=one: react(one) for one in all_})
+    reacted = in_turns(bench.goes(3), {one.name: lambda _, one=one: react(one) for one in all_})
     found = {name: _summed([one for go in goes for one in go]) for name, goes in reacted.items()}
     return {"reactions": found, "missing": missing}
 

@@ -43,7 +43,7 @@ def measure(bench: Bench) -> dict[str, Any]:
     (folder / "one.csv").write_text(f"Command\n{command} 0.01\n", encoding="utf-8")
     one = peers.ours(folder, SLOTS, source="one.csv")
     one.run([], folder)
-    times = in_turns(bench.goes(10), {**measured, NEW: new})
+    times = in_turns(bench.goes(7), {**measured, NEW: new})
     return {"milliseconds": times, "missing": missing, "profile": own_time.profiled(one, [], folder)}
 
 
