@@ -58,7 +58,8 @@ def measured(part: str, quick: bool, traces: Path) -> dict[str, Any]:
         found = importlib.import_module(part).measure(Bench(Path(folder), quick, traces))
     took = round(time.monotonic() - began)
     print(f"   {took} s", flush=True)
-    return {"at": today(), "took": took, "load": round(load_before, 1), "quick": quick, "found": found}
+    how = {"load": round(load_before, 1), "nice": os.nice(0), "quick": quick}
+    return {"at": today(), "took": took, **how, "found": found}
 
 
 def pages(stored: dict[str, Any]) -> list[Section]:
@@ -69,9 +70,9 @@ def pages(stored: dict[str, Any]) -> list[Section]:
             continue
         kept = stored["parts"][part]
         sections = importlib.import_module(part).section(kept["found"])
-        short = ", with `--quick`" if kept["quick"] else ""
+        how = (", with `--quick`" if kept["quick"] else "") + (f", at nice {kept['nice']}" if kept.get("nice") else "")
         sections[-1].text.append(
-            f"*Measured {kept['at']}{short}, in {kept['took']} s; the load of the minute before was {kept['load']:g}.*"
+            f"*Measured {kept['at']}{how}, in {kept['took']} s; the load of the minute before was {kept['load']:g}.*"
         )
         made += sections
     return made
