@@ -80,9 +80,13 @@ def add_run_flags(made: Parser) -> None:
     made.add_argument("--log-max", metavar="SIZE", help="a task's log is kept below this: head and tail (default 1GiB)")
     made.add_argument("--name", default="", help="a name for the run")
     made.add_argument("--plain", action="store_true", help="lines, not the live view that a terminal gets")
-    made.add_argument("--dry-run", action="store_true", help="check the list, show what would start now, start nothing")
+    made.add_argument(
+        "--dry-run", action="store_true", help="check the list, show what would start when, start nothing"
+    )
     made.add_argument("-d", "--detach", action="store_true", help="go on without this terminal, return once accepted")
-    made.add_argument("--json", action="store_true", help="at the end, print the results as JSON on standard output")
+    made.add_argument(
+        "--json", action="store_true", help="at the end, the results as JSON on stdout; with --dry-run the plan"
+    )
     _add_stops(made)
     _add_devices(made.add_argument_group("devices"))
     _add_mps(made.add_argument_group("NVIDIA MPS"))
@@ -197,7 +201,7 @@ def run_listing(
         raise UsageError("--dry-run starts nothing that could go on without a terminal: leave --detach out")
     python = this_python(settings)
     if args.dry_run:
-        return starting.plan(listing, choices, settings, python, wish, sys.stdout)
+        return starting.plan(listing, choices, settings, python, wish, sys.stdout, as_json=args.json)
     if args.detach:
         return start_detached(listing, choices, settings, python, wish, as_json=args.json)
     typed = getattr(args, "file", None) == STDIN  # whoever types commands there must see what they type

@@ -335,11 +335,16 @@ class Foresight:
 
 def forecast(brain: Brain, sight: Sight, now: float, most: int = MOST_ENDS) -> Forecast:
     """What is expected of a run; the Brain is as it was before, because each go is made by a copy of this process."""
+    return likely(brain, sight, now, most)[0]
+
+
+def likely(brain: Brain, sight: Sight, now: float, most: int = MOST_ENDS) -> tuple[Forecast, Course | None]:
+    """The same, and the way in which the run most likely goes on; None where nobody knows."""
     if not any(brain.roll.counts[state] for state in (*LIVING, State.WAITING)):
-        return Forecast(now, None, "nothing of it waits or runs")
+        return Forecast(now, None, "nothing of it waits or runs"), None
     times = Times(brain.knowledge, _paces(brain, sight))
     if any(times.of(kind, brain.terms[terms].epochs) is None for terms, kind in _asked(brain)):
-        return Forecast(now, None, UNKNOWN)
+        return Forecast(now, None, UNKNOWN), None
     goes: list[Course] = []
     began = spent_aside()
     for seed in range(GOES):
@@ -348,7 +353,16 @@ def forecast(brain: Brain, sight: Sight, now: float, most: int = MOST_ENDS) -> F
             goes.append(go)
         if not goes or (seed + 1 >= FEWEST and spent_aside() - began > PATIENCE):
             break
-    return joined(now, goes) if goes else Forecast(now, None, "unknown: it could not be simulated")
+    if not goes:
+        return Forecast(now, None, "unknown: it could not be simulated"), None
+    return joined(now, goes), goes[0]
+
+
+def guesses(brain: Brain) -> int:
+    """Of how many waiting tasks the time is taken from others."""
+    groups = brain.line.grouped()
+    known = [(group, brain.knowledge.expected(kind, brain.terms[terms].epochs)) for (terms, kind, _), group in groups]
+    return sum(len(group) for group, seconds in known if not seconds)
 
 
 def _asked(brain: Brain) -> set[tuple[int, int]]:

@@ -181,9 +181,11 @@ def _capacity(budgets: Sequence[Budget], settings: Settings) -> int:
     return sum(packing.largest(b.device, b.cap) - settings.buffer for b in gpus)
 
 
-def plan(listing: Listing, choices: Choices, settings: Settings, python: str, wish: Wish, out: TextIO) -> int:
-    """Check a whole list and show what would start now; nothing is accepted, nothing starts."""
-    from scheduler.view import opening
+def plan(
+    listing: Listing, choices: Choices, settings: Settings, python: str, wish: Wish, out: TextIO, *, as_json: bool
+) -> int:
+    """Check a whole list and show what would start now, and when the rest; nothing is accepted, nothing starts."""
+    from scheduler.wiring import planning
 
     check_slots(choices)
     again = _again(listing, choices, settings, wish)
@@ -214,9 +216,8 @@ def plan(listing: Listing, choices: Choices, settings: Settings, python: str, wi
     for task, job in jobs.items():
         brain.assign(task, kinds.of(job) if kinds is not None else Kind(f"row {task}", job.name, probes=False))
     decision = brain.decide(Machine(time.time(), budgets))
-    lines = opening.plan_lines(listing.what, brain, decision, jobs)
-    lines += [f"hint:   {sentence}" for sentence in again.words()]
-    out.writelines(line + "\n" for line in [*lines, *_would_refuse(again)])
+    made = planning.Plan(listing.what, brain, decision, jobs, budgets)
+    planning.show(made, [*(f"hint:   {said}" for said in again.words()), *_would_refuse(again)], out, as_json=as_json)
     return 0
 
 

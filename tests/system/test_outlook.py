@@ -58,3 +58,19 @@ def test_a_dead_scheduler_expects_nothing(home: Home) -> None:
     os.kill(int((home.state / "runs/1/lock").read_text()), signal.SIGKILL)
     wait_until(lambda: listed(home)["run"]["expected"] is None, 60)
     (home.root / "go").touch()
+
+
+def test_a_plan_tells_when_everything_would_run_once_it_is_known_how_long_that_takes(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    listing = home.commands("sleep 0.1", "sleep 0.2", "sleep 0.3")
+    first = home.call("run", listing, "--dry-run", code=0).stdout
+    assert "timeline         unknown yet: nothing like these tasks has run to its end" in first
+    home.call("run", listing, code=0)
+    said = home.call("run", listing, "--dry-run", code=0).stdout
+    assert "timeline         over in about 5s" in said
+    assert "row  device  starts  ends  name" in said
+    told = json.loads(home.call("run", listing, "--dry-run", "--json", code=0).stdout)
+    assert {one["row"] for one in told["timeline"]} == {2, 3, 4}
+    assert told["over_in_s"]["early"] <= told["over_in_s"]["likely"] <= told["over_in_s"]["late"]
+    assert home.call("runs", code=0).stdout.count("jobs.csv") == 1
+    home.end()
