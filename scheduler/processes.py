@@ -134,11 +134,11 @@ def _be_copy(work: Callable[[int], int], write: int) -> NoReturn:
 def start_aside(work: Callable[[], bytes], seconds: int) -> tuple[int, int]:
     """Have a copy of this process work something out: its pid, and where to read the answer; nothing if it fails.
 
-    The copy is deaf to signals, has nothing of ours open, gives way to everybody else, and is killed once it has used
-    so many seconds of processor time. Raises OSError where there can be none.
+    The copy leads a session of its own, has nothing of ours open, gives way to everybody else, and is killed once it
+    has used so many seconds of processor time. Raises OSError where there can be none.
     """
     read, write = os.pipe2(os.O_CLOEXEC)
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # it must not answer to our Ctrl-C
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # our Ctrl-C must not reach our handlers
     pid = -1
     try:
         pid = os.fork()
@@ -150,16 +150,21 @@ def start_aside(work: Callable[[], bytes], seconds: int) -> tuple[int, int]:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             os.close(write)
     if not pid:
-        _be_aside(work, write, seconds)
+        _be_aside(work, write, seconds, before)
     return pid, read
 
 
-def _be_aside(work: Callable[[], bytes], write: int, seconds: int) -> NoReturn:
+def _be_aside(work: Callable[[], bytes], write: int, seconds: int, mask: Iterable[int]) -> NoReturn:
     import gc
     import resource
 
     code = 1
     try:
+        os.setsid()
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP, signal.SIGTSTP):
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         gc.disable()  # going through all objects would copy the memory that we share
         null = os.open(os.devnull, os.O_RDWR)
         for fd in (0, 1, 2):

@@ -44,6 +44,8 @@ class Settings:
     """auto: compiled where it was compiled before; python: never; c: compiled before the run begins, if that goes."""
     disk_min: tuple[float, int] = (0.02, units.GIB)
     """Nothing is launched while less than this share, or less than so many bytes, of a disk of ours is free."""
+    notify: str = ""
+    """A command or a web hook that is told of a run's end, of its first failure, and when it stops launching."""
     source: Mapping[str, str] = field(default_factory=dict)
     """Where each value that is not a default came from."""
 
@@ -113,6 +115,16 @@ def _percent(text: str) -> float:
     return number / 100
 
 
+def _notify(text: str) -> str:
+    """A command, as the shell reads words, or an address."""
+    import shlex
+
+    if "://" in text.split(" ", 1)[0] and not text.startswith(("http://", "https://")):
+        raise ValueError(f"{text.partition('://')[0]}:// is no web address: write http:// or https://, or a command")
+    shlex.split(text)
+    return text
+
+
 READERS: dict[str, Any] = {
     "state": str,
     "leases": str,
@@ -135,6 +147,7 @@ READERS: dict[str, Any] = {
     "log_max": _log_max,
     "shim": _one_of("auto", "python", "c"),
     "disk_min": _disk_min,
+    "notify": _notify,
 }
 
 

@@ -8,12 +8,13 @@ import sys
 from dataclasses import asdict
 
 from scheduler.cli.parsing import Parser, joined_mps, settings_from
+from scheduler.cli.run import add_notify
 from scheduler.errors import UsageError
 from scheduler.processes import wait_for
 from scheduler.settings import Settings
 from scheduler.view import detached
 from scheduler.view.sink import hint
-from scheduler.wiring import detaching, reading, starting
+from scheduler.wiring import detaching, notifying, reading, starting
 from scheduler.wiring.choices import Resuming, mps_word
 from scheduler.wiring.detaching import Told
 from scheduler.wiring.running import Session
@@ -39,6 +40,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--keep-going", action="store_true", help="go on even if the next rows all fail alike")
     parser.add_argument("-m", "--mps", metavar="HOW", help="on, off, auto or join: from now on, not as it was begun")
     parser.add_argument("--plain", action="store_true", help="lines, not the live view that a terminal gets")
+    add_notify(parser)
     parser.add_argument("--json", action="store_true", help="at the end, print the results as JSON on standard output")
     parser.add_argument(
         "--env-from",
@@ -48,7 +50,8 @@ def main(argv: list[str]) -> int:
         "come from this shell (first, the default); or all of this shell's, its python too (now)",
     )
     args = parser.parse_args(joined_mps(argv))
-    settings = settings_from(args)
+    settings = settings_from(args, "notify")
+    notifying.check(settings.notify)
     how = Resuming(
         gone=args.takeover,
         env_from_now=args.env_from == "now",

@@ -15,7 +15,7 @@ from scheduler.core.fields import FIELDS
 from scheduler.errors import UsageError
 from scheduler.settings import Settings
 from scheduler.view.sink import hint
-from scheduler.wiring import starting
+from scheduler.wiring import notifying, starting
 from scheduler.wiring.again import Wish
 from scheduler.wiring.choices import MPS_WORDS, Choices, mps_word, this_python
 from scheduler.wiring.listing import Listing, csv_listing, follow_listing, stdin_listing
@@ -23,7 +23,7 @@ from scheduler.wiring.running import Session
 
 TURNED = (
     "num", "order", "buffer", "max_load", "max_gpu_load", "python", "profile", "profile_epochs", "profile_id", "settle",
-    "margin", "foreign", "foreign_calm", "visible", "memory_args", "ignore_args", "log_max",
+    "margin", "foreign", "foreign_calm", "visible", "memory_args", "ignore_args", "log_max", "notify",
 )  # fmt: skip
 """Settings that are flags of `run`."""
 STDIN = "-"
@@ -87,6 +87,7 @@ def add_run_flags(made: Parser) -> None:
     made.add_argument(
         "--json", action="store_true", help="at the end, the results as JSON on stdout; with --dry-run the plan"
     )
+    add_notify(made)
     _add_stops(made)
     _add_devices(made.add_argument_group("devices"))
     _add_mps(made.add_argument_group("NVIDIA MPS"))
@@ -98,6 +99,16 @@ def add_run_flags(made: Parser) -> None:
             task.add_argument(
                 field.flag, *field.aliases, dest=f"field_{field.attribute}", action=action, metavar="X", help=field.help
             )
+
+
+def add_notify(made: argparse.ArgumentParser) -> None:
+    """Who is told of what becomes of the run."""
+    made.add_argument(
+        "--notify",
+        metavar="WHO",
+        help="a command, or a web hook (https://...), that is told of the end, the first failure, and when launching "
+        "stops by itself",
+    )
 
 
 def _add_stops(made: Parser) -> None:
@@ -199,6 +210,7 @@ def run_listing(
     choices = _choices(args, keep_going=args.keep_going or listing.door != "list", learn_only=learn_only)
     if args.dry_run and args.detach:
         raise UsageError("--dry-run starts nothing that could go on without a terminal: leave --detach out")
+    notifying.check(settings.notify)
     python = this_python(settings)
     if args.dry_run:
         return starting.plan(listing, choices, settings, python, wish, sys.stdout, as_json=args.json)

@@ -29,6 +29,15 @@ def without_secrets(text: str) -> str:
     return _SHAPE.sub(HIDDEN, _ADDRESS.sub(rf"\g<1>{HIDDEN}", text))
 
 
+def notifier(text: str) -> str:
+    """A command or a web hook that is told of runs; whoever knows the address of a hook can write there."""
+    if not text.startswith(("http://", "https://")):
+        return without_secrets(text)
+    scheme, _, rest = text.partition("://")
+    host, slash, _ = rest.partition("/")
+    return f"{scheme}://{host.rpartition('@')[2]}{f'/{HIDDEN}' if slash else ''}"
+
+
 def is_secret_column(name: str) -> bool:
     """Whether the cells of a column are hidden: one of the words of its name is a secret's."""
     return any(word.lower() in _WORDS for word in _BOUNDARY.split(name))

@@ -11,9 +11,10 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from scheduler import units
+from scheduler.core.confidential import notifier
 from scheduler.core.promises import Lease
 from scheduler.devices import cgroups, mps_daemon, surroundings
 from scheduler.devices.host import HostDevices, available
@@ -73,10 +74,15 @@ def _settings(flags: Mapping[str, str | None]) -> tuple[Settings, str]:
 def _all_settings(settings: Settings, trouble: str) -> examined.SettingsFound:
     known = [field.name for field in fields(settings) if field.name in READERS]
     found = [
-        examined.Setting(name, getattr(settings, name), _unit(name), settings.source.get(name, "default"))
+        examined.Setting(name, _shown(name, getattr(settings, name)), _unit(name), settings.source.get(name, "default"))
         for name in known
     ]
     return examined.SettingsFound(tuple(found), trouble)
+
+
+def _shown(name: str, value: Any) -> Any:
+    """A value without what nobody should read."""
+    return notifier(value) if name == "notify" else value
 
 
 def _unit(name: str) -> str:

@@ -17,12 +17,13 @@ from scheduler.interrupts import Interrupts
 from scheduler.settings import Settings
 from scheduler.store.rundir import Book
 from scheduler.store.runs import RunInfo
-from scheduler.wiring import watching
+from scheduler.wiring import notifying, watching
 from scheduler.wiring.choices import Choices
 from scheduler.wiring.reading import Telling, places
 from scheduler.wiring.shells import Origin
 
 if TYPE_CHECKING:
+    from scheduler.core.orders import Surroundings
     from scheduler.devices.pool import Pool
     from scheduler.engines.local import LocalEngine
     from scheduler.loop import Ports
@@ -104,44 +105,48 @@ class Session:
 
         `live`: a stream that is a terminal sees the live view instead, between the first lines and the last.
         """
-        from scheduler.core.orders import Surroundings
         from scheduler.loop import Loop
         from scheduler.view.sink import Sink
 
-        run = self.places
         with contextlib.ExitStack() as open_things:
-            sink = Sink(run.log, stream)
+            sink = Sink(self.places.log, stream)
             open_things.callback(sink.close)
             for line in words:
                 sink.line(line, at=time.time())
             open_things.callback(self.interrupts.close)
-            around = Surroundings(
-                str(self.number),
-                self.meta["python"],
-                self.meta["directory"],
-                run,
-                self.origin.shell.environ,
-                same_id=self.settings.profile_id == "same",
-            )
             ports = self._ports(open_things, sink)
             lively = watching.live_view(self, ports, sink, stream) if live and not self.inherits else None
             if lively is not None:
                 open_things.callback(lively.close)
                 ports = lively.ports
             ports = self._foreseen(ports, open_things)
+            ports, telling = notifying.notified(self, ports)
             if dress is not None:
                 ports = replace(ports, view=dress(ports.view))
-            loop = Loop(self.brain, ports, around)
+            loop = Loop(self.brain, ports, self._surroundings())
             loop.adopt(self.just_ended)
             loop.digest(ports.world.wait(0.0))  # what was asked while nobody was here comes before the first start
             loop.run()
             if lively is not None:
-                lively.close()
-                if loop.left_early:
-                    lively.view.repeat()
+                lively.close(repeat=loop.left_early)
             if not loop.left_early and dress is None:
                 self._close(sink)
+            if telling is not None and not loop.left_early:
+                telling.end(sink)
             return Ended(self.number, dict(self.brain.roll.counts), self.interrupts.last)
+
+    def _surroundings(self) -> Surroundings:
+        """What every task is told."""
+        from scheduler.core.orders import Surroundings
+
+        return Surroundings(
+            str(self.number),
+            self.meta["python"],
+            self.meta["directory"],
+            self.places,
+            self.origin.shell.environ,
+            same_id=self.settings.profile_id == "same",
+        )
 
     def _ports(self, open_things: contextlib.ExitStack, sink: Sink) -> Ports:
         """Everything the loop acts on; what has to be closed is given to `open_things`."""

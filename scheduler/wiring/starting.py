@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 MOST_PLANNED = 1000
 """A plan looks at the needs of so many tasks."""
+UNWRITTEN = ("source", "state", "leases", "notify")
+"""Settings that a run does not keep: places, and what may be a secret."""
 CLASSIC_COUNTER = Path("scheduler_files/counter.txt")
 
 
@@ -239,7 +241,7 @@ def _classic_first() -> int:
 
 
 def _facts(listing: Listing, choices: Choices, settings: Settings, python: str, run: RunPlaces) -> dict[str, str]:
-    kept = {name: value for name, value in asdict(settings).items() if name not in ("source", "state", "leases")}
+    kept = {name: value for name, value in asdict(settings).items() if name not in UNWRITTEN}
     return {
         "file": listing.what,
         "door": listing.door,

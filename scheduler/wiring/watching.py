@@ -41,10 +41,12 @@ class Lively:
     view: LiveView
     guard: Child | None
 
-    def close(self) -> None:
-        """Give the terminal back; the second time nothing."""
+    def close(self, *, repeat: bool = False) -> None:
+        """Give the terminal back, with its last sentence once more if that is wanted; the second time nothing."""
         self.view.leave()
         release(self.guard)
+        if repeat:
+            self.view.repeat()
 
 
 def live_view(session: Session, ports: Ports, sink: Sink, stream: TextIO | None) -> Lively | None:
