@@ -13,7 +13,9 @@ from scheduler.wiring import reading
 def main(argv: list[str]) -> int:
     """Print what is promised on this machine and my latest runs."""
     parser = Parser("status", "This machine: promises of everybody, my runs.", "scheduler status").common()
-    parser.add_argument("--json", action="store_true", help="as JSON")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--json", action="store_true", help="as JSON")
+    how.add_argument("--prometheus", action="store_true", help="as metrics, in Prometheus' text format")
     parser.add_argument(
         "--gpu-info",
         nargs="?",
@@ -29,7 +31,11 @@ def main(argv: list[str]) -> int:
         from scheduler.wiring import classic_gpus
 
         export(args.gpu_info, classic_gpus.look(settings), settings)
-    if args.json:
+    if args.prometheus:
+        from scheduler.view import prometheus
+
+        sys.stdout.write(prometheus.text(facts))
+    elif args.json:
         sys.stdout.write(json.dumps(facts, indent=1) + "\n")
     else:
         for line in machine.lines(facts):

@@ -15,6 +15,8 @@ from scheduler.core.events import Event
 from scheduler.core.fields import FIELDS, RESERVED
 from scheduler.core.model import State
 from scheduler.settings import MACHINE_FILE, PREFIX, READERS, USER_FILE, Settings
+from scheduler.view import prometheus
+from scheduler.view.schemas import PRINTS, described
 
 TASKS_ARE_TOLD = (
     ("SCHEDULER_TASK_ID", "its id; a probe has one of its own"),
@@ -31,6 +33,16 @@ TASKS_ARE_TOLD = (
     ("SCHEDULER_RESULT", "a flat JSON object left here (64 KiB at most) becomes columns `result.*`"),
     ("SCHEDULER_PROGRESS", '"3/10" written here is progress; the usual epoch lines on stdout are too'),
 )
+
+
+JSON = """\
+## What --json prints
+
+Names with their values: `text`, `integer`, `number`, `boolean`; with `?` one may be null. A name with `?` may be
+missing, `*` stands for every other name. Sizes are bytes, times seconds; moments are ISO 8601 where they are text and
+seconds since the epoch where they are numbers. `format` grows when a name goes or means something else.
+`scheduler/view/schemas.py` makes JSON Schemas of the same table.
+"""
 
 
 def page() -> str:
@@ -54,6 +66,14 @@ def page() -> str:
         table("What a task is told", ("variable", "what"), TASKS_ARE_TOLD),
         table("Results columns", ("column",), [(name,) for name in COLUMNS]),
         "Then come the file's own columns, then `result.*`. Times are ISO 8601 with an offset, sizes are bytes.\n",
+        JSON,
+        *(f"### scheduler {verb} --json\n\n{json_of(verb)}" for verb in PRINTS),
+        table(
+            "Metrics",
+            ("`status --prometheus`", "labels", "what"),
+            [(f"`{f.name}`", f.labels or "–", f.help) for f in prometheus.FAMILIES],
+        ),
+        "All are gauges, in Prometheus' text format: for node_exporter's textfile collector, for example.\n",
         table("Events", ("event", "what"), events),
     ]
     return "\n".join(parts)
@@ -70,6 +90,12 @@ def help_of(verb: str) -> str:
     command = [sys.executable, "-m", "scheduler", verb, "--help"]
     environ = {**os.environ, "COLUMNS": "110"}
     return subprocess.run(command, capture_output=True, text=True, check=True, env=environ).stdout
+
+
+def json_of(verb: str) -> str:
+    """All that it prints."""
+    said = [f"{case}:\n\n```\n{described(shape)}\n```\n" for case, shape in PRINTS[verb]]
+    return "\n".join(one.removeprefix(":\n\n") for one in said)
 
 
 def table(title: str, header: tuple[str, ...], rows: object) -> str:
