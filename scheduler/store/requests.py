@@ -63,7 +63,8 @@ class Requests:
             return
         if not request.name.endswith(_LATER):
             with contextlib.suppress(OSError):  # a full disk keeps nobody from doing what was asked
-                _write(self._folder / (request.name + _ANSWER), [asdict(answer) for answer in answers])
+                told = [asdict(answer) for answer in answers]
+                _write(self._folder / (request.name + _ANSWER), told, durable=request.what in CONTROLS)
         _unlink(self._folder / (request.name + _REQUEST))
         self._told.discard(request.name)
 
@@ -87,7 +88,8 @@ def _put(places: RunPlaces, request: Request, kind: str) -> Path:
     make_private(places.requests)
     path = places.requests / f"{time.time_ns():020d}.{os.getpid()}{kind}{_REQUEST}"
     try:
-        _write(path, {"what": request.what, "tasks": request.tasks, "said": dict(request.said)})
+        said = {"what": request.what, "tasks": request.tasks, "said": dict(request.said)}
+        _write(path, said, durable=request.what in CONTROLS)
     except OSError as exc:
         raise StateError(f"nothing can be asked of run {places.number}: {path}: {exc.strerror}") from exc
     return path
@@ -98,14 +100,26 @@ def ask(places: RunPlaces, request: Request, patience: float = 5.0) -> Sequence[
 
     Then the request stays where it is, for that scheduler or the next one. Raises StateError.
     """
+    return fetch(places, post(places, request), patience)
+
+
+def post(places: RunPlaces, request: Request) -> Path:
+    """Ask, and do something else meanwhile: `fetch` tells what became of it. Raises StateError."""
     path = _put(places, request, "")
+    _ring(places)
+    return path
+
+
+def fetch(places: RunPlaces, path: Path, patience: float = 5.0) -> Sequence[Answer] | None:
+    """What became of what was asked; as `ask`."""
     answer = path.with_suffix(_ANSWER)
-    end = time.monotonic() + patience
+    end, pause = time.monotonic() + patience, 0.001
     while path.exists():
         if time.monotonic() > end or not is_locked(places.lock):
             break
         _ring(places)
-        time.sleep(0.005)
+        time.sleep(pause)
+        pause = min(2 * pause, 0.01)
     if path.exists():
         return None
     try:
@@ -145,8 +159,8 @@ def _request(name: str, said: Mapping[str, Any]) -> Request:
     return Request(str(said["what"]), tuple(int(task) for task in said["tasks"]), changes, name)
 
 
-def _write(path: Path, values: object) -> None:
-    """A whole file or none, of the run's owner even where root writes it."""
+def _write(path: Path, values: object, *, durable: bool) -> None:
+    """A whole file or none, of the run's owner even where root writes it; a question may be lost with the machine."""
     part = path.with_suffix(".part")
     fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     with os.fdopen(fd, "w", encoding="utf-8") as file:
@@ -155,7 +169,8 @@ def _write(path: Path, values: object) -> None:
             os.fchown(fd, owner.st_uid, owner.st_gid)
         json.dump(values, file)
         file.flush()
-        os.fsync(fd)
+        if durable:
+            os.fsync(fd)
     part.rename(path)
 
 

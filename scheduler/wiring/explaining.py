@@ -39,21 +39,26 @@ class Why:
 def why(target: Target) -> Why:
     """Why the tasks meant stand where they stand, or all of a run."""
     info = target.info
+    alive = is_locked(info.places.lock)
+    asks = alive and not info.elsewhere
+    few = asks and len(target.tasks) <= AT_ONCE
+    posted = requests.post(info.places, Request(WHY, target.tasks)) if few else None  # it is answered while we read
     with closing(Telling(info)) as telling:
-        alive = is_locked(info.places.lock)
-        waiting = [task for task in target.tasks if telling.brain.state(task) is State.WAITING]
-        some = waiting or (not target.tasks and telling.brain.waiting)
-        said = _asked(target, waiting) if alive and some and not info.elsewhere else ()
+        if posted is not None:
+            said = requests.fetch(info.places, posted, PATIENCE) or ()
+        else:
+            said = _asked(target, telling) if asks else ()
         telling.catch_up()  # whoever was started since waits no more
         if not target.tasks:
             return _of_run(telling, alive, said)
         return _of_tasks(telling, target.tasks, alive, {one.tasks[0]: one for one in said if one.tasks})
 
 
-def _asked(target: Target, waiting: Sequence[int]) -> list[Answer]:
-    """What the scheduler of a run says; as much as it said, where it stopped answering."""
+def _asked(target: Target, telling: Telling) -> Sequence[Answer]:
+    """What the scheduler of a run says of many tasks; as much as it said, where it stopped answering."""
+    waiting = [task for task in target.tasks if telling.brain.state(task) is State.WAITING]
     said: list[Answer] = []
-    for first in range(0, max(1, len(waiting)), AT_ONCE):
+    for first in range(0, len(waiting), AT_ONCE):
         asked = Request(WHY, tuple(waiting[first : first + AT_ONCE]))
         answers = requests.ask(target.info.places, asked, PATIENCE)
         if answers is None:
