@@ -40,7 +40,9 @@ _SENTENCES: dict[str, Callable[[Refusal], str]] = {
     "slots": lambda r: f"finds all {count(r.total, 'slot')} on {r.device} taken",
     "clients": lambda r: f"finds {r.device} full: MPS takes {r.total} tasks on a GPU, {r.room} are there now",
     "alone": lambda r: f"must run alone on {r.device}, or what runs there must ({count(r.room, 'task')} there now)",
-    "load": lambda r: f"wants {r.wanted / 100:g} cores, {r.device} has {r.room / 100:g} not promised",
+    "load": lambda r: (
+        f"wants {r.wanted / 100:g} core{'s' * (r.wanted != 100)}, {r.device} has {r.room / 100:g} not promised"
+    ),
     "busy": lambda r: f"keeps a GPU {r.wanted}% busy, {r.device} has {r.room}% not promised",
     "jobs": lambda r: (
         f"may not start beside the {count(r.total, 'task')} of this run that run"
@@ -71,13 +73,13 @@ _FOR = {
     "memory": "for GPU memory",
     "memory@host": "for host RAM",
     "unknown": "for a GPU that is free enough to learn on",
-    "spent@host": "for host RAM beside their GPUs",
+    "spent": "for host RAM beside their GPUs",
     "slots": "for a slot",
     "slots@host": "for a slot",
     "clients": "for a place under MPS",
     "alone": "for a GPU of their own",
     "alone@host": "for a machine of their own",
-    "load@host": "for cores",
+    "load": "for cores",
     "busy": "for GPUs that are less busy",
     "jobs": "because of -j",
     "disabled": "for devices that are disabled",
@@ -92,6 +94,9 @@ _FOR = {
     "draining": "for the run to be resumed",
     "full": "for room on the disk",
     "next": "for the next look",
+    "gpus": "for more GPUs than the run may use",
+    "device": "for a device that the run has not",
+    "learned": "for more than learning: this run does nothing else",
     "never": "to be refused: no device is large enough",
 }
 

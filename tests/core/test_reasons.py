@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from scheduler.core import reasons
 from scheduler.core.brain import Brain
 from scheduler.core.events import Limited
 from scheduler.core.explain import waits
 from scheduler.core.kinds import Kind
 from scheduler.core.knowledge import Knowledge, Peaks, Profile
-from scheduler.core.model import Budget, Foreign
+from scheduler.core.model import Budget, Foreign, KnownBy, Refusal
 from scheduler.core.ports import Request
 from scheduler.units import GIB
 from tests.builders import Simulation, asked, brain, gpu, hold, host, jobs, machine, place, slots, tasks, tell
@@ -262,3 +264,50 @@ def test_a_scheduler_answers_and_nothing_of_its_run_changes() -> None:
     assert run.states == {"succeeded": 6}
     assert not run.brain.draining
     assert told[0].startswith("waits for host RAM; needs 10.0GiB (as its row says); host RAM has 3.5GiB free")
+
+
+WANTS = reasons.Wants(GIB, GIB, 1, KnownBy.DECLARED)
+OTHERS_KINDS = [
+    (Refusal(2, "probing", wanted=1), ["waits until task 1, of the same kind, has been probed"]),
+    (Refusal(2, "watched", wanted=1), ["waits until task 1, which is like it, has shown what it needs"]),
+    (Refusal(2, "gpus", wanted=4, total=2), ["wants 4 GPUs, it may use 2 of this run's"]),
+    (Refusal(2, "device", "GPU 7"), ["wants GPU 7, which is none of this run's devices"]),
+    (
+        Refusal(2, "foreign", "GPU 0", room=2 * GIB, text="ben"),
+        ["leaves GPU 0 alone: 2.0GiB of ben are in use there without a lease"],
+    ),
+    (Refusal(2, "never", "GPU 0", 30 * GIB, 0, 24 * GIB), ["wants 30.0GiB, the largest device (GPU 0) has 24.0GiB"]),
+]
+
+
+@pytest.mark.parametrize(("refusal", "head"), OTHERS_KINDS, ids=[refusal.reason for refusal, _ in OTHERS_KINDS])
+def test_kinds_that_are_about_no_room(refusal: Refusal, head: list[str]) -> None:
+    said = waits(reasons.Waits(refusal, WANTS, at_most=50)).split("; ")
+    assert said == [*head, "needs 1.0GiB (as its row says)", LAST]
+
+
+def test_a_run_that_only_learns() -> None:
+    said = waits(reasons.Waits(Refusal(2, "learned"), WANTS, at_most=50)).split("; ")
+    assert said == ["is not started, because only profiles are learned", LAST]
+
+
+def test_host_ram_beside_gpus_that_is_spent() -> None:
+    stand = reasons.Stand("host", 0, 64 * GIB, (reasons.Held("other runs", 60 * GIB),))
+    found = reasons.Waits(Refusal(2, "spent", "host", total=64 * GIB), WANTS, (stand,), at_most=50)
+    assert waits(found).split("; ") == [
+        "needs host RAM beside its GPUs, and none is left above the buffer (64.0GiB in all)",
+        "needs 1.0GiB (as its row says)",
+        "host RAM has 0MiB free of 64.0GiB because of other runs 60.0GiB",
+        UNSEEN,
+        LAST,
+    ]
+
+
+def test_a_gpu_that_is_full_of_mps_clients() -> None:
+    found = reasons.Waits(Refusal(2, "clients", "GPU 0", 1, 48, 48), WANTS, at_most=50, room_in=60.0, after=1)
+    assert waits(found).split("; ") == [
+        "finds GPU 0 full: MPS takes 48 tasks on a GPU, 48 are there now",
+        "needs 1.0GiB (as its row says)",
+        SOON,
+        LAST,
+    ]
