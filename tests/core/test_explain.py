@@ -37,8 +37,10 @@ SENTENCES = [
     (Refusal(3, "learned"), "is not started, because only profiles are learned"),
     (
         Refusal(3, "unknown", "GPU 1", 12 * GIB, 4 * GIB, 24 * GIB),
-        "starts, since nobody knows what it needs, where at least 12.0GiB are free; "
-        "GPU 1 has room for 4.0GiB of 24.0GiB now",
+        (
+            "starts, since nobody knows what it needs, where at least 12.0GiB are free; "
+            "GPU 1 has room for 4.0GiB of 24.0GiB now"
+        ),
     ),
     (
         Refusal(3, "spent", HOST, 0, 0, 64 * GIB),
