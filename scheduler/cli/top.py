@@ -60,7 +60,7 @@ def _run(args: argparse.Namespace, settings: Settings) -> int:
             sys.stdout.write(top.as_json(picture) + "\n")
         elif not run.goes_on() or not _live(
             args,
-            lambda width, height: panels.lines(run.picture(), width, height, keys=keys),
+            lambda width, height: panels.lines(run.picture(), width, height, run.recent(), keys=keys),
             lambda: not run.goes_on(),
         ):
             sys.stdout.writelines(line + "\n" for line in panels.plain(picture, panels.WIDE))

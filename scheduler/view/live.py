@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TextIO
 
 from scheduler.core.events import Event, Exited
+from scheduler.core.explain import why
 from scheduler.core.model import Refusal
 from scheduler.core.picture import Picture
 from scheduler.core.ports import Happening, Key, Sample, View
@@ -57,7 +58,7 @@ class LiveView:
         self._used: dict[Key, Mapping[str, int]] = {}
         self._epochs: dict[Key, float] = {}
         self._due = 0.0
-        self._said = ""
+        self._said = self._waits = ""
         sink.turn_to(self._recent)  # type: ignore[arg-type]  # all of a stream that a sink needs
         self._guarded(screen.enter)
 
@@ -82,6 +83,7 @@ class LiveView:
 
     def waits(self, refusals: Sequence[Refusal]) -> None:
         """Why nothing starts."""
+        self._waits = f"task {refusals[0].task} {why(refusals[0])}" if refusals else ""
         self._plain.waits(refusals)
 
     def hang_up(self) -> None:
@@ -108,7 +110,8 @@ class LiveView:
         return self._due - now
 
     def _lines(self, width: int, height: int) -> list[panels.Line]:
-        return panels.lines(self._paint(self._used, self._epochs), width, height, self._recent.lines)
+        picture = self._paint(self._used, self._epochs)
+        return panels.lines(picture, width, height, self._recent.lines, waits=self._waits)
 
     def fileno(self) -> int:
         """Readable when a key was pressed."""

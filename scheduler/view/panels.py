@@ -49,10 +49,15 @@ _COUNTED = (
 )
 
 
-def lines(picture: Picture, width: int, height: int, recent: Sequence[str] = (), keys: str = KEYS) -> list[Line]:
-    """As many lines as there are rows at most, each of them no wider than the terminal."""
+def lines(
+    picture: Picture, width: int, height: int, recent: Sequence[str] = (), keys: str = KEYS, waits: str = ""
+) -> list[Line]:
+    """As many lines as there are rows at most, each of them no wider than the terminal.
+
+    `waits`: why the next task does not start, where anybody knows.
+    """
     head = [*_head(picture, width), (), *_devices(picture.bars, width, height), ()]
-    queue = _queue(picture.queue, width)
+    queue = _queue(picture.queue, width, waits)
     foot: list[Line] = [((fit(keys, width), "dim"),)]
     rest = height - len(head) - len(queue) - len(foot)
     running = _running(picture.living, width, rest - min(RECENT + 1, rest // 3))
@@ -190,7 +195,8 @@ def _progress(picture: Picture, width: int) -> Line:
 def _left(picture: Picture, width: int) -> str:
     """When it is expected to be over, and how sure that is where there is room for it."""
     if picture.end is None:
-        return f"  time left {picture.unknown}" if picture.unknown and width >= WIDE else ""
+        said = f"time left {picture.unknown}" if width >= WIDE else "left: unknown yet"
+        return f"  {said}" if picture.unknown else ""
     return "  " + ahead.left(asdict(picture.end), picture.now)
 
 
@@ -256,7 +262,9 @@ def _running(living: Sequence[Living], width: int, room: int) -> list[Line]:
     most = room - 1 if len(living) < room else room - 2
     label = min(14, max(6, *(len(", ".join(one.devices)) for one in living[:most]), 6))
     number = max(4, *(len(str(one.task)) for one in living[:most]), 4)
-    name = max(8, width - number - label - (52 if width >= WIDE else 45))
+    room_for_names = max(8, width - number - label - (52 if width >= WIDE else 45))
+    longest = max((columns(clean(_called(one))) for one in living[:most]), default=0)
+    name = min(room_for_names, max(26, longest))
     header = f"{'task':>{number}}  {'name':<{name}}  {'device':<{label}}  {'time':>6}  {'epochs':>7}"
     said: list[Line] = [((fit(f"{header}  {'peak/promised':>13}  {'left':>6}", width), "bold"),)]
     said += [_task(one, number, name, label, width) for one in living[: max(0, most)]]
@@ -294,9 +302,10 @@ def _short(bytes_: int) -> str:
 # ---- the queue and the last lines ----
 
 
-def _queue(queue: Queue, width: int) -> list[Line]:
+def _queue(queue: Queue, width: int, waits: str = "") -> list[Line]:
     if not queue.tasks:
         return []
+    why: list[Line] = [((fit(f"next    {waits}", width), ""),)] if waits else []
     said: list[Piece] = [(f"waiting {queue.tasks:,}", "bold")]
     for batch in queue.first:
         of = ", ".join(f"prio {priority}: {number:,}" for priority, number in [*batch.priorities.items()][:3])
@@ -305,7 +314,7 @@ def _queue(queue: Queue, width: int) -> list[Line]:
     rest = queue.tasks - sum(batch.tasks for batch in queue.first)
     if rest > 0:
         said.append((f"{queue.batches - len(queue.first):,} later: {rest:,}", ""))
-    return [(), _joined(said, width)]
+    return [(), _joined(said, width), *why]
 
 
 def _recent(recent: Sequence[str], width: int, most: int) -> list[Line]:

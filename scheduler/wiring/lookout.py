@@ -15,6 +15,7 @@ from scheduler.core.picture import Painter, Picture, Seen
 from scheduler.core.ports import Key
 from scheduler.devices.sampler import Tree
 from scheduler.errors import SchedulerError
+from scheduler.paths import open_plain
 from scheduler.settings import Settings
 from scheduler.shim import children_finder
 from scheduler.store.locks import is_locked
@@ -24,6 +25,8 @@ from scheduler.wiring.finding import find_devices
 from scheduler.wiring.holders import Holder, holders
 from scheduler.wiring.reading import Telling, foreseen
 
+TAIL = 4096
+"""Bytes of a run's log in which its last lines are looked for."""
 REST = 2.0
 """Devices, leases and processes are looked at so often, in seconds; the journal at every picture."""
 
@@ -105,6 +108,16 @@ class Attached:
             self._next = time.monotonic() + REST
             self._look()
         return self._painter.paint(self._seen, time.time())
+
+    def recent(self) -> Sequence[str]:
+        """The last lines of its log, with the times of the day."""
+        try:
+            with open_plain(self.info.places.log) as file:
+                file.seek(max(0, file.seek(0, 2) - TAIL))
+                lines = file.read(TAIL).decode("utf-8", "replace").splitlines()[1:]
+        except OSError:
+            return ()
+        return [line.partition("T")[2] for line in lines]
 
     def _look(self) -> None:
         budgets, held = self._cards.look(holders(self._settings, used=True))

@@ -65,9 +65,16 @@ def text(lines: list[panels.Line]) -> str:
     return "\n".join("".join(piece for piece, _ in line).rstrip() for line in lines) + "\n"
 
 
+def shot(width: int, height: int) -> list[panels.Line]:
+    """A run under way, of which it is known when it will be over, and for what its next task, a wide one, waits."""
+    said = Forecast(100.0, Span(1360.0, 1160.0, 1700.0), "", {5: Expected(None, Span(130.0, 120.0, 140.0))})
+    waits = "task 3 wants 22.0GiB, GPU 0 has room for 3.5GiB of 24.0GiB now"
+    return panels.lines(picture(*story(), forecast=said), width, height, RECENT, waits=waits)
+
+
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40), (200, 50)])
 def test_a_run_with_failures_and_two_devices_reads_without_colour(width: int, height: int) -> None:
-    shown = text(panels.lines(picture(*story()), width, height, RECENT))
+    shown = text(shot(width, height))
     assert shown == (SHOTS / f"run-{width}x{height}.txt").read_text()
 
 
