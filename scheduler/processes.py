@@ -43,6 +43,7 @@ __all__ = [
 ]
 
 _LONGEST_PAUSE = 0.05
+_PR_SET_PDEATHSIG = 1
 _LONGEST_ANSWER = 1 << 20
 
 
@@ -134,12 +135,12 @@ def _be_copy(work: Callable[[int], int], write: int) -> NoReturn:
 def start_aside(work: Callable[[], bytes], seconds: int) -> tuple[int, int]:
     """Have a copy of this process work something out: its pid, and where to read the answer; nothing if it fails.
 
-    The copy leads a session of its own, has nothing of ours open, gives way to everybody else, and is killed once it
-    has used so many seconds of processor time. Raises OSError where there can be none.
+    The copy leads a session of its own, has nothing of ours open, gives way to everybody else, and ends with us or once
+    it has used so many seconds of processor time. Raises OSError where there can be none.
     """
     read, write = os.pipe2(os.O_CLOEXEC)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # our Ctrl-C must not reach our handlers
-    pid = -1
+    pid, starter = -1, os.getpid()
     try:
         pid = os.fork()
     except OSError:
@@ -150,16 +151,20 @@ def start_aside(work: Callable[[], bytes], seconds: int) -> tuple[int, int]:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             os.close(write)
     if not pid:
-        _be_aside(work, write, seconds, before)
+        _be_aside(work, write, seconds, before, starter)
     return pid, read
 
 
-def _be_aside(work: Callable[[], bytes], write: int, seconds: int, mask: Iterable[int]) -> NoReturn:
-    import gc
-    import resource
-
+def _be_aside(work: Callable[[], bytes], write: int, seconds: int, mask: Iterable[int], starter: int) -> NoReturn:
     code = 1
     try:
+        import ctypes
+        import gc
+        import resource
+
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != starter:
+            os._exit(1)
         os.setsid()
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP, signal.SIGTSTP):

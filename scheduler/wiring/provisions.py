@@ -8,7 +8,7 @@ from pkgutil import walk_packages
 
 from scheduler.paths import PACKAGE
 
-LAZY = ("csv", "encodings.idna", "hashlib", "psutil", "pwd", "shlex", "shutil", "tomllib", "traceback")
+LAZY = ("csv", "ctypes", "encodings.idna", "hashlib", "psutil", "pwd", "shlex", "shutil", "tomllib", "traceback")
 """What our modules, or those of the standard library that we use, load only when they need it."""
 NOT_IN_A_RUN = (
     "scheduler.api", "scheduler.cli", "scheduler.gpu_task_scheduler", "scheduler.mapping", "scheduler._",
