@@ -224,8 +224,14 @@ def leave_terminal(log: Path) -> None:
 
 
 def wait_for(pid: int) -> int:
-    """The exit code of a copy; 128 and the signal's number where one ended it."""
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    """The exit code of a copy; 128 and the signal's number where one ended it, 0 where nobody is told.
+
+    (Whoever ignores SIGCHLD passes that on to what he starts, and the kernel then keeps no exit codes.)
+    """
+    try:
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    except ChildProcessError:
+        return 0
     return code if code >= 0 else 128 - code
 
 

@@ -27,6 +27,8 @@ FIRST = 2.0
 REST, LONGEST_REST = 5.0, 120.0
 SHARE = 0.02
 """Forecasts take so much of a core's time at most."""
+LONGEST = 60.0
+"""Seconds after which one that does not come to an end is given up."""
 CPU = 10
 """Seconds of processor time after which one is given up."""
 
@@ -42,7 +44,7 @@ class Outlook:
         self._due = time.monotonic() + FIRST
         self._pid, self._fd = 0, -1
         self._said = bytearray()
-        self._spent = 0.0
+        self._spent = self._since = 0.0
         self._lacked = -1
         """What was known when nothing could be foreseen."""
 
@@ -61,6 +63,9 @@ class Outlook:
         """Begin another one, where that is due; in how many seconds that may be."""
         now = time.monotonic()
         if self._pid:
+            if now - self._since > LONGEST:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self._pid, signal.SIGKILL)  # a thread of whoever started us may have held a lock
             return REST
         if now >= self._due:
             self._due = now + REST
@@ -77,7 +82,7 @@ class Outlook:
     def _begin(self) -> None:
         brain, sight = self._session.brain, self._sight()
         self._lacked = self._known()
-        self._spent = spent_aside()
+        self._spent, self._since = spent_aside(), time.monotonic()
         with contextlib.suppress(OSError):  # where no process can be started there is no forecast
             now = self._ports.world.now()
             self._pid, self._fd = start_aside(lambda: json.dumps(forecast(brain, sight, now).pack()).encode(), CPU)

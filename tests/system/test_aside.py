@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -77,6 +78,14 @@ def test_they_end_with_whoever_started_them_and_theirs_too(tmp_path: Path) -> No
     process.kill()
     process.wait()
     wait_until(lambda: not alive(pid), 60)
+
+
+def test_who_ignores_the_ends_of_children_gets_answers_all_the_same() -> None:
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        assert ask_aside(lambda: 7, 5) == 7
+    finally:
+        signal.signal(signal.SIGCHLD, before)
 
 
 def test_a_ctrl_c_in_front_of_us_is_not_theirs() -> None:

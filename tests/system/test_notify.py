@@ -124,6 +124,7 @@ def test_a_command_that_fails_is_said_with_its_last_line(home: Home) -> None:
     assert "could not be told: exit 7: no mail here" in home.log()
 
 
+@pytest.mark.long
 def test_one_that_hangs_does_not_hold_the_run(home: Home, hook: Hook) -> None:
     hook.silent.clear()
     listing = home.commands("sh -c 'exit 3'", *["true"] * 5, "sh -c 'until [ -e go ]; do sleep 0.05; done'")
