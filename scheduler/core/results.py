@@ -80,6 +80,8 @@ class Fold:
         self.ended = 0
         self.spent = 0.0
         """How many attempts are over, and the seconds they took together."""
+        self.kept = 0.0
+        """The seconds for which they had their places, from when these were promised until their ends were known."""
         self._arrived: list[tuple[int, float]] = []
         """Batches that came while the run went on, and when."""
         self._here: dict[str, dict[int, Attempt]] = {}
@@ -141,6 +143,7 @@ class Fold:
         attempt.result, attempt.stretch, attempt.mps = event.result, event.stretch, event.mps
         _raise_to(attempt.peak, event.peak)
         self.ended, self.spent = self.ended + 1, self.spent + event.seconds
+        self.kept += max(event.seconds, at - attempt.placed)
         self.ooms += event.outcome is Outcome.OOM
         self.last = at
         for device in attempt.devices:

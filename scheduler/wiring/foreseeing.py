@@ -66,6 +66,8 @@ class Sight:
     """What each living attempt holds."""
     progress: Mapping[Key, tuple[float, float]] = field(default_factory=dict)
     """How many epochs it has done, and how many seconds one takes."""
+    overhead: float = 0.0
+    """Seconds for which a place is taken before its task starts and after it has ended."""
 
 
 class Enough(Exception):
@@ -251,7 +253,7 @@ class Foresight:
         parts = {part: bytes_ for _, bytes_, part in self._foreseen(placement)}
         if order.timeout is not None:
             seconds = min(seconds, order.timeout)
-        return self._truth(order.task, placement.gpus, seconds, parts, {})
+        return self._truth(order.task, placement.gpus, seconds + self._sight.overhead, parts, {})
 
     def _truth(
         self, task: int, gpus: Sequence[str], seconds: float, peaks: Mapping[str, int], used: Mapping[str, int]
@@ -328,7 +330,9 @@ class Foresight:
             told += number
             if time_ is not None:
                 known += number
-                found += time_.drawn(self._seed, 0) * number * max(1, brain.terms[terms].gpus or 1)
+                found += (
+                    (time_.drawn(self._seed, 0) + self._sight.overhead) * number * max(1, brain.terms[terms].gpus or 1)
+                )
         under_way = sum(self._weight(k[0]) * max(0.0, r.work - r.done) for k, r in self._machine.running.items())
         return (found * told / known if known else 0.0) + under_way
 

@@ -97,7 +97,9 @@ class Outlook:
         leases = living(find_directory(self._session.settings.leases or None))
         own = (self._ports.ledger.uid, self._session.meta["token"])
         others = [(lease, self._ports.watcher.used_by(lease.shim)) for lease in leases if (lease.uid, lease.run) != own]
-        return Sight(self._session.devices.snapshot(), others, self._used, progress)
+        fold = self._session.fold
+        overhead = (fold.kept - fold.spent) / fold.ended if fold.ended else 0.0
+        return Sight(self._session.devices.snapshot(), others, self._used, progress, overhead)
 
     # ---- what comes of it ----
 
