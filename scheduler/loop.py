@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from scheduler.core import command, control, mps, packing, reasons
+from scheduler.core import control, packing, reasons
 from scheduler.core.brain import Brain
 from scheduler.core.events import Asked, Event, Exited, Learned, Placed, Refused, Resized, Started
 from scheduler.core.explain import why
-from scheduler.core.firstrows import gist, sentences
+from scheduler.core.firstrows import sentences
 from scheduler.core.kinds import Kind
 from scheduler.core.knowledge import Evidence
-from scheduler.core.lifecycle import Task
 from scheduler.core.model import (
     Budget,
     Decision,
-    Job,
     Machine,
     Outcome,
     Placement,
@@ -25,8 +23,8 @@ from scheduler.core.model import (
     Purpose,
     Refusal,
 )
+from scheduler.core.observed import Observed
 from scheduler.core.orders import Orders, Surroundings
-from scheduler.core.pace import Crowd, Mean, Pace, alone
 from scheduler.core.ports import (
     Answer,
     Book,
@@ -47,20 +45,13 @@ from scheduler.core.ports import (
 from scheduler.core.promises import Lease, Taken
 from scheduler.core.turns import Standing
 from scheduler.errors import LeaseError, SchedulerError, StateError
-from scheduler.units import MIB, count
+from scheduler.units import count
 
 TICK = 0.5
 """Seconds between looks at what no event tells: free memory, other schedulers' leases, rows appended to the file, a GPU
 that hangs and keeps the others from being seen."""
 LOOK_AHEAD = 5000
 """So many waiting tasks have their kind looked at; more would cost memory on lists of a million and bring nothing."""
-FULL = 128 * MIB
-"""A GPU that had less than this left when a task on it failed was full: the task need not say so."""
-SECOND_LOOK = 4.0
-"""Seconds within which the GPUs of a failed task are looked at once more before it is judged: its GPU may have been
-lost, and that is noticed up to a call's deadline later."""
-GO_ON = 75
-"""EX_TEMPFAIL: by this a resumable task asks for another turn."""
 ENDINGS = ("drain", "stop", "kill", "leave")
 """What ends a scheduler, be it soon."""
 BUSY_TICK = 0.25
@@ -95,15 +86,8 @@ class Loop:
         self.around = around
         self._orders = Orders(around, ports.devices, brain.rules.profile_epochs, ports.sharing)
         self.left_early = False
-        self._used: dict[Key, Mapping[str, int]] = {}
-        self._peak: dict[Key, Mapping[str, int]] = {}
+        self._seen = Observed(brain, ports.world, ports.book, ports.devices, ports.sharing, around.python)
         self._shims: dict[Key, int] = {}
-        self._pace: dict[Key, Pace] = {}
-        self._busy: dict[Key, Mean] = {}
-        self._crowd = Crowd()
-        self._mps: dict[Key, str] = {}
-        self._ended_on: dict[str, float] = {}
-        self._adopted: set[Key] = set()
         self._probes: dict[Key, int] = {}
         self._strangers: frozenset[int] = frozenset()
         self._watched: dict[Key, Watched] = {}
@@ -113,10 +97,10 @@ class Loop:
         """Tasks whose lease says less than is known of them."""
         self._late: list[Happening] = []
         """What happened while the journal could not be written, or cannot be judged yet."""
-        self._failed: dict[Key, float] = {}
-        """When it was heard that an attempt on GPUs had failed, which is not judged yet."""
         self._trouble = self._full = ""
         self._held = 0
+        self._over: list[Key] = []
+        """Attempts whose end is recorded and whose files can go, once whoever waited for their room is started."""
         self._unlooked, self._more = True, False
         """Whether an attempt is to be looked at anew; whether rows may still arrive though nothing is left."""
         self._standing = Standing(brain.rules)
@@ -129,8 +113,8 @@ class Loop:
         for key in just_ended:
             self.ports.engine.forget(*key)
         for task in self.brain.living():
-            self._adopted.add((task.id, task.attempts))
-            self._crowd.enter((task.id, task.attempts), task.placement.devices if task.placement else ())
+            self._seen.adopted.add((task.id, task.attempts))
+            self._seen.crowd.enter((task.id, task.attempts), task.placement.devices if task.placement else ())
             self.ports.engine.adopt(task.id, task.attempts)
             if task.asked == "cancel":
                 self._stop(task.id)  # the scheduler that was to do it may have died before it could
@@ -143,6 +127,14 @@ class Loop:
             if self._finished():
                 continue
             self.digest(self.ports.world.wait(self._timeout()))
+        self._forget()
+
+    def _forget(self) -> None:
+        if self._over:
+            self._write_down((), self.ports.world.now())  # their records may go once the journal is on the disk
+        over, self._over = self._over, []
+        for key in over:
+            self.ports.engine.forget(*key)
 
     def _finished(self) -> bool:
         """Nothing left: but rows may have been appended to the source meanwhile."""
@@ -167,14 +159,14 @@ class Loop:
         events: list[Event] = []
         for sample in happenings:
             if isinstance(sample, Sample):
-                events += self._sampled(sample)
+                events += self._seen.sampled(sample)
         for happening in happenings:
-            if isinstance(happening, Exited) and self._is_too_fresh(happening):
+            if isinstance(happening, Exited) and self._seen.is_too_fresh(happening):
                 self._late.append(happening)
             elif isinstance(happening, Started | Exited):
-                events.append(self._completed(happening) if isinstance(happening, Exited) else happening)
+                events.append(self._seen.completed(happening) if isinstance(happening, Exited) else happening)
         lessons = [self._lesson(event) for event in events if isinstance(event, Exited)]
-        self._settle(events)
+        self._settle(events, later=all(map(_is_on_disk, events)))
         self._halt()
         for kind, evidence in lessons:
             if kind is not None:
@@ -186,8 +178,8 @@ class Loop:
         self._rewrite_leases()
         self._arrive(last=False)
 
-    def _settle(self, events: Sequence[Event]) -> None:
-        self._record(events)
+    def _settle(self, events: Sequence[Event], *, later: bool = False) -> None:
+        self._record(events, later=later)
         for event in events:
             self._act(event)
 
@@ -197,111 +189,14 @@ class Loop:
         if halted is None:
             return
         self._record([halted])
-        shown = shlex.join(self._argv(self.ports.book.job(halted.task), halted.task))
+        shown = shlex.join(self._seen.argv(halted.task))
         log = str(self.around.places.task_log(halted.task, halted.attempt))
         for sentence in sentences(halted, shown, log, self.around.run, self.brain.waiting):
             self.ports.view.say(sentence)
 
-    def _argv(self, job: Job, task: int) -> tuple[str, ...]:
-        """A task's command, as an attempt at all of it is given it."""
-        return command.argv(job.spec, task, job.spec.terms.epochs, self.around.python, job.append)
-
     def _lesson(self, event: Exited) -> tuple[Kind | None, Evidence]:
         """What an attempt teaches that is about to be recorded as ended."""
         return self.brain.knowledge.kind(self.brain.roll.kind(event.task)), self.brain.evidence(event)
-
-    def _sampled(self, sample: Sample) -> list[Event]:
-        key = (sample.task, sample.attempt)
-        task = self.brain.task(sample.task)
-        if task is None or task.placement is None or task.attempts != sample.attempt:
-            return []  # it was on its way when the attempt ended
-        self._used[key] = {**self._used.get(key, {}), **sample.used}
-        self._peak[key] = {**self._peak.get(key, {}), **sample.peak}
-        beside = self.brain.load_beside(task.placement) if sample.busy else {}
-        shares = {gpu: alone(share, beside.get(gpu, 0.0)) for gpu, share in sample.busy.items()}
-        self._busy.setdefault(key, Mean()).see(shares)
-        if sample.mps:
-            self._mps[key] = sample.mps
-        now = self.ports.world.now()
-        if sample.progress is not None:
-            self._pace.setdefault(key, Pace()).see(sample.progress, now, beside=self._crowd.beside(key))
-        seen = {name: max(bytes_, sample.used.get(name, 0)) for name, bytes_ in sample.peak.items()}
-        return self.brain.watch(sample.task, sample.attempt, seen, now, busy=self._busy[key].value)
-
-    def _completed(self, exited: Exited) -> Exited:
-        """Join what the shim measured with what was sampled: the higher one is the peak."""
-        key = (exited.task, exited.attempt)
-        task = self.brain.task(exited.task)
-        if task is not None and task.placement is not None:
-            self._ended_on.update(dict.fromkeys(task.placement.gpus, self.ports.world.now()))
-        sampled = self._peak.get(key, {})
-        names = {*sampled, *exited.peak}
-        peak = {name: max(sampled.get(name, 0), exited.peak.get(name, 0)) for name in names}
-        pace = self._pace.get(key, Pace())
-        watched = 0.5 if key in self._adopted else 1.0
-        return replace(
-            self._compared(self._judged(self._under_mps(exited, task.placement if task is not None else None))),
-            peak=peak,
-            epoch_seconds=pace.seconds,
-            stretch=None if pace.stretch is None else round(pace.stretch, 3),
-            busy=round(self._busy.get(key, Mean()).value or 0.0, 3),
-            watched=watched,
-            result=self.ports.book.result(exited.task, exited.attempt),
-        )
-
-    def _under_mps(self, exited: Exited, placement: Placement | None) -> Exited:
-        """How it ended, as far as MPS has to do with it; whoever gave it up, or let a fault through, is suspected."""
-        if placement is None:
-            return exited
-        judged = mps.judged(exited, placement, self._mps.get((exited.task, exited.attempt), ""))
-        if self.ports.sharing is not None and judged.mps in mps.FAILED:
-            self.ports.sharing.suspect(placement.gpus[0], mps.sentence(judged.mps))
-        return judged
-
-    def _is_too_fresh(self, exited: Exited) -> bool:
-        """Whether it failed on GPUs that nobody has looked at since."""
-        task = self.brain.task(exited.task)
-        if exited.outcome is not Outcome.FAILED or task is None or task.placement is None:
-            return False
-        now, here = self.ports.world.now(), task.placement.gpus
-        since = now - self._failed.setdefault((exited.task, exited.attempt), now)
-        budgets = [b for b in self.ports.devices.snapshot() if b.device.key in here and not b.closed]
-        return since < SECOND_LOOK and any(budget.age > since for budget in budgets)
-
-    def _compared(self, exited: Exited) -> Exited:
-        """What it said last, in a form that can be compared with what other rows said, as long as that matters."""
-        if exited.outcome is not Outcome.FAILED or not self.brain.rules.first_rows or self.brain.tally.fine:
-            return exited
-        line = exited.last or exited.reason
-        words = self._argv(self.ports.book.job(exited.task), exited.task)
-        return replace(exited, last=line, gist=gist(line, words))
-
-    def _judged(self, exited: Exited) -> Exited:
-        """How it ended, with what its GPUs say of that: a lost one is no fault of its task, a full one had no more."""
-        task = self.brain.task(exited.task)
-        if exited.outcome is not Outcome.FAILED or task is None or task.placement is None:
-            return exited
-        if exited.code == GO_ON and self.brain.terms[task.terms].resumable:
-            return self._wants_to_go_on(exited, task)
-        here = [b for b in self.ports.devices.snapshot() if b.device.key in task.placement.gpus]
-        for budget in here:
-            if budget.closed:
-                return replace(exited, outcome=Outcome.LOST, reason=f"{budget.device.label}: {budget.closed}")
-        full = [b.device.label for b in here if b.least is not None and b.least < FULL]
-        if full and (exited.code or exited.signal):
-            how = f"exit {exited.code}" if exited.signal is None else f"signal {exited.signal}"
-            reason = f"{how} while {full[0]} was full"
-            return replace(exited, outcome=Outcome.OOM, reason=reason, part="gpu")
-        return exited
-
-    def _wants_to_go_on(self, exited: Exited, task: Task) -> Exited:
-        """It ended for now; one that does nothing else is told why that was its last time."""
-        rules = self.brain.rules
-        reason = f"exit {GO_ON}: it goes on in its next turn"
-        if exited.seconds < rules.short_turn and task.short_turns + 1 >= rules.max_short_turns:
-            often = f"{rules.max_short_turns} times in a row within {rules.short_turn:g} s of its start"
-            reason = f"exit {GO_ON} {often}: it gets nowhere"
-        return replace(exited, outcome=Outcome.AGAIN, reason=reason)
 
     def _answer(self, request: Request) -> None:
         """Do what was asked, and say so once it is durable."""
@@ -326,19 +221,8 @@ class Loop:
                 machine = self._machine(desk, desk.others())
         except LeaseError as exc:
             return [Answer(tuple(tasks), False, str(exc))]
-        lasts = {(t.id, t.attempts): left for t in self.brain.living() if (left := self._lasts(t)) is not None}
+        lasts = {(t.id, t.attempts): left for t in self.brain.living() if (left := self._seen.lasts(t)) is not None}
         return reasons.answers(self.brain, machine, tasks, lasts, self._full)
-
-    def _lasts(self, task: Task) -> float | None:
-        """How many seconds a living attempt still takes, by its own pace or by what is known of its kind."""
-        epochs = self.brain.terms[task.terms].epochs
-        pace = self._pace.get((task.id, task.attempts), Pace()).seconds
-        whole = (
-            pace * epochs if pace and epochs else self.brain.knowledge.expected(self.brain.roll.kind(task.id), epochs)
-        )
-        if not whole or not task.started_at:
-            return None
-        return max(0.0, whole - (self.ports.world.now() - task.started_at))
 
     def _requested(self, request: Request) -> list[Event]:
         if request.what == "hangup":
@@ -431,35 +315,33 @@ class Loop:
         key = (event.task, event.attempt)
         if event.outcome is Outcome.LOST:
             self.ports.ledger.drop(*key)
-        self.ports.engine.forget(*key)
-        seen = (self._used, self._peak, self._pace, self._busy, self._mps, self._watched)
-        for memory in (*seen, self._shims, self._failed):
-            memory.pop(key, None)
-        self._adopted.discard(key)
-        self._crowd.leave(key)
+        self._over.append(key)
+        self._seen.forget(key)
+        self._watched.pop(key, None)
+        self._shims.pop(key, None)
         told = self._probes.pop(key, 0)
         if told:
             self.ports.book.end_probe(event.task, told)
         self._unlooked = True
 
-    def _record(self, events: Sequence[Event]) -> None:
-        """Durable first, then applied, then shown."""
+    def _record(self, events: Sequence[Event], *, later: bool = False) -> None:
+        """In the journal first, then applied, then shown; `later`: on the disk with the next ones."""
         if not events:
             return
         now = self.ports.world.now()
-        self._write_down(events, now)
+        self._write_down(events, now, later=later)
         for event in events:
             self.brain.apply(event, now)
             self.ports.view.show(event, now)
 
-    def _write_down(self, events: Sequence[Event], now: float) -> None:
+    def _write_down(self, events: Sequence[Event], now: float, *, later: bool = False) -> None:
         """Durable when it returns, however long the disk stays full: what runs goes on under its shims meanwhile.
 
         Raises StateError as soon as somebody asks for anything: the next scheduler finds all of it in the records.
         """
         while True:
             try:
-                self.ports.book.record(events, now)
+                self.ports.book.record(events, now, later=later)
             except StateError as exc:
                 self._complain(StateError(f"{exc}: nothing starts before it can, what runs goes on"))
                 news = self.ports.world.wait(TICK)
@@ -512,6 +394,7 @@ class Loop:
         if self._unlooked:
             self._unlooked = False
             self._look()
+        self._forget()
 
     def _say_held(self) -> None:
         """Told once: what is held alone keeps a run from its end."""
@@ -564,8 +447,8 @@ class Loop:
             now,
             self._budgets(desk),
             holds,
-            self._used,
-            self._ended_on,
+            self._seen.used,
+            self._seen.ended_on,
             self.ports.ledger.uid,
             standing.waiters(now, desk.waiters()),
             standing.turn(now, others),
@@ -592,7 +475,7 @@ class Loop:
         named = [self._named(placement) for placement in placements]
         self._record([_placed(placement) for placement in named])
         for placement, lease in zip(named, taken, strict=True):
-            self._crowd.enter((placement.task, placement.attempt), placement.devices)
+            self._seen.crowd.enter((placement.task, placement.attempt), placement.devices)
             if placement.told:
                 self._probes[placement.task, placement.attempt] = placement.told
             job = self.ports.book.job(placement.task)
@@ -615,6 +498,11 @@ class Loop:
                     self._watched[key] = self._orders.watched(task, shim)
         self._moved.clear()
         self.ports.watcher.watch(self._watched, self._strangers)
+
+
+def _is_on_disk(event: Event) -> bool:
+    """Whether claim or exit record tell the same, which stay until the journal is on the disk too."""
+    return isinstance(event, Started) or (isinstance(event, Exited) and event.outcome is not Outcome.LOST)
 
 
 def _placed(p: Placement) -> Placed:

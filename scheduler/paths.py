@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
@@ -130,6 +130,10 @@ class RunPlaces:
 
     root: Path
     number: int
+    tasks: Path = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tasks", self.root / "tasks")  # made once: it is asked for at every start
 
     @property
     def journal(self) -> Path:
@@ -161,10 +165,6 @@ class RunPlaces:
         return self.root / "env"
 
     @property
-    def tasks(self) -> Path:
-        return self.root / "tasks"
-
-    @property
     def code(self) -> Path:
         return self.root / "code"
 
@@ -194,13 +194,13 @@ class RunPlaces:
         return self.tasks / str(task)
 
     def result(self, task: int, attempt: int) -> Path:
-        return self.task(task) / f".result.{attempt}"
+        return self.tasks / f"{task}/.result.{attempt}"
 
     def progress(self, task: int, attempt: int) -> Path:
-        return self.task(task) / f".progress.{attempt}"
+        return self.tasks / f"{task}/.progress.{attempt}"
 
     def task_log(self, task: int, attempt: int) -> Path:
-        return self.task(task) / f"{attempt}.log"
+        return self.tasks / f"{task}/{attempt}.log"
 
     def task_errors(self, task: int, attempt: int) -> Path:
         """Its errors, where they are kept apart from its output."""

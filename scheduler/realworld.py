@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-import selectors
+import select
 import time
 from collections.abc import Sequence
 from typing import Protocol
 
+from scheduler.core.events import Started
 from scheduler.core.ports import Happening, Request, Sample, World
+
+GATHER = 0.02
+"""Seconds that starts alone are held back."""
 
 
 class Source(Protocol):
@@ -60,11 +64,23 @@ class RealWorld:
         return time.time()
 
     def wait(self, timeout: float) -> list[Happening]:
-        """Return when any source has something, or when the time is over."""
-        with selectors.DefaultSelector() as selector:
-            for fd in {source.fileno() for source in self._sources} - {-1}:
-                selector.register(fd, selectors.EVENT_READ)
-            selector.select(timeout)
+        """Return when any source has something, or when the time is over.
+
+        Starts alone free nothing for anybody, so for a moment they wait for more: with the end of a short task they
+        are one durable record.
+        """
+        news = self._wait(timeout)
+        if news and all(isinstance(happening, Started) for happening in news):
+            until = time.monotonic() + GATHER
+            while all(isinstance(happening, Started) for happening in news) and (left := until - time.monotonic()) > 0:
+                news += self._wait(left)
+        return news
+
+    def _wait(self, timeout: float) -> list[Happening]:
+        poll = select.poll()  # made anew: what sources wait on changes, and this is one call to the kernel
+        for fd in {source.fileno() for source in self._sources} - {-1}:
+            poll.register(fd, select.POLLIN)
+        poll.poll(max(0.0, timeout) * 1000)
         return [happening for source in self._sources for happening in source.collect()]
 
 

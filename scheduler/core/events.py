@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, get_args
 
 from scheduler.core.model import KnownBy, Outcome, Purpose
@@ -222,7 +222,7 @@ _KINDS: dict[str, type[Event]] = {kind.kind: kind for kind in get_args(Event) if
 
 def encode(event: Event) -> dict[str, Any]:
     """The event's fields as plain JSON values, without its kind."""
-    return asdict(event)
+    return {name: getattr(event, name) for name in event.__slots__}
 
 
 def decode(kind: str, data: dict[str, Any]) -> Event:

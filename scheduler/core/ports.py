@@ -253,8 +253,11 @@ class Ledger(Protocol):
 class Book(Protocol):
     """The run's journal as the loop needs it."""
 
-    def record(self, events: Sequence[Event], at: float) -> None:
-        """Append events; durable when it returns. Raises StateError."""
+    def record(self, events: Sequence[Event], at: float, *, later: bool = False) -> None:
+        """Append events; they and all before them are durable when it returns, with `later` when the next one does.
+
+        Raises StateError.
+        """
 
     def job(self, task: int) -> Job:
         """The text of a task."""

@@ -113,6 +113,7 @@ def _quota(folder: Path, version: int) -> float | None:
 def text(path: Path) -> str:
     """What stands in a file of the kernel; nothing where there is none."""
     try:
-        return path.read_text(encoding="ascii", errors="replace").strip()
+        with open(path, "rb", buffering=0) as file:
+            return file.read().decode("ascii", "replace").strip()
     except OSError:
         return ""

@@ -52,7 +52,7 @@ class HostDevices:
     def snapshot(self) -> tuple[Budget, ...]:
         """What is free: the least of what the kernel calls available and what each limit leaves."""
         lefts = [group.left() for group in self._groups]
-        free = min([_memory().available, *(left for left in lefts if left is not None), *self._left_by_slurm()])
+        free = min([_available(), *(left for left in lefts if left is not None), *self._left_by_slurm()])
         return (Budget(self._device, max(0, int(free)), self._cap),)
 
     def environment_for(self, placement: Placement) -> Mapping[str, str | None]:
@@ -111,6 +111,13 @@ def _memory() -> Any:
     import psutil  # 15 ms that only a run pays
 
     return psutil.virtual_memory()
+
+
+def _available() -> int:
+    """What the kernel calls available, read at each decision."""
+    with open("/proc/meminfo", "rb", buffering=0) as file:
+        said = file.read(256).partition(b"MemAvailable:")[2].split(None, 1)
+    return int(said[0]) * 1024 if said else int(_memory().available)
 
 
 def available() -> tuple[int, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,6 +14,9 @@ from scheduler.processes import Child, isolated_python, start_child
 
 MOST_STARTS = 20
 """A sampler that keeps dying is given up: the run goes on with what the shims measure."""
+
+PAUSE = 0.1
+"""Least seconds between orders: as long as the child rests between looks."""
 
 _START = "import sys; sys.path.insert(0, sys.argv[1]); from scheduler.devices.sampler import main; main()"
 
@@ -24,6 +28,8 @@ class HostWatcher:
         self._code = code
         self._starts = 0
         self._order = b""
+        self._unsent, self._send_at = False, 0.0
+        """Whether the child does not know the order yet, and when it may be told."""
         self._pending = b""
         self._strangers: Mapping[str, int] = {}
         self._child: Child | None = None
@@ -39,9 +45,16 @@ class HostWatcher:
         if order == self._order and self._child is not None:
             return
         self._order = order
-        if self._child is None and not trees:
-            return
-        self._send()
+        if self._child is not None or trees:
+            self._unsent = True
+            self._send_if_due()
+
+    def _send_if_due(self) -> None:
+        """Not at every start of a task that is over before anybody could look at it."""
+        now = time.monotonic()
+        if self._unsent and now >= self._send_at:
+            self._unsent, self._send_at = False, now + PAUSE
+            self._send()
 
     def _send(self) -> None:
         if self._child is None and not self._start():
@@ -72,6 +85,7 @@ class HostWatcher:
 
     def collect(self) -> list[Sample]:
         """The newest sample of each attempt."""
+        self._send_if_due()
         latest = b""
         while (got := self._read()) is not None:
             *lines, self._pending = (self._pending + got).split(b"\n")

@@ -111,6 +111,8 @@ class LocalEngine:
         self._unsettled: dict[Key, _Attempt] = {}
         """Those of which only another look can tell more."""
         self._by_pidfd: dict[int, _Attempt] = {}
+        self._ran: set[Key] = set()
+        """Those whose record was read, and whose claim is no fence therefore."""
         self._told: list[Started | Exited] = []
         self._looked = 0.0
         self._epoll = select.epoll()
@@ -201,14 +203,13 @@ class LocalEngine:
         A fence stays: an order may be late, and must find the attempt given up for as long as the run exists.
         """
         folder = self._folder(task)
-        claim = shim.read_claim(shim.claim_path(folder, attempt))
-        if claim is None or not claim.fence:
+        if (task, attempt) in self._ran or not _is_fence(shim.claim_path(folder, attempt)):
             _unlink(shim.claim_path(folder, attempt))
+        self._ran.discard((task, attempt))
         _unlink(shim.record_path(folder, attempt))
+        _unlink_empty(shim.log_path(folder, attempt))
+        _unlink_empty(shim.errors_path(folder, attempt))
         with contextlib.suppress(OSError):
-            for path in (shim.log_path(folder, attempt), shim.errors_path(folder, attempt)):
-                if os.path.exists(path) and os.path.getsize(path) == 0:
-                    os.unlink(path)
             if not any(key[0] == task for key in self._attempts):
                 os.rmdir(folder)
 
@@ -393,6 +394,7 @@ class LocalEngine:
         if record is not None:
             if attempt.claim is None and claim is not None:
                 self._started(attempt, claim)
+            self._ran.add(attempt.key)
             self._over(attempt, _exited(attempt, record))
         elif self._is_empty(attempt, claim):
             self._lose(attempt, _why_lost(attempt, claim))
@@ -592,6 +594,17 @@ def _memory(values: Mapping[str, Any]) -> Iterator[int]:
         yield fd
     finally:
         os.close(fd)
+
+
+def _is_fence(path: str) -> bool:
+    claim = shim.read_claim(path)
+    return claim is not None and claim.fence
+
+
+def _unlink_empty(path: str) -> None:
+    with contextlib.suppress(OSError):
+        if os.stat(path).st_size == 0:
+            os.unlink(path)
 
 
 def _unlink(path: str) -> None:

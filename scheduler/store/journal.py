@@ -41,6 +41,7 @@ class Journal:
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self.path = path
         self._db = connection
+        self._lax = self._unsynced = False
 
     @classmethod
     def create(cls, path: Path) -> Journal:
@@ -118,11 +119,32 @@ class Journal:
         """Accepted rows (task, batch, row, nth, terms, form, text); inside a transaction."""
         self._db.executemany(schema.PUT_ROW, rows)
 
-    def record(self, events: Sequence[ev.Event], at: float) -> None:
-        """Append events in one transaction of their own."""
+    def record(self, events: Sequence[ev.Event], at: float, *, later: bool = False) -> None:
+        """Append events in one transaction of their own; `later`: a power failure may take it before the next one."""
+        self._wait_for_disk(later=later)
         if events:
             with self.transaction():
                 self.put_events(events, at)
+        elif self._unsynced and not later:
+            self._sync()
+        self._unsynced = later
+
+    def _wait_for_disk(self, *, later: bool) -> None:
+        """Whether the end of a transaction waits for the disk: for what earlier ones wrote that did not, too."""
+        if later != self._lax:
+            with self._translated():
+                self._db.execute(schema.LATER if later else schema.NOW)
+            self._lax = later
+
+    def _sync(self) -> None:
+        try:
+            log = os.open(f"{self.path}-wal", os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fdatasync(log)
+            finally:
+                os.close(log)
+        except OSError as exc:
+            raise StateError(f"the journal {self.path} cannot be written: {exc.strerror}") from exc
 
     def put_events(self, events: Sequence[ev.Event], at: float) -> None:
         """Events that come together with something else; inside a transaction."""

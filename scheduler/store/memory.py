@@ -160,7 +160,7 @@ class MemoryBook:
 
     # ---- the port ----
 
-    def record(self, events: Sequence[Event], at: float) -> None:
+    def record(self, events: Sequence[Event], at: float, *, later: bool = False) -> None:
         """Note events with their time."""
         if self._kept:
             self.recorded += [(event, at) for event in events]

@@ -34,6 +34,8 @@ from scheduler.store.runs import RunInfo, Runs
 Cells = tuple[int, list[str], Terms, int]
 """A row of a door: its number in the source, its cells, their terms, and which of its equals it is."""
 LARGEST_RESULT = 64 * 1024
+MOST_JOBS = 256
+"""So many texts are kept of tasks that live."""
 LARGEST_SCRIPT = 16 * 1024 * 1024
 
 
@@ -103,6 +105,9 @@ class Book:
         self._by_value: dict[Terms, int] = {}
         self._forms: list[Form] = []
         self._batch = 0
+        self._jobs: dict[int, Job] = {}
+        self._ended: list[tuple[int, int]] = []
+        """Attempts whose end is not durable yet, and whose result stays until it is."""
         self._changed: dict[int, int] = {}
         """The terms of tasks that were given others than their rows say."""
 
@@ -235,17 +240,30 @@ class Book:
 
     # ---- the port ----
 
-    def record(self, events: Sequence[Event], at: float) -> None:
-        """Append events durably."""
-        self.journal.record(events, at)
+    def record(self, events: Sequence[Event], at: float, *, later: bool = False) -> None:
+        """Append events, durably at once or with the next ones."""
+        self.journal.record(events, at, later=later)
         for event in events:
             if isinstance(event, Exited):
-                self.clear(event.task, event.attempt)
+                self._ended.append((event.task, event.attempt))
+                self._jobs.pop(event.task, None)
             elif isinstance(event, Changed):
+                self._jobs.clear()
                 self._changed.update(dict.fromkeys(event.tasks, event.terms))
+        if not later:
+            ended, self._ended = self._ended, []
+            for task, attempt in ended:
+                self.clear(task, attempt)
 
     def job(self, task: int) -> Job:
-        """The text of a task."""
+        """The text of a task; that of one that lives is asked for more than once."""
+        if task not in self._jobs:
+            if len(self._jobs) >= MOST_JOBS:
+                self._jobs.clear()
+            self._jobs[task] = self._job(task)
+        return self._jobs[task]
+
+    def _job(self, task: int) -> Job:
         row = self.journal.row(task)
         form = self._forms[row.form]
         said = form.spec(unpack_cells(row.text), row.row)
@@ -268,7 +286,7 @@ class Book:
     def kind(self, task: int) -> Kind:
         """What kind a task is of."""
         assert self.kinds is not None
-        return self.kinds.of(self.job(task))
+        return self.kinds.of(self._job(task))
 
     def learn(self, kind: Kind, evidence: Evidence) -> None:
         """Keep what an ended attempt taught."""
@@ -302,7 +320,7 @@ class Book:
         """Remove the result and the progress of an attempt whose end is recorded."""
         for leftover in (self.places.result(task, attempt), self.places.progress(task, attempt)):
             with contextlib.suppress(OSError):
-                leftover.unlink()
+                os.unlink(leftover)
 
     def arrivals(self, *, last: bool) -> Arrivals:
         """Rows appended to the source, as new batches."""

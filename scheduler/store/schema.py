@@ -12,6 +12,9 @@ OPEN = (
     "PRAGMA cache_size = -8000",
 )
 
+LATER = "PRAGMA synchronous = NORMAL"
+NOW = "PRAGMA synchronous = FULL"
+
 CREATE = (
     "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
     "CREATE TABLE forms (number INTEGER PRIMARY KEY, text TEXT NOT NULL)",

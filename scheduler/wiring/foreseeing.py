@@ -114,7 +114,7 @@ class Unwritten:
         self._brain = brain
         self._ids = count(1 << 40)
 
-    def record(self, events: Sequence[Event], at: float) -> None:
+    def record(self, events: Sequence[Event], at: float, *, later: bool = False) -> None:
         """Nobody will read it."""
 
     def job(self, task: int) -> Job:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -12,7 +12,7 @@ from scheduler import native
 from scheduler.core.brain import Brain
 from scheduler.core.model import State
 from scheduler.core.ports import Key, View
-from scheduler.core.results import Fold
+from scheduler.core.results import Fold, totals
 from scheduler.interrupts import Interrupts
 from scheduler.settings import Settings
 from scheduler.store.rundir import Book
@@ -235,11 +235,15 @@ class Session:
     def _close(self, sink: Any) -> None:
         from scheduler.view import closing, processing
 
-        telling = Telling(self.info(), self.book.journal)
+        def rows() -> Iterator[dict[str, Any]]:  # reads the whole journal: for short lists, and what failed
+            return Telling(self.info(), self.book.journal).rows()
+
+        counts = self.brain.roll.counts
         if self.inherits:
-            processing.close(processing.last_words(telling.rows(), self.brain.roll.counts, self.number), sink)
+            processing.close(processing.last_words(rows(), counts, self.number), sink)
             return
-        for line in closing.lines(telling.totals(), telling.rows, self.number):
+        in_numbers = totals(self.fold, counts, int(self.meta.get("capacity", "0")))
+        for line in closing.lines(in_numbers, rows, self.number):
             sink.line(line, at=time.time())
 
     def first_words(self) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from scheduler.core.brain import Brain
 from scheduler.core.events import Asked, Event, Exited, Submitted
 from scheduler.core.kinds import Kind
 from scheduler.core.model import Budget, Job, Machine, Outcome, Terms
+from scheduler.core.ports import Key
 from scheduler.core.rules import Rules
 from scheduler.errors import Elsewhere, InputError, SameList
 from scheduler.paths import NATIVE_CODE, RUN_CODE, Places, RunPlaces
@@ -41,6 +43,8 @@ MOST_PLANNED = 1000
 """A plan looks at the needs of so many tasks."""
 UNWRITTEN = ("source", "state", "leases", "notify")
 """Settings that a run does not keep: places, and what may be a secret."""
+JUST_ENDED = 500
+"""So many that ended last may have left their files: a scheduler removes them after what it starts in their place."""
 CLASSIC_COUNTER = Path("scheduler_files/counter.txt")
 
 
@@ -338,15 +342,13 @@ def _replay(session: Session) -> None:
     book, brain = session.book, session.brain
     for submitted in book.journal.submissions():
         brain.apply(submitted)
-    at = 0.0
+    ended: deque[Key] = deque(maxlen=JUST_ENDED)
     for recorded in book.journal.events():
         brain.apply(recorded.event, recorded.at)
         session.fold.take(recorded.event, recorded.at)
-        if recorded.at != at and not isinstance(recorded.event, Asked):
-            at = recorded.at
-            session.just_ended.clear()
         if isinstance(recorded.event, Exited):
-            session.just_ended.append((recorded.event.task, recorded.event.attempt))
+            ended.append((recorded.event.task, recorded.event.attempt))
+    session.just_ended.extend(ended)
     for key in session.just_ended:
         book.clear(*key)
 

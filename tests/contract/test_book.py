@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from scheduler.core.command import key
-from scheduler.core.events import Event, Submitted
+from scheduler.core.events import Event, Exited, Submitted
 from scheduler.core.fields import Form
-from scheduler.core.model import Spec
+from scheduler.core.model import Outcome, Spec
 from scheduler.core.ports import Book, Happening
 from scheduler.errors import StateError
 from scheduler.paths import Places
@@ -178,6 +178,18 @@ class TestResults:
     def test_what_an_attempt_left(self, shelf: Shelf) -> None:
         shelf.leave(2, 1, self.RESULT)
         assert shelf.book.result(2, 1) == self.RESULT
+
+    def test_it_is_there_until_its_end_is_on_the_disk(self, tmp_path: Path) -> None:
+        shelf = RealShelf(tmp_path / "state")
+        (batch,) = shelf.accept(ROWS[:1])
+        shelf.leave(batch.first, 1, {"loss": 0.5})
+        shelf.book.record([Exited(batch.first, 1, Outcome.SUCCEEDED)], 1.0, later=True)
+        assert len(shelf.recorded()) == 1
+        assert shelf.book.result(batch.first, 1) == {"loss": 0.5}
+        shelf.book.record((), 2.0)
+        assert shelf.book.result(batch.first, 1) == {}
+        assert len(shelf.recorded()) == 1
+        shelf.close()
 
     def test_it_stays_for_whoever_could_not_record_the_end(self, shelf: Shelf) -> None:
         shelf.leave(2, 1, self.RESULT)

@@ -1,0 +1,164 @@
+"""What was seen of living attempts, and how the end of one is judged by it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from scheduler.core import command, mps
+from scheduler.core.brain import Brain
+from scheduler.core.events import Event, Exited
+from scheduler.core.firstrows import gist
+from scheduler.core.lifecycle import Task
+from scheduler.core.model import Outcome, Placement
+from scheduler.core.pace import Crowd, Mean, Pace, alone
+from scheduler.core.ports import Book, Devices, Key, Sample, Sharing, World
+from scheduler.units import MIB
+
+FULL = 128 * MIB
+"""A GPU that had less than this left when a task on it failed was full: the task need not say so."""
+SECOND_LOOK = 4.0
+"""Seconds within which the GPUs of a failed task are looked at once more before it is judged: its GPU may have been
+lost, and that is noticed up to a call's deadline later."""
+GO_ON = 75
+"""EX_TEMPFAIL: by this a resumable task asks for another turn."""
+
+
+class Observed:
+    """The attempts of one run, as samples and exit records show them."""
+
+    def __init__(
+        self, brain: Brain, world: World, book: Book, devices: Devices, sharing: Sharing | None, python: str
+    ) -> None:
+        """`python` is what `-1` stands for."""
+        self._brain, self._book, self._devices, self._sharing, self._python = brain, book, devices, sharing, python
+        self._now = world.now
+        self.used: dict[Key, Mapping[str, int]] = {}
+        self.ended_on: dict[str, float] = {}
+        """When something last ended, by GPU."""
+        self.crowd = Crowd()
+        self.adopted: set[Key] = set()
+        self._peak: dict[Key, Mapping[str, int]] = {}
+        self._pace: dict[Key, Pace] = {}
+        self._busy: dict[Key, Mean] = {}
+        self._mps: dict[Key, str] = {}
+        self._failed: dict[Key, float] = {}
+        """When it was heard that an attempt on GPUs had failed, which is not judged yet."""
+
+    def forget(self, key: Key) -> None:
+        """Its end is recorded."""
+        seen = (self.used, self._peak, self._pace, self._busy, self._mps, self._failed)
+        for memory in seen:
+            memory.pop(key, None)
+        self.adopted.discard(key)
+        self.crowd.leave(key)
+
+    def argv(self, task: int) -> Sequence[str]:
+        """A task's command, as an attempt at all of it is given it."""
+        job = self._book.job(task)
+        return command.argv(job.spec, task, job.spec.terms.epochs, self._python, job.append)
+
+    def sampled(self, sample: Sample) -> list[Event]:
+        """Take a look at a living attempt in; what that changes in what is known or promised."""
+        key = (sample.task, sample.attempt)
+        task = self._brain.task(sample.task)
+        if task is None or task.placement is None or task.attempts != sample.attempt:
+            return []  # it was on its way when the attempt ended
+        self.used[key] = {**self.used.get(key, {}), **sample.used}
+        self._peak[key] = {**self._peak.get(key, {}), **sample.peak}
+        beside = self._brain.load_beside(task.placement) if sample.busy else {}
+        shares = {gpu: alone(share, beside.get(gpu, 0.0)) for gpu, share in sample.busy.items()}
+        self._busy.setdefault(key, Mean()).see(shares)
+        if sample.mps:
+            self._mps[key] = sample.mps
+        now = self._now()
+        if sample.progress is not None:
+            self._pace.setdefault(key, Pace()).see(sample.progress, now, beside=self.crowd.beside(key))
+        seen = {name: max(bytes_, sample.used.get(name, 0)) for name, bytes_ in sample.peak.items()}
+        return self._brain.watch(sample.task, sample.attempt, seen, now, busy=self._busy[key].value)
+
+    def completed(self, exited: Exited) -> Exited:
+        """Join what the shim measured with what was sampled: the higher one is the peak."""
+        key = (exited.task, exited.attempt)
+        task = self._brain.task(exited.task)
+        if task is not None and task.placement is not None:
+            self.ended_on.update(dict.fromkeys(task.placement.gpus, self._now()))
+        sampled = self._peak.get(key, {})
+        names = {*sampled, *exited.peak}
+        peak = {name: max(sampled.get(name, 0), exited.peak.get(name, 0)) for name in names}
+        pace = self._pace.get(key, Pace())
+        watched = 0.5 if key in self.adopted else 1.0
+        return replace(
+            self._compared(self._judged(self._under_mps(exited, task.placement if task is not None else None))),
+            peak=peak,
+            epoch_seconds=pace.seconds,
+            stretch=None if pace.stretch is None else round(pace.stretch, 3),
+            busy=round(self._busy.get(key, Mean()).value or 0.0, 3),
+            watched=watched,
+            result=self._book.result(exited.task, exited.attempt),
+        )
+
+    def _under_mps(self, exited: Exited, placement: Placement | None) -> Exited:
+        """How it ended, as far as MPS has to do with it; whoever gave it up, or let a fault through, is suspected."""
+        if placement is None:
+            return exited
+        judged = mps.judged(exited, placement, self._mps.get((exited.task, exited.attempt), ""))
+        if self._sharing is not None and judged.mps in mps.FAILED:
+            self._sharing.suspect(placement.gpus[0], mps.sentence(judged.mps))
+        return judged
+
+    def is_too_fresh(self, exited: Exited) -> bool:
+        """Whether it failed on GPUs that nobody has looked at since."""
+        task = self._brain.task(exited.task)
+        if exited.outcome is not Outcome.FAILED or task is None or task.placement is None:
+            return False
+        now, here = self._now(), task.placement.gpus
+        since = now - self._failed.setdefault((exited.task, exited.attempt), now)
+        budgets = [b for b in self._devices.snapshot() if b.device.key in here and not b.closed]
+        return since < SECOND_LOOK and any(budget.age > since for budget in budgets)
+
+    def _compared(self, exited: Exited) -> Exited:
+        """What it said last, in a form that can be compared with what other rows said, as long as that matters."""
+        if exited.outcome is not Outcome.FAILED or not self._brain.rules.first_rows or self._brain.tally.fine:
+            return exited
+        line = exited.last or exited.reason
+        words = self.argv(exited.task)
+        return replace(exited, last=line, gist=gist(line, words))
+
+    def _judged(self, exited: Exited) -> Exited:
+        """How it ended, with what its GPUs say of that: a lost one is no fault of its task, a full one had no more."""
+        task = self._brain.task(exited.task)
+        if exited.outcome is not Outcome.FAILED or task is None or task.placement is None:
+            return exited
+        if exited.code == GO_ON and self._brain.terms[task.terms].resumable:
+            return self._wants_to_go_on(exited, task)
+        here = [b for b in self._devices.snapshot() if b.device.key in task.placement.gpus]
+        for budget in here:
+            if budget.closed:
+                return replace(exited, outcome=Outcome.LOST, reason=f"{budget.device.label}: {budget.closed}")
+        full = [b.device.label for b in here if b.least is not None and b.least < FULL]
+        if full and (exited.code or exited.signal):
+            how = f"exit {exited.code}" if exited.signal is None else f"signal {exited.signal}"
+            reason = f"{how} while {full[0]} was full"
+            return replace(exited, outcome=Outcome.OOM, reason=reason, part="gpu")
+        return exited
+
+    def _wants_to_go_on(self, exited: Exited, task: Task) -> Exited:
+        """It ended for now; one that does nothing else is told why that was its last time."""
+        rules = self._brain.rules
+        reason = f"exit {GO_ON}: it goes on in its next turn"
+        if exited.seconds < rules.short_turn and task.short_turns + 1 >= rules.max_short_turns:
+            often = f"{rules.max_short_turns} times in a row within {rules.short_turn:g} s of its start"
+            reason = f"exit {GO_ON} {often}: it gets nowhere"
+        return replace(exited, outcome=Outcome.AGAIN, reason=reason)
+
+    def lasts(self, task: Task) -> float | None:
+        """How many seconds a living attempt still takes, by its own pace or by what is known of its kind."""
+        epochs = self._brain.terms[task.terms].epochs
+        pace = self._pace.get((task.id, task.attempts), Pace()).seconds
+        whole = (
+            pace * epochs if pace and epochs else self._brain.knowledge.expected(self._brain.roll.kind(task.id), epochs)
+        )
+        if not whole or not task.started_at:
+            return None
+        return max(0.0, whole - (self._now() - task.started_at))
