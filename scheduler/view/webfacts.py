@@ -63,7 +63,7 @@ _LEGEND = {
     "others": "held by others",
     "buffer": "buffer",
 }
-_EVERYBODY = {**_LEGEND, "ours": "held by tasks", "others": "held without a promise"}
+_EVERYBODY = {"ours": "held by tasks", "promised": _LEGEND["promised"], "others": "held without a promise"}
 
 
 def machine(facts: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:

@@ -159,6 +159,7 @@ def test_timeline_and_memory_are_drawn(opened: Browser) -> None:
 def test_the_machine_is_one_choice_away_and_back_leads_back(opened: Browser) -> None:
     opened.find("#run").send_keys("the whole machine")
     opened.until("document.querySelector('#leases td:nth-child(3)')?.innerText === '1'")
+    assert opened.faults() == []
     opened.driver.back()
     opened.until(shown("runs"))
     assert opened.texts("#title") == ["run 1"]
@@ -176,6 +177,13 @@ def test_everybody_can_use_it(opened: Browser, size: tuple[int, int], dark: bool
     opened.shot(tmp_path / "page.png")
     assert opened.tells("document.documentElement.scrollWidth") <= size[0]
     assert opened.faults() == []
+
+
+def test_the_checker_finds_what_is_wrong(opened: Browser) -> None:
+    opened.driver.execute_script(
+        "document.querySelector('#find').parentNode.replaceWith(document.querySelector('#find'))"
+    )
+    assert any("#find" in fault for fault in opened.faults())
 
 
 def test_without_the_token_it_says_where_to_get_it(opened: Browser, page: Page) -> None:

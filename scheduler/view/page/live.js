@@ -130,7 +130,7 @@ function devices(f) {
   if (!f.bars.length) box.replaceChildren();
   const now = JSON.stringify(f.legend); if ($("legend").dataset.now === now) return;
   $("legend").dataset.now = now;
-  legendOf($("legend"), [...PARTS.map(p => [f.legend[p], `var(--${p})`]), ["free", "var(--panel)"]]);
+  legendOf($("legend"), [...PARTS.filter(p => p in f.legend).map(p => [f.legend[p], `var(--${p})`]), ["free", "var(--panel)"]]);
 }
 
 // ---- tables: rows stay the same elements while they are shown, so that the keyboard keeps its place ----
@@ -194,15 +194,21 @@ const RUNNING = [
   words("device", t => t.devices.join(", "), { sort: "device", value: t => t.devices.join(), short: "on" }),
   numbers("time", t => time(t.seconds + tick()), { sort: "time", value: t => t.seconds, short: "for" }),
   numbers("epochs", epochs, { short: "epochs" }),
-  { label: "peak of promised", cls: "n line", num: true, sort: "peak_bytes", value: t => t.peak, draw: (td, t) => memoryCell(td, t.peak, t.promised) },
+  { label: "peak of promised", cls: "mem", num: true, sort: "peak_bytes", value: t => t.peak, draw: (td, t) => memoryCell(td, t.peak, t.promised) },
   numbers("left", t => t.left == null ? "" : time(Math.max(0, t.left - tick())), { sort: "left", value: t => t.left ?? Infinity, short: "left" }),
-  { label: "do", cls: "does", draw: (td, t) => does(td, t.task, t.name, t.asked ? "" : "running", true) },
+  { label: "actions", cls: "does", draw: (td, t) => does(td, t.task, t.name, t.asked ? "" : "running", true) },
 ];
+function nameCell(td, t) {
+  const now = [t.name, t.command, t.reason].join("\n"); if (td.dataset.now === now) return;
+  td.dataset.now = now; td.replaceChildren(t.name);
+  if (letters(t.command) !== letters(t.name)) { const command = el("span", t.command, "command"); command.title = t.command; td.append(command); }
+  if (t.reason) td.append(el("span", t.reason, "reason"));
+}
 const letters = text => text.replace(/[^\p{L}\p{N}]/gu, "");
 const LISTED = [
   numbers("id", t => String(t.id), { sort: "id" }),
-  { label: "name", cls: "wide", sort: "name", draw: (td, t) => { const now = t.name + "\n" + t.command; if (td.dataset.now !== now) { td.dataset.now = now; td.replaceChildren(t.name); if (letters(t.command) !== letters(t.name)) td.append(el("span", t.command, "command")); } } },
-  { label: "state", cls: "state line", sort: "state", draw: (td, t) => { const now = t.state + t.reason; if (td.dataset.now !== now) { td.dataset.now = now; td.style.color = `var(--${t.state}, inherit)`; td.replaceChildren(t.state); if (t.reason) td.append(el("span", t.reason, "reason")); } } },
+  { label: "name", cls: "wide", sort: "name", draw: nameCell },
+  { label: "state", cls: "state", sort: "state", draw: (td, t) => { if (td.textContent !== t.state) { td.style.color = `var(--${t.state}, inherit)`; td.textContent = t.state; } } },
   numbers("prio", t => String(t.priority), { sort: "priority", short: "prio" }),
   numbers("batch", t => String(t.batch), { sort: "batch", short: "batch" }),
   words("device", t => t.device || "", { short: "on" }),
@@ -210,9 +216,8 @@ const LISTED = [
   numbers("waited", t => time(t.waited_s), { short: "waited" }),
   words("expected", t => t.expected || ""),
   numbers("ran", t => time(t.ran_s), { sort: "ran_s", short: "ran" }),
-  { label: "peak of promised", cls: "n line", num: true, sort: "peak_bytes", draw: (td, t) => memoryCell(td, t.peak_bytes, t.promised_bytes) },
-  numbers("exit", t => t.exit_code == null ? "" : String(t.exit_code), { short: "exit" }),
-  { label: "do", cls: "does", draw: (td, t) => does(td, t.id, t.name, t.state, t.attempts > 0) },
+  { label: "peak of promised", cls: "mem", num: true, sort: "peak_bytes", draw: (td, t) => memoryCell(td, t.peak_bytes, t.promised_bytes) },
+  { label: "actions", cls: "does", draw: (td, t) => does(td, t.id, t.name, t.state, t.attempts > 0) },
 ];
 function sorting() {
   return { by: state.sort, down: state.down, set: by => { state.down = state.sort === by ? !state.down : false; state.sort = by; state.page = 0; sorts(); again(); } };
