@@ -72,7 +72,10 @@ class Course:
 
 
 def joined(at: float, courses: Sequence[Course]) -> Forecast:
-    """What several goes come to; the first of them is the likely one, in which everything takes as long as expected."""
+    """What several goes come to; of tasks the first of them is the likely one, in which all take as long as expected.
+
+    Of the whole run it is the middle one: whoever takes longest ends it, and that is no mean.
+    """
     likely = courses[0]
     starts, ends = [course.starts for course in courses], [course.ends for course in courses]
     tasks = {
@@ -81,8 +84,8 @@ def joined(at: float, courses: Sequence[Course]) -> Forecast:
     }
     if likely.over is None:
         return Forecast(at, None, f"{likely.stuck:,} of its tasks find no room, as things stand", tasks)
-    overs = [course.over for course in courses if course.over is not None]
-    return Forecast(at, around(at, likely.over, overs), "", tasks)
+    overs = sorted(course.over for course in courses if course.over is not None)
+    return Forecast(at, around(at, _at(overs, 0.5), overs), "", tasks)
 
 
 def _span_of(at: float, task: int, every: Sequence[Mapping[int, float]]) -> Span:

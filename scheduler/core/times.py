@@ -13,8 +13,13 @@ from scheduler.core.truth import chance
 OWN, LIKE, ANY = 0.08, 0.25, 0.5
 """How far the time of a task is off at least, as a share of it: where its own kind is known, others of its script, any
 of its run. As many again are off by more than that as by less than a third of it."""
+TRIES, TRY = 12, 1 << 41
+"""So often a time is drawn for somebody who runs already."""
 FEW = 3
 """So few others say hardly more than any would."""
+RUNNING = 0.5
+"""So much of what others have run already, whose time nobody knows, is added to what was seen: all of it would be right
+if nobody knew the better how long a task takes the longer it runs, and told too much in simulated runs."""
 SHARED = 0.5
 """So much of that is wrong of all of a kind alike: they are told by the same number."""
 STILL = 0.25
@@ -30,6 +35,13 @@ class Time:
     """One standard deviation of its logarithm."""
     told_by: str
     """What it was taken from: all that is told by the same is wrong alike."""
+
+    def still(self, seed: int, task: int, elapsed: float) -> float:
+        """The same for one that runs for so long already: what it takes is more than that."""
+        if not seed:
+            return self.seconds
+        goes = (self.drawn(seed, task + TRY * number) for number in range(TRIES))
+        return next((seconds for seconds in goes if seconds > elapsed), self.seconds)
 
     def drawn(self, seed: int, task: int) -> float:
         """The seconds in one go; in go 0 what is expected."""
@@ -50,6 +62,9 @@ class _Seen:
 
     epochs: list[float]
     wholes: list[float]
+    running: float = 0.0
+    """Seconds for which others run already whose time nobody knows: whoever ends first is short, and would be taken for
+    all of them."""
 
     def take(self, profile: Profile) -> None:
         if profile.epoch_seconds:
@@ -62,15 +77,21 @@ class _Seen:
         if not found:
             return None
         mean = sum(found) / len(found)
+        more = RUNNING * self.running / len(found) if found is self.wholes else 0.0
         spread = sqrt(sum((one - mean) ** 2 for one in found) / len(found)) / mean
-        return Time(mean * times, max(least, spread, ANY if len(found) < FEW else 0.0), told_by)
+        return Time((mean + more) * times, max(least, spread, ANY if len(found) < FEW else 0.0), told_by)
 
 
 class Times:
     """What is known of times at one moment."""
 
-    def __init__(self, knowledge: Knowledge, seen: Iterable[tuple[int, float]] = ()) -> None:
-        """`seen`: of living attempts their kinds, and how many seconds an epoch takes them."""
+    def __init__(
+        self,
+        knowledge: Knowledge,
+        seen: Iterable[tuple[int, float]] = (),
+        running: Iterable[tuple[int, float]] = (),
+    ) -> None:
+        """Of living attempts their kinds; `seen`: how many seconds an epoch takes them, `running`: for how long."""
         self._knowledge = knowledge
         self._families: defaultdict[str, _Seen] = defaultdict(lambda: _Seen([], []))
         self._all = _Seen([], [])
@@ -82,10 +103,18 @@ class Times:
         self._living: dict[int, float] = {}
         for number, seconds in seen:
             self._living[number] = seconds
-            kind = knowledge.kind(number)
-            for known in (self._all, *([self._families[kind.family]] if kind is not None and kind.family else [])):
+            for known in self._told_by(number):
                 known.epochs.append(seconds)
+        for number, seconds in running:
+            if not knowledge.expected(number, None):
+                for known in self._told_by(number):
+                    known.running += seconds
         self._kept: dict[tuple[int, int | None], Time | None] = {}
+
+    def _told_by(self, number: int) -> list[_Seen]:
+        """All that a kind says something about besides itself."""
+        kind = self._knowledge.kind(number)
+        return [self._all, *([self._families[kind.family]] if kind is not None and kind.family else [])]
 
     def of(self, kind: int, epochs: int | None) -> Time | None:
         """How long a task of a kind takes as a whole; None while nothing is known of anything like it."""

@@ -178,7 +178,7 @@ class Foresight:
 
     def __init__(self, brain: Brain, sight: Sight, now: float, seed: int = 0, most: int = MOST_ENDS) -> None:
         self._brain, self._sight, self._now, self._seed = brain, sight, now, seed
-        self._times = Times(brain.knowledge, _paces(brain, sight))
+        self._times = Times(brain.knowledge, _paces(brain, sight), _running(brain, now))
         self._look = Lookahead(brain, most)
         self._machine = self._furnished()
         for task in brain.living():
@@ -239,7 +239,7 @@ class Foresight:
             found = Time((terms.epochs - done) * pace, 0.08, f"task {task.id}").drawn(self._seed, task.id)
         else:
             time_ = self._time(task.id)
-            found = left(time_.drawn(self._seed, task.id), elapsed) if time_ is not None else elapsed
+            found = left(time_.still(self._seed, task.id, elapsed), elapsed) if time_ is not None else elapsed
         if task.placement is not None and task.placement.purpose is Purpose.PROBE and terms.epochs:
             found *= min(1.0, self._brain.rules.profile_epochs / terms.epochs)
         return max(0.01, min(found, terms.timeout - elapsed) if terms.timeout is not None else found)
@@ -346,7 +346,7 @@ def likely(brain: Brain, sight: Sight, now: float, most: int = MOST_ENDS) -> tup
     """The same, and the way in which the run most likely goes on; None where nobody knows."""
     if not any(brain.roll.counts[state] for state in (*LIVING, State.WAITING)):
         return Forecast(now, None, "nothing of it waits or runs"), None
-    times = Times(brain.knowledge, _paces(brain, sight))
+    times = Times(brain.knowledge, _paces(brain, sight), _running(brain, now))
     if any(times.of(kind, brain.terms[terms].epochs) is None for terms, kind in _asked(brain)):
         return Forecast(now, None, UNKNOWN), None
     goes: list[Course] = []
@@ -377,6 +377,11 @@ def _asked(brain: Brain) -> set[tuple[int, int]]:
 
 def _paces(brain: Brain, sight: Sight) -> list[tuple[int, float]]:
     return [(brain.roll.kind(task), seconds) for (task, _), (_, seconds) in sight.progress.items()]
+
+
+def _running(brain: Brain, now: float) -> list[tuple[int, float]]:
+    """For how long each living attempt runs, by its kind."""
+    return [(brain.roll.kind(task.id), max(0.0, now - task.started_at)) for task in brain.living() if task.started_at]
 
 
 def _going(brain: Brain, sight: Sight, now: float, seed: int, most: int) -> Callable[[], Course]:

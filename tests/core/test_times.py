@@ -60,6 +60,22 @@ class TestTimes:
         assert found is not None
         assert found.seconds == 30.0
 
+    def test_those_that_end_first_are_not_taken_for_all_that_began_with_them(self) -> None:
+        known = knowing(10.0, 10.0, 10.0, 0.0, 0.0)
+        found = Times(known, (), [(4, 30.0), (5, 30.0)]).of(4, None)
+        assert found is not None
+        assert found.seconds == 20.0
+
+    def test_who_runs_already_takes_longer_than_he_has(self) -> None:
+        time = Time(60.0, 0.5, "x")
+        drawn = [time.still(go, task, 80.0) for go in range(1, 5) for task in range(50)]
+        assert (
+            sum(seconds > 80.0 for seconds in drawn)
+            > 0.6 * len(drawn)
+            > sum(time.drawn(go, 1) > 80.0 for go in range(1, 201))
+        )
+        assert time.still(0, 1, 80.0) == 60.0
+
     def test_who_is_late_takes_longer_still(self) -> None:
         assert left(60.0, 40.0) == 20.0
         assert left(60.0, 80.0) == 20.0
@@ -84,8 +100,8 @@ class TestForecast:
         goes = [Course({}, {1: end}, end) for end in (200.0, 150.0, 260.0, 300.0)]
         found = joined(100.0, goes)
         assert found.end is not None
-        assert found.end.likely == 200.0
-        assert 150.0 <= found.end.early <= 185.0
+        assert found.end.likely == 230.0
+        assert 150.0 <= found.end.early <= 200.0
         assert 260.0 <= found.end.late <= 300.0
 
     def test_nothing_is_surer_than_the_model(self) -> None:
