@@ -273,17 +273,19 @@ def trees(pids: Iterable[int]) -> dict[int, list[int]]:
     return {pid: shim.descendants(pid, children) for pid in pids}
 
 
-def sweep(cookie: str, deadline: float, session: int = 0, start: int = 0) -> list[int]:
+def sweep(cookie: str, deadline: float, session: int = 0, start: int = 0, log: str = "") -> list[int]:
     """Kill what a dead shim left behind, until nothing is left or `deadline` seconds are over: who survives?
 
-    Its processes bear the cookie in their environment. Some programs write over theirs, so whoever is still
-    in the `session` that the task led (its pid, and its `start` time) belongs to it too.
+    Its processes bear the cookie in their environment. Some programs write over theirs or clear it, so whoever is
+    still in the `session` that the task led (its pid, and its `start` time), or can write to its `log`, belongs to it
+    too.
     """
     mark = os.fsencode(f"{shim.COOKIE}={cookie}")
+    file = _identity(log)
     end = time.monotonic() + deadline
     pause = 0.001
     while True:
-        found = _stop_marked(lambda pid: _bears(pid, mark) or _is_in(pid, session, start))
+        found = _stop_marked(lambda pid: _bears(pid, mark) or _is_in(pid, session, start) or _writes(pid, file))
         if not found:
             return []
         _kill_all(found, pause)
@@ -344,6 +346,36 @@ def _is_in(pid: int, session: int, start: int) -> bool:
     except OSError:
         return False
     return here and start_time(session) in (0, start) and not _is_zombie(pid)
+
+
+def _identity(path: str) -> tuple[int, int]:
+    """By which a file is known, whatever it is called."""
+    try:
+        status = os.stat(path, follow_symlinks=False)
+    except OSError:
+        return 0, 0
+    return status.st_dev, status.st_ino
+
+
+def _writes(pid: int, file: tuple[int, int]) -> bool:
+    """Whether a process has a file open to write; who reads it may be anybody."""
+    if not file[1]:
+        return False
+    with contextlib.suppress(OSError):
+        return any(_is_open_to_write(pid, fd, file) for fd in os.listdir(f"/proc/{pid}/fd"))
+    return False
+
+
+def _is_open_to_write(pid: int, fd: str, file: tuple[int, int]) -> bool:
+    try:
+        status = os.stat(f"/proc/{pid}/fd/{fd}")
+        if (status.st_dev, status.st_ino) != file:
+            return False
+        with open(f"/proc/{pid}/fdinfo/{fd}", "rb", buffering=0) as info:
+            flags = info.read().partition(b"flags:")[2].split(None, 1)[0]
+    except (OSError, IndexError):
+        return False
+    return int(flags, 8) & os.O_ACCMODE != os.O_RDONLY
 
 
 def _is_zombie(pid: int) -> bool:

@@ -404,7 +404,7 @@ class LocalEngine:
         led = (claim.pid, claim.start) if claim is not None else (0, 0)
         if claim is not None and claim.boot_id != processes.boot_id():
             return True
-        return not processes.sweep(self._cookie(attempt), SWEEP, *led)
+        return not processes.sweep(self._cookie(attempt), SWEEP, *led, shim.log_path(attempt.folder, attempt.attempt))
 
     def _lose(self, attempt: _Attempt, reason: str) -> None:
         self._over(attempt, Exited(*attempt.key, Outcome.LOST, reason=reason))

@@ -395,6 +395,20 @@ class TestLosses:
         assert driver.exited(task).outcome is Outcome.LOST
         assert marked(mark) == []
 
+    @fault(4, 10)
+    def test_who_left_the_session_with_an_empty_environment_is_found_by_the_log(
+        self, driver: Driver, mark: str
+    ) -> None:
+        task = driver.sh(f"(env -i setsid sh -c 'sleep 600; : {mark}' &); sleep 600; : {mark}")
+        shim_pid = driver.started(task).shim
+        wait_until(lambda: len(marked(mark)) >= 2)
+        with open(driver.tasks / f"{task}/1.log") as read, subprocess.Popen(["sleep", "600"], stdin=read) as reader:
+            os.kill(shim_pid, signal.SIGKILL)
+            assert driver.exited(task).outcome is Outcome.LOST
+            assert marked(mark) == []
+            assert reader.poll() is None
+            reader.kill()
+
     @fault(28)
     def test_a_task_whose_files_were_deleted_is_never_a_success(self, driver: Driver) -> None:
         task = driver.sh("echo up; sleep 0.3")
