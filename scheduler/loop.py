@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from scheduler.core import control, packing, reasons
+from scheduler.core import confidential, control, packing, reasons
 from scheduler.core.brain import Brain
 from scheduler.core.events import Asked, Event, Exited, Learned, Placed, Refused, Resized, Started
 from scheduler.core.explain import why
@@ -189,7 +188,7 @@ class Loop:
         if halted is None:
             return
         self._record([halted])
-        shown = shlex.join(self._seen.argv(halted.task))
+        shown = confidential.shown(self._seen.argv(halted.task))
         log = str(self.around.places.task_log(halted.task, halted.attempt))
         for sentence in sentences(halted, shown, log, self.around.run, self.brain.waiting):
             self.ports.view.say(sentence)

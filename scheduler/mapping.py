@@ -86,7 +86,7 @@ def _results(session: Session) -> list[Any]:
     """What each of them left, by its row."""
     sys.modules.setdefault(launcher.MAIN, sys.modules["__main__"])  # what its classes are called in the tasks
     telling = reading.Telling(session.info(), session.book.journal)
-    by_row = {row["row"]: row for row in telling.rows()}
+    by_row = {row["row"]: row for row in telling.rows(secrets=True)}
     return [_result(session, by_row[number]) for number in sorted(by_row)]
 
 

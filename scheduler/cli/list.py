@@ -18,11 +18,12 @@ def main(argv: list[str]) -> int:
     parser.add_argument("run", nargs="?", metavar="RUN", help="number or name; without it the latest")
     parser.add_argument("--state", dest="wanted", metavar="S", help="only these, e.g. waiting or failed,oom")
     parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.secrets()
     args = parser.parse_args(argv)
     telling = reading.Telling(reading.find_run(settings_from(args), args.run))
     try:
         foreseen = reading.foreseen(telling.info)
-        rows = ahead.with_expected(telling.rows(_states(args.wanted)), foreseen)
+        rows = ahead.with_expected(telling.rows(_states(args.wanted), secrets=args.show_secrets), foreseen)
         if args.json:
             tables.write_json({**telling.run_facts(), "expected": ahead.of_program(foreseen)}, rows, sys.stdout)
         else:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from scheduler.cli.parsing import Parser, settings_from
 from scheduler.errors import StateError, UsageError
 from scheduler.view.sink import hint
+from scheduler.view.words import Cleaner
 
 if TYPE_CHECKING:
     from scheduler.wiring.waiting import Log
@@ -38,15 +40,26 @@ def main(argv: list[str]) -> int:
         facts = {"run": log.info.number, "task": log.task, "attempt": log.attempt, "log": log.path, "text": text}
         sys.stdout.write(json.dumps({"format": 1, **facts}) + "\n")
         return 0
-    for chunk in log.news():
-        sys.stdout.buffer.write(chunk)
+    _show(log.news())
     return 0
 
 
+def _show(chunks: Iterable[bytes]) -> None:
+    """What a task printed, as it stands where it goes into a file or a pipe; a terminal gets nothing to act upon."""
+    if not sys.stdout.isatty():
+        for chunk in chunks:
+            sys.stdout.buffer.write(chunk)
+            sys.stdout.buffer.flush()
+        return
+    cleaner = Cleaner()
+    for chunk in chunks:
+        sys.stdout.write(cleaner.clean(chunk))
+        sys.stdout.flush()
+    sys.stdout.write(cleaner.clean(b"", last=True))
+
+
 def _follow(log: Log) -> int:
-    for chunk in log.follow(lambda attempt: hint(f"attempt {attempt} of task {log.task}")):
-        sys.stdout.buffer.write(chunk)
-        sys.stdout.buffer.flush()
+    _show(log.follow(lambda attempt: hint(f"attempt {attempt} of task {log.task}")))
     if not log.attempt and _waits(log):
         raise StateError(_none(log))
     return 0

@@ -145,8 +145,10 @@ def _write(text: str) -> None:
 
 
 def _complain(text: str) -> None:
+    from scheduler.view.words import clean
+
     try:
-        sys.stderr.write(f"scheduler: {text}\n")
+        sys.stderr.write(f"scheduler: {clean(text)}\n")
     except OSError:  # nobody reads it any more: the exit code tells
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 

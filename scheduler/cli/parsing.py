@@ -29,6 +29,10 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("--state", metavar="DIR", help="where runs are kept")
         return self
 
+    def secrets(self) -> None:
+        """The flag of verbs that show commands."""
+        self.add_argument("--show-secrets", action="store_true", help="show what looks like a secret, not ***")
+
 
 def _format(prog: str) -> argparse.HelpFormatter:
     """As wide as the terminal; argparse would load shutil (1.5 ms) for that, in every verb."""

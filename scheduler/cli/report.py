@@ -27,10 +27,11 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--json", action="store_true", help="the data on standard output; nothing is written without -o"
     )
+    parser.secrets()
     args = parser.parse_args(argv)
     from scheduler.wiring import reporting
 
-    found = reporting.told(settings_from(args), args.runs)
+    found = reporting.told(settings_from(args), args.runs, secrets=args.show_secrets)
     outputs = args.output or ([] if args.json else ["report.html"])
     for path in outputs:
         written = reporting.write(found, path)

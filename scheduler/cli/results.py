@@ -19,17 +19,19 @@ def main(argv: list[str]) -> int:
     how.add_argument("--csv", action="store_true", help="all columns, comma-separated")
     how.add_argument("--json", action="store_true", help="all columns and the run, as JSON")
     how.add_argument("--md", action="store_true", help="all columns, as a Markdown table")
+    parser.secrets()
     args = parser.parse_args(argv)
     telling = reading.Telling(reading.find_run(settings_from(args), args.run))
     try:
+        rows = telling.rows(secrets=args.show_secrets)
         if args.json:
-            tables.write_json(telling.run_facts(), telling.rows(), sys.stdout)
+            tables.write_json(telling.run_facts(), rows, sys.stdout)
         elif args.csv:
-            tables.write_csv(telling.rows(), sys.stdout)
+            tables.write_csv(rows, sys.stdout)
         elif args.md:
-            tables.write_markdown(telling.rows(), sys.stdout)
+            tables.write_markdown(rows, sys.stdout)
         else:
-            tables.write_table(telling.rows(), sys.stdout)
+            tables.write_table(rows, sys.stdout)
             for line in closing.total_lines(telling.totals(), telling.info.number):
                 sys.stdout.write(line + "\n")
     finally:

@@ -15,6 +15,9 @@ COLUMNS = (
     "mps", "thread_percentage", "fenced",
 )  # fmt: skip
 """Then come the file's own columns, then `result.*`."""
+OURS = frozenset(COLUMNS)
+TEXTS = ("name", "reason", "command")
+"""Those of them in which a secret may stand."""
 
 
 def row(  # noqa: PLR0913  # all that a row is made of

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import PurePath
 
+from scheduler.core.confidential import without_secrets
 from scheduler.core.fields import words
 from scheduler.core.model import Spec
 from scheduler.core.placeholders import launched, takes
@@ -62,8 +63,13 @@ def numbered(said: tuple[str, ...], indices: str) -> tuple[str, ...]:
     return tuple(number if word == "__num__" else word for word in said)
 
 
-def name(spec: Spec) -> str:
+def name(spec: Spec, *, secrets: bool = False) -> str:
     """What the task is called: its Name, else the script's stem and its arguments, else the beginning of its line."""
+    called = _name(spec)
+    return called if secrets else without_secrets(called)
+
+
+def _name(spec: Spec) -> str:
     if spec.name:
         return spec.name
     said = words(spec.command or spec.filename)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from scheduler.core.confidential import without_secrets
 from scheduler.core.knowledge import Profile, family_of
 from scheduler.core.model import HOST
 from scheduler.units import duration, size
@@ -43,7 +44,7 @@ def facts(kept: Kept) -> dict[str, Any]:
     profile = kept.profile
     return {
         "key": kept.key,
-        "what": kept.what,
+        "what": without_secrets(kept.what),
         "device": kept.device,
         "updated": moment(kept.updated),
         "peak_bytes": max(profile.peaks.values(), default=0),
@@ -115,7 +116,7 @@ def table_lines(kept: Sequence[Kept]) -> list[str]:
     rows = [
         [
             one.key[:10],
-            short(one.what, 50),
+            short(without_secrets(one.what), 50),
             " ".join(size(part.peak) for name, part in sorted(one.profile.parts.items()) if name != HOST),
             size(one.profile.part(HOST).peak),
             str(_runs(one.profile)),
@@ -133,7 +134,7 @@ def table_lines(kept: Sequence[Kept]) -> list[str]:
 def full_lines(kept: Kept) -> list[str]:
     """Everything about one."""
     profile = kept.profile
-    said = [f"{kept.key}  {short(kept.what, 100)}", f"  device   {kept.device}"]
+    said = [f"{kept.key}  {short(without_secrets(kept.what), 100)}", f"  device   {kept.device}"]
     for name, part in sorted(profile.parts.items()):
         peaks = ", ".join(size(peak) for peak in part.full) or "none yet"
         said += [

@@ -10,7 +10,7 @@ from collections import deque
 from pathlib import Path
 from typing import TextIO
 
-from scheduler.view.words import clock, moment
+from scheduler.view.words import clean, clock, moment
 
 MOST_PENDING = 10_000
 """Lines kept for a terminal that stands still; the oldest go first, and the log has them all."""
@@ -32,14 +32,14 @@ class Sink:
     def show(self, text: str) -> None:
         """One line to the terminal alone."""
         if self._stream is not None:
-            self._pending.append(text)
+            self._pending.append(clean(text))
             self.catch_up()
 
     def log(self, text: str, *, at: float) -> None:
         """One line to the log alone."""
         if self._log is not None:
             with contextlib.suppress(OSError):
-                os.write(self._log, f"{moment(at)} {text}\n".lstrip().encode("utf-8", "replace"))
+                os.write(self._log, f"{moment(at)} {clean(text)}\n".lstrip().encode("utf-8", "replace"))
 
     def turn_to(self, stream: TextIO | None) -> None:
         """Show lines elsewhere from now on; what is still to be shown goes along."""
@@ -70,7 +70,7 @@ class Sink:
 def hint(text: str) -> None:
     """A line on standard error, if anybody reads that: a run that is accepted does not end for it."""
     try:
-        print(f"hint:   {text}", file=sys.stderr, flush=True)
+        print(f"hint:   {clean(text)}", file=sys.stderr, flush=True)
     except (OSError, ValueError):
         let_go(sys.stderr)
 

@@ -113,6 +113,7 @@ def _header(rows: Iterable[Mapping[str, Any]]) -> tuple[Sequence[str], Iterator[
 
 
 def _harmless(value: Any) -> Any:
+    value = clean(value) if isinstance(value, str) else value
     if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") and not _is_number(value):
         return "'" + value
     return "" if value is None else value

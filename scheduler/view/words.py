@@ -2,18 +2,46 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 import time
 from collections.abc import Sequence
 
+_CSI = r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
+_STRING = r"(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])"
+"""What begins a text for the terminal itself: its title, its clipboard, another program's keys."""
 _CONTROL = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_].*?(?:\x1b\\|\x07|$)|[\x00-\x08\x0b-\x1f\x7f-\x9f]", re.DOTALL
+    rf"{_CSI}|{_STRING}.*?(?:\x1b\\|\x07|\x9c|$)|\x1b[ -/]*[0-~]?"
+    r"|[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]",
+    re.DOTALL,
 )
 
 
 def clean(text: str) -> str:
-    """Text without anything a terminal would act upon."""
+    """Text without anything a terminal would act upon, or that turns the order of letters round."""
     return _CONTROL.sub("", text).encode("utf-8", "replace").decode("utf-8")
+
+
+class Cleaner:
+    """The same for bytes that come in pieces; what an escape has begun waits for its end. A carriage return stays."""
+
+    MOST = 4096
+    """No escape that is meant so is longer; behind that the rest is shown."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._rest = ""
+
+    def clean(self, data: bytes, *, last: bool = False) -> str:
+        """The next piece."""
+        text = self._rest + self._decoder.decode(data, last)
+        begun = _BEGUN.search(text)
+        whole = len(text) if last or begun is None or len(text) - begun.start() > self.MOST else begun.start()
+        self._rest = text[whole:]
+        return "\r".join(map(clean, text[:whole].split("\r")))
+
+
+_BEGUN = re.compile(rf"(?:(?:\x1b\[|\x9b)[0-?]*[ -/]*|{_STRING}[^\x07\x9c\x1b]*\x1b?|\x1b[ -/]*)\Z")
 
 
 def short(text: str, width: int) -> str:

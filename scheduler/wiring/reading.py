@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from scheduler.core import columns, command
 from scheduler.core.brain import Brain
+from scheduler.core.confidential import masked, shown, without_secrets
 from scheduler.core.events import Asked, Changed, Skipped, Submitted
 from scheduler.core.fields import Form, unpack_cells, unpack_terms
 from scheduler.core.model import UNFINISHED, Budget, Device, Job, Order, State, Terms
@@ -152,20 +153,20 @@ class Telling:
         """The run in numbers."""
         return totals(self.fold, self.brain.roll.counts, int(self.info.meta.get("capacity", "0")))
 
-    def rows(self, states: frozenset[State] | None = None) -> Iterator[dict[str, Any]]:
-        """One row for each task, by id; only those in the given states, where some are given."""
-        make = self._maker()
+    def rows(self, states: frozenset[State] | None = None, *, secrets: bool = False) -> Iterator[dict[str, Any]]:
+        """One row for each task, by id, with `***` for secrets; only those in the given states, if there are some."""
+        make = self._maker(secrets)
         for task, batch, row in self._journal.rows():
             if states is None or self.brain.state(task) in states:
                 yield make(task, batch, row)
 
     def rows_of(self, tasks: Iterable[int]) -> Iterator[dict[str, Any]]:
-        """The rows of some tasks, in their order."""
-        make = self._maker()
+        """The rows of some tasks, in their order; without secrets."""
+        make = self._maker(secrets=False)
         for task in tasks:
             yield make(task, self.brain.roll.batch(task), self._journal.row(task))
 
-    def _maker(self) -> Callable[[int, int, Row], dict[str, Any]]:
+    def _maker(self, secrets: bool) -> Callable[[int, int, Row], dict[str, Any]]:
         """Makes the row of a task from its batch and what was accepted."""
         forms = [Form.unpack(text) for text in self._journal.forms()]
         labels = self.labels
@@ -175,12 +176,14 @@ class Telling:
             form = forms[row.form]
             spec = form.spec(unpack_cells(row.text), row.row)
             spec = replace(spec, terms=self.brain.terms[self.brain.roll.terms(task)])
-            job = Job(spec, command.name(spec), command.key(spec, row.nth), form.append)
+            job = Job(spec, command.name(spec, secrets=secrets), command.key(spec, row.nth), form.append)
             argv = command.argv(spec, task, spec.terms.epochs, self.info.meta["python"], form.append)
-            return columns.row(
-                task, batch, job, self.brain.state(task), self.fold.stories.get(task), _shell(argv), self._log(task),
+            made = columns.row(
+                task, batch, job, self.brain.state(task), self.fold.stories.get(task), shown(argv, secrets=secrets),
+                self._log(task),
                 self.fold.submitted(batch, submitted), labels, self._done_by(task),
             )  # fmt: skip
+            return made if secrets else masked(made, columns.OURS, columns.TEXTS)
 
         return make
 
@@ -220,7 +223,7 @@ class Telling:
         return {
             "number": self.info.number,
             "name": meta.get("name", ""),
-            "file": meta.get("file", ""),
+            "file": without_secrets(meta.get("file", "")),
             "alive": self.info.alive,
             "accepted": float(meta.get("accepted", "0")),
             "directory": meta.get("directory", ""),
@@ -228,12 +231,6 @@ class Telling:
             "devices": self.labels,
             "states": {str(state): number for state in State if (number := self.brain.roll.counts[state])},
         }
-
-
-def _shell(argv: Sequence[str]) -> str:
-    from shlex import join
-
-    return join(argv)
 
 
 def foreseen(info: RunInfo) -> dict[str, Any] | None:

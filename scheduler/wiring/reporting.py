@@ -23,22 +23,23 @@ MOST_RUNS = 4
 """Side by side; more are too narrow to be read."""
 
 
-def told(settings: Settings, words: Sequence[str]) -> list[Told]:
+def told(settings: Settings, words: Sequence[str], *, secrets: bool = False) -> list[Told]:
     """What the runs' journals tell; without a word the latest run's. Raises NoSuchRun, UsageError."""
     if len(words) > MOST_RUNS:
         raise UsageError(f"{len(words)} runs side by side are too narrow to be read: name {MOST_RUNS} at most")
     named: list[str | None] = [*words] or [None]
-    return [_told(find_run(settings, word)) for word in named]
+    return [_told(find_run(settings, word), secrets) for word in named]
 
 
-def _told(info: RunInfo) -> Told:
+def _told(info: RunInfo, secrets: bool) -> Told:
     history = History()
     with closing(Telling(info)) as telling:
         for recorded in telling.recorded():
             history.take(recorded.event, recorded.at)
         capacities = json.loads(info.meta.get("totals", "{}"))
         now = time.time() if info.alive else telling.fold.last or time.time()
-        return Told(telling.run_facts(), telling.totals(), list(telling.rows()), history.tracks, capacities, now)
+        rows = list(telling.rows(secrets=secrets))
+        return Told(telling.run_facts(), telling.totals(), rows, history.tracks, capacities, now)
 
 
 def write(found: Sequence[Told], path: str) -> int:

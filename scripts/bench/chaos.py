@@ -1,0 +1,804 @@
+"""Chaos: lists of random jobs run while everything that can break is broken, and what came of each task is judged.
+
+    python scripts/bench/chaos.py [--minutes 10] [--seed 7] [--keep]
+
+Two users where root (one elsewhere) run one list after the other on two stand-in GPUs and 2 GiB of RAM, always with
+the next scheduler where the last one was killed. Meanwhile schedulers, fork servers, shims, samplers and tasks are
+killed or stopped, the file system of their state (a private mount) is filled, somebody takes GPU memory by hand, and
+GPUs are lost or hang. A new run is sometimes killed the moment its first line is read, sometimes before.
+
+Each task writes itself when it begins and ends, and holds a lock that a second copy of it would meet. The words of
+docs/reliability.md are counted: tasks that are lost, run twice or have a wrong code, promises above a device (or memory
+in use that nobody promised), processes that survive. The last line says them; the exit code is 1 if any is not 0.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import faulthandler
+import glob
+import itertools
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+
+from scheduler.core.events import Exited  # noqa: E402  # found through the line above
+from scheduler.core.model import Outcome  # noqa: E402
+from scheduler.errors import StateError  # noqa: E402
+from scheduler.shim import BLOCK, unpack_block  # noqa: E402
+from scheduler.store.journal import Journal  # noqa: E402
+from scheduler.store.locks import is_free  # noqa: E402
+from scheduler.units import GIB, MIB  # noqa: E402
+from tests.standin.box import GPU_IS_LOST, Box, Foreign  # noqa: E402
+from tests.system.killing import Home, Started, children, command_line, environment, is_alive, kill  # noqa: E402
+from tests.system.killing import processes as all_processes  # noqa: E402
+from tests.waiting import wait_until  # noqa: E402
+
+GPUS, TOTAL, RESERVED, BUFFER = 2, 24 * GIB, 300 * MIB, 512 * MIB
+HOST_BUDGET, HOST_BUFFER = 2 * GIB, 32 * MIB
+DISK, DISK_MIN = "160m", "8MiB"
+STALE = 6.0
+"""What a stranger has taken for less than so many seconds, a decision may not have seen: a look may be 2 s old, another
+call hang for longer."""
+CALM_DOWN = 240.0
+"""Seconds in which the last lists have to come to their end once nothing is broken any more."""
+UNSHARE = ("unshare", "--mount", "--propagation", "private")
+INSIDE = "CHAOS_INSIDE"
+USERS = (65534, 12345)
+SHIMS = ("python", "c")
+"""By the seed: which of the two every task runs under."""
+PYTHON = "/usr/bin/python3"
+
+TASK = """\
+told=$1 kind=$2 code=$3; shift 3
+exec 9>>"lives/$SCHEDULER_TASK_ID"
+flock -n 9 || echo "$SCHEDULER_TASK_ID $SCHEDULER_ATTEMPT twice" >>"$told"
+echo "$SCHEDULER_TASK_ID $SCHEDULER_ATTEMPT begin" >>"$told"
+"$@"
+printf '{"given": %s}' "$code" >"$SCHEDULER_RESULT" && echo "$SCHEDULER_TASK_ID $SCHEDULER_ATTEMPT result" >>"$told"
+echo "$SCHEDULER_TASK_ID $SCHEDULER_ATTEMPT end" >>"$told"
+case $kind in
+    trap) trap 'kill 0' EXIT; exit 3 ;;
+    group) kill -9 0 ;;
+    fork) (setsid sleep 600 & setsid sh -c 'sleep 600 & sleep 600' &) ; exit "$code" ;;
+    clean) (env -i setsid sleep "600.$CHAOS_TAG" &) ; exit "$code" ;;
+    self) kill -TERM $$; exit 0 ;;
+esac
+exit "$code"
+"""
+"""Said at the end by a task whose work is done; only what it does last can still change its code."""
+FIXED = {"trap": (None, 15), "group": (None, 9), "self": (None, 15)}
+KINDS = ("trap", "group", "fork", "clean", "self", *["plain"] * 9)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One row, and what it must come to: an exit code or a signal."""
+
+    kind: str
+    code: int
+    work: str
+    gpus: int
+    memory: str
+
+    @property
+    def expected(self) -> tuple[int | None, int | None]:
+        return FIXED.get(self.kind, (self.code, None))
+
+
+def make_job(dice: random.Random, python: str, train: Path) -> Job:
+    """On the host or on one or both GPUs; most say what they need, and none takes more than it says."""
+    code = dice.choice((0, 0, 0, 1, 7, 42, 255))
+    kind = dice.choice(KINDS)
+    if dice.random() < 0.5:
+        memory = dice.choice((*(f"{dice.randrange(100, 1200)}MiB" for _ in range(5)), ""))
+        return Job(kind, code, f"sleep {dice.uniform(0, 1.5):.2f}", 0, memory)
+    gpus = dice.choice((1, 1, 1, 2))
+    peak = dice.randrange(500, 9000)
+    said = "" if gpus == 1 and dice.random() < 0.2 else f"{peak + 64}MiB"
+    peaks = ",".join([f"{peak}MiB"] * gpus)
+    work = f"{python} -S -E {train} --peak {peaks} --seconds {dice.uniform(0.1, 1.5):.2f} --profile flat"
+    return Job(kind, code, work, gpus, said)
+
+
+# What is counted
+
+
+@dataclass(slots=True)
+class Score:
+    """What was done, and what was found; threads add to it."""
+
+    done: Counter[str] = field(default_factory=Counter)
+    tasks: int = 0
+    lists: int = 0
+    acknowledged: int = 0
+    looks: int = 0
+    found: dict[str, list[str]] = field(default_factory=dict)
+
+    def find(self, what: str, words: str) -> None:
+        self.found.setdefault(what, []).append(words)
+
+    def line(self, seed: int, seconds: float) -> str:
+        """The last line."""
+        done = ", ".join(f"{many} {what}" for what, many in sorted(self.done.items()))
+        counts = ", ".join(
+            f"{what} {len(self.found.get(what, ()))}"
+            for what in ("lost", "duplicated", "wrong codes", "overcommits", "survivors", "disagreements")
+        )
+        return (
+            f"chaos: seed {seed} (shim: {SHIMS[seed % len(SHIMS)]}), {seconds:.0f} s; {self.lists} lists, "
+            f"{self.tasks} tasks, {self.acknowledged} killed at their first line; {done}; {self.looks} looks; {counts}"
+        )
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One attempt as it told of itself, as the journal has it, and what was done to it."""
+
+    number: int
+    said: list[str] = field(default_factory=list)
+    exited: Exited | None = None
+    hit: set[str] = field(default_factory=set)
+
+
+# One user: a list after the other, a scheduler after the other
+
+
+class User(Home):
+    """A home on the disk that fills, whose tasks tell of themselves elsewhere."""
+
+    def __init__(self, world: World, name: str, uid: int, prefix: Sequence[str]) -> None:
+        super().__init__(world.root / name, (*prefix, world.python, "-m", "scheduler"))
+        self.world, self.uid = world, uid
+        self.tag = f"{uuid.uuid4().int % 10**9:09}"
+        self.state, self.leases = world.disk / name, world.leases
+        self.env = {name: text for name, text in self.env.items() if not name.startswith(("CUDA_", "NVIDIA_"))}
+        self.env |= world.box.env | {
+            "SCHEDULER_STATE": str(self.state),
+            "SCHEDULER_LEASES": str(self.leases),
+            "SCHEDULER_DISK_MIN": DISK_MIN,
+            "CHAOS_TAG": self.tag,
+            "SCHEDULER_SHIM": world.shim,
+            "PYTHONPATH": str(world.code),
+            "PATH": "/usr/local/bin:/usr/bin:/bin",
+        }
+        for path in (self.root, self.state, self.root / "lives"):
+            path.mkdir()
+            os.chown(path, uid, uid)
+        (self.root / "task.sh").write_text(TASK)
+        self.hits: dict[tuple[int, int], set[str]] = {}
+        self.scheduler: Started | None = None
+        self.run = ""
+
+    def living(self) -> list[int]:
+        """Everybody started from here, also who has cleared the environment."""
+        mark, tag = self.mark.encode(), self.tag
+        return [
+            pid for pid in all_processes() if (mark in environment(pid) or tag in command_line(pid)) and is_alive(pid)
+        ]
+
+    def claims(self) -> list[tuple[tuple[int, int], dict[str, Any]]]:
+        """Living attempts with what their claims say."""
+        found = []
+        for path in glob.glob(f"{self.state}/runs/*/tasks/*/.claim.*"):
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                task, number = int(path.split("/")[-2]), int(path.rpartition(".")[2])
+                claim = unpack_block(Path(path).read_bytes()) or {}
+                if "shim" in command_line(claim.get("shim") or 0):
+                    found.append(((task, number), claim))
+        return found
+
+
+class Life(threading.Thread):
+    """A user's lists, until there is no time left."""
+
+    def __init__(self, user: User, score: Score, dice: random.Random, enough: threading.Event) -> None:
+        super().__init__(daemon=True)
+        self.user, self.score, self.dice, self.enough = user, score, dice, enough
+        self.failed = ""
+        self._said = user.root / "said"
+
+    def run(self) -> None:
+        try:
+            number = 0
+            while not self.enough.is_set():
+                number += 1
+                self.play(number)
+        except Exception as exc:  # noqa: BLE001 - the main thread reads it; a thread has nobody else to tell
+            self.failed = f"{type(exc).__name__}: {exc}"
+
+    def play(self, number: int) -> None:
+        """One list from its acceptance to its judgement."""
+        user, world = self.user, self.user.world
+        jobs = [make_job(self.dice, world.python, world.train) for _ in range(self.dice.randrange(5, 30))]
+        rows = [
+            [f"sh task.sh told-{number} {job.kind} {job.code} {job.work}", job.gpus, job.memory, str(job.expected)]
+            for job in jobs
+        ]
+        user.write(f"jobs-{number}.csv", "Command,GPUs,Memory,Expected", *rows)
+        (user.root / f"told-{number}").touch()
+        os.chown(user.root / f"told-{number}", user.uid, user.uid)
+        over = self.accepted(number, len(jobs))
+        if not user.run:
+            return
+        deadline = 0.0
+        while not over:
+            if self.enough.is_set():
+                deadline = deadline or time.monotonic() + CALM_DOWN
+                if time.monotonic() > deadline:
+                    self.score.find("lost", f"run {user.run} of {user.root.name} does not come to its end")
+                    break
+            self.wait(self.launch("resume", user.run))
+            over = self.is_over()
+        self.judge(number, jobs)
+        shutil.rmtree(user.state / "runs" / user.run, ignore_errors=True)
+
+    # Acceptance: before the first line all or nothing, after it everything
+
+    def accepted(self, number: int, rows: int) -> bool:
+        """Start the run until its list is accepted; whether it came to its end already."""
+        user = self.user
+        user.run = ""
+        before = {run["number"] for run in self.runs()}
+        while not self.enough.is_set():
+            acknowledged = self.begin(f"jobs-{number}.csv", self.dice.choice(("", "", "at once", "at once", "before")))
+            new = [run["number"] for run in self.runs() if run["number"] not in before]
+            if new:
+                user.run = str(max(new))
+                there = len(self.tasks())
+                if there != rows:
+                    self.score.find("lost", f"run {user.run}: {there} of {rows} tasks accepted")
+                self.score.lists += 1
+                self.score.tasks += rows
+                return self.is_over()
+            if acknowledged:
+                self.score.find("lost", f"list {number} of {user.root.name} was acknowledged and is not there")
+        return True
+
+    def begin(self, name: str, how: str) -> bool:
+        """The first scheduler of a run, killed as soon as its first line is read, before that, or later by others."""
+        room = f"0,1,host:{HOST_BUDGET >> 20}MiB"
+        more = ("--devices", room, "--max-load", "1000", "--keep-going", "--settle", "1s")
+        foreign = self.dice.choice((("--foreign", "ignore"), ("--foreign-calm", "1s")))
+        said = ("run", name, "--new", *more, *foreign)
+        scheduler = self.launch(*said, stdout=subprocess.PIPE)
+        assert scheduler.stdout is not None
+        if how == "before":
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                scheduler.wait(self.dice.uniform(0.05, 0.5))
+            self._kill(scheduler)
+        line = scheduler.stdout.readline()
+        if how == "at once" and line:
+            self.score.acknowledged += self._kill(scheduler)
+        threading.Thread(target=scheduler.stdout.read, daemon=True).start()
+        self.wait(scheduler)
+        return bool(line.startswith("run "))
+
+    def _kill(self, scheduler: Started) -> bool:
+        scheduler.kill()
+        return scheduler.wait() == -signal.SIGKILL
+
+    def launch(self, *words: str, **how: Any) -> Started:
+        with self._said.open("a") as said:
+            self.user.scheduler = self.user.start(*words, **{"stderr": said, **how})
+        return self.user.scheduler
+
+    def wait(self, scheduler: Started) -> None:
+        self.score.done["schedulers"] += scheduler.wait() == -signal.SIGKILL
+
+    # Looks at it, which a full disk or a killed writer must not keep from telling
+
+    def runs(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.look("status")["runs"]
+        return found
+
+    def tasks(self) -> list[dict[str, Any]]:
+        tasks: list[dict[str, Any]] = self.look("results", self.user.run)["tasks"]
+        return tasks
+
+    def look(self, *words: str) -> dict[str, Any]:
+        """What a verb says in JSON; a full disk may keep it from looking."""
+        while True:
+            before = self.score.done["full disks"]
+            was_full = self.user.world.ballast.exists()
+            try:
+                said: dict[str, Any] = json.loads(self.user.call(*words, "--json", code=0).stdout)
+                troubles = [run for run in said.get("runs", ()) if "trouble" in run]
+                assert not troubles, troubles
+                return said
+            except AssertionError:
+                if not was_full and before == self.score.done["full disks"]:
+                    raise
+                wait_until(lambda: not self.user.world.ballast.exists(), 60)
+
+    def is_over(self) -> bool:
+        return all(task["state"] not in ("waiting", "running") for task in self.tasks())
+
+    # The judgement
+
+    def judge(self, number: int, jobs: Sequence[Job]) -> None:
+        """Compare the rows, the journal, and what the tasks wrote themselves."""
+        tasks = self.tasks()
+        attempts = self.attempts(number)
+        for task, job in zip(tasks, jobs, strict=True):
+            Judgement(self.score, f"{self.user.root.name} run {self.user.run}", task, job).give(
+                attempts.get(task["id"], {})
+            )
+        self.judge_rest()
+
+    def attempts(self, number: int) -> dict[int, dict[int, Attempt]]:
+        found: dict[int, dict[int, Attempt]] = {}
+
+        def attempt(task: int, number: int) -> Attempt:
+            return found.setdefault(task, {}).setdefault(number, Attempt(number))
+
+        for line in (self.user.root / f"told-{number}").read_text().splitlines():
+            task, count, word = line.split()
+            attempt(int(task), int(count)).said.append(word)
+        for event in self.journal():
+            if isinstance(event, Exited):
+                attempt(event.task, event.attempt).exited = event
+        for (task, count), hit in self.user.hits.items():
+            if task in found and count in found[task]:
+                found[task][count].hit |= hit
+        return found
+
+    def journal(self) -> list[Any]:
+        """Its events, read from a copy: who looks leaves files of their own beside it."""
+        with tempfile.TemporaryDirectory() as copy:
+            for path in (self.user.state / "runs" / self.user.run).glob("journal.db*"):
+                shutil.copy(path, copy)
+            try:
+                with contextlib.closing(Journal.read(Path(copy) / "journal.db")) as journal:
+                    return [one.event for one in journal.events()]
+            except StateError as exc:
+                self.score.find("lost", f"the journal of run {self.user.run}: {exc}")
+                return []
+
+    def judge_rest(self) -> None:
+        """Who and what is left when a run is over."""
+        with contextlib.suppress(AssertionError):
+            wait_until(lambda: not self.user.living(), 30)
+        for pid in self.user.living():
+            self.score.find("survivors", f"process {pid}: {command_line(pid)}")
+            kill(pid)
+        mine = [path.name for path in self.user.leases.iterdir() if path.name.startswith(f"{self.user.uid}.")]
+        for name in mine:
+            self.score.find("survivors", f"lease {name}")
+        said = self._said.read_text() + self.user.log(int(self.user.run))
+        if "Traceback" in said:
+            self.score.find("disagreements", said[said.index("Traceback") :][:2000])
+            self._said.write_text("")
+
+
+@dataclass(slots=True)
+class Judgement:
+    """What is wrong with what became of one task."""
+
+    score: Score
+    run: str
+    task: dict[str, Any]
+    job: Job
+
+    def find(self, what: str, words: str, *attempts: Attempt) -> None:
+        told = "; ".join(f"{a.number}: said {a.said}, hit {sorted(a.hit)}, {a.exited}" for a in attempts)
+        self.score.find(what, f"{self.run}, task {self.task['id']} ({self.job}): {words} [{told}]")
+
+    def give(self, attempts: dict[int, Attempt]) -> None:
+        in_order = [attempts[number] for number in sorted(attempts)]
+        for attempt in in_order:
+            self.one(attempt)
+        for attempt, later in itertools.pairwise(in_order):
+            if attempt.exited is None or attempt.exited.outcome not in (Outcome.LOST, Outcome.OOM):
+                self.find("duplicated", "tried again after an end", attempt, later)
+        self.end(in_order)
+
+    def one(self, attempt: Attempt) -> None:
+        """An attempt: begun once, and its code is what it gave unless somebody hit it."""
+        said = Counter(attempt.said)
+        if said["twice"]:
+            self.find("duplicated", "two lived at once", attempt)
+        if said["begin"] > 1:
+            self.find("duplicated", "began twice", attempt)
+        if attempt.exited is None:
+            self.find("lost", "its end is not recorded", attempt)
+        elif said["end"]:
+            self.ended(attempt, attempt.exited)
+        elif not attempt.hit and attempt.exited.outcome is not Outcome.LOST:
+            self.find("wrong codes", "it did not come to its end, and nobody hit it", attempt)
+        elif said["begin"] and not attempt.hit:
+            self.find("lost", "it began, nobody hit it, and its end is not known", attempt)
+
+    def ended(self, attempt: Attempt, exited: Exited) -> None:
+        """It came to its last word: its code must be recorded, unless its shim was killed just then."""
+        if (exited.code, exited.signal) == self.job.expected or "shim" in attempt.hit:
+            return
+        if "task" in attempt.hit and exited.signal == signal.SIGKILL:
+            return
+        what = "lost" if exited.code is None and exited.signal is None else "wrong codes"
+        self.find(what, f"not {self.job.expected}", attempt)
+
+    def end(self, attempts: Sequence[Attempt]) -> None:
+        """The task: in the state that its last attempt says."""
+        state, last = self.task["state"], attempts[-1] if attempts else None
+        if last is None or state not in ("succeeded", "failed"):
+            self.find("lost", f"is {state}", *attempts)
+            return
+        if (state == "succeeded") != (last.exited is not None and last.exited.outcome is Outcome.SUCCEEDED):
+            self.find("disagreements", f"is {state}", last)
+        if state == "succeeded" and self.job.expected != (0, None):
+            self.find("wrong codes", "succeeded", last)
+        if state == "failed" and self.job.expected == (0, None) and not any(a.hit for a in attempts):
+            self.find("wrong codes", "failed", *attempts)
+        if state == "succeeded" and "result" in last.said and self.task.get("result.given") != self.job.code:
+            self.find("lost", f"its result is {self.task.get('result.given')}", last)
+        if self.task["attempts"] != last.number:
+            self.find("disagreements", f"{self.task['attempts']} attempts in the results", *attempts)
+
+
+# The machine, and who breaks it
+
+
+class World:
+    """A directory that all users reach, the GPUs, the disk, the code."""
+
+    def __init__(self, root: Path, score: Score, shim: str) -> None:
+        self.root, self.score, self.shim = root, score, shim
+        self.disk, self.leases, self.code = root / "disk", root / "leases", root / "code"
+        self.ballast = self.disk / "ballast"
+        self.disk.mkdir()
+        self.leases.mkdir()
+        self.leases.chmod(0o1777)
+        self.can_fill = bool(os.environ.get(INSIDE))
+        if self.can_fill:
+            said = ["mount", "-t", "tmpfs", "-o", f"size={DISK},mode=0755", "tmpfs", str(self.disk)]
+            subprocess.run(said, check=True)
+        self.python = self._copy_code()
+        self.train = self.code / "tests/standin/train.py"
+        self.box = Box(root / "gpus", gpus=GPUS, total=TOTAL, reserved=RESERVED, cache=root / "built")
+        self.box.file.chmod(0o666)
+        self.strangers: dict[int, list[tuple[float, int]]] = {device: [(0.0, 0)] for device in range(GPUS)}
+        """What they hold of each GPU since when."""
+        self.doors = [os.open(self.leases, os.O_RDONLY | os.O_DIRECTORY) for _ in range(2)]
+        """The lease directory for the observer and for the monkey: a lock is of the descriptor, not of its thread."""
+
+    def _copy_code(self) -> str:
+        """The interpreter; the code lies where other users can read it, as this checkout may not."""
+        hidden = shutil.ignore_patterns("__pycache__", ".built")
+        for part in ("scheduler", "tests"):
+            shutil.copytree(ROOT / part, self.code / part, ignore=hidden)
+        import psutil
+        import pynvml
+
+        shutil.copytree(Path(psutil.__file__).parent, self.code / "psutil")
+        shutil.copy(pynvml.__file__, self.code / "pynvml.py")
+        return PYTHON if os.geteuid() == 0 else sys.executable
+
+    def foreign(self, device: int) -> int:
+        return self.strangers[device][-1][1]
+
+    def long_foreign(self, device: int, at: float) -> int:
+        """The least that strangers held in the seconds before a moment: what a decision then must have known."""
+        steps = self.strangers[device]
+        before = [bytes_ for since, bytes_ in steps if since <= at - STALE][-1:]
+        return min([*before, *(bytes_ for since, bytes_ in steps if at - STALE < since <= at)])
+
+
+class Observer(threading.Thread):
+    """Looks at leases and memory every few milliseconds as any scheduler does: with the directory's mutex held."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(daemon=True)
+        self.world, self.score = world, world.score
+        self._enough = threading.Event()
+        self._seen: set[tuple[str, float]] = set()
+        self.failed = ""
+
+    def run(self) -> None:
+        try:
+            while not self._enough.wait(0.02):
+                with held(self.world.doors[0]):
+                    self.look()
+        except Exception as exc:  # noqa: BLE001 - the main thread reads it
+            self.failed = f"{type(exc).__name__}: {exc}"
+
+    def look(self) -> None:
+        self.score.looks += 1
+        leases = living_leases(self.world.doors[0])
+        for name, lease in leases.items():
+            if lease is None:
+                self.score.find("overcommits", f"{name} cannot be read")
+        read = {name: lease for name, lease in leases.items() if lease}
+        self.check_host(read)
+        for device, uuid_ in enumerate(self.world.box.uuids):
+            self.check_gpu(device, {name: lease for name, lease in read.items() if uuid_ in lease["bytes"]}, uuid_)
+
+    def check_host(self, leases: dict[str, Any]) -> None:
+        promised = sum(lease["bytes"].get("host", 0) for lease in leases.values() if len(lease["bytes"]) == 1)
+        if promised > HOST_BUDGET:
+            self.score.find("overcommits", f"host: {promised} of {HOST_BUDGET} promised by {leases}")
+
+    def check_gpu(self, device: int, leases: dict[str, Any], uuid_: str) -> None:
+        world = self.world
+        promised = sum(lease["bytes"][uuid_] for lease in leases.values())
+        if promised > TOTAL - RESERVED:
+            self.score.find("overcommits", f"GPU {device}: {promised} promised by {leases}")
+        new = {(name, lease["since"]) for name, lease in leases.items()} - self._seen
+        self._seen |= new
+        for name, since in new:
+            if promised + world.long_foreign(device, since) > TOTAL - RESERVED:
+                self.score.find("overcommits", f"GPU {device}: {promised} promised beside strangers, last {name}")
+        strangers = {stranger.pid for stranger in world.box._foreign}
+        used = sum(one.size for one in world.box.processes(device) if one.pid not in strangers and is_alive(one.pid))
+        if used > promised:
+            self.score.find("overcommits", f"GPU {device}: {used} in use, {promised} promised by {leases}")
+
+    def stop(self) -> None:
+        self._enough.set()
+        self.join()
+
+
+@contextlib.contextmanager
+def held(directory: int) -> Iterator[None]:
+    """The mutex of everybody who decides."""
+    import fcntl
+
+    fcntl.flock(directory, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        fcntl.flock(directory, fcntl.LOCK_UN)
+
+
+def living_leases(directory: int) -> dict[str, dict[str, Any] | None]:
+    """What the locked leases say; None: one that cannot be read."""
+    found = {}
+    for name in os.listdir(directory):
+        if not name[0].isdigit():
+            continue
+        try:
+            fd = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW, dir_fd=directory)
+        except FileNotFoundError:
+            continue  # a task that ends takes its lease away without asking
+        try:
+            if not is_free(fd):
+                found[name] = unpack_block(os.pread(fd, BLOCK, 0))
+        finally:
+            os.close(fd)
+    return found
+
+
+class Monkey:
+    """Breaks something, again and again."""
+
+    def __init__(self, world: World, users: Sequence[User], dice: random.Random) -> None:
+        self.world, self.users, self.dice = world, users, dice
+        self.done = world.score.done
+        self.strangers: list[tuple[int, Foreign]] = []
+        self.mends: list[tuple[float, Callable[[], None]]] = []
+        """What is to be put right again, and when."""
+        self.acts: list[tuple[float, Callable[[User], None]]] = [
+            (6, self.kill_scheduler),
+            (1.5, self.kill_scheduler_and_server),
+            (1.5, self.kill_scheduler_and_shims),
+            (1, self.kill_server),
+            (1.5, self.kill_sampler),
+            (4, self.kill_shim),
+            (2, self.kill_task),
+            (0.7, self.stop_scheduler),
+            (0.5, self.fill_disk),
+            (1.0, self.take_memory),
+            (0.7, self.lose_gpu),
+        ]
+
+    def act(self) -> None:
+        """One thing, and what is due to be mended."""
+        weights = [weight for weight, _ in self.acts]
+        act = self.dice.choices([act for _, act in self.acts], weights)[0]
+        act(self.dice.choice(self.users))
+        self.mend(time.monotonic())
+
+    def mend(self, now: float) -> None:
+        due = [one for one in self.mends if one[0] <= now]
+        self.mends = [one for one in self.mends if one[0] > now]
+        for _, mend in due:
+            mend()
+
+    def later(self, least: float, most: float, mend: Callable[[], None]) -> None:
+        self.mends.append((time.monotonic() + self.dice.uniform(least, most), mend))
+
+    def kill_scheduler(self, user: User) -> None:
+        if user.scheduler is not None and user.scheduler.poll() is None:
+            user.scheduler.kill()
+
+    def kill_scheduler_and_server(self, user: User) -> None:
+        if user.scheduler is not None:
+            servers = children(user.scheduler.pid, "shim")
+            self.kill_scheduler(user)
+            self.done["fork servers"] += sum(kill(pid) for pid in servers)
+
+    def kill_scheduler_and_shims(self, user: User) -> None:
+        self.kill_scheduler(user)
+        for key, claim in user.claims():
+            if self.dice.random() < 0.5:
+                self.kill_one(user, key, claim["shim"], "shim")
+
+    def kill_server(self, user: User) -> None:
+        if user.scheduler is not None:
+            self.done["fork servers"] += sum(kill(pid) for pid in children(user.scheduler.pid, "shim"))
+
+    def kill_sampler(self, user: User) -> None:
+        if user.scheduler is not None:
+            self.done["samplers"] += sum(kill(pid) for pid in children(user.scheduler.pid, "sampler"))
+
+    def kill_shim(self, user: User) -> None:
+        if claims := user.claims():
+            key, claim = self.dice.choice(claims)
+            self.kill_one(user, key, claim["shim"], "shim")
+
+    def kill_task(self, user: User) -> None:
+        if claims := user.claims():
+            key, claim = self.dice.choice(claims)
+            if "task.sh" in command_line(claim["pid"]):
+                self.kill_one(user, key, claim["pid"], "task")
+
+    def kill_one(self, user: User, key: tuple[int, int], pid: int, what: str) -> None:
+        user.hits.setdefault(key, set()).add(what)  # before: its end may be judged at once
+        self.done[f"{what}s"] += kill(pid)
+
+    def stop_scheduler(self, user: User) -> None:
+        scheduler = user.scheduler
+        if scheduler is not None and scheduler.poll() is None:
+            scheduler.send_signal(signal.SIGSTOP)
+            self.done["schedulers stopped"] += 1
+            self.later(0.2, 2.0, lambda: scheduler.send_signal(signal.SIGCONT))
+
+    def fill_disk(self, _: User) -> None:
+        ballast = self.world.ballast
+        if not self.world.can_fill or ballast.exists():
+            return
+        self.done["full disks"] += 1
+        with contextlib.suppress(OSError), open(ballast, "wb", buffering=0) as file:
+            while file.write(b"\1" * MIB):
+                pass
+        self.later(0.5, 3.0, ballast.unlink)
+
+    def take_memory(self, _: User) -> None:
+        """Somebody takes part of what is free of a GPU and promised to nobody, and gives it back after a while."""
+        world = self.world
+        device = self.dice.randrange(GPUS)
+        with held(world.doors[1]):
+            leases = living_leases(world.doors[1]).values()
+            uuid_ = world.box.uuids[device]
+            promised = sum(lease["bytes"].get(uuid_, 0) for lease in leases if lease)
+            room = TOTAL - RESERVED - BUFFER - promised - world.foreign(device)
+            size = int(room * self.dice.uniform(0.1, 0.6))
+            if room < GIB or world.foreign(device) > 10 * GIB:
+                return
+            stranger = world.box.foreign(device, size)
+            self.note(device, size)
+        self.done["strangers"] += 1
+        self.later(1.0, 8.0, lambda: self.give_back(device, stranger, size))
+
+    def give_back(self, device: int, stranger: Foreign, size: int) -> None:
+        stranger.close()
+        self.note(device, -size)
+
+    def note(self, device: int, more: int) -> None:
+        self.world.strangers[device].append((time.time(), self.world.foreign(device) + more))
+
+    def lose_gpu(self, _: User) -> None:
+        device, how = self.dice.randrange(GPUS), self.dice.choice(("error", "error", "hang"))
+        self.world.box.set(device, **{how: GPU_IS_LOST if how == "error" else 1})
+        self.done["GPUs lost" if how == "error" else "GPUs that hang"] += 1
+        self.later(0.5, 4.0, lambda: self.world.box.set(device, **{how: 0}))
+
+
+def rage(root: Path, seconds: float, seed: int) -> Score:
+    """Have it all go on for so long, and to its end."""
+    score = Score()
+    world = World(root, score, SHIMS[seed % len(SHIMS)])
+    dice = random.Random(seed)
+    enough = threading.Event()
+    users = [User(world, f"user{n}", uid, prefix) for n, (uid, prefix) in enumerate(who())]
+    lives = [Life(user, score, random.Random(dice.random()), enough) for user in users]
+    observer, monkey = Observer(world), Monkey(world, users, dice)
+    try:
+        for user in users:
+            user.call("exec", "--devices", "host", "--", "true", code=0)  # whatever is made once is made in peace
+        for thread in (observer, *lives):
+            thread.start()
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and not any(life.failed for life in lives) and not observer.failed:
+            time.sleep(min(2.0, dice.expovariate(1 / PAUSE)))
+            monkey.act()
+        enough.set()
+        monkey.mend(float("inf"))
+        for life in lives:
+            life.join(2 * CALM_DOWN)
+        observer.stop()
+        judge_machine(world, [*lives, observer])
+        return score
+    finally:
+        world.box.close()
+        for user in users:
+            user.end()
+
+
+PAUSE = 0.3
+"""Seconds between faults, on average."""
+
+
+def judge_machine(world: World, threads: Sequence[Life | Observer]) -> None:
+    """What is wrong beside the tasks."""
+    for thread in threads:
+        if thread.failed or thread.is_alive():
+            world.score.find("disagreements", thread.failed or "a list does not come to its end")
+    for path in world.leases.iterdir():
+        world.score.find("survivors", path.name)
+
+
+def who() -> list[tuple[int, Sequence[str]]]:
+    """Users, with what to put before their commands; setpriv itself still has root's right to pass every directory."""
+    if os.geteuid() != 0:
+        return [(os.geteuid(), ())]
+    ids = [(uid, f"--reuid={uid}", f"--regid={uid}") for uid in USERS]
+    return [(uid, ("setpriv", *said, "--clear-groups", "sh", "-c", 'exec "$@"', "sh")) for uid, *said in ids]
+
+
+def main(argv: Sequence[str]) -> int:
+    faulthandler.register(signal.SIGUSR1)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=1.0)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
+    parser.add_argument("--keep", action="store_true", help="leave the directory there")
+    args = parser.parse_args(argv)
+    if os.geteuid() == 0 and not os.environ.get(INSIDE) and can_mount():
+        command = [*UNSHARE, sys.executable, __file__, "--seed", str(args.seed), *argv]
+        return subprocess.run(command, check=False, env={**os.environ, INSIDE: "1"}).returncode
+    began = time.monotonic()
+    root = Path(tempfile.mkdtemp(prefix="chaos-"))
+    root.chmod(0o755)
+    try:
+        score = rage(root, 60 * args.minutes, args.seed)
+    finally:
+        if not args.keep:
+            unmount(root)
+    for what, words in score.found.items():
+        print(f"{what}:", *words[:8], sep="\n    ")
+    print(score.line(args.seed, time.monotonic() - began), flush=True)
+    return 1 if score.found else 0
+
+
+def can_mount() -> bool:
+    """Whether file systems of our own can be had."""
+    with contextlib.suppress(OSError):
+        return subprocess.run([*UNSHARE, "true"], check=False, capture_output=True).returncode == 0
+    return False
+
+
+def unmount(root: Path) -> None:
+    if os.environ.get(INSIDE):
+        subprocess.run(["umount", "--lazy", str(root / "disk")], check=False)
+    shutil.rmtree(root, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
