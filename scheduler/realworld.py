@@ -1,4 +1,4 @@
-"""The real world: waits for whatever happens on descriptors, by the wall clock."""
+"""The real world: waits for whatever happens on descriptors, by a clock that nobody sets."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Protocol
 
+from scheduler import clocks
 from scheduler.core.events import Started
 from scheduler.core.ports import Happening, Request, Sample, World
 
@@ -60,8 +61,8 @@ class RealWorld:
         self._sources.append(source)
 
     def now(self) -> float:
-        """The wall clock."""
-        return time.time()
+        """The wall clock as it was when this process began, and what has gone by since."""
+        return clocks.now()
 
     def wait(self, timeout: float) -> list[Happening]:
         """Return when any source has something, or when the time is over.

@@ -57,7 +57,7 @@ def row(  # noqa: PLR0913  # all that a row is made of
             promised_bytes=max(main.values(), default=None), host_promised_bytes=last.promised.get(HOST),
             peak_bytes=max((last.peak.get(key, 0) for key in main), default=0) or None,
             host_peak_bytes=last.peak.get(HOST), started=last.started, ended=last.ended,
-            waited_s=round((last.started or last.placed) - submitted, 3),
+            waited_s=max(0.0, round((last.started or last.placed) - submitted, 3)),
             ran_s=round(last.seconds, 3) if last.ended is not None else None,
             mps=(last.mps or None) if last.percentage else None, thread_percentage=last.percentage or None,
             fenced=last.fenced,

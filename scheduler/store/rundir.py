@@ -7,13 +7,13 @@ import json
 import os
 import shutil
 import stat
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Protocol
 
+from scheduler import clocks
 from scheduler.core import command
 from scheduler.core.events import Arrived, Changed, Event, Exited, Submitted
 from scheduler.core.fields import SEPARATOR, Form, is_text, pack_cells, pack_terms, unpack_cells, unpack_terms
@@ -182,7 +182,7 @@ class Book:
                     self.journal.put_terms(terms, pack_terms(self.terms[terms]))
                 self.journal.put_meta(dict(meta(sum(len(s.terms) for s in submitted))))
                 if submitted:
-                    self.journal.put_events(again.events(submitted[0].first) if again is not None else (), time.time())
+                    self.journal.put_events(again.events(submitted[0].first) if again is not None else (), clocks.now())
                     held.advance(task=submitted[-1].first + len(submitted[-1].terms), run=held.run)
         except BaseException:
             self._undo(known, forms)
@@ -291,7 +291,7 @@ class Book:
     def learn(self, kind: Kind, evidence: Evidence) -> None:
         """Keep what an ended attempt taught."""
         if self.kinds is not None and any(evidence.peaks.values()):
-            self.kinds.profiles.learn(kind, kind.device, evidence, time.time())
+            self.kinds.profiles.learn(kind, kind.device, evidence, clocks.now())
 
     def probe_id(self, task: int) -> int:
         """A fresh id from the counter, and its folder."""

@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from scheduler import clocks
 from scheduler.core.forecast import Forecast
 from scheduler.core.model import State
 from scheduler.core.pace import Pace
@@ -56,7 +57,7 @@ class Outlook:
         self._used[key] = {**self._used.get(key, {}), **sample.used}
         if sample.progress is not None:
             pace = self._paces[key][1] if key in self._paces else Pace()
-            pace.see(sample.progress, time.time())
+            pace.see(sample.progress, clocks.now())
             self._paces[key] = (sample.progress, pace)
 
     def draw(self) -> float:

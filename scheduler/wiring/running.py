@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TextIO
 
-from scheduler import native
+from scheduler import clocks, native
 from scheduler.core.brain import Brain
 from scheduler.core.model import State
 from scheduler.core.ports import Key, View
@@ -112,7 +111,7 @@ class Session:
             sink = Sink(self.places.log, stream)
             open_things.callback(sink.close)
             for line in words:
-                sink.line(line, at=time.time())
+                sink.line(line, at=clocks.now())
             open_things.callback(self.interrupts.close)
             ports = self._ports(open_things, sink)
             lively = watching.live_view(self, ports, sink, stream) if live and not self.inherits else None
@@ -244,7 +243,7 @@ class Session:
             return
         in_numbers = totals(self.fold, counts, int(self.meta.get("capacity", "0")))
         for line in closing.lines(in_numbers, rows, self.number):
-            sink.line(line, at=time.time())
+            sink.line(line, at=clocks.now())
 
     def first_words(self) -> list[str]:
         """The first lines of a new run."""

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from scheduler import native
+from scheduler import clocks, native
 from scheduler.core import command, packing
 from scheduler.core.brain import Brain
 from scheduler.core.events import Asked, Event, Exited, Submitted
@@ -95,7 +94,7 @@ def _begin(
     again.look_back()
 
     def told(tasks: int) -> dict[str, str]:  # the session tells them as the journal does
-        facts.update(mark=listing.mark, accepted=str(time.time()), tasks=str(tasks))
+        facts.update(mark=listing.mark, accepted=str(clocks.now()), tasks=str(tasks))
         return facts
 
     try:
@@ -221,7 +220,7 @@ def plan(
         brain.apply(event)
     for task, job in jobs.items():
         brain.assign(task, kinds.of(job) if kinds is not None else Kind(f"row {task}", job.name, probes=False))
-    decision = brain.decide(Machine(time.time(), budgets))
+    decision = brain.decide(Machine(clocks.now(), budgets))
     made = planning.Plan(listing.what, brain, decision, jobs, budgets)
     planning.show(made, [*(f"hint:   {said}" for said in again.words()), *_would_refuse(again)], out, as_json=as_json)
     return 0
@@ -250,7 +249,7 @@ def _facts(listing: Listing, choices: Choices, settings: Settings, python: str, 
         "file": listing.what,
         "door": listing.door,
         "defaults": json.dumps(listing.form.defaults),
-        "accepted": str(time.time()),
+        "accepted": str(clocks.now()),
         "name": choices.name,
         "num": str(settings.num),
         "choices": json.dumps(asdict(choices)),
@@ -359,7 +358,7 @@ def _claim(session: Session, elsewhere: str) -> None:
     living = session.brain.living() if elsewhere else []
     events: list[Event] = [Asked("resume")]
     events += [Exited(task.id, task.attempts, Outcome.LOST, reason=why) for task in living]
-    now = time.time()
+    now = clocks.now()
     session.book.record(events, now)
     for event in events:
         session.brain.apply(event, now)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TextIO
 
+from scheduler import clocks
 from scheduler.core.model import Hold
 from scheduler.core.picture import Painter, Picture, Seen
 from scheduler.core.ports import Key
@@ -56,7 +57,7 @@ def live_view(session: Session, ports: Ports, sink: Sink, stream: TextIO | None)
     try:
         from scheduler.view.screen import Screen, path_of
     except ImportError:
-        sink.line(f"hint:   {MISSING}", at=time.time())
+        sink.line(f"hint:   {MISSING}", at=clocks.now())
         return None
     from scheduler.realworld import LookedAt, RealWorld
     from scheduler.view.live import LiveView
@@ -141,7 +142,7 @@ def _paint(session: Session, ports: Ports) -> Callable[[Mapping[Key, Mapping[str
         }
         forecast = session.outlook.forecast if session.outlook is not None else None
         seen = Seen(session.devices.snapshot(), used, epochs, others.look(), expected, forecast)
-        return painter.paint(seen, time.time())
+        return painter.paint(seen, clocks.now())
 
     return paint
 

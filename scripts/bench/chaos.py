@@ -595,17 +595,17 @@ class Monkey:
         self.mends: list[tuple[float, Callable[[], None]]] = []
         """What is to be put right again, and when."""
         self.acts: list[tuple[float, Callable[[User], None]]] = [
-            (6, self.kill_scheduler),
-            (1.5, self.kill_scheduler_and_server),
-            (1.5, self.kill_scheduler_and_shims),
+            (3, self.kill_scheduler),
+            (0.7, self.kill_scheduler_and_server),
+            (1, self.kill_scheduler_and_shims),
             (1, self.kill_server),
             (1.5, self.kill_sampler),
-            (4, self.kill_shim),
-            (2, self.kill_task),
+            (6, self.kill_shim),
+            (3, self.kill_task),
             (0.7, self.stop_scheduler),
-            (0.5, self.fill_disk),
+            (0.25, self.fill_disk),
             (1.0, self.take_memory),
-            (0.7, self.lose_gpu),
+            (0.5, self.lose_gpu),
         ]
 
     def act(self) -> None:

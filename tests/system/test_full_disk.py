@@ -1,0 +1,81 @@
+"""A disk of its own is filled in mid-run: no exit code is lost, nothing starts, and it goes on by itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.faults import fault
+from tests.system.killing import ROOT
+
+UNSHARE = ["unshare", "--mount", "--propagation", "private"]
+MID_RUN = """
+import contextlib, json, subprocess, sys
+from pathlib import Path
+from tests.system.killing import Home
+from tests.waiting import wait_until
+
+root, outside, killed = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3] == "killed"
+subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", root], check=True)
+home = Home(root)
+home.env["SCHEDULER_DISK_MIN"] = "8MiB"
+go, began, ended, said = (outside / name for name in ("go", "began", "ended", "said"))
+
+def task(code):  # it writes to the full disk too, and goes on
+    wait = f"until [ -e {go} ]; do echo line || :; sleep 0.02; done"
+    return f"sh -c 'echo {code} >>{began}; {wait}; echo {code} >>{ended}; exit {code}'"
+
+def told(path):
+    return path.read_text().split() if path.exists() else []
+
+def fill():
+    with contextlib.suppress(OSError), open(root / "ballast", "wb", buffering=0) as file:
+        while file.write(bytes(4096)):
+            pass
+
+home.commands(*map(task, (3, 5, 0, 7, 0)))
+with open(said, "w") as out:
+    scheduler = home.start("run", "jobs.csv", "--devices", "host", "--slots", "3", "--plain", "--keep-going",
+                           stdout=out, stderr=out)
+    wait_until(lambda: len(told(began)) == 3, 60)
+    wait_until(lambda: home.states().count("running") == 3, 60)
+    fill()
+    wait_until(lambda: "nothing starts before" in said.read_text(), 60)
+    go.touch()
+    wait_until(lambda: len(told(ended)) == 3, 60)
+    if killed:
+        scheduler.kill()
+        scheduler.wait()
+    started_meanwhile = len(told(began)) - 3
+    (root / "ballast").unlink()
+    code = scheduler.wait(60) if not killed else home.start("resume", "1", stdout=out, stderr=out).wait(60)
+tasks = [(one["exit_code"], one["attempts"]) for one in home.tasks()]
+words = said.read_text()
+print(json.dumps([code, started_meanwhile, tasks, "Traceback" in words, "there is room on the disk again" in words]))
+home.end()
+"""
+
+
+@fault(22, 23)
+@pytest.mark.slow
+@pytest.mark.skipif(
+    os.getuid() != 0 or subprocess.run([*UNSHARE, "true"], check=False, capture_output=True).returncode != 0,
+    reason="needs root and mount namespaces",
+)
+@pytest.mark.parametrize("how", ["going on", "killed"])
+def test_in_mid_run_no_exit_code_is_lost_and_it_goes_on_by_itself(tmp_path: Path, how: str) -> None:
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    root.mkdir()
+    outside.mkdir()
+    command = [*UNSHARE, sys.executable, "-c", MID_RUN, str(root), str(outside), how]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=400)
+    assert done.returncode == 0, done.stderr
+    code, started_meanwhile, tasks, stumbled, said_so = json.loads(done.stdout)
+    assert (code, started_meanwhile, stumbled) == (1, 0, False)
+    assert tasks == [[3, 1], [5, 1], [0, 1], [7, 1], [0, 1]]
+    assert said_so or how == "killed"
