@@ -545,14 +545,27 @@ class Observer(threading.Thread):
         for name, since in new:
             if promised + world.long_foreign(device, since) > TOTAL - RESERVED:
                 self.score.find("overcommits", f"GPU {device}: {promised} promised beside strangers, last {name}")
-        strangers = {stranger.pid for stranger in world.box._foreign}
-        used = sum(one.size for one in world.box.processes(device) if one.pid not in strangers and is_alive(one.pid))
-        if used > promised:
-            self.score.find("overcommits", f"GPU {device}: {used} in use, {promised} promised by {leases}")
+        living = {tuple(name.split(".")[i] for i in (0, 2, 3)) for name in leases}
+        for holder in world.box.processes(device):
+            whose = attempt_of(holder.pid)
+            if whose is not None and whose not in living and is_alive(holder.pid):
+                self.score.find(
+                    "overcommits", f"GPU {device}: {whose} holds {holder.size}, promised are {sorted(living)}"
+                )
 
     def stop(self) -> None:
         self._enough.set()
         self.join()
+
+
+def attempt_of(pid: int) -> tuple[str, str, str] | None:
+    """The user, the task and the attempt that a process belongs to."""
+    said = dict(entry.split(b"=", 1) for entry in environment(pid) if b"=" in entry)
+    task, attempt = said.get(b"SCHEDULER_TASK_ID"), said.get(b"SCHEDULER_ATTEMPT")
+    with contextlib.suppress(OSError):
+        if task and attempt:
+            return str(os.stat(f"/proc/{pid}").st_uid), task.decode(), attempt.decode()
+    return None
 
 
 @contextlib.contextmanager
