@@ -15,6 +15,8 @@ from scheduler.errors import StateError
 
 FORMAT = 1
 _LIMITS = tuple(sorted(name for name in dir(resource) if name.startswith("RLIMIT_") and name != "RLIMIT_OFILE"))
+_OURS = ("_", "SCHEDULER_NOTIFY")
+"""The path of our own command, and whom we tell: who knows the address of a web hook can write there. No task's."""
 _COERCED = ("C.UTF-8", "C.utf8", "UTF-8")
 """What Python sets LC_CTYPE to, for itself and its children, in a C locale."""
 
@@ -54,7 +56,8 @@ class Shell:
 def this_shell() -> Shell:
     """Ours: what the scheduler was started with, and what a program that uses it has set since."""
     environ = dict(os.environ)
-    environ.pop("_", None)  # the path of our own command
+    for name in _OURS:
+        environ.pop(name, None)
     if environ.get("LC_CTYPE") in _COERCED and "LC_CTYPE" not in _first_environment():
         del environ["LC_CTYPE"]
     return Shell(environ, _umask(), {name: resource.getrlimit(getattr(resource, name)) for name in _LIMITS})

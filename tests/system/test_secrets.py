@@ -104,3 +104,15 @@ def test_a_secret_of_the_environment_is_in_no_file_and_no_promise(home: Home) ->
     assert of_tasks == []
     assert [Path(home.state / f"runs/{run}/run.log").read_text().count(CANARY) for run in (1, 2)] == [0, 0]
     assert os.stat(home.state).st_mode & 0o077 == 0
+
+
+@fault(61)
+def test_whom_we_tell_is_told_no_task_and_kept_nowhere(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.env["SCHEDULER_NOTIFY"] = f"true {CANARY}"
+    home.commands("sh -c 'env'")
+    home.call("run", "jobs.csv", "--devices", "host", code=0)
+    assert "SCHEDULER_TASK_ID=0" in (home.state / "runs/1/tasks/0/1.log").read_text()
+    grep = ["grep", "-rla", CANARY, str(home.state), str(home.leases)]
+    assert subprocess.run(grep, capture_output=True, text=True, check=False).stdout == ""
+    home.end()
