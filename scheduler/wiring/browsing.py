@@ -107,7 +107,8 @@ class Feeding:
 
     def _look(self, run: str) -> Kept:
         now = time.monotonic()
-        kept = self._kept.setdefault(run, Kept()) if run == MACHINE else self._kept_of(run)
+        run = run if run == MACHINE else str(_number(run))
+        kept = self._kept.setdefault(run, Kept())
         kept.looked = now
         if now >= kept.due:
             facts = self._machine() if run == MACHINE else self._run(int(run))
@@ -116,11 +117,6 @@ class Feeding:
             self._kept[run] = kept = Kept(facts, version, time.monotonic() + PERIOD, now)
             self._let_go(now)
         return kept
-
-    def _kept_of(self, run: str) -> Kept:
-        if not (run.isascii() and run.isdecimal()) or len(run) > 12:
-            raise NoSuchRun(f"there is no run {run[:40]!r}")
-        return self._kept.setdefault(run, Kept())
 
     def _attached(self, run: int) -> Attached:
         if run not in self._runs:
@@ -167,13 +163,9 @@ class Feeding:
 
     def tasks(self, run: str, wanted: Wanted) -> Mapping[str, Any]:
         """One page of a run's tasks."""
-        number = self._number(run)
+        number = _number(run)
         texts = self._said(number) if wanted.find or wanted.sort == "name" else {}
         return self._owned(lambda: self._tasks(number, wanted, texts))
-
-    def _number(self, run: str) -> int:
-        self._kept_of(run)
-        return int(run)
 
     def _tasks(self, run: int, wanted: Wanted, texts: Mapping[int, str]) -> Mapping[str, Any]:
         telling = self._attached(run).telling
@@ -198,7 +190,7 @@ class Feeding:
 
     def log(self, run: str, task: int | None, attempt: int, at: int) -> Mapping[str, Any]:
         """What a task printed, or the run itself; found by numbers, unless it was replaced by a link or a pipe."""
-        places = self._places.run(self._number(run))
+        places = self._places.run(_number(run))
         if task is None:
             return {**_read(places.log, places.root, at), "attempt": 0, "attempts": []}
         attempts = _attempts(places.task(task))
@@ -210,13 +202,13 @@ class Feeding:
 
     def report(self, run: str) -> Mapping[str, Any]:
         """As `scheduler report` tells it."""
-        return report.data(reporting.told(self._settings, [str(self._number(run))]))
+        return report.data(reporting.told(self._settings, [str(_number(run))]))
 
     # ---- what is asked ----
 
     def ask(self, run: str, what: str, tasks: tuple[int, ...]) -> Mapping[str, Any]:
         """As the verb of that name asks it."""
-        info = Runs(self._places).info(self._number(run))
+        info = Runs(self._places).info(_number(run))
         if what == WHY:
             return {
                 "run": info.number,
@@ -240,6 +232,13 @@ class Feeding:
             telling.close()
         if self._everything is not None:
             self._everything.close()
+
+
+def _number(run: str) -> int:
+    """A run's number; raises NoSuchRun for anything else."""
+    if not (run.isascii() and run.isdecimal()) or len(run) > 12:
+        raise NoSuchRun(f"there is no run {run[:40]!r}")
+    return int(run)
 
 
 def _attempts(folder: Path) -> list[int]:
