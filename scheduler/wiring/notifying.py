@@ -65,6 +65,8 @@ class Notifier:
         self._since = 0.0
         self._said = bytearray()
         self._failed = False
+        if is_address(who):
+            import urllib.request  # noqa: F401 - used in the copies, after an upgrade may have taken it away
 
     def tell(self, facts: Mapping[str, Any]) -> None:
         """Have it told; returns at once."""

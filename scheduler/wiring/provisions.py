@@ -8,12 +8,21 @@ from pkgutil import walk_packages
 
 from scheduler.paths import PACKAGE
 
-LAZY = ("csv", "ctypes", "encodings.idna", "hashlib", "psutil", "pwd", "shlex", "shutil", "tomllib", "traceback")
+LAZY = (
+    "csv", "ctypes", "encodings.idna", "hashlib", "psutil", "pwd", "shlex", "shutil", "tempfile", "tomllib",
+    "traceback",
+)  # fmt: skip
 """What our modules, or those of the standard library that we use, load only when they need it."""
 NOT_IN_A_RUN = (
     "scheduler.api", "scheduler.cli", "scheduler.gpu_task_scheduler", "scheduler.mapping", "scheduler._",
     "scheduler.view.live", "scheduler.view.screen",
+    "scheduler.view.about_", "scheduler.view.doctor", "scheduler.view.examined", "scheduler.view.findings",
+    "scheduler.view.report", "scheduler.view.web", "scheduler.view.why", "scheduler.wiring.browsing",
+    "scheduler.wiring.examining", "scheduler.wiring.explaining", "scheduler.wiring.keeping",
+    "scheduler.wiring.lookout", "scheduler.wiring.machine", "scheduler.wiring.offering",
+    "scheduler.wiring.reporting", "scheduler.wiring.waiting",
 )  # fmt: skip
+"""Doors, and what only those verbs use that look: each of these would make every run start later."""
 
 
 def load() -> None:
