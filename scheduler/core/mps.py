@@ -71,7 +71,7 @@ def judged(exited: Exited, placement: Placement, seen: str) -> Exited:
     `seen` is CLIENT or TURNS, where that is known.
     """
     if not placement.percentage:
-        return replace(exited, mps="")
+        return replace(exited, mps="") if exited.mps else exited
     if not exited.mps or exited.outcome is not Outcome.FAILED:
         return replace(exited, mps=seen)
     return replace(exited, outcome=Outcome.LOST, reason=reason(exited.mps))

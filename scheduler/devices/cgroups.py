@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,10 @@ _UNLIMITED = 1 << 60
 """cgroup v1 writes 'no limit' as a number near 2^63."""
 
 
+REST = 1.0
+"""Seconds before a group without a limit is asked again: room is looked at for every start."""
+
+
 class MemoryGroup:
     """One cgroup with a memory limit above this process; v1 and v2 differ in names only."""
 
@@ -20,6 +25,7 @@ class MemoryGroup:
         self._limit = folder / limit
         self._usage = folder / usage
         self._stat = folder / "memory.stat"
+        self._unlimited_until = 0.0
 
     def limit(self) -> int | None:
         """Bytes the group may use; None where it is not limited."""
@@ -29,8 +35,13 @@ class MemoryGroup:
 
     def left(self) -> int | None:
         """Bytes the group may still take: page cache that can be dropped counts as free."""
+        if time.monotonic() < self._unlimited_until:
+            return None
         limit = self.limit()
-        return None if limit is None else limit - self.held()
+        if limit is None:
+            self._unlimited_until = time.monotonic() + REST
+            return None
+        return limit - self.held()
 
     def held(self) -> int:
         """Bytes the group holds and cannot drop."""
