@@ -51,6 +51,8 @@ TICK = 0.5
 that hangs and keeps the others from being seen."""
 LOOK_AHEAD = 5000
 """So many waiting tasks have their kind looked at; more would cost memory on lists of a million and bring nothing."""
+NAMING = 0.1
+"""Least seconds between moments at which shims are named in leases."""
 ENDINGS = ("drain", "stop", "kill", "leave")
 """What ends a scheduler, be it soon."""
 BUSY_TICK = 0.25
@@ -94,6 +96,9 @@ class Loop:
         """Tasks that are to be looked at in another way than the samplers know."""
         self._stale: set[int] = set()
         """Tasks whose lease says less than is known of them."""
+        self._unnamed: set[int] = set()
+        self._named_at = 0.0
+        """Those whose lease only lacks the pid of its shim, and when that was last written anywhere."""
         self._late: list[Happening] = []
         """What happened while the journal could not be written, or cannot be judged yet."""
         self._trouble = self._full = ""
@@ -280,14 +285,14 @@ class Loop:
                     self._stop(number)
             case Started():
                 self._shims[event.task, event.attempt] = event.shim
-                self._changed(event.task)
+                self._changed(event.task, self._unnamed)
             case Resized():
-                self._changed(event.task)
+                self._changed(event.task, self._stale)
             case Exited():
                 self._ended(event)
 
-    def _changed(self, task: int) -> None:
-        self._stale.add(task)
+    def _changed(self, task: int, leases: set[int]) -> None:
+        leases.add(task)
         self._moved.add(task)
         self._unlooked = True
 
@@ -298,7 +303,15 @@ class Loop:
             self.ports.engine.stop(number, task.attempts)
 
     def _rewrite_leases(self) -> None:
-        """Bring stale leases up to date; where somebody keeps the directory locked, with the next look."""
+        """Bring stale leases up to date; where somebody keeps the directory locked, with the next look.
+
+        Most tasks of a busy moment are over before anybody could ask for their shims.
+        """
+        now = self.ports.world.now()
+        if self._unnamed and abs(now - self._named_at) >= NAMING:
+            self._named_at = now
+            self._stale |= self._unnamed
+            self._unnamed.clear()
         while self._stale:
             number = next(iter(self._stale))
             task = self.brain.task(number)
