@@ -18,7 +18,7 @@ PAUSES = (0.020, 0.035)
 
 def measure(bench: Bench) -> dict[str, Any]:
     """Lists of tasks that write down when they ran, by each tool in turns."""
-    tasks = 60 if bench.quick else 200
+    tasks = 100 if bench.quick else 200
     all_, missing = tools(bench.folder)
     command, file = peers.stamping(bench.folder, "stamps")
     least, most = PAUSES
