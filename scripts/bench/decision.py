@@ -153,7 +153,7 @@ class Rows:
     def job(self, task: int) -> Job:
         return self._jobs[(task - 1) % len(self._jobs)]
 
-    def record(self, events: Sequence[Event], at: float) -> None:
+    def record(self, events: Sequence[Event], at: float, *, later: bool = False) -> None:
         self.events += len(events)
 
     def result(self, task: int, attempt: int) -> Mapping[str, Any]:
