@@ -42,7 +42,7 @@ def plain(folder: Path) -> Tool:
 
 def measure(bench: Bench) -> dict[str, Any]:
     """Lists of `true` by each of them, in turns."""
-    tasks = 1000 if bench.quick else 2000
+    tasks = 400 if bench.quick else 2000
     all_, missing = tools(bench.folder)
     commands, folder = ["true"] * tasks, bench.at("profiled")
     went = in_turns(bench.goes(5), {one.name: lambda _, one=one: one.run(commands, bench.folder) for one in all_})
