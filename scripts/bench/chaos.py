@@ -618,7 +618,7 @@ class Monkey:
             (0.7, self.stop_scheduler),
             (0.25, self.fill_disk),
             (1.0, self.take_memory),
-            (0.5, self.lose_gpu),
+            (0.1, self.lose_gpu),  # one that came back is tried again after a minute
         ]
 
     def act(self) -> None:
@@ -638,7 +638,10 @@ class Monkey:
         self.mends.append((time.monotonic() + self.dice.uniform(least, most), mend))
 
     def kill_scheduler(self, user: User) -> None:
-        if user.scheduler is not None and user.scheduler.poll() is None:
+        """Mostly one that has something running: on a slow machine none would ever come so far."""
+        if user.scheduler is None or (self.dice.random() < IDLE_LIVES and not user.claims()):
+            return
+        if user.scheduler.poll() is None:
             user.scheduler.kill()
 
     def kill_scheduler_and_server(self, user: User) -> None:
@@ -755,6 +758,8 @@ def rage(root: Path, seconds: float, seed: int) -> Score:
             user.end()
 
 
+IDLE_LIVES = 0.85
+"""So likely a scheduler that has nothing running yet is spared."""
 PAUSE = 0.3
 """Seconds between faults, on average."""
 

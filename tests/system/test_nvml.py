@@ -689,6 +689,14 @@ class TestFaults:
         eyes.until(lambda: eyes.is_open(0, 1, 2))
         eyes.until(lambda: len(eyes.children()) == 1)
 
+    @fault(42)
+    def test_a_driver_that_is_replaced_closes_them_until_the_library_fits_it_again(self, eyes: Eyes) -> None:
+        """18 is what NVML says where the library and the driver are of two versions."""
+        eyes.box.set(error=18, init_error=18)
+        eyes.until(lambda: all("VERSION_MISMATCH" in eyes.budget(device).closed for device in range(3)))
+        eyes.box.set(error=0, init_error=0)
+        eyes.until(lambda: eyes.is_open(0, 1, 2), 30.0)
+
     @fault(34)
     def test_what_was_not_seen_for_long_is_closed(self, box: Box, look_at: Any) -> None:
         eyes = look_at(box, limits=Limits(call=60.0, patience=60.0, fresh=1.5))
