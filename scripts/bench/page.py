@@ -35,9 +35,9 @@ context as part of a start-up, and how quickly a real driver gives memory back a
 """
 QUIET = 1.0
 BUSY = """ It had
-other work meanwhile (the load of the minute before stands under each part): times are longer than on a quiet machine, 99th
-percentiles much longer, and even ratios are distorted, since who starts and syncs more waits more for the others, and a
-tool whose processes lead sessions of their own, as ours do, may be given more of the cores."""
+other work meanwhile (the load of the minute before stands under each part): times are longer than on a quiet machine,
+99th percentiles much longer, and even ratios are distorted, since who starts and syncs more waits more for the others,
+and a tool whose processes lead sessions of their own, as ours do, may be given more of the cores."""
 OURS, LIMIT, OTHER = "#3b6fb6", "#9aa3ad", "#d99a2b"
 
 
