@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from subprocess import TimeoutExpired
 
@@ -15,7 +16,7 @@ from scheduler.paths import NATIVE_SOURCE, Places
 COMPILERS = ("cc", "gcc", "clang")
 FLAGS = ("-O2", "-std=gnu11", "-D_GNU_SOURCE", "-s")
 PATIENCE = 120.0
-"""Seconds that the compiler may take; it takes one, but makes way for everybody else."""
+"""Seconds that the compiler may take; it takes one where it need not make way."""
 USAGE = 2
 """What it ends with when it is told nothing: so it can be started here."""
 PYTHON, COMPILED = "python", "c"
@@ -34,13 +35,16 @@ def begin(places: Places, wanted: str = "auto") -> None:
     """Have it made for later runs, in the background and after everybody else, unless it is there or cannot be."""
     target = _target(places, wanted)
     if target is not None and not target.exists() and not _failed(target).exists():
-        threading.Thread(target=build, args=(target,), daemon=True).start()
+        threading.Thread(target=build, args=(target, _behind_everybody()), daemon=True).start()
 
 
-def build(target: Path) -> bool:
-    """Compile it and try whether it starts; what a compiler that cannot has said is kept, and nothing stops for it."""
+def build(target: Path, how: Sequence[str] = ()) -> bool:
+    """Compile it and try whether it starts; what a compiler that cannot has said is kept, and nothing stops for it.
+
+    `how` are words before the compiler's: where nobody waits for it, it makes way for everybody.
+    """
     part = target.with_suffix(f".{os.getpid()}")
-    words = [*_behind_everybody(), *_compiler(), *FLAGS, "-o", str(part), str(NATIVE_SOURCE), "-lm"]
+    words = [*how, *_compiler(), *FLAGS, "-o", str(part), str(NATIVE_SOURCE), "-lm"]
     try:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         code, said = processes.answer(words, patience=PATIENCE)
