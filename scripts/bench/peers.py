@@ -141,7 +141,8 @@ def _simple(folder: Path, slots: int) -> Tool:
 
 
 def _hyperqueue(folder: Path, slots: int) -> Tool:
-    return Tool("HyperQueue", [f"{PEERS}/bin/python", str(PROGRAMS / "hyperqueue_goes.py"), str(slots)], tells=True)
+    argv = [f"{PEERS}/bin/python", str(PROGRAMS / "hyperqueue_goes.py"), str(slots)]
+    return Tool("HyperQueue", argv, {"TMPDIR": str(folder)}, tells=True)  # its servers leave folders there
 
 
 _SIMPLE = f"{PEERS}/bin/simple_gpu_scheduler"
