@@ -454,21 +454,22 @@ class Loop:
             self._strangers = strangers
             self._unlooked = True
         holds = tuple(packing.others_hold(lease, self.ports.watcher.used_by(lease.shim)) for lease in others)
-        now, standing = self.ports.world.now(), self._standing
+        now, standing, house = self.ports.world.now(), self._standing, desk.house()
         return Machine(
             now,
-            self._budgets(desk),
+            self._budgets(house.closed),
             holds,
             self._seen.used,
             self._seen.ended_on,
             self.ports.ledger.uid,
+            house.caps,
             standing.waiters(now, desk.waiters()),
             standing.turn(now, others),
         )
 
-    def _budgets(self, desk: Desk) -> tuple[Budget, ...]:
-        """What the devices have free; nothing starts where the administrator or MPS does not let it."""
-        budgets, closed = self.ports.devices.snapshot(), desk.disabled()
+    def _budgets(self, closed: Mapping[str, str]) -> tuple[Budget, ...]:
+        """What the devices have free; nothing starts where the house or MPS does not let it."""
+        budgets = self.ports.devices.snapshot()
         if self.ports.sharing is not None:
             closed = {**self.ports.sharing.closed(), **closed}
         if not closed:

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from scheduler import units
+from scheduler import machinefile, units
 from scheduler.errors import UsageError
 
 PREFIX = "SCHEDULER_"
 USER_FILE = "~/.config/gpu-batch-scheduler/config.toml"
-MACHINE_FILE = "/etc/gpu-batch-scheduler/machine.toml"
+MACHINE_FILE = machinefile.PLACE
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,12 @@ class Settings:
     """A command or a web hook that is told of a run's end, of its first failure, and when it stops launching."""
     source: Mapping[str, str] = field(default_factory=dict)
     """Where each value that is not a default came from."""
+    ignored: str = ""
+    """Why the machine's file does not count, where there is one that does not."""
+
+
+NOT_SET = frozenset({"source", "ignored"})
+"""What nobody sets: it says how the rest came about."""
 
 
 def _at_least_one(text: str) -> int:
@@ -154,12 +160,13 @@ READERS: dict[str, Any] = {
 def read_settings(flags: Mapping[str, str | None], environ: Mapping[str, str] | None = None) -> Settings:
     """Join all sources; the first that says something about a name wins."""
     environ = os.environ if environ is None else environ
-    names = {f.name for f in fields(Settings)} - {"source"}
+    names = {f.name for f in fields(Settings)} - NOT_SET
+    machine = machinefile.read(environ)
     sources: list[tuple[str, Mapping[str, Any]]] = [
         ("flag", {name: value for name, value in flags.items() if value is not None}),
         ("environment", {name: environ[PREFIX + name.upper()] for name in names if environ.get(PREFIX + name.upper())}),
         (USER_FILE, _toml(Path(USER_FILE).expanduser())),
-        (MACHINE_FILE, _toml(Path(MACHINE_FILE))),
+        (machine.path, machine.said),
     ]
     values: dict[str, Any] = {}
     origin: dict[str, str] = {}
@@ -167,7 +174,7 @@ def read_settings(flags: Mapping[str, str | None], environ: Mapping[str, str] | 
         for name in names & said.keys() - values.keys():
             values[name] = _read(name, str(said[name]), where)
             origin[name] = where
-    return Settings(**values, source=origin)
+    return Settings(**values, source=origin, ignored=machine.why_not)
 
 
 def _read(name: str, text: str, where: str) -> Any:

@@ -238,8 +238,11 @@ def unpack_block(block: bytes) -> dict[str, Any] | None:
     crc, _, text = block.partition(b"\n")[0].partition(b" ")
     if crc != b"%08x" % binascii.crc32(text):
         return None
-    values: dict[str, Any] = json.loads(text)
-    return values
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError):  # the checksum is true of nonsense, too: somebody wrote it on purpose
+        return None
+    return values if isinstance(values, dict) else None
 
 
 def _read_block(path: str, fields: tuple[str, ...]) -> dict[str, Any]:

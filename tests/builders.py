@@ -117,7 +117,7 @@ def budget(key: str, total: Size, free: Size | None, load: float, cap: Size | No
     return Budget(device, size(total if free is None else free), None if cap is None else size(cap))
 
 
-def hold(promised: Size, used: Size = 0, cores: float = 1.0, key: str = HOST, unreadable: bool = False) -> Hold:
+def hold(promised: Size, used: Size = 0, cores: float = 1.0, key: str = HOST, unreadable: str = "") -> Hold:
     """Another scheduler's lease, as it is seen."""
     return Hold({key: size(promised)}, {key: size(used)}, {HOST: cores}, unreadable)
 

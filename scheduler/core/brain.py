@@ -23,11 +23,13 @@ from scheduler.core.events import (
     Submitted,
 )
 from scheduler.core.firstrows import Tally
+from scheduler.core.house import Caps
 from scheduler.core.kinds import Kind
 from scheduler.core.knowledge import Evidence, Guess, Knowledge
 from scheduler.core.lifecycle import Task, after_exit
 from scheduler.core.model import (
     LIVING,
+    NO_TASK,
     RETRIABLE,
     UNFINISHED,
     Decision,
@@ -75,7 +77,7 @@ class Brain:
         self._needs = Needs()
         self.changes = 0
         """Grows with everything that a decision may follow from, but for the machine."""
-        self._last: tuple[tuple[int, int, int], Decision] | None = None
+        self._last: tuple[tuple[int, int, int, Caps], Decision] | None = None
         self._policy: Policy | None = None
         self.freed: dict[str, None] = {}
         """Slots in the order in which they came free again."""
@@ -489,7 +491,7 @@ class Brain:
         self.yard.look(machine)
         if self._policy is None:
             self._policy = self._which_policy()
-        state = (self.changes, self.yard.version, machine.turn.closed and machine.turn.task)
+        state = (self.changes, self.yard.version, machine.turn.task if machine.turn.closed else NO_TASK, machine.caps)
         if self._last is not None and self._last[0] == state and not machine.waiters:
             return self._last[1]
         decision = self._policy(self, machine)

@@ -9,6 +9,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from scheduler.core import mps, packing
+from scheduler.core.allowance import NO_END, Allowance
 from scheduler.core.estimate import is_watched
 from scheduler.core.model import HOST, Decision, KnownBy, Machine, Placement, Profiling, Purpose, Refusal, Terms, Ticket
 from scheduler.core.ordering import Rank
@@ -48,8 +49,10 @@ class Pass:
         self._asks: dict[int, packing.Need] = {}
         self.walk = brain.line.walk()
         self.lightest = brain.line.lightest
+        self.allowed = Allowance(machine, brain.placements()) if machine.caps.some else None
+        """What is left of the user's caps; None: there are none."""
         self.left = self._jobs_left()
-        learning = brain.learning()
+        learning, self.turn = brain.learning(), machine.turn
         self.probed = {
             self._kind(task.id): task.id
             for task in learning
@@ -72,7 +75,6 @@ class Pass:
         """Whether all GPUs are closed, so that none of them need be marked."""
         self.ranks, self.placements = list[Rank](), list[Placement]()
         self.refusals, self.impossible = list[Refusal](), list[Refusal]()
-        self.turn = machine.turn
         self.queue = Queue(machine, brain.placements(), brain.rules) if machine.waiters else None
         """Others who wait; None: nobody does."""
         self.wait: Ticket | None = None
@@ -85,15 +87,20 @@ class Pass:
         return 1 if len(self.gpus) > MANY else MOST_REFUSALS
 
     def _jobs_left(self) -> int:
-        if self.rules.jobs is None:
-            return 1 << 62
-        return self.rules.jobs - self.brain.roll.living
+        own = NO_END if self.rules.jobs is None else self.rules.jobs - self.brain.roll.living
+        return own if self.allowed is None else min(own, self.allowed.tasks_left)
+
+    def one_too_many(self, task: int) -> Refusal:
+        """What a task waits for where as many run as may."""
+        if self.allowed is not None and self.allowed.tasks_left <= 0:
+            return self.allowed.too_many(task)
+        return Refusal(task, "jobs", total=self.rules.jobs or 0)
 
     def decide(self) -> Decision:
         """Walk by rank until the line or the machine is exhausted."""
         while (task := self._front()) is not None:
             if self.left <= 0:
-                self._refuse(Refusal(task, "jobs", total=self.rules.jobs or 0))
+                self._refuse(self.one_too_many(task))
                 break
             if self._is_full():
                 self._refuse_full(task)
@@ -187,10 +194,24 @@ class Pass:
             return Refusal(task, "device", wanted or HOST)
         if need.gpus and self.shut:
             return Refusal(task, "closed", self.yard.rooms[self.gpus[0]].device.label)
-        gpus = gpus if need.gpus else ()
-        expected = self.brain.knowledge.expected(self._kind(task), self._terms(task).epochs)
-        fitted = packing.fit(task, attempt, need, gpus, self.host, self.rules, expected)
+        fitted = self._within_caps(task, attempt, need, gpus if need.gpus else ())
         return self._under_mps(fitted) if self.rules.mps and isinstance(fitted, Placement) else fitted
+
+    def _within_caps(
+        self, task: int, attempt: int, need: packing.Need, gpus: Sequence[packing.Room]
+    ) -> Placement | Refusal:
+        """Room for a task, and no more than its user may hold."""
+        expected = self.brain.knowledge.expected(self._kind(task), self._terms(task).epochs)
+        if self.allowed is None:
+            return packing.fit(task, attempt, need, gpus, self.host, self.rules, expected)
+        refusal = self.allowed.refuses(task, need)
+        if refusal is not None:
+            return refusal
+        among = self.allowed.among(task, len(need.gpus), gpus)
+        if isinstance(among, Refusal):
+            return among
+        fitted = packing.fit(task, attempt, need, among, self.host, self.rules, expected)
+        return fitted if isinstance(fitted, Refusal) else self.allowed.cut(fitted, need)
 
     def _only_mps(self) -> bool:
         """Whether nothing can run outside of MPS."""
@@ -340,6 +361,8 @@ class Pass:
         self.left -= 1
         if self.queue is not None:
             self.queue.take(placement)
+        if self.allowed is not None:
+            self.allowed.take(placement)
         kind = self._kind(placement.task)
         if placement.purpose is Purpose.PROBE:
             self.probed[kind] = placement.task

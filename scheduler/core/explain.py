@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from scheduler.core.house import GPUS, TASKS
 from scheduler.core.model import HOST, KnownBy, Refusal
 from scheduler.units import count, duration, size
 
@@ -29,6 +30,25 @@ def _whose(refusal: Refusal) -> str:
     return f" of {refusal.text}" if refusal.text else ""
 
 
+def _of_cap(refusal: Refusal, amount: int) -> str:
+    """What a task asks for of what is capped."""
+    if refusal.device == TASKS:
+        return "may not start"
+    return f"wants {_amount(refusal, amount)}"
+
+
+def _amount(refusal: Refusal, amount: int) -> str:
+    if refusal.device in (TASKS, GPUS):
+        return count(amount, refusal.device.removesuffix("s"))
+    return f"{size(amount)} of {'host RAM' if refusal.device == HOST else refusal.device}"
+
+
+def _cap(refusal: Refusal) -> str:
+    """The cap, and who says so."""
+    number = f"{refusal.total:,}" if refusal.device in (TASKS, GPUS) else size(refusal.total)
+    return f"{number} that {refusal.text} allows"
+
+
 _SENTENCES: dict[str, Callable[[Refusal], str]] = {
     "memory": lambda r: f"wants {size(r.wanted)}, {_on(r)} has room for {size(r.room)} of {size(r.total)} now",
     "unknown": lambda r: (
@@ -36,7 +56,11 @@ _SENTENCES: dict[str, Callable[[Refusal], str]] = {
         f"{_on(r)} has room for {size(max(r.room, 0))} of {size(r.total)} now"
     ),
     "spent": lambda r: f"needs host RAM beside its GPUs, and none is left above the buffer ({size(r.total)} in all)",
-    "never": lambda r: f"wants {size(r.wanted)}, the largest device ({r.device}) has {size(r.total)}",
+    "never": lambda r: (
+        f"{_of_cap(r, r.wanted)}, and a user may never hold more than the {_cap(r)}"
+        if r.text
+        else f"wants {size(r.wanted)}, the largest device ({r.device}) has {size(r.total)}"
+    ),
     "slots": lambda r: f"finds all {count(r.total, 'slot')} on {r.device} taken",
     "clients": lambda r: f"finds {r.device} full: MPS takes {r.total} tasks on a GPU, {r.room} are there now",
     "alone": lambda r: f"must run alone on {r.device}, or what runs there must ({count(r.room, 'task')} there now)",
@@ -56,6 +80,11 @@ _SENTENCES: dict[str, Callable[[Refusal], str]] = {
     "learned": lambda r: "is not started, because only profiles are learned",
     "closed": lambda r: f"stands behind a task that was overtaken too often, and {r.device} is kept for that one",
     "closed-device": lambda r: f"finds {r.device} closed: {r.text}",
+    "unreadable": lambda r: (
+        f"finds {r.device} closed: a running task of {r.text} has a promise there that cannot be read, it is damaged "
+        "or of a newer version; it opens when that task ends, or is read once this scheduler is as new"
+    ),
+    "cap": lambda r: f"{_of_cap(r, r.wanted)}, and its user holds {_amount(r, r.room)} of the {_cap(r)}",
     "foreign": lambda r: f"leaves {r.device} alone: {size(r.room)}{_whose(r)} are in use there without a lease",
     "young": lambda r: (
         f"waits {duration(r.wanted)}: {size(r.room)}{_whose(r)} came to {r.device} or grew there just now"
@@ -83,6 +112,10 @@ _FOR = {
     "busy": "for GPUs that are less busy",
     "jobs": "because of -j",
     "disabled": "for devices that are disabled",
+    "cap": "for the user's other tasks to end, because of caps",
+    "cap@host": "for the user's other tasks to end, because of caps",
+    "unreadable": "for tasks to end whose promises cannot be read",
+    "unreadable@host": "for tasks to end whose promises cannot be read",
     "probing": "for a probe of their kind",
     "watched": "for a task like them to show what it needs",
     "unlooked": "far behind",
@@ -126,7 +159,7 @@ def _head(refusal: Refusal) -> str:
     return why(refusal)
 
 
-_WHATEVER = frozenset({"unknown", "jobs", "draining", "full", "learned", "unlooked", "disabled", "slots"})
+_WHATEVER = frozenset({"unknown", "jobs", "draining", "full", "learned", "unlooked", "disabled", "slots", "cap"})
 """Refusals to which it does not matter what a task needs."""
 _ABOUT_ROOM = frozenset({"memory", "unknown", "spent", "alone", "load", "busy", "slots", "clients", "closed"})
 

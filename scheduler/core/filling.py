@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from scheduler.core import packing, slots
+from scheduler.core.allowance import NO_END, Allowance
 from scheduler.core.model import HOST, Decision, Machine, Placement, Profiling, Purpose, Refusal
 from scheduler.core.turns import Queue
 
@@ -27,7 +28,9 @@ class Filling:
         self.rooms = {key: replace(room) for key, room in brain.yard.rooms.items()}
         self.slots = slots.in_turn(self.rooms.values(), brain.freed)
         self.walk = brain.line.walk()
-        self.left = (1 << 62) if self.rules.jobs is None else self.rules.jobs - brain.roll.living
+        self.allowed = Allowance(machine, brain.placements()) if machine.caps.some else None
+        own = NO_END if self.rules.jobs is None else self.rules.jobs - brain.roll.living
+        self.left = own if self.allowed is None else min(own, self.allowed.tasks_left)
         self.probed = {
             brain.roll.kind(task.id): task.id
             for task in brain.learning()
@@ -37,7 +40,7 @@ class Filling:
         self.patience: dict[int, list[int]] = {}
         """Who will have been overtaken too often once this pass has made so many placements."""
         self.placements: list[Placement] = []
-        self.refusals: list[Refusal] = []
+        self.refusals, self.impossible = list[Refusal](), list[Refusal]()
         self.queue = Queue(machine, brain.placements(), brain.rules, slots=True) if machine.waiters else None
         """Others who wait for the cards; None: nobody does."""
 
@@ -45,18 +48,24 @@ class Filling:
         """Walk by rank until the line or the slots are exhausted."""
         while (task := self.walk.front()) is not None:
             if self.left <= 0:
-                self._refuse(Refusal(task, "jobs", total=self.rules.jobs or 0))
+                self._refuse(self.one_too_many(task))
                 break
             if all(slot.ours or slot.closed or slot.shut is not None for slot in self.slots):
                 self._refuse_full(task)
                 break
             self._try(task)
         fitting = tuple(self.queue.fitting) if self.queue is not None else ()
-        return Decision(tuple(self.placements), tuple(self.refusals), fitting=fitting)
+        return Decision(tuple(self.placements), tuple(self.refusals), tuple(self.impossible), fitting=fitting)
 
     def ask(self, task: int) -> Placement | Refusal:
         """What becomes of a task that comes behind everything this pass has decided."""
         return self._held_back(task) or self._fit(task)
+
+    def one_too_many(self, task: int) -> Refusal:
+        """What a task waits for where as many run as may."""
+        if self.allowed is not None and self.allowed.tasks_left <= 0:
+            return self.allowed.too_many(task)
+        return Refusal(task, "jobs", total=self.rules.jobs or 0)
 
     def _refuse_full(self, task: int) -> None:
         """Name what the best-ranked of the rest misses."""
@@ -73,6 +82,9 @@ class Filling:
             self._take(tried)
             return
         self.walk.skip()
+        if tried.reason == "never":
+            self.impossible.append(tried)
+            return
         self._refuse(tried)
         if tried.reason not in ("unlooked", "probing", "learned", "device", "disabled"):
             self._be_patient(task)
@@ -92,7 +104,12 @@ class Filling:
     def _fit(self, task: int) -> Placement | Refusal:
         touched = self.brain.task(task)
         attempt = (touched.attempts if touched else 0) + 1
-        return slots.fit(task, attempt, partial(self.brain.need, task), self._may(task), self.rooms, self.rules)
+        need = partial(self.brain.need, task)
+        tried = slots.fit(task, attempt, need, self._may(task), self.rooms, self.rules)
+        if self.allowed is None or isinstance(tried, Refusal):
+            return tried
+        asked = need(len(tried.gpus))
+        return self.allowed.refuses(task, asked) or self.allowed.cut(tried, asked)
 
     def _may(self, task: int) -> list[packing.Room]:
         """The slots a task may have, those it prefers first."""
@@ -105,6 +122,8 @@ class Filling:
         self.placements.append(placement)
         if self.queue is not None:
             self.queue.take(placement)
+        if self.allowed is not None:
+            self.allowed.take(placement)
         self.left -= 1
         if placement.purpose is Purpose.PROBE:
             self.probed[self.brain.roll.kind(placement.task)] = placement.task

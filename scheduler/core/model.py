@@ -8,7 +8,11 @@ from enum import StrEnum
 from math import inf
 from typing import NamedTuple
 
+from scheduler.core.house import NO_CAPS, Caps
+
 HOST = "host"
+NO_TASK = -1
+"""Where a task's number stands and there is none: the first of all is 0."""
 SHARED_OUT = 0
 """The thread percentage that says: what the residents leave each other."""
 NAMED = "name:"
@@ -240,8 +244,8 @@ class Hold:
     promised: Mapping[str, int]
     used: Mapping[str, int]
     load: Mapping[str, float]
-    unreadable: bool = False
-    """A live lease nobody here can read: nothing is started beside it."""
+    unreadable: str = ""
+    """Whose live lease it is that nobody here can read: nothing is started beside it."""
     alone: bool = False
     """Whether nothing may be started beside it where it runs."""
     uid: int = -1
@@ -284,7 +288,7 @@ class Waiter:
 class Turn:
     """How long the task of this run that is next has waited among all who wait on the machine."""
 
-    task: int = 0
+    task: int = NO_TASK
     waited: float = 0.0
     closed: bool = False
 
@@ -303,6 +307,8 @@ class Machine:
     """When an attempt of ours last ended on a device: what it held may not be back yet."""
     uid: int = -1
     """Who we are."""
+    caps: Caps = NO_CAPS
+    """What we may hold at a time, over all our runs."""
     waiters: tuple[Waiter, ...] = ()
     turn: Turn = Turn()
 

@@ -117,7 +117,7 @@ def others_hold(lease: Lease, used: Mapping[str, int]) -> Hold:
         promised=lease.promised,
         used=used,
         load=lease.load,
-        unreadable=not lease.readable,
+        unreadable=lease.unreadable,
         alone=lease.alone,
         uid=lease.uid,
     )
@@ -164,11 +164,13 @@ def _is_coming(budget: Budget, machine: Machine, rules: Rules) -> bool:
 def _room(budget: Budget, mine: Sequence[Placement], holds: Sequence[Hold], rules: Rules) -> Room:
     device, key = budget.device, budget.device.key
     load = device.load_capacity * (rules.max_gpu_load if device.is_gpu else rules.max_load)
-    residents, busy, alone = 0, 0.0, False
+    residents, busy, alone, whose = 0, 0.0, False, ""
     for hold in holds:  # one loop for all: it is most of what a device costs a pass on which something changed
         residents += key in hold.promised
         busy += hold.load.get(key, 0.0)
-        alone = alone or hold.unreadable or (hold.alone and _runs_on(key, hold.promised))
+        alone = alone or (hold.alone and _runs_on(key, hold.promised))
+        if hold.unreadable and (not hold.promised or _runs_on(key, hold.promised)):
+            whose = hold.unreadable
     held = sum(stranger.bytes for stranger in budget.foreign) if budget.foreign else 0
     single = device.single and not rules.mps and (residents > 0 or held > 0)
     return Room(
@@ -180,7 +182,7 @@ def _room(budget: Budget, mine: Sequence[Placement], holds: Sequence[Hold], rule
         ours=sum(key in placement.promise for placement in mine),
         taken_alone=single or alone or any(p.alone and key in p.devices for p in mine if key in p.promise),
         strangers=held,
-        shut=_shut(budget, rules),
+        shut=_shut(budget, rules) or (Refusal(0, "unreadable", device.label, text=whose) if whose else None),
     )
 
 
@@ -330,7 +332,7 @@ def better(known: Refusal | None, new: Refusal) -> Refusal:
 
 
 def _hope(refusal: Refusal) -> int:
-    return {"never": 0, "disabled": 1, "closed-device": 1, "foreign": 2}.get(refusal.reason, 3)
+    return {"never": 0, "disabled": 1, "closed-device": 1, "unreadable": 1, "foreign": 2}.get(refusal.reason, 3)
 
 
 def _on(task: int, need: Need, ask: Ask, room: Room, rules: Rules) -> int | Refusal:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from scheduler.core.events import Event, Exited, Started, Submitted
+from scheduler.core.house import House
 from scheduler.core.model import (
     Budget,
     Device,
@@ -226,8 +227,8 @@ class Desk(Protocol):
     def wait(self, ticket: Ticket | None) -> None:
         """Let everybody know for what this run waits; None: for nothing."""
 
-    def disabled(self) -> Mapping[str, str]:
-        """Devices on which the administrator lets nothing start, each with why."""
+    def house(self) -> House:
+        """What the administrator lets this user hold, and where nothing of this run may start."""
 
 
 class Ledger(Protocol):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """One living lease as its file says; `readable` is False where the file makes no sense."""
+    """One living lease as its file says."""
 
     name: str
     uid: int
@@ -18,7 +18,9 @@ class Lease:
     shim: int
     promised: Mapping[str, int]
     load: Mapping[str, float]
-    readable: bool = True
+    unreadable: str = ""
+    """Whose it is, where its file makes no sense here or is a newer version's; what it promises counts as far as that
+    can be told, and where it cannot it is on every device."""
     alone: bool = False
     since: float = 0.0
     """When it was taken, in seconds since the epoch."""

@@ -141,7 +141,7 @@ def _refusal(brain: Brain, asked: Pass | Filling, task: int) -> Refusal:
     if any(placement.task == task for placement in asked.placements):
         return Refusal(task, "next")
     if asked.left <= 0:
-        return Refusal(task, "jobs", total=brain.rules.jobs or 0)
+        return asked.one_too_many(task)
     tried = asked.ask(task)
     return tried if isinstance(tried, Refusal) else Refusal(task, "next")
 

@@ -59,7 +59,7 @@ def _closed(task: int, need: Need, under: Sequence[Room]) -> Refusal | None:
     """What keeps even an empty slot empty: a card that does not answer or is kept for others, somebody alone on it."""
     for room in under:
         label = room.device.label
-        if room.shut is not None and room.shut.reason in ("closed-device", "disabled"):
+        if room.shut is not None and room.shut.reason in ("closed-device", "disabled", "unreadable"):
             return replace(room.shut, task=task)
         if room.closed:
             return Refusal(task, "closed", label)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from scheduler.core import packing
-from scheduler.core.model import Decision, KnownBy, Machine, Placement, Refusal, Ticket, Turn, Waiter
+from scheduler.core.model import NO_TASK, Decision, KnownBy, Machine, Placement, Refusal, Ticket, Turn, Waiter
 from scheduler.core.packing import Ask, Need, Room
 from scheduler.core.promises import Lease
 from scheduler.core.rules import Rules
@@ -112,9 +112,11 @@ class Standing:
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
-        self._task = 0
+        self._task = NO_TASK
         self._since = 0.0
-        self._passed = 0
+        self._passed = self._lately = 0
+        self._last: tuple[float, Ticket] | None = None
+        """The ticket that was shown last, and when it was true."""
         self._waits_for: Sequence[str] = ()
         self._devices: frozenset[str] = frozenset()
         """The same; of a thousand GPUs it is made anew only where they are others."""
@@ -126,15 +128,20 @@ class Standing:
 
     def turn(self, now: float, leases: Sequence[Lease]) -> Turn:
         """This run's turn, once what was started since the last look is counted."""
-        if not self._task:
+        if self._task == NO_TASK:
             return Turn()
-        for lease in leases:
-            if lease.name not in self._leases and lease.run not in self._ahead:
-                self._passed += not self._devices.isdisjoint(lease.promised)
+        new = [lease for lease in leases if lease.name not in self._leases and lease.run not in self._ahead]
+        self._lately = sum(not self._devices.isdisjoint(lease.promised) for lease in new)
+        self._passed += self._lately
         self._leases = frozenset(lease.name for lease in leases)
         waited = max(0.0, now - self._since)
-        closed = self._passed >= self._rules.overtakes or waited >= self._rules.overtaken_for
-        return Turn(self._task, waited, closed)
+        return Turn(self._task, waited, self._is_closed(waited))
+
+    def _is_closed(self, waited: float) -> bool:
+        """Whether nobody who came later may pass any more, be it because that would be too often by the next look."""
+        most = self._rules.overtakes
+        too_often = self._passed >= most or self._passed + self._lately > most
+        return too_often or waited >= self._rules.overtaken_for
 
     def waiters(self, now: float, waiters: Sequence[Waiter]) -> tuple[Waiter, ...]:
         """The others, with who of them had the chance to start and did not take it."""
@@ -149,17 +156,28 @@ class Standing:
     ) -> Ticket | None:
         """What this run has to tell the others from now on; None where it waits for nothing that they hold."""
         self._fits = {name: self._fits.get(name, now) for name in decision.fitting}
-        wait = decision.wait
+        wait = decision.wait or self._still(now, decision)
         if wait is None:
-            self._task = 0
+            self._task = NO_TASK
             return None
-        if not self._task or any(placement.task == self._task for placement in decision.placements):
-            self._since, self._passed = now, 0
+        if decision.wait is not None:
+            self._last = now, wait
+        if self._task == NO_TASK or any(placement.task == self._task for placement in decision.placements):
+            self._since, self._passed, self._lately = now, 0, 0
             self._leases = frozenset(lease.name for lease in leases)
         self._task = wait.task
         if wait.devices is not self._waits_for:
             self._waits_for, self._devices = wait.devices, frozenset(wait.devices)
         waited = max(0.0, now - self._since)
         self._ahead = frozenset(waiter.run for waiter in waiters if waiter.ticket.waited > waited)
-        closed = self._passed >= self._rules.overtakes or waited >= self._rules.overtaken_for
-        return replace(wait, waited=waited, closed=closed)
+        return replace(wait, waited=waited, closed=self._is_closed(waited))
+
+    def _still(self, now: float, decision: Decision) -> Ticket | None:
+        """The ticket of a task that is kept from starting by something else for a moment.
+
+        As when a neighbour's memory is seen before its lease says whose it is: nobody loses a place in line by that.
+        """
+        if self._last is None or now - self._last[0] > STANDS_STILL:
+            return None
+        waits = any(refusal.task == self._task for refusal in decision.refusals)
+        return self._last[1] if waits and self._last[1].task == self._task else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import re
 import stat
@@ -10,13 +11,16 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+from scheduler.core.house import House
 from scheduler.core.model import Placement, Ticket, Waiter
 from scheduler.core.promises import Lease, Taken
 from scheduler.errors import LeaseError
 from scheduler.shim import BLOCK, pack_block, unpack_block
-from scheduler.store.disabling import disabled
-from scheduler.store.locks import Lockers, is_free, make_locked, user_of
+from scheduler.store import closures
+from scheduler.store.houserules import Follower
+from scheduler.store.locks import Lockers, is_free, make_locked, user_name, user_of
 from scheduler.store.tickets import Tickets
 
 VERSION = 1
@@ -53,6 +57,8 @@ class Ledger:
         """Whether this run's own leases have been looked at, too."""
         self._fd = _open_directory(directory)
         self._tickets = Tickets(self._fd, self._uid, run)
+        self._follower = Follower(self._uid)
+        self._rules = self._follower.now()
 
     @property
     def uid(self) -> int:
@@ -71,6 +77,7 @@ class Ledger:
     @contextmanager
     def deciding(self) -> Iterator[Session]:
         """The mutex of the whole machine: nobody else decides while the block runs, so keep it short."""
+        self._rules = self._follower.now()
         self._lock()
         try:
             yield Session(self)
@@ -189,9 +196,11 @@ class Session:
         """Let everybody know for what this run waits."""
         self._ledger._tickets.show(ticket)
 
-    def disabled(self) -> Mapping[str, str]:
-        """Devices on which the administrator lets nothing start."""
-        return disabled(self._ledger._fd)
+    def house(self) -> House:
+        """What this user may hold, and where it starts nothing."""
+        ledger = self._ledger
+        found = closures.standing(ledger._fd, ledger._rules.allows, time.time())
+        return House(ledger._rules.caps, closures.for_others(found, ledger._uid, user_name))
 
 
 def living(directory: Path) -> list[Lease]:
@@ -324,18 +333,36 @@ def _command_line(pid: str) -> bytes:
 
 def _parse(name: str, match: re.Match[str], block: bytes) -> Lease:
     who = (name, int(match[1]), match[2], int(match[3]), int(match[4]))
-    data = unpack_block(block)
-    if data is None or data.get("version") != VERSION:
-        return Lease(*who, shim=0, promised={}, load={}, readable=False)
+    try:
+        data = unpack_block(block) or {}
+        return _read(who, data, "" if data.get("version") == VERSION else user_name(who[1]))
+    except (ValueError, OverflowError, TypeError, KeyError, AttributeError):
+        return Lease(*who, shim=0, promised={}, load={}, unreadable=user_name(who[1]))
+
+
+def _read(who: tuple[str, int, str, int, int], data: Mapping[str, Any], unreadable: str) -> Lease:
+    """A lease as it says; what a newer version calls shim, bytes and load is what this one does.
+
+    Nobody makes room by promising less than nothing.
+    """
     return Lease(
         *who,
         shim=int(data["shim"]),
-        promised=data["bytes"],
-        load=data["load"],
+        promised={str(key): max(0, int(bytes_)) for key, bytes_ in data["bytes"].items()},
+        load={str(key): _amount(load) for key, load in data["load"].items()},
+        unreadable=unreadable,
         alone=bool(data.get("alone", False)),
-        since=float(data.get("since", 0.0)),
-        expected=float(data.get("expected", 0.0)),
+        since=_amount(data.get("since", 0.0)),
+        expected=_amount(data.get("expected", 0.0)),
     )
+
+
+def _amount(said: Any) -> float:
+    """A number that is one: neither below nothing nor without end."""
+    number = float(said)
+    if not math.isfinite(number):
+        raise ValueError(f"{number} is no amount")
+    return max(0.0, number)
 
 
 def _holder(fd: int) -> str:
@@ -346,4 +373,4 @@ def _holder(fd: int) -> str:
 
 def _named(pid: int) -> str:
     user = user_of(pid)
-    return f"process {pid}" if user is None else f"process {pid} of user {user}"
+    return f"process {pid}" if user is None else f"process {pid} of user {user_name(user)}"

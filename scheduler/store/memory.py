@@ -10,6 +10,7 @@ from typing import Any
 
 from scheduler.core import command, kinds
 from scheduler.core.events import Changed, Event, Submitted
+from scheduler.core.house import House
 from scheduler.core.kinds import Kind
 from scheduler.core.knowledge import Evidence
 from scheduler.core.model import HOST, Job, Placement, Spec, Terms, Ticket, Waiter
@@ -69,9 +70,9 @@ class MemoryLedger:
         """It waits for nothing any more."""
         self._machine.waiters.pop(self._run, None)
 
-    def disabled(self) -> Mapping[str, str]:
+    def house(self) -> House:
         """A simulated machine has no administrator."""
-        return {}
+        return House()
 
     def rewrite(self, placement: Placement, shim: int) -> bool:
         """Bring a lease up to date; False where there is none any more."""

@@ -99,7 +99,7 @@ def _look(directory: int, name: str, match: re.Match[str], clean: int) -> Waiter
                 os.unlink(name, dir_fd=directory)
             return None
         return _parsed(name, match, unpack_block(os.pread(fd, BLOCK, 0)) or {})
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+    except (OSError, ValueError, OverflowError, TypeError, KeyError, AttributeError):
         return None  # whoever writes nonsense waits without a turn
     finally:
         os.close(fd)

@@ -10,6 +10,7 @@ from scheduler.settings import PREFIX
 from scheduler.units import GIB, count, duration, size
 from scheduler.view.examined import (
     Host,
+    House,
     Leases,
     Limit,
     Program,
@@ -184,22 +185,49 @@ def lease_findings(leases: Leases, label: Callable[[str], str]) -> Iterator[Find
     for promises in leases.promises:
         yield ok("promises", _promised(promises, label))
     if leases.unreadable:
-        says = f"{count(leases.unreadable, 'promise')} cannot be read here: nothing is started beside them"
+        who = ", ".join(leases.unreadable)
+        says = f"some of {who} cannot be read here, damaged or of a newer version: nothing starts beside them"
         yield wrong("promises", says, "let everybody on this machine use the same version of the scheduler")
 
 
 def _of_a_stranger(leases: Leases) -> Finding:
     says = f"{leases.path} (mode {leases.mode}) belongs to {leases.owner}, who can take promises of others away"
-    line = "d /run/gpu-batch-scheduler 1777 root root"
-    where = "/etc/tmpfiles.d/gpu-batch-scheduler.conf"
-    cure = f"as root, while nothing runs: echo '{line}' >{where}; systemd-tmpfiles --create"
-    return wrong("leases", says, cure)
+    return wrong("leases", says, "as root, while nothing runs: scheduler devices init")
 
 
 def _promised(promises: Promises, label: Callable[[str], str]) -> str:
     devices = sorted(promises.promised.items(), key=lambda item: label(item[0]))
     said = ", ".join(f"{size(bytes_)} of {label(device)}" for device, bytes_ in devices)
     return f"{promises.user}: {count(promises.leases, 'task')}, {said}"
+
+
+def house_findings(house: House) -> Iterator[Finding]:
+    """What root says of the machine, and what of it holds for this user."""
+    if house.trouble:
+        yield broken("machine", house.trouble, house.cure, stops=house.stops)
+        return
+    if not house.there:
+        yield ok("machine", f"no {house.path}: no caps, every GPU is offered, only root closes devices for others")
+        return
+    yield ok("machine", f"{house.path}{f' offers the GPUs {house.devices}' if house.devices else ''}")
+    said = [_capped(name, cap) for name, cap in house.caps.items() if cap is not None]
+    yield ok("caps", f"you may hold {', '.join(said)} at a time ({house.caps_by})" if said else "none for you")
+    for what, who in house.may.items():
+        yield ok(what, f"{who}{', you too' if what in house.may_i else ''}")
+    if house.unknown:
+        says = f"{house.path} names {', '.join(house.unknown)}, whom this machine does not know"
+        yield wrong("machine", says, "correct the names there, or take them out")
+
+
+def _capped(name: str, cap: int) -> str:
+    match name:
+        case "gpus":
+            return count(cap, "GPU")
+        case "tasks":
+            return count(cap, "task")
+        case "memory":
+            return f"{size(cap)} of GPU memory"
+    return f"{size(cap)} of RAM"
 
 
 # Settings
@@ -214,12 +242,17 @@ def settings_findings(found: SettingsFound) -> Iterator[Finding]:
     other = [setting for setting in found.settings if setting.source != "default"]
     for setting in other:
         yield ok(setting.name, f"{_written(setting)} ({_where(setting.name, setting.source)})")
-    if not other:
-        yield ok("settings", "all at their defaults")
+    usual = [f"{one.name} {_written(one)}" for one in found.settings if one.source == "default" and _is_told(one.value)]
+    yield ok("defaults", ", ".join(usual))
 
 
 def _where(name: str, source: str) -> str:
     return PREFIX + name.upper() if source == "environment" else source
+
+
+def _is_told(value: Any) -> bool:
+    """Whether a default says anything by itself."""
+    return value not in ("", None)
 
 
 def _written(setting: Setting) -> str:

@@ -89,6 +89,7 @@ def _about_files(found: Examined) -> Iterator[Finding]:
         found.leases,
         lambda leases: about_host.lease_findings(leases, lambda key: labels.get(key, key[:12])),
     )
+    yield from _about("machine", found.house, about_host.house_findings)
 
 
 def _summary(findings: list[Finding], found: Examined) -> str:

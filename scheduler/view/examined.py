@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -238,7 +238,8 @@ class Leases:
     strangers: bool
     """Whether it belongs to another user than root or oneself, who could take leases away."""
     promises: tuple[Promises, ...]
-    unreadable: int
+    unreadable: tuple[str, ...]
+    """Whose leases this version cannot read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +263,27 @@ class SettingsFound:
 
 
 @dataclass(frozen=True, slots=True)
+class House:
+    """What root says of this machine."""
+
+    path: str
+    there: bool
+    trouble: str = ""
+    cure: str = ""
+    stops: bool = False
+    """Whether no run starts before it is mended."""
+    devices: str = ""
+    caps: Mapping[str, int | None] = field(default_factory=dict)
+    """What this user may hold at a time; None: as much as there is."""
+    caps_by: str = ""
+    may: Mapping[str, str] = field(default_factory=dict)
+    """Who may do what besides root, in words."""
+    may_i: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+    """Names in it that nobody here has."""
+
+
+@dataclass(frozen=True, slots=True)
 class Examined:
     """Everything."""
 
@@ -274,4 +296,5 @@ class Examined:
     python: TaskPython | Failed
     state: State | Failed
     leases: Leases | Failed
+    house: House | Failed
     settings: SettingsFound | Failed

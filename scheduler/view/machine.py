@@ -20,19 +20,24 @@ def lines(facts: Mapping[str, Any]) -> list[str]:
     return [*said, *_waiting(facts["waiting"]), *_idle(facts["idle"]), "", *_runs(facts["runs"])]
 
 
-def disabled_lines(disabled: Mapping[str, str]) -> list[str]:
-    """What root has taken out of service."""
-    return [
+def closed_lines(facts: Mapping[str, Any]) -> list[str]:
+    """What is out of service, and what is reserved."""
+    disabled = [
         f"{device} is closed to everybody: {clean(why)}; root opens it (scheduler devices enable --everybody)"
-        for device, why in disabled.items()
+        for device, why in facts["disabled"].items()
     ]
+    reserved = [
+        f"{one['device']}: {clean(one['sentence'])}; what runs there goes on, nobody else's task starts"
+        for one in facts["reserved"]
+    ]
+    return disabled + reserved
 
 
 def _gpus(facts: Mapping[str, Any]) -> list[str]:
     said = [_gpu(gpu) for gpu in facts["gpus"]]
     if facts["gpus_trouble"]:
         said.append(f"GPUs: {facts['gpus_trouble']}")
-    return said + disabled_lines(facts["disabled"])
+    return said + closed_lines(facts)
 
 
 def _gpu(gpu: Mapping[str, Any]) -> str:
@@ -52,11 +57,11 @@ def _leases(leases: list[dict[str, Any]]) -> list[str]:
             device,
             str(lease["pid"] or lease["shim"] or ""),
             moment(lease["since"] or None),
-            size(promised),
+            size(promised) if device else "cannot be read: nothing starts beside it",
             size(lease["used"][device]) if device in lease["used"] else "",
         ]
         for lease in leases
-        for device, promised in lease["promised"].items()
+        for device, promised in (lease["promised"] or {"": 0}).items()
     ]
     return table(
         ["user", "run", "task", "device", "pid", "since", "promised", "used"], rows, frozenset({1, 2, 4, 6, 7})

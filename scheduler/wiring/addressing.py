@@ -142,7 +142,7 @@ def _owner(settings: Settings, task: int) -> str:
 
     from scheduler.errors import LeaseError
     from scheduler.store.leases import find_directory, living
-    from scheduler.wiring.reading import user_name
+    from scheduler.store.locks import user_name
 
     with contextlib.suppress(LeaseError):
         for lease in living(find_directory(settings.leases or None)):

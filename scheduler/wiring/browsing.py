@@ -19,6 +19,7 @@ from scheduler.core.control import WHY
 from scheduler.errors import NoSuchRun, StateError
 from scheduler.paths import PAGE, open_within
 from scheduler.settings import Settings
+from scheduler.store.locks import user_name
 from scheduler.store.runs import RunInfo, Runs
 from scheduler.view import answers, report, web, webfacts
 from scheduler.view.web import Wanted
@@ -63,7 +64,7 @@ SERVED = ("index.html", "look.css", "live.css", "basics.js", "charts.js", "live.
 
 
 def _user() -> str:
-    return reading.user_name(os.getuid())
+    return user_name(os.getuid())
 
 
 @dataclass(slots=True)

@@ -14,10 +14,8 @@ from scheduler.core.model import Budget
 from scheduler.errors import SchedulerError, StateError
 from scheduler.paths import make_private
 from scheduler.settings import Settings
-from scheduler.store import disabling
-from scheduler.store.leases import find_directory, make_directory
 from scheduler.view.classic import Card
-from scheduler.wiring.disabling import BY_ROOT
+from scheduler.wiring import closures
 from scheduler.wiring.finding import find_devices
 from scheduler.wiring.holders import Holder, holders
 from scheduler.wiring.reading import Telling, find_run, places
@@ -54,7 +52,7 @@ def look(settings: Settings) -> Gpus:
         budgets = [budget for budget in pool.snapshot() if budget.device.is_gpu]
     finally:
         pool.close()
-    everybodys = disabling.look(find_directory(settings.leases or None))
+    everybodys = closures.closed_to_me(settings)
     own = {b.device.key: "you have taken it out of service" for b in budgets if b.device.index in own_out(settings)}
     return Gpus(budgets, holders(settings), {**own, **everybodys})
 
@@ -97,8 +95,7 @@ def own_out(settings: Settings) -> frozenset[int]:
 def put_out(settings: Settings, numbers: Sequence[int], gpus: Gpus) -> str:
     """Take these out of service and all others into it again: root for everybody, else for one's own one-shot jobs."""
     if os.getuid() == 0:
-        keys = {b.device.key: BY_ROOT for b in gpus.budgets if b.device.index in numbers}
-        disabling.disable(make_directory(settings.leases or None), keys)
+        closures.set_disabled(settings, [b.device.key for b in gpus.budgets if b.device.index in numbers])
         return "for everybody on this machine, since you are root"
     home = places(settings)
     make_private(home.root)

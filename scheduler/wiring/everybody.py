@@ -10,10 +10,11 @@ from typing import Any
 from scheduler.core.model import HOST, Budget, Waiter
 from scheduler.errors import SchedulerError
 from scheduler.settings import Settings
-from scheduler.store import disabling
 from scheduler.store.leases import find_directory
+from scheduler.store.locks import user_name
 from scheduler.store.tickets import waiters
-from scheduler.wiring.holders import Holder, holders, user_name
+from scheduler.wiring import closures
+from scheduler.wiring.holders import Holder, holders
 from scheduler.wiring.idleness import Held, idle_for
 from scheduler.wiring.reading import places
 
@@ -55,7 +56,7 @@ def facts(settings: Settings, labels: Mapping[str, str], look: Looking | None = 
         "waiting": [_waiter(waiter, names) for waiter in waiters(directory)],
         "gpus": [_gpu(budget, held) for budget in cards.budgets if budget.device.is_gpu],
         "gpus_trouble": cards.why,
-        "disabled": {names.get(key, key): why for key, why in disabling.look(directory).items()},
+        **closures.told(settings, names),
         "idle": idle(settings, held, cards.budgets, names),
     }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 import shutil
 import stat
 import sys
@@ -13,7 +12,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from scheduler import units
+from scheduler import machinefile, units
 from scheduler.core.confidential import notifier
 from scheduler.core.promises import Lease
 from scheduler.devices import cgroups, mps_daemon, surroundings
@@ -25,7 +24,9 @@ from scheduler.paths import NETWORK_FILE_SYSTEMS, PACKAGE, file_system, nearest,
 from scheduler.processes import hostname
 from scheduler.settings import PREFIX, READERS, Settings, read_settings
 from scheduler.shim import oom_kills
+from scheduler.store import houserules
 from scheduler.store.leases import distrust, find_directory, living
+from scheduler.store.locks import user_name
 from scheduler.store.runs import Runs
 from scheduler.view import examined
 from scheduler.view.examined import Examined, Failed
@@ -50,6 +51,7 @@ def examine(flags: Mapping[str, str | None], version: str) -> Examined:
         python=_part(lambda: _python(settings)),
         state=_part(lambda: _state(settings)),
         leases=_part(lambda: _leases(settings)),
+        house=_part(_house),
         settings=_part(lambda: _all_settings(settings, trouble)),
     )
 
@@ -85,6 +87,35 @@ def _shown(name: str, value: Any) -> Any:
     return notifier(value) if name == "notify" else value
 
 
+def _house() -> examined.House:
+    file = machinefile.path(os.environ)
+    try:
+        found = machinefile.read(os.environ)
+        rules = houserules.parse(found, os.getuid())
+    except UsageError as exc:
+        return examined.House(str(file), True, str(exc), f"root corrects {file}", stops=True)
+    why, _, cure = found.why_not.rpartition(": ")
+    caps = rules.caps
+    return examined.House(
+        path=found.path,
+        there=found.there,
+        trouble=why,
+        cure=cure,
+        devices=rules.devices,
+        caps={
+            "gpus": caps.gpus, "memory": caps.memory, "host_memory": caps.host_memory, "tasks": caps.tasks,
+        },
+        caps_by=caps.source,
+        may={what: _who(people) for what, people in (rules.may or {}).items()},
+        may_i=tuple(what for what in rules.may or {} if rules.allows(os.getuid(), what)),
+        unknown=rules.unknown,
+    )  # fmt: skip
+
+
+def _who(people: frozenset[int] | None) -> str:
+    return "everybody" if people is None else ", ".join(["root", *sorted(map(user_name, people))])
+
+
 def _unit(name: str) -> str:
     return {units.parse_size: "bytes", units.parse_duration: "seconds"}.get(READERS[name], "")
 
@@ -99,7 +130,7 @@ def _mps(settings: Settings) -> examined.Mps:
     return examined.Mps(
         program=program,
         daemons=tuple(
-            examined.MpsDaemon(str(one.directory), one.pid, _user(one.uid), one.directory == mps_daemon.USUAL)
+            examined.MpsDaemon(str(one.directory), one.pid, user_name(one.uid), one.directory == mps_daemon.USUAL)
             for one in daemons
         ),
         variables={name: os.environ[name] for name in MPS_VARIABLES if name in os.environ},
@@ -127,7 +158,7 @@ def _host() -> examined.Host:
 
 
 def _surroundings() -> examined.Surroundings:
-    user = _user(os.getuid())
+    user = user_name(os.getuid())
     login = surroundings.login(user)
     kind, sign = surroundings.container()
     return examined.Surroundings(
@@ -195,13 +226,13 @@ def _leases(settings: Settings) -> examined.Leases:
         path=str(directory),
         there=there,
         mode=f"{stat.S_IMODE(status.st_mode):04o}" if there else "",
-        owner=_user(status.st_uid) if there else "",
+        owner=user_name(status.st_uid) if there else "",
         trouble=trouble,
         cure=cure,
         private=there and not status.st_mode & 0o022,
         strangers=there and status.st_uid not in (0, os.getuid()),
         promises=tuple(_promises(found)),
-        unreadable=sum(not lease.readable for lease in found),
+        unreadable=tuple(sorted({lease.unreadable for lease in found if lease.unreadable})),
     )
 
 
@@ -217,17 +248,10 @@ def _promises(leases: Iterable[Lease]) -> Iterable[examined.Promises]:
     """By user."""
     by_user: dict[str, list[Lease]] = {}
     for lease in leases:
-        by_user.setdefault(_user(lease.uid), []).append(lease)
+        by_user.setdefault(user_name(lease.uid), []).append(lease)
     for user, held in sorted(by_user.items()):
         promised: dict[str, int] = {}
         for lease in held:
             for device, bytes_ in lease.promised.items():
                 promised[device] = promised.get(device, 0) + bytes_
         yield examined.Promises(user, len(held), promised)
-
-
-def _user(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)

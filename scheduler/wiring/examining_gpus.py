@@ -16,13 +16,13 @@ from scheduler.devices import node as words
 from scheduler.devices.allocation import ORDER, Allowed, Seen, allowed, cuda_numbers, within
 from scheduler.devices.cgroups import device_rules
 from scheduler.devices.nvml import NvmlDevices
-from scheduler.errors import DeviceError
+from scheduler.errors import DeviceError, UsageError
 from scheduler.paths import tilde
 from scheduler.settings import Settings
 from scheduler.store.leases import find_directory, living
 from scheduler.view.examined import Foreigner, Gpu, Gpus
 from scheduler.wiring.choices import Choices, rules
-from scheduler.wiring.finding import seen_by
+from scheduler.wiring.finding import offered, seen_by
 
 LONGEST_DOUBT = 4.0
 """Seconds until it is settled whether memory is seen by process; a look takes one of them."""
@@ -71,8 +71,8 @@ def examine_gpus(settings: Settings) -> Gpus:
 def _allowed(seen: list[Seen], device_list: str) -> tuple[Allowed, str]:
     """Which may be used, or why nobody can tell."""
     try:
-        return allowed(seen, os.environ, device_list), ""
-    except DeviceError as exc:
+        return offered(allowed(seen, os.environ, device_list), seen), ""
+    except (DeviceError, UsageError) as exc:
         return Allowed(()), str(exc)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from scheduler.errors import DeviceError, UsageError
@@ -14,7 +15,7 @@ SLOTS = "slots:"
 """How a list of slots begins; they are separated by semicolons, as one may be of several GPUs (`slots:0;0;1,2`)."""
 
 if TYPE_CHECKING:
-    from scheduler.devices.allocation import Seen
+    from scheduler.devices.allocation import Allowed, Seen
     from scheduler.devices.choice import Chosen
     from scheduler.devices.node import Node
     from scheduler.devices.nvml import NvmlDevices
@@ -27,12 +28,18 @@ def find_devices(said: str, settings: Settings, environ: Mapping[str, str] | Non
 
     `environ` is what says which GPUs may be used and how tasks start, where that isn't this process's.
     """
+    pool = _find(said, settings, os.environ if environ is None else environ)
+    if settings.ignored:
+        pool.notes.append(settings.ignored)
+    return pool
+
+
+def _find(said: str, settings: Settings, environ: Mapping[str, str]) -> Pool:
     from scheduler.devices.allocation import Allowed
     from scheduler.devices.choice import choose
     from scheduler.devices.host import HostDevices
     from scheduler.devices.pool import Pool
 
-    environ = os.environ if environ is None else environ
     if said.startswith(SLOTS):
         return _slots(said, settings, environ)
     words = {item.partition(":")[0].strip() for item in said.split(",")}
@@ -66,6 +73,7 @@ def _slots(said: str, settings: Settings, environ: Mapping[str, str]) -> Pool:
         seen = within(seen_by(node), device_rules())
         slots = read_slots([item.strip() for item in said.removeprefix(SLOTS).split(";")], seen, cuda_numbers(seen))
         named = {key for slot in slots for key in slot.cards}
+        _check_offered(said, seen, named)
         usable = {gpu.uuid for gpu in node.gpus if not gpu.unusable and gpu.uuid in named}
         if usable:
             gpus.use(usable)
@@ -94,7 +102,7 @@ def _with_gpus(said: str, settings: Settings, environ: Mapping[str, str]) -> Poo
         if node.broken:
             raise DeviceError(f"{node.why}; or run on the host's RAM alone: --devices host")
         rules, seen = device_rules(), seen_by(node)
-        may = allowed(seen, environ, rules)
+        may = offered(allowed(seen, environ, rules), seen)
         chosen = choose(said, may, seen)
         _check_budgets(said, chosen, settings)
         notes = [*may.notes]
@@ -115,6 +123,36 @@ def _with_gpus(said: str, settings: Settings, environ: Mapping[str, str]) -> Poo
     except BaseException:
         gpus.close()
         raise
+
+
+def offered(may: Allowed, node: Sequence[Seen]) -> Allowed:
+    """What of it root offers: a machine may have GPUs that are for something else."""
+    from scheduler.devices.allocation import Allowed
+    from scheduler.devices.choice import choose
+    from scheduler.store import houserules
+
+    rules = houserules.read(os.environ, os.getuid())
+    if not rules.devices:
+        return may
+    try:
+        chosen = {share.gpu.uuid for share in choose(rules.devices, Allowed(tuple(node)), node).shares}
+    except UsageError as exc:
+        raise UsageError(f"{rules.path}, devices: {exc}") from exc
+    left = tuple(gpu for gpu in may.gpus if gpu.uuid in chosen)
+    if len(left) == len(may.gpus):
+        return may
+    source = f"{may.source}, devices in {rules.path}" if may.source else f"devices in {rules.path}"
+    return replace(may, gpus=left, source=source)
+
+
+def _check_offered(said: str, seen: Sequence[Seen], named: set[str]) -> None:
+    """Refuse slots on GPUs that root does not offer."""
+    from scheduler.devices.allocation import Allowed, labels
+
+    may = offered(Allowed(tuple(seen)), seen)
+    beyond = [gpu for gpu in seen if gpu.uuid in named and gpu not in may.gpus]
+    if beyond:
+        raise UsageError(f"--devices {said}: {labels(beyond)} may not be used here ({may.source})")
 
 
 def seen_by(node: Node) -> list[Seen]:

@@ -10,6 +10,7 @@ from scheduler.core.promises import Lease
 from scheduler.settings import Settings
 from scheduler.shim import children_finder, descendants
 from scheduler.store.leases import find_directory, living
+from scheduler.store.locks import user_name
 from scheduler.store.tickets import waiters
 
 
@@ -29,21 +30,13 @@ class Holder:
     promised: Mapping[str, int]
     used: Mapping[str, int] = field(default_factory=dict)
     alone: bool = False
+    unreadable: bool = False
+    """Whether this version cannot read its lease, so that nothing starts beside it."""
 
     @property
     def ends(self) -> float:
         """When it is about to end; 0 where nobody knows."""
         return self.since + self.expected if self.expected else 0.0
-
-
-def user_name(uid: int) -> str:
-    """A user's name, or the number where there is none."""
-    import pwd
-
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
 
 
 def holders(settings: Settings, *, used: bool = False) -> list[Holder]:
@@ -66,6 +59,7 @@ def _holder(lease: Lease, pids: list[int], *, used: bool) -> Holder:
         dict(lease.promised),
         {"host": sum(map(resident, pids))} if used and pids else {},
         lease.alone,
+        bool(lease.unreadable),
     )
 
 

@@ -244,16 +244,6 @@ def foreseen(info: RunInfo) -> dict[str, Any] | None:
     return said
 
 
-def user_name(uid: int) -> str:
-    """What a user is called; the number where nobody knows."""
-    import pwd
-
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
-
-
 def machine_facts(
     settings: Settings, look: Looking | None = None, kept: dict[int, Telling] | None = None
 ) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -18,15 +18,15 @@ from scheduler.core.kinds import Kind
 from scheduler.core.model import Budget, Job, Machine, Outcome, Terms
 from scheduler.core.ports import Key
 from scheduler.core.rules import Rules
-from scheduler.errors import Elsewhere, InputError, SameList
+from scheduler.errors import Elsewhere, SameList
 from scheduler.paths import NATIVE_CODE, RUN_CODE, Places, RunPlaces
 from scheduler.settings import Settings
 from scheduler.shim import boot_id, hostname, machine_id
 from scheduler.store.counter import Counter
 from scheduler.store.rundir import Book
 from scheduler.store.runs import RunInfo
-from scheduler.units import count, size
 from scheduler.wiring.again import Again, Wish
+from scheduler.wiring.checking import checker
 from scheduler.wiring.choices import Choices, Resuming, rules
 from scheduler.wiring.finding import check_slots, find_devices
 from scheduler.wiring.learning import kinds_if_any, knowledge, knowledge_for
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 MOST_PLANNED = 1000
 """A plan looks at the needs of so many tasks."""
-UNWRITTEN = ("source", "state", "leases", "notify")
+UNWRITTEN = ("source", "ignored", "state", "leases", "notify")
 """Settings that a run does not keep: places, and what may be a secret."""
 JUST_ENDED = 500
 """So many that ended last may have left their files: a scheduler removes them after what it starts in their place."""
@@ -103,7 +103,7 @@ def _begin(
         submitted = book.accept(
             listing.form,
             again.noting(batches(listing.rows, settings.num), listing.form),
-            _checker(listing.what, budgets, brain.rules),
+            checker(listing.what, budgets, brain.rules),
             told,
             again,
         )
@@ -119,7 +119,7 @@ def _begin(
     for event in again.events(submitted[0].first) if submitted else ():
         brain.apply(event)
     book.source = _source(listing)
-    book.check = _checker(listing.what, budgets, brain.rules)
+    book.check = checker(listing.what, budgets, brain.rules)
     session = Session(book, brain, pool, choices, settings, facts, origin)
     session.earlier.extend(again.words())
     return session
@@ -142,7 +142,7 @@ def _check_lines(listing: Listing, budgets: Sequence[Budget], rules_: Rules) -> 
     """Refuse at once what the commands that are still to come could never have."""
     if listing.source is not None:
         terms = listing.form.terms([""] * len(listing.form.columns))
-        _check(listing.what, terms, None, budgets, rules_)
+        checker(listing.what, budgets, rules_)(terms, None)
 
 
 def _share(pool: Pool, choices: Choices, settings: Settings) -> None:
@@ -201,13 +201,13 @@ def plan(
     kinds = kinds_if_any(places(settings), of_new(settings).programs, os.getcwd(), pool)
     known = kinds.profiles.known() if kinds is not None else {}
     brain = Brain(rules(choices, settings, mps=mps), knowledge=knowledge(known, settings))
-    jobs: dict[int, Job] = {}
+    check, jobs = checker(listing.what, budgets, brain.rules), dict[int, Job]()
     first, numbers = 1, dict[Terms, int]()
     for batch, rows_ in enumerate(again.noting(batches(listing.rows, settings.num), listing.form), 1):
         terms = []
         for offset, (row, cells, said, nth) in enumerate(rows_):
             if said not in numbers:
-                _check(listing.what, said, row, budgets, brain.rules)
+                check(said, row)
                 numbers[said] = len(brain.terms)
                 brain.terms.append(said)
             terms.append(numbers[said])
@@ -266,37 +266,6 @@ def _machine() -> dict[str, str]:
     return {"host": hostname(), "boot": boot_id(), "machine": machine_id()}
 
 
-def _checker(what: str, budgets: Sequence[Budget], rules_: Rules) -> Callable[[Terms, int], None]:
-    return lambda terms, row: _check(what, terms, row, budgets, rules_)
-
-
-def _check(what: str, terms: Terms, row: int | None, budgets: Sequence[Budget], rules_: Rules) -> None:
-    """Refuse what no device here can ever hold, with the numbers."""
-    slots = any(b.device.is_slot for b in budgets)
-    if slots and terms.gpus is not None:
-        raise InputError(what, "this run has slots, each as many GPUs as its name lists: leave it out", row, "GPUs")
-    gpus = [b.device for b in budgets if b.device.is_gpu]
-    if (terms.gpus or 0) > len(gpus):
-        here = f"this run has {count(len(gpus), 'GPU')}" if gpus else "this machine has none: 0 = host only"
-        raise InputError(what, f"wants {count(terms.gpus or 0, 'GPU')}, {here}", row, "GPUs")
-    if (terms.gpus or 0) > 1 and rules_.mps and (rules_.mps_alone or any(device.single for device in gpus)):
-        said = "runs outside of MPS, and these GPUs take nobody else (--mps-exclusive, or their compute mode)"
-        raise InputError(what, f"a task on {terms.gpus} GPUs {said}: run it in a list of its own", row, "GPUs")
-    for name, column in ((terms.device, "Device"), (terms.prefer, "Prefer")):
-        if name and not any(packing.is_called(b.device, name) for b in budgets):
-            labels = ", ".join(b.device.label for b in budgets)
-            raise InputError(what, f"there is no device {name!r} in this run; there is: {labels}", row, column)
-    refusal = None if slots else packing.never_fits(terms, budgets)
-    if refusal is not None:
-        raise InputError(
-            what,
-            f"wants {size(refusal.wanted)}, the largest device ({refusal.device}) has {size(refusal.total)}: "
-            f"lower it{' or give it more GPUs' if len(gpus) > (terms.gpus or 1) else ''}",
-            row,
-            "Memory" if terms.memory is not None and refusal.wanted == terms.memory else "HostMemory",
-        )
-
-
 def take_over(info: RunInfo, settings: Settings, how: Resuming) -> Session:
     """Take a run over that no scheduler holds; raises StillRunning where one does, Elsewhere on another machine.
 
@@ -332,7 +301,7 @@ def take_over(info: RunInfo, settings: Settings, how: Resuming) -> Session:
         session.close()
         raise
     book.source = resumed(info, book.journal, book.programs)
-    book.check = _checker(info.meta["file"], pool.snapshot(), brain.rules)
+    book.check = checker(info.meta["file"], pool.snapshot(), brain.rules)
     return session
 
 

@@ -124,7 +124,7 @@ class TestLeases:
         take(placement())
         with other.deciding() as desk:
             (lease,) = desk.others()
-        assert (lease.run, lease.task, lease.attempt, lease.shim, lease.readable) == (MINE, 7, 1, 0, True)
+        assert (lease.run, lease.task, lease.attempt, lease.shim, lease.unreadable) == (MINE, 7, 1, 0, "")
         assert (dict(lease.promised), dict(lease.load)) == ({HOST: GIB}, {HOST: 1.5})
 
     def test_ones_own_are_not_others(self, take: Take, ledger: Ledger) -> None:
@@ -267,6 +267,7 @@ class TestTickets:
         ledger.leave()
         assert waiters(other) == []
 
-    def test_nothing_is_disabled_at_first(self, ledger: Ledger) -> None:
+    def test_nothing_is_closed_or_capped_at_first(self, ledger: Ledger) -> None:
         with ledger.deciding() as desk:
-            assert dict(desk.disabled()) == {}
+            house = desk.house()
+        assert (dict(house.closed), house.caps.some) == ({}, False)

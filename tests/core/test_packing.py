@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.core import packing
+from scheduler.core.explain import why
 from scheduler.core.model import HOST, Hold, KnownBy, Machine, Placement, Refusal
 from scheduler.core.packing import Ask, Need
 from scheduler.core.promises import Lease
@@ -305,11 +306,21 @@ class TestAlone:
     def test_it_looks_at_other_schedulers_too(self) -> None:
         assert reasons(brain(tasks(1, "1GiB", exclusive=True)), holds=[hold("1GiB")]) == {1: "alone"}
 
-    def test_a_lease_that_nobody_can_read_closes_everything(self) -> None:
+    def test_a_lease_that_nobody_can_read_closes_everything_and_names_its_owner(self) -> None:
         b = brain(tasks(2, "1GiB"))
-        unreadable = packing.others_hold(Lease("x", 0, "9", 1, 1, 0, {}, {}, readable=False), {})
-        assert reasons(b, holds=[unreadable]) == {1: "alone"}
-        assert decide(b, gpu(0), gpu(1), holds=[unreadable]).placements == ()
+        unreadable = packing.others_hold(Lease("x", 0, "9", 1, 1, 0, {}, {}, unreadable="ben"), {})
+        assert reasons(b, holds=[unreadable]) == {1: "unreadable"}
+        decision = decide(b, gpu(0), gpu(1), holds=[unreadable])
+        assert decision.placements == ()
+        assert "a running task of ben has a promise there that cannot be read" in why(decision.refusals[0])
+
+    def test_one_of_a_newer_version_closes_the_devices_that_it_is_on(self) -> None:
+        newer = Lease("x", 0, "9", 1, 1, 0, {"GPU-1": GIB, HOST: 2 * GIB}, {}, unreadable="ben")
+        here = (gpu(0), gpu(1), host())
+        decision = decide(brain(tasks(2, "1GiB")), *here, holds=[packing.others_hold(newer, {})])
+        assert {p.devices for p in decision.placements} == {("GPU-0",)}
+        only = decide(brain(tasks(1, "1GiB", device="1")), *here, holds=[packing.others_hold(newer, {})])
+        assert [refusal.reason for refusal in only.refusals] == ["unreadable"]
 
 
 class TestWhere:

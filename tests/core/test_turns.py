@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from scheduler.core.brain import Brain
-from scheduler.core.model import HOST, Decision, Hold, Machine, Ticket, Turn, Waiter
+from scheduler.core.model import HOST, Decision, Hold, Machine, Refusal, Ticket, Turn, Waiter
 from scheduler.core.promises import Lease
 from scheduler.core.rules import Rules
 from scheduler.core.turns import CHANCE, STANDS_STILL, Standing
@@ -185,11 +185,36 @@ class TestStanding:
         assert ticket.waited == 0.0
         assert standing.turn(103.0, ()) == Turn(7, 3.0)
 
+    def test_the_first_task_of_all_waits_like_any_other(self) -> None:
+        """Its number is 0: it never came to be before anybody, and its devices never closed."""
+        standing, first = Standing(Rules(overtakes=1)), Decision(wait=Ticket(0, ("GPU-0",), (GIB,), None))
+        standing.after(100.0, first, (), ())
+        assert standing.turn(103.0, ()) == Turn(0, 3.0)
+        ticket = standing.after(104.0, first, (), ())
+        assert ticket is not None
+        assert ticket.waited == 4.0
+        assert standing.turn(105.0, (lease("one"),)).closed
+
     def test_nothing_waits_any_more(self) -> None:
         standing = Standing(Rules())
         standing.after(100.0, WAIT, (), ())
         assert standing.after(101.0, Decision(), (), ()) is None
         assert standing.turn(102.0, ()) == Turn()
+
+    def test_what_is_kept_from_starting_by_something_else_for_a_moment_keeps_its_place(self) -> None:
+        """A neighbour's memory is seen before it is known to be one's: the wait began anew each time."""
+        standing, young = Standing(Rules()), Decision(refusals=(Refusal(7, "young", "GPU 0"),))
+        standing.after(100.0, WAIT, (), ())
+        ticket = standing.after(103.0, young, (), ())
+        assert ticket is not None
+        assert ticket.waited == 3.0
+        assert standing.turn(104.0, ()) == Turn(7, 4.0)
+
+    def test_but_for_a_moment_only(self) -> None:
+        standing, foreign = Standing(Rules()), Decision(refusals=(Refusal(7, "foreign", "GPU 0"),))
+        standing.after(100.0, WAIT, (), ())
+        assert standing.after(100.0 + STANDS_STILL + 1, foreign, (), ()) is None
+        assert standing.after(120.0, foreign, (), ()) is None
 
     def test_fifty_later_comers_close_its_device(self) -> None:
         standing = Standing(Rules(overtakes=2))
@@ -197,6 +222,12 @@ class TestStanding:
         assert not standing.turn(101.0, (lease("old"), lease("one"))).closed
         assert not standing.turn(102.0, (lease("one"), lease("elsewhere", device="GPU-3"))).closed
         assert standing.turn(103.0, (lease("one"), lease("two"))).closed
+
+    def test_those_that_would_come_until_the_next_look_count(self) -> None:
+        standing = Standing(Rules(overtakes=5))
+        standing.after(100.0, WAIT, (), ())
+        assert not standing.turn(101.0, tuple(lease(f"a{number}") for number in range(2))).closed
+        assert standing.turn(102.0, tuple(lease(f"b{number}") for number in range(2))).closed
 
     def test_ten_minutes_do_so_too(self) -> None:
         standing = Standing(Rules())

@@ -1,17 +1,15 @@
-"""The files by which waiting schedulers and the administrator speak: only living, honest ones are heard."""
+"""The files by which waiting schedulers speak: only living, honest ones are heard."""
 
 from __future__ import annotations
 
 import os
-import stat
 from pathlib import Path
 
 import pytest
 
 from scheduler.core.model import HOST, Ticket
-from scheduler.errors import LeaseError
 from scheduler.shim import pack_block
-from scheduler.store import disabling, tickets
+from scheduler.store import tickets
 from scheduler.store.leases import Ledger, make_directory
 from tests.faults import fault
 
@@ -93,29 +91,3 @@ class TestTickets:
             case "folder":
                 path.mkdir()
         assert seen(leases) == []
-
-
-class TestDisabling:
-    def test_root_disables_and_enables(self, leases: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(disabling, "ROOT", os.getuid())
-        disabling.disable(leases, {"GPU-a": "a fan is broken"})
-        assert dict(disabling.look(leases)) == {"GPU-a": "a fan is broken"}
-        assert stat.S_IMODE((leases / "disabled").stat().st_mode) == 0o644
-        disabling.disable(leases, {})
-        assert dict(disabling.look(leases)) == {}
-
-    def test_nobody_else_does(self, leases: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(disabling, "ROOT", os.getuid() + 1)
-        disabling.disable(leases, {"GPU-a": "I want it for myself"})
-        assert dict(disabling.look(leases)) == {}
-
-    def test_a_directory_that_takes_nothing_is_named(self, tmp_path: Path) -> None:
-        with pytest.raises(LeaseError, match="disabled cannot be written"):
-            disabling.disable(tmp_path / "nowhere", {"GPU-a": "because"})
-
-    @fault(51)
-    def test_a_link_is_not_followed(self, leases: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(disabling, "ROOT", os.getuid())
-        (tmp_path / "file").write_bytes(pack_block({"version": 1, "devices": {"GPU-a": "planted"}}))
-        (leases / "disabled").symlink_to(tmp_path / "file")
-        assert dict(disabling.look(leases)) == {}

@@ -12,6 +12,7 @@ from scheduler.view import doctor
 from scheduler.view.about_gpus import gpu_findings, mps_findings
 from scheduler.view.about_host import (
     host_findings,
+    house_findings,
     lease_findings,
     python_findings,
     settings_findings,
@@ -25,6 +26,7 @@ from scheduler.view.examined import (
     Gpu,
     Gpus,
     Host,
+    House,
     Leases,
     Limit,
     Limited,
@@ -101,7 +103,8 @@ PLACE = Surroundings(
 )
 PYTHON = TaskPython("/env/bin/python", "", True, "/env", "virtual environment", True)
 STATE = State("/home/ben/state", True, "ext4", False, "", 90 * GIB, "", 3)
-LEASES = Leases("/run/leases", True, "1777", "root", "", "", False, False, (), 0)
+LEASES = Leases("/run/leases", True, "1777", "root", "", "", False, False, (), ())
+HOUSE = House("/etc/machine.toml", there=False)
 MPS = Mps("", (), {})
 EXAMINED = Examined(
     hostname="gpu1",
@@ -113,6 +116,7 @@ EXAMINED = Examined(
     python=PYTHON,
     state=STATE,
     leases=LEASES,
+    house=HOUSE,
     settings=SettingsFound((Setting("num", 20, "", "default"),)),
 )
 
@@ -394,7 +398,7 @@ class TestFiles:
     def test_leases_that_a_stranger_could_take_away(self) -> None:
         found = line("leases", lease_findings(replace(LEASES, strangers=True, owner="ann"), str))
         assert found.mark == Mark.WRONG
-        assert "systemd-tmpfiles --create" in found.cure
+        assert "scheduler devices init" in found.cure
 
     def test_promises_by_user(self) -> None:
         promises = (Promises("ann", 2, {"GPU-0": 8 * GIB, "host": GIB}),)
@@ -402,6 +406,44 @@ class TestFiles:
             "promises", lease_findings(replace(LEASES, promises=promises), {"GPU-0": "GPU 0", "host": "host"}.get)
         )
         assert found.says == "ann: 2 tasks, 8.0GiB of GPU 0, 1.0GiB of host"
+
+
+class TestMachineFile:
+    def test_there_is_none(self) -> None:
+        (found,) = house_findings(HOUSE)
+        assert found.mark == Mark.OK
+        assert "no caps" in found.says
+
+    def test_what_holds_for_this_user_and_who_says_so(self) -> None:
+        house = replace(
+            HOUSE,
+            there=True,
+            devices="0-3",
+            caps={"gpus": 2, "memory": 40 * GIB, "host_memory": None, "tasks": 8},
+            caps_by="[caps.users.ben] in /etc/machine.toml",
+            may={"reserve": "root, ben"},
+            may_i=("reserve",),
+        )
+        held = "2 GPUs, 40.0GiB of GPU memory, 8 tasks"
+        assert said(house_findings(house)) == [
+            "ok machine: /etc/machine.toml offers the GPUs 0-3",
+            f"ok caps: you may hold {held} at a time ([caps.users.ben] in /etc/machine.toml)",
+            "ok reserve: root, ben, you too",
+        ]
+
+    def test_one_that_does_not_count_stops_no_run(self) -> None:
+        (found,) = house_findings(
+            replace(HOUSE, there=True, trouble="it is not root's, so it is ignored", cure="chown")
+        )
+        assert (found.mark, found.stops, found.cure) == (Mark.WRONG, False, "chown")
+
+    def test_one_that_makes_no_sense_does(self) -> None:
+        (found,) = house_findings(replace(HOUSE, there=True, trouble="nobody knows 'gpu'", cure="mend it", stops=True))
+        assert found.stops
+
+    def test_names_that_nobody_has(self) -> None:
+        *_, found = house_findings(replace(HOUSE, there=True, unknown=("bne",)))
+        assert "bne" in found.says
 
 
 class TestSettings:
@@ -418,10 +460,8 @@ class TestSettings:
             "ok buffer: 1.0GiB (SCHEDULER_BUFFER)",
             "ok settle: 1m30s (~/.config/x.toml)",
             "ok margin: 10% + 256MiB (flag)",
+            "ok defaults: num 20",
         ]
-
-    def test_all_are_defaults(self) -> None:
-        assert said(settings_findings(SettingsFound(()))) == ["ok settings: all at their defaults"]
 
     def test_a_bad_one_stops_runs(self) -> None:
         (found,) = settings_findings(SettingsFound((), "num: 'x' is no number"))

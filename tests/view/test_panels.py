@@ -201,7 +201,7 @@ def test_the_machine_shows_devices_leases_and_who_waits() -> None:
                      "waited": 61.0, "bytes": GIB, "closed": True}],
         "gpus": [{"device": "GPU 0", "total": 24 * GIB, "free": 20 * GIB, "promised": 8 * GIB,
                   "foreign": [{"user": "root", "pid": 5, "bytes": 2 * GIB}], "tasks": 1, "closed": ""}],
-        "gpus_trouble": "", "disabled": {}, "idle": [], "runs": [],
+        "gpus_trouble": "", "disabled": {}, "reserved": [], "idle": [], "runs": [],
     }  # fmt: skip
     shown = text(panels.machine(facts, 100, 24))
     assert shown == (SHOTS / "machine-100x24.txt").read_text()

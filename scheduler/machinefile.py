@@ -1,0 +1,72 @@
+"""What root says of this machine for all of its users: where that file is, whether it counts, what stands in it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from scheduler.errors import UsageError, of_the_system
+
+PLACE = "/etc/gpu-batch-scheduler/machine.toml"
+ELSEWHERE = "SCHEDULER_MACHINE_FILE"
+"""Names another file, for tries: only where there is none in its place, so that nobody gets round a machine's own."""
+ROOT = 0
+_MOST = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class MachineFile:
+    """The file as it stands; nothing is said where it does not count."""
+
+    path: str
+    said: Mapping[str, Any] = field(default_factory=dict)
+    why_not: str = ""
+    """Why it does not count, as a sentence with the cure; empty where it does, or is not there."""
+    there: bool = False
+
+
+def path(environ: Mapping[str, str]) -> Path:
+    """Where the file is looked for."""
+    elsewhere = environ.get(ELSEWHERE, "")
+    return Path(elsewhere).absolute() if elsewhere and not os.path.lexists(PLACE) else Path(PLACE)
+
+
+def read(environ: Mapping[str, str]) -> MachineFile:
+    """What root says; raises UsageError where root's own file is no TOML."""
+    place = path(environ)
+    try:
+        fd = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return MachineFile(str(place))
+    except OSError as exc:
+        why = f"{of_the_system(exc)}, so it is ignored: sudo chmod 644 {place}"
+        return MachineFile(str(place), why_not=why, there=True)
+    try:
+        why = _why_not(str(place), os.fstat(fd))
+        return MachineFile(str(place), {} if why else _parsed(place, os.read(fd, _MOST)), why, there=True)
+    finally:
+        os.close(fd)
+
+
+def _why_not(place: str, status: os.stat_result) -> str:
+    """Why nobody has to believe a file, whatever it says: somebody else than root may have written it."""
+    if not stat.S_ISREG(status.st_mode):
+        return f"{place} is no file, so it is ignored: sudo scheduler devices init writes one"
+    if status.st_uid != ROOT:
+        return f"{place} belongs to user {status.st_uid} and not to root, so it is ignored: sudo chown root {place}"
+    if status.st_mode & 0o022:
+        return f"{place} can be written by others than root, so it is ignored: sudo chmod 644 {place}"
+    return ""
+
+
+def _parsed(place: Path, text: bytes) -> Mapping[str, Any]:
+    import tomllib  # 4 ms that a machine without such a file never pays
+
+    try:
+        return tomllib.loads(text.decode())
+    except ValueError as exc:
+        raise UsageError(f"{place} cannot be read: {exc}") from exc

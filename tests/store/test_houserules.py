@@ -1,0 +1,168 @@
+"""Root's file: when it counts, what it says, and what is refused in it."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from pathlib import Path
+
+import pytest
+
+from scheduler import machinefile
+from scheduler.core.house import NO_CAPS, Caps
+from scheduler.errors import UsageError
+from scheduler.settings import read_settings
+from scheduler.store import houserules
+from scheduler.store.houserules import DISABLE, RESERVE, Follower, HouseRules
+from scheduler.units import GIB
+
+ME = os.getuid()
+NAME = pwd.getpwuid(ME).pw_name
+ELSE = 4711
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file of whoever runs this test, who is taken for root, in the place of the machine's own."""
+    path = tmp_path / "machine.toml"
+    monkeypatch.setattr(machinefile, "PLACE", str(path))
+    monkeypatch.setattr(machinefile, "ROOT", ME)
+    return path
+
+
+def write(file: Path, text: str, mode: int = 0o644) -> None:
+    file.write_text(text)
+    file.chmod(mode)
+
+
+def rules(uid: int = ELSE) -> HouseRules:
+    return houserules.read({}, uid)
+
+
+class TestWhetherItCounts:
+    def test_there_is_none(self, file: Path) -> None:
+        assert (rules().caps.some, rules().devices, rules().allows(ELSE, RESERVE)) == (False, "", False)
+
+    def test_one_of_roots_does(self, file: Path) -> None:
+        write(file, "[caps]\ngpus = 2\n")
+        assert rules().caps.gpus == 2
+
+    @pytest.mark.parametrize("mode", [0o646, 0o664, 0o666])
+    def test_one_that_others_can_write_does_not(self, file: Path, mode: int) -> None:
+        write(file, "foreign = 'ignore'\n[caps]\ngpus = 2\n", mode)
+        assert rules().caps == Caps(source=f"[caps] in {file}")
+        settings = read_settings({}, {})
+        assert (settings.foreign, settings.ignored) == (
+            "headroom",
+            f"{file} can be written by others than root, so it is ignored: sudo chmod 644 {file}",
+        )
+
+    def test_one_of_somebody_elses_does_not(self, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(machinefile, "ROOT", ME + 1)
+        write(file, "[caps]\ngpus = 2\n")
+        assert not rules().caps.some
+        assert f"belongs to user {ME} and not to root, so it is ignored" in machinefile.read({}).why_not
+
+    @pytest.mark.parametrize("plant", ["pipe", "folder"])
+    def test_what_is_no_file_does_not(self, file: Path, plant: str) -> None:
+        if plant == "pipe":
+            os.mkfifo(file)
+        else:
+            file.mkdir()
+        assert "is ignored" in machinefile.read({}).why_not
+
+    def test_another_one_can_be_named_where_the_machine_has_none(self, file: Path, tmp_path: Path) -> None:
+        other = tmp_path / "other.toml"
+        write(other, "[caps]\ngpus = 3\n")
+        named = {machinefile.ELSEWHERE: str(other)}
+        assert houserules.read(named, ELSE).caps.gpus == 3
+        write(file, "[caps]\ngpus = 2\n")
+        assert houserules.read(named, ELSE).caps.gpus == 2, "nobody gets round the machine's own"
+
+
+class TestPrecedence:
+    def test_flags_environment_users_file_machines_file_defaults(
+        self, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("HOME", str(tmp_path))
+        own = tmp_path / ".config/gpu-batch-scheduler/config.toml"
+        own.parent.mkdir(parents=True)
+        own.write_text("num = 3\norder = 'global'\nbuffer = '3GiB'\n")
+        write(file, "num = 4\norder = 'batch'\nbuffer = '4GiB'\nmax_load = 0.4\nleases = '/from/root'\n")
+        settings = read_settings({"num": "1"}, {"SCHEDULER_NUM": "2", "SCHEDULER_ORDER": "batch"})
+        assert (settings.num, settings.order, settings.buffer) == (1, "batch", 3 * GIB)
+        assert (settings.max_load, settings.leases, settings.max_gpu_load) == (0.4, "/from/root", 2.0)
+        users = "~/.config/gpu-batch-scheduler/config.toml"
+        assert settings.source == {
+            "num": "flag", "order": "environment", "buffer": users, "max_load": str(file), "leases": str(file),
+        }  # fmt: skip
+
+    def test_a_value_that_makes_no_sense_is_named_with_its_file(self, file: Path) -> None:
+        write(file, "num = 0\n")
+        with pytest.raises(UsageError, match=rf"num \({file}\): 0 is below 1"):
+            read_settings({}, {})
+
+
+class TestCaps:
+    def test_each(self, file: Path) -> None:
+        write(file, "[caps]\ngpus = 2\nmemory = '40GiB'\nhost_memory = '64GiB'\ntasks = 8\n")
+        assert rules().caps == Caps(2, 40 * GIB, 64 * GIB, 8, f"[caps] in {file}")
+
+    def test_a_users_own_come_before_those_of_everybody(self, file: Path) -> None:
+        write(file, f"[caps]\ngpus = 2\ntasks = 8\n[caps.users.{NAME}]\ngpus = 4\ntasks = 'none'\n")
+        assert rules(ME).caps == Caps(gpus=4, source=f"[caps.users.{NAME}] in {file}")
+        assert rules().caps == Caps(gpus=2, tasks=8, source=f"[caps] in {file}")
+
+    def test_a_user_can_be_a_number(self, file: Path) -> None:
+        write(file, f"[caps.users.{ELSE}]\ngpus = 1\n")
+        assert rules().caps.gpus == 1
+
+    def test_an_account_that_has_gone_stops_nobody(self, file: Path) -> None:
+        write(file, "[caps.users.no-such-user-here]\ngpus = 1\n[may]\nreserve = ['no-such-user-here', '@no-such']\n")
+        assert rules().caps.some is False
+        assert set(rules().unknown) == {"no-such-user-here", "@no-such"}
+
+    @pytest.mark.parametrize(
+        ("text", "sentence"),
+        [
+            ("[caps]\ngpu = 1\n", r"\[caps\]: nobody knows 'gpu'; there are gpus, host_memory, memory, tasks"),
+            ("[caps]\ngpus = 0\n", r"\[caps\], gpus: 0 is below 1"),
+            ("[caps]\nmemory = 40\n", r"\[caps\], memory: "),
+            ("caps = 3\n", r"caps is a table: write \[caps\]"),
+            ("[caps.users]\nben = 3\n", r"caps.users.ben is a table"),
+            ("[may]\nreserve = 7\n", r"\[may\], reserve: a list of users and groups is meant"),
+            ("[may]\ncancel = ['ben']\n", r"\[may\]: nobody knows 'cancel'; there are disable, reserve"),
+            ("foreing = 'avoid'\n", "nobody knows 'foreing'"),
+        ],
+    )
+    def test_what_nobody_would_heed_is_refused(self, file: Path, text: str, sentence: str) -> None:
+        write(file, text)
+        with pytest.raises(UsageError, match=sentence):
+            rules()
+
+
+class TestWhoMay:
+    def test_root_may_everything(self, file: Path) -> None:
+        assert rules().allows(ME, RESERVE)
+        assert rules().allows(ME, DISABLE)
+
+    def test_others_what_they_are_named_for(self, file: Path) -> None:
+        write(file, f"[may]\nreserve = ['{ELSE}']\ndisable = '*'\n")
+        assert (rules().allows(ELSE, RESERVE), rules().allows(ELSE + 1, RESERVE)) == (True, False)
+        assert rules().allows(ELSE + 1, DISABLE)
+
+
+class TestFollowing:
+    def test_a_change_holds_from_the_next_look_on(self, file: Path) -> None:
+        follower = Follower(ELSE, {})
+        assert not follower.now().caps.some
+        write(file, "[caps]\ngpus = 2\n")
+        assert follower.now().caps.gpus == 2
+        file.unlink()
+        assert follower.now().caps == NO_CAPS or not follower.now().caps.some
+
+    def test_a_slip_of_roots_leaves_what_held_before(self, file: Path) -> None:
+        write(file, "[caps]\ngpus = 2\n")
+        follower = Follower(ELSE, {})
+        write(file, "[caps]\ngpus = \n")
+        assert follower.now().caps.gpus == 2
