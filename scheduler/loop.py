@@ -42,7 +42,7 @@ from scheduler.core.ports import (
     World,
 )
 from scheduler.core.promises import Lease, Taken
-from scheduler.core.turns import Standing
+from scheduler.core.turns import Standing, richer
 from scheduler.errors import LeaseError, SchedulerError, StateError
 from scheduler.units import count
 
@@ -435,7 +435,8 @@ class Loop:
             machine = self._machine(desk, others)
             decision = self.brain.decide(machine)
             taken = self._take(desk, decision.placements)
-            desk.wait(self._standing.after(machine.now, decision, machine.waiters, others))
+            after = richer(machine, self.brain.placements(), decision) if machine.waiters else frozenset()
+            desk.wait(self._standing.after(machine.now, decision, machine.waiters, others, after))
             return decision, taken
 
     def _take(self, desk: Desk, placements: Sequence[Placement]) -> list[Taken]:

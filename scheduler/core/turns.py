@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from scheduler.core import packing
-from scheduler.core.model import NO_TASK, Decision, KnownBy, Machine, Placement, Refusal, Ticket, Turn, Waiter
+from scheduler.core.model import NO_TASK, Decision, Hold, KnownBy, Machine, Placement, Refusal, Ticket, Turn, Waiter
 from scheduler.core.packing import Ask, Need, Room
 from scheduler.core.promises import Lease
 from scheduler.core.rules import Rules
@@ -61,10 +61,7 @@ class Queue:
         return _rank(waiter.ticket.closed, self._held(waiter.uid, waiter.ticket), waiter.ticket.waited)
 
     def _held(self, uid: int, ticket: Ticket) -> int:
-        """What a user holds on the devices that a ticket is about."""
-        theirs = [hold.promised for hold in self._holds if hold.uid == uid]
-        both = theirs + self._own if uid == self._me else theirs
-        return sum(promised.get(key, 0) for promised in both for key in ticket.devices)
+        return _held(uid, ticket, self._holds, self._own if uid == self._me else ())
 
     def _keep_room(self, waiter: Waiter, rooms: Mapping[str, Room], host: Room | None) -> None:
         ticket = waiter.ticket
@@ -97,6 +94,23 @@ def _best_first(room: Room) -> tuple[bool, float, int]:
 def _rank(closed: bool, held: int, waited: float) -> tuple[int, int, float]:  # of a ticket
     """Smaller is next; who was passed over too often comes before all others, whatever they hold."""
     return (0, 0, -waited) if closed else (1, held, -waited)
+
+
+def _held(uid: int, ticket: Ticket, holds: Iterable[Hold], own: Iterable[Mapping[str, int]]) -> int:
+    """What a user holds on the devices that a ticket is about."""
+    theirs = [hold.promised for hold in holds if hold.uid == uid]
+    return sum(promised.get(key, 0) for promised in (*theirs, *own) for key in ticket.devices)
+
+
+def richer(machine: Machine, own: Iterable[Placement], decision: Decision) -> frozenset[int]:
+    """The users who wait and hold more than this run's where it waits: however early they came, it is before them."""
+    ticket = decision.wait
+    if ticket is None:
+        return frozenset()
+    mine = [placement.promise for placement in (*own, *decision.placements)]
+    held = _held(machine.uid, ticket, machine.holds, mine)
+    users = {waiter.uid for waiter in machine.waiters} - {machine.uid}
+    return frozenset(uid for uid in users if _held(uid, ticket, machine.holds, ()) > held)
 
 
 def _need(ticket: Ticket) -> Need:
@@ -152,9 +166,17 @@ class Standing:
         return since is not None and now - waiter.idle > since + CHANCE
 
     def after(
-        self, now: float, decision: Decision, waiters: Sequence[Waiter], leases: Sequence[Lease]
+        self,
+        now: float,
+        decision: Decision,
+        waiters: Sequence[Waiter],
+        leases: Sequence[Lease],
+        after: frozenset[int] = frozenset(),
     ) -> Ticket | None:
-        """What this run has to tell the others from now on; None where it waits for nothing that they hold."""
+        """What this run has to tell the others from now on; None where it waits for nothing that they hold.
+
+        `after`: users whose turn is after this run's, however long they have waited.
+        """
         self._fits = {name: self._fits.get(name, now) for name in decision.fitting}
         wait = decision.wait or self._still(now, decision)
         if wait is None:
@@ -169,7 +191,9 @@ class Standing:
         if wait.devices is not self._waits_for:
             self._waits_for, self._devices = wait.devices, frozenset(wait.devices)
         waited = max(0.0, now - self._since)
-        self._ahead = frozenset(waiter.run for waiter in waiters if waiter.ticket.waited > waited)
+        self._ahead = frozenset(
+            waiter.run for waiter in waiters if waiter.ticket.waited > waited and waiter.uid not in after
+        )
         return replace(wait, waited=waited, closed=self._is_closed(waited))
 
     def _still(self, now: float, decision: Decision) -> Ticket | None:

@@ -8,7 +8,7 @@ from scheduler.core.brain import Brain
 from scheduler.core.model import HOST, Decision, Hold, Machine, Refusal, Ticket, Turn, Waiter
 from scheduler.core.promises import Lease
 from scheduler.core.rules import Rules
-from scheduler.core.turns import CHANCE, STANDS_STILL, Standing
+from scheduler.core.turns import CHANCE, STANDS_STILL, Standing, richer
 from scheduler.units import GIB
 from tests.builders import brain, gpu, host, machine, slots, tasks
 
@@ -240,6 +240,17 @@ class TestStanding:
         standing.after(100.0, WAIT, (waiter(1, waited=50.0, run="5-c"),), ())
         assert not standing.turn(101.0, (lease("one", run="5-c"),)).closed
         assert standing.turn(102.0, (lease("two", run="6-d"),)).closed
+
+    def test_but_who_holds_more_does_however_early_it_came(self) -> None:
+        standing = Standing(Rules(overtakes=1))
+        standing.after(100.0, WAIT, (waiter(1, waited=50.0, run="5-c", uid=CARL),), (), frozenset({CARL}))
+        assert standing.turn(101.0, (lease("one", run="5-c"),)).closed
+
+    def test_who_holds_more_of_those_who_wait(self) -> None:
+        scene_ = scene(waiter(1), waiter(1, uid=CARL, run="5-c"), holds=(hold(2, BEN), hold(4, CARL), hold(1, ME)))
+        mine = packer(1, "2GiB").decide(scene()).placements
+        wait = Decision(wait=Ticket(7, ("GPU-0",), (GIB,), None))
+        assert richer(scene_, mine, wait) == {CARL}
 
     def test_its_next_task_is_the_last_in_line_again(self) -> None:
         standing = Standing(Rules())
