@@ -63,8 +63,8 @@ SENTENCES = [
     (
         Refusal(3, "unreadable", "GPU 1", text="ben"),
         (
-            "finds GPU 1 closed: a running task of ben has a promise there that cannot be read, it is damaged or of a newer "
-            "version; it opens when that task ends, or is read once this scheduler is as new"
+            "finds GPU 1 closed: a running task of ben has a promise there that cannot be read, it is damaged or of a "
+            "newer version; it opens when that task ends, or is read once this scheduler is as new"
         ),
     ),
     (Refusal(3, "watched", wanted=7), "waits until task 7, which is like it, has shown what it needs"),
