@@ -1,0 +1,83 @@
+"""Leases that cannot be read as this version would write them: they close what they are on, and name their owner."""
+
+from __future__ import annotations
+
+import binascii
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scheduler.core.promises import Lease
+from scheduler.shim import pack_block
+from scheduler.store.leases import living, make_directory
+from scheduler.store.locks import make_locked, user_name
+from tests.faults import fault
+
+ME = user_name(os.getuid())
+
+
+@pytest.fixture
+def leases(tmp_path: Path) -> Path:
+    return make_directory(str(tmp_path / "leases"))
+
+
+@pytest.fixture
+def held() -> Iterator[list[int]]:
+    """Descriptors whose locks keep leases alive."""
+    fds: list[int] = []
+    yield fds
+    for fd in fds:
+        os.close(fd)
+
+
+def seen(leases: Path, held: list[int], block: bytes) -> Lease:
+    """A living lease with this in it, as everybody reads it."""
+    directory = os.open(leases, os.O_RDONLY | os.O_DIRECTORY)
+    held += [directory, make_locked(directory, f"{os.getuid()}.9-f.1.1", block)]
+    (found,) = living(leases)
+    return found
+
+
+def record(**said: Any) -> bytes:
+    return pack_block({"version": 1, "shim": 0, "boot": "b", "bytes": {"host": 5}, "load": {"host": 1.0}, **said})
+
+
+def test_one_of_this_version_is_read(leases: Path, held: list[int]) -> None:
+    lease = seen(leases, held, record())
+    assert (dict(lease.promised), lease.unreadable) == ({"host": 5}, "")
+
+
+def test_what_a_newer_version_promises_counts_as_it_always_did(leases: Path, held: list[int]) -> None:
+    lease = seen(leases, held, record(version=2, bytes={"GPU-a": 7, "host": 5}, news="something"))
+    assert (dict(lease.promised), lease.unreadable) == ({"GPU-a": 7, "host": 5}, ME)
+
+
+@fault(52)
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"bytes": None}, {"bytes": {"host": "much"}}, {"bytes": {"host": float("inf")}}, {"load": {"host": "x"}},
+        {"load": {"host": float("nan")}}, {"shim": []}, {"version": 9, "bytes": 3}, {"since": {}},
+    ],
+)  # fmt: skip
+def test_nonsense_that_is_written_whole_is_one_that_cannot_be_read(
+    leases: Path, held: list[int], said: dict[str, Any]
+) -> None:
+    """It ended the schedulers of everybody else with a traceback."""
+    lease = seen(leases, held, record(**said))
+    assert (dict(lease.promised), lease.unreadable) == ({}, ME)
+
+
+@fault(52)
+def test_a_very_deep_one_too(leases: Path, held: list[int]) -> None:
+    text = b"[" * 4000
+    lease = seen(leases, held, b"%08x %s\n" % (binascii.crc32(text), text))
+    assert (dict(lease.promised), lease.unreadable) == ({}, ME)
+
+
+def test_nobody_makes_room_by_promising_less_than_nothing(leases: Path, held: list[int]) -> None:
+    lease = seen(leases, held, record(bytes={"host": -(1 << 40)}, load={"host": -8.0}))
+    assert (dict(lease.promised), dict(lease.load)) == ({"host": 0}, {"host": 0.0})
