@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import resource
 import shutil
 import statistics
 import subprocess
@@ -74,11 +75,17 @@ def in_turns(goes: int, measured: Mapping[str, Callable[[int], T]]) -> dict[str,
     return found
 
 
-def seconds_of(command: Sequence[str], **how: object) -> float:
-    """How long a program took; CalledProcessError where it failed."""
-    started = time.perf_counter()
+def seconds_of(command: Sequence[str], **how: object) -> tuple[float, float]:
+    """How long a program took, and how long of that it had a core; CalledProcessError where it failed."""
+    started, before = time.perf_counter(), _cores_time()
     subprocess.run(command, stdout=subprocess.DEVNULL, check=True, **how)  # type: ignore[call-overload]  # as it comes
-    return time.perf_counter() - started
+    return time.perf_counter() - started, _cores_time() - before
+
+
+def _cores_time() -> float:
+    """Of all children that ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def quantile(values: Sequence[float], share: float) -> float:
