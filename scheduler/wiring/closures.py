@@ -12,7 +12,6 @@ from scheduler import machinefile
 from scheduler.core.model import HOST
 from scheduler.devices.allocation import Allowed, Seen
 from scheduler.devices.choice import ALL, choose
-from scheduler.devices.nvml import NvmlDevices
 from scheduler.errors import LeaseError, UsageError
 from scheduler.settings import Settings
 from scheduler.store import closures, houserules
@@ -20,7 +19,6 @@ from scheduler.store.closures import Closure
 from scheduler.store.houserules import DISABLE, RESERVE
 from scheduler.store.leases import find_directory, make_directory
 from scheduler.store.locks import user_name
-from scheduler.wiring.finding import seen_by
 
 
 def disable(settings: Settings, which: str, why: str) -> None:
@@ -143,6 +141,9 @@ def _keys(which: str) -> list[str]:
 
 def _seen() -> list[Seen]:
     """Every GPU of the machine."""
+    from scheduler.devices.nvml import NvmlDevices  # `status` only tells what is closed, and asks no GPU
+    from scheduler.wiring.finding import seen_by
+
     gpus = NvmlDevices()
     try:
         return seen_by(gpus.node())
