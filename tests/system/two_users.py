@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import importlib
+import json
 import os
 import random
 import re
@@ -19,7 +20,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from scheduler.errors import StateError
 from scheduler.shim import BLOCK, unpack_block
+from scheduler.store.journal import Journal
 from scheduler.units import GIB
 from tests.system.killing import ROOT, Home, Started, is_alive, kill
 from tests.waiting import wait_until
@@ -73,12 +76,16 @@ class User(Home):
         """
         refused = self.last is not None and self.last.poll() == 2
         file = "journal.db" if refused else "run.log"
-        return min((path.parent.name for path in self.state.glob(f"runs/[0-9]*/{file}")), key=int, default="")
+        runs = (path.parent for path in self.state.glob(f"runs/[0-9]*/{file}"))
+        return min((run.name for run in runs if _has_list(run)), key=int, default="")
 
     def is_done(self) -> bool:
         """Whether nothing of its list is left; then the storm has nobody to hit any more."""
         run = self.accepted()
-        return bool(run) and all(task["state"] in ("succeeded", "failed") for task in self.tasks(run))
+        told = self.call("results", run, "--json") if run else None
+        if told is None or told.returncode:
+            return False  # killed as it was accepted: the next scheduler finds out
+        return all(task["state"] in ("succeeded", "failed") for task in json.loads(told.stdout)["tasks"])
 
     def go(self) -> Started:
         """The next scheduler."""
@@ -91,6 +98,15 @@ class User(Home):
             return self.last
         finally:
             said.close()
+
+
+def _has_list(run: Path) -> bool:
+    """Whether a run's journal can be read: who was killed while it was made has left an empty one."""
+    try:
+        Journal.read(run / "journal.db").close()
+    except StateError:
+        return False
+    return True
 
 
 class Observer(threading.Thread):
