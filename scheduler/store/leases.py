@@ -373,4 +373,4 @@ def _holder(fd: int) -> str:
 
 def _named(pid: int) -> str:
     user = user_of(pid)
-    return f"process {pid}" if user is None else f"process {pid} of user {user_name(user)}"
+    return f"process {pid}" if user is None else f"process {pid} of user {user}"
