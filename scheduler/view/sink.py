@@ -32,7 +32,7 @@ class Sink:
     def show(self, text: str) -> None:
         """One line to the terminal alone."""
         if self._stream is not None:
-            self._pending.append(clean(text))
+            self._pending.append(clean(text, keep_bytes=self._stream.errors == "surrogateescape"))
             self.catch_up()
 
     def log(self, text: str, *, at: float) -> None:

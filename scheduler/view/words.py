@@ -12,14 +12,18 @@ _STRING = r"(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])"
 """What begins a text for the terminal itself: its title, its clipboard, another program's keys."""
 _CONTROL = re.compile(
     rf"{_CSI}|{_STRING}.*?(?:\x1b\\|\x07|\x9c|$)|\x1b[ -/]*[0-~]?"
-    r"|[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]",
+    r"|[\x00-\x08\x0b-\x1f\x7f-\x9f\udc80-\udc9f\u200e\u200f\u202a-\u202e\u2066-\u2069]",
     re.DOTALL,
 )
 
 
-def clean(text: str) -> str:
-    """Text without anything a terminal would act upon, or that turns the order of letters round."""
-    return _CONTROL.sub("", text).encode("utf-8", "replace").decode("utf-8")
+def clean(text: str, *, keep_bytes: bool = False) -> str:
+    """Text without anything a terminal would act upon, or that turns the order of letters round.
+
+    Bytes that are no UTF-8 become question marks, or stay as they are where the stream can write them.
+    """
+    said = _CONTROL.sub("", text)
+    return said if keep_bytes else said.encode("utf-8", "replace").decode("utf-8")
 
 
 class Cleaner:
