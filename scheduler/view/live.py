@@ -26,6 +26,8 @@ Paint = Callable[[Mapping[Key, Mapping[str, int]], Mapping[Key, float]], Picture
 class Recent:
     """A stream that keeps the last lines, for the view to show."""
 
+    errors = "strict"
+
     def __init__(self) -> None:
         self.lines: deque[str] = deque(maxlen=50)
 
