@@ -67,7 +67,7 @@ class Observed:
         self.used[key] = {**self.used.get(key, {}), **sample.used}
         self._peak[key] = {**self._peak.get(key, {}), **sample.peak}
         beside = self._brain.load_beside(task.placement) if sample.busy else {}
-        shares = {gpu: alone(share, beside.get(gpu, 0.0)) for gpu, share in sample.busy.items()}
+        shares = {gpu: alone(share, beside.get(gpu, 0.0), sample.whole.get(gpu)) for gpu, share in sample.busy.items()}
         self._busy.setdefault(key, Mean()).see(shares)
         if sample.mps:
             self._mps[key] = sample.mps

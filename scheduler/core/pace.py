@@ -8,14 +8,18 @@ from dataclasses import dataclass
 
 ENOUGH = 1e-6
 """So little is missing of a whole epoch where progress is told in parts of one."""
+FULL = 0.95
+"""A GPU that is so busy is taken to leave nobody all that he asks for."""
 
 
-def alone(share: float, beside: float) -> float:
+def alone(share: float, beside: float, whole: float | None = None) -> float:
     """How busy a task that has so much of a GPU's time would keep it alone, beside others that would keep it so busy.
 
     While all of them together leave it idle now and then, each has what it asks for; else they share in proportion.
+    What the others would is often a guess: where it can be seen how busy the GPU is as a `whole`, that counts.
     """
-    if share + beside <= 1.0 or share >= 1.0:
+    idle = share + beside <= 1.0 if whole is None else whole < FULL
+    if idle or share >= 1.0:
         return min(share, 1.0)
     return min(1.0, share * beside / (1.0 - share))
 

@@ -72,6 +72,8 @@ class Sample:
     """Epochs done, where its output or SCHEDULER_PROGRESS says so."""
     busy: Mapping[str, float] = field(default_factory=dict)
     """What share of each of its GPUs it keeps busy, where that can be told."""
+    whole: Mapping[str, float] = field(default_factory=dict)
+    """How busy everybody together keeps each of these GPUs, where that can be told."""
     mps: str = ""
     """`client` or `turns`, once it is known whether MPS took it."""
 

@@ -413,6 +413,10 @@ class SimulatedMachine:
         utilisation = running.truth.utilisation
         return {key: utilisation / max(1.0, self._load(key)) for key in running.devices if key != HOST}
 
+    def busy_as_a_whole(self, running: Running) -> dict[str, float]:
+        """The share of its GPUs' time that all on them get together."""
+        return {key: min(1.0, self._load(key)) for key in running.devices if key != HOST}
+
     def _set_pace(self, running: Running) -> None:
         slower = max([1.0, *(self._pace.get(key, 1.0) for key, _ in _loads(running))])
         if slower != running.slower:

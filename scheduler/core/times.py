@@ -19,7 +19,8 @@ FEW = 3
 """So few others say hardly more than any would."""
 RUNNING = 0.5
 """So much of what others have run already, whose time nobody knows, is added to what was seen: all of it would be right
-if nobody knew the better how long a task takes the longer it runs, and told too much in simulated runs."""
+if nobody knew the better how long a task takes the longer it runs. In a real run of 70 short tasks half of it told 0.98
+of the real time, all of it 1.27, none 0.73."""
 SHARED = 0.5
 """So much of that is wrong of all of a kind alike: they are told by the same number."""
 STILL = 0.25

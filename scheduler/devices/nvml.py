@@ -239,7 +239,9 @@ class NvmlDevices:
         used = {uuid: account.used.get(key, 0) for uuid, account in accounts.items()}
         peak = {uuid: account.peak[key] for uuid, account in accounts.items() if key in account.peak}
         busy = {uuid: account.busy[key] for uuid, account in accounts.items() if key in account.busy}
-        return Sample(*key, used, peak, None, busy)
+        looks = {uuid: self._seen[uuid].look for uuid in busy}
+        whole = {uuid: look.busy for uuid, look in looks.items() if look is not None and look.busy is not None}
+        return Sample(*key, used, peak, None, busy, whole)
 
     def _is_news(self, sample: Sample, now: float) -> bool:
         at, told = self._told.get((sample.task, sample.attempt), (0.0, None))

@@ -14,6 +14,9 @@ MANY = 1000
 """So many attempts that have ended are remembered before they are sorted out."""
 SOON = 5.0
 """Seconds from a change, which is seen at once, to the next look; then twice as long while nothing changes."""
+LATEST = 10.0
+"""So long at most while somebody has not settled: a real machine is looked at ten times a second, and whoever waits for
+that would start late."""
 
 
 class SimulatedDevices:
@@ -101,12 +104,15 @@ class SimulatedWatcher:
             del self._stirred[key]
         look = self._machine.now >= self._next and any(key in self._machine.running for key in self._attempts)
         if look:
-            self._look_in(self._soon if changed else self._pause * 2)
+            self._look_in(self._soon if changed else min(self._pause * 2, self._latest()))
         elif changed:
             self._look_soon()
         elif self._alarm <= self._machine.now < self._next:
             self._set_alarm()
         return [self._sample(key) for key in sorted({*changed, *self._telling()} if look else changed)]
+
+    def _latest(self) -> float:
+        return inf if all(watched.settled for watched in self._attempts.values()) else max(self._soon, LATEST)
 
     def _telling(self) -> list[Key]:
         """Those of which a look can tell more than their last change did: who has not settled, who counts epochs."""
@@ -120,5 +126,5 @@ class SimulatedWatcher:
 
     def _sample(self, key: Key) -> Sample:
         running = self._machine.attempt(key)
-        busy = self._machine.busy(running)
-        return Sample(*key, dict(running.used), dict(running.peak), running.epochs_done, busy)
+        busy, whole = self._machine.busy(running), self._machine.busy_as_a_whole(running)
+        return Sample(*key, dict(running.used), dict(running.peak), running.epochs_done, busy, whole)

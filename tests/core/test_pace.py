@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from scheduler.core.events import Exited, Placed
 from scheduler.core.model import State
 from scheduler.core.pace import Crowd, Pace, alone
 from scheduler.core.results import stretched, totals
@@ -92,6 +93,18 @@ class TestAlone:
     def test_what_it_gets_beside_others_tells_what_it_would_do_alone(self, own: float, others: float) -> None:
         share = own / max(1.0, own + others)
         assert alone(share, others) == pytest.approx(own)
+
+    def test_while_the_gpu_idles_now_and_then_it_gets_all_it_asks_for_whatever_others_are_taken_for(self) -> None:
+        assert alone(0.2, 1.5, whole=0.8) == 0.2
+        assert alone(0.2, 0.5, whole=1.0) == pytest.approx(0.125)
+
+    def test_a_gpu_that_never_idles_tells_no_more_than_what_the_others_are_taken_for(self) -> None:
+        assert alone(0.2, 1.2, whole=1.0) == pytest.approx(0.3)
+
+    def test_what_nobody_has_seen_yet_makes_its_neighbours_look_no_busier(self) -> None:
+        run = simulate(jobs(4, seconds=100, memory="1GiB", utilisation=0.2), gpu(0))
+        assert [e.busy for e in run.events if isinstance(e, Placed)] == [0.5] * 4
+        assert [e.busy for e in run.events if isinstance(e, Exited)] == [0.2] * 4
 
     def test_never_more_than_all_of_it(self) -> None:
         assert alone(0.9, 5.0) == 1.0

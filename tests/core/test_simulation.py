@@ -36,6 +36,10 @@ class TestTime:
         run = simulate(jobs(3, seconds=100, memory="1GiB"))
         assert (run.states, run.makespan) == ({"succeeded": 3}, 100.0)
 
+    def test_who_is_learned_from_is_looked_at_until_it_has_settled(self) -> None:
+        run = simulate(jobs(1, seconds=300), gpu(0), profile="live")  # it holds its peak after 30 s, and settles in 60
+        assert 90.0 <= times(run, Resized)[1] <= 100.0
+
     def test_as_many_rounds_as_memory_allows(self) -> None:
         run = simulate(jobs(6, seconds=100, memory="10GiB", cpus=0.1, cores=0.1))
         assert run.makespan == 300.0

@@ -392,6 +392,7 @@ class TestWatching:
         busy = eyes.until(lambda: eyes.samples.get((7, 1)) and eyes.samples[(7, 1)].busy.get(eyes.box.uuids[0]))
         assert busy == pytest.approx(0.5, abs=0.05)
         assert eyes.budget(0).busy == pytest.approx(0.7, abs=0.05)
+        assert eyes.samples[(7, 1)].whole == {eyes.box.uuids[0]: pytest.approx(0.7, abs=0.05)}
 
     def test_a_task_on_a_gpu_it_was_not_given_is_named(self, eyes: Eyes, tree: Callable[..., Tree]) -> None:
         one = tree()
