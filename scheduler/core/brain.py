@@ -448,10 +448,13 @@ class Brain:
 
     def need(self, task: int, gpus: int, *, untouched: bool = False) -> packing.Need:
         """What a task asks for now; `untouched`: as its equals do that were never tried."""
-        kind, terms = self.roll.kind(task), self.roll.terms(task)
         tried = None if untouched else self.tasks.get(task)
         if tried is not None and tried.floors:
-            return self._need(terms, kind, gpus, tried)
+            return self._need(self.roll.terms(task), self.roll.kind(task), gpus, tried)
+        return self.need_of(self.roll.terms(task), self.roll.kind(task), gpus)
+
+    def need_of(self, terms: int, kind: int, gpus: int) -> packing.Need:
+        """What all ask for that have these terms and are of this kind, and were never out of memory."""
         return self._needs.find(terms, kind, gpus) or self._keep(terms, kind, gpus)
 
     def _keep(self, terms: int, kind: int, gpus: int) -> packing.Need:

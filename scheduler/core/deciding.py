@@ -45,10 +45,10 @@ class Pass:
         self.rooms = Working(self.yard.rooms)
         self.host = self.rooms[HOST] if HOST in self.yard.rooms else None
         self.gpus, self.ends = self.yard.gpus, self.yard.ends
-        self._kept, self._kinds, self._counts = dict[int, Terms](), dict[int, int](), dict[int, int]()
-        self._asks: dict[int, packing.Need] = {}
-        self.walk = brain.line.walk()
-        self.lightest = brain.line.lightest
+        self._kept, self._asks = dict[int, Terms](), dict[int, packing.Need]()
+        self._kinds, self._counts, self._met = dict[int, int](), dict[int, int](), dict[int, int]()
+        """The last: the numbers of the terms of those that were in front."""
+        self.walk, self.lightest = brain.line.walk(), brain.line.lightest
         self.allowed = Allowance(machine, brain.placements()) if machine.caps.some else None
         """What is left of the user's caps; None: there are none."""
         self.left = self._jobs_left()
@@ -71,8 +71,9 @@ class Pass:
         """Tasks that were held back because one of their group is being learned."""
         self.patience: dict[int, list[tuple[int, Refusal]]] = {}
         """Who will have been overtaken too often once this pass has made so many placements."""
-        self.shut = False
-        """Whether all GPUs are closed, so that none of them need be marked."""
+        self._overdue, self.shut = -1, False
+        """So many heads may have been overtaken too often by now, below 0: nobody has asked yet; whether all GPUs are
+        closed, so that none of them need be marked."""
         self.ranks, self.placements = list[Rank](), list[Placement]()
         self.refusals, self.impossible = list[Refusal](), list[Refusal]()
         self.queue = Queue(machine, brain.placements(), brain.rules) if machine.waiters else None
@@ -99,6 +100,8 @@ class Pass:
     def decide(self) -> Decision:
         """Walk by rank until the line or the machine is exhausted."""
         while (task := self._front()) is not None:
+            terms, self._kinds[task], _ = self.walk.asked
+            self._met[task], self._kept[task] = terms, self.brain.terms[terms]
             if self.left <= 0:
                 self._refuse(self.one_too_many(task))
                 break
@@ -122,8 +125,9 @@ class Pass:
         unnamed = not self.refusals or (self.wait is None and len(self.refusals) < self._most_named())
         if unnamed or self.queue is not None:
             return self.walk.front()
-        forced = self.brain.line.before(self.rules.overtakes - len(self.placements))
-        return self.walk.front(self._most(), self.yard.smallest, forced)
+        if self._overdue < 0:
+            self._overdue = self.brain.line.before(self.rules.overtakes - len(self.placements))
+        return self.walk.front(self._most(), self.yard.smallest, self._overdue)
 
     def _most(self) -> float:
         """Nothing that asks for more bytes than this fits anywhere beside what is there."""
@@ -180,8 +184,14 @@ class Pass:
     def _need(self, task: int) -> packing.Need:
         known = self._asks.get(task)
         if known is None:
-            known = self._asks[task] = self.brain.need(task, self._count(task))
+            known = self._asks[task] = self._look_up(task)
         return known
+
+    def _look_up(self, task: int) -> packing.Need:
+        terms = self._met.get(task)
+        if terms is None or self.brain.task(task) is not None:
+            return self.brain.need(task, self._count(task))
+        return self.brain.need_of(terms, self._kinds[task], self._count(task))
 
     def _fit(self, task: int, gpus: Sequence[packing.Room]) -> Placement | Refusal:
         touched = self.brain.task(task)
@@ -341,7 +351,7 @@ class Pass:
             least, busy = inf, 0.0
         else:
             limit = self.yard.smallest - self.rules.buffer
-            least = min(limit, *(ask.bytes or 0 for ask in need.gpus))
+            least = min([limit, *[ask.bytes or 0 for ask in need.gpus]])
             busy = packing.load_asked(need.busy, self.rules)
         word = self._terms(task).device
         rooms = [self.rooms.now(self.gpus[number]) for number in self.ends.with_both(least, busy)]
@@ -375,7 +385,8 @@ class Pass:
     def _lose_patience(self) -> None:
         """Close the devices of whoever was overtaken too often by now, those that were passed over among them."""
         number = len(self.placements)
-        for task in self.walk.passed_before(self.brain.line.before(self.rules.overtakes - number)):
+        self._overdue = self.brain.line.before(self.rules.overtakes - number)
+        for task in self.walk.passed_before(self._overdue):
             held = self._held_back(task)
             if held is None or held.reason not in NOT_FOR_ROOM:
                 passed = bisect_left(self.ranks, self.brain.line.rank(task))
@@ -447,5 +458,5 @@ class Pass:
         """What the others are told of a task that waits for what they hold."""
         need, word = self._need(task), self._terms(task).device
         gpus = self.yard.everywhere if not word else tuple(device.key for device in self.yard.called(word))
-        bytes_ = tuple(ask.bytes for ask in need.gpus)
+        bytes_ = tuple([ask.bytes for ask in need.gpus])
         return Ticket(task, gpus if bytes_ else (HOST,), bytes_, need.host.bytes, need.cores, need.busy, need.alone)

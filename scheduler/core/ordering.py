@@ -160,6 +160,13 @@ class Line:
             return (terms.priority, batch, longest, task)
         return (batch, terms.priority, longest, task)
 
+    def rank_behind(self, rank: Rank, task: int) -> Rank:
+        """The rank of a task of the same group as one of that rank."""
+        batch = self._roll.batch(task)
+        if self._order is Order.GLOBAL:
+            return (rank[0], batch, rank[2], task)
+        return (batch, rank[1], rank[2], task)
+
     def extend(self, first: int, terms: Sequence[int]) -> None:
         """A whole batch joins the line; nobody has looked at its kinds yet."""
         for offset, number in enumerate(terms):
@@ -354,6 +361,13 @@ class Line:
         return Walk(self, self._heads, self._least, self._groups)
 
 
+def _first_to_look_at(chunk: Sequence[float], bytes_: float, except_above: float) -> int:
+    for number, least in enumerate(chunk):
+        if least <= bytes_ or least > except_above:
+            return number
+    return len(chunk)
+
+
 CHUNK = 256
 """So many heads are passed over at a time where none of them can fit."""
 
@@ -377,6 +391,8 @@ class Walk:
         self.passed_over: list[int] = []
         """Heads that were not even looked at since nothing left could hold them."""
         self._passed_followers: list[tuple[Rank, Asked]] = []
+        self._first: tuple[Rank, Asked] | None = None
+        """Who is in front, and the group."""
 
     def front(self, bytes_: float = inf, except_above: float = inf, forced: int = 0) -> int | None:
         """The best-ranked task still in the walk.
@@ -386,28 +402,30 @@ class Walk:
         """
         if bytes_ < except_above:
             self._pass_over(bytes_, except_above, forced)
-        first = self._first()
+        at, heads = self._at, self._heads
+        first = heads[at] if at < len(heads) else None
+        if self._followers and (first is None or self._followers[0] < first):
+            first = self._followers[0]
+        self._first = first
         return first[0][3] if first is not None else None
 
     @property
     def rank(self) -> Rank:
         """That of the task in front."""
-        first = self._first()
-        assert first is not None
-        return first[0]
+        assert self._first is not None
+        return self._first[0]
+
+    @property
+    def asked(self) -> Asked:
+        """The group of the task in front."""
+        assert self._first is not None
+        return self._first[1]
 
     @property
     def is_known(self) -> bool:
         """Whether it is known what the group in front asks for at least."""
-        first = self._first()
-        is_head = self._at < len(self._heads) and first is self._heads[self._at]
+        is_head = self._at < len(self._heads) and self._first is self._heads[self._at]
         return not is_head or self._least[self._at] > 0
-
-    def _first(self) -> tuple[Rank, Asked] | None:
-        head = self._heads[self._at] if self._at < len(self._heads) else None
-        if self._followers and (head is None or self._followers[0] < head):
-            return self._followers[0]
-        return head
 
     def _pass_over(self, bytes_: float, except_above: float, forced: int) -> None:
         """Go on to the first that is to be looked at, among heads and followers as they come."""
@@ -427,15 +445,15 @@ class Walk:
                 return False
             chunk = self._least[self._at : min(self._at + CHUNK, end)]
             if min(chunk) <= bytes_ or max(chunk) > except_above:
-                chunk = chunk[: next(n for n, b in enumerate(chunk) if b <= bytes_ or b > except_above)]
-                self._go(len(chunk))
+                self._go(_first_to_look_at(chunk, bytes_, except_above))
                 return False
             self._go(len(chunk))
         return True
 
     def _go(self, number: int) -> None:
-        self.passed_over += range(self._at, self._at + number)
-        self._at += number
+        if number:
+            self.passed_over += range(self._at, self._at + number)
+            self._at += number
 
     def passed_before(self, place: int) -> list[int]:
         """Tasks that were passed over, of the heads before that place and what ranks there, each told once."""
@@ -452,7 +470,7 @@ class Walk:
 
     def take(self) -> None:
         """The task in front is placed: the next of its group comes in at its own rank."""
-        at = self._at
+        at, rank = self._at, self.rank
         asked = self._leave()
         if self._at > at:
             self._same[asked] = self._least[at]
@@ -460,14 +478,14 @@ class Walk:
         self._taken[asked] = taken
         follower = self._groups[asked].peek(taken)
         if follower is not None:
-            heappush(self._followers, (self._line.rank(follower), asked))
+            heappush(self._followers, (self._line.rank_behind(rank, follower), asked))
 
     def skip(self) -> None:
         """Nothing of the group in front fits: the others follow."""
         self._leave()
 
     def _leave(self) -> Asked:
-        first = self._first()
+        first = self._first
         assert first is not None
         if self._followers and first is self._followers[0]:
             heappop(self._followers)

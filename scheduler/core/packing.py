@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import inf
 from typing import TYPE_CHECKING
 
 from scheduler.core.model import (
@@ -157,20 +156,26 @@ def room(budget: Budget, mine: Sequence[Placement], machine: Machine, rules: Rul
 
 
 def _is_coming(budget: Budget, machine: Machine, rules: Rules) -> bool:
-    ended = machine.ended.get(budget.device.key, -inf)
-    return budget.ghosts >= rules.peak_step_bytes or machine.now - budget.age < ended + rules.back_after
+    if budget.ghosts >= rules.peak_step_bytes:
+        return True
+    ended = machine.ended.get(budget.device.key)
+    return ended is not None and machine.now - budget.age < ended + rules.back_after
 
 
 def _room(budget: Budget, mine: Sequence[Placement], holds: Sequence[Hold], rules: Rules) -> Room:
     device, key = budget.device, budget.device.key
     load = device.load_capacity * (rules.max_gpu_load if device.is_gpu else rules.max_load)
-    residents, busy, alone, whose = 0, 0.0, False, ""
+    residents, busy, alone, whose, ours = 0, 0.0, False, "", 0
     for hold in holds:  # one loop for all: it is most of what a device costs a pass on which something changed
         residents += key in hold.promised
         busy += hold.load.get(key, 0.0)
         alone = alone or (hold.alone and _runs_on(key, hold.promised))
         if hold.unreadable and (not hold.promised or _runs_on(key, hold.promised)):
             whose = hold.unreadable
+    for placement in mine:
+        if key in placement.promise:
+            ours += 1
+            alone = alone or (placement.alone and key in placement.devices)
     held = sum(stranger.bytes for stranger in budget.foreign) if budget.foreign else 0
     single = device.single and not rules.mps and (residents > 0 or held > 0)
     return Room(
@@ -179,8 +184,8 @@ def _room(budget: Budget, mine: Sequence[Placement], holds: Sequence[Hold], rule
         bytes=room_on(budget, holds, rules.buffer) - kept_for_strangers(budget, rules),
         load=load - busy,
         residents=residents,
-        ours=sum(key in placement.promise for placement in mine),
-        taken_alone=single or alone or any(p.alone and key in p.devices for p in mine if key in p.promise),
+        ours=ours,
+        taken_alone=single or alone,
         strangers=held,
         shut=_shut(budget, rules) or (Refusal(0, "unreadable", device.label, text=whose) if whose else None),
     )
@@ -208,7 +213,7 @@ def _shut(budget: Budget, rules: Rules) -> Refusal | None:
         return Refusal(0, "disabled", label)
     if budget.closed:
         return Refusal(0, "closed-device", label, text=budget.closed)
-    if not kept_for_strangers(budget, rules):
+    if not budget.foreign or not kept_for_strangers(budget, rules):
         return None
     held = sum(stranger.bytes for stranger in budget.foreign)
     who = ", ".join(sorted({stranger.user for stranger in budget.foreign if stranger.user}))
@@ -332,7 +337,10 @@ def better(known: Refusal | None, new: Refusal) -> Refusal:
 
 
 def _hope(refusal: Refusal) -> int:
-    return {"never": 0, "disabled": 1, "closed-device": 1, "unreadable": 1, "foreign": 2}.get(refusal.reason, 3)
+    return _HOPES.get(refusal.reason, 3)
+
+
+_HOPES = {"never": 0, "disabled": 1, "closed-device": 1, "unreadable": 1, "foreign": 2}
 
 
 def _on(task: int, need: Need, ask: Ask, room: Room, rules: Rules) -> int | Refusal:
@@ -370,22 +378,21 @@ def _crowded(task: int, need: Need, room: Room, rules: Rules) -> Refusal | None:
         return many
     if room.taken_alone or (need.alone and room.residents > 0):
         return Refusal(task, "alone", label, wanted=1, room=room.residents)
-    load = load_asked(need.busy, rules) if room.device.is_gpu else need.cores
+    on_gpu = room.device.is_gpu
+    asked = need.busy if on_gpu else need.cores
+    load = load_asked(asked, rules) if on_gpu else asked
     if rules.slots is None and room.residents > 0 and load > room.load + ENOUGH:
-        reason = "busy" if room.device.is_gpu else "load"
-        asked = need.busy if room.device.is_gpu else need.cores
-        return Refusal(task, reason, label, round(asked * 100), round(max(room.load, 0) * 100))
+        return Refusal(task, "busy" if on_gpu else "load", label, round(asked * 100), round(max(room.load, 0) * 100))
     return None
 
 
 def _too_many(task: int, room: Room, rules: Rules) -> Refusal | None:
     """As many as the user allows, or as MPS takes, are there."""
-    label = room.device.label
-    per_device = rules.slots if rules.slots is not None else rules.max_per_device
+    per_device = rules.max_per_device if rules.slots is None else rules.slots
     if per_device is not None and room.ours >= per_device:
-        return Refusal(task, "slots", label, wanted=1, room=0, total=per_device)
+        return Refusal(task, "slots", room.device.label, wanted=1, room=0, total=per_device)
     if rules.mps and room.device.is_gpu and room.residents >= rules.max_clients:
-        return Refusal(task, "clients", label, room=room.residents, total=rules.max_clients)
+        return Refusal(task, "clients", room.device.label, room=room.residents, total=rules.max_clients)
     return None
 
 

@@ -55,13 +55,13 @@ class Ends:
         """The same of the load."""
         return self.load[-1][0] if self.load else -inf
 
-    def with_both(self, bytes_: float, load: float) -> Iterable[int]:
+    def with_both(self, bytes_: float, load: float) -> list[int]:
         """The GPUs that have so much left of one of them, whichever says it of fewer."""
         by_bytes = bisect_left(self.bytes, (bytes_, -1))
         by_load = bisect_left(self.load, (load - packing.ENOUGH, -1))
         if len(self.bytes) - by_bytes <= len(self.load) - by_load:
-            return (number for _, number in self.bytes[by_bytes:])
-        return (number for _, number in self.load[by_load:])
+            return [number for _, number in self.bytes[by_bytes:]]
+        return [number for _, number in self.load[by_load:]]
 
 
 def is_open(room: Room, rules: Rules) -> bool:
