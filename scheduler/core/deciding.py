@@ -199,7 +199,8 @@ class Pass:
         need = self._need(task)
         if touched is not None and touched.apart and self._only_mps():
             need = replace(need, alone=True)
-        wanted = self._terms(task).device
+        terms = self._terms(task)
+        wanted = terms.device
         if (not need.gpus and self.host is None) or (wanted and not self._is_there(wanted, need)):
             return Refusal(task, "device", wanted or HOST)
         if need.gpus and self.shut:

@@ -359,6 +359,12 @@ class Placement:
                 load[key] = self.busy
         return load
 
+    def load_on(self, device: Device) -> float:
+        """What it asks of one device besides memory."""
+        if device.key == HOST:
+            return self.cores
+        return self.busy if device.key in self.promise and not device.key.startswith(NAMED) else 0.0
+
     def by_part(self, by_device: Mapping[str, int]) -> dict[str, int]:
         """Bytes by device as bytes by part: which GPU it was does not matter, which of its GPUs does."""
         parts = {key: str(position) for position, key in enumerate(self.gpus)}

@@ -105,11 +105,6 @@ class Need:
         return any(ask.bytes is None for ask in self.gpus or (self.host,))
 
 
-def own_hold(placement: Placement, used: Mapping[str, int]) -> Hold:
-    """One of our own promises, in the shape of everybody's."""
-    return Hold(promised=placement.promise, used=used, load=placement.load)
-
-
 def others_hold(lease: Lease, used: Mapping[str, int]) -> Hold:
     """Another scheduler's lease; what cannot be seen of it counts as not taken yet: that wastes, never overcommits."""
     return Hold(
@@ -122,16 +117,14 @@ def others_hold(lease: Lease, used: Mapping[str, int]) -> Hold:
     )
 
 
-def room_on(budget: Budget, holds: Iterable[Hold], buffer: int) -> int:
-    """Bytes that may be promised on a device.
+def room_on(budget: Budget, taken: Iterable[tuple[int, int]], buffer: int) -> int:
+    """Bytes that may be promised on a device of which others were promised so much, and have taken so much.
 
     Free now, less what is promised but not yet taken, less the buffer; a budget set by the user is on top of that.
     Never free alone and never promises alone: each of these overcommits.
     """
-    key = budget.device.key
     untaken = taken_or_promised = 0
-    for hold in holds:
-        promised, used = hold.promised.get(key, 0), hold.used.get(key, 0)
+    for promised, used in taken:
         untaken += max(0, promised - used)
         taken_or_promised += max(promised, used)
     room = budget.free - untaken - buffer
@@ -148,9 +141,7 @@ def rooms(machine: Machine, own: Iterable[Placement], rules: Rules) -> dict[str,
 
 def room(budget: Budget, mine: Sequence[Placement], machine: Machine, rules: Rules) -> Room:
     """The room on one device; of our own promises it needs those that live there."""
-    holds = [own_hold(p, machine.used.get((p.task, p.attempt), {})) for p in mine]
-    holds += machine.holds
-    found = _room(budget, mine, holds, rules)
+    found = _room(budget, mine, machine, rules)
     found.coming = _is_coming(budget, machine, rules)
     return found
 
@@ -162,26 +153,31 @@ def _is_coming(budget: Budget, machine: Machine, rules: Rules) -> bool:
     return ended is not None and machine.now - budget.age < ended + rules.back_after
 
 
-def _room(budget: Budget, mine: Sequence[Placement], holds: Sequence[Hold], rules: Rules) -> Room:
+def _room(budget: Budget, mine: Sequence[Placement], machine: Machine, rules: Rules) -> Room:
     device, key = budget.device, budget.device.key
     load = device.load_capacity * (rules.max_gpu_load if device.is_gpu else rules.max_load)
-    residents, busy, alone, whose, ours = 0, 0.0, False, "", 0
-    for hold in holds:  # one loop for all: it is most of what a device costs a pass on which something changed
+    taken, ours, busy, alone, whose = list[tuple[int, int]](), 0, 0.0, False, ""
+    for placement in mine:  # one loop for all: it is most of what a device costs a pass on which something changed
+        used = machine.used.get((placement.task, placement.attempt))
+        taken.append((placement.promise.get(key, 0), used.get(key, 0) if used else 0))
+        busy += placement.load_on(device)
+        if key in placement.promise:
+            ours += 1
+            alone = alone or (placement.alone and key in placement.devices)
+    residents = ours
+    for hold in machine.holds:
+        taken.append((hold.promised.get(key, 0), hold.used.get(key, 0)))
         residents += key in hold.promised
         busy += hold.load.get(key, 0.0)
         alone = alone or (hold.alone and _runs_on(key, hold.promised))
         if hold.unreadable and (not hold.promised or _runs_on(key, hold.promised)):
             whose = hold.unreadable
-    for placement in mine:
-        if key in placement.promise:
-            ours += 1
-            alone = alone or (placement.alone and key in placement.devices)
     held = sum(stranger.bytes for stranger in budget.foreign) if budget.foreign else 0
     single = device.single and not rules.mps and (residents > 0 or held > 0)
     return Room(
         device=device,
         most=largest(device, budget.cap),
-        bytes=room_on(budget, holds, rules.buffer) - kept_for_strangers(budget, rules),
+        bytes=room_on(budget, taken, rules.buffer) - kept_for_strangers(budget, rules),
         load=load - busy,
         residents=residents,
         ours=ours,

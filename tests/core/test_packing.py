@@ -41,7 +41,8 @@ BUFFER = 512 * MIB
 
 def room(*holds: Hold, free: str = "24GiB", cap: str | None = None, buffer: int = BUFFER) -> int:
     """The room on a host with 24 GiB."""
-    return packing.room_on(host("24GiB", free=free, cap=cap), holds, buffer)
+    taken = [(hold.promised.get(HOST, 0), hold.used.get(HOST, 0)) for hold in holds]
+    return packing.room_on(host("24GiB", free=free, cap=cap), taken, buffer)
 
 
 class TestRoom:
