@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def wait_until(predicate: Callable[[], T], deadline: float = 10.0, pause: float = 0.005) -> T:
+def wait_until(predicate: Callable[[], T], deadline: float = 30.0, pause: float = 0.005) -> T:
     """Return the first true value of `predicate`; fail with its last one after `deadline` seconds."""
     end = time.monotonic() + deadline
     while True:

@@ -116,7 +116,7 @@ class Eyes:
         self.troubles += self.gpus.troubles()
         self.longest = max(self.longest, time.monotonic() - began)
 
-    def until(self, predicate: Callable[[], Any], deadline: float = 10.0) -> Any:
+    def until(self, predicate: Callable[[], Any], deadline: float = 30.0) -> Any:
         """Look until it is so."""
 
         def seen() -> Any:
