@@ -23,7 +23,7 @@ same run as ours. Times of two machines, or of one machine on two days, say litt
 better. So everything takes turns, what is told is the median with the least and the most of all turns in brackets, and
 "times the limit" is always the limit of the same turn.
 
-`./scripts/bench/all` measures all of it and writes this page (`--quick` in less than ten minutes, `--only dispatch` one
+`./scripts/bench/all` measures all of it and writes this page (`--quick` with fewer turns, `--only dispatch` one
 part). The numbers behind it are in [performance.json](performance.json).
 """
 GPU = """## Not shown here

@@ -29,7 +29,7 @@ STORED, PAGE, CHARTS = ROOT / "docs/performance.json", ROOT / "docs/performance.
 def main() -> int:
     """Measure what was asked for, write the page; 1 where a figure is not what it is to be."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="shorter lists and fewer turns: less than ten minutes")
+    parser.add_argument("--quick", action="store_true", help="shorter lists and fewer turns")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--traces", type=Path, default=ROOT / "traces", help="folder of the measured traces")
     parser.add_argument("--page", action="store_true", help="measure nothing")
