@@ -25,6 +25,7 @@ __all__ = [
     "answer",
     "ask_aside",
     "boot_id",
+    "empty_group",
     "hostname",
     "is_here",
     "isolated_python",
@@ -271,6 +272,20 @@ def trees(pids: Iterable[int]) -> dict[int, list[int]]:
     """The descendants of several processes, for the price of one look where the kernel keeps no lists."""
     children = shim.children_finder()
     return {pid: shim.descendants(pid, children) for pid in pids}
+
+
+def empty_group(group: str, deadline: float) -> bool:
+    """Kill everybody in the control group of an attempt, and remove it; False: not within so many seconds."""
+    end = time.monotonic() + deadline
+    pause = 0.001
+    shim.kill_group(group)
+    while os.path.exists(group) and not shim.is_empty_group(group):
+        if time.monotonic() >= end:
+            return False
+        time.sleep(pause)
+        pause = min(pause * 2, _LONGEST_PAUSE)
+    shim.remove_group(group)
+    return True
 
 
 def sweep(cookie: str, deadline: float, session: int = 0, start: int = 0, log: str = "") -> list[int]:

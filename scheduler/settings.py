@@ -42,6 +42,8 @@ class Settings:
     log_max: int = units.GIB
     shim: str = "auto"
     """auto: compiled where it was compiled before; python: never; c: compiled before the run begins, if that goes."""
+    cgroup: str = "auto"
+    """auto: each attempt is in a control group of its own where this user may make them; never: in ours."""
     disk_min: tuple[float, int] = (0.02, units.GIB)
     """Nothing is launched while less than this share, or less than so many bytes, of a disk of ours is free."""
     notify: str = ""
@@ -152,6 +154,7 @@ READERS: dict[str, Any] = {
     "profile_id": _one_of("own", "same"),
     "log_max": _log_max,
     "shim": _one_of("auto", "python", "c"),
+    "cgroup": _one_of("auto", "never"),
     "disk_min": _disk_min,
     "notify": _notify,
 }

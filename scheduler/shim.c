@@ -23,6 +23,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -30,6 +31,7 @@
 #define FORMAT 1
 #define BLOCK 4096
 #define COOKIE "SCHEDULER_COOKIE"
+#define GROUP "scheduler-"
 #define TICK 5.0
 #define TOUCH (6 * 3600.0)
 #define LINGER 0.1
@@ -41,6 +43,8 @@
 #define LOG_LOOKS_LEAST 0.01
 #define LOG_LOOKS_MOST 1.0
 #define COLLAPSE_RANGE 8
+#define SYS_CLONE3 435
+#define INTO_CGROUP 0x200000000ULL
 #define LONGEST_TEXT 400
 #define DEFAULT_PATH "/bin:/usr/bin"
 #define CREATE (O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW)
@@ -428,6 +432,40 @@ static int signal_all(struct pids pids, int first, int second)
     return pids.count;
 }
 
+/* ---- the control group of an attempt ---- */
+
+static void kill_group(const char *group)
+{
+    char path[PATH_MAX + 16];
+    snprintf(path, sizeof path, "%s/cgroup.kill", group);
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0) return;
+    if (write(fd, "1", 1) < 0) errno = 0; /* whoever is left is found as a descendant */
+    close(fd);
+}
+
+static int is_empty_group(const char *group)
+{
+    char path[PATH_MAX + 16], text[256];
+    snprintf(path, sizeof path, "%s/cgroup.events", group);
+    read_file(path, text, sizeof text);
+    return strstr(text, "populated 0") != 0;
+}
+
+static void remove_group(const char *group)
+{
+    char below[PATH_MAX];
+    if (!rmdir(group) || (errno != EBUSY && errno != ENOTEMPTY)) return;
+    DIR *folder = opendir(group);
+    struct dirent *entry;
+    while (folder && (entry = readdir(folder))) {
+        if (entry->d_type != DT_DIR || *entry->d_name == '.') continue;
+        if (snprintf(below, sizeof below, "%s/%s", group, entry->d_name) < (int)sizeof below) remove_group(below);
+    }
+    if (folder) closedir(folder);
+    rmdir(group);
+}
+
 static double seconds_of(clockid_t clock)
 {
     struct timespec now;
@@ -438,14 +476,15 @@ static double seconds_of(clockid_t clock)
 /* ---- one attempt ---- */
 
 static struct {
-    char boot_id[64], machine_id[128], hostname[256];
+    char boot_id[64], machine_id[128], hostname[256], groups[PATH_MAX];
     struct value *env, *bounds;
     int output[2];
     sigset_t blocked, waited;
 } home = {.output = {-1, -1}};
 
 static struct order {
-    int task, attempt, stop_signal, spare, warn_signal, held[2], helds;
+    int task, attempt, stop_signal, spare, cgroup, warn_signal, held[2], helds;
+    char group[PATH_MAX];
     char **argv, **ending, *directory, *folder, *cookie, *lease, *out, *err;
     double timeout, grace, warn;
     long long log_max;
@@ -474,6 +513,7 @@ static int read_order(struct value *said)
     order.warn = warn && warn->first && warn->first->next ? warn->first->next->number : 0.0;
     order.log_max = number_of(said, "log_max", LOG_MAX);
     order.spare = number_of(said, "spare", 0);
+    order.cgroup = number_of(said, "cgroup", 1);
     order.out = text_of(said, "stdout");
     order.err = text_of(said, "stderr");
     return order.argv && order.ending && *order.argv ? 0 : -1;
@@ -673,7 +713,10 @@ static void signal_tree(void)
         watch.term_at = INFINITY;
         watch.leftovers = signal_all(own_tree(), SIGTERM, SIGCONT);
     }
-    if (watch.now >= watch.kill_at) signal_all(own_tree(), SIGSTOP, SIGKILL);
+    if (watch.now >= watch.kill_at) {
+        if (*order.group) kill_group(order.group);
+        signal_all(own_tree(), SIGSTOP, SIGKILL);
+    }
 }
 
 static void act(void)
@@ -896,6 +939,29 @@ static void become_task(pid_t shim, int log, int channel)
     become_command(channel, env);
 }
 
+/* The call clone3, with CLONE_INTO_CGROUP: like fork, but for the group. */
+static pid_t clone_into(int folder)
+{
+    uint64_t said[11] = {[0] = INTO_CGROUP, [4] = SIGCHLD, [10] = folder};
+    return syscall(SYS_CLONE3, said, sizeof said);
+}
+
+/* Fork, into a control group of its own where that can be; `group` is where, or nothing. */
+static pid_t fork_into(char *group, const char *cookie)
+{
+    pid_t pid = -1;
+    int fits = snprintf(group, PATH_MAX, "%s/%s%s", home.groups, GROUP, cookie) < PATH_MAX;
+    if (*home.groups && fits && !mkdir(group, 0755)) {
+        int folder = open(group, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        pid = folder < 0 ? -1 : clone_into(folder);
+        if (folder >= 0) close(folder);
+        if (pid >= 0) return pid;
+        rmdir(group);
+    }
+    *group = 0;
+    return fork();
+}
+
 static pid_t fork_task(int *channel)
 {
     char path[PATH_MAX];
@@ -904,7 +970,7 @@ static pid_t fork_task(int *channel)
     int log = open(path, CREATE | O_APPEND, 0600);
     if (log < 0) give_up(path);
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair)) give_up("socketpair");
-    pid_t shim = getpid(), pid = fork();
+    pid_t shim = getpid(), pid = order.cgroup ? fork_into(order.group, order.cookie) : fork();
     if (pid < 0) give_up("fork");
     if (!pid) {
         close(pair[0]);
@@ -945,7 +1011,9 @@ static void describe_claim(struct text *to, pid_t main, long long start)
     put_text(to, home.machine_id);
     put(to, ", \"hostname\": ");
     put_text(to, home.hostname);
-    put(to, ", \"fence\": false, \"format\": %d}", FORMAT);
+    put(to, ", \"fence\": false, \"group\": ");
+    put_text(to, order.group);
+    put(to, ", \"format\": %d}", FORMAT);
 }
 
 static void describe_end(struct text *to, char *said)
@@ -1037,6 +1105,7 @@ static void run_attempt(void)
     ssize_t length = recv(channel, said, sizeof said - 1, 0);
     said[length > 0 ? length : 0] = 0;
     write_record(record, start, began, kills, said);
+    if (*order.group && !watch.left) remove_group(order.group);
     if (!watch.left && *order.lease) unlink(order.lease); /* who is left keeps the lease's descriptor */
 }
 
@@ -1097,6 +1166,48 @@ static void serve(void)
     }
 }
 
+/* The folder of the cgroup v2 that this process is in, if this user may make others in it. */
+static void find_own_group(void)
+{
+    static const char *mounts[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
+    char text[8192] = "\n", procs[PATH_MAX + 16];
+    read_file("/proc/self/cgroup", text + 1, sizeof text - 1);
+    char *line = strstr(text, "\n0::");
+    if (!line) return;
+    line += 4;
+    line[strcspn(line, "\n")] = 0;
+    if (!strcmp(line, "/")) line = "";
+    for (int i = 0; i < 2; i++) {
+        snprintf(home.groups, sizeof home.groups, "%s%s", mounts[i], line);
+        snprintf(procs, sizeof procs, "%s/cgroup.procs", home.groups);
+        if (!access(procs, W_OK)) return;
+    }
+    *home.groups = 0;
+}
+
+/* What dead shims left there goes; whether one can be forked into and killed is tried. */
+static void find_groups(void)
+{
+    char path[PATH_MAX], procs[PATH_MAX + 16], name[64];
+    find_own_group();
+    DIR *folder = *home.groups ? opendir(home.groups) : 0;
+    struct dirent *entry;
+    while (folder && (entry = readdir(folder))) {
+        if (strncmp(entry->d_name, GROUP, strlen(GROUP))) continue;
+        if (snprintf(path, sizeof path, "%s/%s", home.groups, entry->d_name) >= (int)sizeof path) continue;
+        if (is_empty_group(path)) remove_group(path);
+    }
+    if (!folder) return;
+    closedir(folder);
+    sprintf(name, "try.%d", getpid());
+    pid_t pid = fork_into(path, name);
+    if (!pid) _exit(0);
+    while (pid > 0 && waitpid(pid, 0, 0) < 0 && errno == EINTR) continue;
+    snprintf(procs, sizeof procs, "%s/cgroup.kill", path);
+    if (!*path || access(procs, W_OK)) *home.groups = 0;
+    if (*path) remove_group(path);
+}
+
 static void prepare(void)
 {
     static const int waited[] = {SIGCHLD, SIGTERM, SIGUSR1}, others[] = {SIGINT, SIGHUP, SIGQUIT};
@@ -1112,6 +1223,7 @@ static void prepare(void)
     read_file("/proc/sys/kernel/random/boot_id", home.boot_id, sizeof home.boot_id);
     read_file("/etc/machine-id", home.machine_id, sizeof home.machine_id);
     gethostname(home.hostname, sizeof home.hostname - 1);
+    find_groups();
 }
 
 int main(int argc, char **argv)

@@ -101,6 +101,7 @@ class LocalEngine:
         self._cookie_prefix = cookie_prefix
         self._patience = patience
         self._log_max = log_max
+        self._grouped = True
         self._spare = False
         self._launched = 0
         self._often: Callable[[], None] = lambda: None
@@ -145,6 +146,10 @@ class LocalEngine:
         self._server.native = native
         if native is None:
             self._often = often
+
+    def ungroup(self) -> None:
+        """Leave attempts in the control group that we are in; to be said before the first launch."""
+        self._grouped = False
 
     def warm(self) -> None:
         """Start the server before there is anything to launch; if that fails, the launch will tell."""
@@ -281,6 +286,7 @@ class LocalEngine:
             order.stdout,
             order.stderr,
             list(order.ending),
+            self._grouped,
         )
 
     def _listen(self) -> None:
@@ -404,7 +410,11 @@ class LocalEngine:
         led = (claim.pid, claim.start) if claim is not None else (0, 0)
         if claim is not None and claim.boot_id != processes.boot_id():
             return True
-        return not processes.sweep(self._cookie(attempt), SWEEP, *led, shim.log_path(attempt.folder, attempt.attempt))
+        cookie = self._cookie(attempt)
+        grouped = claim is not None and os.path.basename(claim.group) == shim.group_name(cookie)
+        if claim is not None and grouped and not processes.empty_group(claim.group, SWEEP):
+            return False
+        return not processes.sweep(cookie, SWEEP, *led, shim.log_path(attempt.folder, attempt.attempt))
 
     def _lose(self, attempt: _Attempt, reason: str) -> None:
         self._over(attempt, Exited(*attempt.key, Outcome.LOST, reason=reason))

@@ -206,6 +206,8 @@ class Session:
             bounds=shell.beyond(this_shell()),
             log_max=self.settings.log_max,
         )
+        if self.settings.cgroup == "never":
+            engine.ungroup()
         compiled = run.native if self.settings.shim != native.PYTHON and run.native.exists() else None
         engine.prefer(compiled, lambda: native.begin(places(self.settings), self.settings.shim))
         if self.choices.plain:

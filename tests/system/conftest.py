@@ -64,9 +64,12 @@ class Driver:
         self.root = root
         self.tasks = root / "tasks"
         self.prefix = prefix
+        cgroups = settings.pop("cgroups", True)
         base = {"PATH": os.environ["PATH"]} if env is None else env
         self.engine = LocalEngine(self.tasks, SHIM, base, prefix, **settings)
         self.engine.prefer(compiled)
+        if not cgroups:
+            self.engine.ungroup()
         self.events: list[Started | Exited] = []
         self._next = 0
 

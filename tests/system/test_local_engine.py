@@ -377,6 +377,11 @@ class TestAdoption:
 
 
 class TestLosses:
+    @pytest.fixture
+    def driver(self, drivers: Callable[..., Driver]) -> Driver:
+        """Without control groups, which find everybody: what is tested here is what there is where they cannot be."""
+        return drivers(cgroups=False)
+
     @fault(4)
     def test_a_killed_shim(self, driver: Driver, mark: str) -> None:
         task = driver.sh(f"sh -c 'sleep 600; : {mark}' & (setsid sh -c 'sleep 600; : {mark}' &); wait")

@@ -25,29 +25,6 @@ from tests.waiting import wait_until
 
 BOTH_SHIMS = True
 
-NASTY_TREE = """
-import os, signal, sys, time
-def nap(): time.sleep(600); os._exit(0)
-def child(work):
-    if os.fork() == 0:
-        work(); nap()
-def twice(work): child(lambda: child(work) or os._exit(0))
-def chain():
-    while True:
-        time.sleep(0.005)
-        if os.fork(): os._exit(0)
-def bare(): os.execve(sys.executable, [sys.executable, "-IS", "-c", "import time; time.sleep(600)", sys.argv[1]], {})
-child(os.setsid)
-child(lambda: signal.signal(signal.SIGTERM, signal.SIG_IGN))
-twice(lambda: None)
-twice(os.setsid)
-twice(bare)
-child(lambda: child(nap))
-child(chain)
-print("ready", flush=True)
-nap()
-"""
-
 
 def locks(path: Path) -> bool:
     """Whether somebody holds the lock of a file."""
@@ -336,16 +313,6 @@ class TestTrees:
         asked = time.monotonic()
         assert driver.exited(task).outcome is Outcome.INTERRUPTED
         assert 0.25 < time.monotonic() - asked < 4
-
-    @fault(10, 12)
-    @pytest.mark.parametrize("kill", [False, True])
-    def test_nobody_survives_of_a_nasty_tree(self, driver: Driver, mark: str, kill: bool) -> None:
-        task = driver.launch(sys.executable, "-IS", "-c", NASTY_TREE, mark, grace=0.2)
-        driver.wait_for_line("ready")
-        wait_until(lambda: len(marked(mark)) >= 8)
-        driver.engine.stop(task, 1, kill=kill)
-        driver.exited(task)
-        assert marked(mark) == []
 
     def test_a_killed_shim_takes_the_task_with_it(self, driver: Driver, mark: str) -> None:
         task = driver.launch(sys.executable, "-IS", "-c", "import time; time.sleep(600)", mark)

@@ -6,7 +6,7 @@ What it takes beyond the grace: `python -m tests.system.trees`.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -24,8 +24,12 @@ BOTH_SHIMS = True
 
 
 @fault(10, 11, 12)
+@pytest.mark.parametrize("cgroups", [True, False], ids=["in groups", "without"])
 @pytest.mark.parametrize("kill", [False, True], ids=["cancel", "kill"])
-def test_nobody_is_left_of_any_tree_that_is_stopped(driver: Driver, mark: str, kill: bool) -> None:
+def test_nobody_is_left_of_any_tree_that_is_stopped(
+    drivers: Callable[..., Driver], mark: str, kill: bool, cgroups: bool
+) -> None:
+    driver = drivers(cgroups=cgroups)
     tasks = [driver.launch(*argv(tree, "nap", mark), grace=GRACE) for tree in TREES]
     for task in tasks:
         wait_until(lambda task=task: "ready" in driver.log(task), 60)

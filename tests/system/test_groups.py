@@ -1,0 +1,170 @@
+"""Control groups of attempts: nobody who is started in one gets away, whatever he does, and nothing of them is left.
+
+Where this user may make none there are none, and all the rest of what ends trees is tested without them too.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from scheduler import shim
+from scheduler.core.model import Outcome
+from tests.faults import fault
+from tests.system.conftest import Driver, marked
+from tests.system.test_two_users import USERS, User, common, users  # noqa: F401 - fixtures
+from tests.waiting import wait_until
+
+BOTH_SHIMS = True
+OWN = Path(shim.own_group() or "/nonexistent")
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not OWN.exists(), reason="this user may make no control groups where the tests run"),
+]
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+
+BOMB = """
+import os, resource, sys, time
+os.setuid(int(sys.argv[2]))
+resource.setrlimit(resource.RLIMIT_NPROC, (150, 150))
+while True:
+    try:
+        if os.fork() == 0:
+            os.setsid()
+            print("ready", flush=True)
+    except OSError:
+        time.sleep(0.001)
+"""
+"""Each of its processes forks for as long as its user may have more of them."""
+NOBODY_ELSE = "61234"
+DAEMON = "(env -i setsid sh -c 'sleep 600; : {}' </dev/null >/dev/null 2>&1 &); echo up; sleep 600; : {}"
+
+
+def group_of(pid: int) -> Path:
+    """The folder of the cgroup v2 that a process is in."""
+    lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
+    path = next(line[3:] for line in lines if line.startswith("0::"))
+    mounts = (Path("/sys/fs/cgroup/unified"), Path("/sys/fs/cgroup"))
+    return next(mount for mount in mounts if (mount / "cgroup.procs").exists()) / path.lstrip("/")
+
+
+def test_an_attempt_is_in_a_group_of_its_own_which_goes_with_it(driver: Driver) -> None:
+    first, second = driver.sh("sleep 600"), driver.sh("sleep 600")
+    groups = [group_of(driver.started(task).pid) for task in (first, second)]
+    assert groups == [OWN / f"{shim.GROUP}{driver.prefix}.{task}.1" for task in (first, second)]
+    assert group_of(driver.shim_of(first)) == OWN
+    driver.engine.stop(first, 1)
+    driver.exited(first)
+    wait_until(lambda: [group.exists() for group in groups] == [False, True])
+
+
+def test_there_is_none_where_it_is_not_wanted(drivers: Callable[..., Driver]) -> None:
+    driver = drivers(cgroups=False)
+    assert group_of(driver.started(driver.sh("sleep 600")).pid) == OWN
+
+
+def test_groups_that_a_task_made_below_its_own_go_with_it(driver: Driver) -> None:
+    ended = driver.run_sh(f"mkdir -p {OWN}/$(sed -n 's/^0:://p' /proc/self/cgroup)/one/two")
+    assert ended.outcome is Outcome.SUCCEEDED
+    wait_until(lambda: not (OWN / f"{shim.GROUP}{driver.prefix}.1.1").exists())
+
+
+@fault(4, 10)
+def test_who_left_everything_behind_is_found_after_his_shim_was_killed(driver: Driver, mark: str) -> None:
+    task = driver.sh(DAEMON.format(mark, mark))
+    driver.wait_for_line("up")
+    wait_until(lambda: len(marked(mark)) >= 2)
+    os.kill(driver.started(task).shim, signal.SIGKILL)
+    assert driver.exited(task).outcome is Outcome.LOST
+    assert marked(mark) == []
+    assert not (OWN / f"{shim.GROUP}{driver.prefix}.{task}.1").exists()
+
+
+@fault(5, 10)
+def test_and_by_the_next_scheduler_too(drivers: Callable[..., Driver], mark: str) -> None:
+    first = drivers()
+    task = first.sh(DAEMON.format(mark, mark))
+    wait_until(lambda: len(marked(mark)) >= 2)
+    killed = first.started(task).shim
+    os.kill(killed, signal.SIGKILL)
+    second = drivers()
+    second.engine.adopt(task, 1)
+    assert second.exited(task).outcome is Outcome.LOST
+    assert marked(mark) == []
+
+
+def test_an_empty_group_that_was_left_goes_when_the_next_server_starts(driver: Driver) -> None:
+    old = OWN / f"{shim.GROUP}{uuid.uuid4().hex}"
+    (old / "below").mkdir(parents=True)
+    driver.run("true")
+    wait_until(lambda: not old.exists())
+
+
+@as_root
+@fault(10, 12)
+@pytest.mark.parametrize("kill", [False, True], ids=["cancel", "kill"])
+def test_a_fork_bomb_is_ended(driver: Driver, mark: str, kill: bool) -> None:
+    task = driver.launch(sys.executable, "-IS", "-c", BOMB, mark, NOBODY_ELSE, grace=0.3)
+    driver.started(task)
+    wait_until(lambda: len(marked(mark)) >= 100, 60)
+    driver.engine.stop(task, 1, kill=kill)
+    assert driver.exited(task, deadline=60).outcome is Outcome.INTERRUPTED
+    assert marked(mark) == []
+
+
+@pytest.fixture
+def alice(users: list[User], shim_under_test: str) -> Iterator[User]:  # noqa: F811 - the fixture
+    """A user to whom a group was delegated, and who starts everything in it."""
+    user = users[0]
+    folder = OWN / f"test-{uuid.uuid4().hex}"
+    folder.mkdir()
+    for path in (folder, folder / "cgroup.procs"):
+        os.chown(path, user.uid, user.uid)
+    user.command[:0] = ["sh", "-c", 'echo $$ >"$0" && exec "$@"', str(folder / "cgroup.procs")]
+    user.root.mkdir()
+    os.chown(user.root, user.uid, user.uid)
+    user.env["SCHEDULER_SHIM"] = shim_under_test
+    yield user
+    user.end()
+    shim.kill_group(str(folder))
+    wait_until(lambda: shim.is_empty_group(str(folder)))
+    shim.remove_group(str(folder))
+
+
+@as_root
+@fault(10)
+def test_who_has_become_root_is_ended_by_the_user_who_may_not_signal_him(alice: User, mark: str) -> None:
+    program = alice.root / "become-root"
+    shutil.copy(str(shutil.which("setpriv")), program)
+    program.chmod(0o4755)
+    rooted = [str(program), "--reuid=0", "--regid=0", "--clear-groups", sys.executable, "-IS", "-c"]
+    script = f"{shlex.join([*rooted, 'import time; time.sleep(600)', mark])} & exit 0"
+    alice.write("jobs.csv", "Command", [shlex.join(["sh", "-c", script])])
+    alice.call("run", "jobs.csv", "--devices", "host", "--plain", code=0)
+    assert [task["state"] for task in alice.tasks("1")] == ["succeeded"]
+    assert marked(mark) == []
+
+
+@as_root
+def test_where_it_is_not_delegated_nothing_changes_and_nothing_is_said(
+    users: list[User],  # noqa: F811 - the fixture
+    shim_under_test: str,
+) -> None:
+    bob = users[1]
+    bob.root.mkdir()
+    os.chown(bob.root, bob.uid, bob.uid)
+    bob.env["SCHEDULER_SHIM"] = shim_under_test
+    (bob.root / "where").write_text("cat /proc/self/cgroup >seen")
+    bob.commands("sh where")
+    said = bob.call("run", "jobs.csv", "--devices", "host", "--plain", code=0)
+    assert "group" not in said.stdout + said.stderr
+    assert (bob.root / "seen").read_text() == Path("/proc/self/cgroup").read_text()
