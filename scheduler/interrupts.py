@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import threading
@@ -12,27 +11,30 @@ from types import FrameType
 Handler = Callable[[int, FrameType | None], object] | int | None
 
 
+NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP)
+
+
 class Interrupts:
     """INT once drains, twice stops, thrice kills; TERM stops; QUIT leaves running tasks to their shims; HUP is noted.
 
-    Off the main thread it does nothing, and nothing of the caller's is changed.
+    Each that the kernel delivers counts, however close together: the interpreter writes it down at once, while
+    handlers in Python may hear of several as one. Two are one only where the first has not been delivered when the
+    second is sent. Off the main thread it does nothing, and nothing of the caller's is changed.
     """
 
     def __init__(self) -> None:
         self._read, self._write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._old: dict[int, Handler] = {}
+        self._old_wakeup = -1
         self._ints = 0
         self.last = 0
         """The signal that ends the run, for its exit code."""
         self.asked = ""
         """What they asked for last."""
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP):
-                self._old[number] = signal.signal(number, self._note)
-
-    def _note(self, number: int, _frame: FrameType | None) -> None:
-        with contextlib.suppress(BlockingIOError):
-            os.write(self._write, bytes([number]))
+            self._old_wakeup = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+            for number in NUMBERS:
+                self._old[number] = signal.signal(number, _take_note)
 
     def fileno(self) -> int:
         """Readable when a signal came."""
@@ -44,8 +46,8 @@ class Interrupts:
             numbers = os.read(self._read, 64)
         except BlockingIOError:
             return []
-        words = [self._meaning(number) for number in numbers]
-        self.asked = words[-1]
+        words = [self._meaning(number) for number in numbers if number in NUMBERS]
+        self.asked = words[-1] if words else self.asked
         return words
 
     def _meaning(self, number: int) -> str:
@@ -61,9 +63,15 @@ class Interrupts:
         """Give the caller's handlers back; the second time nothing."""
         if self._read < 0:
             return
+        if self._old:
+            signal.set_wakeup_fd(self._old_wakeup)
         for number, handler in self._old.items():
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)
         self._old.clear()
         os.close(self._read)
         os.close(self._write)
         self._read = self._write = -1
+
+
+def _take_note(_number: int, _frame: FrameType | None) -> None:
+    """Be there, so that the interpreter writes the signal down instead of ending the process by it."""

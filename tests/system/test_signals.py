@@ -7,13 +7,14 @@ import fcntl
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.faults import fault
-from tests.system.killing import Home, children, is_alive, kill
+from tests.system.killing import ROOT, Home, children, is_alive, kill
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -22,6 +23,21 @@ UNTIL_GO = "sh -c 'touch here; until [ -e go ]; do sleep 0.01; done'"
 TREE = "sh -c 'touch here; (setsid sleep 60 & sleep 60) & sleep 60'"
 STUBBORN = "sh -c 'trap \"\" TERM INT HUP; touch here; while :; do sleep 0.1; done'"
 STOPPED = ["interrupted", "waiting"]
+PRESSES = """
+import signal, threading
+from scheduler.interrupts import Interrupts
+interrupts = Interrupts()
+def press():
+    for _ in range(3):
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)  # returns once it was delivered
+thread = threading.Thread(target=press)
+thread.start()
+thread.join()
+print(*interrupts.collect())
+interrupts.close()
+print(signal.getsignal(signal.SIGINT) is signal.default_int_handler, signal.set_wakeup_fd(-1))
+"""
+"""Three at once for a main thread that hears of none of them before the last one is there."""
 
 
 @pytest.fixture
@@ -52,6 +68,11 @@ def tasks_alive(home: Home) -> list[int]:
 
 
 class TestInterrupt:
+    @fault(15)
+    def test_each_that_is_delivered_counts_however_close_together(self) -> None:
+        said = subprocess.run([sys.executable, "-c", PRESSES], cwd=ROOT, capture_output=True, text=True, check=True)
+        assert said.stdout.splitlines() == ["drain stop kill", "True -1"]
+
     def test_once_drains(self, home: Home) -> None:
         scheduler = running(home, UNTIL_GO, "true")
         interrupt(home, scheduler, "nothing more is started; 1 running")
