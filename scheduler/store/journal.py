@@ -6,13 +6,17 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from scheduler.core import events as ev
 from scheduler.errors import StateError
 from scheduler.store import schema
+
+_NO_ROOM = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY})
+_LEAST = 64 * 1024
+"""Bytes without which nothing of a journal can be written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +65,8 @@ class Journal:
 
     @classmethod
     def read(cls, path: Path) -> Journal:
-        """An existing journal, to look at while its writer goes on."""
-        return cls(path, _connect(path, "rw", writer=False))._checked()
+        """An existing journal, to look at while its writer goes on; a copy, where its disk has no room to look."""
+        return cls(path, _to_look(path))._checked()
 
     def _checked(self) -> Journal:
         version = self.meta().get("format", "0")
@@ -95,7 +99,7 @@ class Journal:
         try:
             yield
         except sqlite3.OperationalError as exc:
-            raise StateError(f"the journal {self.path} cannot be used: {exc}") from exc
+            raise StateError(f"the journal {self.path} cannot be used: {_why(self.path, exc)}") from exc
         except sqlite3.Error as exc:
             raise StateError(
                 f"the journal {self.path} is damaged ({exc}): move {self.path.parent} away, its tasks' logs lie there"
@@ -258,8 +262,53 @@ def _connect(path: Path, mode: str, writer: bool = True) -> sqlite3.Connection:
         for statement in schema.OPEN if writer else ():
             connection.execute(statement)
     except sqlite3.Error as exc:
-        raise StateError(f"the journal {path} cannot be opened: {exc}") from exc
+        raise StateError(f"the journal {path} cannot be opened: {_why(path, exc)}") from exc
     return connection
+
+
+def _to_look(path: Path) -> sqlite3.Connection:
+    connection = _connect(path, "rw", writer=False)
+    try:
+        connection.execute(schema.LOOK)
+    except sqlite3.Error as exc:
+        if _primary(exc) in _NO_ROOM:
+            connection.close()
+            return _copied(path)
+    return connection  # one that is damaged, too: whoever reads on is told
+
+
+def _copied(path: Path) -> sqlite3.Connection:
+    """All of it as it is now, in memory: to look at a journal SQLite makes a file beside it, on a full disk it cannot.
+
+    Where a write-ahead log is left that is done without that file by who has the journal for himself: so not for long.
+    A living writer has made the file, and a journal that is read like that never gets here.
+    """
+    log = Path(f"{path}-wal")
+    behind = log.exists() and log.stat().st_size > 0
+    copy = sqlite3.connect(":memory:", isolation_level=None)
+    try:
+        with closing(_connect(path, "rw" if behind else "ro&immutable=1", writer=False)) as source:
+            if behind:
+                source.execute(schema.ALONE)
+            source.backup(copy)
+    except sqlite3.Error as exc:
+        raise StateError(f"the journal {path} cannot be read: {_why(path, exc)}") from exc
+    return copy
+
+
+def _why(path: Path, exc: sqlite3.Error) -> str:
+    """What SQLite says of it, or what that comes from and what to do."""
+    if _primary(exc) in _NO_ROOM:
+        with suppress(OSError):
+            disk = os.statvfs(path.parent)
+            if disk.f_bavail * disk.f_frsize < _LEAST or (disk.f_files and not disk.f_favail):
+                return f"the disk is full, free some room for {path.parent} and try again"
+    return str(exc)
+
+
+def _primary(exc: sqlite3.Error) -> int:
+    """The kind of error; the rest of its code says where in SQLite it was."""
+    return getattr(exc, "sqlite_errorcode", 0) & 0xFF
 
 
 def _event_row(event: ev.Event, at: float) -> tuple[float, str, int | None, int | None, str]:

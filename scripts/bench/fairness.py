@@ -118,7 +118,7 @@ def share(args: argparse.Namespace) -> bool:
         with town(f"share{runs}") as (ann, ben):
             ann.keeps_coming(runs, 2 * args.ends // runs, args.seconds)
             ben.keeps_coming(1, 2 * args.ends, args.seconds)
-            wait_until(lambda ben=ben: ben.times(Placed), PATIENCE, pause=0.2)
+            wait_until(lambda ann=ann, ben=ben: ann.times(Placed) and ben.times(Placed), PATIENCE, pause=0.2)
             since = max(ann.times(Placed)[0], ben.times(Placed)[0])
 
             def counts(ann: Person = ann, ben: Person = ben, since: float = since) -> list[int]:

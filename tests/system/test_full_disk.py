@@ -61,12 +61,64 @@ home.end()
 """
 
 
-@fault(22, 23)
-@pytest.mark.slow
-@pytest.mark.skipif(
+LOOKED_AT = """
+import contextlib, json, subprocess, sys
+from pathlib import Path
+from scheduler.errors import StateError
+from scheduler.store.journal import Journal
+from tests.system.killing import Home
+from tests.waiting import wait_until
+
+root = Path(sys.argv[1])
+subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", root], check=True)
+home = Home(root)
+home.env["SCHEDULER_DISK_MIN"] = "off"
+home.commands("sh -c 'exit 3'")
+home.call("run", "jobs.csv", "--devices", "host", "--plain")
+home.commands("sleep 600", "true", name="more.csv")
+with home.start("run", "more.csv", "--devices", "host", "--slots", "1", "--plain") as scheduler:
+    wait_until(lambda: home.log(2), 60)
+    wait_until(lambda: home.states("2")[0] == "running", 60)
+    scheduler.kill()
+runs = home.state / "runs"
+(runs / "2/journal.db-shm").unlink()  # as after a reboot
+with contextlib.suppress(OSError), open(root / "ballast", "wb", buffering=0) as file:
+    while file.write(bytes(4096)):
+        pass
+said = [home.call(*verb.split(), code=0) for verb in ("status", "list 1", "list 2", "runs", "results 1")]
+before = [home.states("1"), home.states("2"), [task["exit_code"] for task in home.tasks("1")]]
+try:
+    Journal.open(runs / "2/journal.db").record([], 0.0)
+    told = ""
+except StateError as exc:
+    told = str(exc)
+(root / "ballast").unlink()
+after = [home.states("1"), home.states("2"), [task["exit_code"] for task in home.tasks("1")]]
+print(json.dumps([before, after, [one.stdout + one.stderr for one in said], told]))
+home.end()
+"""
+needs_a_disk = pytest.mark.skipif(
     os.getuid() != 0 or subprocess.run([*UNSHARE, "true"], check=False, capture_output=True).returncode != 0,
     reason="needs root and mount namespaces",
 )
+
+
+@fault(22)
+@pytest.mark.slow
+@needs_a_disk
+def test_ended_and_dead_runs_can_be_looked_at_while_nothing_can_be_written(tmp_path: Path) -> None:
+    command = [*UNSHARE, sys.executable, "-c", LOOKED_AT, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=400)
+    assert done.returncode == 0, done.stderr
+    before, after, said, told = json.loads(done.stdout)
+    assert before == after == [["failed"], ["running", "waiting"], [3]]
+    assert not [text for text in said if "cannot be" in text]
+    assert "the disk is full, free some room for " in told
+
+
+@fault(22, 23)
+@pytest.mark.slow
+@needs_a_disk
 @pytest.mark.parametrize("how", ["going on", "killed"])
 def test_in_mid_run_no_exit_code_is_lost_and_it_goes_on_by_itself(tmp_path: Path, how: str) -> None:
     root, outside = tmp_path / "root", tmp_path / "outside"
