@@ -7,6 +7,7 @@ import os
 import pwd
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from scheduler import machinefile, units
@@ -24,6 +25,31 @@ _SIZES = frozenset({"memory", "host_memory"})
 
 
 @dataclass(frozen=True, slots=True)
+class People:
+    """Users by their ids, and all who are in a group, be it the one of their account."""
+
+    users: frozenset[int]
+    groups: frozenset[int] = frozenset()
+
+    def include(self, uid: int) -> bool:
+        """Whether a user is one of them."""
+        return uid in self.users or (bool(self.groups) and not self.groups.isdisjoint(_groups_of(uid)))
+
+
+NO_PEOPLE = People(frozenset())
+
+
+@cache
+def _groups_of(uid: int) -> frozenset[int]:
+    """As `id` tells them; asked for one user, as a directory service lists neither all users nor all members."""
+    try:
+        user = pwd.getpwuid(uid)
+        return frozenset(os.getgrouplist(user.pw_name, user.pw_gid))
+    except (KeyError, OSError):
+        return frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class HouseRules:
     """What root says, as far as it concerns one user."""
 
@@ -31,8 +57,8 @@ class HouseRules:
     devices: str = ""
     """The GPUs that are offered, as `--devices` names them; empty: all of them."""
     caps: Caps = NO_CAPS
-    may: Mapping[str, frozenset[int] | None] | None = None
-    """Who may do what besides root, by user id; None behind a word: everybody."""
+    may: Mapping[str, People | None] | None = None
+    """Who may do what besides root; None behind a word: everybody."""
     unknown: tuple[str, ...] = ()
     """Users and groups that it names and this machine has not."""
 
@@ -40,8 +66,8 @@ class HouseRules:
         """Whether a user may reserve or disable devices."""
         if uid == machinefile.ROOT:
             return True
-        found = (self.may or {}).get(what, frozenset())
-        return found is None or uid in found
+        found = (self.may or {}).get(what, NO_PEOPLE)
+        return found is None or found.include(uid)
 
 
 def read(environ: Mapping[str, str], uid: int) -> HouseRules:
@@ -51,6 +77,7 @@ def read(environ: Mapping[str, str], uid: int) -> HouseRules:
 
 def parse(file: MachineFile, uid: int) -> HouseRules:
     """The same of a file that was read."""
+    _groups_of.cache_clear()
     said, unknown = file.said, list[str]()
     _known(file.path, said, {*READERS, *_TABLES, "devices"})
     caps, may = _table(file.path, said, "caps"), _table(file.path, said, "may")
@@ -92,25 +119,24 @@ def _number(place: str, name: str, said: object) -> int | None:
     return number
 
 
-def _people(place: str, said: object, unknown: list[str]) -> frozenset[int] | None:
-    """The users that a list names; `@staff` are the members of a group, `*` is everybody."""
+def _people(place: str, said: object, unknown: list[str]) -> People | None:
+    """Whom a list names; `@staff` are all who are in that group, `*` is everybody."""
     words = [said] if isinstance(said, str) else said
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise UsageError(f'{place}: a list of users and groups is meant, like ["ben", "@staff"]')
     if EVERYBODY in words:
         return None
-    users = [user for word in words for user in _meant(word, unknown)]
-    return frozenset(uid for user in users if (uid := _uid(user, unknown)) is not None)
+    users = (_uid(word, unknown) for word in words if not word.startswith("@"))
+    groups = (_gid(word, unknown) for word in words if word.startswith("@"))
+    return People(*(frozenset(one for one in some if one is not None) for some in (users, groups)))
 
 
-def _meant(word: str, unknown: list[str]) -> Iterable[str]:
-    if not word.startswith("@"):
-        return [word]
+def _gid(word: str, unknown: list[str]) -> int | None:
     try:
-        return grp.getgrnam(word[1:]).gr_mem
+        return grp.getgrnam(word[1:]).gr_gid
     except KeyError:
         unknown.append(word)
-        return []
+        return None
 
 
 def _uid(user: str, unknown: list[str]) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import grp
 import os
 import shutil
 import stat
@@ -112,8 +113,17 @@ def _house() -> examined.House:
     )  # fmt: skip
 
 
-def _who(people: frozenset[int] | None) -> str:
-    return "everybody" if people is None else ", ".join(["root", *sorted(map(user_name, people))])
+def _who(people: houserules.People | None) -> str:
+    if people is None:
+        return "everybody"
+    return ", ".join(["root", *sorted(map(user_name, people.users)), *sorted(map(_group, people.groups))])
+
+
+def _group(gid: int) -> str:
+    try:
+        return f"@{grp.getgrgid(gid).gr_name}"
+    except KeyError:
+        return f"@{gid}"
 
 
 def _unit(name: str) -> str:

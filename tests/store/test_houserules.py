@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import grp
 import os
 import pwd
 from pathlib import Path
@@ -150,6 +151,15 @@ class TestWhoMay:
         write(file, f"[may]\nreserve = ['{ELSE}']\ndisable = '*'\n")
         assert (rules().allows(ELSE, RESERVE), rules().allows(ELSE + 1, RESERVE)) == (True, False)
         assert rules().allows(ELSE + 1, DISABLE)
+
+    def test_a_group_are_all_whom_id_tells_to_be_in_it(self, file: Path) -> None:
+        others = [user for user in pwd.getpwall() if user.pw_uid != ME]
+        user = next(user for user in others if user.pw_name not in grp.getgrgid(user.pw_gid).gr_mem)
+        write(file, f"[may]\nreserve = ['@{grp.getgrgid(user.pw_gid).gr_name}']\n")
+        told = {one.pw_uid for one in others if user.pw_gid in os.getgrouplist(one.pw_name, one.pw_gid)}
+        allowed = {one.pw_uid for one in others if rules().allows(one.pw_uid, RESERVE)}
+        assert user.pw_uid in allowed == told
+        assert not rules().allows(ELSE, RESERVE)
 
 
 class TestFollowing:
