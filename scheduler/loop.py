@@ -104,7 +104,9 @@ class Loop:
         self._trouble = self._full = ""
         self._held = 0
         self._over: list[Key] = []
-        """Attempts whose end is recorded and whose files can go, once whoever waited for their room is started."""
+        """Attempts whose end is known and whose files can go, once whoever waited for their room is started."""
+        self._lessons: list[tuple[Kind, Evidence]] = []
+        """What they taught, for later runs."""
         self._unlooked, self._more = True, False
         """Whether an attempt is to be looked at anew; whether rows may still arrive though nothing is left."""
         self._standing = Standing(brain.rules)
@@ -134,9 +136,12 @@ class Loop:
         self._forget()
 
     def _forget(self) -> None:
-        if self._over:
-            self._write_down((), self.ports.world.now())  # their records may go once the journal is on the disk
-        over, self._over = self._over, []
+        """Write down what nothing else has taken along; records of ends may go once the journal is on the disk."""
+        over, lessons = self._over, self._lessons
+        self._write_down((), self.ports.world.now(), later=not over)
+        self._over, self._lessons = [], []
+        for kind, evidence in lessons:
+            self.ports.book.learn(kind, evidence)
         for key in over:
             self.ports.engine.forget(*key)
 
@@ -157,27 +162,25 @@ class Loop:
         """Record and apply what happened, then act on it.
 
         Samples come first: they were taken before an end that is told beside them. Requests come last, each by
-        itself: they mean whoever lives once the rest is known.
+        itself: they mean whoever lives once the rest is known. What claims and exit records tell as well is written
+        down together with what is started because of it, unless somebody asks for something.
         """
         happenings, self._late = [*self._late, *happenings], []
+        samples, moves, requests = _sorted_out(happenings)
         events: list[Event] = []
-        for sample in happenings:
-            if isinstance(sample, Sample):
-                events += self._seen.sampled(sample)
-        for happening in happenings:
-            if isinstance(happening, Exited) and self._seen.is_too_fresh(happening):
+        for sample in samples:
+            events += self._seen.sampled(sample)
+        for happening in moves:
+            if isinstance(happening, Started):
+                events.append(happening)
+            elif self._seen.is_too_fresh(happening):
                 self._late.append(happening)
-            elif isinstance(happening, Started | Exited):
-                events.append(self._seen.completed(happening) if isinstance(happening, Exited) else happening)
-        lessons = [self._lesson(event) for event in events if isinstance(event, Exited)]
-        self._settle(events, later=all(map(_is_on_disk, events)))
+            else:
+                events.append(self._ending(happening))
+        self._settle(events, later=not requests and all(map(_is_on_disk, events)))
         self._halt()
-        for kind, evidence in lessons:
-            if kind is not None:
-                self.ports.book.learn(kind, evidence)
-        for request in happenings:
-            if isinstance(request, Request):
-                self._answer(request)
+        for request in requests:
+            self._answer(request)
         self._record([Learned(*news) for news in self.brain.knowledge.news()])
         self._rewrite_leases()
         self._arrive(last=False)
@@ -198,9 +201,13 @@ class Loop:
         for sentence in sentences(halted, shown, log, self.around.run, self.brain.waiting):
             self.ports.view.say(sentence)
 
-    def _lesson(self, event: Exited) -> tuple[Kind | None, Evidence]:
-        """What an attempt teaches that is about to be recorded as ended."""
-        return self.brain.knowledge.kind(self.brain.roll.kind(event.task)), self.brain.evidence(event)
+    def _ending(self, exited: Exited) -> Exited:
+        """The same with all that was seen of the attempt; what it teaches is kept for later runs."""
+        event = self._seen.completed(exited)
+        kind = self.brain.knowledge.kind(self.brain.roll.kind(event.task))
+        if kind is not None:
+            self._lessons.append((kind, self.brain.evidence(event)))
+        return event
 
     def _answer(self, request: Request) -> None:
         """Do what was asked, and say so once it is durable."""
@@ -294,7 +301,6 @@ class Loop:
     def _changed(self, task: int, leases: set[int]) -> None:
         leases.add(task)
         self._moved.add(task)
-        self._unlooked = True
 
     def _stop(self, number: int) -> None:
         """Have a task ended that lives."""
@@ -329,15 +335,15 @@ class Loop:
             self.ports.ledger.drop(*key)
         self._over.append(key)
         self._seen.forget(key)
-        self._watched.pop(key, None)
+        self._unlooked |= self._watched.pop(key, None) is not None
         self._shims.pop(key, None)
         told = self._probes.pop(key, 0)
         if told:
             self.ports.book.end_probe(event.task, told)
-        self._unlooked = True
 
     def _record(self, events: Sequence[Event], *, later: bool = False) -> None:
-        """In the journal first, then applied, then shown; `later`: on the disk with the next ones."""
+        """In the journal first, then applied, then shown; `later`: in the journal with the next ones, since the disk
+        has them elsewhere."""
         if not events:
             return
         now = self.ports.world.now()
@@ -403,9 +409,7 @@ class Loop:
             if self.brain.rules.learn_only and not decision.placements and not self.brain.placements_exist():
                 self._record([Asked("skip")])
         self._say_held()
-        if self._unlooked:
-            self._unlooked = False
-            self._look()
+        self._look()
         self._forget()
 
     def _say_held(self) -> None:
@@ -510,8 +514,23 @@ class Loop:
                 key = (number, task.attempts)
                 if shim := self._shims.get(key):
                     self._watched[key] = self._orders.watched(task, shim)
+                    self._unlooked = True
         self._moved.clear()
-        self.ports.watcher.watch(self._watched, self._strangers)
+        if self._unlooked:
+            self._unlooked = False
+            self.ports.watcher.watch(self._watched, self._strangers)
+
+
+def _sorted_out(happenings: Sequence[Happening]) -> tuple[list[Sample], list[Started | Exited], list[Request]]:
+    samples, moves, requests = list[Sample](), list[Started | Exited](), list[Request]()
+    for happening in happenings:
+        if isinstance(happening, Sample):
+            samples.append(happening)
+        elif isinstance(happening, Request):
+            requests.append(happening)
+        else:
+            moves.append(happening)
+    return samples, moves, requests
 
 
 def _is_on_disk(event: Event) -> bool:

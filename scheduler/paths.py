@@ -131,9 +131,11 @@ class RunPlaces:
     root: Path
     number: int
     tasks: Path = field(init=False, repr=False, compare=False)
+    _tasks: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "tasks", self.root / "tasks")  # made once: it is asked for at every start
+        object.__setattr__(self, "tasks", self.root / "tasks")  # made once: they are asked for at every start
+        object.__setattr__(self, "_tasks", str(self.tasks))
 
     @property
     def journal(self) -> Path:
@@ -189,22 +191,22 @@ class RunPlaces:
     def given_to(self, row: int) -> Path:
         return self.given / str(row)
 
-    def task(self, task: int) -> Path:
+    def task(self, task: int) -> str:
         """What the task may leave files in; its logs are there too."""
-        return self.tasks / str(task)
+        return f"{self._tasks}/{task}"
 
-    def result(self, task: int, attempt: int) -> Path:
-        return self.tasks / f"{task}/.result.{attempt}"
+    def result(self, task: int, attempt: int) -> str:
+        return f"{self._tasks}/{task}/.result.{attempt}"
 
-    def progress(self, task: int, attempt: int) -> Path:
-        return self.tasks / f"{task}/.progress.{attempt}"
+    def progress(self, task: int, attempt: int) -> str:
+        return f"{self._tasks}/{task}/.progress.{attempt}"
 
     def task_log(self, task: int, attempt: int) -> Path:
         return self.tasks / f"{task}/{attempt}.log"
 
     def task_errors(self, task: int, attempt: int) -> Path:
         """Its errors, where they are kept apart from its output."""
-        return self.task(task) / f"{attempt}.err"
+        return self.tasks / f"{task}/{attempt}.err"
 
 
 def find_places(state: str | None) -> Places:
@@ -242,7 +244,7 @@ def _mounts() -> list[tuple[str, str]]:
     return [(place.encode("latin-1", "replace").decode("unicode_escape"), name) for place, name in words]
 
 
-def open_plain(path: Path) -> BinaryIO:
+def open_plain(path: Path | str) -> BinaryIO:
     """Open a file that a task may have put there: no link is followed, and no pipe keeps us waiting."""
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(fd).st_mode):

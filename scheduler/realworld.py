@@ -15,6 +15,10 @@ GATHER = 0.02
 """Seconds that starts alone are held back."""
 
 
+ASK_ALL = 0.1
+"""Seconds after which those are asked, too, that do not seem to have anything to tell."""
+
+
 class Source(Protocol):
     """Something real to wait on."""
 
@@ -55,6 +59,8 @@ class RealWorld:
 
     def __init__(self, sources: Sequence[Source]) -> None:
         self._sources = list(sources)
+        self._asked_all = 0.0
+        """When all of them were asked last, whether they had anything to tell or not."""
 
     def add(self, source: Source) -> None:
         """Wait for one more."""
@@ -79,10 +85,20 @@ class RealWorld:
 
     def _wait(self, timeout: float) -> list[Happening]:
         poll = select.poll()  # made anew: what sources wait on changes, and this is one call to the kernel
-        for fd in {source.fileno() for source in self._sources} - {-1}:
-            poll.register(fd, select.POLLIN)
-        poll.poll(max(0.0, timeout) * 1000)
-        return [happening for source in self._sources for happening in source.collect()]
+        fds = [source.fileno() for source in self._sources]
+        for fd in fds:
+            if fd >= 0:
+                poll.register(fd, select.POLLIN)
+        ready = {fd for fd, _ in poll.poll(max(0.0, timeout) * 1000)}
+        now = time.monotonic()
+        if now - self._asked_all >= ASK_ALL:
+            self._asked_all, ready = now, set(fds)
+        return [
+            happening
+            for fd, source in zip(fds, self._sources, strict=True)
+            if fd in ready or fd < 0
+            for happening in source.collect()
+        ]
 
 
 class Onlooker(Protocol):

@@ -290,7 +290,8 @@ class Brain:
         why = f"attempt {event.attempt} {event.outcome} {event.reason}".rstrip()
         if task.placement.purpose is Purpose.PROBE and event.outcome is Outcome.SUCCEEDED:
             task.probed = lessons.peaks(task, task.placement, event)
-        self._learn(task.id, self.evidence(event))
+        if self.roll.kind(task.id):
+            self._learn(task.id, self.evidence(event))
         self.tally.take(event, to, self.rules)
         self.yard.go(task.placement)
         self._free(task.placement.slot)

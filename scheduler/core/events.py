@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, ClassVar, get_args
 
 from scheduler.core.model import KnownBy, Outcome, Purpose
@@ -221,8 +221,23 @@ _KINDS: dict[str, type[Event]] = {kind.kind: kind for kind in get_args(Event) if
 
 
 def encode(event: Event) -> dict[str, Any]:
-    """The event's fields as plain JSON values, without its kind."""
-    return {name: getattr(event, name) for name in event.__slots__}
+    """The event's fields as plain JSON values, without its kind and without what stands at its default."""
+    said = {}
+    for name, default in _DEFAULTS[event.__class__]:
+        value = getattr(event, name)
+        if value != default:
+            said[name] = value
+    return said
+
+
+def _default(of: Field[Any]) -> object:
+    return of.default if of.default_factory is MISSING else of.default_factory()
+
+
+_DEFAULTS: dict[type[Event], list[tuple[str, object]]] = {
+    kind: [(field.name, _default(field)) for field in fields(kind)] for kind in get_args(Event)
+}
+"""Of each field what it is where nothing was said; nothing equals that of one without a default."""
 
 
 def decode(kind: str, data: dict[str, Any]) -> Event:

@@ -273,6 +273,17 @@ class Form:
         self._term_cells = _getter([index for _, index in self.term_columns])
         self._terms: dict[Any, Terms] = {}
         self._base = self._base_terms()
+        self._same = {
+            field.column: text
+            for field in FIELDS
+            if field.column not in self.known and not ("{" in (text := self._default(field.column)) and self.own)
+        }
+        """Texts that are the same in every row."""
+        self._env: tuple[str, Any] = ("", _read(BY_COLUMN["env"], ""))
+        """The last one that was read, and what it says."""
+
+    def _default(self, column: str) -> str:
+        return self.defaults.get(column, "")
 
     def _base_terms(self) -> dict[str, Any]:
         base = {}
@@ -307,7 +318,7 @@ class Form:
         """The text of a known column, or its default where the column or its text is missing."""
         index = self.known.get(column)
         text = cells[index].strip() if index is not None else ""
-        return text or self.defaults.get(column, "")
+        return text or self._default(column)
 
     def words_of(self, cells: Sequence[str]) -> list[str]:
         """The words of the command that a table's rows fill, as this row fills them."""
@@ -318,6 +329,9 @@ class Form:
 
     def text(self, cells: Sequence[str], column: str) -> str:
         """The text of a known column with the row's own columns in their places."""
+        same = self._same.get(column)
+        if same is not None:
+            return same
         text = self.cell(cells, column)
         if "{" not in text or not self.own:
             return text
@@ -333,7 +347,7 @@ class Form:
 
     def spec(self, cells: Sequence[str], row: int) -> Spec:
         """The whole row as a Spec; raises BadCell."""
-        filename = " ".join(text for text in (self.text(cells, "Filename"), self.text(cells, "Args")) if text)
+        filename = " ".join([text for text in (self.text(cells, "Filename"), self.text(cells, "Args")) if text])
         return Spec(
             row=row,
             directory=self.cell(cells, "Directory"),
@@ -341,12 +355,17 @@ class Form:
             filename=filename,
             command=joined(self.words_of(cells)) if self.template else self.text(cells, "Command"),
             name=self.text(cells, "Name"),
-            env=_read(BY_COLUMN["env"], self.cell(cells, "Env")),
-            own=tuple((name, cells[index]) for name, index in self.own),
+            env=self._environment(self.cell(cells, "Env")),
+            own=tuple([(name, cells[index]) for name, index in self.own]),
             terms=self.terms(cells),
             stdout=self.text(cells, "Stdout"),
             stderr=self.text(cells, "Stderr"),
         )
+
+    def _environment(self, text: str) -> Any:
+        if text != self._env[0]:
+            self._env = (text, _read(BY_COLUMN["env"], text))
+        return self._env[1]
 
     def pack(self) -> str:
         """The form as text for a journal."""

@@ -84,15 +84,17 @@ def after_exit(task: Task, outcome: Outcome, terms: Terms, rules: Rules) -> Stat
     A cancelled one is cancelled however it ends, but for one that was quicker and has succeeded.
     """
     probing = task.placement is not None and task.placement.purpose is Purpose.PROBE
+    if outcome is Outcome.SUCCEEDED and not probing:
+        return S.SUCCEEDED
     retried = task.failures <= terms.retries and str(outcome) in terms.retry_on.split(",")
     table = {
         Outcome.INTERRUPTED: S.INTERRUPTED,
         Outcome.LOST: S.FAILED if task.faults >= rules.max_faults else S.WAITING,
         Outcome.OOM: S.OOM if task.ooms > rules.max_ooms else S.WAITING,
-        Outcome.SUCCEEDED: S.WAITING if probing else S.SUCCEEDED,
+        Outcome.SUCCEEDED: S.WAITING,
         Outcome.FAILED: S.WAITING if retried else S.FAILED,
         Outcome.TIMEOUT: S.WAITING if retried else S.TIMEOUT,
         Outcome.AGAIN: S.FAILED if task.short_turns >= rules.max_short_turns else S.WAITING,
     }
     to = table[outcome]
-    return S.CANCELLED if task.asked == "cancel" and to is not S.SUCCEEDED else to
+    return S.CANCELLED if task.asked == "cancel" else to

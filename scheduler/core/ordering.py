@@ -274,15 +274,15 @@ class Line:
 
     def remove(self, task: int, *, started: bool) -> None:
         """A task waits no more; if it was started, it may have passed others."""
+        asked, rank = self._where(task), self.rank(task)
         if started:
-            self.most_overtaken = max(self.most_overtaken, self.overtaken(task))
-        asked = self._where(task)
+            self.most_overtaken = max(self.most_overtaken, self._overtaken(task, rank))
         self._groups[asked].remove(task)
         self.looked -= bool(asked[1])
         self._before.pop(task, None)
         self._rerank(asked)
         if started:
-            self._pass(self.rank(task))
+            self._pass(rank)
 
     def _where(self, task: int) -> Asked:
         terms, kind = self._roll.terms(task), self._roll.kind(task)
@@ -339,7 +339,10 @@ class Line:
 
     def overtaken(self, task: int) -> int:
         """How many tasks ranked behind this one were started while it waited."""
-        return max(0, self._passes(self.rank(task)) - self._seeming(task) - self._before.get(task, 0))
+        return self._overtaken(task, self.rank(task))
+
+    def _overtaken(self, task: int, rank: Rank) -> int:
+        return max(0, self._passes(rank) - self._seeming(task) - self._before.get(task, 0))
 
     def _seeming(self, task: int) -> int:
         """What seems to have passed it only because it ranks elsewhere."""

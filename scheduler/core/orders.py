@@ -20,13 +20,13 @@ _UNATTENDED = Attended({}, (), -1)
 class TaskPlaces(Protocol):
     """Where a task's files lie."""
 
-    def task(self, task: int) -> PurePath:
+    def task(self, task: int) -> str:
         """The folder it may leave files in."""
 
-    def result(self, task: int, attempt: int) -> PurePath:
+    def result(self, task: int, attempt: int) -> str:
         """Where it may leave its result."""
 
-    def progress(self, task: int, attempt: int) -> PurePath:
+    def progress(self, task: int, attempt: int) -> str:
         """Where it may say how far it is."""
 
     def task_log(self, task: int, attempt: int) -> PurePath:
@@ -65,6 +65,8 @@ class Orders:
         self._numbers: dict[str, str] = {}
         self._sharing = sharing
         self._profile_epochs = profile_epochs
+        self._directory = ("", str(PurePosixPath(around.directory)))
+        """The last that a row said, and where that is."""
 
     def launch(self, placement: Placement, job: Job, lease: Taken) -> Launch:
         """What the engine needs to start a placement."""
@@ -82,7 +84,7 @@ class Orders:
             placement.attempt,
             placement.purpose,
             argv,
-            str(PurePosixPath(self._around.directory, job.spec.directory)),
+            self._where(job.spec.directory),
             self._environment(placement, job, attended),
             terms.timeout if timed else None,
             terms.grace,
@@ -95,6 +97,12 @@ class Orders:
             attended.ending,
             attended.kept_fd,
         )
+
+    def _where(self, said: str) -> str:
+        """The directory a task runs in; most rows say the same."""
+        if said != self._directory[0]:
+            self._directory = (said, str(PurePosixPath(self._around.directory, said)))
+        return self._directory[1]
 
     def _stderr(self, placement: Placement, job: Job) -> str:
         """Where its errors go; empty: to its log."""
@@ -113,12 +121,12 @@ class Orders:
             "SCHEDULER_RUN": self._around.run,
             "SCHEDULER_PURPOSE": str(placement.purpose),
             "SCHEDULER_EPOCHS": str(self._epochs(placement, job) or ""),
-            "SCHEDULER_MEMORY_BYTES": str(max((placement.promise[key] for key in placement.devices), default=0)),
+            "SCHEDULER_MEMORY_BYTES": str(max([placement.promise[key] for key in placement.devices], default=0)),
             "SCHEDULER_HOST_MEMORY_BYTES": str(placement.promise.get(HOST, 0)),
             "SCHEDULER_GPU_INDICES": self._indices(placement),
-            "SCHEDULER_TASK_DIR": str(places.task(placement.told or placement.task)),
-            "SCHEDULER_RESULT": str(places.result(*key)),
-            "SCHEDULER_PROGRESS": str(places.progress(*key)),
+            "SCHEDULER_TASK_DIR": places.task(placement.told or placement.task),
+            "SCHEDULER_RESULT": places.result(*key),
+            "SCHEDULER_PROGRESS": places.progress(*key),
             "PYTHONUNBUFFERED": "1",
         }
         if placement.purpose is Purpose.PROBE and "WANDB_MODE" not in self._around.environ:
@@ -139,9 +147,10 @@ class Orders:
 
     def _indices(self, placement: Placement) -> str:
         """The numbers of its GPUs, as nvidia-smi counts."""
-        if not self._numbers:
+        gpus = placement.gpus
+        if gpus and not self._numbers:
             self._numbers = {device.key: str(device.index) for device in self._devices.discover()}
-        return ",".join(self._numbers.get(key, "") for key in placement.gpus)
+        return ",".join([self._numbers.get(key, "") for key in gpus])
 
     def watched(self, task: Task, shim: int) -> Watched:
         """Where to look for a living attempt."""
@@ -151,7 +160,7 @@ class Orders:
         return Watched(
             shim,
             str(places.task_log(*key)),
-            str(places.progress(*key)),
+            places.progress(*key),
             task.placement.promise,
             settled,
             task.placement.percentage > 0,

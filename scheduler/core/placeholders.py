@@ -53,7 +53,10 @@ def filled_template(word: str, cells: Mapping[str, str]) -> str:
         name = match["name"].lower()
         return cells.get(name, f"\0{name}\0")
 
-    return _MARK.sub(r"{\1}", literal(_TOKEN.sub(part, word)))
+    if "{" not in word and "}" not in word:
+        return word
+    text = literal(_TOKEN.sub(part, word))
+    return _MARK.sub(r"{\1}", text) if "\0" in text else text
 
 
 def literal(text: str) -> str:

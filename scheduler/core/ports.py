@@ -257,9 +257,10 @@ class Book(Protocol):
     """The run's journal as the loop needs it."""
 
     def record(self, events: Sequence[Event], at: float, *, later: bool = False) -> None:
-        """Append events; they and all before them are durable when it returns, with `later` when the next one does.
+        """Append events; they and all before them are durable when it returns. Raises StateError.
 
-        Raises StateError.
+        With `later` they are only kept, and written together with those of the next call; without events that call
+        writes what is kept, and waits for the disk unless it says `later` itself.
         """
 
     def job(self, task: int) -> Job:

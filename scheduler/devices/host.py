@@ -23,6 +23,9 @@ class Limit:
     source: str
 
 
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
 class HostDevices:
     """One device, `host`; `cap` is a budget for all leases together."""
 
@@ -35,6 +38,7 @@ class HostDevices:
     ) -> None:
         self._cap = cap
         self._environ = os.environ if environ is None else environ
+        self._says_threads = any(name in self._environ for name in THREADS)
         self._groups = list(memory_groups(cgroup_root, own_groups))
         self._slurm = slurm_memory(self._environ)
         self._memory = min(self._memory_limits(), key=lambda limit: limit.value)
@@ -61,8 +65,7 @@ class HostDevices:
 
     def threads(self, cores: float) -> dict[str, str | None]:
         """The variables that keep numeric libraries to so many cores; none where the user has set one of them."""
-        names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-        if any(name in self._environ for name in names):
+        if self._says_threads:
             return {}
         return {"OMP_NUM_THREADS": str(max(1, round(cores)))}
 
@@ -115,8 +118,11 @@ def _memory() -> Any:
 
 def _available() -> int:
     """What the kernel calls available, read at each decision."""
-    with open("/proc/meminfo", "rb", buffering=0) as file:
-        said = file.read(256).partition(b"MemAvailable:")[2].split(None, 1)
+    fd = os.open("/proc/meminfo", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        said = os.read(fd, 256).partition(b"MemAvailable:")[2].split(None, 1)
+    finally:
+        os.close(fd)
     return int(said[0]) * 1024 if said else int(_memory().available)
 
 

@@ -9,6 +9,7 @@ import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -48,16 +49,16 @@ class Closure:
         return DISABLE if self.user is None else RESERVE
 
 
-def standing(directory: int, may: May, now: float) -> list[Closure]:
-    """All that count now; what others planted, or may not say, counts for nothing."""
-    return [one for one in _all(directory) if may(one.by, one.asks) and not 0 < one.until <= now]
+def standing(directory: int, names: Iterable[str], may: May, now: float) -> list[Closure]:
+    """All that count now of what lies in a directory; what others planted, or may not say, counts for nothing."""
+    return [one for one in _all(directory, names) if may(one.by, one.asks) and not 0 < one.until <= now]
 
 
 def look(directory: Path, may: May) -> list[Closure]:
     """The same by the directory's name, for views."""
     try:
         with _opened(directory) as fd:
-            return standing(fd, may, time.time())
+            return standing(fd, os.listdir(fd), may, time.time())
     except OSError:
         return []
 
@@ -99,7 +100,7 @@ def close(directory: Path, closures: Iterable[Closure]) -> None:
 def _clear(directory: Path) -> None:
     """This user's own whose time is over need not lie there any more."""
     with _opened(directory) as fd:
-        mine = [one for one in _all(fd) if one.by == os.getuid() and 0 < one.until <= time.time()]
+        mine = [one for one in _all(fd, os.listdir(fd)) if one.by == os.getuid() and 0 < one.until <= time.time()]
     for _ in end(directory, mine):
         pass
 
@@ -132,12 +133,10 @@ def end(directory: Path, closures: Iterable[Closure]) -> Iterator[Closure]:
         yield one
 
 
-def _all(directory: int) -> Iterator[Closure]:
-    for name in sorted(os.listdir(directory)):
-        match = _NAME.match(name)
-        one = _read(directory, name, int(match[1])) if match else None
-        if one is not None:
-            yield one
+def _all(directory: int, names: Iterable[str]) -> list[Closure]:
+    found = sorted([match for name in names if (match := _NAME.match(name))], key=itemgetter(0))
+    closures = [_read(directory, match[0], int(match[1])) for match in found]
+    return [one for one in closures if one is not None]
 
 
 @contextlib.contextmanager

@@ -19,6 +19,10 @@ _LEAST = 64 * 1024
 """Bytes without which nothing of a journal can be written."""
 
 
+EventRow = tuple[float, str, int | None, int | None, str]
+_encoded = json.JSONEncoder(check_circular=False).encode
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One accepted row, as text: what it says stays here until the task is placed."""
@@ -46,6 +50,8 @@ class Journal:
         self.path = path
         self._db = connection
         self._lax = self._unsynced = False
+        self._kept: list[EventRow] = []
+        """Events that are written with the next ones."""
 
     @classmethod
     def create(cls, path: Path) -> Journal:
@@ -83,27 +89,32 @@ class Journal:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """All of it or nothing; durable when the block is left."""
-        with self._translated():
-            self._db.execute(schema.BEGIN)
         try:
             with self._translated():
+                self._db.execute(schema.BEGIN)
                 yield
                 self._db.execute(schema.COMMIT)
         except BaseException:
-            if self._db.in_transaction:
-                self._db.execute(schema.ROLLBACK)
+            self._roll_back()
             raise
+
+    def _roll_back(self) -> None:
+        if self._db.in_transaction:
+            self._db.execute(schema.ROLLBACK)
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.OperationalError as exc:
-            raise StateError(f"the journal {self.path} cannot be used: {_why(self.path, exc)}") from exc
         except sqlite3.Error as exc:
-            raise StateError(
-                f"the journal {self.path} is damaged ({exc}): move {self.path.parent} away, its tasks' logs lie there"
-            ) from exc
+            raise self._trouble(exc) from exc
+
+    def _trouble(self, exc: sqlite3.Error) -> StateError:
+        if isinstance(exc, sqlite3.OperationalError):
+            return StateError(f"the journal {self.path} cannot be used: {_why(self.path, exc)}")
+        return StateError(
+            f"the journal {self.path} is damaged ({exc}): move {self.path.parent} away, its tasks' logs lie there"
+        )
 
     # ---- writing ----
 
@@ -124,21 +135,32 @@ class Journal:
         self._db.executemany(schema.PUT_ROW, rows)
 
     def record(self, events: Sequence[ev.Event], at: float, *, later: bool = False) -> None:
-        """Append events in one transaction of their own; `later`: a power failure may take it before the next one."""
-        self._wait_for_disk(later=later)
-        if events:
-            with self.transaction():
-                self.put_events(events, at)
+        """Append events in one transaction, with all that were kept before; `later`: they are kept for the next call.
+
+        Without events what is kept is written: with `later` a power failure may take that before the next call.
+        """
+        if later and events:
+            self._kept += [_event_row(event, at) for event in events]
+        elif events or self._kept:
+            self._write([*self._kept, *(_event_row(event, at) for event in events)], lax=later)
+            self._kept.clear()
+            self._unsynced = later
         elif self._unsynced and not later:
             self._sync()
-        self._unsynced = later
+            self._unsynced = False
 
-    def _wait_for_disk(self, *, later: bool) -> None:
-        """Whether the end of a transaction waits for the disk: for what earlier ones wrote that did not, too."""
-        if later != self._lax:
-            with self._translated():
-                self._db.execute(schema.LATER if later else schema.NOW)
-            self._lax = later
+    def _write(self, rows: Sequence[EventRow], *, lax: bool) -> None:
+        """One transaction; unless it is lax its end waits for the disk, for what lax ones wrote before, too."""
+        try:
+            if lax != self._lax:
+                self._db.execute(schema.LATER if lax else schema.NOW)
+                self._lax = lax
+            self._db.execute(schema.BEGIN)
+            self._db.executemany(schema.PUT_EVENT, rows)
+            self._db.execute(schema.COMMIT)
+        except sqlite3.Error as exc:
+            self._roll_back()
+            raise self._trouble(exc) from exc
 
     def _sync(self) -> None:
         try:
@@ -152,7 +174,7 @@ class Journal:
 
     def put_events(self, events: Sequence[ev.Event], at: float) -> None:
         """Events that come together with something else; inside a transaction."""
-        self._db.executemany(schema.PUT_EVENT, (_event_row(event, at) for event in events))
+        self._db.executemany(schema.PUT_EVENT, [_event_row(event, at) for event in events])
 
     # ---- reading ----
 
@@ -173,8 +195,10 @@ class Journal:
 
     def row(self, task: int) -> Row:
         """One accepted row."""
-        with self._translated():
+        try:
             found = self._db.execute(schema.GET_ROW, (task,)).fetchone()
+        except sqlite3.Error as exc:
+            raise self._trouble(exc) from exc
         if found is None:
             raise StateError(f"the journal {self.path} has no task {task}")
         return Row(*found)
@@ -311,7 +335,6 @@ def _primary(exc: sqlite3.Error) -> int:
     return getattr(exc, "sqlite_errorcode", 0) & 0xFF
 
 
-def _event_row(event: ev.Event, at: float) -> tuple[float, str, int | None, int | None, str]:
-    task = getattr(event, "task", None)
-    attempt = getattr(event, "attempt", None)
-    return (at, event.kind, task, attempt, json.dumps(ev.encode(event)))
+def _event_row(event: ev.Event, at: float) -> EventRow:
+    said = ev.encode(event)
+    return (at, event.kind, said.get("task"), said.get("attempt"), _encoded(said))

@@ -8,8 +8,9 @@ import os
 import re
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,7 @@ class Ledger:
 
     def __init__(self, directory: Path, run: str, boot: str) -> None:
         self.directory = directory
+        self._path = str(directory)
         self._uid = os.getuid()
         self._run = run
         self._boot = boot
@@ -95,7 +97,8 @@ class Ledger:
 
     def _is_there(self) -> bool:
         try:
-            return os.path.samestat(os.fstat(self._fd), os.stat(self.directory, follow_symlinks=False))
+            ours, named = os.fstat(self._fd), os.stat(self._path, follow_symlinks=False)
+            return ours.st_ino == named.st_ino and ours.st_dev == named.st_dev
         except FileNotFoundError:
             return False
 
@@ -166,6 +169,11 @@ class Session:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
 
+    @cached_property
+    def _names(self) -> list[str]:
+        """What lies there: nobody else writes while the mutex is held, and our own is skipped."""
+        return os.listdir(self._ledger._fd)
+
     def others(self) -> list[Lease]:
         """Every living lease that is not this run's; dead ones of this user are removed on the way.
 
@@ -173,7 +181,8 @@ class Session:
         """
         ledger = self._ledger
         mine = f"{ledger._uid}.{ledger._run}."
-        found = list(_living(ledger._fd, ledger._uid, clean=True, skip=mine if ledger.has_looked else ""))
+        skip = mine if ledger.has_looked else ""
+        found = list(_living(ledger._fd, self._names, ledger._uid, skip=skip))
         ledger.has_looked = True
         return [lease for lease in found if not lease.name.startswith(mine)]
 
@@ -186,11 +195,11 @@ class Session:
             fd = make_locked(ledger._fd, name, ledger._record(placement, 0, times))
         except OSError as exc:
             raise LeaseError(f"cannot write a lease in {ledger.directory}: {exc.strerror}") from exc
-        return Taken(str(ledger.directory / name), fd)
+        return Taken(f"{ledger._path}/{name}", fd)
 
     def waiters(self) -> list[Waiter]:
         """Every other scheduler that waits for room."""
-        return self._ledger._tickets.others()
+        return self._ledger._tickets.others(self._names)
 
     def wait(self, ticket: Ticket | None) -> None:
         """Let everybody know for what this run waits."""
@@ -199,7 +208,7 @@ class Session:
     def house(self) -> House:
         """What this user may hold, and where it starts nothing."""
         ledger = self._ledger
-        found = closures.standing(ledger._fd, ledger._rules.allows, time.time())
+        found = closures.standing(ledger._fd, self._names, ledger._rules.allows, time.time())
         return House(ledger._rules.caps, closures.for_others(found, ledger._uid, user_name))
 
 
@@ -210,7 +219,7 @@ def living(directory: Path) -> list[Lease]:
     except OSError:
         return []
     try:
-        return list(_living(fd, os.getuid(), clean=False))
+        return list(_living(fd, os.listdir(fd)))
     finally:
         os.close(fd)
 
@@ -273,12 +282,12 @@ def _check_directory(path: Path, status: os.stat_result) -> None:
         raise LeaseError(f"{path} belongs to user {status.st_uid} and you may not write there: sudo chmod 1777 {path}")
 
 
-def _living(directory: int, uid: int, *, clean: bool, skip: str = "") -> Iterator[Lease]:
+def _living(directory: int, names: Iterable[str], cleaner: int | None = None, *, skip: str = "") -> Iterator[Lease]:
     lockers = Lockers()
-    for name in os.listdir(directory):
+    for name in names:
         match = None if skip and name.startswith(skip) else _NAME.match(name)
         if match:
-            lease = _look(directory, name, match, lockers, uid if clean else None)
+            lease = _look(directory, name, match, lockers, cleaner)
             if lease is not None:
                 yield lease
 

@@ -7,7 +7,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -60,9 +60,9 @@ class Tickets:
         with contextlib.suppress(OSError):
             os.unlink(self._name, dir_fd=self._directory)
 
-    def others(self) -> list[Waiter]:
-        """Everybody else who waits; dead tickets of this user are removed on the way."""
-        return [waiter for waiter in waiting(self._directory, clean=self._uid) if waiter.name != self._name]
+    def others(self, names: Iterable[str]) -> list[Waiter]:
+        """Everybody else who waits, of all that lies in the directory; dead tickets of this user are removed."""
+        return [waiter for waiter in _waiting(self._directory, names, self._uid) if waiter.name != self._name]
 
 
 def waiters(directory: Path) -> list[Waiter]:
@@ -72,15 +72,15 @@ def waiters(directory: Path) -> list[Waiter]:
     except OSError:
         return []
     try:
-        return sorted(waiting(fd), key=lambda waiter: -waiter.ticket.waited)
+        return sorted(_waiting(fd, os.listdir(fd)), key=lambda waiter: -waiter.ticket.waited)
     finally:
         os.close(fd)
 
 
-def waiting(directory: int, clean: int = -1) -> list[Waiter]:
+def _waiting(directory: int, names: Iterable[str], clean: int = -1) -> list[Waiter]:
     """Every living ticket; dead ones of the user `clean` are removed."""
-    found = ((name, match) for name in os.listdir(directory) if (match := _NAME.match(name)))
-    looks = (_look(directory, name, match, clean) for name, match in found)
+    found = [(name, match) for name in names if (match := _NAME.match(name))]
+    looks = [_look(directory, name, match, clean) for name, match in found]
     return [waiter for waiter in looks if waiter is not None]
 
 

@@ -47,7 +47,8 @@ class PlainView:
         self._log_path = log_path
         self._counts = counts
         self._labels = labels
-        self._names: dict[int, Job] = {}
+        self._names: dict[int, tuple[Job, str]] = {}
+        """The texts of tasks that live, and what they are called here."""
         self._waited = ""
 
     def show(self, event: Event, at: float) -> None:
@@ -102,16 +103,17 @@ class PlainView:
         return ""
 
     def _words(self, word: str, task: int, rest: str) -> str:
-        name = self._known(task).name
-        return f"{word:<8} {task:>5}  {short(name, NAME):<{NAME}}  {rest}"
+        return f"{word:<8} {task:>5}  {self._known(task)[1]:<{NAME}}  {rest}"
 
-    def _known(self, task: int) -> Job:
-        if task not in self._names:
-            self._names[task] = self._job(task)
-        return self._names[task]
+    def _known(self, task: int) -> tuple[Job, str]:
+        known = self._names.get(task)
+        if known is None:
+            job = self._job(task)
+            known = self._names[task] = (job, short(job.name, NAME))
+        return known
 
     def _placed(self, event: Placed) -> str:
-        job = self._known(event.task)
+        job, _ = self._known(event.task)
         known = _KNOWN.get(event.known_by, str(event.known_by))
         again = f"  attempt {event.attempt}" if event.attempt > 1 else ""
         word = "probe" if event.purpose == "probe" else "start"

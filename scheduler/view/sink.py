@@ -23,35 +23,42 @@ class Sink:
         self._stream = stream
         self._pending: deque[str] = deque(maxlen=MOST_PENDING)
         self._log = _open_log(log) if log is not None else None
+        self._ready = _readiness(stream)
 
     def line(self, text: str = "", *, at: float, timed: bool = False) -> None:
         """One line to everybody who listens; the log has date and time of all, the terminal the time of some."""
-        self.show(f"{clock(at)}  {text}" if timed else text)
+        self.show(text, at=at if timed else None)
         self.log(text, at=at)
 
-    def show(self, text: str) -> None:
-        """One line to the terminal alone."""
+    def show(self, text: str, *, at: float | None = None) -> None:
+        """One line to the terminal alone, with a time of day where one is given."""
         if self._stream is not None:
-            self._pending.append(clean(text, keep_bytes=self._stream.errors == "surrogateescape"))
+            shown = clean(text, keep_bytes=self._stream.errors == "surrogateescape")
+            self._pending.append(f"{clock(at)}  {shown}\n" if at is not None else f"{shown}\n")
             self.catch_up()
 
     def log(self, text: str, *, at: float) -> None:
         """One line to the log alone."""
         if self._log is not None:
             with contextlib.suppress(OSError):
-                os.write(self._log, f"{moment(at)} {clean(text)}\n".lstrip().encode("utf-8", "replace"))
+                os.write(self._log, f"{moment(at)} {clean(text)}\n".encode("utf-8", "replace"))
 
     def turn_to(self, stream: TextIO | None) -> None:
         """Show lines elsewhere from now on; what is still to be shown goes along."""
-        self._stream = stream
+        self._stream, self._ready = stream, _readiness(stream)
 
     def catch_up(self, *, to_the_end: bool = False) -> None:
         """Show what the terminal takes now (Ctrl-S and pagers stop it), or all of it, however long that takes."""
         try:
-            while self._stream is not None and self._pending and (to_the_end or _takes_a_line(self._stream)):
-                print(self._pending.popleft(), file=self._stream, flush=True)
+            while self._stream is not None and self._pending and (to_the_end or self._takes_a_line()):
+                self._stream.write(self._pending.popleft())
+                self._stream.flush()
         except (OSError, ValueError):
             self.hang_up()
+
+    def _takes_a_line(self) -> bool:
+        """Whether writing a line does not block now."""
+        return self._ready is None or bool(self._ready.poll(0))
 
     def hang_up(self) -> None:
         """The terminal is gone: nothing more is written there, and nothing is complained about at exit."""
@@ -84,14 +91,14 @@ def let_go(stream: TextIO) -> None:
             os.close(null)
 
 
-def _takes_a_line(stream: TextIO) -> bool:
-    """Whether writing a line does not block now."""
+def _readiness(stream: TextIO | None) -> select.poll | None:
+    """What tells whether a stream takes a line; None for what is no file at all, as in a notebook."""
     try:
         poll = select.poll()
-        poll.register(stream.fileno(), select.POLLOUT)
+        poll.register(-1 if stream is None else stream.fileno(), select.POLLOUT)
     except (OSError, ValueError):
-        return True  # not a file at all, as in a notebook
-    return bool(poll.poll(0))
+        return None
+    return poll
 
 
 def _open_log(path: Path) -> int | None:

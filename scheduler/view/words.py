@@ -6,6 +6,7 @@ import codecs
 import re
 import time
 from collections.abc import Sequence
+from functools import lru_cache
 
 _CSI = r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
 _STRING = r"(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])"
@@ -22,6 +23,8 @@ def clean(text: str, *, keep_bytes: bool = False) -> str:
 
     Bytes that are no UTF-8 become question marks, or stay as they are where the stream can write them.
     """
+    if text.isascii() and text.isprintable():
+        return text
     said = _CONTROL.sub("", text)
     return said if keep_bytes else said.encode("utf-8", "replace").decode("utf-8")
 
@@ -56,12 +59,22 @@ def short(text: str, width: int) -> str:
 
 def clock(at: float) -> str:
     """A time of day."""
-    return time.strftime("%H:%M:%S", time.localtime(at))
+    return _clock(int(at))
 
 
 def moment(at: float | None) -> str:
     """A date and time that sorts, or nothing."""
-    return "" if at is None else time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(at))
+    return "" if at is None else _moment(int(at))
+
+
+@lru_cache(maxsize=64)
+def _clock(second: int) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(second))
+
+
+@lru_cache(maxsize=64)
+def _moment(second: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(second))
 
 
 def instant(at: float | None) -> str | None:

@@ -242,7 +242,7 @@ def _number(run: str) -> int:
     return int(run)
 
 
-def _attempts(folder: Path) -> list[int]:
+def _attempts(folder: str) -> list[int]:
     """The attempts of which there is a log."""
     try:
         names = os.listdir(folder)

@@ -145,7 +145,7 @@ class Attached:
 
     def _tree(self, key: Key, shim: int) -> Tree:
         places = self.info.places
-        return Tree(shim, str(places.task_log(*key)), str(places.progress(*key)))
+        return Tree(shim, str(places.task_log(*key)), places.progress(*key))
 
     def close(self) -> None:
         """Let its journal and the devices go."""

@@ -129,7 +129,7 @@ class Log:
         """Whether its shim lives although the scheduler does not."""
         from scheduler.shim import ClaimState, claim_path, claim_state
 
-        folder = str(self.info.places.task(self.task))
+        folder = self.info.places.task(self.task)
         return claim_state(claim_path(folder, self.attempt)) is ClaimState.LOCKED
 
 

@@ -83,7 +83,7 @@ class RealShelf:
         self.source.rows += cells(rows, 90)
 
     def leave(self, task: int, attempt: int, result: Mapping[str, Any]) -> None:
-        path = self.book.places.result(task, attempt)
+        path = Path(self.book.places.result(task, attempt))
         path.parent.mkdir(parents=True)
         path.write_text(json.dumps(result))
 
@@ -184,6 +184,7 @@ class TestResults:
         (batch,) = shelf.accept(ROWS[:1])
         shelf.leave(batch.first, 1, {"loss": 0.5})
         shelf.book.record([Exited(batch.first, 1, Outcome.SUCCEEDED)], 1.0, later=True)
+        shelf.book.record((), 1.0, later=True)
         assert len(shelf.recorded()) == 1
         assert shelf.book.result(batch.first, 1) == {"loss": 0.5}
         shelf.book.record((), 2.0)
