@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING
@@ -53,20 +53,14 @@ class Pass:
         """What is left of the user's caps; None: there are none."""
         self.left = self._jobs_left()
         learning, self.turn = brain.learning(), machine.turn
-        self.probed = {
-            self._kind(task.id): task.id
-            for task in learning
-            if task.placement is not None and task.placement.purpose is Purpose.PROBE
-        }
+        self.probed = dict[int, int]()
         """Kinds that are being learned from a short run, and by whom."""
-        self.watched = {
-            brain.knowledge.group(self._kind(task.id)): task.id
-            for task in learning
-            if task.placement is not None and task.placement.gpus and is_watched(task.placement, task.settled)
-        }
+        self.watched = dict[Hashable, int]()
         """Groups of kinds that are being learned from a real run on GPUs, and by whom."""
-        self.checked = {self._kind(task.id): task.id for task in learning if self._is_checked(task)}
+        self.checked = dict[int, int]()
         """Kinds that one attempt has shown, and who is to show them once more."""
+        for task in learning:
+            self._note_learning(task)
         self.back: list[int] = []
         """Tasks that were held back because one of their group is being learned."""
         self.patience: dict[int, list[tuple[int, Refusal]]] = {}
@@ -80,9 +74,16 @@ class Pass:
         """Others who wait; None: nobody does."""
         self.wait: Ticket | None = None
 
-    def _is_checked(self, task: Task) -> bool:
-        there = task.placement is not None and bool(task.placement.gpus)
-        return there and not task.settled and self.brain.is_unsure(task.id)
+    def _note_learning(self, task: Task) -> None:
+        placement, kind = task.placement, self._kind(task.id)
+        if placement is None:
+            return
+        if placement.purpose is Purpose.PROBE:
+            self.probed[kind] = task.id
+        if placement.gpus and is_watched(placement, task.settled):
+            self.watched[self.brain.knowledge.group(kind)] = task.id
+        if placement.gpus and not task.settled and self.brain.is_unsure(task.id):
+            self.checked[kind] = task.id
 
     def _most_named(self) -> int:
         return 1 if len(self.gpus) > MANY else MOST_REFUSALS
@@ -199,30 +200,35 @@ class Pass:
         need = self._need(task)
         if touched is not None and touched.apart and self._only_mps():
             need = replace(need, alone=True)
-        terms = self._terms(task)
-        wanted = terms.device
+        wanted = self._terms(task).device
         if (not need.gpus and self.host is None) or (wanted and not self._is_there(wanted, need)):
             return Refusal(task, "device", wanted or HOST)
         if need.gpus and self.shut:
             return Refusal(task, "closed", self.yard.rooms[self.gpus[0]].device.label)
-        fitted = self._within_caps(task, attempt, need, gpus if need.gpus else ())
+        if self.allowed is not None:
+            fitted = self._within_caps(self.allowed, task, attempt, need, gpus if need.gpus else ())
+        else:
+            promise = packing.room_for(task, need, gpus, self.host, self.rules)
+            if isinstance(promise, Refusal):
+                return promise
+            fitted = packing.placed(task, attempt, need, promise, self.host, self._expected(task))
         return self._under_mps(fitted) if self.rules.mps and isinstance(fitted, Placement) else fitted
 
+    def _expected(self, task: int) -> float:
+        return self.brain.knowledge.expected(self._kind(task), self._terms(task).epochs)
+
     def _within_caps(
-        self, task: int, attempt: int, need: packing.Need, gpus: Sequence[packing.Room]
+        self, allowed: Allowance, task: int, attempt: int, need: packing.Need, gpus: Sequence[packing.Room]
     ) -> Placement | Refusal:
         """Room for a task, and no more than its user may hold."""
-        expected = self.brain.knowledge.expected(self._kind(task), self._terms(task).epochs)
-        if self.allowed is None:
-            return packing.fit(task, attempt, need, gpus, self.host, self.rules, expected)
-        refusal = self.allowed.refuses(task, need)
+        refusal = allowed.refuses(task, need)
         if refusal is not None:
             return refusal
-        among = self.allowed.among(task, len(need.gpus), gpus)
+        among = allowed.among(task, len(need.gpus), gpus)
         if isinstance(among, Refusal):
             return among
-        fitted = packing.fit(task, attempt, need, among, self.host, self.rules, expected)
-        return fitted if isinstance(fitted, Refusal) else self.allowed.cut(fitted, need)
+        fitted = packing.fit(task, attempt, need, among, self.host, self.rules, self._expected(task))
+        return fitted if isinstance(fitted, Refusal) else allowed.cut(fitted, need)
 
     def _only_mps(self) -> bool:
         """Whether nothing can run outside of MPS."""
@@ -294,8 +300,9 @@ class Pass:
             self.walk.take()
             self._take(tried)
             return
+        rank = self.walk.rank
         self.walk.skip()
-        self._waits(task, tried, len(self.placements))
+        self._waits(task, tried, rank)
 
     def _start(self, task: int) -> Placement | Refusal:
         """Room among the GPUs that may have it; where there is none, the number by which it misses."""
@@ -390,23 +397,23 @@ class Pass:
         for task in self.walk.passed_before(self._overdue):
             held = self._held_back(task)
             if held is None or held.reason not in NOT_FOR_ROOM:
-                passed = bisect_left(self.ranks, self.brain.line.rank(task))
-                self._be_patient(task, Refusal(task, "memory"), passed)
+                rank = self.brain.line.rank(task)
+                self._be_patient(task, Refusal(task, "memory"), bisect_left(self.ranks, rank), rank)
         for task, refusal in self.patience.pop(number, ()):
             self._close_behind(task, refusal)
 
-    def _waits(self, task: int, refusal: Refusal, started: int) -> None:
+    def _waits(self, task: int, refusal: Refusal, rank: Rank) -> None:
         """A task that found no room: it is named, and once it was overtaken too often its devices close behind it."""
         if refusal.reason == "never":
             self.impossible.append(refusal)
             return
         self._refuse(refusal)
         if refusal.reason not in NOT_FOR_ROOM:
-            self._be_patient(task, refusal, started)
+            self._be_patient(task, refusal, len(self.placements), rank)
 
-    def _be_patient(self, task: int, refusal: Refusal, started: int) -> None:
+    def _be_patient(self, task: int, refusal: Refusal, started: int, rank: Rank) -> None:
         """It found no room when this pass had started so many."""
-        left = self.rules.overtakes - self.brain.line.overtaken(task)
+        left = self.rules.overtakes - self.brain.line.overtaken(task, rank)
         if self.turn.closed and task == self.turn.task:
             left = 0  # the others keep its devices for it, so this run does, too
         if left > 0 and started + left >= len(self.placements):

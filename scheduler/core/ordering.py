@@ -276,7 +276,7 @@ class Line:
         """A task waits no more; if it was started, it may have passed others."""
         asked, rank = self._where(task), self.rank(task)
         if started:
-            self.most_overtaken = max(self.most_overtaken, self._overtaken(task, rank))
+            self.most_overtaken = max(self.most_overtaken, self.overtaken(task, rank))
         self._groups[asked].remove(task)
         self.looked -= bool(asked[1])
         self._before.pop(task, None)
@@ -337,12 +337,10 @@ class Line:
         else:
             self._before.pop(task, None)
 
-    def overtaken(self, task: int) -> int:
-        """How many tasks ranked behind this one were started while it waited."""
-        return self._overtaken(task, self.rank(task))
-
-    def _overtaken(self, task: int, rank: Rank) -> int:
-        return max(0, self._passes(rank) - self._seeming(task) - self._before.get(task, 0))
+    def overtaken(self, task: int, rank: Rank | None = None) -> int:
+        """How many tasks ranked behind this one, which has that rank, were started while it waited."""
+        passes = self._passes(self.rank(task) if rank is None else rank)
+        return max(0, passes - self._seeming(task) - self._before.get(task, 0))
 
     def _seeming(self, task: int) -> int:
         """What seems to have passed it only because it ranks elsewhere."""

@@ -86,6 +86,11 @@ class Ask:
     """What it is taken to need at least, though nobody saw it hold that: something like it needed so much, or ran out
     of memory or failed with it."""
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is so many bytes and nothing else."""
+        return self.bytes is not None and not (self.retried or self.had or self.least)
+
 
 @dataclass(frozen=True, slots=True)
 class Need:
@@ -271,16 +276,33 @@ def fit(  # a task, what it needs, what there is
 
     All of it fits, or nothing is placed and the number is named by which it misses.
     """
-    chosen = _choose(task, need, gpus, rules)
-    if isinstance(chosen, Refusal):
-        return chosen
-    promise, cores = dict(chosen), need.cores
+    promise = room_for(task, need, gpus, host, rules)
+    if isinstance(promise, Refusal):
+        return promise
+    return placed(task, attempt, need, promise, host, expected)
+
+
+def room_for(task: int, need: Need, gpus: Sequence[Room], host: Room | None, rules: Rules) -> dict[str, int] | Refusal:
+    """The bytes to promise on each device."""
+    promise: dict[str, int] = {}
+    if need.gpus:
+        chosen = _choose(task, need, gpus, rules)
+        if isinstance(chosen, Refusal):
+            return chosen
+        promise = dict(chosen)
     if host is not None:
         fitted = (_beside if need.gpus else _on)(task, need, need.host, host, rules)
         if isinstance(fitted, Refusal):
             return fitted
         promise[HOST] = fitted
-        cores = min(cores, host.device.load_capacity)
+    return promise
+
+
+def placed(  # all that a placement says
+    task: int, attempt: int, need: Need, promise: Mapping[str, int], host: Room | None, expected: float
+) -> Placement:
+    """The placement of a task for which there is so much room."""
+    cores = need.cores if host is None else min(need.cores, host.device.load_capacity)
     busy = need.busy if need.gpus else 0.0
     return Placement(
         task, attempt, need.purpose, promise, cores, need.known_by, need.alone, busy=busy, expected=expected
@@ -364,22 +386,27 @@ def _beside(task: int, need: Need, ask: Ask, host: Room, rules: Rules) -> int | 
 
 def _crowded(task: int, need: Need, room: Room, rules: Rules) -> Refusal | None:
     """Refusals that have nothing to do with bytes: strangers, slots, exclusive neighbours, load."""
-    label = room.device.label
     if room.closed:
-        return Refusal(task, "closed", label)
+        return Refusal(task, "closed", room.device.label)
     if room.shut is not None:
-        return Refusal(task, room.shut.reason, label, room.shut.wanted, room.shut.room, text=room.shut.text)
-    many = _too_many(task, room, rules)
-    if many is not None:
-        return many
+        return Refusal(task, room.shut.reason, room.device.label, room.shut.wanted, room.shut.room, text=room.shut.text)
+    if rules.counts_residents:
+        many = _too_many(task, room, rules)
+        if many is not None:
+            return many
     if room.taken_alone or (need.alone and room.residents > 0):
-        return Refusal(task, "alone", label, wanted=1, room=room.residents)
-    on_gpu = room.device.is_gpu
+        return Refusal(task, "alone", room.device.label, wanted=1, room=room.residents)
+    return _too_busy(task, need, room, rules) if room.residents > 0 and rules.slots is None else None
+
+
+def _too_busy(task: int, need: Need, room: Room, rules: Rules) -> Refusal | None:
+    """There is less load left than it asks for."""
+    on_gpu = room.device.index >= 0
     asked = need.busy if on_gpu else need.cores
-    load = load_asked(asked, rules) if on_gpu else asked
-    if rules.slots is None and room.residents > 0 and load > room.load + ENOUGH:
-        return Refusal(task, "busy" if on_gpu else "load", label, round(asked * 100), round(max(room.load, 0) * 100))
-    return None
+    if (load_asked(asked, rules) if on_gpu else asked) <= room.load + ENOUGH:
+        return None
+    said = "busy" if on_gpu else "load"
+    return Refusal(task, said, room.device.label, round(asked * 100), round(max(room.load, 0) * 100))
 
 
 def _too_many(task: int, room: Room, rules: Rules) -> Refusal | None:
@@ -399,6 +426,19 @@ def load_asked(busy: float, rules: Rules) -> float:
 
 def _fit_bytes(task: int, ask: Ask, room: Room, rules: Rules) -> int | Refusal:
     """The bytes to promise, cut at the device; a task too big for the buffer runs alone without it."""
+    most = room.most
+    if room.residents and ask.is_plain and ask.bare <= most - rules.buffer:
+        promise = max(ask.bare, min(ask.bytes or 0, most - rules.buffer))
+        return promise if promise <= room.bytes else _too_little(task, promise, room)
+    return _fit_odd_bytes(task, ask, room, rules)
+
+
+def _too_little(task: int, promise: int, room: Room) -> Refusal:
+    return Refusal(task, "memory", room.device.label, promise, max(room.bytes, 0), room.most)
+
+
+def _fit_odd_bytes(task: int, ask: Ask, room: Room, rules: Rules) -> int | Refusal:
+    """The same where nobody else is, or what it needs is not just so many bytes."""
     label, most = room.device.label, room.most
     proved = ask.wanted if ask.had >= most * NEARLY else ask.bare  # it had as good as all of such a device
     if max(proved, ask.bare) > most:
@@ -415,9 +455,7 @@ def _fit_bytes(task: int, ask: Ask, room: Room, rules: Rules) -> int | Refusal:
     least = int(ask.bare * NEARLY) if ask.retried and final else ask.bare
     least = max(least, min(ask.least, int((most - rules.buffer) * NEARLY)))
     promise = max(least, min(ask.bytes, limit))
-    if promise > available:
-        return Refusal(task, "memory", label, promise, max(available, 0), most)
-    return promise
+    return promise if promise <= available else Refusal(task, "memory", label, promise, max(available, 0), most)
 
 
 def _fit_unknown(task: int, ask: Ask, room: Room, rules: Rules) -> int | Refusal:
@@ -436,12 +474,11 @@ def _fit_unknown(task: int, ask: Ask, room: Room, rules: Rules) -> int | Refusal
 
 def take(rooms_: Mapping[str, Room], placement: Placement) -> None:
     """Book a placement on the working copy, so that the next one of this pass sees it."""
-    load = placement.load
     for key, bytes_ in placement.promise.items():
         room = rooms_[key]
         room.bytes -= bytes_
-        room.load -= load.get(key, 0.0)
+        room.load -= placement.load_on(room.device)
         room.residents += 1
         room.ours += 1
-        single = room.device.single and not placement.percentage
-        room.taken_alone = room.taken_alone or (placement.alone and key in placement.devices) or single
+        if (room.device.single and not placement.percentage) or (placement.alone and key in placement.devices):
+            room.taken_alone = True

@@ -108,3 +108,8 @@ class Rules:
     peak_step: float = 0.02
     peak_step_bytes: int = 64 * MIB
     """A new peak counts when it is above the last by both of these."""
+
+    @property
+    def counts_residents(self) -> bool:
+        """Whether anything bounds how many tasks are on a device, besides what they need."""
+        return self.slots is not None or self.max_per_device is not None or self.mps
