@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING
@@ -52,15 +52,14 @@ class Pass:
         self.allowed = Allowance(machine, brain.placements()) if machine.caps.some else None
         """What is left of the user's caps; None: there are none."""
         self.left = self._jobs_left()
-        learning, self.turn = brain.learning(), machine.turn
+        self.turn = machine.turn
         self.probed = dict[int, int]()
         """Kinds that are being learned from a short run, and by whom."""
         self.watched = dict[Hashable, int]()
         """Groups of kinds that are being learned from a real run on GPUs, and by whom."""
         self.checked = dict[int, int]()
         """Kinds that one attempt has shown, and who is to show them once more."""
-        for task in learning:
-            self._note_learning(task)
+        self._note_learning(brain.learning())
         self.back: list[int] = []
         """Tasks that were held back because one of their group is being learned."""
         self.patience: dict[int, list[tuple[int, Refusal]]] = {}
@@ -74,16 +73,17 @@ class Pass:
         """Others who wait; None: nobody does."""
         self.wait: Ticket | None = None
 
-    def _note_learning(self, task: Task) -> None:
-        placement, kind = task.placement, self._kind(task.id)
-        if placement is None:
-            return
-        if placement.purpose is Purpose.PROBE:
-            self.probed[kind] = task.id
-        if placement.gpus and is_watched(placement, task.settled):
-            self.watched[self.brain.knowledge.group(kind)] = task.id
-        if placement.gpus and not task.settled and self.brain.is_unsure(task.id):
-            self.checked[kind] = task.id
+    def _note_learning(self, tasks: Iterable[Task]) -> None:
+        for task in tasks:
+            placement, kind = task.placement, self._kind(task.id)
+            if placement is None:
+                continue
+            if placement.purpose is Purpose.PROBE:
+                self.probed[kind] = task.id
+            if placement.gpus and is_watched(placement, task.settled):
+                self.watched[self.brain.knowledge.group(kind)] = task.id
+            if placement.gpus and not task.settled and self.brain.is_unsure(task.id):
+                self.checked[kind] = task.id
 
     def _most_named(self) -> int:
         return 1 if len(self.gpus) > MANY else MOST_REFUSALS
