@@ -53,12 +53,11 @@ class Pass:
         """What is left of the user's caps; None: there are none."""
         self.left = self._jobs_left()
         self.turn = machine.turn
-        self.probed = dict[int, int]()
-        """Kinds that are being learned from a short run, and by whom."""
+        self.probed, self.checked = dict[int, int](), dict[int, int]()
+        """Kinds that are being learned from a short run, and by whom; those that one attempt has shown, and who is to
+        show them once more."""
         self.watched = dict[Hashable, int]()
         """Groups of kinds that are being learned from a real run on GPUs, and by whom."""
-        self.checked = dict[int, int]()
-        """Kinds that one attempt has shown, and who is to show them once more."""
         self._note_learning(brain.learning())
         self.back: list[int] = []
         """Tasks that were held back because one of their group is being learned."""
