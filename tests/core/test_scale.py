@@ -22,7 +22,7 @@ class Steps(Counter[str]):
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__()
-        self._count(monkeypatch, packing, "fit")
+        self._count(monkeypatch, packing, "room_for")
         self._count(monkeypatch, Line, "rank")
         self._count(monkeypatch, Group, "peek")
 
@@ -59,7 +59,7 @@ def test_a_full_machine_is_seen_to_be_full_at_once(waiting: Brain, steps: Steps)
 def test_where_nothing_fits_every_class_is_asked_once(waiting: Brain, steps: Steps) -> None:
     decision = decide(waiting, host(free="20.55GiB"))
     assert decision.placements == ()
-    assert steps["fit"] == CLASSES
+    assert steps["room_for"] == CLASSES
     assert steps.total() <= 3 * CLASSES
 
 
@@ -67,7 +67,7 @@ def test_where_nothing_fits_every_class_is_asked_once(waiting: Brain, steps: Ste
 def test_else_as_many_steps_as_start_and_as_classes(waiting: Brain, steps: Steps, free: str, least: int) -> None:
     started = len(decide(waiting, host(free=free, cores=64)).placements)
     assert started >= least
-    assert steps["fit"] <= started + CLASSES
+    assert steps["room_for"] <= started + CLASSES
     assert steps.total() <= 3 * (started + CLASSES)
 
 
