@@ -250,6 +250,8 @@ class Hold:
     """Whether nothing may be started beside it where it runs."""
     uid: int = -1
     """Whose it is; -1: the run's own."""
+    since: float = 0.0
+    """When it was taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,6 +293,8 @@ class Turn:
     task: int = NO_TASK
     waited: float = 0.0
     closed: bool = False
+    last: float = 0.0
+    """When this run last started something; 0: not since its scheduler began."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,6 +119,7 @@ def others_hold(lease: Lease, used: Mapping[str, int]) -> Hold:
         unreadable=lease.unreadable,
         alone=lease.alone,
         uid=lease.uid,
+        since=lease.since,
     )
 
 

@@ -1,7 +1,8 @@
 """Turns: who is next of all that wait on this machine, whosever they are.
 
-Next on a device is the waiting user who holds least there; among equals, and between the waiters of one user, who came
-first. What is free is kept for those who are before a task and fit in now; who does not fit is passed over, until it
+Next on a device is the waiting user who holds least there; among equals, whose newest start there is the oldest (a user
+with many runs has somebody who came first at all times), then, and between the waiters of one user, who came first.
+What is free is kept for those who are before a task and fit in now; who does not fit is passed over, until it
 was passed over too often: then its devices close to whoever came later.
 """
 
@@ -20,8 +21,14 @@ STANDS_STILL = 5.0
 """Seconds without a look after which a waiter is left out: it was stopped, or its disk is full."""
 CHANCE = 1.0
 """Seconds within which a waiter takes the room that is kept for it; if it looks and does not, it has its reasons."""
+MOST_ENDS = 60
+"""A waiter that is passed over starts within so many ends of others: what runs when its devices close ends as well. So
+where much runs they close before it was passed as often as it may be, but not before half of that."""
 FOR_ROOM = frozenset({"memory", "unknown", "spent", "alone", "load", "busy", "closed"})
 """Refusals by which a task waits for what others hold."""
+Stake = tuple[int, float]
+"""What a user holds, and when the newest of it began."""
+Rank = tuple[int, int, float, float]
 _NOBODY = 0
 """The task's number of a placement that is somebody else's affair."""
 
@@ -39,10 +46,13 @@ class Queue:
         self._waiters = [waiter for waiter in machine.waiters if waiter.idle <= STANDS_STILL]
         self._holds = machine.holds
         self._own = [placement.promise for placement in own]
+        self._now = machine.now
+        self._last = machine.turn.last
 
     def take(self, placement: Placement) -> None:
         """Something of this run starts: it holds more now."""
         self._own.append(placement.promise)
+        self._last = self._now
 
     def give_way(self, task: int, rooms: Mapping[str, Room], host: Room | None) -> bool:
         """Keep room for all whose turn is before this task's, each once in a pass; whether there is anybody."""
@@ -54,14 +64,15 @@ class Queue:
         return bool(before)
 
     def _is_before(self, waiter: Waiter, turn: Turn) -> bool:
-        mine = _rank(turn.closed, self._held(self._me, waiter.ticket), turn.waited)
+        mine = _rank(turn.closed, self._stake(self._me, waiter.ticket), turn.waited)
         return self._rank(waiter) < mine
 
-    def _rank(self, waiter: Waiter) -> tuple[int, int, float]:
-        return _rank(waiter.ticket.closed, self._held(waiter.uid, waiter.ticket), waiter.ticket.waited)
+    def _rank(self, waiter: Waiter) -> Rank:
+        return _rank(waiter.ticket.closed, self._stake(waiter.uid, waiter.ticket), waiter.ticket.waited)
 
-    def _held(self, uid: int, ticket: Ticket) -> int:
-        return _held(uid, ticket, self._holds, self._own if uid == self._me else ())
+    def _stake(self, uid: int, ticket: Ticket) -> Stake:
+        held, newest = _stake(uid, ticket, self._holds, self._own if uid == self._me else ())
+        return held, max(newest, self._last) if uid == self._me else newest
 
     def _keep_room(self, waiter: Waiter, rooms: Mapping[str, Room], host: Room | None) -> None:
         ticket = waiter.ticket
@@ -91,15 +102,18 @@ def _best_first(room: Room) -> tuple[bool, float, int]:
     return room.strangers > 0, -room.load, -room.bytes
 
 
-def _rank(closed: bool, held: int, waited: float) -> tuple[int, int, float]:  # of a ticket
+def _rank(closed: bool, stake: Stake, waited: float) -> Rank:  # of a ticket
     """Smaller is next; who was passed over too often comes before all others, whatever they hold."""
-    return (0, 0, -waited) if closed else (1, held, -waited)
+    return (0, 0, 0.0, -waited) if closed else (1, *stake, -waited)
 
 
-def _held(uid: int, ticket: Ticket, holds: Iterable[Hold], own: Iterable[Mapping[str, int]]) -> int:
-    """What a user holds on the devices that a ticket is about."""
-    theirs = [hold.promised for hold in holds if hold.uid == uid]
-    return sum(promised.get(key, 0) for promised in (*theirs, *own) for key in ticket.devices)
+def _stake(uid: int, ticket: Ticket, holds: Iterable[Hold], own: Iterable[Mapping[str, int]]) -> Stake:
+    """What a user holds on the devices that a ticket is about, and since when the newest of it."""
+    held, newest = sum(promised.get(key, 0) for promised in own for key in ticket.devices), 0.0
+    for hold in holds:
+        if hold.uid == uid and (bytes_ := sum(hold.promised.get(key, 0) for key in ticket.devices)):
+            held, newest = held + bytes_, max(newest, hold.since)
+    return held, newest
 
 
 def richer(machine: Machine, own: Iterable[Placement], decision: Decision) -> frozenset[int]:
@@ -108,9 +122,9 @@ def richer(machine: Machine, own: Iterable[Placement], decision: Decision) -> fr
     if ticket is None:
         return frozenset()
     mine = [placement.promise for placement in (*own, *decision.placements)]
-    held = _held(machine.uid, ticket, machine.holds, mine)
+    held, _ = _stake(machine.uid, ticket, machine.holds, mine)
     users = {waiter.uid for waiter in machine.waiters} - {machine.uid}
-    return frozenset(uid for uid in users if _held(uid, ticket, machine.holds, ()) > held)
+    return frozenset(uid for uid in users if _stake(uid, ticket, machine.holds, ())[0] > held)
 
 
 def _need(ticket: Ticket) -> Need:
@@ -128,7 +142,7 @@ class Standing:
         self._rules = rules
         self._task = NO_TASK
         self._since = 0.0
-        self._passed = self._lately = 0
+        self._passed = self._lately = self._beside = 0
         self._last: tuple[float, Ticket] | None = None
         """The ticket that was shown last, and when it was true."""
         self._waits_for: Sequence[str] = ()
@@ -137,25 +151,31 @@ class Standing:
         self._ahead: frozenset[str] = frozenset()
         """Runs that came before this one: what they start passes nobody."""
         self._leases: frozenset[str] = frozenset()
+        self._placed = 0.0
+        """When this run last started something."""
         self._fits: dict[str, float] = {}
         """Since when there seems to be room for others whose turn it is."""
 
     def turn(self, now: float, leases: Sequence[Lease]) -> Turn:
         """This run's turn, once what was started since the last look is counted."""
         if self._task == NO_TASK:
-            return Turn()
+            return Turn(last=self._placed)
         new = [lease for lease in leases if lease.name not in self._leases and lease.run not in self._ahead]
         self._lately = sum(not self._devices.isdisjoint(lease.promised) for lease in new)
         self._passed += self._lately
+        if 2 * self._passed >= self._rules.overtakes:
+            beside = sum(not self._devices.isdisjoint(lease.promised) for lease in leases)
+            self._beside = max(self._beside, beside)  # where some have just ended, as many start at once
         self._leases = frozenset(lease.name for lease in leases)
         waited = max(0.0, now - self._since)
-        return Turn(self._task, waited, self._is_closed(waited))
+        return Turn(self._task, waited, self._is_closed(waited), self._placed)
 
     def _is_closed(self, waited: float) -> bool:
         """Whether nobody who came later may pass any more, be it because that would be too often by the next look."""
         most = self._rules.overtakes
         too_often = self._passed >= most or self._passed + self._lately > most
-        return too_often or waited >= self._rules.overtaken_for
+        too_late = 2 * self._passed >= most and self._passed + self._lately + self._beside >= MOST_ENDS
+        return too_often or too_late or waited >= self._rules.overtaken_for
 
     def waiters(self, now: float, waiters: Sequence[Waiter]) -> tuple[Waiter, ...]:
         """The others, with who of them had the chance to start and did not take it."""
@@ -178,6 +198,8 @@ class Standing:
         `after`: users whose turn is after this run's, however long they have waited.
         """
         self._fits = {name: self._fits.get(name, now) for name in decision.fitting}
+        if decision.placements:
+            self._placed = now
         wait = decision.wait or self._still(now, decision)
         if wait is None:
             self._task = NO_TASK
@@ -185,7 +207,7 @@ class Standing:
         if decision.wait is not None:
             self._last = now, wait
         if self._task == NO_TASK or any(placement.task == self._task for placement in decision.placements):
-            self._since, self._passed, self._lately = now, 0, 0
+            self._since, self._passed, self._lately, self._beside = now, 0, 0, 0
             self._leases = frozenset(lease.name for lease in leases)
         self._task = wait.task
         if wait.devices is not self._waits_for:

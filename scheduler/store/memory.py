@@ -92,7 +92,15 @@ class MemoryLedger:
 
     def _lease(self, name: str, placement: Placement, shim: int) -> Lease:
         who = (name, self._uid, self._run, placement.task, placement.attempt)
-        return Lease(*who, shim=shim, promised=dict(placement.promise), load=placement.load, alone=placement.alone)
+        before = self._machine.leases.get(name)
+        return Lease(
+            *who,
+            shim=shim,
+            promised=dict(placement.promise),
+            load=placement.load,
+            alone=placement.alone,
+            since=before.since if before is not None else self._machine.now,
+        )
 
 
 class MemoryBook:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from scheduler.core.brain import Brain
 from scheduler.core.model import HOST, Decision, Hold, Machine, Refusal, Ticket, Turn, Waiter
 from scheduler.core.promises import Lease
@@ -71,6 +73,13 @@ class TestWhoIsNext:
         before, after = waiter(20, 9.0, ME, "3-a"), waiter(20, 5.0, ME, "3-a")
         assert placed(packer(1).decide(scene(before, turn=Turn(task=1, waited=7.0)))) == []
         assert placed(packer(1).decide(scene(after, turn=Turn(task=1, waited=7.0)))) == [1]
+
+    def test_of_two_who_hold_the_same_the_one_whose_last_start_is_longer_ago_is_next(self) -> None:
+        """Of four runs of a user one has waited for long at all times."""
+        for last, started in ((5.0, [1]), (15.0, [])):
+            holds = (replace(hold(2, ME), since=3.0), replace(hold(2, BEN), since=10.0))
+            seen = scene(waiter(16, waited=100.0), holds=holds, turn=Turn(task=1, waited=1.0, last=last))
+            assert placed(packer(1, "16GiB").decide(seen)) == started
 
     def test_two_who_are_before_are_kept_room_for_in_their_order(self) -> None:
         decision = packer().decide(scene(waiter(20, 5.0, CARL, "8-c"), waiter(10, 9.0)))
@@ -228,6 +237,16 @@ class TestStanding:
         standing.after(100.0, WAIT, (), ())
         assert not standing.turn(101.0, tuple(lease(f"a{number}") for number in range(2))).closed
         assert standing.turn(102.0, tuple(lease(f"b{number}") for number in range(2))).closed
+
+    @pytest.mark.parametrize(("beside", "passed"), [(4, 50), (22, 37), (100, 25)])
+    def test_where_much_runs_devices_close_earlier_but_not_before_half_of_them_came(
+        self, beside: int, passed: int
+    ) -> None:
+        """What runs when they close ends before it starts, so that it waits for sixty ends at most."""
+        standing, leases = Standing(Rules()), [lease(f"a{number}") for number in range(200)]
+        standing.after(100.0, WAIT, (), leases[:beside])
+        looks = (standing.turn(100.0 + came, leases[came : came + beside]).closed for came in range(1, 60))
+        assert [*looks].index(True) + 1 == passed
 
     def test_ten_minutes_do_so_too(self) -> None:
         standing = Standing(Rules())
