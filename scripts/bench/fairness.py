@@ -1,6 +1,6 @@
 """Two users on stand-in GPUs, with real schedulers and real processes: who gets a turn, and how soon.
 
-    sudo python scripts/bench/fairness.py [large] [share] [--seconds 4.0] [--ends 150]
+    sudo python scripts/bench/fairness.py [large] [share] [--seconds 4.0] [--ends 400]
 
 large: Ann keeps tasks of 2 GiB coming from four runs; how many of them end before Ben's task of 20 of 24 GiB starts,
 and his on both GPUs. share: both keep such tasks coming; what part of all ends is Ann's with one run, and with four.
@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import os
 import shutil
+import statistics
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -31,8 +33,8 @@ from tests.system.two_users import USERS, User, reachable_python
 from tests.waiting import wait_until
 
 MOST_ENDS = 60
-TOLERANCE = 0.05
-"""By so much Ann's part may be larger with four runs: it is of some hundred ends."""
+BLOCK = 50
+"""Ends whose parts are compared with each other, to know how sure their mean is."""
 PATIENCE = 600.0
 
 
@@ -121,16 +123,26 @@ def share(args: argparse.Namespace) -> bool:
             wait_until(lambda ann=ann, ben=ben: ann.times(Placed) and ben.times(Placed), PATIENCE, pause=0.2)
             since = max(ann.times(Placed)[0], ben.times(Placed)[0])
 
-            def counts(ann: Person = ann, ben: Person = ben, since: float = since) -> list[int]:
-                return [sum(at > since for at in one.times(Exited)) for one in (ann, ben)]
+            def ends(ann: Person = ann, ben: Person = ben, since: float = since) -> list[bool]:
+                both = ((at, one is ann) for one in (ann, ben) for at in one.times(Exited))
+                return [anns for at, anns in sorted(both) if at > since]
 
-            wait_until(lambda: sum(counts()) >= args.ends, PATIENCE, pause=0.5)
-            anns, bens = counts()
-            parts.append(anns / (anns + bens))
-            print(f"share: with {runs} runs Ann had {anns} of {anns + bens} ends", flush=True)
-    one, four = parts
-    print(f"share: {one:.3f} with one run, {four:.3f} with four (at most {TOLERANCE:g} more)", flush=True)
-    return four <= one + TOLERANCE
+            wait_until(lambda: len(ends()) >= args.ends, PATIENCE, pause=0.5)
+            whose = ends()[: args.ends]
+            parts.append(_part(whose))
+            print(f"share: with {runs} runs Ann had {sum(whose)} of {len(whose)} ends", flush=True)
+    (one, one_error), (four, four_error) = parts
+    unsure = 2 * math.hypot(one_error, four_error)
+    more = f"{four - one:+.3f}, and {unsure:.3f} may be chance (twice the standard error)"
+    print(f"share: {one:.3f} with one run, {four:.3f} with four: {more}", flush=True)
+    return four - one <= unsure
+
+
+def _part(whose: list[bool]) -> tuple[float, float]:
+    """Her part of the ends, and its standard error: of blocks, as ends that follow each other depend on each other."""
+    blocks = [sum(whose[at : at + BLOCK]) / BLOCK for at in range(0, len(whose) - BLOCK + 1, BLOCK)]
+    error = statistics.stdev(blocks) / math.sqrt(len(blocks)) if len(blocks) > 1 else 0.5
+    return sum(whose) / len(whose), error
 
 
 def main() -> int:
@@ -138,7 +150,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("what", nargs="*", default=["large", "share"], help="large, share")
     parser.add_argument("--seconds", type=float, default=4.0, help="of a task (default 4)")
-    parser.add_argument("--ends", type=int, default=150, help="of tasks, for a share (default 150)")
+    parser.add_argument("--ends", type=int, default=400, help="of tasks, for a share (default 400)")
     args = parser.parse_args()
     if os.geteuid() != 0:
         sys.exit("only root can be two users: sudo python scripts/bench/fairness.py")
