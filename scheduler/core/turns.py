@@ -21,9 +21,10 @@ STANDS_STILL = 5.0
 """Seconds without a look after which a waiter is left out: it was stopped, or its disk is full."""
 CHANCE = 1.0
 """Seconds within which a waiter takes the room that is kept for it; if it looks and does not, it has its reasons."""
-MOST_ENDS = 60
-"""A waiter that is passed over starts within so many ends of others: what runs when its devices close ends as well. So
-where much runs they close before it was passed as often as it may be, but not before half of that."""
+MOST_ENDS = 55
+"""A waiter that is passed over starts within so many ends of others, and a few that were over before it looked: what
+runs when its devices close ends as well. So where much runs they close before it was passed as often as it may be, but
+not before half of that."""
 FOR_ROOM = frozenset({"memory", "unknown", "spent", "alone", "load", "busy", "closed"})
 """Refusals by which a task waits for what others hold."""
 Stake = tuple[int, float]

@@ -20,6 +20,7 @@ from scheduler.core.truth import Truth
 from scheduler.engines.simulated import SimulatedEngine
 from scheduler.units import GIB
 from tests.system.conftest import SHIMS, Driver
+from tests.system.killing import is_alive
 from tests.waiting import wait_until
 
 ENDS = ("true",)
@@ -66,7 +67,7 @@ class LocalBench(Driver):
     def pass_by(self, task: int) -> None:
         """Its end comes, and nobody is there to hear of it."""
         shim = self.started(task).shim
-        wait_until(lambda: not Path(f"/proc/{shim}").exists() or _is_zombie(shim))
+        wait_until(lambda: not is_alive(shim))
 
     def lease(self) -> dict[str, Any]:
         path = self.root / uuid.uuid4().hex
@@ -148,13 +149,6 @@ def benches(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Benches]
 @pytest.fixture
 def bench(benches: Benches) -> Bench:
     return benches()
-
-
-def _is_zombie(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
 
 
 class TestEngine:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import functools
 import os
 import select
@@ -23,6 +22,7 @@ from scheduler.core.ports import Launch
 from scheduler.engines.local import LocalEngine
 from scheduler.paths import Places
 from tests.system.chromium import Browser, browser
+from tests.system.killing import state_of
 from tests.waiting import wait_until
 
 SHIM = Path(shim.__file__)
@@ -171,9 +171,7 @@ def mark() -> Iterator[str]:
 
 def is_zombie(pid: int) -> bool:
     """Whether a process has ended, and nobody has asked for its exit code yet."""
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    return False
+    return state_of(pid) == "Z"
 
 
 def marked(word: str) -> list[int]:

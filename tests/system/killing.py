@@ -130,12 +130,17 @@ def environment(pid: int) -> list[bytes]:
         return []
 
 
+def state_of(pid: int) -> str:
+    """The letter that the kernel has for what a process does, T for stopped, Z for a zombie; nothing: it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
+
+
 def is_alive(pid: int) -> bool:
     """Whether a process is there and not a zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
-    except OSError:
-        return False
+    return state_of(pid) not in ("", "Z", "X")
 
 
 def children(pid: int, word: str = "") -> list[int]:

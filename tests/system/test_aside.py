@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from scheduler.processes import ask_aside, start_aside, wait_for
+from tests.system.killing import is_alive
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -31,13 +32,6 @@ def nested():
 start_aside(nested, 60)
 time.sleep(600)
 """
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
 
 
 def test_they_work_on_a_copy() -> None:
@@ -74,10 +68,10 @@ def test_they_end_with_whoever_started_them_and_theirs_too(tmp_path: Path) -> No
     process = subprocess.Popen([sys.executable, "-c", ENDLESS, str(told)])
     wait_until(lambda: told.exists() and told.read_text().endswith("\n"), 60)
     pid = int(told.read_text())
-    assert alive(pid)
+    assert is_alive(pid)
     process.kill()
     process.wait()
-    wait_until(lambda: not alive(pid), 60)
+    wait_until(lambda: not is_alive(pid), 60)
 
 
 def test_who_ignores_the_ends_of_children_gets_answers_all_the_same() -> None:

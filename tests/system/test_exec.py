@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.system.gpu_home import PATIENCE, GpuHome
-from tests.system.killing import Home, Started, is_alive, kill
+from tests.system.killing import Home, Started, is_alive, kill, state_of
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -169,7 +169,7 @@ def stop_between_looks(home: GpuHome, process: Started) -> None:
 
         def stopped() -> bool:
             process.send_signal(signal.SIGSTOP)
-            wait_until(lambda: state(process.pid) == "T", PATIENCE)
+            wait_until(lambda: state_of(process.pid) == "T", PATIENCE)
             with contextlib.suppress(BlockingIOError):
                 fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return True
@@ -179,10 +179,6 @@ def stop_between_looks(home: GpuHome, process: Started) -> None:
         wait_until(stopped, PATIENCE)
     finally:
         os.close(directory)
-
-
-def state(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 class TestItsGpu:

@@ -16,6 +16,7 @@ import pytest
 from scheduler.units import parse_size
 from tests.standin import client
 from tests.standin.box import GPU_IS_LOST, NO_COMPILER, TRAIN, Box, build
+from tests.system.killing import state_of
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(build() is None, reason=NO_COMPILER)]
@@ -186,7 +187,7 @@ def test_what_a_killed_process_held_is_free_at_once_even_before_it_is_waited_for
     process = start(box, sys.executable, "-S", "-E", TRAIN, "--peak", "4GiB", "--profile", "flat", "--seconds", "60")
     wait_until(lambda: box.used(0) == 4 * GIB)
     process.kill()
-    wait_until(lambda: Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z")
+    wait_until(lambda: state_of(process.pid) == "Z")
     assert nvml(box, LISTED, "memory(0)['used']") == [[], 300 << 20]
     process.communicate()
 
