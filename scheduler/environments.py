@@ -7,10 +7,10 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 
 from scheduler.errors import UsageError
+from scheduler.values import dataclass
 
 CONDA = "conda:"
 """Before the name of a conda environment, where a program or an environment's folder could stand."""

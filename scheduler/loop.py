@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from scheduler.core import confidential, control, packing, reasons
 from scheduler.core.brain import Brain
@@ -45,6 +45,7 @@ from scheduler.core.promises import Lease, Taken
 from scheduler.core.turns import Standing, richer
 from scheduler.errors import LeaseError, SchedulerError, StateError
 from scheduler.units import count
+from scheduler.values import dataclass
 
 TICK = 0.5
 """Seconds between looks at what no event tells: free memory, other schedulers' leases, rows appended to the file, a GPU

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from scheduler.errors import UsageError, of_the_system
+from scheduler.values import dataclass
 
 PLACE = "/etc/gpu-batch-scheduler/machine.toml"
 ELSEWHERE = "SCHEDULER_MACHINE_FILE"

@@ -5,11 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import BinaryIO
 
 from scheduler.errors import StateError
+from scheduler.values import dataclass
 
 APPLICATION = "gpu-batch-scheduler"
 NETWORK_FILE_SYSTEMS = frozenset(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from pathlib import Path
 from typing import Any
 
 from scheduler import machinefile, units
 from scheduler.errors import UsageError
+from scheduler.values import dataclass
 
 PREFIX = "SCHEDULER_"
 USER_FILE = "~/.config/gpu-batch-scheduler/config.toml"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from scheduler.core.measures import Simulated
 from scheduler.core.model import Device, Outcome
+from scheduler.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

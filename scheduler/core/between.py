@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 from scheduler.core.scatter import SPREAD, differ
+from scheduler.values import dataclass
 
 LINE_SPREAD = 0.15
 """A line is trusted where each inner point lies this near to what its neighbours say."""

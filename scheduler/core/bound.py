@@ -7,7 +7,7 @@ know everything else beforehand. A task's time alone is the least it takes; shar
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate
 from math import ceil, inf
 
@@ -16,6 +16,7 @@ from scheduler.core.model import HOST, Device
 from scheduler.core.packing import ENOUGH
 from scheduler.core.workload import Given, peaks_of
 from scheduler.units import count, duration, size
+from scheduler.values import dataclass
 
 MOST_SHARES = 64
 """So many sizes are tried as the one below which tasks count for nothing; more of them hardly raise the bound."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from scheduler.core import packing
 from scheduler.core.brain import Brain
@@ -12,6 +12,7 @@ from scheduler.core.fields import BY_COLUMN, BadCell, Field, changed
 from scheduler.core.model import LIVING, RETRIABLE, Budget, Device, State, Terms
 from scheduler.core.ports import Answer, Request
 from scheduler.units import count, duration, ranges, size
+from scheduler.values import dataclass
 
 JOBS, PER_DEVICE, DEVICES, DISABLE, ENABLE = "-j", "--max-per-device", "--devices", "disable", "enable"
 """What can be said of a run's limits."""

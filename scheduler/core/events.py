@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import MISSING, Field, field, fields
 from typing import Any, ClassVar, get_args
 
 from scheduler.core.model import KnownBy, Outcome, Purpose
+from scheduler.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

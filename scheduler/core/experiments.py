@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import gcd
 
 from scheduler.core.model import Outcome, State
 from scheduler.core.mps import CLIENT
 from scheduler.core.results import Attempt, Fold
 from scheduler.units import duration
+from scheduler.values import dataclass
 
 FEWEST = 2
 """Repeats that say how far they spread."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from scheduler.core import scattered
 from scheduler.core.arguments import Slots
@@ -13,6 +13,7 @@ from scheduler.core.neutral import ENOUGH, Key, Verdict, judge, take
 from scheduler.core.questions import Questions
 from scheduler.core.scatter import STEADY, differ, middle, scatter
 from scheduler.core.varying import LEFT_OUT, Bundle, Columns, Role
+from scheduler.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

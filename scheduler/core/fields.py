@@ -7,13 +7,14 @@ import math
 import re
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from operator import itemgetter
 from typing import Any
 
 from scheduler import units
 from scheduler.core.model import SHARED_OUT, Spec, Terms, Warn
 from scheduler.core.placeholders import filled, filled_template
+from scheduler.values import dataclass
 
 SEPARATOR = "\x1f"
 LARGEST = 10**12

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from scheduler.core.events import Exited, Halted
 from scheduler.core.model import Outcome, State
 from scheduler.core.rules import Rules
 from scheduler.units import count
+from scheduler.values import dataclass
 
 LONGEST = 300
 """Characters of a last line that are kept."""

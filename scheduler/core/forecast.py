@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any
+
+from scheduler.values import dataclass
 
 LEAST = 0.1
 """Two of ten are outside of what is said: so many at most came earlier, so many later."""

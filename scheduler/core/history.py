@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from scheduler.core.events import Event, Exited, Peaked, Placed, Resized, Started
 from scheduler.core.model import Purpose
+from scheduler.values import dataclass
 
 Step = tuple[float, int, int]
 """From then on so many bytes were promised, and so many the most that had been seen."""

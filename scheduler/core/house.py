@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from scheduler.values import dataclass
 
 TASKS, GPUS, MEMORY = "tasks", "GPUs", "GPU memory"
 """What a cap is about, beside the host's RAM."""

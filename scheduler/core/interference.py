@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import inf, sqrt
 
 from scheduler.core.simulation import FULLY, fitted, shared
+from scheduler.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import PurePath
 
 from scheduler.core.arguments import slots
@@ -12,6 +11,7 @@ from scheduler.core.command import THIS_PYTHON, meant, shell_line
 from scheduler.core.fields import words
 from scheduler.core.model import Spec
 from scheduler.core.placeholders import takes
+from scheduler.values import dataclass
 
 _EPOCHS = ("--epochs", "--num_train_epochs", "--num-epochs", "--max_epochs")
 _ID = ("--id",)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from scheduler.core.kinds import Kind
 from scheduler.core.model import HOST, KnownBy
 from scheduler.core.rules import Rules
+from scheduler.values import dataclass
 
 if TYPE_CHECKING:
     from scheduler.core.factors import Family

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from scheduler.core.model import Outcome, Placement, Purpose, State, Terms
 from scheduler.core.rules import Rules
 from scheduler.errors import Forbidden
+from scheduler.values import dataclass
 
 S = State
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import ceil
 
 from scheduler.core.bound import Bound
 from scheduler.core.model import HOST, Device, Outcome, State
 from scheduler.core.results import Fold, Story, stretched
 from scheduler.core.workload import Given
+from scheduler.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

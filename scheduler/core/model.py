@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from math import inf
 from typing import NamedTuple
 
 from scheduler.core.house import NO_CAPS, Caps
+from scheduler.values import dataclass
 
 HOST = "host"
 NO_TASK = -1

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from operator import itemgetter
 
 from scheduler.core.scatter import differ
 from scheduler.core.varying import LEFT_OUT, SPLITTING, Role
+from scheduler.values import dataclass
 
 Key = tuple[int, ...]
 Peaks = tuple[int, ...]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import PurePath, PurePosixPath
 from signal import Signals
 from typing import Protocol
@@ -13,6 +12,7 @@ from scheduler.core.lifecycle import Task
 from scheduler.core.model import HOST, Job, KnownBy, Placement, Purpose, Warn
 from scheduler.core.ports import Attended, Devices, Launch, Sharing, Watched
 from scheduler.core.promises import Taken
+from scheduler.values import dataclass
 
 _UNATTENDED = Attended({}, (), -1)
 

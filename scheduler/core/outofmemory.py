@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
 from scheduler import units
+from scheduler.values import dataclass
 
 TAIL = 64 * 1024
 """So much of the end of its output is enough."""

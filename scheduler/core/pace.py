@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from scheduler.values import dataclass
 
 ENOUGH = 1e-6
 """So little is missing of a whole epoch where progress is told in parts of one."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from scheduler.core.model import (
@@ -20,6 +19,7 @@ from scheduler.core.model import (
     Terms,
 )
 from scheduler.core.rules import Rules
+from scheduler.values import dataclass
 
 if TYPE_CHECKING:
     from scheduler.core.promises import Lease

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from scheduler.core.brain import Brain
 from scheduler.core.forecast import Forecast, Span
@@ -13,6 +13,7 @@ from scheduler.core.model import HOST, LIVING, UNFINISHED, Budget, Hold, Purpose
 from scheduler.core.ports import Key
 from scheduler.core.results import Fold
 from scheduler.core.roll import Roll
+from scheduler.values import dataclass
 
 MOST_BATCHES = 3
 """So many of the waiting batches are told one by one."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from scheduler.core.events import Event, Exited, Started, Submitted
@@ -22,6 +22,7 @@ from scheduler.core.model import (
     Warn,
 )
 from scheduler.core.promises import Lease, Taken
+from scheduler.values import dataclass
 
 if TYPE_CHECKING:
     from scheduler.core.kinds import Kind

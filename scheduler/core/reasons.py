@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from math import inf
 
 from scheduler.core import estimate, packing
@@ -16,6 +16,7 @@ from scheduler.core.lifecycle import Task
 from scheduler.core.model import HOST, KnownBy, Machine, Placement, Refusal, State
 from scheduler.core.packing import Ask, Need, Room
 from scheduler.core.ports import Answer, Key
+from scheduler.values import dataclass
 
 MOST_GROUPS = 500
 """Of a whole run so many groups of equal tasks are asked, the best-ranked first; a list has a handful of them."""

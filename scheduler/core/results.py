@@ -5,12 +5,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from operator import itemgetter
 from typing import Any
 
 from scheduler.core.events import Arrived, Event, Exited, Peaked, Placed, Refused, Resized, Skipped, Started
 from scheduler.core.model import Outcome, Purpose, State, shown_in
+from scheduler.values import dataclass
 
 STRETCHED = 1.5
 """What takes longer than so many times its time alone did not come cheap: people are told."""

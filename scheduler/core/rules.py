@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from scheduler.core.model import Manners, Order, Profiling
 from scheduler.units import GIB, MIB
+from scheduler.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

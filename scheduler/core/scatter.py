@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil, sqrt
+
+from scheduler.values import dataclass
 
 SPREAD = 0.05
 SLACK = 64 << 20

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from math import sqrt
 
 from scheduler.core.neutral import ENOUGH, Key, Peaks, Verdict, take
 from scheduler.core.scatter import Scatter
 from scheduler.core.varying import LEFT_OUT, SPLITTING, Role
+from scheduler.values import dataclass
 
 Seen = tuple[Key, Peaks]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from heapq import heappop, heappush
 from math import inf, sqrt
 
@@ -13,6 +13,7 @@ from scheduler.core.ports import Key, Launch
 from scheduler.core.promises import Lease
 from scheduler.core.truth import Curve, Truth
 from scheduler.units import size
+from scheduler.values import dataclass
 
 TERM, KILL = 15, 9
 FULLY = 0.95

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
 from math import cos, exp, log, pi, sqrt
 
 from scheduler.core.knowledge import Knowledge, Profile
 from scheduler.core.truth import chance
+from scheduler.values import dataclass
 
 OWN, LIKE, ANY = 0.08, 0.25, 0.5
 """How far the time of a task is off at least, as a share of it: where its own kind is known, others of its script, any

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 
 from scheduler.units import MIB
+from scheduler.values import dataclass
 
 Curve = tuple[tuple[float, int], ...]
 """From so many seconds of work on, so many bytes."""

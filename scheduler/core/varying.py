@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from operator import itemgetter
 
 from scheduler.core.arguments import Slots, is_content, is_content_file, is_number, labels, plain_name
+from scheduler.values import dataclass
 
 Codes = tuple[int, ...]
 """A kind's values by slot, each as its number in the order of first sight."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 
 from scheduler.core import kinds
 from scheduler.core.kinds import Kind
 from scheduler.core.knowledge import Evidence, Profile, main_parts
 from scheduler.core.model import HOST, Spec, Terms
 from scheduler.core.truth import Truth, chance, curve, draw
+from scheduler.values import dataclass
 
 TOLD_EPOCHS = 90
 """So many epochs the longest task of a kind has where times are known; the others have so many as fit their time."""

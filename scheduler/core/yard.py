@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import compress, count
 from math import inf
 from operator import is_not
@@ -13,6 +12,7 @@ from scheduler.core import packing
 from scheduler.core.model import Budget, Device, Hold, Machine, Placement
 from scheduler.core.packing import Room
 from scheduler.core.rules import Rules
+from scheduler.values import dataclass
 
 Place = tuple[float, int]
 """So much of something is left on the GPU of that number."""

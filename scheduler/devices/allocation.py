@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 from scheduler.errors import DeviceError
+from scheduler.values import dataclass
 
 T = TypeVar("T")
 

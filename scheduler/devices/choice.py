@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from scheduler.core.model import HOST
 from scheduler.devices.allocation import Allowed, Seen, labels, starting_with
 from scheduler.errors import UsageError
 from scheduler.units import parse_size
+from scheduler.values import dataclass
 
 ALL, AUTO = "all", "auto"
 _NUMBERS = re.compile(r"(\d+)(?:-(\d+))?", re.ASCII)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from scheduler.core.model import HOST, Budget, Device, Placement
 from scheduler.devices.cgroups import OWN, ROOT, MemoryGroup, cpu_quotas, memory_groups, text
 from scheduler.units import MIB
+from scheduler.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

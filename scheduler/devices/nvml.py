@@ -9,7 +9,7 @@ import shutil
 import time
 from collections import deque
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from scheduler.devices.samplers import Limits, Samplers
 from scheduler.errors import DeviceError
 from scheduler.paths import PACKAGE
 from scheduler.units import size
+from scheduler.values import dataclass
 
 RECENT = 2.0
 """The least that was free is remembered for so long."""

@@ -6,13 +6,13 @@ import os
 import pickle
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
 from scheduler.core.placeholders import literal
 from scheduler.errors import ConfigError
 from scheduler.launcher import MAIN
+from scheduler.values import dataclass
 
 LONGEST = 200
 """A value in a command is there to be read and to tell tasks apart; above this its beginning and a digest do."""

@@ -21,7 +21,7 @@ import stat
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from itertools import chain, islice
 from operator import itemgetter
 from typing import Any
@@ -37,6 +37,7 @@ from scheduler.doors.ground import Ground, Place, anywhere, lead, place_of_comma
 from scheduler.environments import Programs
 from scheduler.errors import InputError, UsageError
 from scheduler.units import count
+from scheduler.values import dataclass
 
 Row = tuple[int, list[str], Terms, int]
 """Line in the file (the header is line 1), cells, terms, and how many earlier rows run the same command."""

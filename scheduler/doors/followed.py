@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from hashlib import blake2b
 
 from scheduler.core.fields import Form
@@ -13,6 +13,7 @@ from scheduler.core.ports import Happening
 from scheduler.doors.lines import Cutter, Lines, Row
 from scheduler.errors import InputError
 from scheduler.units import count
+from scheduler.values import dataclass
 
 BLOCK = 1 << 18
 TAIL = 64

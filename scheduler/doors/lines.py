@@ -6,12 +6,12 @@ import os
 import re
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from scheduler.core.command import SHELL
 from scheduler.core.fields import BY_COLUMN, BadCell, Form
 from scheduler.core.model import Terms
 from scheduler.errors import UsageError
+from scheduler.values import dataclass
 
 COLUMN = "line"
 """What the results call the command, as it was written."""

@@ -8,7 +8,6 @@ import re
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from scheduler import machinefile
 from scheduler.errors import LeaseError
 from scheduler.shim import BLOCK, pack_block, unpack_block
 from scheduler.store.houserules import DISABLE, RESERVE
+from scheduler.values import dataclass
 
 VERSION = 1
 MOST_WORDS = 200

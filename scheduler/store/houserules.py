@@ -6,7 +6,6 @@ import grp
 import os
 import pwd
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -15,6 +14,7 @@ from scheduler.core.house import NO_CAPS, Caps
 from scheduler.errors import UsageError
 from scheduler.machinefile import MachineFile
 from scheduler.settings import READERS
+from scheduler.values import dataclass
 
 RESERVE, DISABLE = "reserve", "disable"
 """What root may allow others: to keep devices for themselves, to take them out of service."""

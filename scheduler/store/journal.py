@@ -7,12 +7,12 @@ import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from scheduler.core import events as ev
 from scheduler.errors import StateError
 from scheduler.store import schema
+from scheduler.values import dataclass
 
 _NO_ROOM = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY})
 _LEAST = 64 * 1024

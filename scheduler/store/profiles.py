@@ -8,7 +8,6 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from scheduler.core.knowledge import Evidence, Peaks, Profile
 from scheduler.core.model import HOST, KnownBy
 from scheduler.errors import StateError
 from scheduler.store import schema
+from scheduler.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from scheduler.errors import NoSuchRun, StateError
 from scheduler.paths import Places, RunPlaces
 from scheduler.shim import is_here
 from scheduler.store.journal import Journal
 from scheduler.store.locks import is_locked
+from scheduler.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,13 @@ import json
 import os
 import resource
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from scheduler.core.confidential import looks_secret
 from scheduler.errors import StateError
+from scheduler.values import dataclass
 
 FORMAT = 1
 _LIMITS = tuple(sorted(name for name in dir(resource) if name.startswith("RLIMIT_") and name != "RLIMIT_OFILE"))

@@ -6,11 +6,11 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from scheduler.core.events import Event, Placed, Started
 from scheduler.core.model import HOST, Refusal
+from scheduler.values import dataclass
 from scheduler.view.one_task import OneTaskView
 from scheduler.view.sink import let_go
 from scheduler.view.words import clean

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, TypeVar
 
 from scheduler.units import size
+from scheduler.values import dataclass
 from scheduler.view import about_gpus, about_host
 from scheduler.view.examined import Examined, Failed, Gpus, Host
 from scheduler.view.findings import Finding, Group, Mark, broken, group_lines

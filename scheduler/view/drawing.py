@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from html import escape
 
+from scheduler.values import dataclass
 from scheduler.view.words import clean
 
 INK, GREY, FAINT = "#222222", "#777777", "#e4e4e4"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from scheduler.core.experiments import Reading, Setting, Spread, Summary
 from scheduler.units import duration
+from scheduler.values import dataclass
 from scheduler.view.drawing import FAINT, GREY, INK, LARGE, SMALL, USUAL, Drawing, Rect, Words, column
 from scheduler.view.words import short
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
+from scheduler.values import dataclass
 from scheduler.view.words import clean
 
 _WHAT = 14

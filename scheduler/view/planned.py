@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from scheduler.core.forecast import Course, Forecast
 from scheduler.core.model import shown_in
 from scheduler.units import count
+from scheduler.values import dataclass
 from scheduler.view.ahead import about, roughly
 from scheduler.view.words import short, table
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from scheduler.core.confidential import without_secrets
+from scheduler.values import dataclass
 from scheduler.view.words import clean
 
 Sample = tuple[Mapping[str, str], float]

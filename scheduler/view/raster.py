@@ -5,10 +5,10 @@ from __future__ import annotations
 import struct
 import zlib
 from base64 import b85decode
-from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate
 
+from scheduler.values import dataclass
 from scheduler.view.drawing import Drawing, Rect, Words
 from scheduler.view.letters import BASELINE, CHARACTERS, HEIGHT, PIXELS, WIDTHS
 from scheduler.view.words import clean

@@ -9,13 +9,13 @@ import json
 import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median, quantiles
 from typing import Any, TextIO
 
 from scheduler.core.history import Track, lanes
 from scheduler.core.model import shown_in
 from scheduler.core.results import Totals
+from scheduler.values import dataclass
 from scheduler.view.words import clean, instant
 
 FORMAT = 1

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from scheduler.units import duration
+from scheduler.values import dataclass
 from scheduler.view.drawing import FAINT, GREY, INK, Drawing, Rect, Words
 from scheduler.view.raster import png as picture
 from scheduler.view.report import Told, data

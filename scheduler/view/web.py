@@ -7,7 +7,6 @@ import json
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
@@ -15,6 +14,7 @@ from typing import Any, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
 from scheduler.errors import NoSuchRun, SchedulerError, UsageError
+from scheduler.values import dataclass
 
 LOOPBACK = "127.0.0.1"
 NAMES = frozenset({LOOPBACK, "localhost", "[::1]"})

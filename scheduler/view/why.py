@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from scheduler.core.model import Outcome, State, Terms
 from scheduler.core.results import Attempt, Story
 from scheduler.units import count, duration, size
+from scheduler.values import dataclass
 from scheduler.view.ahead import of_run, of_task_at_length
 from scheduler.view.words import clean, clock
 

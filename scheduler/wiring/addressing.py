@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from scheduler.errors import NoSuchRun, StateError, UsageError
 from scheduler.settings import Settings
 from scheduler.store.journal import Journal
 from scheduler.store.runs import RunInfo, Runs
 from scheduler.units import ranges
+from scheduler.values import dataclass
 from scheduler.wiring.reading import find_run, places
 
 LAST = "last"

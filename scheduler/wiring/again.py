@@ -7,7 +7,6 @@ import os
 import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from scheduler.core import command
 from scheduler.core.events import Skipped
@@ -18,6 +17,7 @@ from scheduler.paths import Places
 from scheduler.store.rundir import Cells
 from scheduler.store.runs import RunInfo, Runs
 from scheduler.units import count
+from scheduler.values import dataclass
 from scheduler.wiring.reading import Telling
 
 MOST_SKIPPED = 5000

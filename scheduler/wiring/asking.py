@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from scheduler.core.ports import Answer, Request
 from scheduler.errors import Elsewhere, StateError
 from scheduler.store import requests
 from scheduler.store.locks import is_locked
 from scheduler.store.runs import RunInfo
+from scheduler.values import dataclass
 from scheduler.wiring.addressing import Target
 from scheduler.wiring.reading import Telling
 

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,6 +21,7 @@ from scheduler.paths import PAGE, open_within
 from scheduler.settings import Settings
 from scheduler.store.locks import user_name
 from scheduler.store.runs import RunInfo, Runs
+from scheduler.values import dataclass
 from scheduler.view import answers, report, web, webfacts
 from scheduler.view.web import Wanted
 from scheduler.view.words import clean

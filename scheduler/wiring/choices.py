@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 
 from scheduler.core.model import HOST, Manners, Order, Profiling
 from scheduler.core.rules import Rules
 from scheduler.environments import Programs, Python
 from scheduler.errors import UsageError
 from scheduler.settings import Settings
+from scheduler.values import dataclass
 
 MPS_WORDS = {
     **dict.fromkeys(("on", "true", "1", "yes"), "on"),

@@ -8,12 +8,12 @@ import os
 import shlex
 import signal
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from scheduler.core.model import Budget
 from scheduler.errors import SchedulerError, StateError
 from scheduler.paths import make_private
 from scheduler.settings import Settings
+from scheduler.values import dataclass
 from scheduler.view.classic import Card
 from scheduler.wiring import closures
 from scheduler.wiring.finding import find_devices

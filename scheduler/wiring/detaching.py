@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from typing import TYPE_CHECKING
 
 from scheduler.errors import SchedulerError, of_the_system
@@ -15,6 +15,7 @@ from scheduler.processes import leave_terminal, start_copy, wait_for
 from scheduler.settings import Settings
 from scheduler.store.requests import pending
 from scheduler.store.runs import RunInfo
+from scheduler.values import dataclass
 from scheduler.wiring import reading
 from scheduler.wiring.choices import Resuming
 from scheduler.wiring.starting import take_over

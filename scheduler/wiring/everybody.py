@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from typing import Any
 
 from scheduler.core.model import HOST, Budget, Waiter
@@ -13,6 +13,7 @@ from scheduler.settings import Settings
 from scheduler.store.leases import find_directory
 from scheduler.store.locks import user_name
 from scheduler.store.tickets import waiters
+from scheduler.values import dataclass
 from scheduler.wiring import closures
 from scheduler.wiring.holders import Holder, holders
 from scheduler.wiring.idleness import Held, idle_for

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,6 +16,7 @@ from scheduler.paths import ExperimentPlaces, tilde
 from scheduler.settings import Settings
 from scheduler.store.experiments import Readings, write_bytes, write_whole
 from scheduler.units import count
+from scheduler.values import dataclass
 from scheduler.view import experiments as view
 from scheduler.view.sink import hint
 from scheduler.wiring.choices import Choices

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Any
 
 from scheduler.core.control import WHY
@@ -15,6 +14,7 @@ from scheduler.core.results import Story
 from scheduler.paths import open_plain
 from scheduler.store import requests
 from scheduler.store.locks import is_locked
+from scheduler.values import dataclass
 from scheduler.view.ahead import of_one, of_program, of_program_task
 from scheduler.view.why import Standing, paragraph, summary
 from scheduler.wiring.addressing import Target

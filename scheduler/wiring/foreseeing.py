@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,7 @@ from scheduler.loop import Loop, Ports
 from scheduler.paths import RunPlaces
 from scheduler.processes import ask_aside, spent_aside
 from scheduler.store.memory import MemoryLedger
+from scheduler.values import dataclass
 
 MOST_ENDS = 150
 """So many ends are simulated; how long the rest takes follows from how much got done until then."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from scheduler.core.promises import Lease
 from scheduler.settings import Settings
@@ -12,6 +12,7 @@ from scheduler.shim import children_finder, descendants
 from scheduler.store.leases import find_directory, living
 from scheduler.store.locks import user_name
 from scheduler.store.tickets import waiters
+from scheduler.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

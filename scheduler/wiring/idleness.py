@@ -7,11 +7,12 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scheduler.shim import children_finder, descendants, start_time
+from scheduler.values import dataclass
 
 if TYPE_CHECKING:
     from scheduler.core.ports import Happening  # `status` needs none of them

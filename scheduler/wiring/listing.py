@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from scheduler.core.fields import Form
@@ -17,6 +17,7 @@ from scheduler.store.journal import Journal
 from scheduler.store.rundir import Cells, Rows
 from scheduler.store.runs import RunInfo
 from scheduler.units import count
+from scheduler.values import dataclass
 from scheduler.wiring import reading
 from scheduler.wiring.again import real_path
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from scheduler.core.model import LIVING, Refusal, State
 from scheduler.core.orders import APART
 from scheduler.errors import SchedulerError
 from scheduler.settings import Settings
+from scheduler.values import dataclass
 from scheduler.wiring import starting
 from scheduler.wiring.choices import Choices
 from scheduler.wiring.listing import Listing

@@ -6,13 +6,13 @@ import json
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TextIO
 
 from scheduler.core import explain
 from scheduler.core.brain import Brain
 from scheduler.core.forecast import Forecast
 from scheduler.core.model import Budget, Decision, Job
+from scheduler.values import dataclass
 from scheduler.view import opening, planned
 from scheduler.wiring.foreseeing import Sight, guesses, likely
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TextIO
 
 from scheduler import clocks, native
@@ -16,6 +16,7 @@ from scheduler.interrupts import Interrupts
 from scheduler.settings import Settings
 from scheduler.store.rundir import Book
 from scheduler.store.runs import RunInfo
+from scheduler.values import dataclass
 from scheduler.wiring import notifying, watching
 from scheduler.wiring.choices import Choices
 from scheduler.wiring.reading import Telling, places

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from scheduler.core import command, packing
@@ -19,6 +19,7 @@ from scheduler.settings import Settings
 from scheduler.store.profiles import Profiles
 from scheduler.store.rundir import Kinds
 from scheduler.units import GIB, count
+from scheduler.values import dataclass
 from scheduler.wiring.choices import chosen_python
 from scheduler.wiring.listing import csv_listing
 from scheduler.wiring.reading import places

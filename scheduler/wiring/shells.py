@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from scheduler.environments import Programs, Python
 from scheduler.paths import RunPlaces
 from scheduler.settings import Settings
 from scheduler.store.shell import Shell, keep, kept, this_shell, with_secrets
+from scheduler.values import dataclass
 from scheduler.wiring.choices import chosen_python
 
 _CUDA = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from scheduler.core.experiments import About, Arm, Reading, Setting, read
@@ -13,6 +13,7 @@ from scheduler.core.workload import Known, Measured, TraceRow, workload
 from scheduler.settings import Settings
 from scheduler.store.experiments import Readings
 from scheduler.units import count, duration, size
+from scheduler.values import dataclass
 from scheduler.wiring.choices import rules
 from scheduler.wiring.experiments import Bench, choices_of, settings_of
 from scheduler.wiring.scenes import USUAL_EPOCH, USUAL_PEAK, USUAL_TIME, Source, rows

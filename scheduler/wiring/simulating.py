@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from scheduler.core.bound import lower_bound, works_of
@@ -27,6 +27,7 @@ from scheduler.engines.simulated import SimulatedEngine
 from scheduler.loop import Loop, Ports
 from scheduler.paths import RunPlaces
 from scheduler.store.memory import MemoryBook, MemoryLedger
+from scheduler.values import dataclass
 
 START = 1e9
 """The simulated clock's first moment: any but 0, which stands for never."""

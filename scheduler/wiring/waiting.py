@@ -6,13 +6,13 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 
 from scheduler.core.model import LIVING, UNFINISHED, State
 from scheduler.core.results import Fold
 from scheduler.paths import open_plain
 from scheduler.store.locks import is_locked
 from scheduler.store.runs import RunInfo
+from scheduler.values import dataclass
 from scheduler.wiring.addressing import Target
 from scheduler.wiring.reading import Telling
 

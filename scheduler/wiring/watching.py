@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, TextIO
 
 from scheduler import clocks
 from scheduler.core.model import Hold
 from scheduler.core.picture import Painter, Picture, Seen
 from scheduler.core.ports import Key
+from scheduler.values import dataclass
 
 if TYPE_CHECKING:
     from scheduler.loop import Ports
