@@ -523,7 +523,9 @@ class Loop:
 
 
 def _sorted_out(happenings: Sequence[Happening]) -> tuple[list[Sample], list[Started | Exited], list[Request]]:
-    samples, moves, requests = list[Sample](), list[Started | Exited](), list[Request]()
+    samples: list[Sample] = []
+    moves: list[Started | Exited] = []
+    requests: list[Request] = []
     for happening in happenings:
         if isinstance(happening, Sample):
             samples.append(happening)

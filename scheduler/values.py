@@ -17,7 +17,8 @@ else:
         """
 
         def made(cls):
-            cls.__repr__ = _repr
+            if "__repr__" not in vars(cls):
+                cls.__repr__ = _repr
             return dataclasses.dataclass(cls, repr=False, unsafe_hash=frozen, **how)
 
         return made

@@ -39,25 +39,36 @@ class Pass:
     most that is left on any device. Nobody who could start is, so that it comes to the same as a look at each.
     """
 
+    _kept: dict[int, Terms]
+    _asks: dict[int, packing.Need]
+    _kinds: dict[int, int]
+    _counts: dict[int, int]
+    _met: dict[int, int]
+    """The numbers of the terms of those that were in front."""
+    probed: dict[int, int]
+    """Kinds that are being learned from a short run, and by whom."""
+    checked: dict[int, int]
+    """Kinds that one attempt has shown, and who is to show them once more."""
+    watched: dict[Hashable, int]
+    """Groups of kinds that are being learned from a real run on GPUs, and by whom."""
+    ranks: list[Rank]
+    placements: list[Placement]
+    refusals: list[Refusal]
+    impossible: list[Refusal]
+
     def __init__(self, brain: Brain, machine: Machine) -> None:
         self.brain, self.rules = brain, brain.rules
         self.yard = brain.yard.look(machine)
         self.rooms = Working(self.yard.rooms)
         self.host = self.rooms[HOST] if HOST in self.yard.rooms else None
         self.gpus, self.ends = self.yard.gpus, self.yard.ends
-        self._kept, self._asks = dict[int, Terms](), dict[int, packing.Need]()
-        self._kinds, self._counts, self._met = dict[int, int](), dict[int, int](), dict[int, int]()
-        """The last: the numbers of the terms of those that were in front."""
+        self._kept, self._asks, self._kinds, self._counts, self._met = {}, {}, {}, {}, {}
         self.walk, self.lightest = brain.line.walk(), brain.line.lightest
         self.allowed = Allowance(machine, brain.placements()) if machine.caps.some else None
         """What is left of the user's caps; None: there are none."""
         self.left = self._jobs_left()
         self.turn = machine.turn
-        self.probed, self.checked = dict[int, int](), dict[int, int]()
-        """Kinds that are being learned from a short run, and by whom; those that one attempt has shown, and who is to
-        show them once more."""
-        self.watched = dict[Hashable, int]()
-        """Groups of kinds that are being learned from a real run on GPUs, and by whom."""
+        self.probed, self.checked, self.watched = {}, {}, {}
         self._note_learning(brain.learning())
         self.back: list[int] = []
         """Tasks that were held back because one of their group is being learned."""
@@ -66,8 +77,7 @@ class Pass:
         self._overdue, self.shut = -1, False
         """So many heads may have been overtaken too often by now, below 0: nobody has asked yet; whether all GPUs are
         closed, so that none of them need be marked."""
-        self.ranks, self.placements = list[Rank](), list[Placement]()
-        self.refusals, self.impossible = list[Refusal](), list[Refusal]()
+        self.ranks, self.placements, self.refusals, self.impossible = [], [], [], []
         self.queue = Queue(machine, brain.placements(), brain.rules) if machine.waiters else None
         """Others who wait; None: nobody does."""
         self.wait: Ticket | None = None
@@ -325,7 +335,11 @@ class Pass:
         return self._may_never_fit(need)
 
     def _may_never_fit(self, need: packing.Need) -> bool:
-        return any(max(ask.bytes or 0, ask.bare, ask.wanted) > self.yard.smallest for ask in need.gpus)
+        smallest = self.yard.smallest
+        for ask in need.gpus:  # noqa: SIM110 - a generator takes three times as long, and most have one GPU
+            if (ask.bytes or 0) > smallest or ask.bare > smallest or ask.wanted > smallest:
+                return True
+        return False
 
     def _named(self, task: int, need: packing.Need) -> list[packing.Room]:
         """The GPUs that are asked by what number it misses: all of few, the most hopeful of many."""
@@ -334,7 +348,7 @@ class Pass:
         if self._may_never_fit(need):
             return self._candidates(task)
         last = {at for _, at in (*self.ends.bytes[-ASKED:], *self.ends.load[-ASKED:])} or set(range(ASKED))
-        return self._sorted(task, [self.rooms.now(self.gpus[at]) for at in sorted(last)])
+        return self._sorted(task, [self.rooms.now(self.gpus[at]) for at in last])
 
     def _remember(self, task: int, need: packing.Need) -> None:
         """What it asks for at least, so that next time it need not be looked at to be passed over."""
@@ -358,7 +372,9 @@ class Pass:
             least, busy = inf, 0.0
         else:
             limit = self.yard.smallest - self.rules.buffer
-            least = min([limit, *[ask.bytes or 0 for ask in need.gpus]])
+            least = limit
+            for ask in need.gpus:
+                least = min(least, ask.bytes or 0)
             busy = packing.load_asked(need.busy, self.rules)
         word = self._terms(task).device
         rooms = [self.rooms.now(self.gpus[number]) for number in self.ends.with_both(least, busy)]

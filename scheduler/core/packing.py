@@ -129,14 +129,13 @@ def room_on(budget: Budget, taken: Iterable[tuple[int, int]], buffer: int) -> in
     Free now, less what is promised but not yet taken, less the buffer; a budget set by the user is on top of that.
     Never free alone and never promises alone: each of these overcommits.
     """
-    untaken = taken_or_promised = 0
+    untaken = used_ = 0
     for promised, used in taken:
-        untaken += max(0, promised - used)
-        taken_or_promised += max(promised, used)
+        used_ += used
+        if promised > used:
+            untaken += promised - used
     room = budget.free - untaken - buffer
-    if budget.cap is not None:
-        room = min(room, budget.cap - taken_or_promised - buffer)
-    return room
+    return room if budget.cap is None else min(room, budget.cap - used_ - untaken - buffer)
 
 
 def rooms(machine: Machine, own: Iterable[Placement], rules: Rules) -> dict[str, Room]:
@@ -162,14 +161,18 @@ def _is_coming(budget: Budget, machine: Machine, rules: Rules) -> bool:
 def _room(budget: Budget, mine: Sequence[Placement], machine: Machine, rules: Rules) -> Room:
     device, key = budget.device, budget.device.key
     load = device.load_capacity * (rules.max_gpu_load if device.is_gpu else rules.max_load)
-    taken, ours, busy, alone, whose = list[tuple[int, int]](), 0, 0.0, False, ""
+    taken: list[tuple[int, int]] = []
+    ours, busy, alone, whose = 0, 0.0, False, ""
+    seen, is_gpu = machine.used, device.is_gpu
     for placement in mine:  # one loop for all: it is most of what a device costs a pass on which something changed
-        used = machine.used.get((placement.task, placement.attempt))
-        taken.append((placement.promise.get(key, 0), used.get(key, 0) if used else 0))
-        busy += placement.load_on(device)
-        if key in placement.promise:
-            ours += 1
-            alone = alone or (placement.alone and key in placement.devices)
+        promised = placement.promise.get(key)
+        if promised is None:
+            continue
+        used = seen.get((placement.task, placement.attempt)) if seen else None
+        taken.append((promised, used.get(key, 0) if used else 0))
+        busy += placement.busy if is_gpu else placement.load_on(device)
+        ours += 1
+        alone = alone or (placement.alone and key in placement.devices)
     residents = ours
     for hold in machine.holds:
         taken.append((hold.promised.get(key, 0), hold.used.get(key, 0)))
@@ -404,7 +407,7 @@ def _too_busy(task: int, need: Need, room: Room, rules: Rules) -> Refusal | None
     """There is less load left than it asks for."""
     on_gpu = room.device.index >= 0
     asked = need.busy if on_gpu else need.cores
-    if (load_asked(asked, rules) if on_gpu else asked) <= room.load + ENOUGH:
+    if (asked * rules.gpu_load_share if on_gpu else asked) <= room.load + ENOUGH:
         return None
     said = "busy" if on_gpu else "load"
     return Refusal(task, said, room.device.label, round(asked * 100), round(max(room.load, 0) * 100))

@@ -19,7 +19,7 @@ def watch(
 ) -> list[Event]:
     """A new peak, a promise that must grow or may shrink; it changes nothing."""
     task, attempt, rules = living.id, living.attempts, brain.rules
-    events = list[Event]()
+    events: list[Event] = []
     news = {k: b for k, b in used.items() if estimate.is_new_peak(living.peak.get(k, 0), b, rules)}
     if news:
         events.append(Peaked(task, attempt, news))

@@ -80,9 +80,16 @@ def test_fields_that_an_older_version_did_not_have_are_at_their_default() -> Non
     assert decode("placed", old) == Placed(1, 1, Purpose.RUN, {}, 1.0, KnownBy.LIVE)
 
 
-def test_a_value_cannot_be_changed() -> None:
+def test_a_value_is_what_it_says() -> None:
+    one, same, other = (Exited(1, attempt, Outcome.LOST, signal=9) for attempt in (1, 1, 2))
+    assert one == same != other
+    assert repr(one).startswith("Exited(task=1, attempt=1, outcome=<Outcome.LOST: 'lost'>, code=None, signal=9, ")
+    assert len({Asked("stop", (1,)), Asked("stop", (1,)), Asked("stop")}) == 2
+
+
+def test_a_value_has_no_other_fields() -> None:
     with pytest.raises(AttributeError):
-        Exited(1, 1, Outcome.LOST).task = 2  # type: ignore[misc]  # that is what is tried
+        Exited(1, 1, Outcome.LOST).tusk = 2  # type: ignore[attr-defined]  # that is what is tried
 
 
 def test_every_event_is_known_to_the_journal() -> None:
