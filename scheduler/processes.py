@@ -31,6 +31,7 @@ __all__ = [
     "isolated_python",
     "leave_terminal",
     "machine_id",
+    "signal_one",
     "spent_aside",
     "start_aside",
     "start_child",
@@ -286,6 +287,24 @@ def empty_group(group: str, deadline: float) -> bool:
         pause = min(pause * 2, _LONGEST_PAUSE)
     shim.remove_group(group)
     return True
+
+
+def signal_one(pid: int, start: int, number: int) -> None:
+    """Signal this process and none that was given its pid since; ProcessLookupError where it has gone.
+
+    The kernel has a name for it that is never given away; before 5.3 there is only its pid.
+    """
+    fd = _pidfd(pid)
+    try:
+        if start_time(pid) != start:
+            raise ProcessLookupError
+        if fd >= 0:
+            signal.pidfd_send_signal(fd, number)
+        else:
+            os.kill(pid, number)
+    finally:
+        if fd >= 0:
+            os.close(fd)
 
 
 def sweep(cookie: str, deadline: float, session: int = 0, start: int = 0, log: str = "") -> list[int]:

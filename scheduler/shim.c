@@ -1,4 +1,4 @@
-/* shim.py once more in C, for machines with a compiler: the same words, orders, files and steps for a tenth of the cost.
+/* shim.py once more in C, for machines with a compiler: the same words, orders, files and steps for a third of the cost.
  *
  * What is meant, and why, stands in shim.py under the same names; the tests run on both. It is never needed: where it
  * cannot be compiled or started, shim.py does the same. Text is bytes here: JSON's escapes of single bytes (\udc80 to
@@ -24,12 +24,15 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #define FORMAT 1
 #define BLOCK 4096
+#define CHUNK 65536
+#define INLINE 16384
 #define COOKIE "SCHEDULER_COOKIE"
 #define GROUP "scheduler-"
 #define TICK 5.0
@@ -49,7 +52,45 @@
 #define DEFAULT_PATH "/bin:/usr/bin"
 #define CREATE (O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW)
 
-/* ---- JSON: read into a tree that lives as long as the process, written into a buffer ---- */
+/* ---- memory for one order: all of it is let go, and wiped, when its attempt is over ---- */
+
+static struct chunk {
+    struct chunk *next;
+    size_t used, size;
+    char of[];
+} *chunks;
+
+/* Zeros; 0: there is no more. */
+static void *take(size_t size)
+{
+    size = (size + 15) & ~(size_t)15;
+    if (!chunks || chunks->size - chunks->used < size) {
+        size_t most = size > CHUNK ? size : CHUNK;
+        struct chunk *more = calloc(1, sizeof *more + most);
+        if (!more) return 0;
+        more->size = most;
+        more->next = chunks;
+        chunks = more;
+    }
+    chunks->used += size;
+    return chunks->of + chunks->used - size;
+}
+
+/* Nothing of an order is left where the next one's will lie; one chunk is kept for it. */
+static void let_go(void)
+{
+    while (chunks && (chunks->next || chunks->size > CHUNK)) {
+        struct chunk *last = chunks;
+        chunks = last->next;
+        explicit_bzero(last->of, last->used);
+        free(last);
+    }
+    if (!chunks) return;
+    explicit_bzero(chunks->of, chunks->used);
+    chunks->used = 0;
+}
+
+/* ---- JSON: read into a tree, in place; written into a buffer ---- */
 
 enum kind { NOTHING, TRUTH, NUMBER, TEXT, LIST, OBJECT };
 
@@ -62,7 +103,7 @@ struct value {
 };
 
 struct reader {
-    const char *at, *end;
+    char *at, *end;
     int bad;
 };
 
@@ -128,10 +169,11 @@ static char *read_escape(struct reader *r, char *to)
     return put_utf8(to, code);
 }
 
+/* Where it stands: read, it is never longer than it was written. */
 static char *read_text(struct reader *r)
 {
-    char *text = malloc(r->end - r->at + 1), *to = text;
-    if (!text || !accepts(r, '"')) return r->bad = 1, text;
+    if (!accepts(r, '"')) return r->bad = 1, r->at;
+    char *text = r->at, *to = text;
     while (r->at < r->end && *r->at != '"' && !r->bad) {
         if (*r->at == '\\') {
             r->at++;
@@ -140,10 +182,9 @@ static char *read_text(struct reader *r)
             *to++ = *r->at++;
         }
     }
-    *to = 0;
     if (r->at++ >= r->end) r->bad = 1;
-    char *fitting = realloc(text, to - text + 1);
-    return fitting ? fitting : text;
+    *to = 0;
+    return text;
 }
 
 static void read_members(struct reader *r, struct value *of, char close)
@@ -168,7 +209,7 @@ static void read_members(struct reader *r, struct value *of, char close)
 
 static struct value *read_value(struct reader *r)
 {
-    struct value *v = calloc(1, sizeof *v);
+    struct value *v = take(sizeof *v);
     skip_blanks(r);
     if (!v || r->at >= r->end) return r->bad = 1, v;
     size_t left = r->end - r->at;
@@ -199,27 +240,29 @@ static char *read_whole(int fd, size_t *length)
 {
     struct stat status;
     if (fstat(fd, &status)) return 0;
-    char *data = malloc(status.st_size + 1);
+    char *data = take(status.st_size + 1);
     size_t got = 0;
     ssize_t now = 1;
     while (data && got < (size_t)status.st_size && now > 0) {
         now = pread(fd, data + got, status.st_size - got, got);
         got += now > 0 ? now : 0;
     }
-    if (data) data[got] = 0;
     *length = got;
     return data;
+}
+
+static struct value *parsed(char *data, size_t length)
+{
+    struct reader r = {data, data + length, 0};
+    struct value *v = read_value(&r);
+    return r.bad ? 0 : v;
 }
 
 static struct value *read_json(int fd)
 {
     size_t length;
     char *data = read_whole(fd, &length);
-    if (!data) return 0;
-    struct reader r = {data, data + length, 0};
-    struct value *v = read_value(&r);
-    free(data);
-    return r.bad ? 0 : v;
+    return data ? parsed(data, length) : 0;
 }
 
 static struct value *member(struct value *of, const char *name)
@@ -246,7 +289,7 @@ static char **words_of(struct value *of, const char *name)
     struct value *list = member(of, name);
     int count = 0;
     for (struct value *v = list ? list->first : 0; v; v = v->next) count++;
-    char **words = calloc(count + 1, sizeof *words);
+    char **words = take((count + 1) * sizeof *words);
     if (!words) return 0;
     count = 0;
     for (struct value *v = list ? list->first : 0; v; v = v->next) words[count++] = v->text ? v->text : "";
@@ -478,7 +521,8 @@ static double seconds_of(clockid_t clock)
 static struct {
     char boot_id[64], machine_id[128], hostname[256], groups[PATH_MAX];
     struct value *env, *bounds;
-    int output[2];
+    int output[2], holds_null;
+    long long start; /* of this shim */
     sigset_t blocked, waited;
 } home = {.output = {-1, -1}};
 
@@ -491,7 +535,8 @@ static struct order {
     struct value *env;
 } order;
 
-static int sock = -1; /* for the one answer; -1 once it has been given */
+static int sock = -1;   /* where answers go; -1 once there are no more */
+static int has_started; /* so that the scheduler waits for no other answer than the end */
 
 static int read_order(struct value *said)
 {
@@ -514,6 +559,7 @@ static int read_order(struct value *said)
     order.log_max = number_of(said, "log_max", LOG_MAX);
     order.spare = number_of(said, "spare", 0);
     order.cgroup = number_of(said, "cgroup", 1);
+    *order.group = 0;
     order.out = text_of(said, "stdout");
     order.err = text_of(said, "stderr");
     return order.argv && order.ending && *order.argv ? 0 : -1;
@@ -534,7 +580,7 @@ static void tell_failure(const char *what)
 {
     char said[LONGEST_TEXT + 1], path[PATH_MAX];
     snprintf(said, sizeof said, "[Errno %d] %s: '%s'", errno, strerror(errno), what);
-    if (sock >= 0) {
+    if (sock >= 0 && !has_started) {
         struct text message = {.length = 0};
         put(&message, "{\"failed\": {\"task\": %d, \"attempt\": %d, \"error\": ", order.task, order.attempt);
         put_text(&message, said);
@@ -564,25 +610,36 @@ static struct {
 static void open_log(void)
 {
     char path[PATH_MAX];
-    struct statvfs disk;
     path_of(path, "", ".log");
-    task_log.fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-    if (task_log.fd < 0 || fstatvfs(task_log.fd, &disk)) give_up(path);
+    memset(&task_log, 0, sizeof task_log);
     task_log.most = order.log_max;
-    task_log.block = (long long)disk.f_bsize <= task_log.most / 8 ? (long long)disk.f_bsize : 1;
-    task_log.head = task_log.most / 4 / task_log.block * task_log.block;
+    task_log.fd = open(path, CREATE | O_APPEND, 0600);
+    if (task_log.fd < 0) give_up(path);
 }
 
-static void move_log(long long length)
+/* The task's own descriptor writes only at the end. */
+static int open_to_cut(void)
+{
+    char path[64];
+    struct statvfs disk;
+    sprintf(path, "/proc/self/fd/%d", task_log.fd);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0 || fstatvfs(fd, &disk)) return fd;
+    task_log.block = (long long)disk.f_bsize <= task_log.most / 8 ? (long long)disk.f_bsize : 1;
+    task_log.head = task_log.most / 4 / task_log.block * task_log.block;
+    return fd;
+}
+
+static void move_log(int fd, long long length)
 {
     static char data[1 << 16];
     long long source = task_log.head + length, target = task_log.head;
     ssize_t got;
-    while ((got = pread(task_log.fd, data, sizeof data, source)) > 0) {
-        if (pwrite(task_log.fd, data, got, target) < got) return;
+    while ((got = pread(fd, data, sizeof data, source)) > 0) {
+        if (pwrite(fd, data, got, target) < got) return;
         source += got, target += got;
     }
-    if (ftruncate(task_log.fd, target)) return;
+    if (ftruncate(fd, target)) return;
 }
 
 static const char *grouped(long long number, char *to)
@@ -600,13 +657,16 @@ static const char *grouped(long long number, char *to)
 static void cut_log(long long size)
 {
     char note[256], missing[48], most[48];
+    int fd = open_to_cut();
+    if (fd < 0 || !task_log.block) return;
     long long length = (size - task_log.head - task_log.most / 4) / task_log.block * task_log.block;
-    if (fallocate(task_log.fd, COLLAPSE_RANGE, task_log.head, length)) move_log(length);
+    if (fallocate(fd, COLLAPSE_RANGE, task_log.head, length)) move_log(fd, length);
     task_log.missing += length;
     int written = sprintf(
         note, "\n[scheduler: %s KiB of output are missing here: the log is kept below %s KiB (--log-max)]\n",
         grouped(task_log.missing >> 10, missing), grouped(task_log.most >> 10, most));
-    if (pwrite(task_log.fd, note, written, task_log.head) < 0) return; /* the task is worth more than its log */
+    if (pwrite(fd, note, written, task_log.head) < 0) errno = 0; /* the task is worth more than its log */
+    close(fd);
 }
 
 static void look_at_log(double now)
@@ -629,8 +689,9 @@ static void look_at_log(double now)
 static struct {
     pid_t main, helper;
     int has_ended, status, leftovers, left, has_to_end;
+    long max_rss;
     const char *why;
-    double began, last, now, limit, warn_at, stop_at, term_at, kill_at, pause, helper_until, touch_at;
+    double cpu_seconds, began, last, now, limit, warn_at, stop_at, term_at, kill_at, pause, helper_until, touch_at;
 } watch;
 
 static double next_step(void)
@@ -647,6 +708,14 @@ static void main_ended(int status)
     if (!watch.why) watch.kill_at = watch.now + LEFTOVER_GRACE;
 }
 
+/* What one that has ended used, and whom it had collected itself. */
+static void count_in(const struct rusage *used)
+{
+    watch.max_rss = used->ru_maxrss > watch.max_rss ? used->ru_maxrss : watch.max_rss;
+    watch.cpu_seconds += used->ru_utime.tv_sec + used->ru_stime.tv_sec;
+    watch.cpu_seconds += (used->ru_utime.tv_usec + used->ru_stime.tv_usec) / 1e6;
+}
+
 /* Collect who has ended; are there others? */
 static int reap(void)
 {
@@ -655,10 +724,12 @@ static int reap(void)
     watch.now += fmin(watch.last - last, TICK + 1.0);
     for (;;) {
         int status;
-        pid_t pid = waitpid(-1, &status, WNOHANG);
+        struct rusage used;
+        pid_t pid = wait4(-1, &status, WNOHANG, &used);
         if (pid < 0 && errno == EINTR) continue;
         if (pid < 0) return 0;
         if (!pid) return 1;
+        count_in(&used);
         if (pid == watch.main) main_ended(status);
         if (pid == watch.helper) watch.helper = 0;
     }
@@ -765,6 +836,7 @@ static void wait_for_news(void)
 
 static void watch_over(pid_t main)
 {
+    memset(&watch, 0, sizeof watch);
     watch.main = main;
     watch.has_to_end = *order.ending != 0;
     watch.began = watch.last = seconds_of(CLOCK_BOOTTIME);
@@ -854,7 +926,7 @@ static const char *value_in(char **env, const char *name)
 
 static char *joined(const char *name, char between, const char *text)
 {
-    char *made = malloc(strlen(name) + strlen(text) + 2);
+    char *made = take(strlen(name) + strlen(text) + 2);
     if (made) sprintf(made, "%s%c%s", name, between, text);
     return made;
 }
@@ -866,7 +938,7 @@ static char **merged_env(void)
     struct value *parts[] = {home.env, order.env};
     for (int i = 0; i < 2; i++)
         for (struct value *v = parts[i] ? parts[i]->first : 0; v; v = v->next) count++;
-    char **env = calloc(count, sizeof *env);
+    char **env = take(count * sizeof *env);
     for (int i = 0; env && i < 2; i++) {
         for (struct value *v = parts[i] ? parts[i]->first : 0; v; v = v->next) {
             if (v->kind != TEXT || !strcmp(v->name, COOKIE) || (!i && member(order.env, v->name))) continue;
@@ -913,7 +985,7 @@ static void raise_oom_score(void)
     if (fd >= 0) close(fd);
 }
 
-static void become_task(pid_t shim, int log, int channel)
+static void become_task(pid_t shim, int channel)
 {
     char go[2];
     sigset_t none;
@@ -924,8 +996,8 @@ static void become_task(pid_t shim, int log, int channel)
     signal(SIGPIPE, SIG_DFL);
     signal(SIGXFSZ, SIG_DFL);
     sigprocmask(SIG_SETMASK, &none, 0);
-    dup2(home.output[0] >= 0 ? home.output[0] : log, 1);
-    dup2(home.output[1] >= 0 ? home.output[1] : log, 2);
+    dup2(home.output[0] >= 0 ? home.output[0] : task_log.fd, 1);
+    dup2(home.output[1] >= 0 ? home.output[1] : task_log.fd, 2);
     for (int i = 0; i < order.helds; i++) fcntl(order.held[i], F_SETFD, 0);
     char **env = merged_env();
     if (getppid() != shim || recv(channel, go, sizeof go, 0) <= 0) _exit(1);
@@ -964,29 +1036,24 @@ static pid_t fork_into(char *group, const char *cookie)
 
 static pid_t fork_task(int *channel)
 {
-    char path[PATH_MAX];
     int pair[2];
-    path_of(path, "", ".log");
-    int log = open(path, CREATE | O_APPEND, 0600);
-    if (log < 0) give_up(path);
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair)) give_up("socketpair");
     pid_t shim = getpid(), pid = order.cgroup ? fork_into(order.group, order.cookie) : fork();
     if (pid < 0) give_up("fork");
     if (!pid) {
         close(pair[0]);
-        become_task(shim, log, pair[1]);
+        become_task(shim, pair[1]);
         _exit(1);
     }
     close(pair[1]);
-    close(log);
     *channel = pair[0];
     return pid;
 }
 
 /* ---- claim and record ---- */
 
-/* Locked first and shown then; it stays open, and so locked, until this process ends. */
-static void take_claim(const char *path, const struct text *claim)
+/* Locked first and shown then; it stays locked for as long as this descriptor is open. */
+static int take_claim(const char *path, const struct text *claim)
 {
     char temporary[PATH_MAX + 16], block[BLOCK];
     snprintf(temporary, sizeof temporary, "%s.%d", path, getpid());
@@ -998,13 +1065,14 @@ static void take_claim(const char *path, const struct text *claim)
     unlink(temporary);
     errno = error;
     if (failed) give_up(path);
+    return fd;
 }
 
 static void describe_claim(struct text *to, pid_t main, long long start)
 {
     put(to, "{\"task\": %d, \"attempt\": %d, \"cookie\": ", order.task, order.attempt);
     put_text(to, order.cookie);
-    put(to, ", \"shim\": %d, \"shim_start\": %lld", getpid(), start_time(getpid()));
+    put(to, ", \"shim\": %d, \"shim_start\": %lld", getpid(), home.start);
     put(to, ", \"pid\": %d, \"start\": %lld, \"boot_id\": ", main, start);
     put_text(to, home.boot_id);
     put(to, ", \"machine_id\": ");
@@ -1018,7 +1086,6 @@ static void describe_claim(struct text *to, pid_t main, long long start)
 
 static void describe_end(struct text *to, char *said)
 {
-    struct rusage used;
     int exited = !WIFSIGNALED(watch.status), code = WEXITSTATUS(watch.status), has_code = exited;
     const char *outcome = watch.why ? watch.why : exited ? "exited" : "signalled", *error = "";
     if (*said) {
@@ -1027,27 +1094,25 @@ static void describe_end(struct text *to, char *said)
         code = strtol(said, &said, 10);
         error = *said ? said + 1 : said;
     }
-    getrusage(RUSAGE_CHILDREN, &used);
     put(to, "{\"outcome\": \"%s\", \"error\": ", outcome);
     put_text(to, error);
     if (has_code) put(to, ", \"code\": %d", code);
     if (!exited) put(to, ", \"signal\": %d", WTERMSIG(watch.status));
     put(to, ", \"ended\": %.6f, \"seconds\": %.6f", seconds_of(CLOCK_REALTIME), seconds_of(CLOCK_BOOTTIME) - watch.began);
-    put(to, ", \"max_rss\": %lld, \"leftovers\": %d", used.ru_maxrss * 1024LL, watch.leftovers);
-    put(to, ", \"cpu_seconds\": %.6f", used.ru_utime.tv_sec + used.ru_stime.tv_sec +
-                                           (used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6);
+    put(to, ", \"max_rss\": %lld, \"leftovers\": %d", watch.max_rss * 1024LL, watch.leftovers);
+    put(to, ", \"cpu_seconds\": %.6f", watch.cpu_seconds);
 }
 
-static void write_record(int fd, long long start, double began, long long kills, char *said)
+static void write_record(int fd, struct text *record, long long start, double began, long long kills, char *said)
 {
     char block[BLOCK];
-    struct text record = {.length = 0};
-    describe_end(&record, said);
-    put(&record, ", \"pid\": %d, \"start\": %lld, \"began\": %.6f", watch.main, start, began);
-    put(&record, ", \"oom_kills\": %lld, \"boot_id\": ", oom_kills() - kills);
-    put_text(&record, home.boot_id);
-    put(&record, ", \"format\": %d}", FORMAT);
-    if (pack_block(block, &record) || pwrite(fd, block, BLOCK, 0) != BLOCK || fsync(fd)) give_up("its exit record");
+    int fine = !*said && WIFEXITED(watch.status) && !WEXITSTATUS(watch.status);
+    describe_end(record, said);
+    put(record, ", \"pid\": %d, \"start\": %lld, \"began\": %.6f", watch.main, start, began);
+    put(record, ", \"oom_kills\": %lld, \"boot_id\": ", fine ? 0 : oom_kills() - kills);
+    put_text(record, home.boot_id);
+    put(record, ", \"format\": %d}", FORMAT);
+    if (pack_block(block, record) || pwrite(fd, block, BLOCK, 0) != BLOCK || fsync(fd)) give_up("its exit record");
 }
 
 static void make_folder(char *path)
@@ -1071,73 +1136,72 @@ static int reserve_record(void)
     return fd;
 }
 
-static void say_started(const struct text *claim)
+static void say(const char *what, struct text *how)
 {
-    struct text message = {.length = 0};
-    put(&message, "{\"started\": %.*s}", (int)claim->length, claim->data);
-    tell(&message);
-    close(sock);
-    sock = -1;
+    struct iovec parts[] = {{(char *)what, strlen(what)}, {how->data, how->length}, {"}", 1}};
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = 3};
+    if (sendmsg(sock, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) return; /* then it finds claim and record */
+}
+
+static void let_go_of(int *fds, int *count)
+{
+    while (*count) close(fds[--*count]);
 }
 
 /* One attempt from its claim to its record; gives up, with nothing started, where that cannot be. */
-static void run_attempt(void)
+static void run_attempt(int only)
 {
     char path[PATH_MAX], said[BLOCK] = "";
-    struct text claim = {.length = 0};
+    struct text claim = {.length = 0}, end = {.length = 0};
     int channel;
-    setsid();
-    prctl(PR_SET_CHILD_SUBREAPER, 1);
-    signal(SIGCHLD, SIG_DFL);
     make_folder(order.folder);
-    pid_t main = fork_task(&channel);
     open_log();
+    pid_t main = fork_task(&channel);
     long long start = start_time(main);
     describe_claim(&claim, main, start);
     path_of(path, ".claim.", "");
-    take_claim(path, &claim);
-    int record = reserve_record();
+    int lock = take_claim(path, &claim), record = reserve_record();
     double began = seconds_of(CLOCK_REALTIME);
     long long kills = oom_kills();
     if (send(channel, "go", 2, MSG_NOSIGNAL) < 0) errno = 0; /* it was killed before it could be told */
-    say_started(&claim);
+    say("{\"started\": ", &claim);
+    has_started = 1;
+    if (only) close(sock), sock = -1;
     watch_over(main);
     ssize_t length = recv(channel, said, sizeof said - 1, 0);
     said[length > 0 ? length : 0] = 0;
-    write_record(record, start, began, kills, said);
+    write_record(record, &end, start, began, kills, said);
     if (*order.group && !watch.left) remove_group(order.group);
     if (!watch.left && *order.lease) unlink(order.lease); /* who is left keeps the lease's descriptor */
+    if (only) return;
+    struct stat status;
+    int is_there = !fstat(record, &status) && status.st_nlink;
+    int over[] = {channel, task_log.fd, record, lock}, count = 4;
+    let_go_of(order.held, &order.helds);
+    let_go_of(over, &count);
+    if (is_there) say("{\"ended\": ", &end); /* of a task whose files were deleted nobody may believe the end */
+    if (watch.left || !is_there) _exit(0);   /* who is left lives on */
 }
 
-/* ---- the server: one shim for each order ---- */
-
-static void serve_order(int *fds, int count)
+/* Whatever stop came too late for the attempt before is not meant for the next one. */
+static void forget_signals(void)
 {
-    pid_t pid = fork();
-    if (pid > 0) return;
-    int error = errno, bad = read_order(read_json(fds[0]));
-    errno = pid < 0 ? error : EBADMSG;
-    if (bad || pid < 0) tell_failure("its order");
-    if (pid < 0) return;
-    if (bad) _exit(0);
-    close(fds[0]);
-    for (order.helds = 0; order.helds < count - 1; order.helds++) order.held[order.helds] = fds[order.helds + 1];
-    run_attempt();
-    _exit(0);
+    struct timespec now = {0, 0};
+    while (sigtimedwait(&home.waited, 0, &now) > 0) continue;
 }
 
-static void obey_word(const char *word, ssize_t length, int *fds, int count)
+/* What is held for it comes behind what it is read from, if that is not the word itself. */
+static void obey_order(struct value *said, const int *held, int count, int only)
 {
-    if (count && length == 4 && !memcmp(word, "base", 4)) {
-        home.env = read_json(fds[0]);
-    } else if (count && length == 6 && !memcmp(word, "bounds", 6)) {
-        home.bounds = read_json(fds[0]);
-    } else if (count && length == 6 && !memcmp(word, "output", 6)) {
-        for (int i = 0; i < 2; i++) home.output[i] = fcntl(fds[i < count ? i : 0], F_DUPFD_CLOEXEC, 3);
-    } else if (count) {
-        serve_order(fds, count);
+    if (read_order(said)) {
+        errno = EBADMSG;
+        give_up("its order");
     }
+    for (order.helds = 0; order.helds < count; order.helds++) order.held[order.helds] = held[order.helds];
+    run_attempt(only);
 }
+
+/* ---- the server, and the shims that it forks ---- */
 
 static int take_descriptors(struct msghdr *message, int *fds)
 {
@@ -1150,19 +1214,105 @@ static int take_descriptors(struct msghdr *message, int *fds)
     return count;
 }
 
-static void serve(void)
+/* The next word that comes, and what came with it; -1: no more will come. */
+static ssize_t hear(char *word, size_t most, int *fds, int *count)
 {
+    char control[CMSG_SPACE(3 * sizeof(int))];
     for (;;) {
-        char word[64], control[CMSG_SPACE(3 * sizeof(int))];
-        int fds[3];
-        struct iovec into = {word, sizeof word};
+        struct iovec into = {word, most};
         struct msghdr message = {.msg_iov = &into, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
         ssize_t length = recvmsg(sock, &message, MSG_CMSG_CLOEXEC);
         if (length < 0 && (errno == ECONNRESET || errno == EINTR)) continue;
-        if (length <= 0) return;
-        int count = take_descriptors(&message, fds);
+        *count = length > 0 ? take_descriptors(&message, fds) : 0;
+        return length > 0 ? length : -1;
+    }
+}
+
+static int is(const char *word, ssize_t length, const char *wanted)
+{
+    return length == (ssize_t)strlen(wanted) && !memcmp(word, wanted, length);
+}
+
+static void become_shim(void)
+{
+    setsid();
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    signal(SIGCHLD, SIG_DFL);
+    home.start = start_time(getpid());
+    home.holds_null = holds_null;
+    chunks = 0; /* what lies there is the server's, and stays */
+}
+
+/* One order after another over a channel of its own, each once the one before is over; one that is short is the word. */
+static void serve_alone(void)
+{
+    char *word;
+    int fds[3], count;
+    ssize_t length;
+    while ((word = take(INLINE + 1)) && (length = hear(word, INLINE, fds, &count)) > 0) {
+        struct value *said = *word == '{' ? parsed(word, length) : count ? read_json(fds[0]) : 0;
+        int own = *word != '{' && count;
+        forget_signals();
+        has_started = 0;
+        obey_order(said, fds + own, count - own, 0);
+        if (own) close(fds[0]);
+        let_go();
+        holds_null = home.holds_null;
+    }
+}
+
+/* A shim: with a channel for its orders and answers, or for one order alone. */
+static void fork_shim(int *fds, int count, int only)
+{
+    int server = sock;
+    pid_t pid = fork();
+    if (pid > 0) return;
+    if (!only) sock = fds[0];
+    if (pid < 0) {
+        int error = errno;
+        if (only) read_order(read_json(fds[0]));
+        errno = error;
+        tell_failure("its order");
+        sock = server;
+        return;
+    }
+    become_shim();
+    if (only) {
+        obey_order(read_json(fds[0]), fds + 1, count - 1, 1);
+    } else {
+        close(server);
+        serve_alone();
+    }
+    _exit(0);
+}
+
+static void obey_word(const char *word, ssize_t length, int *fds, int count)
+{
+    if (is(word, length, "ready")) {
+        struct text answer = {.length = 0};
+        put(&answer, "{\"ready\": 1}");
+        tell(&answer);
+    } else if (!count) {
+        return;
+    } else if (is(word, length, "base")) {
+        home.env = read_json(fds[0]);
+    } else if (is(word, length, "bounds")) {
+        home.bounds = read_json(fds[0]);
+    } else if (is(word, length, "output")) {
+        for (int i = 0; i < 2; i++) home.output[i] = fcntl(fds[i < count ? i : 0], F_DUPFD_CLOEXEC, 3);
+    } else {
+        fork_shim(fds, count, !is(word, length, "shim"));
+    }
+}
+
+static void serve(void)
+{
+    char word[64];
+    int fds[3], count;
+    ssize_t length;
+    while ((length = hear(word, sizeof word, fds, &count)) > 0) {
         obey_word(word, length, fds, count);
-        while (count) close(fds[--count]);
+        let_go_of(fds, &count);
     }
 }
 

@@ -6,18 +6,23 @@ it is about comes with it as descriptors (no order is too long that way):
     base   + memfd with JSON {name: value}         the environment that all later tasks build on
     bounds + memfd with JSON {umask, limits}       what they get instead of the server's; limits: {name: [soft, hard]}
     output + two descriptors                       where later tasks write, in place of their logs
-    order  + memfd with JSON `Order` + lease       fork one shim, which runs one attempt; a third descriptor, if
+    ready                                          answered with {"ready": 1}: it knows the next word
+    shim   + a socket like FD, its channel         fork one shim, which runs one attempt after another
+    order  + memfd with JSON `Order` + lease       fork one shim for this attempt alone; a third descriptor, if
                                                    there is one, is only kept open for as long as the attempt lives
 
-Each shim answers once over the same socket, with JSON, and then lets go of it:
+Over its channel a shim is given orders the same way, or with the JSON itself as the word, each only when the attempt
+before is over. It answers with JSON, over its channel or, where it has none, over the server's socket:
 
     {"started": the claim}
-    {"failed": {task, attempt, error}}             nothing runs, and nothing ever will
+    {"ended": the record}                          over its channel only; from now on it may be given another order
+    {"failed": {task, attempt, error}}             nothing runs, and nothing ever will; it ends
 
-The server ends at end-of-file, the shims don't: they need nobody. To a shim SIGTERM means stop (stop signal,
+The server ends at end-of-file. A shim ends at that of its channel too, but never before its attempt is over: for that
+it needs nobody. To a shim SIGTERM means stop (stop signal,
 grace, then the whole tree) and SIGUSR1 means kill; before it signals anybody it runs the `ending` of its order.
 
-An attempt's files lie in its task's folder: a claim (flocked for as long as the shim lives, so a free one is
+An attempt's files lie in its task's folder: a claim (flocked by its shim for as long as it lives, so a free one is
 over), a record and a log. Their formats live here.
 """
 
@@ -46,6 +51,8 @@ if TYPE_CHECKING:
 FORMAT = 1
 MSG_DONTWAIT = 0x40
 """Of socket, which is not loaded by whoever only reads formats."""
+INLINE = 16384
+"""Bytes of a message, the longest: what is longer is read from memory that comes with it."""
 BLOCK = 4096
 """Claim, record and lease are one block each: reserved before it is needed, written and read at once."""
 COOKIE = "SCHEDULER_COOKIE"
@@ -73,7 +80,8 @@ _COLLAPSE_RANGE = 8
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _SYS_CLONE3, _CLONE_INTO_CGROUP = 435, 0x200000000
 _WAITED = (signal.SIGCHLD, signal.SIGTERM, signal.SIGUSR1)
-_BLOCKED = (*_WAITED, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+_BLOCKED = (*_WAITED, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE, signal.SIGXFSZ)
+"""By the shim; the last two would be ignored else, and so by its task, to which a command is not used."""
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
@@ -149,7 +157,7 @@ class Record(NamedTuple):
     cpu_seconds: float = 0.0
     leftovers: int = 0
     oom_kills: int = 0
-    """How often the kernel killed for memory, anywhere on this machine, while it ran."""
+    """How often the kernel killed for memory, anywhere on this machine, while it ran; 0 where it exited with 0."""
     boot_id: str = ""
     format: int = FORMAT
 
@@ -187,6 +195,11 @@ def read_record(path: str) -> Record | None:
     """The exit record, or None where none was completed; final only once the claim is free."""
     values = _read_block(path, Record._fields)
     return Record(**values) if values else None
+
+
+def record_of(values: Mapping[str, Any]) -> Record:
+    """The exit record as it was told, of which this version may not know all."""
+    return Record(**{name: value for name, value in values.items() if name in Record._fields})
 
 
 def claim_state(path: str) -> ClaimState:
@@ -392,6 +405,8 @@ class Watch:
     def __init__(self, main: int, order: Order, log: Log, group: str = "") -> None:
         self.status: int | None = None
         self.why = ""
+        self.max_rss = 0
+        self.cpu_seconds = 0.0
         self.leftovers = 0
         self.left = False
         """Whether some of its tree is left to live on."""
@@ -434,11 +449,13 @@ class Watch:
         self._now += min(self._last - last, TICK + 1.0)
         while True:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                pid, status, used = os.wait4(-1, os.WNOHANG)
             except ChildProcessError:
                 return False
             if pid == 0:
                 return True
+            self.max_rss = max(self.max_rss, used.ru_maxrss * 1024)
+            self.cpu_seconds += used.ru_utime + used.ru_stime
             if pid == self._main:
                 self._main_ended(status)
             if pid == self._helper:
@@ -536,43 +553,48 @@ class Log:
 
     def __init__(self, path: str, most: int, fallocate: Callable[[int, int, int, int], int]) -> None:
         self.next_look = 0.0
-        self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        self.fd = os.open(path, _CREATE | os.O_APPEND, 0o600)
+        """The task's own, which writes only at the end."""
         self._most = most
-        block = os.fstatvfs(self._fd).f_bsize
-        self._block = block if block <= most // 8 else 1
-        self._head = most // 4 // self._block * self._block
         self._fallocate = fallocate
         self._missing = 0
         self._last = (0.0, 0)
 
     def look(self, now: float) -> None:
         """Cut its middle out where it has come too near to the limit; the faster it grows, the sooner the next look."""
-        size = os.fstat(self._fd).st_size
+        size = os.fstat(self.fd).st_size
         rate = (size - self._last[1]) / max(now - self._last[0], LOG_LOOKS[0])
         if size > self._most // 4 * 3:
             with suppress(OSError):  # the task is worth more than its log
                 self._cut(size)
-            size = os.fstat(self._fd).st_size
+            size = os.fstat(self.fd).st_size
         self._last = (now, size)
         room = (self._most - size) / max(2 * rate, LOG_RATE)
         self.next_look = now + min(max(room, LOG_LOOKS[0]), LOG_LOOKS[1])
 
     def _cut(self, size: int) -> None:
-        length = (size - self._head - self._most // 4) // self._block * self._block
-        if self._fallocate(self._fd, _COLLAPSE_RANGE, self._head, length):
-            self._move(length)
-        self._missing += length
-        kept = f"the log is kept below {self._most >> 10:,} KiB (--log-max)"
-        note = f"\n[scheduler: {self._missing >> 10:,} KiB of output are missing here: {kept}]\n"
-        os.pwrite(self._fd, note.encode(), self._head)
+        fd = os.open(f"/proc/self/fd/{self.fd}", os.O_RDWR | os.O_CLOEXEC)
+        try:
+            block = os.fstatvfs(fd).f_bsize
+            block = block if block <= self._most // 8 else 1
+            head = self._most // 4 // block * block
+            length = (size - head - self._most // 4) // block * block
+            if self._fallocate(fd, _COLLAPSE_RANGE, head, length):
+                _move(fd, head + length, head)
+            self._missing += length
+            kept = f"the log is kept below {self._most >> 10:,} KiB (--log-max)"
+            note = f"\n[scheduler: {self._missing >> 10:,} KiB of output are missing here: {kept}]\n"
+            os.pwrite(fd, note.encode(), head)
+        finally:
+            os.close(fd)
 
-    def _move(self, length: int) -> None:
-        """The same where the file system cannot: what comes between the last read and the cut is lost as well."""
-        source, target = self._head + length, self._head
-        while data := os.pread(self._fd, 1 << 20, source):
-            os.pwrite(self._fd, data, target)
-            source, target = source + len(data), target + len(data)
-        os.ftruncate(self._fd, target)
+
+def _move(fd: int, source: int, target: int) -> None:
+    """The same where the file system cannot: what comes between the last read and the cut is lost as well."""
+    while data := os.pread(fd, 1 << 20, source):
+        os.pwrite(fd, data, target)
+        source, target = source + len(data), target + len(data)
+    os.ftruncate(fd, target)
 
 
 def _boot_seconds() -> float:
@@ -607,36 +629,64 @@ class Home(NamedTuple):
     """The control group below which attempts get their own, where that can be."""
     clone: Callable[[int], int] = lambda _folder: -1
     """Forks into the control group whose folder is open; less than 0: it cannot."""
+    shim: int = 0
+    start: int = 0
+    """Of the shim itself, once it is one."""
+    oom_score: int = OOM_SCORE
 
 
-def run_attempt(home: Home, order: Order, held: list[int], sock: socket.socket) -> None:
-    """Run one attempt from its claim to its record; raises, with nothing started, where that cannot be."""
-    os.setsid()
-    home.prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    os.makedirs(order.folder, 0o700, exist_ok=True)
-    main, group, channel = _fork_task(home, order, held)
+class Begun(NamedTuple):
+    """An attempt that was started, and what is open for it."""
+
+    main: int
+    channel: socket.socket
+    """To its task, until that is the command."""
+    log: Log
+    claim: Claim
+    lock: int
+    record: int
+    began: float
+    kills: int
+
+
+def begin(home: Home, order: Order, held: list[int]) -> Begun:
+    """Start an attempt: claim first, then the task; raises, with nothing started, where that cannot be."""
+    with suppress(FileExistsError):
+        _make_folder(order.folder)
     log = Log(log_path(order.folder, order.attempt), order.log_max, home.fallocate)
+    main, group, channel = _fork_task(home, order, held, log.fd)
     claim = _claim_of(home, order, main)._replace(group=group)
-    take_claim(claim_path(order.folder, order.attempt), claim)  # open, and so locked, until this process ends
-    record_fd = os.open(record_path(order.folder, order.attempt), _CREATE, 0o600)
-    os.posix_fallocate(record_fd, 0, BLOCK)  # the end must be writable on a disk that is full by then
-    record = Record("", pid=main, start=claim.start, began=time.time(), boot_id=claim.boot_id)
+    lock = take_claim(claim_path(order.folder, order.attempt), claim)
+    record = os.open(record_path(order.folder, order.attempt), _CREATE, 0o600)
+    os.posix_fallocate(record, 0, BLOCK)  # the end must be writable on a disk that is full by then
+    begun = Begun(main, channel, log, claim, lock, record, time.time(), oom_kills())
     channel.send(b"go")
-    _tell(sock, {"started": claim._asdict()})
-    sock.close()
-    kills = oom_kills()
-    watch = Watch(main, order, log, group)
+    return begun
+
+
+def _make_folder(path: str) -> None:
+    try:
+        os.mkdir(path, 0o700)
+    except FileNotFoundError:
+        os.makedirs(path, 0o700, exist_ok=True)
+
+
+def finish(order: Order, begun: Begun) -> tuple[Record, bool]:
+    """Watch over it to its end, which is on the disk then; tells, too, whether some of it is left to live on.
+
+    Who is left has the lease's descriptor: it is over when the last of them is.
+    """
+    watch = Watch(begun.main, order, begun.log, begun.claim.group)
     watch.run()
-    record = _ended(record, watch, _last_words(channel))._replace(oom_kills=oom_kills() - kills)
-    os.pwrite(record_fd, pack_block(record._asdict()), 0)
-    os.fsync(record_fd)
-    if group and not watch.left:
-        remove_group(group)
-    if watch.left:
-        return  # who is left has the lease's descriptor: it is over when the last of them is
-    with suppress(OSError):  # none was given, or its directory has gone
-        os.unlink(order.lease)
+    record = _ended(begun, watch, _last_words(begun.channel))
+    os.pwrite(begun.record, pack_block(record._asdict()), 0)
+    os.fsync(begun.record)
+    if not watch.left:
+        if begun.claim.group:
+            remove_group(begun.claim.group)
+        with suppress(OSError):  # none was given, or its directory has gone
+            os.unlink(order.lease)
+    return record, watch.left
 
 
 def _last_words(channel: socket.socket) -> bytes:
@@ -647,11 +697,11 @@ def _last_words(channel: socket.socket) -> bytes:
 
 
 def _claim_of(home: Home, order: Order, main: int) -> Claim:
-    who = (os.getpid(), start_time(os.getpid()), main, start_time(main))
+    who = (home.shim, home.start, main, start_time(main))
     return Claim(order.task, order.attempt, order.cookie, *who, home.boot_id, home.machine_id, home.hostname)
 
 
-def _ended(record: Record, watch: Watch, said: bytes) -> Record:
+def _ended(begun: Begun, watch: Watch, said: bytes) -> Record:
     """The record of an attempt whose tree is empty; `said` is what kept it from becoming the command."""
     exit_code = os.waitstatus_to_exitcode(watch.status or 0)
     code, number = (exit_code, None) if exit_code >= 0 else (None, -exit_code)
@@ -659,41 +709,47 @@ def _ended(record: Record, watch: Watch, said: bytes) -> Record:
     if said:
         outcome = "spawn"
         code, error = json.loads(said)
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return record._replace(
-        outcome=outcome,
-        code=code,
-        signal=number,
-        error=error,
-        ended=time.time(),
-        seconds=watch.seconds(),
-        max_rss=used.ru_maxrss * 1024,
-        cpu_seconds=used.ru_utime + used.ru_stime,
-        leftovers=watch.leftovers,
+    return Record(
+        outcome,
+        code,
+        number,
+        error,
+        begun.main,
+        begun.claim.start,
+        begun.began,
+        time.time(),
+        watch.seconds(),
+        watch.max_rss,
+        watch.cpu_seconds,
+        watch.leftovers,
+        oom_kills() - begun.kills if code != 0 else 0,
+        begun.claim.boot_id,
     )
 
 
-def _fork_task(home: Home, order: Order, held: list[int]) -> tuple[int, str, socket.socket]:
+def _fork_task(home: Home, order: Order, held: list[int], log: int) -> tuple[int, str, socket.socket]:
     """Fork the child that becomes the command once it is told to go; what it answers is why it could not.
 
     Its pid, its control group if it has one, and where it answers.
     """
-    log = os.open(log_path(order.folder, order.attempt), _CREATE | os.O_APPEND, 0o600)
     import socket  # the server has it already
 
     channel, far_end = socket.socketpair()
-    shim = os.getpid()
+    merged = {**home.env, **order.env, COOKIE: order.cookie}
+    env = {name: value for name, value in merged.items() if value is not None}
+    found = _found(order.argv[0], env.get("PATH", ""))
     pid, group = _fork(home, order.cookie) if order.cgroup else (os.fork(), "")
     if pid == 0:
         try:
-            channel.close()
-            _become_task(home, order, (log, *held), shim, far_end)
+            _become_task(home, order, (log, *held), env, found, far_end)
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not return into the parent's code
             far_end.send(json.dumps(_why_not(error, order)).encode())
         finally:
             os._exit(1)
     far_end.close()
-    os.close(log)
+    if home.oom_score < OOM_SCORE:  # when memory runs out the task should go, not shim or scheduler
+        with suppress(OSError), open(f"/proc/{pid}/oom_score_adj", "wb", buffering=0) as score:
+            score.write(b"%d" % OOM_SCORE)
     return pid, group, channel
 
 
@@ -713,28 +769,36 @@ def _fork(home: Home, cookie: str) -> tuple[int, str]:
     return os.fork(), ""
 
 
-def _become_task(home: Home, order: Order, fds: tuple[int, ...], shim: int, channel: socket.socket) -> None:
+def _found(command: str, path: str) -> str:
+    """Where a command probably lies: to try the others costs an exception each."""
+    if "/" in command:
+        return command
+    candidates = (f"{folder}/{command}" for folder in path.split(":") if folder)
+    return next((candidate for candidate in candidates if os.access(candidate, os.X_OK)), "")
+
+
+def _become_task(
+    home: Home, order: Order, fds: tuple[int, ...], env: dict[str, str], found: str, channel: socket.socket
+) -> None:
     """Leave everything behind that belongs to the shim, but its locks; then be the command."""
     log, *held = fds
     os.setsid()
     home.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    with suppress(OSError), open("/proc/self/oom_score_adj", "r+b", buffering=0) as score:
-        if int(score.read()) < OOM_SCORE:  # when memory runs out the task should go, not shim or scheduler
-            score.write(b"%d" % OOM_SCORE)
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores, and a command should not
-        signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     out, err = home.output or (log, log)
     os.dup2(out, 1)
     os.dup2(err, 2)
     for fd in held:
         os.set_inheritable(fd, True)
-    merged = {**home.env, **order.env, COOKIE: order.cookie}
-    env = {name: value for name, value in merged.items() if value is not None}
-    if os.getppid() == shim and channel.recv(2):
-        _set_bounds(home.bounds)
+    if os.getppid() == home.shim and channel.recv(2):
+        if home.bounds:
+            _set_bounds(home.bounds)
         os.chdir(order.directory)
-        _redirect(order)
+        if order.stdout or order.stderr:
+            _redirect(order)
+        if found and found != order.argv[0]:
+            with suppress(OSError):
+                os.execve(found, order.argv, env)
         os.execvpe(order.argv[0], order.argv, env)
 
 
@@ -767,35 +831,46 @@ def _why_not(error: Exception, order: Order) -> tuple[int, str]:
     return 127 if missing else 126, f"{what[:400]}: {error.strerror}"
 
 
-# The server: one shim for each order
+# The server, and the shims that it forks
 
 
 def serve(fd: int) -> None:
-    """Fork a shim for every order that comes over the socket, until its other end is closed."""
+    """Fork shims as they are asked for over the socket, until its other end is closed."""
     import socket  # only here: whoever reads formats from this file should not pay for it
 
     home = _prepare()
     with socket.socket(fileno=fd) as sock:
         sock.set_inheritable(False)
-        while True:
-            try:
-                word, fds, _, _ = socket.recv_fds(sock, 64, 3)
-            except ConnectionResetError:
-                continue  # told once when the scheduler dies with answers unread; its orders are still there
-            for received in fds:
-                os.set_inheritable(received, False)
-            if not word:
-                return
-            if word == b"base":
+        while (heard := _hear(sock)) is not None:
+            word, fds = heard
+            if word == b"ready":
+                _tell(sock, {"ready": 1})
+            elif word == b"base":
                 home = home._replace(env=_read_all(fds[0]))
             elif word == b"bounds":
                 home = home._replace(bounds=_read_all(fds[0]))
             elif word == b"output":
                 home = home._replace(output=tuple(map(os.dup, fds)))
+            elif word == b"shim":
+                _fork_lasting(home, fds[0], sock)
             elif fds:
                 _fork_shim(home, fds, sock)
             for received in fds:
                 os.close(received)
+
+
+def _hear(sock: socket.socket) -> tuple[bytes, list[int]] | None:
+    """The next word and what came with it; None: there will be no more."""
+    import socket  # whoever calls this has it already
+
+    while True:
+        try:
+            word, fds, _, _ = socket.recv_fds(sock, INLINE, 3)
+        except ConnectionResetError:
+            continue  # told once when the scheduler dies with answers unread; its orders are still there
+        for received in fds:
+            os.set_inheritable(received, False)
+        return (word, fds) if word else None
 
 
 def _prepare() -> Home:
@@ -805,8 +880,7 @@ def _prepare() -> Home:
 
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         signal.signal(number, signal.SIG_DFL)
-    for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD):
-        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, _BLOCKED)
     os.chdir("/")
     libc = ctypes.CDLL(None)
@@ -862,18 +936,97 @@ def _cloner(ctypes: Any) -> Callable[[int], int]:
     return clone
 
 
+def _fork_lasting(home: Home, fd: int, server: socket.socket) -> None:
+    """A shim that takes one order after another over a channel of its own, each once the one before is over."""
+    import socket  # the server has it already
+
+    with socket.socket(fileno=os.dup(fd)) as channel:
+        child = False
+        try:
+            child = os.fork() == 0
+            if child:
+                server.close()
+                os.close(fd)
+                _serve_alone(_as_shim(home), channel)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the scheduler has to hear of it
+            _tell_failure(channel, Order(0, 0, [], "", {}, "", ""), error)
+        finally:
+            if child:
+                os._exit(0)
+
+
+def _serve_alone(home: Home, channel: socket.socket) -> None:
+    while (heard := _hear(channel)) is not None:
+        word, held = heard
+        while signal.sigtimedwait(_WAITED, 0):
+            pass  # a stop that came too late for the attempt before is not meant for this one
+        memory = held.pop(0) if word == b"order" else -1
+        order = _order(_read_all(memory) if memory >= 0 else json.loads(word))
+        begun = _begun(home, order, held, channel)
+        if begun is None:
+            return
+        ended = _finished(order, begun)
+        if ended is None:
+            return
+        record, left = ended
+        begun.channel.close()
+        is_there = os.fstat(begun.record).st_nlink > 0
+        for fd in (begun.log.fd, begun.record, *held, *((memory,) if memory >= 0 else ()), begun.lock):
+            os.close(fd)
+        if is_there:  # of a task whose files were deleted nobody may believe the end
+            _tell(channel, {"ended": record._asdict()})
+        if left or not is_there:
+            return  # who is left lives on
+
+
 def _fork_shim(home: Home, fds: list[int], sock: socket.socket) -> None:
-    order = Order(**{name: value for name, value in _read_all(fds[0]).items() if name in Order._fields})
+    """A shim for one order alone, as a scheduler of an earlier version asks for it."""
+    order = _order(_read_all(fds[0]))
     child = False
     try:
         child = os.fork() == 0
-        if child:
-            run_attempt(home, order, fds[1:], sock)
+        if child and (begun := _begun(_as_shim(home), order, fds[1:], sock)):
+            sock.close()
+            _finished(order, begun)
     except Exception as error:  # noqa: BLE001 - whatever it is, the scheduler has to hear of it
         _tell_failure(sock, order, error)
     finally:
         if child:
             os._exit(0)
+
+
+def _as_shim(home: Home) -> Home:
+    """Have a session of its own, collect whoever is left by its children, and know itself."""
+    os.setsid()
+    home.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    score = _text("/proc/self/oom_score_adj")
+    return home._replace(shim=os.getpid(), start=start_time(os.getpid()), oom_score=int(score or OOM_SCORE))
+
+
+def _order(said: Mapping[str, Any]) -> Order:
+    return Order(**{name: value for name, value in said.items() if name in Order._fields})
+
+
+def _finished(order: Order, begun: Begun) -> tuple[Record, bool] | None:
+    """Its end, and whether some of it lives on; None, and it stands in its log why it has no record."""
+    try:
+        return finish(order, begun)
+    except Exception as error:  # noqa: BLE001 - nobody listens to anything but its end any more
+        with open(log_path(order.folder, order.attempt), "a", encoding="utf-8") as log:
+            log.write(f"scheduler: the shim of this attempt failed: {error!r}\n")
+    return None
+
+
+def _begun(home: Home, order: Order, held: list[int], sock: socket.socket) -> Begun | None:
+    """The attempt, started; or None, and the scheduler was told why."""
+    try:
+        begun = begin(home, order, held)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the scheduler has to hear of it
+        _tell_failure(sock, order, error)
+        return None
+    _tell(sock, {"started": begun.claim._asdict()})
+    return begun
 
 
 def _read_all(fd: int) -> dict[str, Any]:
@@ -882,10 +1035,6 @@ def _read_all(fd: int) -> dict[str, Any]:
 
 
 def _tell_failure(sock: socket.socket, order: Order, error: Exception) -> None:
-    if sock.fileno() < 0:  # it has started, so nobody listens any more: the log is where people look
-        with open(log_path(order.folder, order.attempt), "a", encoding="utf-8") as log:
-            log.write(f"scheduler: the shim of this attempt failed: {error!r}\n")
-        return
     _tell(sock, {"failed": {"task": order.task, "attempt": order.attempt, "error": str(error)[:400]}})
 
 

@@ -96,6 +96,7 @@ class Orders:
             self._stderr(placement, job),
             attended.ending,
             attended.kept_fd,
+            bool(placement.gpus),
         )
 
     def _where(self, said: str) -> str:

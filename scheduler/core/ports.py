@@ -59,6 +59,9 @@ class Launch:
     """A command that is run to its end, or for `shim.ENDING` seconds, before anybody of its tree is signalled."""
     kept_fd: int = -1
     """A locked descriptor that is kept open for as long as it lives; a copy is handed over, this one stays ours."""
+    once: bool = False
+    """Whether the process that watches over it may never watch over another attempt: whoever looks at GPUs remembers
+    processes by it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import select
 import signal
-import socket
-import subprocess
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from scheduler import processes, shim
-from scheduler.core import firstrows, mps, outofmemory
 from scheduler.core.events import Exited, Started
-from scheduler.core.model import HOST, Outcome
+from scheduler.core.model import Outcome
 from scheduler.core.ports import Key, Launch
+from scheduler.engines import ends
+from scheduler.engines.forking import Server, Shim
 from scheduler.errors import StateError
-from scheduler.paths import open_plain
 from scheduler.shim import Claim, ClaimState, Record
 
 PATIENCE = 10.0
@@ -32,18 +29,14 @@ IN_FLIGHT = 32
 SWEEP = 0.1
 """Seconds one sweep may take: `collect` must not keep the loop waiting."""
 LOOK_AGAIN = 0.2
+REST = 1.0
+"""Seconds for which a shim without an attempt is kept for the next one."""
 OFTEN = 100
 """Launches after which a shim that costs less is worth a compiler's second."""
 
-_OUTCOMES = {
-    "exited": Outcome.SUCCEEDED,
-    "signalled": Outcome.FAILED,
-    "spawn": Outcome.FAILED,
-    "timeout": Outcome.TIMEOUT,
-    "stopped": Outcome.INTERRUPTED,
-}
-_LAST_WORDS = (signal.SIGABRT, signal.SIGBUS)
-"""By these a program ends that found no memory: after std::bad_alloc, and where /dev/shm is full."""
+_SERVER_DIED = "the server that starts tasks died before it answered"
+_SHIM_DIED = "its shim died before it answered"
+_ASSUMED = shim.Order._field_defaults
 
 
 @dataclass(slots=True)
@@ -62,6 +55,11 @@ class _Attempt:
     claim: Claim | None = None
     """Of the shim, once it is known to have started."""
     pidfd: int = -1
+    """Of a shim that an earlier scheduler started, or a server of an earlier version."""
+    shim: Shim | None = None
+    """Which it was given to, and which tells of its end."""
+    once: bool = False
+    """Whether that shim is to have no other attempt."""
     asked: list[int] = field(default_factory=list)
     """Signals for a shim that has not answered yet."""
 
@@ -105,13 +103,17 @@ class LocalEngine:
         self._spare = False
         self._launched = 0
         self._often: Callable[[], None] = lambda: None
-        self._server = _Server(shim_path, base_env, bounds or {})
+        self._server = Server(shim_path, base_env, bounds or {})
         self._attempts: dict[Key, _Attempt] = {}
         self._queue: deque[tuple[_Attempt, Launch]] = deque()
         self._sent: dict[Key, _Attempt] = {}
         self._unsettled: dict[Key, _Attempt] = {}
         """Those of which only another look can tell more."""
         self._by_pidfd: dict[int, _Attempt] = {}
+        self._shims: dict[int, Shim] = {}
+        """By the descriptors of their channels."""
+        self._idle: list[Shim] = []
+        """Those without an attempt, the longest first."""
         self._ran: set[Key] = set()
         """Those whose record was read, and whose claim is no fence therefore."""
         self._told: list[Started | Exited] = []
@@ -159,6 +161,7 @@ class LocalEngine:
     def launch(self, order: Launch) -> None:
         """Start an attempt; never raises: an order that cannot be given is told as LOST."""
         attempt = self._take_on(order.task, order.attempt)
+        attempt.once = order.once or self._spare
         attempt.stderr = order.stderr and os.path.join(order.directory, order.stderr)
         self._queue.append((attempt, order))
         self._pump()
@@ -191,7 +194,9 @@ class LocalEngine:
     def collect(self) -> list[Started | Exited]:
         """What happened since the last call."""
         for fd, _ in self._epoll.poll(0):
-            if fd in self._by_pidfd:
+            if fd in self._shims:
+                self._hear(self._shims[fd])
+            elif fd in self._by_pidfd:
                 self._shim_ended(self._by_pidfd[fd])
             elif fd != self._bell:
                 self._listen()
@@ -223,6 +228,8 @@ class LocalEngine:
         for _, order in self._queue:
             _close(order.lease_fd)
         self._queue.clear()
+        for one in list(self._shims.values()):
+            self._drop(one)
         self._server.end()
         for fd in (*self._by_pidfd, self._bell):
             os.close(fd)
@@ -247,12 +254,12 @@ class LocalEngine:
             self._epoll.register(self._server.fileno(), select.EPOLLIN)
 
     def _pump(self) -> None:
-        """Send what the server can take now."""
+        """Send what can be taken now."""
         while self._queue and len(self._sent) < IN_FLIGHT:
             attempt, order = self._queue.popleft()
             try:
                 self._start_server()
-                if not self._server.order(self._order_of(attempt, order), order.lease_fd, order.kept_fd):
+                if not self._send(attempt, order):
                     self._queue.appendleft((attempt, order))
                     return
             except OSError as error:
@@ -267,27 +274,86 @@ class LocalEngine:
                 self._sent[attempt.key] = attempt
             _close(order.lease_fd)
 
-    def _order_of(self, attempt: _Attempt, order: Launch) -> shim.Order:
-        return shim.Order(
-            order.task,
-            order.attempt,
-            list(order.argv),
-            os.path.abspath(order.directory),
-            dict(order.env),
-            attempt.folder,
-            self._cookie(attempt),
-            order.timeout,
-            order.grace,
-            order.stop_signal,
-            order.lease,
-            order.warn,
-            self._log_max,
-            self._spare,
-            order.stdout,
-            order.stderr,
-            list(order.ending),
-            self._grouped,
-        )
+    def _send(self, attempt: _Attempt, order: Launch) -> bool:
+        """Give the order to a shim; False: none can be had now. Raises OSError, with nothing sent."""
+        said = _said(order, attempt.folder, self._cookie(attempt), self._log_max, self._spare, self._grouped)
+        held = [fd for fd in (order.lease_fd, order.kept_fd) if fd >= 0]
+        if not self._server.ready:
+            return self._server.order(said, held)
+        while (one := self._shim_for(attempt)) is not None:
+            try:
+                one.order(attempt.key, said, held)
+            except ConnectionError:  # it died with nothing to do
+                self._drop(one)
+            except OSError:
+                self._drop(one)
+                raise
+            else:
+                attempt.shim = one
+                return True
+        return False
+
+    def _shim_for(self, attempt: _Attempt) -> Shim | None:
+        """The one that was at work last; a new one where none is idle, or where it is to be used once."""
+        if self._idle and not attempt.once:
+            return self._idle.pop()
+        one = self._server.fork()
+        if one is not None:
+            self._shims[one.fd] = one
+            self._epoll.register(one.fd, select.EPOLLIN)
+        return one
+
+    def _drop(self, one: Shim) -> None:
+        """Have nothing more to do with it; it ends, once its attempt is over."""
+        del self._shims[one.fd]
+        self._epoll.unregister(one.fd)  # a copy of this process may keep the channel open a little longer
+        if one in self._idle:
+            self._idle.remove(one)
+        one.close()
+
+    def _hear(self, one: Shim) -> None:
+        """Take in what a shim tells."""
+        with contextlib.suppress(EOFError):
+            while (message := one.hear()) is not None:
+                attempt = self._attempts.get(one.key) if one.key is not None else None
+                if attempt is None:
+                    break  # it was given up meanwhile
+                self._server.heard = time.monotonic()
+                if "started" in message:
+                    self._sent.pop(attempt.key, None)
+                    self._started(attempt, Claim(**message["started"]))
+                    self._send_asked(attempt)
+                elif "ended" in message:
+                    self._free(one, attempt)
+                    self._ended(attempt, shim.record_of(message["ended"]))
+                    return
+                else:
+                    self._free(one, attempt)
+                    self._refused(*attempt.key, message["failed"]["error"])
+                    break
+            else:
+                return
+        self._channel_ended(one)
+
+    def _free(self, one: Shim, attempt: _Attempt) -> None:
+        """Its attempt is over."""
+        one.key = attempt.shim = None
+        one.served += 1
+        if attempt.once:
+            self._drop(one)
+        else:
+            one.idle_since = time.monotonic()
+            self._idle.append(one)
+
+    def _channel_ended(self, one: Shim) -> None:
+        """It died, or was never forked; what became of its attempt says the claim."""
+        self._drop(one)
+        attempt = self._attempts.get(one.key) if one.key is not None else None
+        if attempt is not None:
+            attempt.shim = None
+            self._sent.pop(attempt.key, None)
+            attempt.reason = attempt.reason or (_SHIM_DIED if one.served else _SERVER_DIED)
+            self._settle(attempt)
 
     def _listen(self) -> None:
         for message in self._server.messages():
@@ -296,7 +362,7 @@ class LocalEngine:
             else:
                 self._refused(**message["failed"])
         if not self._server.lives:
-            self._server_ended("the server that starts tasks died before it answered")
+            self._server_ended(_SERVER_DIED)
 
     def _answered(self, claim: Claim) -> None:
         attempt = self._sent.pop((claim.task, claim.attempt), None)
@@ -311,10 +377,19 @@ class LocalEngine:
 
     def _server_ended(self, reason: str) -> None:
         self._server.kill()
-        sent, self._sent = self._sent, {}
-        for attempt in sent.values():
-            attempt.reason = reason
-            self._settle(attempt)
+        for attempt in list(self._sent.values()):
+            if attempt.shim is None or not attempt.shim.served:
+                self._give_up(attempt, reason)
+
+    def _give_up(self, attempt: _Attempt, reason: str) -> None:
+        """Wait for no answer: its claim says what became of it."""
+        del self._sent[attempt.key]
+        attempt.reason = reason
+        if attempt.shim is not None:
+            attempt.shim.key = None
+            self._drop(attempt.shim)
+            attempt.shim = None
+        self._settle(attempt)
 
     def _look_again(self) -> None:
         """Attend to those that nothing else would bring up."""
@@ -324,9 +399,18 @@ class LocalEngine:
         self._looked = now
         for attempt in list(self._unsettled.values()):
             self._settle(attempt)
-        waiting_since = min((a.sent for a in self._sent.values()), default=now)
-        if now - max(waiting_since, self._server.heard) > self._patience:
-            self._server_ended(f"the server that starts tasks did not answer in {self._patience:g} s")
+        while self._idle and now - self._idle[0].idle_since > REST:
+            self._drop(self._idle[0])
+        self._lose_patience(now)
+
+    def _lose_patience(self, now: float) -> None:
+        late = [attempt for attempt in self._sent.values() if now - attempt.sent > self._patience]
+        for attempt in late:
+            if attempt.shim is not None and attempt.shim.served:
+                self._give_up(attempt, f"its shim did not answer in {self._patience:g} s")
+            elif now - self._server.heard > self._patience:
+                self._server_ended(f"the server that starts tasks did not answer in {self._patience:g} s")
+                return
 
     # What became of an attempt
 
@@ -385,8 +469,8 @@ class LocalEngine:
             with contextlib.suppress(ProcessLookupError):
                 if attempt.pidfd >= 0:
                     signal.pidfd_send_signal(attempt.pidfd, number)
-                elif processes.start_time(claim.shim) == claim.shim_start:
-                    os.kill(claim.shim, number)
+                else:
+                    processes.signal_one(claim.shim, claim.shim_start, number)
         attempt.asked.clear()
 
     def _shim_ended(self, attempt: _Attempt) -> None:
@@ -400,10 +484,14 @@ class LocalEngine:
         if record is not None:
             if attempt.claim is None and claim is not None:
                 self._started(attempt, claim)
-            self._ran.add(attempt.key)
-            self._over(attempt, _exited(attempt, record))
+            self._ended(attempt, record)
         elif self._is_empty(attempt, claim):
             self._lose(attempt, _why_lost(attempt, claim))
+
+    def _ended(self, attempt: _Attempt, record: Record) -> None:
+        self._ran.add(attempt.key)
+        log = shim.log_path(attempt.folder, attempt.attempt)
+        self._over(attempt, ends.exited(attempt.key, record, log, attempt.stderr))
 
     def _is_empty(self, attempt: _Attempt, claim: Claim | None) -> bool:
         """Whether nothing of its tree is left; kills what is."""
@@ -430,154 +518,34 @@ class LocalEngine:
         os.eventfd_write(self._bell, 1)
 
 
-class _Server:
-    """The fork server: a process that may die, and is started again when it is needed."""
-
-    def __init__(self, shim_path: Path, base_env: Mapping[str, str], bounds: Mapping[str, Any]) -> None:
-        self.output: tuple[int, ...] = ()
-        self.native: Path | None = None
-        """The compiled shim, as long as nothing speaks against it."""
-        self._shim_path = shim_path
-        self._base_env = dict(base_env)
-        self._bounds = dict(bounds)
-        self._process: processes.Child | None = None
-        self._sock: socket.socket | None = None
-        self.heard = 0.0
-
-    @property
-    def lives(self) -> bool:
-        """As far as is known."""
-        return self._sock is not None
-
-    def fileno(self) -> int:
-        """Readable when there are messages, or the end."""
-        return self._sock.fileno() if self._sock is not None else -1
-
-    def start(self) -> bool:
-        """Make sure that it runs; True: it had to be started. Raises OSError where it cannot be."""
-        if self._sock is not None:
-            return False
-        with _memory(self._base_env) as base, _memory(self._bounds) as bounds:
-            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            ours.setblocking(False)
-            try:
-                with theirs:
-                    self._process = self._run(theirs)
-                socket.send_fds(ours, [b"base"], [base])
-                if self._bounds:  # never sent to a shim of a version that does not know the word
-                    socket.send_fds(ours, [b"bounds"], [bounds])
-                if self.output:
-                    socket.send_fds(ours, [b"output"], self.output)
-            except OSError:
-                ours.close()
-                raise
-        self._sock = ours
-        return True
-
-    def _run(self, sock: socket.socket) -> processes.Child:
-        if self.native is not None:
-            try:
-                return processes.start_server(self._shim_path, sock, self.native)
-            except OSError:  # made for another machine, or on a disk from which nothing may be started
-                self.native = None
-        return processes.start_server(self._shim_path, sock)
-
-    def order(self, order: shim.Order, lease_fd: int, kept_fd: int = -1) -> bool:
-        """Have one shim forked; False: it cannot take more now. Raises OSError, with nothing sent."""
-        assert self._sock is not None
-        with _memory(_said(order)) as memory:
-            try:
-                socket.send_fds(self._sock, [b"order"], [memory, *(fd for fd in (lease_fd, kept_fd) if fd >= 0)])
-            except BlockingIOError:
-                return False
-        return True
-
-    def messages(self) -> Iterator[dict[str, Any]]:
-        """All answers that are there; at their end the server is known to be dead."""
-        while self._sock is not None:
-            try:
-                data = self._sock.recv(shim.BLOCK)
-            except BlockingIOError:
-                return
-            except ConnectionResetError:
-                continue  # told once, before the answers that are still to be read
-            if not data:
-                self.kill()
-                return
-            self.heard = time.monotonic()
-            yield json.loads(data)
-
-    def kill(self) -> None:
-        """Be sure that it is dead; a compiled one that never said anything is not tried again."""
-        if not self.heard:
-            self.native = None
-        if self._process is not None:
-            self._process.kill()
-        self.end()
-
-    def end(self, patience: float = 2.0) -> None:
-        """Close the socket; the server works off what it was sent, and ends."""
-        if self._sock is not None:
-            self._sock.close()
-        if self._process is not None:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(patience)
-        self._sock = self._process = None
-
-
-def _said(order: shim.Order) -> dict[str, Any]:
+def _said(
+    order: Launch, folder: str, cookie: str, log_max: int = shim.LOG_MAX, spare: bool = False, grouped: bool = True
+) -> dict[str, Any]:
     """An order without what a shim assumes by itself: a run's copy may be of a version that knew less."""
-    default = shim.Order._field_defaults
-    return {name: value for name, value in order._asdict().items() if name not in default or value != default[name]}
-
-
-def _exited(attempt: _Attempt, record: Record) -> Exited:
-    outcome, reason, ran = _outcome(attempt, record)
-    return Exited(
-        *attempt.key,
-        outcome,
-        code=record.code,
-        signal=record.signal,
-        reason=reason,
-        peak={HOST: record.max_rss},
-        seconds=record.seconds,
-        cpu_seconds=record.cpu_seconds,
-        leftovers=record.leftovers,
-        part=ran.part if ran else "",
-        asked=ran.asked if ran else 0,
-        position=ran.position if ran else None,
-        last=firstrows.last_line(_last_output(attempt)) if outcome is Outcome.FAILED else "",
-        mps=mps.what_failed(_last_output(attempt)) if outcome is Outcome.FAILED else "",
-    )
-
-
-def _outcome(attempt: _Attempt, record: Record) -> tuple[Outcome, str, outofmemory.Ran | None]:
-    """How it ended, in the words of the core, why where that needs saying, and which memory ran out."""
-    plain = _OUTCOMES.get(record.outcome, Outcome.FAILED)
-    if record.outcome not in ("exited", "signalled") or record.code == 0:
-        return plain, record.error, None
-    if outofmemory.killed_for_memory(record.signal, record.code, record.oom_kills):
-        return Outcome.OOM, "killed by the kernel for memory", outofmemory.Ran(outofmemory.HOST)
-    spoke = record.code is not None or record.signal in _LAST_WORDS
-    ran = outofmemory.what_ran_out(_last_output(attempt)) if spoke else None
-    if ran is None:
-        return Outcome.FAILED, record.error, None
-    end = f"signal {record.signal}" if record.code is None else f"exit {record.code}"
-    memory = "GPU memory" if ran.part == outofmemory.GPU else "host memory"
-    return Outcome.OOM, f"{end}, out of {memory} by its own words", ran
-
-
-def _last_output(attempt: _Attempt) -> str:
-    return _tail(shim.log_path(attempt.folder, attempt.attempt)) + (_tail(attempt.stderr) if attempt.stderr else "")
-
-
-def _tail(path: str) -> str:
-    try:
-        with open_plain(Path(path)) as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - outofmemory.TAIL))
-            return file.read().decode("utf-8", "replace")
-    except OSError:
-        return ""
+    said = {
+        "task": order.task,
+        "attempt": order.attempt,
+        "argv": order.argv,
+        "directory": os.path.abspath(order.directory),
+        "env": order.env,
+        "folder": folder,
+        "cookie": cookie,
+    }
+    more = {
+        "timeout": order.timeout,
+        "grace": order.grace,
+        "stop_signal": order.stop_signal,
+        "lease": order.lease,
+        "warn": order.warn,
+        "log_max": log_max,
+        "spare": spare,
+        "stdout": order.stdout,
+        "stderr": order.stderr,
+        "ending": list(order.ending),
+        "cgroup": grouped,
+    }
+    said.update((name, value) for name, value in more.items() if value != _ASSUMED[name])
+    return said
 
 
 def _why_lost(attempt: _Attempt, claim: Claim | None) -> str:
@@ -591,19 +559,6 @@ def _why_lost(attempt: _Attempt, claim: Claim | None) -> str:
 def _is_foreign(claim: Claim) -> bool:
     """Whether its lock says nothing here."""
     return not claim.fence and not processes.is_here(claim.boot_id, claim.machine_id, claim.hostname)
-
-
-@contextlib.contextmanager
-def _memory(values: Mapping[str, Any]) -> Iterator[int]:
-    """A descriptor with JSON to read: unlike a message, it may be as long as it likes."""
-    fd = os.memfd_create("order", os.MFD_CLOEXEC)
-    try:
-        data = json.dumps(values).encode()
-        while data:
-            data = data[os.write(fd, data) :]
-        yield fd
-    finally:
-        os.close(fd)
 
 
 def _is_fence(path: str) -> bool:

@@ -73,6 +73,12 @@ class Driver:
         self.events: list[Started | Exited] = []
         self._next = 0
 
+    def get_ready(self) -> Driver:
+        """Wait until the server has said that its shims take one attempt after another."""
+        self.engine.warm()
+        wait_until(lambda: self.engine.collect() == [] and self.engine._server.ready, 30)
+        return self
+
     def launch(self, *argv: str, task: int = 0, **fields: Any) -> int:
         """Give an order and return its task's number; the attempt is 1 unless said otherwise."""
         self._next = task or self._next + 1
@@ -158,7 +164,7 @@ def drivers(tmp_path: Path, shim_under_test: str) -> Iterator[Callable[..., Driv
 
 @pytest.fixture
 def driver(drivers: Callable[..., Driver]) -> Driver:
-    return drivers()
+    return drivers().get_ready()
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ from pathlib import Path
 from tests.system.conftest import Driver
 root, prefix, script, tasks = sys.argv[1:]
 driver = Driver(Path(root), prefix)
-driver.engine.warm()
+driver.get_ready()
 print("warm", flush=True)
 for _ in range(int(tasks)):
     driver.sh(script)
@@ -81,7 +81,6 @@ class TestTelling:
         assert (started.task, started.attempt) == (exited.task, exited.attempt) == (1, 1)
 
     def test_it_can_be_waited_for(self, driver: Driver) -> None:
-        driver.engine.warm()
         assert not select.select([driver.engine], [], [], 0)[0]
         driver.launch("true")
         for _ in range(2):
@@ -206,13 +205,13 @@ class TestServer:
         assert driver.run("true").outcome is Outcome.SUCCEEDED
         assert not (driver.root / "ran").exists()
 
-    def test_a_server_that_cannot_be_started_loses_the_attempt(self, driver: Driver) -> None:
+    def test_a_server_that_cannot_be_started_loses_the_attempt(self, drivers: Drivers) -> None:
+        driver = drivers()
         driver.engine._server._shim_path, driver.engine._server.native = Path("/nowhere/shim.py"), None
         assert driver.run("true").outcome is Outcome.LOST
 
     def test_no_descriptors_left(self, driver: Driver) -> None:
         """Even then a launch must not raise."""
-        driver.engine.warm()
         with _descriptors_used_up():
             task = driver.launch("true")
         ended = driver.exited(task)
@@ -258,7 +257,7 @@ def _descriptors_used_up(but: int = 0) -> Iterator[None]:
 
 
 def _stopped_server(driver: Driver) -> int:
-    task = driver.launch("sleep", "0.05")
+    task = driver.launch("sleep", "0.05", once=True)
     driver.started(task)
     server = driver.server_of(task)
     driver.exited(task)

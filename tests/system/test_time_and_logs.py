@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from scheduler import shim
-from scheduler.core.model import Outcome, Warn
+from scheduler.core.model import Outcome, Purpose, Warn
+from scheduler.core.ports import Launch
 from scheduler.engines.local import _said
 from tests.faults import fault
 from tests.system.conftest import Driver
@@ -56,8 +57,17 @@ class TestWarnings:
         assert "asked" in driver.log()
 
     def test_an_order_says_no_more_than_an_older_shim_knows(self) -> None:
-        order = shim.Order(1, 1, ["true"], "/", {}, "/", "c", 5.0)
-        assert _said(order).keys() == {"task", "attempt", "argv", "directory", "env", "folder", "cookie", "timeout"}
+        order = Launch(1, 1, Purpose.RUN, ("true",), "/", {}, timeout=5.0)
+        assert _said(order, "/", "c").keys() == {
+            "task",
+            "attempt",
+            "argv",
+            "directory",
+            "env",
+            "folder",
+            "cookie",
+            "timeout",
+        }
 
 
 class TestLogs:

@@ -1,0 +1,234 @@
+"""A shim that takes one attempt after another: nothing of one may reach the next, and nobody may mistake them."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from scheduler import shim
+from scheduler.core.model import HOST, Outcome
+from scheduler.engines import local
+from scheduler.engines.local import LocalEngine
+from tests.faults import fault
+from tests.system.conftest import Driver, marked
+from tests.system.killing import is_alive
+from tests.waiting import wait_until
+
+BOTH_SHIMS = True
+DATA = Path(__file__).parents[1] / "data"
+
+Drivers = Callable[..., Driver]
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No idle shim ends because the machine is slow."""
+    monkeypatch.setattr(local, "REST", 600.0)
+
+
+def shims(driver: Driver, *scripts: str, **fields: object) -> list[int]:
+    """Which shims ran these scripts, one after the other."""
+    found = []
+    for script in scripts:
+        task = driver.sh(script, **fields)
+        driver.exited(task)
+        found.append(driver.started(task).shim)
+    return found
+
+
+def test_one_takes_one_attempt_after_another(driver: Driver) -> None:
+    assert len(set(shims(driver, "true", "exit 3", "kill -9 $$"))) == 1
+
+
+def test_there_are_as_many_as_there_were_attempts_at_once(driver: Driver) -> None:
+    first = [driver.sh("exit 0") for _ in range(3)]
+    for task in first:
+        driver.exited(task)
+    again = [driver.sh("exit 0") for _ in range(2)]
+    for task in again:
+        driver.exited(task)
+    assert {driver.started(task).shim for task in again} <= {driver.started(task).shim for task in first}
+
+
+def test_each_end_is_its_own(driver: Driver) -> None:
+    tasks = [driver.sh(f"echo {code}; exit {code}") for code in (3, 0, 7, 1)]
+    assert [driver.exited(task).code for task in tasks] == [3, 0, 7, 1]
+    assert [driver.log(task) for task in tasks] == ["3\n", "0\n", "7\n", "1\n"]
+
+
+def test_one_that_is_to_have_no_other_attempt_ends_with_its_own(driver: Driver) -> None:
+    first, second = shims(driver, "true", "true", once=True)
+    assert first != second
+    wait_until(lambda: not is_alive(first) and not is_alive(second))
+
+
+def test_an_idle_one_ends_after_a_while(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    (first,) = shims(driver, "true")
+    assert is_alive(first)
+    monkeypatch.setattr(local, "REST", 0.0)
+    wait_until(lambda: not driver.engine.collect() and not is_alive(first), 30)
+
+
+def test_an_idle_one_ends_with_its_scheduler(drivers: Drivers) -> None:
+    driver = drivers().get_ready()
+    (first,) = shims(driver, "true")
+    driver.engine.close()
+    wait_until(lambda: not is_alive(first), 30)
+    driver.engine = Driver(driver.root, driver.prefix).engine
+
+
+def test_an_idle_one_that_is_killed_costs_nobody_a_task(driver: Driver) -> None:
+    (first,) = shims(driver, "true")
+    os.kill(first, signal.SIGKILL)
+    wait_until(lambda: not is_alive(first))
+    assert driver.run_sh("exit 5").code == 5
+
+
+def test_the_server_may_die_meanwhile(driver: Driver) -> None:
+    (first,) = shims(driver, "true")
+    server = int(Path(f"/proc/{first}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(server, signal.SIGKILL)
+    assert [driver.run_sh(f"exit {code}").code for code in (4, 6)] == [4, 6]
+
+
+def test_a_stop_that_comes_too_late_is_not_for_the_next_attempt(driver: Driver) -> None:
+    (first,) = shims(driver, "true")
+    os.kill(first, signal.SIGTERM)
+    os.kill(first, signal.SIGUSR1)
+    task = driver.sh("sleep 0.2; exit 4")
+    ended = driver.exited(task)
+    assert (driver.started(task).shim, ended.outcome, ended.code) == (first, Outcome.FAILED, 4)
+
+
+def test_the_second_attempt_can_be_stopped(driver: Driver) -> None:
+    (first,) = shims(driver, "true")
+    task = driver.sh("sleep 600")
+    assert driver.started(task).shim == first
+    driver.engine.stop(task, 1)
+    assert driver.exited(task).outcome is Outcome.INTERRUPTED
+    assert shims(driver, "true") == [first]
+
+
+def test_a_time_limit_counts_from_each_start(driver: Driver) -> None:
+    shims(driver, "sleep 0.3")
+    assert driver.run("sleep", "600", timeout=0.3).outcome is Outcome.TIMEOUT
+    assert driver.run("sleep", "0.3", timeout=600.0).outcome is Outcome.SUCCEEDED
+
+
+def test_what_was_used_is_that_of_the_attempt_alone(driver: Driver) -> None:
+    burn = "import time; b = bytearray(80 << 20); t = time.process_time()\nwhile time.process_time() < t + .2: pass"
+    big = driver.run(sys.executable, "-IS", "-c", burn)
+    small = driver.run("true")
+    assert driver.started(1).shim == driver.started(2).shim
+    assert big.peak[HOST] > 80 << 20 > small.peak[HOST]
+    assert big.cpu_seconds >= 0.2 > small.cpu_seconds
+
+
+def test_nothing_of_an_attempt_is_left_for_the_next(driver: Driver, tmp_path: Path) -> None:
+    lease = os.open(tmp_path / "lease", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+    inside = driver.root / "inside"
+    inside.mkdir()
+    first = driver.sh("umask 077; ulimit -n 50; cd /", env={"SECRET": "word"}, lease_fd=lease, directory=str(inside))
+    driver.exited(first)
+    task = driver.sh("echo ${SECRET-none}; pwd; ls /proc/self/fd; echo up; sleep 600")
+    driver.wait_for_line("up", task)
+    watching = driver.started(task).shim
+    assert watching == driver.started(first).shim
+    assert driver.log(task) == f"none\n{driver.root}\n0\n1\n2\n3\nup\n"
+    held = [os.readlink(link) for link in Path(f"/proc/{watching}/fd").iterdir()]
+    assert not [path for path in held if path.endswith(("/lease", "/1/1.log", "/1/.claim.1", "/1/.record.1"))]
+
+
+def test_the_promise_and_the_claim_are_free_while_the_shim_goes_on(driver: Driver, tmp_path: Path) -> None:
+    lease = os.open(tmp_path / "lease", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+    fcntl.flock(lease, fcntl.LOCK_EX)
+    (first,) = shims(driver, "true", lease=str(tmp_path / "lease"), lease_fd=lease)
+    assert is_alive(first)
+    assert not (tmp_path / "lease").exists()
+    assert shim.claim_state(f"{driver.tasks}/1/.claim.1") is shim.ClaimState.FREE
+
+
+def test_a_long_order_follows_a_short_one(driver: Driver) -> None:
+    assert driver.run_sh("exit 3").code == 3
+    assert driver.run_sh('test "${#BIG}" = 120000', env={"BIG": "x" * 120_000}).code == 0
+    assert driver.run_sh("exit 4").code == 4
+
+
+@fault(4)
+def test_killed_in_its_second_attempt_it_loses_that_one_alone(driver: Driver, mark: str) -> None:
+    (first,) = shims(driver, "true")
+    task = driver.sh(f"(setsid sh -c 'sleep 600; : {mark}' &); echo up; sleep 600; : {mark}")
+    driver.wait_for_line("up", task)
+    os.kill(first, signal.SIGKILL)
+    ended = driver.exited(task)
+    assert (ended.outcome, ended.reason) == (Outcome.LOST, "its shim was killed")
+    assert marked(mark) == []
+    assert driver.exited(1).outcome is Outcome.SUCCEEDED
+
+
+def test_one_that_hangs_is_given_up(drivers: Drivers, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = drivers().get_ready()
+    (first,) = shims(driver, "true")
+    os.kill(first, signal.SIGSTOP)
+    monkeypatch.setattr(driver.engine, "_patience", 0.3)
+    ended = driver.run_sh("touch ran")
+    assert (ended.outcome, ended.reason) == (Outcome.LOST, "its shim did not answer in 0.3 s")
+    monkeypatch.setattr(driver.engine, "_patience", 60.0)
+    os.kill(first, signal.SIGCONT)
+    wait_until(lambda: not is_alive(first), 30)
+    assert not (driver.root / "ran").exists()
+    assert driver.run("true").outcome is Outcome.SUCCEEDED
+
+
+SCHEDULER = """
+import sys, time
+from pathlib import Path
+from tests.system.conftest import Driver
+driver = Driver(Path(sys.argv[1]), sys.argv[2]).get_ready()
+driver.run("true")
+print(driver.sh("echo up; until [ -e go ]; do sleep 0.01; done; exit 6"), flush=True)
+while True:
+    driver.collect()
+"""
+
+
+@fault(1)
+def test_a_later_scheduler_tells_its_attempts_apart(driver: Driver) -> None:
+    argv = [sys.executable, "-c", SCHEDULER, str(driver.root), driver.prefix]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as dead:
+        driver.wait_for_line("up", 2)
+        dead.kill()
+    driver.engine.adopt(1, 1)
+    driver.engine.adopt(2, 1)
+    assert driver.exited(1).code == 0
+    watching = driver.started(2).shim
+    assert driver.started(1).shim == watching
+    (driver.root / "go").touch()
+    assert driver.exited(2, deadline=30).code == 6
+    wait_until(lambda: not is_alive(watching), 30)
+
+
+@fault(9)
+def test_shims_of_the_first_version_take_one_attempt_each(tmp_path: Path) -> None:
+    shutil.copy(DATA / "shim-1.txt", tmp_path / "shim.py")
+    driver = Driver(tmp_path, "run")
+    driver.engine = LocalEngine(driver.tasks, tmp_path / "shim.py", {"PATH": os.environ["PATH"]}, "run")
+    first, second = shims(driver, "exit 0", "exit 3")
+    assert first != second
+    assert [driver.exited(task).code for task in (1, 2)] == [0, 3]
+    driver.end()
+
+
+def test_a_scheduler_of_an_earlier_version_is_served(driver: Driver) -> None:
+    """It never asks whether shims take more than one."""
+    driver.engine._server.ready = False
+    first, second = shims(driver, "true", "true")
+    assert first != second
