@@ -65,6 +65,8 @@ def write_own(path: str, said: dict[str, Any], pickled: bytes) -> None:
     fd = os.open(f"{path}.part", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     with os.fdopen(fd, "wb") as file:
         file.write(json.dumps(said).encode() + b"\n" + pickled)
+        file.flush()
+        os.fsync(fd)  # else a power cut leaves an empty file of that name
     os.replace(f"{path}.part", path)
 
 

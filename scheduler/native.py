@@ -49,6 +49,7 @@ def build(target: Path, how: Sequence[str] = ()) -> bool:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         code, said = processes.answer(words, patience=PATIENCE)
         if code == 0 and processes.answer([str(part)], patience=PATIENCE)[0] == USAGE:
+            _wait_for_disk(part)
             part.rename(target)
             return True
         _failed(target).write_text(f"{' '.join(words)}\n{said}", encoding="utf-8")
@@ -72,6 +73,15 @@ def _target(places: Places, wanted: str) -> Path | None:
 
     what = f"{os.uname().machine} {FLAGS} {compiler} {status.st_size} {status.st_mtime_ns}".encode()
     return places.native(blake2b(source + what, digest_size=8).hexdigest())
+
+
+def _wait_for_disk(path: Path) -> None:
+    """After a power cut it is whole or not there: an empty one would never be made again."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def _failed(target: Path) -> Path:

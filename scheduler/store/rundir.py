@@ -132,9 +132,10 @@ class Book:
             raise
 
     @classmethod
-    def resume(cls, info: RunInfo, counter: Counter) -> Book:
-        """An existing run, taken over; raises StillRunning where its scheduler lives."""
+    def resume(cls, info: RunInfo, counter: Counter, code: Sequence[tuple[Path, str]] = ()) -> Book:
+        """An existing run, taken over; raises StillRunning where its scheduler lives. `code` is copied anew."""
         lock = _take_lock(info.places, info.number)
+        _copy_code(info.places, code)
         book = cls(info.places, Journal.open(info.places.journal), counter, lock)
         book.num = int(info.meta.get("num", "20"))
         book.terms = [unpack_terms(text) for text in book.journal.terms()]

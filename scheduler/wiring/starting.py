@@ -131,6 +131,11 @@ def _compiled(home: Places, settings: Settings) -> list[tuple[Path, str]]:
     return [(found, NATIVE_CODE)] if found is not None else []
 
 
+def _lost_code(info: RunInfo) -> list[tuple[Path, str]]:
+    """What the power took, if it was cut: copies are not waited for at the start. Nothing of them runs any more."""
+    return [*RUN_CODE] if info.meta.get("boot", boot_id()) != boot_id() else []
+
+
 def _source(listing: Listing) -> Source | None:
     """What goes on being read."""
     if listing.file is not None:
@@ -278,7 +283,7 @@ def take_over(info: RunInfo, settings: Settings, how: Resuming) -> Session:
             "running tasks for dead and starts them again here"
         )
     home = places(settings)
-    book = Book.resume(info, Counter(home.counter, _classic_first()))
+    book = Book.resume(info, Counter(home.counter, _classic_first()), _lost_code(info))
     choices = Choices(**json.loads(info.meta["choices"]))
     if how.keep_going:
         choices = replace(choices, keep_going=True)
