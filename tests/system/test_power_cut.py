@@ -49,8 +49,9 @@ call("mkfs.ext4", "-q", "-F", disk)
 call("mount", "-o", "loop", disk, root)
 home = Home(root)
 home.env["SCHEDULER_DISK_MIN"] = "off"
-wait = f"until [ -e {go} ]; do sleep 0.02; done"
-home.commands(f"sh -c 'echo one >>{told}; exit 3'", f"sh -c 'echo two >>{told}; {wait}'", f"sh -c 'echo three >>{told}'")
+until = f"until [ -e {go} ]; do sleep 0.02; done"
+then = {"one": "exit 3", "two": until, "three": ":"}
+home.commands(*(f"sh -c 'echo {name} >>{told}; {then[name]}'" for name in then))
 call("sync")
 run = ["jobs.csv", "--devices", "host", "--slots", "1", "--keep-going", "--plain"]
 if when == "accepted":
