@@ -72,8 +72,19 @@ def test_a_broken_compiler_is_remembered_and_not_tried_again(
     assert native.find(places, native.COMPILED) is None
     (said,) = (places.root / "native").iterdir()
     assert said.read_text().endswith("no libc\n")
+    before = (tmp_path / "tried").read_text()
     native.begin(places)
-    assert (tmp_path / "tried").read_text() == "tried\n"
+    assert (tmp_path / "tried").read_text() == before
+
+
+def test_where_the_libraries_cannot_be_put_in_it_is_made_without_them(
+    places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled()
+    real = next(path for name in native.COMPILERS for path in [native._on_path(name)] if path)
+    program(tmp_path / "bin/cc", f'#!/bin/sh\ncase $* in *-static*) exit 1; esac\nexec {real} "$@"\n')
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    assert native.find(places, native.COMPILED) is not None
 
 
 def test_without_a_compiler_there_is_none(places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
