@@ -495,10 +495,11 @@ static int is_empty_group(const char *group)
     return strstr(text, "populated 0") != 0;
 }
 
-static void remove_group(const char *group)
+static void remove_group(const char *group);
+
+static void remove_below(const char *group)
 {
     char below[PATH_MAX];
-    if (!rmdir(group) || (errno != EBUSY && errno != ENOTEMPTY)) return;
     DIR *folder = opendir(group);
     struct dirent *entry;
     while (folder && (entry = readdir(folder))) {
@@ -506,6 +507,12 @@ static void remove_group(const char *group)
         if (snprintf(below, sizeof below, "%s/%s", group, entry->d_name) < (int)sizeof below) remove_group(below);
     }
     if (folder) closedir(folder);
+}
+
+static void remove_group(const char *group)
+{
+    if (!rmdir(group) || (errno != EBUSY && errno != ENOTEMPTY)) return;
+    remove_below(group);
     rmdir(group);
 }
 
@@ -519,17 +526,16 @@ static double seconds_of(clockid_t clock)
 /* ---- one attempt ---- */
 
 static struct {
-    char boot_id[64], machine_id[128], hostname[256], groups[PATH_MAX];
+    char boot_id[64], machine_id[128], hostname[256], groups[PATH_MAX], group[PATH_MAX];
     struct value *env, *bounds;
-    int output[2], holds_null;
+    int output[2], holds_null, folder; /* of its group, while that is open */
     long long start; /* of this shim */
     sigset_t blocked, waited;
-} home = {.output = {-1, -1}};
+} home = {.output = {-1, -1}, .folder = -1};
 
 static struct order {
     int task, attempt, stop_signal, spare, cgroup, warn_signal, held[2], helds;
-    char group[PATH_MAX];
-    char **argv, **ending, *directory, *folder, *cookie, *lease, *out, *err;
+    char **argv, **ending, *group, *directory, *folder, *cookie, *lease, *out, *err;
     double timeout, grace, warn;
     long long log_max;
     struct value *env;
@@ -559,7 +565,7 @@ static int read_order(struct value *said)
     order.log_max = number_of(said, "log_max", LOG_MAX);
     order.spare = number_of(said, "spare", 0);
     order.cgroup = number_of(said, "cgroup", 1);
-    *order.group = 0;
+    order.group = "";
     order.out = text_of(said, "stdout");
     order.err = text_of(said, "stderr");
     return order.argv && order.ending && *order.argv ? 0 : -1;
@@ -1018,27 +1024,48 @@ static pid_t clone_into(int folder)
     return syscall(SYS_CLONE3, said, sizeof said);
 }
 
-/* Fork, into a control group of its own where that can be; `group` is where, or nothing. */
-static pid_t fork_into(char *group, const char *cookie)
+static int open_group(const char *cookie)
 {
-    pid_t pid = -1;
-    int fits = snprintf(group, PATH_MAX, "%s/%s%s", home.groups, GROUP, cookie) < PATH_MAX;
-    if (*home.groups && fits && !mkdir(group, 0755)) {
-        int folder = open(group, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        pid = folder < 0 ? -1 : clone_into(folder);
-        if (folder >= 0) close(folder);
-        if (pid >= 0) return pid;
-        rmdir(group);
+    if (home.folder >= 0) return 1;
+    if (!*home.groups) return 0;
+    if (!*home.group && snprintf(home.group, PATH_MAX, "%s/%s%s", home.groups, GROUP, cookie) >= PATH_MAX) return 0;
+    if (!mkdir(home.group, 0755)) home.folder = open(home.group, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return home.folder >= 0;
+}
+
+static void close_group(void)
+{
+    if (home.folder < 0) return;
+    close(home.folder);
+    home.folder = -1;
+    remove_group(home.group);
+}
+
+/* Fork, into the control group of this shim where that can be; `group` is where, or nothing. Tried twice, since a server
+ * that starts removes those that are empty. */
+static pid_t fork_into(char **group, const char *cookie)
+{
+    for (int i = 0; i < 2 && open_group(cookie); i++) {
+        pid_t pid = clone_into(home.folder);
+        if (pid >= 0) return *group = home.group, pid;
+        close_group();
     }
-    *group = 0;
+    *group = "";
     return fork();
+}
+
+/* Nobody is in it any more; what a task made below it is not for the next one. */
+static void tidy_group(void)
+{
+    struct stat status;
+    if (home.folder >= 0 && (fstat(home.folder, &status) || status.st_nlink != 2)) remove_below(home.group);
 }
 
 static pid_t fork_task(int *channel)
 {
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair)) give_up("socketpair");
-    pid_t shim = getpid(), pid = order.cgroup ? fork_into(order.group, order.cookie) : fork();
+    pid_t shim = getpid(), pid = order.cgroup ? fork_into(&order.group, order.cookie) : fork();
     if (pid < 0) give_up("fork");
     if (!pid) {
         close(pair[0]);
@@ -1171,7 +1198,7 @@ static void run_attempt(int only)
     ssize_t length = recv(channel, said, sizeof said - 1, 0);
     said[length > 0 ? length : 0] = 0;
     write_record(record, &end, start, began, kills, said);
-    if (*order.group && !watch.left) remove_group(order.group);
+    if (!watch.left) tidy_group();
     if (!watch.left && *order.lease) unlink(order.lease); /* who is left keeps the lease's descriptor */
     if (only) return;
     struct stat status;
@@ -1180,7 +1207,7 @@ static void run_attempt(int only)
     let_go_of(order.held, &order.helds);
     let_go_of(over, &count);
     if (is_there) say("{\"ended\": ", &end); /* of a task whose files were deleted nobody may believe the end */
-    if (watch.left || !is_there) _exit(0);   /* who is left lives on */
+    if (!is_there) close_group(), _exit(0);
 }
 
 /* Whatever stop came too late for the attempt before is not meant for the next one. */
@@ -1249,7 +1276,7 @@ static void serve_alone(void)
     char *word;
     int fds[3], count;
     ssize_t length;
-    while ((word = take(INLINE + 1)) && (length = hear(word, INLINE, fds, &count)) > 0) {
+    while (!watch.left && (word = take(INLINE + 1)) && (length = hear(word, INLINE, fds, &count)) > 0) {
         struct value *said = *word == '{' ? parsed(word, length) : count ? read_json(fds[0]) : 0;
         int own = *word != '{' && count;
         forget_signals();
@@ -1283,6 +1310,7 @@ static void fork_shim(int *fds, int count, int only)
         close(server);
         serve_alone();
     }
+    if (!watch.left) close_group();
     _exit(0);
 }
 
@@ -1338,7 +1366,7 @@ static void find_own_group(void)
 /* What dead shims left there goes; whether one can be forked into and killed is tried. */
 static void find_groups(void)
 {
-    char path[PATH_MAX], procs[PATH_MAX + 16], name[64];
+    char path[PATH_MAX], procs[PATH_MAX + 16], name[64], *group;
     find_own_group();
     DIR *folder = *home.groups ? opendir(home.groups) : 0;
     struct dirent *entry;
@@ -1350,12 +1378,13 @@ static void find_groups(void)
     if (!folder) return;
     closedir(folder);
     sprintf(name, "try.%d", getpid());
-    pid_t pid = fork_into(path, name);
+    pid_t pid = fork_into(&group, name);
     if (!pid) _exit(0);
     while (pid > 0 && waitpid(pid, 0, 0) < 0 && errno == EINTR) continue;
-    snprintf(procs, sizeof procs, "%s/cgroup.kill", path);
-    if (!*path || access(procs, W_OK)) *home.groups = 0;
-    if (*path) remove_group(path);
+    snprintf(procs, sizeof procs, "%s/cgroup.kill", group);
+    if (!*group || access(procs, W_OK)) *home.groups = 0;
+    close_group();
+    *home.group = 0;
 }
 
 static void prepare(void)

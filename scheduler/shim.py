@@ -282,8 +282,9 @@ def _read_block(path: str, fields: tuple[str, ...]) -> dict[str, Any]:
 # Who is forked into a group cannot leave it by anything that takes no rights: no session, no double fork, no cleared
 # environment, no other user. So one write ends all of them, forks that are under way included, also when the shim is
 # dead. It is a plain group below the one that the scheduler is in: no controllers, nobody is moved, no limit changes
-# hands. Made with the fork it costs 0.05 to 0.1 ms of processor; to move a process at the moment of need took 0.5 ms
-# each, 5 at worst, would race with whoever forks, and could not find who has left the tree of a killed shim. Where
+# hands. It is the shim's, for all its attempts, since nobody is left in it when one is over: to fork into it costs next
+# to nothing, to make one 0.05 to 0.1 ms of processor. To move a process at the moment of need took 0.5 ms each, 5 at
+# worst, would race with whoever forks, and could not find who has left the tree of a killed shim. Where
 # groups cannot be made (no cgroup v2, not delegated to this user, a kernel before 5.14) there are none.
 
 
@@ -310,13 +311,15 @@ def remove_group(group: str) -> None:
     except OSError as error:
         if error.errno not in (errno.EBUSY, errno.ENOTEMPTY):
             return
-        with os.scandir(group) as entries:
-            below = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
-        for each in below:
-            remove_group(each)
-        if below:
-            with suppress(OSError):
-                os.rmdir(group)
+        _remove_below(group)
+        with suppress(OSError):
+            os.rmdir(group)
+
+
+def _remove_below(group: str) -> None:
+    with suppress(OSError), os.scandir(group) as entries:
+        for path in [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]:
+            remove_group(path)
 
 
 # What /proc says
@@ -626,13 +629,54 @@ class Home(NamedTuple):
     output: tuple[int, ...] = ()
     """Where tasks write, where that is not their logs."""
     groups: str = ""
-    """The control group below which attempts get their own, where that can be."""
+    """The control group below which shims make those of their attempts, where that can be."""
     clone: Callable[[int], int] = lambda _folder: -1
     """Forks into the control group whose folder is open; less than 0: it cannot."""
+    group: Group | None = None
+    """For this shim's attempts."""
     shim: int = 0
     start: int = 0
     """Of the shim itself, once it is one."""
     oom_score: int = OOM_SCORE
+
+
+class Group:
+    """The control group of a shim, which is made with its first attempt and lasts for as long as the shim does."""
+
+    def __init__(self, groups: str, clone: Callable[[int], int]) -> None:
+        self.path = ""
+        self._groups = groups
+        self._clone = clone
+        self._folder = -1
+
+    def fork(self, cookie: str) -> tuple[int, str]:
+        """Fork, into the group where that can be: the pid, and where; tried twice, as servers remove empty ones."""
+        for _ in range(2 if self._groups else 0):
+            with suppress(OSError):  # no more of them are allowed
+                self._open(cookie)
+                pid = self._clone(self._folder)
+                if pid >= 0:
+                    return pid, self.path
+                self.close()
+        return os.fork(), ""
+
+    def _open(self, cookie: str) -> None:
+        if self._folder < 0:
+            self.path = self.path or f"{self._groups}/{group_name(cookie)}"
+            os.mkdir(self.path, 0o755)
+            self._folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def tidy(self) -> None:
+        """Nobody is in it any more; what a task made below it is not for the next one."""
+        if self._folder >= 0 and os.fstat(self._folder).st_nlink != 2:
+            _remove_below(self.path)
+
+    def close(self) -> None:
+        """Remove it, as far as nobody is in it."""
+        if self._folder >= 0:
+            os.close(self._folder)
+            self._folder = -1
+            remove_group(self.path)
 
 
 class Begun(NamedTuple):
@@ -682,8 +726,6 @@ def finish(order: Order, begun: Begun) -> tuple[Record, bool]:
     os.pwrite(begun.record, pack_block(record._asdict()), 0)
     os.fsync(begun.record)
     if not watch.left:
-        if begun.claim.group:
-            remove_group(begun.claim.group)
         with suppress(OSError):  # none was given, or its directory has gone
             os.unlink(order.lease)
     return record, watch.left
@@ -738,7 +780,7 @@ def _fork_task(home: Home, order: Order, held: list[int], log: int) -> tuple[int
     merged = {**home.env, **order.env, COOKIE: order.cookie}
     env = {name: value for name, value in merged.items() if value is not None}
     found = _found(order.argv[0], env.get("PATH", ""))
-    pid, group = _fork(home, order.cookie) if order.cgroup else (os.fork(), "")
+    pid, group = home.group.fork(order.cookie) if home.group and order.cgroup else (os.fork(), "")
     if pid == 0:
         try:
             _become_task(home, order, (log, *held), env, found, far_end)
@@ -751,22 +793,6 @@ def _fork_task(home: Home, order: Order, held: list[int], log: int) -> tuple[int
         with suppress(OSError), open(f"/proc/{pid}/oom_score_adj", "wb", buffering=0) as score:
             score.write(b"%d" % OOM_SCORE)
     return pid, group, channel
-
-
-def _fork(home: Home, cookie: str) -> tuple[int, str]:
-    """Fork, into a control group of its own where that can be: pid and group."""
-    group = f"{home.groups}/{group_name(cookie)}"
-    if not home.groups:
-        return os.fork(), ""
-    with suppress(OSError):  # no more of them are allowed, or somebody has just removed it as an empty one
-        os.mkdir(group, 0o755)
-        folder = os.open(group, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        pid = home.clone(folder)
-        os.close(folder)
-        if pid >= 0:
-            return pid, group
-        os.rmdir(group)
-    return os.fork(), ""
 
 
 def _found(command: str, path: str) -> str:
@@ -909,14 +935,14 @@ def _where_groups_can_be(home: Home) -> str:
         for path in [entry.path for entry in entries if entry.name.startswith(GROUP)]:
             if is_empty_group(path):
                 remove_group(path)
-    pid, group = _fork(home, f"try.{os.getpid()}")
+    group = Group(home.groups, home.clone)
+    pid, path = group.fork(f"try.{os.getpid()}")
     if pid == 0:
         os._exit(0)
     with suppress(ChildProcessError):  # it went without a word, as SIGCHLD is ignored
         os.waitpid(pid, 0)
-    can = bool(group) and os.access(f"{group}/cgroup.kill", os.W_OK)
-    if group:
-        remove_group(group)
+    can = bool(path) and os.access(f"{path}/cgroup.kill", os.W_OK)
+    group.close()
     return home.groups if can else ""
 
 
@@ -976,7 +1002,11 @@ def _serve_alone(home: Home, channel: socket.socket) -> None:
         if is_there:  # of a task whose files were deleted nobody may believe the end
             _tell(channel, {"ended": record._asdict()})
         if left or not is_there:
-            return  # who is left lives on
+            break  # who is left lives on
+        if home.group:
+            home.group.tidy()
+    if home.group:
+        home.group.close()
 
 
 def _fork_shim(home: Home, fds: list[int], sock: socket.socket) -> None:
@@ -985,9 +1015,13 @@ def _fork_shim(home: Home, fds: list[int], sock: socket.socket) -> None:
     child = False
     try:
         child = os.fork() == 0
-        if child and (begun := _begun(_as_shim(home), order, fds[1:], sock)):
+        if child:
+            home = _as_shim(home)
+        if child and (begun := _begun(home, order, fds[1:], sock)):
             sock.close()
             _finished(order, begun)
+            if home.group:
+                home.group.close()
     except Exception as error:  # noqa: BLE001 - whatever it is, the scheduler has to hear of it
         _tell_failure(sock, order, error)
     finally:
@@ -1001,7 +1035,9 @@ def _as_shim(home: Home) -> Home:
     home.prctl(_PR_SET_CHILD_SUBREAPER, 1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     score = _text("/proc/self/oom_score_adj")
-    return home._replace(shim=os.getpid(), start=start_time(os.getpid()), oom_score=int(score or OOM_SCORE))
+    group = Group(home.groups, home.clone) if home.groups else None
+    me = os.getpid()
+    return home._replace(group=group, shim=me, start=start_time(me), oom_score=int(score or OOM_SCORE))
 
 
 def _order(said: Mapping[str, Any]) -> Order:

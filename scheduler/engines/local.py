@@ -499,7 +499,8 @@ class LocalEngine:
         if claim is not None and claim.boot_id != processes.boot_id():
             return True
         cookie = self._cookie(attempt)
-        grouped = claim is not None and os.path.basename(claim.group) == shim.group_name(cookie)
+        ours = shim.group_name(f"{self._cookie_prefix}.")
+        grouped = claim is not None and os.path.basename(claim.group).startswith(ours)
         if claim is not None and grouped and not processes.empty_group(claim.group, SWEEP):
             return False
         return not processes.sweep(cookie, SWEEP, *led, shim.log_path(attempt.folder, attempt.attempt))

@@ -168,3 +168,17 @@ def test_where_it_is_not_delegated_nothing_changes_and_nothing_is_said(
     said = bob.call("run", "jobs.csv", "--devices", "host", "--plain", code=0)
     assert "group" not in said.stdout + said.stderr
     assert (bob.root / "seen").read_text() == Path("/proc/self/cgroup").read_text()
+
+
+def test_it_is_the_same_for_all_attempts_of_a_shim_and_goes_with_that(driver: Driver) -> None:
+    for _ in range(2):
+        driver.run_sh("sed -n 's/^0:://p' /proc/self/cgroup")
+    assert driver.log(1) == driver.log(2) != ""
+    wait_until(lambda: driver.collect() and not (OWN / f"{shim.GROUP}{driver.prefix}.1.1").exists(), 30)
+
+
+def test_one_that_somebody_removed_meanwhile_is_made_again(driver: Driver) -> None:
+    driver.run("true")
+    (OWN / f"{shim.GROUP}{driver.prefix}.1.1").rmdir()
+    task = driver.sh("sleep 600")
+    assert group_of(driver.started(task).pid) == OWN / f"{shim.GROUP}{driver.prefix}.1.1"
