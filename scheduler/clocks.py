@@ -11,7 +11,7 @@ from functools import cache
 
 def now() -> float:
     """Seconds since 1970, for all that is recorded and compared."""
-    return _anchor() + since_boot()
+    return _anchor() + time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def since_boot() -> float:

@@ -117,10 +117,7 @@ class LookedAt:
     def __init__(self, world: World, onlooker: Onlooker) -> None:
         self._world = world
         self._onlooker = onlooker
-
-    def now(self) -> float:
-        """The world's time."""
-        return self._world.now()
+        self.now = world.now
 
     def wait(self, timeout: float) -> list[Happening]:
         """The world's happenings."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
+    from dataclasses import replace as replace
 else:
 
     def dataclass(*, frozen=False, **how):
@@ -22,6 +23,13 @@ else:
             return dataclasses.dataclass(cls, repr=False, unsafe_hash=frozen, **how)
 
         return made
+
+    def replace(value, **changes):
+        """As in the standard library, for values with slots that are as they were given."""
+        new = object.__new__(type(value))
+        for name in value.__slots__:
+            setattr(new, name, changes[name] if name in changes else getattr(value, name))
+        return new
 
 
 def _repr(self: object) -> str:

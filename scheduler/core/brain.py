@@ -150,7 +150,7 @@ class Brain:
 
     def placements_exist(self) -> bool:
         """Whether anything of this run is placed or running."""
-        return any(self.roll.counts[state] for state in LIVING)
+        return self.roll.living > 0
 
     # ---- events ----
 

@@ -343,7 +343,8 @@ class Placement:
     @property
     def gpus(self) -> tuple[str, ...]:
         """Its GPUs, in the order it sees them."""
-        return gpus_in(self.promise)
+        promise = self.promise
+        return () if len(promise) == 1 and HOST in promise else gpus_in(promise)
 
     @property
     def slot(self) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from scheduler.core import command, mps
 from scheduler.core.brain import Brain
@@ -14,6 +13,7 @@ from scheduler.core.model import Outcome, Placement
 from scheduler.core.pace import Crowd, Mean, Pace, alone
 from scheduler.core.ports import Book, Devices, Key, Sample, Sharing, World
 from scheduler.units import MIB
+from scheduler.values import replace
 
 FULL = 128 * MIB
 """A GPU that had less than this left when a task on it failed was full: the task need not say so."""
@@ -22,6 +22,10 @@ SECOND_LOOK = 4.0
 lost, and that is noticed up to a call's deadline later."""
 GO_ON = 75
 """EX_TEMPFAIL: by this a resumable task asks for another turn."""
+
+
+_UNSEEN = Pace()
+"""That of whom nobody has looked at."""
 
 
 class Observed:
@@ -86,14 +90,14 @@ class Observed:
         sampled = self._peak.get(key, {})
         names = {*sampled, *exited.peak}
         peak = {name: max(sampled.get(name, 0), exited.peak.get(name, 0)) for name in names}
-        pace = self._pace.get(key, Pace())
+        pace, busy = self._pace.get(key, _UNSEEN), self._busy.get(key)
         watched = 0.5 if key in self.adopted else 1.0
         return replace(
             self._compared(self._judged(self._under_mps(exited, task.placement if task is not None else None))),
             peak=peak,
             epoch_seconds=pace.seconds,
             stretch=None if pace.stretch is None else round(pace.stretch, 3),
-            busy=round(self._busy.get(key, Mean()).value or 0.0, 3),
+            busy=0.0 if busy is None else round(busy.value or 0.0, 3),
             watched=watched,
             result=self._book.result(exited.task, exited.attempt),
         )

@@ -126,11 +126,13 @@ class Crowd:
     def enter(self, attempt: tuple[int, int], devices: Sequence[str]) -> None:
         """It has begun there."""
         self._devices[attempt] = devices
-        self._residents.update(devices)
+        for key in devices:
+            self._residents[key] += 1
 
     def leave(self, attempt: tuple[int, int]) -> None:
         """It is over."""
-        self._residents.subtract(self._devices.pop(attempt, ()))
+        for key in self._devices.pop(attempt, ()):
+            self._residents[key] -= 1
 
     def beside(self, attempt: tuple[int, int]) -> bool:
         """Whether anybody is beside it now."""

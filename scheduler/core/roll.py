@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from scheduler.core.model import LIVING, State
+from scheduler.core.model import State
 
 _STATES = tuple(State)
 _NUMBER = {state: number for number, state in enumerate(_STATES)}
@@ -104,7 +104,7 @@ class Roll:
     @property
     def living(self) -> int:
         """How many have an attempt."""
-        return sum(self.counts[state] for state in LIVING)
+        return self.counts.get(State.RUNNING, 0) + self.counts.get(State.PROBING, 0)
 
     def blocks(self, state: State) -> Iterator[tuple[int, int, int, int]]:
         """Every block of a batch: the batch, its first id, how many ids, and how many of them stand in this state."""

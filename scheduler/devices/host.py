@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ class Limit:
     source: str
 
 
+REST = 0.01
+"""Seconds before the kernel is asked again what is available: it sums up what each core has once a second."""
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -44,6 +47,7 @@ class HostDevices:
         self._memory = min(self._memory_limits(), key=lambda limit: limit.value)
         self._cores = min(_core_limits(cgroup_root, own_groups), key=lambda limit: limit.value)
         self._device = Device(HOST, HOST, int(self._memory.value), self._cores.value)
+        self._looked, self._available = float("-inf"), 0
 
     def discover(self) -> tuple[Device, ...]:
         """The host, with the least of its RAM and every limit that holds for this process."""
@@ -56,7 +60,9 @@ class HostDevices:
     def snapshot(self) -> tuple[Budget, ...]:
         """What is free: the least of what the kernel calls available and what each limit leaves."""
         lefts = [group.left() for group in self._groups]
-        free = min([_available(), *(left for left in lefts if left is not None), *self._left_by_slurm()])
+        if time.monotonic() - self._looked >= REST:
+            self._looked, self._available = time.monotonic(), _available()
+        free = min([self._available, *(left for left in lefts if left is not None), *self._left_by_slurm()])
         return (Budget(self._device, max(0, int(free)), self._cap),)
 
     def environment_for(self, placement: Placement) -> Mapping[str, str | None]:
@@ -117,7 +123,7 @@ def _memory() -> Any:
 
 
 def _available() -> int:
-    """What the kernel calls available, read at each decision."""
+    """What the kernel calls available."""
     fd = os.open("/proc/meminfo", os.O_RDONLY | os.O_CLOEXEC)
     try:
         said = os.read(fd, 256).partition(b"MemAvailable:")[2].split(None, 1)

@@ -9,8 +9,6 @@ import re
 import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -76,15 +74,9 @@ class Ledger:
         self._tickets.forget()
         os.close(self._fd)
 
-    @contextmanager
-    def deciding(self) -> Iterator[Session]:
+    def deciding(self) -> Session:
         """The mutex of the whole machine: nobody else decides while the block runs, so keep it short."""
-        self._rules = self._follower.now()
-        self._lock()
-        try:
-            yield Session(self)
-        finally:
-            fcntl.flock(self._fd, fcntl.LOCK_UN)
+        return Session(self)
 
     def _lock(self) -> None:
         """Lock the directory that has the name now: others find no other, should somebody have removed ours."""
@@ -168,11 +160,23 @@ class Session:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
+        self._listed: list[str] | None = None
 
-    @cached_property
+    def __enter__(self) -> Session:
+        ledger = self._ledger
+        ledger._rules = ledger._follower.now()
+        ledger._lock()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        fcntl.flock(self._ledger._fd, fcntl.LOCK_UN)
+
+    @property
     def _names(self) -> list[str]:
         """What lies there: nobody else writes while the mutex is held, and our own is skipped."""
-        return os.listdir(self._ledger._fd)
+        if self._listed is None:
+            self._listed = os.listdir(self._ledger._fd)
+        return self._listed
 
     def others(self) -> list[Lease]:
         """Every living lease that is not this run's; dead ones of this user are removed on the way.

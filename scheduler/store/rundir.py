@@ -310,8 +310,11 @@ class Book:
 
     def result(self, task: int, attempt: int) -> Mapping[str, Any]:
         """The flat JSON object that an attempt left; it stays until its end is recorded."""
+        path = self.places.result(task, attempt)
+        if not os.access(path, os.F_OK):
+            return {}
         try:
-            with open_plain(self.places.result(task, attempt)) as file:
+            with open_plain(path) as file:
                 text = file.read(LARGEST_RESULT + 1)
         except OSError:
             return {}
@@ -320,10 +323,9 @@ class Book:
     def clear(self, task: int, attempt: int) -> None:
         """Remove the result and the progress of an attempt whose end is recorded."""
         for leftover in (self.places.result(task, attempt), self.places.progress(task, attempt)):
-            try:  # noqa: SIM105 - twice for every task that ends, and suppress takes longer than the call
-                os.unlink(leftover)
-            except OSError:
-                pass
+            if os.access(leftover, os.F_OK, follow_symlinks=False):  # most leave none, and an error takes longer
+                with contextlib.suppress(OSError):
+                    os.unlink(leftover)
 
     def arrivals(self, *, last: bool) -> Arrivals:
         """Rows appended to the source, as new batches."""

@@ -8,7 +8,7 @@ VERSION = 1
 OPEN = (
     "PRAGMA journal_mode = WAL",
     "PRAGMA synchronous = FULL",
-    "PRAGMA wal_autocheckpoint = 2000",
+    "PRAGMA wal_autocheckpoint = 500",  # what is written over is on the disk in two thirds of the time of what grows
     "PRAGMA cache_size = -8000",
 )
 
