@@ -37,11 +37,11 @@ from scheduler.core.ports import (
     Sample,
     Sharing,
     View,
-    Watched,
     Watcher,
     World,
 )
 from scheduler.core.promises import Lease, Taken
+from scheduler.core.tending import Tending
 from scheduler.core.turns import Standing, richer
 from scheduler.errors import LeaseError, SchedulerError, StateError
 from scheduler.units import count
@@ -52,8 +52,6 @@ TICK = 0.5
 that hangs and keeps the others from being seen."""
 LOOK_AHEAD = 5000
 """So many waiting tasks have their kind looked at; more would cost memory on lists of a million and bring nothing."""
-NAMING = 0.1
-"""Least seconds between moments at which shims are named in leases."""
 ENDINGS = ("drain", "stop", "kill", "leave")
 """What ends a scheduler, be it soon."""
 BUSY_TICK = 0.25
@@ -89,17 +87,8 @@ class Loop:
         self._orders = Orders(around, ports.devices, brain.rules.profile_epochs, ports.sharing)
         self.left_early = False
         self._seen = Observed(brain, ports.world, ports.book, ports.devices, ports.sharing, around.python)
-        self._shims: dict[Key, int] = {}
+        self._tending = Tending(brain, self._orders, ports.watcher, ports.ledger)
         self._probes: dict[Key, int] = {}
-        self._strangers: frozenset[int] = frozenset()
-        self._watched: dict[Key, Watched] = {}
-        self._moved: set[int] = set()
-        """Tasks that are to be looked at in another way than the samplers know."""
-        self._stale: set[int] = set()
-        """Tasks whose lease says less than is known of them."""
-        self._unnamed: set[int] = set()
-        self._named_at = 0.0
-        """Those whose lease only lacks the pid of its shim, and when that was last written anywhere."""
         self._late: list[Happening] = []
         """What happened while the journal could not be written, or cannot be judged yet."""
         self._trouble = self._full = ""
@@ -108,8 +97,8 @@ class Loop:
         """Attempts whose end is known and whose files can go, once whoever waited for their room is started."""
         self._lessons: list[tuple[Kind, Evidence]] = []
         """What they taught, for later runs."""
-        self._unlooked, self._more = True, False
-        """Whether an attempt is to be looked at anew; whether rows may still arrive though nothing is left."""
+        self._more = False
+        """Whether rows may still arrive though nothing is left."""
         self._standing = Standing(brain.rules)
 
     def adopt(self, just_ended: Sequence[Key] = ()) -> None:
@@ -237,13 +226,13 @@ class Loop:
         return reasons.answers(self.brain, machine, tasks, lasts, self._full)
 
     def _requested(self, request: Request) -> list[Event]:
+        brain = self.brain
+        self.ports.view.say(control.onward(request.what, self.around.run, len(brain.living()), brain.waiting))
         if request.what == "hangup":
-            self.ports.view.say(self._hung_up())
             self.ports.view.hang_up()
             return []
         if request.what == "leave":
             self.left_early = True
-            self.ports.view.say(self._leaving())
             return []
         events: list[Event] = [] if self.brain.draining else [Asked("drain")]
         if request.what in ("stop", "kill"):
@@ -251,33 +240,7 @@ class Loop:
             events += [Asked("stop", fresh)] if fresh else []
             if request.what == "kill":
                 self._kill_all()
-        self.ports.view.say(self._what_next(request.what))
         return events
-
-    def _hung_up(self) -> str:
-        run = self.around.run
-        return (
-            f"hung up: the run goes on without its terminal (scheduler list {run} shows it, "
-            "INT to this process lets running tasks end, QUIT leaves them running)"
-        )
-
-    def _leaving(self) -> str:
-        living = len(self.brain.living())
-        return (
-            f"left: {living} running go on without the scheduler, {self.brain.waiting} wait; "
-            f"scheduler resume {self.around.run} takes them over"
-        )
-
-    def _what_next(self, what: str) -> str:
-        living = len(self.brain.living())
-        if what == "drain":
-            return (
-                f"nothing more is started; {living} running tasks end by themselves "
-                "(Ctrl-C or INT again stops them, Ctrl-\\ or QUIT leaves them running)"
-            )
-        if what == "stop":
-            return f"stopping {living} running tasks: stop signal, grace, then KILL (once more kills now)"
-        return f"killing {living} running tasks now; once they are gone, resume starts them again"
 
     def _kill_all(self) -> None:
         for task in self.brain.living():
@@ -292,16 +255,11 @@ class Loop:
                 for number in event.tasks:
                     self._stop(number)
             case Started():
-                self._shims[event.task, event.attempt] = event.shim
-                self._changed(event.task, self._unnamed)
+                self._tending.started(event)
             case Resized():
-                self._changed(event.task, self._stale)
+                self._tending.resized(event)
             case Exited():
                 self._ended(event)
-
-    def _changed(self, task: int, leases: set[int]) -> None:
-        leases.add(task)
-        self._moved.add(task)
 
     def _stop(self, number: int) -> None:
         """Have a task ended that lives."""
@@ -310,25 +268,11 @@ class Loop:
             self.ports.engine.stop(number, task.attempts)
 
     def _rewrite_leases(self) -> None:
-        """Bring stale leases up to date; where somebody keeps the directory locked, with the next look.
-
-        Most tasks of a busy moment are over before anybody could ask for their shims.
-        """
-        now = self.ports.world.now()
-        if self._unnamed and abs(now - self._named_at) >= NAMING:
-            self._named_at = now
-            self._stale |= self._unnamed
-            self._unnamed.clear()
-        while self._stale:
-            number = next(iter(self._stale))
-            task = self.brain.task(number)
-            if task is not None and task.placement is not None:
-                try:
-                    self.ports.ledger.rewrite(task.placement, self._shims.get((number, task.attempts), 0))
-                except LeaseError as exc:
-                    self._complain(exc)
-                    return
-            self._stale.discard(number)
+        """Bring leases up to date; where somebody keeps the directory locked, with the next look."""
+        try:
+            self._tending.rewrite(self.ports.world.now())
+        except LeaseError as exc:
+            self._complain(exc)
 
     def _ended(self, event: Exited) -> None:
         key = (event.task, event.attempt)
@@ -336,8 +280,7 @@ class Loop:
             self.ports.ledger.drop(*key)
         self._over.append(key)
         self._seen.forget(key)
-        self._unlooked |= self._watched.pop(key, None) is not None
-        self._shims.pop(key, None)
+        self._tending.ended(key)
         told = self._probes.pop(key, 0)
         if told:
             self.ports.book.end_probe(event.task, told)
@@ -396,22 +339,25 @@ class Loop:
         if not self.brain.waiting or self.brain.draining:
             self.ports.ledger.leave()
         elif self._has_room():
-            look_ahead(self.brain, self.ports.book.kind)
-            try:
-                decision, taken = self._decide()
-            except LeaseError as exc:
-                self._complain(exc)
-                return
-            if len(taken) == len(decision.placements):
-                self._trouble = ""
-            self._refuse(decision.impossible)
-            self._launch(decision.placements[: len(taken)], taken)
-            self.ports.view.waits(decision.refusals)
-            if self.brain.rules.learn_only and not decision.placements and not self.brain.placements_exist():
-                self._record([Asked("skip")])
+            self._place()
         self._say_held()
-        self._look()
+        self._tending.look()
         self._forget()
+
+    def _place(self) -> None:
+        look_ahead(self.brain, self.ports.book.kind)
+        try:
+            decision, taken = self._decide()
+        except LeaseError as exc:
+            self._complain(exc)
+            return
+        if len(taken) == len(decision.placements):
+            self._trouble = ""
+        self._refuse(decision.impossible)
+        self._launch(decision.placements[: len(taken)], taken)
+        self.ports.view.waits(decision.refusals)
+        if self.brain.rules.learn_only and not decision.placements and not self.brain.placements_exist():
+            self._record([Asked("skip")])
 
     def _say_held(self) -> None:
         """Told once: what is held alone keeps a run from its end."""
@@ -455,10 +401,7 @@ class Loop:
         return taken
 
     def _machine(self, desk: Desk, others: Sequence[Lease]) -> Machine:
-        strangers = frozenset(lease.shim for lease in others if lease.shim)
-        if strangers != self._strangers:
-            self._strangers = strangers
-            self._unlooked = True
+        self._tending.meet([lease.shim for lease in others if lease.shim])
         holds = tuple(packing.others_hold(lease, self.ports.watcher.used_by(lease.shim)) for lease in others)
         now, standing, house = self.ports.world.now(), self._standing, desk.house()
         return Machine(
@@ -506,20 +449,6 @@ class Loop:
             return placement
         own = placement.task if self.around.same_id else self.ports.book.probe_id(placement.task)
         return replace(placement, told=own)
-
-    def _look(self) -> None:
-        """Tell the samplers whom to look at."""
-        for number in self._moved:
-            task = self.brain.task(number)
-            if task is not None and task.placement is not None:
-                key = (number, task.attempts)
-                if shim := self._shims.get(key):
-                    self._watched[key] = self._orders.watched(task, shim)
-                    self._unlooked = True
-        self._moved.clear()
-        if self._unlooked:
-            self._unlooked = False
-            self.ports.watcher.watch(self._watched, self._strangers)
 
 
 def _sorted_out(happenings: Sequence[Happening]) -> tuple[list[Sample], list[Started | Exited], list[Request]]:

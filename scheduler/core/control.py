@@ -295,6 +295,22 @@ def sentences(request: Request, answers: Sequence[Answer]) -> list[str]:
     return [f"{asked}: {sentence(answer)}" for answer in answers[:MOST_SAID]]
 
 
+def onward(what: str, run: str, living: int, waiting: int) -> str:
+    """What a run's own lines say once it was sent a signal, or the same was asked with a verb."""
+    if what == "hangup":
+        said = f"hung up: the run goes on without its terminal (scheduler list {run} shows it, "
+        return said + "INT to this process lets running tasks end, QUIT leaves them running)"
+    if what == "leave":
+        said = f"left: {living} running go on without the scheduler, {waiting} wait; "
+        return said + f"scheduler resume {run} takes them over"
+    if what == "drain":
+        said = f"nothing more is started; {living} running tasks end by themselves "
+        return said + "(Ctrl-C or INT again stops them, Ctrl-\\ or QUIT leaves them running)"
+    if what == "stop":
+        return f"stopping {living} running tasks: stop signal, grace, then KILL (once more kills now)"
+    return f"killing {living} running tasks now; once they are gone, resume starts them again"
+
+
 def sentence(answer: Answer) -> str:
     """Whom it is about, and what became of it."""
     if not answer.tasks:
