@@ -605,7 +605,18 @@ static void give_up(const char *what)
     _exit(0);
 }
 
-/* ---- the log ---- */
+/* ---- the log, and the folder it is in ---- */
+
+static void make_folder(char *path)
+{
+    if (!mkdir(path, 0700) || errno == EEXIST) return;
+    char *slash = strrchr(path, '/');
+    if (errno != ENOENT || !slash || slash == path) give_up(path);
+    *slash = 0;
+    make_folder(path);
+    *slash = '/';
+    if (mkdir(path, 0700) && errno != EEXIST) give_up(path);
+}
 
 static struct {
     int fd;
@@ -619,7 +630,11 @@ static void open_log(void)
     path_of(path, "", ".log");
     memset(&task_log, 0, sizeof task_log);
     task_log.most = order.log_max;
-    task_log.fd = open(path, CREATE | O_APPEND, 0600);
+    for (int i = 0; i < 3; i++) { /* an attempt before may have it removed at this moment */
+        make_folder(order.folder);
+        task_log.fd = open(path, CREATE | O_APPEND, 0600);
+        if (task_log.fd >= 0 || errno != ENOENT) break;
+    }
     if (task_log.fd < 0) give_up(path);
 }
 
@@ -1142,17 +1157,6 @@ static void write_record(int fd, struct text *record, long long start, double be
     if (pack_block(block, record) || pwrite(fd, block, BLOCK, 0) != BLOCK || fsync(fd)) give_up("its exit record");
 }
 
-static void make_folder(char *path)
-{
-    if (!mkdir(path, 0700) || errno == EEXIST) return;
-    char *slash = strrchr(path, '/');
-    if (errno != ENOENT || !slash || slash == path) give_up(path);
-    *slash = 0;
-    make_folder(path);
-    *slash = '/';
-    if (mkdir(path, 0700) && errno != EEXIST) give_up(path);
-}
-
 /* The end must be writable on a disk that is full by then. */
 static int reserve_record(void)
 {
@@ -1181,7 +1185,6 @@ static void run_attempt(int only)
     char path[PATH_MAX], said[BLOCK] = "";
     struct text claim = {.length = 0}, end = {.length = 0};
     int channel;
-    make_folder(order.folder);
     open_log();
     pid_t main = fork_task(&channel);
     long long start = start_time(main);

@@ -695,9 +695,7 @@ class Begun(NamedTuple):
 
 def begin(home: Home, order: Order, held: list[int]) -> Begun:
     """Start an attempt: claim first, then the task; raises, with nothing started, where that cannot be."""
-    with suppress(FileExistsError):
-        _make_folder(order.folder)
-    log = Log(log_path(order.folder, order.attempt), order.log_max, home.fallocate)
+    log = _open_log(home, order)
     main, group, channel = _fork_task(home, order, held, log.fd)
     claim = _claim_of(home, order, main)._replace(group=group)
     lock = take_claim(claim_path(order.folder, order.attempt), claim)
@@ -708,11 +706,18 @@ def begin(home: Home, order: Order, held: list[int]) -> Begun:
     return begun
 
 
-def _make_folder(path: str) -> None:
-    try:
-        os.mkdir(path, 0o700)
-    except FileNotFoundError:
-        os.makedirs(path, 0o700, exist_ok=True)
+def _open_log(home: Home, order: Order) -> Log:
+    """In its folder, which an attempt before may have removed at this moment."""
+    for _ in range(3):
+        try:
+            os.mkdir(order.folder, 0o700)
+        except FileExistsError:
+            pass
+        except FileNotFoundError:
+            os.makedirs(order.folder, 0o700, exist_ok=True)
+        with suppress(FileNotFoundError):
+            return Log(log_path(order.folder, order.attempt), order.log_max, home.fallocate)
+    return Log(log_path(order.folder, order.attempt), order.log_max, home.fallocate)
 
 
 def finish(order: Order, begun: Begun) -> tuple[Record, bool]:

@@ -19,6 +19,7 @@ from scheduler.core.model import Outcome
 from scheduler.core.ports import Key, Launch
 from scheduler.engines import ends
 from scheduler.engines.forking import Server, Shim
+from scheduler.engines.removal import Leftovers, Remover
 from scheduler.errors import StateError
 from scheduler.shim import Claim, ClaimState, Record
 
@@ -114,6 +115,7 @@ class LocalEngine:
         """By the descriptors of their channels."""
         self._idle: list[Shim] = []
         """Those without an attempt, the longest first."""
+        self._remover = Remover()
         self._ran: set[Key] = set()
         """Those whose record was read, and whose claim is no fence therefore."""
         self._told: list[Started | Exited] = []
@@ -208,20 +210,18 @@ class LocalEngine:
         return told
 
     def forget(self, task: int, attempt: int) -> None:
-        """Remove the files of an attempt whose Exited is committed, but not a log with something in it.
+        """Have the files of an attempt removed whose Exited is committed, but not a log with something in it.
 
         A fence stays: an order may be late, and must find the attempt given up for as long as the run exists.
         """
         folder = self._folder(task)
+        files = [shim.record_path(folder, attempt)]
         if (task, attempt) in self._ran or not _is_fence(shim.claim_path(folder, attempt)):
-            _unlink(shim.claim_path(folder, attempt))
+            files.append(shim.claim_path(folder, attempt))
         self._ran.discard((task, attempt))
-        _unlink(shim.record_path(folder, attempt))
-        _unlink_empty(shim.log_path(folder, attempt))
-        _unlink_empty(shim.errors_path(folder, attempt))
-        with contextlib.suppress(OSError):
-            if not any(key[0] == task for key in self._attempts):
-                os.rmdir(folder)
+        logs = (shim.log_path(folder, attempt), shim.errors_path(folder, attempt))
+        stays = any(key[0] == task for key in self._attempts)
+        self._remover.remove(Leftovers(files, logs, "" if stays else folder))
 
     def close(self) -> None:
         """Let go of everything; orders that were not sent yet are as if they had never been given."""
@@ -231,6 +231,7 @@ class LocalEngine:
         for one in list(self._shims.values()):
             self._drop(one)
         self._server.end()
+        self._remover.close()
         for fd in (*self._by_pidfd, self._bell):
             os.close(fd)
         self._by_pidfd.clear()
@@ -565,17 +566,6 @@ def _is_foreign(claim: Claim) -> bool:
 def _is_fence(path: str) -> bool:
     claim = shim.read_claim(path)
     return claim is not None and claim.fence
-
-
-def _unlink_empty(path: str) -> None:
-    with contextlib.suppress(OSError):
-        if os.stat(path).st_size == 0:
-            os.unlink(path)
-
-
-def _unlink(path: str) -> None:
-    with contextlib.suppress(OSError):
-        os.unlink(path)
 
 
 def _close(fd: int) -> None:

@@ -83,9 +83,10 @@ class TestTelling:
     def test_it_can_be_waited_for(self, driver: Driver) -> None:
         assert not select.select([driver.engine], [], [], 0)[0]
         driver.launch("true")
-        for _ in range(2):
-            assert select.select([driver.engine], [], [], 5)[0]
-            driver.engine.collect()
+        told: list[Started | Exited] = []
+        while len(told) < 2:
+            assert select.select([driver.engine], [], [], 30)[0]
+            told += driver.engine.collect()
 
     def test_there_is_nothing_to_wait_for_once_it_has_been_told(self, driver: Driver) -> None:
         driver.run("true")
@@ -143,12 +144,12 @@ class TestForgetting:
     def test_a_silent_attempt_leaves_nothing(self, driver: Driver) -> None:
         driver.run("true")
         driver.engine.forget(1, 1)
-        assert list(driver.tasks.iterdir()) == []
+        wait_until(lambda: list(driver.tasks.iterdir()) == [])
 
     def test_output_stays(self, driver: Driver) -> None:
         driver.run("echo", "hello")
         driver.engine.forget(1, 1)
-        assert os.listdir(driver.tasks / "1") == ["1.log"]
+        wait_until(lambda: os.listdir(driver.tasks / "1") == ["1.log"])
 
     def test_the_folder_stays_while_another_attempt_runs_in_it(self, driver: Driver) -> None:
         driver.run("true", task=1)
@@ -157,6 +158,21 @@ class TestForgetting:
         driver.engine.stop(1, 2)
         wait_until(lambda: [e for e in driver.collect() if isinstance(e, Exited) and e.attempt == 2])
         assert driver.events[-1].outcome is Outcome.INTERRUPTED  # type: ignore[union-attr]
+
+    def test_all_of_them_are_gone_once_the_engine_is_closed(self, drivers: Drivers) -> None:
+        driver = drivers().get_ready()
+        tasks = [driver.sh("exit 0") for _ in range(150)]
+        for task in tasks:
+            driver.exited(task, deadline=60)
+            driver.engine.forget(task, 1)
+        driver.engine.close()
+        assert list(driver.tasks.iterdir()) == []
+        driver.engine = Driver(driver.root, driver.prefix).engine
+
+    def test_the_next_attempt_starts_while_the_folder_is_being_removed(self, driver: Driver) -> None:
+        for attempt in range(1, 100):
+            assert driver.run("true", task=1, attempt=attempt).outcome is Outcome.SUCCEEDED
+            driver.engine.forget(1, attempt)
 
     def test_twice_is_no_error(self, driver: Driver) -> None:
         driver.run("true")
