@@ -827,11 +827,17 @@ static void act(void)
     if (watch.now >= next_step() && may_signal()) signal_tree();
 }
 
+/* Whether TERM ended it; where we got one too, a session or the machine is being ended, and it by that. */
+static int ended_by_term(void)
+{
+    return watch.has_ended && WIFSIGNALED(watch.status) && WTERMSIG(watch.status) == SIGTERM;
+}
+
 /* Stop or kill, unless the task ended by itself just before. */
 static void obey(int number)
 {
     reap();
-    if (!watch.has_ended && !watch.why) stop("stopped");
+    if (!watch.why && (!watch.has_ended || (number == SIGTERM && ended_by_term()))) stop("stopped");
     if (number == SIGUSR1) watch.kill_at = watch.now;
 }
 
@@ -875,6 +881,8 @@ static void watch_over(pid_t main)
         act();
         wait_for_news();
     }
+    sigset_t pending;
+    if (!watch.why && ended_by_term() && !sigpending(&pending) && sigismember(&pending, SIGTERM)) watch.why = "stopped";
     look_at_log(watch.now);
 }
 

@@ -405,7 +405,9 @@ def _text(path: str) -> str:
 class Watch:
     """Waits for whatever can happen to one running task, until nothing of its tree is left."""
 
-    def __init__(self, main: int, order: Order, log: Log, group: str = "") -> None:
+    def __init__(
+        self, main: int, order: Order, log: Log, group: str = "", next_signal: Callable[[float], int] | None = None
+    ) -> None:
         self.status: int | None = None
         self.why = ""
         self.max_rss = 0
@@ -416,6 +418,7 @@ class Watch:
         self._main = main
         self._order = order
         self._group = group
+        self._next_signal = next_signal or _next_signal
         self._began = self._last = _boot_seconds()
         self._now = 0.0
         """Seconds in which this process was awake: a suspended machine must not time its tasks out."""
@@ -440,6 +443,8 @@ class Watch:
                 break
             self._act()
             self._wait()
+        if not self.why and self._ended_by_term() and signal.SIGTERM in signal.sigpending():
+            self.why = "stopped"
         self._log.look(self._now)
 
     def seconds(self) -> float:
@@ -525,17 +530,21 @@ class Watch:
             return
         due = self._helper_until if self._helper else min(self._stop_at, self._term_at, self._kill_at)
         next_ = max(self._now, min(self._limit, self._warn_at, due, self._log.next_look, self._touch_at))
-        info = signal.sigtimedwait(_WAITED, min(next_ - self._now, TICK))
-        if info is not None and info.si_signo != signal.SIGCHLD:
-            self._obey(info.si_signo)
+        number = self._next_signal(min(next_ - self._now, TICK))
+        if number not in (0, signal.SIGCHLD):
+            self._obey(number)
 
     def _obey(self, number: int) -> None:
         """Stop or kill, unless the task ended by itself just before."""
         self._reap()
-        if self.status is None and not self.why:
+        if not self.why and (self.status is None or (number == signal.SIGTERM and self._ended_by_term())):
             self._stop("stopped")
         if number == signal.SIGUSR1:
             self._kill_at = self._now
+
+    def _ended_by_term(self) -> bool:
+        """Whether TERM ended it; where we got one too, a session or the machine is being ended, and it by that."""
+        return self.status is not None and os.WIFSIGNALED(self.status) and os.WTERMSIG(self.status) == signal.SIGTERM
 
 
 def _fork_helper(command: list[str]) -> int:
@@ -604,6 +613,12 @@ def _boot_seconds() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
+def _next_signal(seconds: float) -> int:
+    """Wait for one of ours; 0: none came."""
+    info = signal.sigtimedwait(_WAITED, seconds)
+    return info.si_signo if info is not None else 0
+
+
 def _own_tree() -> list[int]:
     return descendants(os.getpid(), children_finder())
 
@@ -630,6 +645,7 @@ class Home(NamedTuple):
     """Where tasks write, where that is not their logs."""
     groups: str = ""
     """The control group below which shims make those of their attempts, where that can be."""
+    next_signal: Callable[[float], int] = _next_signal
     clone: Callable[[int], int] = lambda _folder: -1
     """Forks into the control group whose folder is open; less than 0: it cannot."""
     group: Group | None = None
@@ -691,6 +707,7 @@ class Begun(NamedTuple):
     record: int
     began: float
     kills: int
+    next_signal: Callable[[float], int]
 
 
 def begin(home: Home, order: Order, held: list[int]) -> Begun:
@@ -701,7 +718,7 @@ def begin(home: Home, order: Order, held: list[int]) -> Begun:
     lock = take_claim(claim_path(order.folder, order.attempt), claim)
     record = os.open(record_path(order.folder, order.attempt), _CREATE, 0o600)
     os.posix_fallocate(record, 0, BLOCK)  # the end must be writable on a disk that is full by then
-    begun = Begun(main, channel, log, claim, lock, record, time.time(), oom_kills())
+    begun = Begun(main, channel, log, claim, lock, record, time.time(), oom_kills(), home.next_signal)
     channel.send(b"go")
     return begun
 
@@ -725,7 +742,7 @@ def finish(order: Order, begun: Begun) -> tuple[Record, bool]:
 
     Who is left has the lease's descriptor: it is over when the last of them is.
     """
-    watch = Watch(begun.main, order, begun.log, begun.claim.group)
+    watch = Watch(begun.main, order, begun.log, begun.claim.group, begun.next_signal)
     watch.run()
     record = _ended(begun, watch, _last_words(begun.channel))
     os.pwrite(begun.record, pack_block(record._asdict()), 0)
@@ -918,7 +935,7 @@ def _prepare() -> Home:
     fallocate = getattr(libc, "fallocate64", None) or libc.fallocate
     fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_longlong, ctypes.c_longlong)
     home = Home(libc.prctl, fallocate, boot_id(), machine_id(), os.uname().nodename, {})
-    home = home._replace(groups=own_group(), clone=_cloner(ctypes))
+    home = home._replace(groups=own_group(), clone=_cloner(ctypes), next_signal=_waiter(ctypes))
     home = home._replace(groups=_where_groups_can_be(home))
     gc.disable()
     gc.freeze()
@@ -949,6 +966,22 @@ def _where_groups_can_be(home: Home) -> str:
     can = bool(path) and os.access(f"{path}/cgroup.kill", os.W_OK)
     group.close()
     return home.groups if can else ""
+
+
+def _waiter(ctypes: Any) -> Callable[[float], int]:
+    """The call sigtimedwait as it is: Python's makes up a signal where we were frozen beyond the end of the wait."""
+    libc = ctypes.CDLL(None)
+    waited = ctypes.create_string_buffer(128)
+    libc.sigemptyset(waited)
+    for number in _WAITED:
+        libc.sigaddset(waited, int(number))
+
+    def next_signal(seconds: float) -> int:
+        whole = int(seconds)
+        most = (ctypes.c_long * 2)(whole, int((seconds - whole) * 1e9))
+        return max(0, int(libc.sigtimedwait(waited, None, most)))
+
+    return next_signal
 
 
 def _cloner(ctypes: Any) -> Callable[[int], int]:

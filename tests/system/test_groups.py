@@ -10,6 +10,7 @@ import shlex
 import shutil
 import signal
 import sys
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from scheduler import shim
 from scheduler.core.model import Outcome
 from tests.faults import fault
 from tests.system.conftest import Driver, marked
+from tests.system.killing import Home, kill
 from tests.system.test_two_users import USERS, User, common, users  # noqa: F401 - fixtures
 from tests.waiting import wait_until
 
@@ -45,6 +47,8 @@ while True:
         time.sleep(0.001)
 """
 """Each of its processes forks for as long as its user may have more of them."""
+FROZEN = 13.0
+"""Seconds; its task's time is over after less."""
 NOBODY_ELSE = "61234"
 DAEMON = "(env -i setsid sh -c 'sleep 600; : {}' </dev/null >/dev/null 2>&1 &); echo up; sleep 600; : {}"
 
@@ -102,10 +106,10 @@ def test_and_by_the_next_scheduler_too(drivers: Callable[..., Driver], mark: str
     assert marked(mark) == []
 
 
-def test_an_empty_group_that_was_left_goes_when_the_next_server_starts(driver: Driver) -> None:
+def test_an_empty_group_that_was_left_goes_when_the_next_server_starts(drivers: Callable[..., Driver]) -> None:
     old = OWN / f"{shim.GROUP}{uuid.uuid4().hex}"
     (old / "below").mkdir(parents=True)
-    driver.run("true")
+    drivers().run("true")
     wait_until(lambda: not old.exists())
 
 
@@ -122,22 +126,33 @@ def test_a_fork_bomb_is_ended(driver: Driver, mark: str, kill: bool) -> None:
 
 
 @pytest.fixture
-def alice(users: list[User], shim_under_test: str) -> Iterator[User]:  # noqa: F811 - the fixture
+def folder() -> Iterator[Path]:
+    """A group of the test's own."""
+    made = OWN / f"test-{uuid.uuid4().hex}"
+    made.mkdir()
+    yield made
+    shim.kill_group(str(made))
+    wait_until(lambda: shim.is_empty_group(str(made)))
+    shim.remove_group(str(made))
+
+
+def enters(home: Home, folder: Path) -> None:
+    """Whatever it starts from now on is in that group."""
+    home.command[:0] = ["sh", "-c", 'echo $$ >"$0" && exec "$@"', str(folder / "cgroup.procs")]
+
+
+@pytest.fixture
+def alice(users: list[User], folder: Path, shim_under_test: str) -> Iterator[User]:  # noqa: F811 - the fixture
     """A user to whom a group was delegated, and who starts everything in it."""
     user = users[0]
-    folder = OWN / f"test-{uuid.uuid4().hex}"
-    folder.mkdir()
     for path in (folder, folder / "cgroup.procs"):
         os.chown(path, user.uid, user.uid)
-    user.command[:0] = ["sh", "-c", 'echo $$ >"$0" && exec "$@"', str(folder / "cgroup.procs")]
+    enters(user, folder)
     user.root.mkdir()
     os.chown(user.root, user.uid, user.uid)
     user.env["SCHEDULER_SHIM"] = shim_under_test
     yield user
     user.end()
-    shim.kill_group(str(folder))
-    wait_until(lambda: shim.is_empty_group(str(folder)))
-    shim.remove_group(str(folder))
 
 
 @as_root
@@ -182,3 +197,49 @@ def test_one_that_somebody_removed_meanwhile_is_made_again(driver: Driver) -> No
     (OWN / f"{shim.GROUP}{driver.prefix}.1.1").rmdir()
     task = driver.sh("sleep 600")
     assert group_of(driver.started(task).pid) == OWN / f"{shim.GROUP}{driver.prefix}.1.1"
+
+
+@pytest.fixture
+def home(tmp_path: Path, folder: Path, shim_under_test: str) -> Iterator[Home]:
+    """Scheduler, server, shims and tasks are all in one group, as those of a login session are."""
+    made = Home(tmp_path)
+    made.env["SCHEDULER_SHIM"] = shim_under_test
+    enters(made, folder)
+    yield made
+    made.end()
+
+
+@fault(21)
+def test_when_all_that_a_session_started_is_told_to_end_what_ran_is_tried_again(home: Home, folder: Path) -> None:
+    """The login manager sends TERM to all that is in the group of a session whose user has logged out."""
+    home.commands("sh -c 'exit 3'", "sh -c 'echo two >>told; until [ -e go ]; do sleep 0.02; done'", "true")
+    home.start("run", "jobs.csv", "--devices", "host", "--slots", "1", "--keep-going")
+    wait_until(lambda: (home.root / "told").exists() and home.states("1") == ["failed", "running", "waiting"], 60)
+    for procs in (folder / "cgroup.procs", *folder.glob("*/cgroup.procs")):
+        for pid in procs.read_text().split():
+            kill(int(pid), signal.SIGTERM)
+    wait_until(lambda: home.living() == [], 60)
+    (home.root / "go").touch()
+    assert home.call("resume", "1").returncode == 1
+    assert [(task["state"], task["exit_code"], task["attempts"]) for task in home.tasks("1")] == [
+        ("failed", 3, 1), ("succeeded", 0, 2), ("succeeded", 0, 1),
+    ]  # fmt: skip
+    assert (home.root / "told").read_text().split() == ["two", "two"]
+
+
+@pytest.mark.long
+@fault(44)
+def test_all_that_is_frozen_for_longer_than_its_time_limit_is_not_timed_out(home: Home, folder: Path) -> None:
+    """The kernel's freezer is what stops processes before a machine is suspended; here its clocks go on."""
+    home.write("jobs.csv", "Command,Timeout", ["sh -c 'touch here; for i in $(seq 20); do sleep 0.1; done'", "10s"])
+    with home.start("run", "jobs.csv", "--devices", "host") as scheduler:
+        wait_until((home.root / "here").exists, 60)
+        (folder / "cgroup.freeze").write_text("1")
+        wait_until(lambda: "frozen 1" in (folder / "cgroup.events").read_text())
+        until = time.monotonic() + FROZEN
+        wait_until(lambda: time.monotonic() > until, 60, pause=0.2)
+        (folder / "cgroup.freeze").write_text("0")
+        code = scheduler.wait(60)
+    (task,) = home.tasks("1")
+    assert (code, task["state"], task["attempts"]) == (0, "succeeded", 1), home.log()
+    assert task["ran_s"] > FROZEN

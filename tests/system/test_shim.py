@@ -250,6 +250,18 @@ class TestStopping:
         os.kill(started.shim, signal.SIGCONT)
         assert driver.exited(task).outcome is Outcome.SUCCEEDED
 
+    @fault(21)
+    def test_a_task_that_is_told_to_end_together_with_its_shim_was_stopped(self, driver: Driver) -> None:
+        """As all are when a session or the machine is ended, in whatever order."""
+        task = driver.sh("sleep 600")
+        started = driver.started(task)
+        os.kill(started.shim, signal.SIGSTOP)
+        os.kill(started.pid, signal.SIGTERM)
+        wait_until(lambda: is_zombie(started.pid))
+        os.kill(started.shim, signal.SIGTERM)
+        os.kill(started.shim, signal.SIGCONT)
+        assert driver.exited(task).outcome is Outcome.INTERRUPTED
+
     def test_timeout(self, driver: Driver) -> None:
         ended = driver.run("sleep", "60", timeout=0.2)
         assert (ended.outcome, ended.signal) == (Outcome.TIMEOUT, signal.SIGTERM)
