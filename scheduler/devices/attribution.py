@@ -10,12 +10,12 @@ the rise goes, and nothing is learned from it. Pure: time and everything that is
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from scheduler.core.ports import Key, Watched
 from scheduler.devices.rise import GROWTH, Lag, Rise, Share
 from scheduler.units import GIB, MIB
+from scheduler.values import dataclass
 
 UNLISTED = 512 * MIB
 """More than this held while nobody is listed: the list is kept from us."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import select
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from scheduler.devices.node import REINSTALL, Node, death, hung, hung_at_start, read_node, why_not
 from scheduler.devices.nvml_child import INIT, NvmlChild, bury
 from scheduler.devices.samplers import Limits
+from scheduler.values import dataclass
 
 Start = Callable[[Mapping[str, Any]], NvmlChild]
 PAUSE = 0.05

@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from scheduler.core.model import Placement
@@ -20,6 +20,7 @@ from scheduler.errors import DeviceError
 from scheduler.paths import PACKAGE
 from scheduler.processes import tree
 from scheduler.units import MIB
+from scheduler.values import dataclass
 
 LOOK = 0.25
 """Seconds between looks at daemons of which something is to be known."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from scheduler.devices.cgroups import text
 from scheduler.devices.mps_control import DIRECTORY, PROGRAM, Control, Silent
+from scheduler.values import dataclass
 
 USUAL = Path("/tmp/nvidia-mps")
 """Where CUDA looks for a daemon, as long as no variable says otherwise."""

@@ -7,9 +7,10 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from scheduler.values import dataclass
 
 EXCLUSIVE_PROCESS, PROHIBITED = 3, 2
 _REBOOT = "see the kernel log (dmesg) for lines with NVRM or Xid; usually a reboot cures it"

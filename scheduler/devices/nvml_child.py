@@ -8,12 +8,12 @@ import mmap
 import os
 import subprocess
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from scheduler.devices.nvml_sampler import BOARD
 from scheduler.processes import isolated_python, start_child
+from scheduler.values import dataclass
 
 _START = "import sys; sys.path.insert(0, sys.argv[1]); from scheduler.devices.nvml_sampler import main; main()"
 INIT = "init"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from scheduler.core.ports import Key
 from scheduler.units import MIB
+from scheduler.values import dataclass
 
 GROWTH = 64 * MIB
 """Less than this is no growth, and no ghost."""

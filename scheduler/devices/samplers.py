@@ -13,12 +13,13 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from scheduler.devices.attribution import Look, read_look
 from scheduler.devices.node import Gpu, death, hung, hung_at_start, trouble, why_not
 from scheduler.devices.nvml_child import INIT, Call, NvmlChild, bury
+from scheduler.values import dataclass
 
 AT_ONCE = frozenset(
     {"GPU_IS_LOST", "RESET_REQUIRED", "NO_PERMISSION", "OPERATING_SYSTEM", "NOT_FOUND", "NOT_SUPPORTED"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 from scheduler.core.model import NAMED, Budget, Device, Placement
 from scheduler.devices.allocation import CUDA, ORDER, Seen, starting_with
@@ -11,6 +10,7 @@ from scheduler.devices.host import HostDevices
 from scheduler.devices.nvml import NvmlDevices
 from scheduler.devices.pool import Pool
 from scheduler.errors import UsageError
+from scheduler.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)
