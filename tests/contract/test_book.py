@@ -167,6 +167,23 @@ class TestRecording:
         shelf.book.record(second, 11.5)
         assert shelf.recorded() == [*((event, 10.0) for event in first), *((event, 11.5) for event in second)]
 
+    def test_what_can_be_written_later_comes_before_the_next_ones(self, shelf: Shelf) -> None:
+        first, second = run(1, peak="1GiB"), [placed(2)]
+        shelf.book.record(first, 10.0, later=True)
+        shelf.book.record(second, 11.5)
+        assert shelf.recorded() == [*((event, 10.0) for event in first), *((event, 11.5) for event in second)]
+
+    def test_what_could_not_be_written_is_written_with_the_next_ones(self, tmp_path: Path) -> None:
+        shelf = RealShelf(tmp_path / "state")
+        shelf.book.record([placed(1)], 1.0, later=True)
+        shelf.book.journal._db.execute("PRAGMA query_only = 1")
+        with pytest.raises(StateError, match="cannot be used"):
+            shelf.book.record([placed(2)], 2.0)
+        shelf.book.journal._db.execute("PRAGMA query_only = 0")
+        shelf.book.record([placed(2)], 3.0)
+        assert shelf.recorded() == [(placed(1), 1.0), (placed(2), 3.0)]
+        shelf.close()
+
     def test_nothing_is_nothing(self, shelf: Shelf) -> None:
         shelf.book.record([], 10.0)
         assert shelf.recorded() == []

@@ -69,6 +69,12 @@ def test_words_stay_words_of_their_kind() -> None:
     assert exited.outcome is Outcome.LOST
 
 
+def test_what_stands_at_its_default_is_not_written() -> None:
+    assert encode(Exited(1, 1, Outcome.SUCCEEDED, code=0, seconds=2.5)) == {
+        "task": 1, "attempt": 1, "outcome": "succeeded", "code": 0, "seconds": 2.5,
+    }  # fmt: skip
+
+
 def test_fields_of_a_newer_version_are_left_out() -> None:
     assert decode("asked", {"what": "stop", "tasks": [3], "why": "it is late"}) == Asked("stop", (3,))
 

@@ -53,3 +53,31 @@ def test_a_start_alone_is_told_all_the_same() -> None:
     assert world.wait(5.0) == [START]
     assert world.wait(0.0) == []
     alone.close()
+
+
+class Quiet(Source):
+    """Counts the looks."""
+
+    looks = 0
+
+    def collect(self) -> Sequence[Happening]:
+        self.looks += 1
+        return super().collect()
+
+
+def test_who_has_nothing_to_tell_is_not_asked_each_time() -> None:
+    quiet, many = Quiet(), Source(*[END] * 500)
+    world = RealWorld([quiet, many])
+    assert sum(len(world.wait(5.0)) for _ in range(500)) == 500
+    assert 1 <= quiet.looks < 400
+    quiet.close()
+    many.close()
+
+
+def test_but_it_is_asked_when_nothing_happens() -> None:
+    quiet = Quiet()
+    world = RealWorld([quiet])
+    world.wait(0.0)
+    world.wait(0.2)
+    assert quiet.looks == 2
+    quiet.close()
