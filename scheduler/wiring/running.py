@@ -255,7 +255,7 @@ class Session:
 
         look_ahead(self.brain, self.book.kind)
         said = [f"hint:   {self.book.kinds.profiles.said}"] if self.book.kinds and self.book.kinds.profiles.said else []
-
+        said += [f"hint:   {why}" for why in (places(self.settings).why,) if why]
         said += [f"hint:   {note}" for note in self.devices.notes]
         said += [f"hint:   {sentence}" for sentence in self.earlier]
         unheard = self.brain.knowledge.unheard()

@@ -1,0 +1,60 @@
+"""A home on a network file system that is really mounted: where the state is kept then."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.faults import fault
+from tests.system.killing import ROOT
+
+UNSHARE = ["unshare", "--mount", "--propagation", "private"]
+RUN = """
+import json, os, subprocess, sys
+from pathlib import Path
+from tests.system.killing import Home
+
+root, far = Path(sys.argv[1]), Path(sys.argv[2])
+subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/var/tmp"], check=True)
+with subprocess.Popen([sys.executable, "-m", "tests.standin.sshfs", str(far)], stdout=subprocess.PIPE) as server:
+    assert server.stdout.readline() == b"mounted\\n"
+    home = Home(root)
+    home.env["HOME"] = str(far)
+    del home.env["SCHEDULER_STATE"]
+    home.env.pop("XDG_STATE_HOME", None)
+    home.commands("sh -c 'exit 3'")
+    ran = home.call("run", "jobs.csv", "--devices", "host", "--plain")
+    again = home.call("results", "1", "--json")
+    journals = [str(path) for path in Path("/var/tmp").rglob("journal.db")]
+    (task,) = json.loads(again.stdout)["tasks"]
+    print(json.dumps([ran.returncode, ran.stdout + ran.stderr, task["exit_code"], journals]))
+    subprocess.run(["umount", far], check=True)
+"""
+
+
+def can_be_mounted() -> bool:
+    """Whether there are FUSE and mount namespaces for this user."""
+    if os.getuid() != 0 or not os.access("/dev/fuse", os.R_OK | os.W_OK):
+        return False
+    return subprocess.run([*UNSHARE, "true"], check=False, capture_output=True).returncode == 0
+
+
+@fault(26)
+@pytest.mark.slow
+@pytest.mark.skipif(not can_be_mounted(), reason="needs root, FUSE and mount namespaces")
+def test_the_state_is_kept_on_a_local_disk_and_it_is_said(tmp_path: Path) -> None:
+    root, far = tmp_path / "root", tmp_path / "far"
+    root.mkdir()
+    far.mkdir()
+    command = [*UNSHARE, sys.executable, "-c", RUN, str(root), str(far)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=300)
+    assert done.returncode == 0, done.stderr
+    code, said, exit_code, journals = json.loads(done.stdout)
+    assert (code, exit_code) == (1, 3)
+    assert "is on a network file system (fuse.sshfs)" in " ".join(said.split())
+    assert [path.startswith(f"/var/tmp/gpu-batch-scheduler-{os.getuid()}/") for path in journals] == [True]
