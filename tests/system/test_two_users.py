@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults import fault
+from tests.standin.box import HERE, NO_COMPILER
 from tests.system import two_users
 from tests.system.killing import Started
 from tests.system.two_users import (
@@ -139,3 +142,26 @@ class TestTurns:
             for name in ("end-first", "end-later"):
                 (notes / name).touch()
             assert [process.wait(60.0) for process in (a, first, later)] == [0] * 3
+
+
+TRY = "import os, sys; os.close(os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT))"
+
+
+@fault(57)
+@pytest.mark.skipif(shutil.which("cc") is None, reason=NO_COMPILER)
+def test_where_the_kernel_protects_files_of_others_both_go_on(users: list[User], common: Path) -> None:
+    library = common / "protected.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(HERE / "protected.c")], check=True)
+    ann, ben = users
+    for user in users:
+        user.env["LD_PRELOAD"] = str(library)
+        user.prepare(8, random.Random(user.uid))
+    theirs = common / "leases" / f"{ann.uid}.planted"
+    theirs.touch()
+    os.chown(theirs, ann.uid, ann.uid)
+    command = [*become(ben.uid), SYSTEM_PYTHON, "-c", TRY, str(theirs)]
+    tried = subprocess.run(command, check=False, env=ben.env, capture_output=True, text=True)
+    assert "PermissionError" in tried.stderr, "the stand-in protects nothing"
+    both = [user.go() for user in users]
+    codes = [process.wait(120) for process in both]
+    assert (codes, "Permission denied" in ann.log() + ben.log()) == ([0, 0], False), ann.log()
