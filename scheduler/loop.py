@@ -251,15 +251,15 @@ class Loop:
     def _act(self, event: Event) -> None:
         """What an applied event asks of the world."""
         match event:
+            case Started():
+                self._tending.started(event)
+            case Exited():
+                self._ended(event)
+            case Resized():
+                self._tending.resized(event)
             case Asked(what="stop" | "cancel"):
                 for number in event.tasks:
                     self._stop(number)
-            case Started():
-                self._tending.started(event)
-            case Resized():
-                self._tending.resized(event)
-            case Exited():
-                self._ended(event)
 
     def _stop(self, number: int) -> None:
         """Have a task ended that lives."""

@@ -157,20 +157,20 @@ class Brain:
     def apply(self, event: Event, at: float = 0.0) -> None:
         """The only state change there is, at its time; raises Forbidden with the task's story."""
         self.changes += 1
-        match event:
-            case Submitted():
-                self.roll.add(event.batch, event.first, event.terms)
-                self.line.extend(event.first, event.terms)
+        match event:  # what comes with every task first
             case Placed():
                 self._placed(event)
             case Started():
                 self._started(event, at)
+            case Exited():
+                self._exited(event)
             case Resized():
                 self._resized(event)
             case Peaked():
                 self._peaked(event, at)
-            case Exited():
-                self._exited(event)
+            case Submitted():
+                self.roll.add(event.batch, event.first, event.terms)
+                self.line.extend(event.first, event.terms)
             case _:
                 self._decided(event)
 

@@ -155,7 +155,8 @@ class Line:
     def rank(self, task: int) -> Rank:
         """Smaller comes first; within a priority the longest, where that is known."""
         batch, terms = self._roll.batch(task), self._terms[self._roll.terms(task)]
-        longest = -self._duration(self._roll.kind(task), terms.epochs)
+        kind = self._roll.kind(task)
+        longest = -self._duration(kind, terms.epochs) if kind else 0.0
         if self._order is Order.GLOBAL:
             return (terms.priority, batch, longest, task)
         return (batch, terms.priority, longest, task)

@@ -96,12 +96,12 @@ class Fold:
             case Started():
                 attempt = self._attempt(event.task)
                 attempt.started = at if attempt.started is None else attempt.started
+            case Exited():
+                self._exited(event, at)
             case Resized():
                 self._attempt(event.task).promised = event.promise
             case Peaked():
                 _raise_to(self._attempt(event.task).peak, event.peak)
-            case Exited():
-                self._exited(event, at)
             case Refused():
                 self.stories.setdefault(event.task, Story()).refused = event.reason
             case Arrived():
@@ -128,7 +128,7 @@ class Fold:
         attempt = Attempt(event.attempt, event.purpose, devices, event.promise, str(event.known_by), at)
         attempt.percentage, attempt.fence = event.percentage, event.fence
         story = self.stories.setdefault(event.task, Story())
-        self.retried += event.purpose is Purpose.RUN and story.last is not None
+        self.retried += bool(story.attempts) and event.purpose is Purpose.RUN and story.last is not None
         story.attempts.append(attempt)
         self.first = at if self.first is None else self.first
         for device in devices:

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from scheduler.core import explain
-from scheduler.core.events import Event, Exited, Learned, Placed, Refused, Resized, Submitted
+from scheduler.core.events import Event, Exited, Learned, Placed, Refused, Resized, Started, Submitted
 from scheduler.core.model import HOST, UNFINISHED, Job, KnownBy, Outcome, Refusal, State, gpus_in, shown_in
 from scheduler.core.results import Fold
 from scheduler.paths import tilde
@@ -54,6 +54,8 @@ class PlainView:
     def show(self, event: Event, at: float) -> None:
         """One line for what people care about."""
         self.fold.take(event, at)
+        if isinstance(event, Started):
+            return
         line = self._line(event)
         if line:
             self._sink.line(line, at=at, timed=True)
