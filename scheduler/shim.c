@@ -341,7 +341,7 @@ static void put_text(struct text *to, const char *text)
         } else if (code < 0x20 || code > 0x7e || code == '"' || code == '\\') {
             put(to, "\\u%04x", code);
         } else {
-            put(to, "%c", code);
+            to->data[to->length++] = code;
         }
     }
     put(to, "\"");
@@ -349,10 +349,16 @@ static void put_text(struct text *to, const char *text)
 
 static uint32_t checksum(const char *data, size_t length)
 {
+    static uint32_t of_half[16];
+    for (uint32_t i = 1; i < 16 && !of_half[15]; i++) {
+        of_half[i] = i;
+        for (int j = 0; j < 4; j++) of_half[i] = of_half[i] >> 1 ^ (of_half[i] & 1 ? 0xedb88320u : 0);
+    }
     uint32_t crc = ~0u;
     while (length--) {
         crc ^= (unsigned char)*data++;
-        for (int i = 0; i < 8; i++) crc = crc >> 1 ^ (crc & 1 ? 0xedb88320u : 0);
+        crc = crc >> 4 ^ of_half[crc & 15];
+        crc = crc >> 4 ^ of_half[crc & 15];
     }
     return ~crc;
 }

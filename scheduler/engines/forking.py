@@ -167,7 +167,7 @@ class Shim:
             return None
         if not data:
             raise EOFError
-        message: dict[str, Any] = json.loads(data)
+        message: dict[str, Any] = json.loads(data.decode())
         return message
 
     def close(self) -> None:
