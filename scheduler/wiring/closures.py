@@ -6,12 +6,10 @@ import os
 import pwd
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scheduler import machinefile
 from scheduler.core.model import HOST
-from scheduler.devices.allocation import Allowed, Seen
-from scheduler.devices.choice import ALL, choose
 from scheduler.errors import LeaseError, UsageError
 from scheduler.settings import Settings
 from scheduler.store import closures, houserules
@@ -19,6 +17,9 @@ from scheduler.store.closures import Closure
 from scheduler.store.houserules import DISABLE, RESERVE
 from scheduler.store.leases import find_directory, make_directory
 from scheduler.store.locks import user_name
+
+if TYPE_CHECKING:
+    from scheduler.devices.allocation import Seen
 
 
 def disable(settings: Settings, which: str, why: str) -> None:
@@ -32,8 +33,7 @@ def disable(settings: Settings, which: str, why: str) -> None:
 def enable(settings: Settings, which: str) -> None:
     """Put devices back into service; raises UsageError, and LeaseError for whoever may not."""
     _check(DISABLE, f"devices enable {which} --everybody", "whoever disabled it can, too")
-    keys = None if which == ALL else _keys(which)
-    _end(settings, _found(settings, keys, DISABLE))
+    _end(settings, _found(settings, _keys_or_all(which), DISABLE))
 
 
 def set_disabled(settings: Settings, keys: Iterable[str]) -> None:
@@ -58,7 +58,7 @@ def reserve(settings: Settings, which: str, seconds: float, user: str, why: str)
 
 def end(settings: Settings, which: str) -> None:
     """End reservations before their time, of all devices or of some; raises LeaseError where one is not one's own."""
-    _end(settings, _found(settings, None if which == ALL else _keys(which), RESERVE))
+    _end(settings, _found(settings, _keys_or_all(which), RESERVE))
 
 
 def told(settings: Settings, labels: Mapping[str, str]) -> dict[str, Any]:
@@ -129,8 +129,18 @@ def _uid(user: str) -> int:
         raise UsageError(f"--user {user}: there is no such user on this machine") from exc
 
 
+def _keys_or_all(which: str) -> list[str] | None:
+    """The same of a word that may mean all of them, which is None."""
+    from scheduler.devices.choice import ALL  # as in `_seen`
+
+    return None if which == ALL else _keys(which)
+
+
 def _keys(which: str) -> list[str]:
     """The devices that a word means, whoever may use them."""
+    from scheduler.devices.allocation import Allowed  # as in `_seen`
+    from scheduler.devices.choice import choose
+
     seen = _seen()
     chosen = choose(which, Allowed(tuple(seen)), seen)
     if any(share.cap is not None for share in chosen.shares) or chosen.host_cap is not None:
