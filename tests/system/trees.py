@@ -1,11 +1,14 @@
 """Nine trees of processes that are hard to end, and what it takes to end them.
 
-python -m tests.system.trees [--rounds 3]      prints milliseconds beyond the grace, and survivors
+python -m tests.system.trees [--rounds 3] [--shim c] [--ungrouped]
+
+It prints milliseconds beyond the grace, and survivors.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 import time
@@ -14,7 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from scheduler.shim import LEFTOVER_GRACE, LINGER
-from tests.system.conftest import Driver, marked
+from tests.system.conftest import SHIMS, Driver, marked
 
 GRACE = 0.3
 SCRIPT = """
@@ -102,9 +105,12 @@ def _ended(driver: Driver, task: int, act: Callable[[], None], grace: float) -> 
     return max(0.0, time.monotonic() - began - grace)
 
 
-def measure(rounds: int) -> int:
+def measure(rounds: int, shim: str, *, grouped: bool) -> int:
     """Print a table; 1 where anybody survived."""
+    os.environ["SHIM_UNDER_TEST"] = shim
     survivors, slowest = 0, 0.0
+    where = "in control groups where they can be made" if grouped else "without control groups"
+    print(f"under the shim in {shim}, {where}")
     print(f"{'milliseconds beyond the grace, the slowest of ' + str(rounds):<28}", *WAYS, sep="  ")
     for tree in TREES:
         row = []
@@ -112,7 +118,7 @@ def measure(rounds: int) -> int:
             found = []
             for _ in range(rounds):
                 with tempfile.TemporaryDirectory() as root:
-                    driver, mark = Driver(Path(root), uuid.uuid4().hex), f"mark-{uuid.uuid4().hex}"
+                    driver, mark = Driver(Path(root), uuid.uuid4().hex, cgroups=grouped), f"mark-{uuid.uuid4().hex}"
                     found.append(way(driver, tree, mark))
                     survivors += len(marked(mark))
                     driver.end()
@@ -126,7 +132,10 @@ def measure(rounds: int) -> int:
 def main(said: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.system.trees", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
-    return measure(parser.parse_args(said).rounds)
+    parser.add_argument("--shim", choices=SHIMS, default="python")
+    parser.add_argument("--ungrouped", action="store_true", help="as where no control groups can be made")
+    args = parser.parse_args(said)
+    return measure(args.rounds, args.shim, grouped=not args.ungrouped)
 
 
 if __name__ == "__main__":
