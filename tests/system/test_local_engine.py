@@ -256,6 +256,19 @@ class TestServer:
             error = "[Errno 11] Resource temporarily unavailable"
             assert json.loads(ours.recv(1000)) == {"failed": {"task": 4, "attempt": 2, "error": error}}
 
+    def test_one_that_would_stay_cannot_be_forked_either(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def no_fork() -> int:
+            raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+        monkeypatch.setattr(os, "fork", no_fork)
+        server, _ = socket.socketpair()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        home = shim.Home(lambda what, value: 0, lambda *said: 0, "", "", "", {})
+        with server, _, ours, theirs:
+            shim._fork_lasting(home, theirs.fileno(), server)
+            said = json.loads(ours.recv(1000))
+        assert said["failed"]["error"] == "[Errno 11] Resource temporarily unavailable"
+
 
 @contextlib.contextmanager
 def _descriptors_used_up(but: int = 0) -> Iterator[None]:
