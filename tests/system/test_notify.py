@@ -80,7 +80,7 @@ def everything_written(home: Home) -> bytes:
 
 def test_a_web_hook_is_told_of_the_first_failure_and_of_the_end(home: Home, hook: Hook) -> None:
     listing = home.commands("true", "sh -c 'exit 3'", "sh -c 'exit 4'")
-    done = home.call("run", listing, "--name", "night", "--notify", hook.address, "--keep-going", code=1)
+    done = home.call("run", listing, "-j", "1", "--name", "night", "--notify", hook.address, "--keep-going", code=1)
     assert hook.events == ["failure", "end"]
     failure, end = hook.sent
     assert (failure["task"], failure["run"], failure["name"], failure["file"]) == (1, 1, "night", "jobs.csv")
