@@ -308,7 +308,7 @@ def signal_one(pid: int, start: int, number: int) -> None:
 
 
 def sweep(cookie: str, deadline: float, session: int = 0, start: int = 0, log: str = "") -> list[int]:
-    """Kill what a dead shim left behind, until nothing is left or `deadline` seconds are over: who survives?
+    """Kill what a dead shim left behind, until nothing is left or `deadline` seconds are over: who survives, or may?
 
     Its processes bear the cookie in their environment. Some programs write over theirs or clear it, so whoever is
     still in the `session` that the task led (its pid, and its `start` time), or can write to its `log`, belongs to it
@@ -318,29 +318,43 @@ def sweep(cookie: str, deadline: float, session: int = 0, start: int = 0, log: s
     file = _identity(log)
     end = time.monotonic() + deadline
     pause = 0.001
+    others: set[int] = set()
     while True:
-        found = _stop_marked(lambda pid: _bears(pid, mark) or _is_in(pid, session, start) or _writes(pid, file))
-        if not found:
+        found, missed = _stop_marked(
+            lambda pid: _bears(pid, mark) or _is_in(pid, session, start) or _writes(pid, file), others
+        )
+        if not found and not missed:
             return []
         _kill_all(found, pause)
         if time.monotonic() >= end:
-            return sorted(found)
+            return sorted([*found, *missed])
         pause = min(pause * 2, _LONGEST_PAUSE)
 
 
-def _stop_marked(belongs: Callable[[int], bool]) -> dict[int, int]:
-    """Stop each process that belongs, as soon as it is seen (it may be about to fork): {pid: pidfd}."""
-    found = {}
-    for pid in _own_processes():
-        if not belongs(pid):
-            continue
-        fd = _pidfd(pid)
-        if belongs(pid):
+def _stop_marked(belongs: Callable[[int], bool], others: set[int]) -> tuple[dict[int, int], list[int]]:
+    """Stop each process that belongs, as soon as it is seen (it may be about to fork): {pid: pidfd}.
+
+    Told, too, is who ended before he could be looked at: he may have belonged, and have forked before that. The newest
+    come first, and who was seen not to belong is looked at once only: so nobody in a chain of forks gets away for long.
+    """
+    found, missed = dict[int, int](), list[int]()
+    listed = {int(name) for name in os.listdir("/proc") if name.isdigit()} - {os.getpid()}
+    others &= listed
+    for pid in sorted(listed - others, reverse=True):
+        owner = _owner(pid)
+        own = owner == os.getuid()
+        fd = _pidfd(pid) if own and belongs(pid) else -1
+        if own and belongs(pid):
             found[pid] = fd
             _send(pid, fd, signal.SIGSTOP)
-        elif fd >= 0:
+            continue
+        if fd >= 0:
             os.close(fd)
-    return found
+        if owner == -1 or (own and _is_zombie(pid)):
+            missed.append(pid)
+        if owner != -1:
+            others.add(pid)
+    return found, missed
 
 
 def _pidfd(pid: int) -> int:
@@ -349,11 +363,6 @@ def _pidfd(pid: int) -> int:
         return os.pidfd_open(pid)
     except OSError:
         return -1
-
-
-def _own_processes() -> list[int]:
-    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
-    return [pid for pid in pids if pid != os.getpid() and _owner(pid) == os.getuid()]
 
 
 def _owner(pid: int) -> int:

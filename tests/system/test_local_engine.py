@@ -466,11 +466,11 @@ class TestProcesses:
         assert processes.trees([pid, 1 << 22]) == {pid: found, 1 << 22: []}
 
     def test_sweep_finds_nothing(self) -> None:
-        assert processes.sweep("nobody", 0.1) == []
+        assert processes.sweep("nobody", 10) == []
 
     def test_sweep_leaves_others_alone(self) -> None:
         with subprocess.Popen(["sleep", "60"], env={shim.COOKIE: "x.1.10"}) as other:
-            assert processes.sweep("x.1.1", 0.1, session=1 << 22, start=5) == []
+            assert processes.sweep("x.1.1", 10, session=1 << 22, start=5) == []
             assert other.poll() is None
             other.kill()
 
@@ -478,9 +478,9 @@ class TestProcesses:
     def test_sweep_ends_a_chain_of_forks(self, mark: str) -> None:
         chain = "import os, time\nwhile True:\n time.sleep(.003)\n if os.fork(): os._exit(0)"
         argv = [sys.executable, "-IS", "-c", chain, mark]
-        with subprocess.Popen(argv, env={shim.COOKIE: "chain"}, start_new_session=True) as first:
+        with subprocess.Popen(argv, env={shim.COOKIE: mark}, start_new_session=True) as first:
             first.wait()
-            assert processes.sweep("chain", 5) == []
+            assert processes.sweep(mark, 20) == []
 
     def test_start_child(self) -> None:
         child = processes.start_child(["sh", "-c", "read line; echo got $line; ps -o sid= $$"])
