@@ -320,19 +320,20 @@ def sweep(cookie: str, deadline: float, session: int = 0, start: int = 0, log: s
     pause = 0.001
     others: set[int] = set()
     while True:
-        found, missed = _stop_marked(
+        found, missed = _kill_marked(
             lambda pid: _bears(pid, mark) or _is_in(pid, session, start) or _writes(pid, file), others
         )
         if not found and not missed:
             return []
-        _kill_all(found, pause)
+        if found:
+            _wait_for(found, pause)
+            pause = min(pause * 2, _LONGEST_PAUSE)
         if time.monotonic() >= end:
             return sorted([*found, *missed])
-        pause = min(pause * 2, _LONGEST_PAUSE)
 
 
-def _stop_marked(belongs: Callable[[int], bool], others: set[int]) -> tuple[dict[int, int], list[int]]:
-    """Stop each process that belongs, as soon as it is seen (it may be about to fork): {pid: pidfd}.
+def _kill_marked(belongs: Callable[[int], bool], others: set[int]) -> tuple[dict[int, int], list[int]]:
+    """Kill each process that belongs, as soon as it is seen (it may be about to fork): {pid: pidfd}.
 
     Told, too, is who ended before he could be looked at: he may have belonged, and have forked before that. The newest
     come first, and who was seen not to belong is looked at once only: so nobody in a chain of forks gets away for long.
@@ -346,7 +347,7 @@ def _stop_marked(belongs: Callable[[int], bool], others: set[int]) -> tuple[dict
         fd = _pidfd(pid) if own and belongs(pid) else -1
         if own and belongs(pid):
             found[pid] = fd
-            _send(pid, fd, signal.SIGSTOP)
+            _send(pid, fd, signal.SIGKILL)  # nobody is only stopped, to stay so where we are killed ourselves
             continue
         if fd >= 0:
             os.close(fd)
@@ -429,15 +430,14 @@ def _is_zombie(pid: int) -> bool:
         return True
 
 
-def _kill_all(found: Mapping[int, int], patience: float) -> None:
-    """Kill, and give the kernel a moment to carry it out."""
+def _wait_for(killed: Mapping[int, int], patience: float) -> None:
+    """Give the kernel a moment to carry it out."""
     poll = select.poll()
-    for pid, fd in found.items():
-        _send(pid, fd, signal.SIGKILL)
+    for fd in killed.values():
         if fd >= 0:
             poll.register(fd, select.POLLIN)
     poll.poll(patience * 1000)
-    for fd in found.values():
+    for fd in killed.values():
         if fd >= 0:
             os.close(fd)
 

@@ -42,7 +42,7 @@ sys.path.insert(0, str(ROOT))
 from scheduler.core.events import Exited  # noqa: E402  # found through the line above
 from scheduler.core.model import Outcome  # noqa: E402
 from scheduler.errors import StateError  # noqa: E402
-from scheduler.shim import BLOCK, unpack_block  # noqa: E402
+from scheduler.shim import BLOCK, ClaimState, claim_state, unpack_block  # noqa: E402
 from scheduler.store.journal import Journal  # noqa: E402
 from scheduler.store.locks import is_free  # noqa: E402
 from scheduler.units import GIB, MIB  # noqa: E402
@@ -201,7 +201,7 @@ class User(Home):
             with contextlib.suppress(OSError, ValueError, IndexError):
                 task, number = int(path.split("/")[-2]), int(path.rpartition(".")[2])
                 claim = unpack_block(Path(path).read_bytes()) or {}
-                if "shim" in command_line(claim.get("shim") or 0):
+                if claim_state(path) is ClaimState.LOCKED and "shim" in command_line(claim.get("shim") or 0):
                     found.append(((task, number), claim))
         return found
 
@@ -676,7 +676,13 @@ class Monkey:
                 self.kill_one(user, key, claim["pid"], "task")
 
     def kill_one(self, user: User, key: tuple[int, int], pid: int, what: str) -> None:
-        user.hits.setdefault(key, set()).add(what)  # before: its end may be judged at once
+        hit = {key}
+        if what == "shim":  # by now it may have another attempt, but it takes none while it is stopped
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+            hit |= {other for other, claim in user.claims() if claim["shim"] == pid}
+        for one in hit:
+            user.hits.setdefault(one, set()).add(what)  # before: its end may be judged at once
         self.done[f"{what}s"] += kill(pid)
 
     def stop_scheduler(self, user: User) -> None:

@@ -68,7 +68,7 @@ def test_an_attempt_is_in_a_group_of_its_own_which_goes_with_it(driver: Driver) 
     assert group_of(driver.shim_of(first)) == OWN
     driver.engine.stop(first, 1)
     driver.exited(first)
-    wait_until(lambda: [group.exists() for group in groups] == [False, True])
+    wait_until(lambda: driver.collect() and [group.exists() for group in groups] == [False, True])
 
 
 def test_there_is_none_where_it_is_not_wanted(drivers: Callable[..., Driver]) -> None:
@@ -79,7 +79,7 @@ def test_there_is_none_where_it_is_not_wanted(drivers: Callable[..., Driver]) ->
 def test_groups_that_a_task_made_below_its_own_go_with_it(driver: Driver) -> None:
     ended = driver.run_sh(f"mkdir -p {OWN}/$(sed -n 's/^0:://p' /proc/self/cgroup)/one/two")
     assert ended.outcome is Outcome.SUCCEEDED
-    wait_until(lambda: not (OWN / f"{shim.GROUP}{driver.prefix}.1.1").exists())
+    wait_until(lambda: driver.collect() and not (OWN / f"{shim.GROUP}{driver.prefix}.1.1").exists())
 
 
 @fault(4, 10)

@@ -24,7 +24,7 @@ from scheduler.errors import StateError
 from scheduler.shim import BLOCK, unpack_block
 from scheduler.store.journal import Journal
 from scheduler.units import GIB
-from tests.system.killing import ROOT, Home, Started, is_alive, kill
+from tests.system.killing import ROOT, Home, Started, command_line, is_alive, kill, state_of
 from tests.waiting import wait_until
 
 USERS = (65534, 12345)
@@ -120,6 +120,7 @@ class Observer(threading.Thread):
         self.faults: list[str] = []
         self.stale: list[str] = []
         """Leases that lived although nobody did who could hold them."""
+        self._told: set[str] = set()
         self._orphans: dict[str, float] = {}
         self._fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
         self._enough = threading.Event()
@@ -158,8 +159,17 @@ class Observer(threading.Thread):
         alone = {name: shim for name, shim in shims.items() if not shim or not is_alive(shim)}
         self._orphans = {name: self._orphans.get(name, now) for name in alone}
         for name, since in self._orphans.items():
-            if now - since > (GONE if alone[name] else NAMELESS) and name not in self.stale:
-                self.stale.append(name)
+            if now - since > (GONE if alone[name] else NAMELESS) and name not in self._told:
+                self._told.add(name)
+                self.stale.append(f"{name} of shim {alone[name]}, held by {self._holders(name)}")
+
+    def _holders(self, name: str) -> list[str]:
+        """The processes that have a lease's file open."""
+        return [
+            f"{fd.parts[2]} ({state_of(int(fd.parts[2]))}, {command_line(int(fd.parts[2]))})"
+            for fd in Path("/proc").glob("[0-9]*/fd/*")
+            if os.path.basename(readlink(fd)) == name
+        ]
 
     def _living(self, name: str) -> bytes | None:
         """What a locked lease says."""
@@ -179,6 +189,13 @@ class Observer(threading.Thread):
         self._enough.set()
         self.join()
         os.close(self._fd)
+
+
+def readlink(path: Path) -> str:
+    """Where it leads; nowhere if it has gone."""
+    with contextlib.suppress(OSError):
+        return os.readlink(path)
+    return ""
 
 
 def reachable_python(common: Path) -> tuple[str, Path]:
