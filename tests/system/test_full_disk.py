@@ -15,8 +15,9 @@ from tests.system.killing import ROOT
 
 UNSHARE = ["unshare", "--mount", "--propagation", "private"]
 MID_RUN = """
-import contextlib, json, subprocess, sys
+import contextlib, json, subprocess, sys, time
 from pathlib import Path
+from scheduler.store.disks import PAUSE
 from tests.system.killing import Home
 from tests.waiting import wait_until
 
@@ -46,6 +47,7 @@ with open(said, "w") as out:
     wait_until(lambda: home.states().count("running") == 3, 60)
     fill()
     wait_until(lambda: "nothing starts before" in said.read_text(), 60)
+    time.sleep(PAUSE)  # the journal may have been the first to say so: the next look at the disks is after it
     go.touch()
     wait_until(lambda: len(told(ended)) == 3, 60)
     if killed:

@@ -55,6 +55,7 @@ CALLS: dict[str, list[tuple[str, list[str]]]] = {
     "resume": [("-d", ["4", "-d"]), ("--all", ["--all"])],
     "wait": [("", ["--run", "1"])],
 }  # fmt: skip
+BEFORE = {"resume": ["stop", "4", "--leave"]}  # what has to have happened for a verb, whichever were asked before
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +92,8 @@ def printed(home: Home, verb: str, arguments: list[str]) -> Any:
 
 @pytest.mark.parametrize("verb", CALLS)
 def test_what_a_verb_prints_is_what_is_documented(home: Home, verb: str) -> None:
+    if verb in BEFORE:
+        home.call(*BEFORE[verb])
     for case, arguments in CALLS[verb]:
         said = printed(home, verb, arguments)
         found = [f"{error.json_path}: {error.message}" for error in validator(shape_of(verb, case)).iter_errors(said)]
