@@ -22,15 +22,21 @@ class Lag:
         self.owed = 0
         self.names: list[str] = []
         self._usual: deque[int] = deque(maxlen=USUAL)
+        self._last: int | None = None
 
     def see(self, unexplained: int, gone: Sequence[tuple[str, int]]) -> None:
-        """What nobody is listed for now, and (whose, bytes) of processes that were listed until now."""
+        """What nobody is listed for now, and (whose, bytes) of processes that were listed until now.
+
+        Usual is what two looks have seen: the driver is asked for the processes first and for the memory then, so what
+        was allocated in between is nobody's for one look.
+        """
         self.names += [name for name, _ in gone]
         usual = max(self._usual, default=unexplained)
         self.owed = min(self.owed + sum(held for _, held in gone), max(0, unexplained - usual))
         if self.owed < GROWTH:
             self.owed, self.names = 0, []
-            self._usual.append(unexplained)
+            self._usual.append(unexplained if self._last is None else min(unexplained, self._last))
+        self._last = unexplained
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,6 +100,16 @@ class TestProcesses:
         machine.look(process(8, 1, "1.1"), process(9, 2, "1.1"), held=3)
         assert (machine.used(A), machine.ghosts()) == (3, 0)
 
+    def test_what_was_allocated_between_the_list_and_the_memory_is_not_taken_for_what_is_usual(self) -> None:
+        machine = Machine()
+        machine.watch(A, 4)
+        machine.look(held=0.2)
+        machine.look(held=3.2)
+        machine.look(process(7, 3, "1.1"), held=3.2, times=2)
+        machine.end(A)
+        machine.look(held=3.2)
+        assert machine.ghosts() == 3
+
     def test_numbers_missing_once_are_not_believed(self) -> None:
         machine = Machine()
         machine.watch(A, 4)
