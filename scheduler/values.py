@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
     from dataclasses import replace as replace
 else:
 
-    def dataclass(*, frozen=False, **how):
+    def dataclass(*, frozen=False, eq=True, **how):
         """As in the standard library; a frozen one is assigned to like any other.
 
-        There such a class takes twice as long to make, and light verbs load sixty of them; each value takes three times
-        as long, and every start of a task makes a dozen.
+        There such a class takes three times as long to make, of which compiling methods of its own is the most, and
+        light verbs load sixty of them; each value takes three times as long, and every start of a task makes a dozen.
         """
 
         def made(cls):
             if "__repr__" not in vars(cls):
                 cls.__repr__ = _repr
-            return dataclasses.dataclass(cls, repr=False, unsafe_hash=frozen, **how)
+            made = dataclasses.dataclass(cls, repr=False, eq=False, **how)
+            return _compared(made, hashed=frozen) if eq else made
 
         return made
 
@@ -30,6 +33,22 @@ else:
         for name in value.__slots__:
             setattr(new, name, changes[name] if name in changes else getattr(value, name))
         return new
+
+
+def _compared(cls: Any, hashed: bool) -> Any:
+    """The class, whose values are equal where all that is in them is; they have a hash where they never change."""
+    fields = [field.name for field in dataclasses.fields(cls) if field.compare]
+    said: Callable[[object], object] = attrgetter(*fields) if fields else type
+
+    def eq(self: object, other: object) -> bool:
+        return said(self) == said(other) if type(other) is type(self) else NotImplemented
+
+    def hash_(self: object) -> int:
+        return hash(said(self))
+
+    cls.__eq__ = eq
+    cls.__hash__ = hash_ if hashed else None
+    return cls
 
 
 def _repr(self: object) -> str:
