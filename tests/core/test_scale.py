@@ -36,7 +36,7 @@ class Steps(Counter[str]):
         monkeypatch.setattr(where, name, counted)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def waiting() -> Brain:
     """A hundred thousand tasks in fifty classes behind one that fills the machine."""
     b = brain(tasks(1, "20GiB", cpus=0.01))
