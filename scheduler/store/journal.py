@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from scheduler.core import events as ev
 from scheduler.errors import StateError
@@ -15,6 +16,7 @@ from scheduler.store import schema
 from scheduler.values import dataclass
 
 _NO_ROOM = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY})
+_STANDS = "stands"
 _LEAST = 64 * 1024
 """Bytes without which nothing of a journal can be written."""
 
@@ -176,7 +178,28 @@ class Journal:
         """Events that come together with something else; inside a transaction."""
         self._db.executemany(schema.PUT_EVENT, [_event_row(event, at) for event in events])
 
+    def stand(self, said: dict[str, Any]) -> None:
+        """How the run stands as its writer leaves it: what `stands` tells until there are more rows or events."""
+        if not self._kept:
+            with self.transaction():
+                self.put_meta({_STANDS: _encoded({**said, "up_to": self._reach()})})
+
     # ---- reading ----
+
+    def stands(self, meta: Mapping[str, str]) -> dict[str, Any] | None:
+        """What the last writer said in `meta` of how the run stands; None where it said nothing, or others went on."""
+        try:
+            said: dict[str, Any] = json.loads(meta.get(_STANDS, "{}"))
+        except ValueError:
+            return None
+        return said if said.pop("up_to", None) == self._reach() else None
+
+    def _reach(self) -> list[int]:
+        """How far rows and events go."""
+        with self._translated():
+            newest = self._db.execute(schema.GET_NEWEST).fetchone()[0]
+        last = self.last()
+        return [-1 if last is None else last, newest or 0]
 
     def meta(self) -> dict[str, str]:
         """All facts about the run."""

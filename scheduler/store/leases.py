@@ -325,8 +325,8 @@ def _is_feigned(status: os.stat_result, lease: Lease, lockers: Lockers) -> bool:
     number may have been given to a stranger since, so a lease with a shim of its owner's is believed.
     """
     if lease.shim:
-        return lockers.user(lease.shim) != status.st_uid and lockers.are_strangers(status.st_ino, status.st_uid)
-    return lockers.are_strangers(status.st_ino, status.st_uid) and not _has_shims(status.st_uid)
+        return lockers.user(lease.shim) != status.st_uid and lockers.are_strangers(status)
+    return lockers.are_strangers(status) and not _has_shims(status.st_uid)
 
 
 def _has_shims(uid: int) -> bool:
@@ -380,7 +380,7 @@ def _amount(said: Any) -> float:
 
 def _holder(fd: int) -> str:
     """Who holds the lock of a file."""
-    pids = Lockers().of(os.fstat(fd).st_ino)
+    pids = Lockers().of(os.fstat(fd))
     return _named(pids[0]) if pids else "a process that cannot be seen from here"
 
 

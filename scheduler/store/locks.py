@@ -83,14 +83,21 @@ class Lockers:
     """Who took which lock: what the kernel lists, read at the first question."""
 
     def __init__(self) -> None:
-        self._pids: dict[int, list[int]] | None = None
+        self._pids: _Listed | None = None
         self._users: dict[int, int | None] = {}
 
-    def of(self, inode: int) -> list[int]:
-        """The processes that took a lock on a file of this number, on whatever disk; none that cannot be seen."""
+    def of(self, file: os.stat_result) -> list[int]:
+        """The processes that took a lock on a file; none that cannot be seen.
+
+        A file system without a disk of its own may tell another device than the kernel lists: there it is whoever
+        locked a file of the same number.
+        """
         if self._pids is None:
             self._pids = _listed()
-        return self._pids.get(inode, [])
+        listed = self._pids.get(file.st_ino, [])
+        device = f"{os.major(file.st_dev):02x}:{os.minor(file.st_dev):02x}"
+        here = [pid for where, pid in listed if where == device]
+        return here if here or os.major(file.st_dev) else [pid for _, pid in listed]
 
     def user(self, pid: int) -> int | None:
         """Whose process it is; None where there is none, or nobody may know."""
@@ -98,9 +105,9 @@ class Lockers:
             self._users[pid] = user_of(pid)
         return self._users[pid]
 
-    def are_strangers(self, inode: int, owner: int) -> bool:
+    def are_strangers(self, file: os.stat_result) -> bool:
         """Whether it is certain that a file is locked, and by nobody but processes of other users than its owner."""
-        pids = self.of(inode)
+        pids, owner = self.of(file), file.st_uid
         return bool(pids) and all(self.user(pid) not in (owner, ROOT, None) for pid in pids)
 
 
@@ -113,14 +120,19 @@ def user_of(pid: int) -> int | None:
         return None
 
 
-def _listed() -> dict[int, list[int]]:
-    """{inode: pids} of all flocks that are held; who only waits for one has an arrow in its line."""
-    found: dict[int, list[int]] = {}
+_Listed = dict[int, list[tuple[str, int]]]
+"""{inode: (device, pid) of each}."""
+
+
+def _listed() -> _Listed:
+    """All flocks that are held; who only waits for one has an arrow in its line."""
+    found: _Listed = {}
     try:
         lines = Path("/proc/locks").read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:
         return found
     for words in map(str.split, lines):
         if "FLOCK" in words and "->" not in words:
-            found.setdefault(int(words[-3].split(":")[-1]), []).append(int(words[-4]))
+            device, _, inode = words[-3].rpartition(":")
+            found.setdefault(int(inode), []).append((device, int(words[-4])))
     return found

@@ -59,6 +59,7 @@ PUT_EVENT = "INSERT INTO events (at, kind, task, attempt, data) VALUES (?, ?, ?,
 GET_EVENTS = "SELECT seq, at, kind, data FROM events WHERE seq > ? ORDER BY seq"
 GET_MOVES = """SELECT seq, at, kind, data FROM events
     WHERE kind NOT IN ('peaked', 'resized', 'learned') ORDER BY seq"""
+GET_NEWEST = "SELECT max(seq) FROM events"
 GET_CHANGES = "SELECT seq, at, kind, data FROM events WHERE kind = 'changed' ORDER BY seq"
 GET_STORY = "SELECT seq, at, kind, data FROM events WHERE task = ? ORDER BY seq"
 BEGIN = "BEGIN IMMEDIATE"

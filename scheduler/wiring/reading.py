@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from scheduler.core import columns, command
 from scheduler.core.brain import Brain
 from scheduler.core.confidential import masked, shown, without_secrets
-from scheduler.core.events import Asked, Changed, Skipped, Submitted
+from scheduler.core.events import Asked, Changed, Exited, Skipped, Submitted
 from scheduler.core.fields import Form, unpack_cells, unpack_terms
 from scheduler.core.model import UNFINISHED, Budget, Device, Job, Order, State, Terms
 from scheduler.core.results import Fold, Totals, totals
@@ -86,6 +86,8 @@ class Telling:
         limits |= {name: kept[name] for name in ("buffer",) if name in kept}
         self.brain = Brain(Rules(order=Order(kept["order"]), **limits), terms)
         self.fold = Fold()
+        self.ended: float | None = None
+        """When an attempt last ended."""
         self._only_states = only_states
         self._seen = 0
         self._take(self._journal.submissions(), self._journal.moves() if only_states else self._journal.events())
@@ -96,6 +98,8 @@ class Telling:
         for recorded in events:
             self._seen = recorded.seq
             self.brain.apply(recorded.event, recorded.at)
+            if isinstance(recorded.event, Exited):
+                self.ended = recorded.at
             if not self._only_states or isinstance(recorded.event, Skipped):
                 self.fold.take(recorded.event, recorded.at)
 
@@ -219,18 +223,34 @@ class Telling:
 
     def run_facts(self) -> dict[str, Any]:
         """The run itself, as results tell it."""
-        meta = self.info.meta
-        return {
-            "number": self.info.number,
-            "name": meta.get("name", ""),
-            "file": without_secrets(meta.get("file", "")),
-            "alive": self.info.alive,
-            "accepted": float(meta.get("accepted", "0")),
-            "directory": meta.get("directory", ""),
-            "host": meta.get("host", ""),
-            "devices": self.labels,
-            "states": {str(state): number for state in State if (number := self.brain.roll.counts[state])},
-        }
+        return _run_facts(self.info, _states(self.brain))
+
+
+def _states(brain: Brain) -> dict[str, int]:
+    """How many tasks are in each state."""
+    return {str(state): number for state in State if (number := brain.roll.counts[state])}
+
+
+def _run_facts(info: RunInfo, states: Mapping[str, int]) -> dict[str, Any]:
+    meta = info.meta
+    return {
+        "number": info.number,
+        "name": meta.get("name", ""),
+        "file": without_secrets(meta.get("file", "")),
+        "alive": info.alive,
+        "accepted": float(meta.get("accepted", "0")),
+        "directory": meta.get("directory", ""),
+        "host": meta.get("host", ""),
+        "devices": json.loads(meta.get("labels", "{}")),
+        "states": dict(states),
+    }
+
+
+def standing(meta: Mapping[str, str], brain: Brain, ended: float | None) -> dict[str, Any]:
+    """How a run stands: how many tasks are in each state, whether it is over, and when something last ended in it."""
+    follows = meta.get("door") == "followed" and not brain.draining
+    over = not follows and not any(brain.roll.counts[state] for state in UNFINISHED)
+    return {"states": _states(brain), "over": over, "ended": ended or float(meta.get("accepted", "0"))}
 
 
 def foreseen(info: RunInfo) -> dict[str, Any] | None:
@@ -279,7 +299,7 @@ def _latest(runs: Runs, kept: dict[int, Telling] | None) -> Iterator[dict[str, A
         try:
             info, journal = runs.open(number)
             with contextlib.closing(journal):
-                yield telling_facts(info, journal) if kept is None else _facts_of(_read_on(info, kept))
+                yield _facts(info, journal, kept)
         except NoSuchRun:
             continue
         except SchedulerError as exc:
@@ -287,12 +307,20 @@ def _latest(runs: Runs, kept: dict[int, Telling] | None) -> Iterator[dict[str, A
                 yield {"number": number, "trouble": str(exc)}
 
 
-def telling_facts(info: RunInfo, journal: Journal | None = None) -> dict[str, Any]:
-    """A run's facts, with whether it is over and when something last happened in it."""
-    telling = Telling(info, journal)
-    facts = _facts_of(telling)
-    telling.close()
-    return facts
+def telling_facts(info: RunInfo) -> dict[str, Any]:
+    """A run's facts, with whether it is over and when something last ended in it."""
+    with contextlib.closing(Journal.read(info.places.journal)) as journal:
+        return _facts(info, journal)
+
+
+def _facts(info: RunInfo, journal: Journal, kept: dict[int, Telling] | None = None) -> dict[str, Any]:
+    """As its last scheduler left it, if nothing has happened since; else all of its events are read."""
+    stands = journal.stands(info.meta)
+    if stands is None:
+        telling = Telling(info, journal, only_states=True) if kept is None else _read_on(info, kept)
+        stands = standing(info.meta, telling.brain, telling.ended)
+    facts = _run_facts(info, stands["states"])
+    return {**facts, **stands, "elsewhere": info.elsewhere, "expected": _expected(info)}
 
 
 def _read_on(info: RunInfo, kept: dict[int, Telling]) -> Telling:
@@ -303,16 +331,6 @@ def _read_on(info: RunInfo, kept: dict[int, Telling]) -> Telling:
     telling.info = info
     telling.catch_up()
     return telling
-
-
-def _facts_of(telling: Telling) -> dict[str, Any]:
-    info = telling.info
-    facts = telling.run_facts()
-    unfinished = {str(state) for state in UNFINISHED}
-    follows = info.meta.get("door") == "followed" and not telling.brain.draining
-    over = not follows and not any(state in unfinished for state in facts["states"])
-    ended = telling.fold.last or facts["accepted"]
-    return {**facts, "over": over, "elsewhere": info.elsewhere, "ended": ended, "expected": _expected(info)}
 
 
 def _expected(info: RunInfo) -> dict[str, Any] | None:

@@ -12,6 +12,7 @@ from scheduler.core.brain import Brain
 from scheduler.core.model import State
 from scheduler.core.ports import Key, View
 from scheduler.core.results import Fold, totals
+from scheduler.errors import StateError
 from scheduler.interrupts import Interrupts
 from scheduler.settings import Settings
 from scheduler.store.rundir import Book
@@ -19,7 +20,7 @@ from scheduler.store.runs import RunInfo
 from scheduler.values import dataclass
 from scheduler.wiring import notifying, watching
 from scheduler.wiring.choices import Choices
-from scheduler.wiring.reading import Telling, places
+from scheduler.wiring.reading import Telling, places, standing
 from scheduler.wiring.shells import Origin
 
 if TYPE_CHECKING:
@@ -127,6 +128,8 @@ class Session:
             loop.adopt(self.just_ended)
             loop.digest(ports.world.wait(0.0))  # what was asked while nobody was here comes before the first start
             loop.run()
+            with contextlib.suppress(StateError):  # on a full disk whoever looks reads all of it
+                self.book.journal.stand(standing(self.meta, self.brain, self.fold.last))
             if lively is not None:
                 lively.close(repeat=loop.left_early)
             if not loop.left_early and dress is None:

@@ -15,11 +15,12 @@ from scheduler.errors import LeaseError
 from scheduler.store import leases
 from scheduler.store.leases import Ledger, living
 from tests.faults import fault
-from tests.system.test_two_users import SYSTEM_PYTHON, USERS, become, common, reachable_python  # noqa: F401 - fixtures
+from tests.system.test_two_users import SYSTEM_PYTHON, become, common, reachable_python  # noqa: F401 - fixtures
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two users")
 
-ALICE, BOB = USERS
+ALICE, BOB = 20_000 + os.getpid() % 20_000, 40_000 + os.getpid() % 20_000
+"""Nobody else: the shims of a user keep alive what its dead schedulers promised."""
 TAKE = """
 import sys
 from pathlib import Path
