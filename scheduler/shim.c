@@ -685,7 +685,8 @@ static void cut_log(long long size)
 {
     char note[256], missing[48], most[48];
     int fd = open_to_cut();
-    if (fd < 0 || !task_log.block) return;
+    if (fd >= 0 && !task_log.block) close(fd), fd = -1;
+    if (fd < 0) return;
     long long length = (size - task_log.head - task_log.most / 4) / task_log.block * task_log.block;
     if (fallocate(fd, COLLAPSE_RANGE, task_log.head, length)) move_log(fd, length);
     task_log.missing += length;
@@ -1181,11 +1182,12 @@ static int reserve_record(void)
     return fd;
 }
 
-static void say(const char *what, struct text *how)
+/* Whether it can be heard; who does not hear it finds claim and record. */
+static int say(const char *what, struct text *how)
 {
     struct iovec parts[] = {{(char *)what, strlen(what)}, {how->data, how->length}, {"}", 1}};
     struct msghdr message = {.msg_iov = parts, .msg_iovlen = 3};
-    if (sendmsg(sock, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) return; /* then it finds claim and record */
+    return sendmsg(sock, &message, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
 }
 
 static void let_go_of(int *fds, int *count)
@@ -1223,8 +1225,8 @@ static void run_attempt(int only)
     int over[] = {channel, task_log.fd, record, lock}, count = 4;
     let_go_of(order.held, &order.helds);
     let_go_of(over, &count);
-    if (is_there) say("{\"ended\": ", &end); /* of a task whose files were deleted nobody may believe the end */
-    if (!is_there) close_group(), _exit(0);
+    int is_told = is_there && say("{\"ended\": ", &end); /* of a task whose files were deleted nobody may believe the end */
+    if (!is_told) close_group(), _exit(0);
 }
 
 /* Whatever stop came too late for the attempt before is not meant for the next one. */

@@ -1036,11 +1036,11 @@ def _serve_alone(home: Home, channel: socket.socket) -> None:
         begun.channel.close()
         is_there = os.fstat(begun.record).st_nlink > 0
         for fd in (begun.log.fd, begun.record, *held, *((memory,) if memory >= 0 else ()), begun.lock):
-            os.close(fd)
-        if is_there:  # of a task whose files were deleted nobody may believe the end
-            _tell(channel, {"ended": record._asdict()})
-        if left or not is_there:
-            break  # who is left lives on
+            with suppress(OSError):  # some file systems say only now that they had no room for what the task wrote
+                os.close(fd)
+        is_told = is_there and _tell(channel, {"ended": record._asdict()})  # else nobody may believe the end
+        if left or not is_told:
+            break  # who is left lives on; an end that was not told is looked for once the channel ends
         if home.group:
             home.group.tidy()
     if home.group:
@@ -1112,10 +1112,12 @@ def _tell_failure(sock: socket.socket, order: Order, error: Exception) -> None:
     _tell(sock, {"failed": {"task": order.task, "attempt": order.attempt, "error": str(error)[:400]}})
 
 
-def _tell(sock: socket.socket, message: Mapping[str, Any]) -> None:
-    """Say it if anybody listens: a scheduler that has gone finds the claim."""
+def _tell(sock: socket.socket, message: Mapping[str, Any]) -> bool:
+    """Say it if anybody listens: a scheduler that has gone finds the claim. Whether it can be heard."""
     with suppress(OSError):
         sock.send(json.dumps(message).encode(), MSG_DONTWAIT)
+        return True
+    return False
 
 
 if __name__ == "__main__":

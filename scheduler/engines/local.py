@@ -319,22 +319,30 @@ class LocalEngine:
                 attempt = self._attempts.get(one.key) if one.key is not None else None
                 if attempt is None:
                     break  # it was given up meanwhile
-                self._server.heard = time.monotonic()
-                if "started" in message:
-                    self._sent.pop(attempt.key, None)
-                    self._started(attempt, Claim(**message["started"]))
-                    self._send_asked(attempt)
-                elif "ended" in message:
+                if "ended" in message:
                     self._free(one, attempt)
                     self._ended(attempt, shim.record_of(message["ended"]))
                     return
-                else:
-                    self._free(one, attempt)
-                    self._refused(*attempt.key, message["failed"]["error"])
+                if "failed" in message:
+                    self._failed(one, attempt, message["failed"]["error"])
                     break
+                self._began(one, attempt, Claim(**message["started"]))
             else:
                 return
         self._channel_ended(one)
+
+    def _began(self, one: Shim, attempt: _Attempt, claim: Claim) -> None:
+        if not one.served:
+            self._server.heard = time.monotonic()  # those that it forked before tell for long after it hangs
+        self._sent.pop(attempt.key, None)
+        self._started(attempt, claim)
+        self._send_asked(attempt)
+
+    def _failed(self, one: Shim, attempt: _Attempt, error: str) -> None:
+        """Nothing runs, unless it had begun: then its claim says what became of it."""
+        if attempt.claim is None:
+            one.key = attempt.shim = None
+            self._refused(*attempt.key, error)
 
     def _free(self, one: Shim, attempt: _Attempt) -> None:
         """Its attempt is over."""

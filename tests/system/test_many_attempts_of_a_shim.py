@@ -18,7 +18,7 @@ from scheduler.core.model import HOST, Outcome
 from scheduler.engines import local
 from scheduler.engines.local import LocalEngine
 from tests.faults import fault
-from tests.system.conftest import Driver, marked
+from tests.system.conftest import SHIM, Driver, marked
 from tests.system.killing import is_alive
 from tests.waiting import wait_until
 
@@ -26,6 +26,7 @@ BOTH_SHIMS = True
 DATA = Path(__file__).parents[1] / "data"
 
 Drivers = Callable[..., Driver]
+Patch = pytest.MonkeyPatch
 
 
 @pytest.fixture(autouse=True)
@@ -42,6 +43,10 @@ def shims(driver: Driver, *scripts: str, **fields: object) -> list[int]:
         driver.exited(task)
         found.append(driver.started(task).shim)
     return found
+
+
+def server_of(idle: int) -> int:
+    return int(Path(f"/proc/{idle}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def test_one_takes_one_attempt_after_another(driver: Driver) -> None:
@@ -94,8 +99,7 @@ def test_an_idle_one_that_is_killed_costs_nobody_a_task(driver: Driver) -> None:
 
 def test_the_server_may_die_meanwhile(driver: Driver) -> None:
     (first,) = shims(driver, "true")
-    server = int(Path(f"/proc/{first}/stat").read_text().rpartition(")")[2].split()[1])
-    os.kill(server, signal.SIGKILL)
+    os.kill(server_of(first), signal.SIGKILL)
     assert [driver.run_sh(f"exit {code}").code for code in (4, 6)] == [4, 6]
 
 
@@ -186,6 +190,67 @@ def test_one_that_hangs_is_given_up(drivers: Drivers, monkeypatch: pytest.Monkey
     wait_until(lambda: not is_alive(first), 30)
     assert not (driver.root / "ran").exists()
     assert driver.run("true").outcome is Outcome.SUCCEEDED
+
+
+@pytest.mark.parametrize("once", [False, True])
+def test_one_that_cannot_begin_costs_its_attempt_alone(driver: Driver, *, once: bool) -> None:
+    shims(driver, "true")
+    (driver.tasks / "2" / "1.log").mkdir(parents=True)
+    ended = driver.run("true", task=2, once=once)
+    assert (ended.outcome, "Is a directory" in ended.reason) == (Outcome.LOST, True)
+    assert driver.run_sh("exit 3", task=3, once=once).code == 3
+
+
+def test_a_server_that_hangs_is_given_up_though_others_still_tell(drivers: Drivers, monkeypatch: Patch) -> None:
+    driver = drivers().get_ready()
+    (first,) = shims(driver, "true")
+    os.kill(server_of(first), signal.SIGSTOP)
+    monkeypatch.setattr(driver.engine, "_patience", 0.3)
+    late = driver.launch("touch", "ran", once=True)
+    wait_until(lambda: shims(driver, "sleep 0.1") and [one for one in driver.events if one.task == late], 30)
+    assert driver.exited(late).outcome is Outcome.LOST
+    assert not (driver.root / "ran").exists()
+
+
+def altered(tmp_path: Path, code: str) -> Driver:
+    """Whose shims in Python do something else, as on a disk that fails them."""
+    said = SHIM.read_text().replace('if __name__ == "__main__":', f'{code}\n\nif __name__ == "__main__":')
+    (tmp_path / "shim.py").write_text(said)
+    driver = Driver(tmp_path, "run")
+    driver.engine = LocalEngine(driver.tasks, tmp_path / "shim.py", {"PATH": os.environ["PATH"]}, "run")
+    return driver.get_ready()
+
+
+DISK_ERROR = "def {0}(*_): raise OSError(errno.EIO, 'Input/output error')"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        """
+def close(fd, was=os.close):
+    is_log = os.readlink(f"/proc/self/fd/{fd}").endswith(".log")
+    was(fd)
+    if is_log: raise OSError(errno.EDQUOT, "Disk quota exceeded")
+os.close = close
+""",
+        "def _finished(order, begun, was=_finished): was(order, begun); raise OSError",
+        "def _tell(sock, said, was=_tell): return 'ended' not in said and was(sock, said)",
+    ],
+    ids=["a close that fails", "a failure behind its end", "an end that nobody hears"],
+)
+def test_whatever_happens_behind_its_record_the_end_is_known(tmp_path: Path, code: str) -> None:
+    driver = altered(tmp_path, code)
+    assert driver.run_sh("exit 3").code == 3
+    assert driver.run_sh("exit 4").code == 4
+    driver.end()
+
+
+def test_one_that_fails_in_the_middle_is_not_waited_for(tmp_path: Path) -> None:
+    driver = altered(tmp_path, DISK_ERROR.format("_finished"))
+    ended = driver.run("true")
+    assert (ended.outcome, ended.reason) == (Outcome.LOST, "its shim was killed")
+    driver.end()
 
 
 SCHEDULER = """
