@@ -402,7 +402,9 @@ class Loop:
 
     def _machine(self, desk: Desk, others: Sequence[Lease]) -> Machine:
         self._tending.meet([lease.shim for lease in others if lease.shim])
-        holds = tuple(packing.others_hold(lease, self.ports.watcher.used_by(lease.shim)) for lease in others)
+        holds = tuple(
+            packing.others_hold(lease, self.ports.watcher.used_by(lease.shim, lease.name)) for lease in others
+        )
         now, standing, house = self.ports.world.now(), self._standing, desk.house()
         return Machine(
             now,

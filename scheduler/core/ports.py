@@ -211,8 +211,11 @@ class Watcher(Protocol):
         The mapping stays the caller's: before it is changed, or right after that, this is called again.
         """
 
-    def used_by(self, shim: int) -> Mapping[str, int]:
-        """What the tree of another scheduler's shim was last seen to hold; nothing where it cannot be seen."""
+    def used_by(self, shim: int, whose: str = "") -> Mapping[str, int]:
+        """What the tree of another scheduler's shim was last seen to hold; nothing where it cannot be seen.
+
+        `whose` is its lease's name: what the shim had for another lease before does not count.
+        """
 
     def troubles(self) -> Sequence[str]:
         """Sentences about devices that came or went since the last call."""

@@ -175,7 +175,7 @@ class Mps:
         if self._open:
             self._poked.set()
 
-    def used_by(self, shim: int) -> Mapping[str, int]:
+    def used_by(self, shim: int, _whose: str = "") -> Mapping[str, int]:
         """Nothing that the others did not see."""
         return {}
 

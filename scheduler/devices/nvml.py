@@ -204,7 +204,7 @@ class NvmlDevices:
             if all(seen.look and seen.look.at > asked for seen in self._seen.values()):
                 return
 
-    def used_by(self, shim: int) -> Mapping[str, int]:
+    def used_by(self, shim: int, _whose: str = "") -> Mapping[str, int]:
         """What another scheduler's tree was last seen to hold; nothing where only devices can be read."""
         held = {uuid: seen.account.strangers.get(shim, 0) for uuid, seen in self._seen.items()}
         return {uuid: bytes_ for uuid, bytes_ in held.items() if bytes_}

@@ -141,11 +141,11 @@ class Watchers:
         for watcher in self._watchers:
             watcher.watch(attempts, strangers)
 
-    def used_by(self, shim: int) -> Mapping[str, int]:
+    def used_by(self, shim: int, whose: str = "") -> Mapping[str, int]:
         """What the tree of another scheduler's shim holds, on all devices."""
         used: dict[str, int] = {}
         for watcher in self._watchers:
-            used.update(watcher.used_by(shim))
+            used.update(watcher.used_by(shim, whose))
         return used
 
     def troubles(self) -> list[str]:

@@ -1,9 +1,9 @@
 """The sampler child: reads from /proc what trees of processes hold, and writes it down as JSON lines.
 
 It takes `{"trees": {name: [pid, log, progress]}, "strangers": [pid]}` lines on standard input, each replacing the one
-before, and answers `{"trees": {name: [used, peak, epochs done]}, "strangers": {pid: used}}` lines. It ends at
-end-of-file. Standard library only: it is started from a copy in the run's directory, so that a changed installation
-cannot change a living run.
+before, and answers `{"trees": {name: [used, peak, epochs done]}, "strangers": {pid: used}, "at": began}` lines, with
+the moment at which the look began. It ends at end-of-file. Standard library only: it is started from a copy in the
+run's directory, so that a changed installation cannot change a living run.
 
 Memory of one process is its RSS (and its high-water mark, which no poll can miss). Of several it is their PSS: shared
 pages are counted once; that is dear, so the sum of RSS is the trigger, and PSS is looked at only when that sum passes
@@ -168,13 +168,13 @@ class Sampler:
 
     def look(self) -> str:
         """Look at everything once."""
-        children = children_finder()
+        at, children = time.monotonic(), children_finder()
         for tree in self.trees.values():
             if tree.look(children):
                 self._last_rise = time.monotonic()
         strangers = {pid: sum(private(p) for p in descendants(pid, children)) for pid in self.strangers}
         trees = {name: [tree.used, tree.peak, tree.epochs] for name, tree in self.trees.items()}
-        return json.dumps({"trees": trees, "strangers": strangers})
+        return json.dumps({"trees": trees, "strangers": strangers, "at": at})
 
     def rest(self, cost: float) -> float:
         """Seconds until the next look."""

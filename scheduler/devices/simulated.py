@@ -89,7 +89,7 @@ class SimulatedWatcher:
             self._alarm = self._next
             self._machine.wake_at(self._alarm)
 
-    def used_by(self, shim: int) -> Mapping[str, int]:
+    def used_by(self, shim: int, _whose: str = "") -> Mapping[str, int]:
         """What another scheduler's task holds."""
         return self._machine.strangers.get(shim, {}) if shim in self._strangers else {}
 

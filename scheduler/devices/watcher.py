@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Mapping
+from math import inf
 from pathlib import Path
 
 from scheduler.core.model import HOST
@@ -32,6 +33,10 @@ class HostWatcher:
         """Whether the child does not know the order yet, and when it may be told."""
         self._pending = b""
         self._strangers: Mapping[str, int] = {}
+        self._looked = 0.0
+        """When the look began that they were seen at."""
+        self._asked: dict[int, tuple[str, float]] = {}
+        """By shim for whose lease it was asked about last, and since when."""
         self._child: Child | None = None
 
     def fileno(self) -> int:
@@ -40,6 +45,7 @@ class HostWatcher:
 
     def watch(self, attempts: Mapping[Key, Watched], strangers: frozenset[int]) -> None:
         """Send the whole list if it changed."""
+        self._asked = {shim: since for shim, since in self._asked.items() if shim in strangers}
         trees = {f"{task}.{attempt}": [w.shim, w.log, w.progress] for (task, attempt), w in attempts.items()}
         order = json.dumps({"trees": trees, "strangers": sorted(strangers)}).encode() + b"\n"
         if order == self._order and self._child is not None:
@@ -107,16 +113,21 @@ class HostWatcher:
 
     def _samples(self, line: bytes) -> list[Sample]:
         said = json.loads(line)
-        self._strangers = said["strangers"]
+        self._strangers, self._looked = said["strangers"], said.get("at", inf)
         samples = []
         for name, (used, peak, epochs) in said["trees"].items():
             task, attempt = name.split(".")
             samples.append(Sample(int(task), int(attempt), {HOST: used}, {HOST: peak}, epochs))
         return samples
 
-    def used_by(self, shim: int) -> Mapping[str, int]:
-        """What another scheduler's tree was last seen to hold."""
-        return {HOST: self._strangers.get(str(shim), 0)}
+    def used_by(self, shim: int, whose: str = "") -> Mapping[str, int]:
+        """What another scheduler's tree was seen to hold, in a look that began once the shim was that lease's.
+
+        A shim that has just gone on to another attempt would seem to hold what the one before gave back.
+        """
+        if shim not in self._asked or self._asked[shim][0] != whose:
+            self._asked[shim] = whose, time.monotonic()
+        return {HOST: self._strangers.get(str(shim), 0) if self._looked > self._asked[shim][1] else 0}
 
     def troubles(self) -> list[str]:
         """The host's memory is always there."""

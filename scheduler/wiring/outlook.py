@@ -97,7 +97,8 @@ class Outlook:
         progress = {key: (done, pace.seconds) for key, (done, pace) in self._paces.items() if pace.seconds is not None}
         leases = living(find_directory(self._session.settings.leases or None))
         own = (self._ports.ledger.uid, self._session.meta["token"])
-        others = [(lease, self._ports.watcher.used_by(lease.shim)) for lease in leases if (lease.uid, lease.run) != own]
+        used_by = self._ports.watcher.used_by
+        others = [(one, used_by(one.shim, one.name)) for one in leases if (one.uid, one.run) != own]
         fold = self._session.fold
         overhead = (fold.kept - fold.spent) / fold.ended if fold.ended else 0.0
         return Sight(self._session.devices.snapshot(), others, self._used, progress, overhead)

@@ -166,6 +166,6 @@ class Others:
 
             leases = living(find_directory(self._settings.leases or None))
             others = [lease for lease in leases if (lease.uid, lease.run) != (self._uid, self._token)]
-            self._holds = [Hold(lease.promised, self._used_by(lease.shim), lease.load) for lease in others]
+            self._holds = [Hold(lease.promised, self._used_by(lease.shim, lease.name), lease.load) for lease in others]
             self._next = time.monotonic() + REST
         return self._holds

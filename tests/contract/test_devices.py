@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -21,6 +23,7 @@ from scheduler.devices.simulated import SimulatedDevices, SimulatedWatcher
 from scheduler.devices.watcher import HostWatcher
 from scheduler.units import GIB
 from tests.standin.box import NO_COMPILER, Box
+from tests.waiting import wait_until
 
 OPENED = ExitStack()
 """What a test has to close again."""
@@ -110,7 +113,7 @@ class TestDevices:
         assert devices.environment_for(placement(key)) == devices.environment_for(placement(key))
 
 
-def host_watcher() -> Watcher:
+def host_watcher() -> HostWatcher:
     watcher = HostWatcher(Path(scheduler.__file__).parent.parent)
     OPENED.callback(watcher.close)
     return watcher
@@ -142,3 +145,20 @@ class TestWatcher:
             watcher.watch({(7, 1): Watched(os.getpid(), promise={"GPU-0": GIB})}, frozenset({1}))
         watcher.watch({}, frozenset())
         assert list(watcher.troubles()) == []
+
+
+def test_what_a_shim_held_for_another_lease_before_counts_for_nothing() -> None:
+    """It takes one attempt after another: the next has taken nothing yet, and what the last held is free already."""
+    watcher = host_watcher()
+    tree = subprocess.Popen(["sh", "-c", "sleep 600 & wait"], start_new_session=True)
+    OPENED.callback(tree.wait)
+    OPENED.callback(os.killpg, tree.pid, signal.SIGKILL)
+    watcher.watch({(7, 1): Watched(os.getpid())}, frozenset({tree.pid}))
+
+    def used(whose: str) -> int:
+        watcher.collect()
+        return watcher.used_by(tree.pid, whose)[HOST]
+
+    wait_until(lambda: used("0.a.7.1"))
+    assert used("0.a.8.1") == 0
+    wait_until(lambda: used("0.a.8.1"))
