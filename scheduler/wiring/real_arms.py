@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -50,19 +51,13 @@ class RealBench:
     def learn(self) -> None:
         """By probes; what cannot be probed by a run of the whole list that is not measured."""
         choices = replace(choices_of(Arm("learn"), self._bench), learn_only=True)
-        session = self._begin(choices, replace(self._settings, profile="probe"), Arm("learn"))
-        try:
+        with self._session(choices, replace(self._settings, profile="probe"), Arm("learn")) as session:
             self._go(session, LEARNING)
             unknown = _unknown(session)
-        finally:
-            session.close()
         if unknown:
             hint(f"{count(unknown, 'task')} cannot be probed: one run of the whole list teaches what they need")
-            session = self._begin(choices_of(Arm("learn"), self._bench), self._settings, Arm("learn"))
-            try:
+            with self._session(choices_of(Arm("learn"), self._bench), self._settings, Arm("learn")) as session:
                 self._go(session, LEARNING)
-            finally:
-                session.close()
 
     def measure(self, arm: Arm, repeat: int, kept: Readings) -> tuple[Reading, Mapping[str, Any]]:
         """One arm to its end, between two looks at the GPUs."""
@@ -70,15 +65,12 @@ class RealBench:
         if left is not None:
             clear_away(left, self._settings)
         before = look_at_cards()
-        session = self._begin(choices_of(arm, self._bench), settings_of(arm, self._settings), arm)
-        kept.note_begun(arm, repeat, session.number)
-        try:
+        with self._session(choices_of(arm, self._bench), settings_of(arm, self._settings), arm) as session:
+            kept.note_begun(arm, repeat, session.number)
             percentages = session.devices.mps.percentages() if session.devices.mps is not None else {}
             self._go(session, f"{arm.name}, repeat {repeat}")
             reading = _read(arm, repeat, session)
             uuids = [device.key for device in session.devices.discover() if device.is_gpu]
-        finally:
-            session.close()
         after = look_at_cards()
         around = {
             "arm": arm.name,
@@ -91,6 +83,18 @@ class RealBench:
             "clients_verified": f"{reading.clients} of {reading.shared}" if arm.mps else None,
         }
         return replace(reading, energy=joules(before, after, uuids)), around
+
+    @contextlib.contextmanager
+    def _session(self, choices: Choices, settings: Settings, arm: Arm) -> Iterator[Session]:
+        """One run of the list; nothing is left of an interrupted one unless it was to be left running."""
+        session = self._begin(choices, settings, arm)
+        try:
+            with contextlib.closing(session):
+                yield session
+        except Interrupted as exc:
+            if exc.signal != signal.SIGQUIT:
+                clear_away(session.number, self._settings)
+            raise
 
     def _begin(self, choices: Choices, settings: Settings, arm: Arm) -> Session:
         session = starting.begin(self._listing(arm), choices, settings, self._python)
@@ -110,7 +114,7 @@ class RealBench:
         return replace(listing, file=None, path="")
 
     def _go(self, session: Session, what: str) -> None:
-        """To its end; raises Interrupted, and then nothing is left of it unless it was to be left running."""
+        """To its end; raises Interrupted."""
         shown: list[ArmView] = []
 
         def dress(log: View) -> View:
@@ -120,12 +124,8 @@ class RealBench:
         ended = session.go(None, dress=dress)
         for one in shown:
             one.clear()
-        if not ended.signal:
-            return
-        session.close()
-        if ended.signal != signal.SIGQUIT:
-            clear_away(ended.number, self._settings)
-        raise Interrupted(ended.signal)
+        if ended.signal:
+            raise Interrupted(ended.signal)
 
     def machine(self) -> Mapping[str, Any]:
         """What it is, by what NVML and the system say."""

@@ -6,6 +6,7 @@ import csv
 import json
 import shutil
 import struct
+import subprocess
 import sys
 import zlib
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ import pytest
 from tests.standin.box import NO_COMPILER
 from tests.system.gpu_home import GpuHome, training
 from tests.system.killing import Home
+from tests.waiting import wait_until
 
 ROWS = [".,-1,train.py,5,1", ".,-1,train.py,8,2", ".,-1,train.py --n 2,6,1", ".,-1,train.py --n 2,9,4"]
 
@@ -133,6 +135,30 @@ def test_batches_on_the_hosts_memory(home: Home) -> None:
     assert "wait_mean_s.1" in found[0]
     assert home.states(found[0]["run"]) == ["succeeded"] * 4
     assert "2/2" in said.stderr
+
+
+WAITS = """
+import os, time
+open("here", "w").close()
+while not os.path.exists("go"):
+    time.sleep(0.05)
+"""
+
+
+@pytest.mark.slow
+def test_one_that_is_broken_off_leaves_nothing_and_goes_on(home: Home) -> None:
+    (home.root / "train.py").write_text(WAITS)
+    flags = ("experiment", "priority", "jobs.csv", "--devices", "host", "--num", "4", "--order", "batch")
+    with home.start(*flags, "--repeats", "1", stderr=subprocess.PIPE) as process:
+        wait_until((home.root / "here").exists, 60)
+        process.terminate()
+        said = process.communicate(timeout=60)[1]
+    assert (process.returncode, "Traceback" in said, "file descriptor" in said) == (143, False, False), said
+    assert home.living() == []
+    assert {"waiting", "running", "interrupted"}.isdisjoint(home.states())
+    (home.root / "go").touch()
+    home.call(*flags, "--repeats", "1", code=0)
+    assert [row["succeeded"] for row in table(home, "experiment-priority-jobs")] == ["4"]
 
 
 @pytest.mark.slow
