@@ -17,14 +17,17 @@ def main(argv: list[str]) -> int:
     if argv[:1] == ["learn"]:
         return _learn(argv[1:])
     parser = Parser(
-        "profiles", "What is known of the memory of each kind of task.", "scheduler profiles forget train_mlp.py"
+        "profiles",
+        "What is known of the memory of each kind of task. scheduler profiles learn FILE probes what is not known yet\n"
+        "of a list, and runs nothing else of it; it takes the flags of scheduler run.",
+        "scheduler profiles forget train_mlp.py",
     ).common()
     parser.add_argument("what", nargs="?", choices=("list", "show", "forget"), default="list", help="default: list")
     parser.add_argument("which", nargs="*", metavar="WHICH", help="keys (or their beginnings), or scripts as listed")
-    parser.add_argument("--all", action="store_true", help="all of them")
+    parser.add_argument("--all", action="store_true", help="all of them, of show and forget")
     parser.add_argument("--json", action="store_true", help="as JSON")
     args = parser.parse_args(argv)
-    if args.what != "list" and not args.which and not args.all:
+    if args.what != "list" and bool(args.which) == args.all:
         raise UsageError(f"profiles {args.what}: say which, by key or script, or --all")
     store = reading.profiles(settings_from(args))
     try:
@@ -41,7 +44,7 @@ def _act(store: Profiles, what: str, which: list[str], *, as_json: bool) -> int:
         raise UsageError(f"no profile is called {' or '.join(which)}: scheduler profiles lists them")
     if what == "forget":
         number = store.forget([one.key for one in kept])
-        sys.stdout.write(f"forgot {number}\n")
+        sys.stdout.write(json.dumps({"format": 2, "forgot": number}) + "\n" if as_json else f"forgot {number}\n")
     elif as_json:
         said = {"format": 2, "profiles": [view.facts(one) for one in kept], "scripts": view.family_facts(kept)}
         sys.stdout.write(json.dumps(said, indent=1) + "\n")
@@ -67,4 +70,4 @@ def _learn(argv: list[str]) -> int:
     """Probe every kind of a list that is not known; `scheduler run`'s flags apply."""
     from scheduler.cli import run  # with all that a run needs, which no look at profiles does
 
-    return run.main([*argv, "--profile", "probe"], learn_only=True, verb="profiles learn")
+    return run.main(argv, learn_only=True, verb="profiles learn")

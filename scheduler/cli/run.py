@@ -197,10 +197,19 @@ def main(argv: list[str], *, learn_only: bool = False, verb: str = "run") -> int
     """Parse, accept, run, report."""
     argv, template = split_at_command(argv)
     args = parser(verb).parse_args(joined_mps(argv))
+    if learn_only:
+        _probe(args)
     settings = settings_from(args, *TURNED)
     listing = _listing(args, template, settings, this_python(settings))
     wish = Wish() if learn_only else Wish(args.new, args.skip_done)
     return run_listing(listing, args, settings, wish, learn_only=learn_only)
+
+
+def _probe(args: argparse.Namespace) -> None:
+    """Learning needs probes, whatever a run would do."""
+    if args.profile not in (None, "probe"):
+        raise UsageError(f"profiles learn --profile {args.profile}: it probes and runs nothing else: leave that out")
+    args.profile = "probe"
 
 
 def run_listing(
@@ -253,6 +262,8 @@ def _listing(args: argparse.Namespace, template: list[str] | None, settings: Set
         raise UsageError(
             "--multiline is for commands that are one of several lines: scheduler run - --multiline, or --follow"
         )
+    if args.sample and (args.file is not None or template is not None):
+        raise UsageError("--sample runs the sample jobs: leave the other list out")
     path = samples.unpack() if args.sample else _file(args.file)
     if template is not None:
         _check_table(template, args)

@@ -132,6 +132,10 @@ class Profile:
         seen = any(part.full or part.lower_by is KnownBy.PROBE for name, part in self.parts.items() if name != HOST)
         return self.earlier or seen or self.settlings >= rules.sure_after
 
+    def expected(self, epochs: int | None) -> float:
+        """How long an attempt takes, by its epochs, else as a whole; 0 while that is not known."""
+        return self.epoch_seconds * (epochs or 0) or self.whole_seconds
+
     @property
     def peaks(self) -> dict[str, int]:
         """The most that is known to be needed of each part."""
@@ -357,8 +361,7 @@ class Knowledge:
 
     def expected(self, number: int, epochs: int | None) -> float:
         """How long an attempt at a task of this kind takes, for people who wait; 0 while that is not known."""
-        profile = self._profiles[number]
-        return profile.epoch_seconds * (epochs or 0) or profile.whole_seconds
+        return self._profiles[number].expected(epochs)
 
     def duration(self, number: int, epochs: int | None) -> float:
         """How long a task of this kind takes; 0 while that is not known."""

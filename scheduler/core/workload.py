@@ -119,7 +119,7 @@ def from_profile(profile: Profile, epochs: int | None, gpus: int) -> Measured:
     parts = profile.peaks
     main = [parts[part] for part in main_parts(gpus) if part in parts]
     return Measured(
-        seconds=profile.epoch_seconds * epochs if profile.epoch_seconds and epochs else None,
+        seconds=profile.expected(epochs) or None,
         peak=max(main) if main else None,
         busy=profile.busy or None,
         cores=profile.cores or None,

@@ -153,6 +153,8 @@ def _memory(brain: Brain, budgets: Sequence[Budget]) -> str:
             words["like them"] += 1
         elif should_probe(terms, brain.rules, brain.knowledge.kind(brain.roll.kind(task))):
             words[f"to be probed first, once for each kind ({brain.rules.profile_epochs} epochs)"] += 1
+        elif brain.rules.learn_only:
+            words["that cannot be probed (nothing tells them to train fewer epochs): a run learns them"] += 1
         else:
             words[f"to be learned while they run (promised {_promised(gpus)} until they settle)"] += 1
     return ", ".join(f"{number:,} {word}" for word, number in words.items()) or "nothing waits"

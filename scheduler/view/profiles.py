@@ -54,6 +54,7 @@ def facts(kept: Kept) -> dict[str, Any]:
             for name, part in profile.parts.items()
         },
         "epoch_seconds": profile.epoch_seconds,
+        "whole_seconds": profile.whole_seconds,
         "cores": profile.cores,
         "busy": profile.busy,
     }
@@ -145,7 +146,8 @@ def full_lines(kept: Kept) -> list[str]:
     busy = f", keeps a GPU {profile.busy:.0%} busy" if profile.busy else ""
     return [
         *said,
-        f"  epoch    {profile.epoch_seconds:.3f}s",
+        *([f"  epoch    {profile.epoch_seconds:.3f}s"] if profile.epoch_seconds else []),
+        f"  whole    {duration(profile.whole_seconds) if profile.whole_seconds else 'no full run yet'}",
         f"  cores    {profile.cores:.2f}{busy}",
         f"  updated  {moment(kept.updated)}",
     ]

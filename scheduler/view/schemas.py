@@ -185,7 +185,7 @@ _PROFILES = {
         {
             "key": "text", "what": "text", "device": "text", "updated": "text", "peak_bytes": "integer",
             "runs": "integer", "parts": {"*": {"peak_bytes": "integer", "*": "any"}}, "epoch_seconds": "number",
-            "cores": "number", "busy": "number", "*": "any",
+            "whole_seconds": "number", "cores": "number", "busy": "number", "*": "any",
         }
     ],
     "scripts": ["any"],
@@ -279,7 +279,7 @@ PRINTS: Mapping[str, Sequence[tuple[str, Shape]]] = {
         ("", {"format": "integer", "runs": [(_RUN_OF_MANY, _TROUBLED)]}),
         ("rm", {"format": "integer", "removed": [{"number": "integer", "file": "text", "freed_bytes": "integer"}]}),
     ),
-    "profiles": (("", _PROFILES),),
+    "profiles": (("", _PROFILES), ("forget", {"format": "integer", "forgot": "integer"})),
     "simulate": (("", _SIMULATED), ("--compare", [_SIMULATED])),
     "experiment": (("", _EXPERIMENT),),
     "results": (("", _RESULTS),),

@@ -96,6 +96,10 @@ class TestMeasured:
         assert from_profile(profile, 20, 1) == Measured(seconds=60.0, busy=0.4)
         assert from_profile(profile, None, 1).seconds is None
 
+    @pytest.mark.parametrize(("epochs", "seconds"), [(None, 7.0), (20, 60.0)])
+    def test_a_command_without_epochs_takes_as_long_as_a_whole(self, epochs: int | None, seconds: float) -> None:
+        assert from_profile(Profile(epoch_seconds=3.0, whole_seconds=7.0), epochs, 1).seconds == seconds
+
     @pytest.mark.parametrize(("gpus", "cores"), [(0, 1.0), (1, 0.0)])
     def test_what_is_usual(self, gpus: int, cores: float) -> None:
         made = trace_row(row(gpus=gpus).spec, Measured(seconds=5.0, peak=GIB))

@@ -164,6 +164,9 @@ FLAGS = {
     "--header 7": (("--header", "7"), "--header 7"),
     "--header x": (("--header", "x"), "--header x"),
     "--memory 8": (("--memory", "8"), "'8' has no unit"),
+    "--device 7": (("--device", "7"), "scheduler: --device 7: there is no device '7' in this run; there is: host\n"),
+    "--memory 900TiB": (("--memory", "900TiB"), "scheduler: --memory 900TiB: wants 921600.0GiB, the largest device"),
+    "--sample": (("--sample",), "--sample runs the sample jobs: leave the other list out"),
 }
 
 

@@ -28,7 +28,7 @@ CALLS: dict[str, list[tuple[str, list[str]]]] = {
     "top": [("", ["4"]), ("--all", ["--all"])],
     "devices": [("", []), ("disable, enable", ["disable", "host"]), ("disable, enable", ["enable", "host"])],
     "runs": [("", []), ("rm", ["rm", "3"])],
-    "profiles": [("", [])],
+    "profiles": [("", []), ("forget", ["forget", "--all"])],
     "results": [("", ["1"])],
     "report": [("", ["1"])],
     "logs": [("", ["0"])],

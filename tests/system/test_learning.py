@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -192,6 +193,22 @@ class TestProfiles:
         assert [task["state"] for task in tasks(home)] == ["skipped"] * 3
         assert home.log().count(" probe  ") == 1
         assert run(home)[0]["need_known_by"] == "profile"
+
+    def test_learn_takes_a_command_for_every_row_of_a_table(self, home: Home) -> None:
+        home.write("table.csv", "mib", "60")
+        command = (sys.executable, str(home.root / "hold.py"))
+        said = home.call("profiles", "learn", "table.csv", "--", *command, "--mib={mib}", code=0).stdout
+        assert [task["command"] for task in tasks(home)] == [f"{' '.join(command)} --mib=60"]
+        assert "memory  1 that cannot be probed (nothing tells them to train fewer epochs): a run learns them" in said
+
+    def test_learn_probes_and_nothing_else(self, home: Home) -> None:
+        home.write("jobs.csv", HEADER, hold(home, 60, epochs=1))
+        said = home.call("profiles", "learn", "jobs.csv", "--profile", "live", code=2).stderr
+        assert said == "scheduler: profiles learn --profile live: it probes and runs nothing else: leave that out\n"
+
+    @pytest.mark.parametrize("how", [("forget", "hold.py", "--all"), ("show",), ("forget",)])
+    def test_either_some_or_all_of_them(self, home: Home, how: tuple[str, ...]) -> None:
+        assert f"profiles {how[0]}: say which, by key or script, or --all" in home.call("profiles", *how, code=2).stderr
 
     def test_show_and_forget(self, home: Home) -> None:
         home.write("jobs.csv", HEADER, hold(home, 60, epochs=1))
