@@ -36,7 +36,7 @@ def parser() -> Parser:
     made.add_argument("--log-max", metavar="SIZE", help="its log is kept below this: head and tail (default 1GiB)")
     task = made.add_argument_group("what it needs")
     for field in FIELDS:
-        if field.flag:
+        if field.flag and field.column != "ThreadPercentage":  # which means nothing without MPS, and it has none
             action = "append" if field.column == "Env" else "store"
             task.add_argument(field.flag, dest=f"field_{field.attribute}", action=action, metavar="X", help=field.help)
     _add_devices(made.add_argument_group("devices"))
@@ -104,5 +104,7 @@ def _command(quoted: str | None, behind: Sequence[str] | None) -> Sequence[str]:
 
 def of_a_flag(exc: InputError) -> str:
     """What a door says of a column, said of the flag."""
+    if exc.column is None:
+        return str(exc)
     flag = next((field.flag for field in FIELDS if field.column == exc.column and field.flag), "")
     return f"{flag}: {exc.message}" if flag else exc.message

@@ -8,7 +8,7 @@ import random
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from scheduler.cli.parsing import Parser
+from scheduler.cli.parsing import Parser, joined_mps
 from scheduler.core import sweep
 from scheduler.doors.grid import Chosen, split_parameters, write_csv
 from scheduler.errors import UsageError
@@ -22,7 +22,7 @@ def main(argv: list[str]) -> int:
     made = _parser(argv)
     flags = {flag for action in made._actions for flag in action.option_strings}
     rest, values = split_parameters(argv, lambda word: word.partition("=")[0] in flags)
-    args = made.parse_args(rest)
+    args = made.parse_args(joined_mps(rest))
     chosen = commands(args.command, _full(values), args)
     if args.run:
         return _run(args, values, chosen)

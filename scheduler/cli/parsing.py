@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Mapping
+from typing import NoReturn
 
+from scheduler.errors import UsageError
 from scheduler.settings import Settings, read_settings
 
 MPS_WORDS = ("on", "off", "true", "false", "yes", "no", "1", "0", "", "auto", "join")
@@ -13,7 +15,7 @@ MPS_WORDS = ("on", "off", "true", "false", "yes", "no", "1", "0", "", "auto", "j
 
 
 class Parser(argparse.ArgumentParser):
-    """No abbreviated flags, an example at the end, our name before errors."""
+    """No abbreviated flags, an example at the end, errors in one sentence and not under a page of usage."""
 
     def __init__(self, verb: str, description: str, example: str) -> None:
         super().__init__(
@@ -23,6 +25,21 @@ class Parser(argparse.ArgumentParser):
             allow_abbrev=False,
             formatter_class=_format,
         )
+
+    def error(self, message: str) -> NoReturn:
+        """What cannot be parsed, as all that is wrong is said."""
+        verb = self.prog.removeprefix("scheduler ")
+        raise UsageError(f"{verb}: {message}{self._meant(message)} (scheduler {verb} --help)")
+
+    def _meant(self, message: str) -> str:
+        """The flag that is nearest to one that is not there."""
+        _, found, words = message.partition("unrecognized arguments: ")
+        if not found or not words.startswith("--"):
+            return ""
+        import difflib  # only where something is wrong
+
+        near = difflib.get_close_matches(words.split()[0].partition("=")[0], self._option_string_actions, 1)
+        return f": did you mean {near[0]}?" if near else ""
 
     def common(self) -> Parser:
         """Flags that every verb has."""

@@ -91,8 +91,10 @@ def parser() -> Parser:
 
 def main(argv: list[str]) -> int:
     """Simulate, and print what came of it."""
-    args = parser().parse_args(argv)
+    made = parser()
+    args = made.parse_args(argv)
     if args.generate is not None:
+        _refuse_beside_generate(made, args)
         return _generate(args)
     if args.output and not args.output.endswith((".svg", ".png")):
         raise UsageError(f"-o {args.output}: charts are written as SVG or PNG, call it something.svg or something.png")
@@ -154,6 +156,15 @@ def _num(args: argparse.Namespace, settings: Settings) -> int | None:
 
     said = settings.source.get("num", "default") != "default"
     return settings.num if said or not looks_like_trace(args.file) else None
+
+
+def _refuse_beside_generate(made: Parser, args: argparse.Namespace) -> None:
+    """Nothing is simulated there, so what is said of that says nothing."""
+    for action in made._actions:
+        beside = action.dest not in ("help", "state", "file", "generate", "tasks", "seed")
+        if beside and getattr(args, action.dest) != action.default:
+            flag = next((word for word in action.option_strings if word.startswith("--")), "")
+            raise UsageError(f"{flag} says nothing beside --generate, which only writes a trace: leave it out")
 
 
 def _generate(args: argparse.Namespace) -> int:

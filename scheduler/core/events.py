@@ -64,8 +64,10 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Resized:
-    """The promise of a living attempt changed; cause is settled, known (another of its kind
-    was learned), grew or seen (nothing was promised)."""
+    """The promise of a living attempt changed, because it settled, grew, was seen, or its kind is known.
+
+    Its cause is settled, known (another of its kind was learned), grew or seen (nothing was promised).
+    """
 
     kind: ClassVar[str] = "resized"
     task: int

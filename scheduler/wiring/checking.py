@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 
 from scheduler.core import packing
+from scheduler.core.fields import BY_COLUMN, Form
 from scheduler.core.house import Caps
 from scheduler.core.model import Budget, Terms
 from scheduler.core.rules import Rules
@@ -17,17 +18,28 @@ Check = Callable[[Terms, int | None], None]
 """Looks at a row's terms; raises InputError with file and row."""
 
 
-def checker(what: str, budgets: Sequence[Budget], rules: Rules) -> Check:
-    """Looks at the rows of a list; raises UsageError where root's file makes no sense."""
+def checker(what: str, budgets: Sequence[Budget], rules: Rules, form: Form | None = None) -> Check:
+    """Looks at the rows of a list of that form; raises UsageError where root's file makes no sense."""
     caps = houserules.read(os.environ, os.getuid()).caps
 
     def check(terms: Terms, row: int | None) -> None:
-        _check_places(what, terms, row, budgets, rules)
-        _check_caps(what, terms, row, any(budget.device.is_gpu for budget in budgets), caps)
-        if not any(budget.device.is_slot for budget in budgets):
-            _check_size(what, terms, row, budgets)
+        try:
+            _check_places(what, terms, row, budgets, rules)
+            _check_caps(what, terms, row, any(budget.device.is_gpu for budget in budgets), caps)
+            if not any(budget.device.is_slot for budget in budgets):
+                _check_size(what, terms, row, budgets)
+        except InputError as exc:
+            raise _of_a_flag(exc, form) from exc
 
     return check
+
+
+def _of_a_flag(exc: InputError, form: Form | None) -> InputError:
+    """The same, said of the flag where that is what all rows without such a cell have it from."""
+    column = exc.column or ""
+    if form is None or column in form.known or column not in form.defaults:
+        return exc
+    return InputError(f"{BY_COLUMN[column.lower()].flag} {form.defaults[column]}", exc.message)
 
 
 def _check_places(what: str, terms: Terms, row: int | None, budgets: Sequence[Budget], rules: Rules) -> None:

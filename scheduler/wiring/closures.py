@@ -142,7 +142,10 @@ def _keys(which: str) -> list[str]:
     from scheduler.devices.choice import choose
 
     seen = _seen()
-    chosen = choose(which, Allowed(tuple(seen)), seen)
+    try:
+        chosen = choose(which, Allowed(tuple(seen)), seen)
+    except UsageError as exc:
+        raise UsageError(str(exc).removeprefix(f"--devices {which}: ")) from exc  # no such flag was given
     if any(share.cap is not None for share in chosen.shares) or chosen.host_cap is not None:
         raise UsageError(f"{which}: a device is closed as a whole, leave the size out")
     host = [HOST] if HOST in which.split(",") else []

@@ -103,7 +103,7 @@ def _begin(
         submitted = book.accept(
             listing.form,
             again.noting(batches(listing.rows, settings.num), listing.form),
-            checker(listing.what, budgets, brain.rules),
+            checker(listing.what, budgets, brain.rules, listing.form),
             told,
             again,
         )
@@ -119,7 +119,7 @@ def _begin(
     for event in again.events(submitted[0].first) if submitted else ():
         brain.apply(event)
     book.source = _source(listing)
-    book.check = checker(listing.what, budgets, brain.rules)
+    book.check = checker(listing.what, budgets, brain.rules, listing.form)
     session = Session(book, brain, pool, choices, settings, facts, origin)
     session.earlier.extend(again.words())
     return session
@@ -147,7 +147,7 @@ def _check_lines(listing: Listing, budgets: Sequence[Budget], rules_: Rules) -> 
     """Refuse at once what the commands that are still to come could never have."""
     if listing.source is not None:
         terms = listing.form.terms([""] * len(listing.form.columns))
-        checker(listing.what, budgets, rules_)(terms, None)
+        checker(listing.what, budgets, rules_, listing.form)(terms, None)
 
 
 def _share(pool: Pool, choices: Choices, settings: Settings) -> None:
@@ -206,7 +206,7 @@ def plan(
     kinds = kinds_if_any(places(settings), of_new(settings).programs, os.getcwd(), pool)
     known = kinds.profiles.known() if kinds is not None else {}
     brain = Brain(rules(choices, settings, mps=mps), knowledge=knowledge(known, settings))
-    check, jobs = checker(listing.what, budgets, brain.rules), dict[int, Job]()
+    check, jobs = checker(listing.what, budgets, brain.rules, listing.form), dict[int, Job]()
     first, numbers = 1, dict[Terms, int]()
     for batch, rows_ in enumerate(again.noting(batches(listing.rows, settings.num), listing.form), 1):
         terms = []

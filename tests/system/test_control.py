@@ -476,12 +476,16 @@ class TestWrongOnes:
             ("devices disable", "say which, like scheduler devices disable 2"),
             ("devices disable host", "none of my runs is unfinished"),
             ("logs 0,1", "one task at a time, like scheduler logs 0"),
-            ("set 0 --prio 1", "unrecognized arguments: --prio"),
+            ("set 0 --prio 1", "unrecognized arguments: --prio 1: did you mean --priority? (scheduler set --help)"),
+            ("set 0 --xyz 1", "unrecognized arguments: --xyz 1 (scheduler set --help)"),
             ("completion", "the following arguments are required: shell"),
+            ("completion bash all", "completion: nothing follows bash (scheduler completion --help)"),
         ],
     )
     def test_usage(self, over: Lists, words: str, why: str) -> None:
-        assert why in over.call(*words.split(), code=2).stderr
+        said = over.call(*words.split(), code=2).stderr
+        assert why in said
+        assert (said.startswith("scheduler: "), said.count("\n")) == (True, 1)
 
     def test_what_no_device_can_hold(self, home: Lists) -> None:
         home.begin()

@@ -129,10 +129,11 @@ class TestBadInput:
             (("--", "nothere"), "'nothere' is not a program on PATH"),
             (("--", "./nothere"), "does not exist"),
             (("--memory", "8", "--", "true"), "--memory: "),
-            (("--device", "7", "--", "true"), "--device: there is no device '7' in this run; there is: host"),
-            (("--gpus", "2", "--", "true"), "--gpus: wants 2 GPUs, this machine has none"),
-            (("--memory", "900GiB", "--", "true"), "--memory: wants 900.0GiB, the largest device (host) has"),
+            (("--device", "7", "--", "true"), "--device 7: there is no device '7' in this run; there is: host"),
+            (("--gpus", "2", "--", "true"), "--gpus 2: wants 2 GPUs, this machine has none"),
+            (("--memory", "900GiB", "--", "true"), "--memory 900GiB: wants 900.0GiB, the largest device (host) has"),
             (("--json", "--", "true"), "it goes with -d"),
+            (("--thread-percentage", "50", "--", "true"), "unrecognized arguments: --thread-percentage"),
         ],
     )
     def test_is_one_sentence_and_starts_nothing(self, home: Home, words: tuple[str, ...], sentence: str) -> None:
@@ -335,7 +336,7 @@ class TestDevices:
         [
             (("disable",), "say which"),
             (("disable", "0"), "none of my runs is unfinished"),
-            (("disable", "9", "--everybody"), "there is no device '9' here"),
+            (("disable", "9", "--everybody"), "scheduler: there is no device '9' here"),
             (("disable", "0:4GiB", "--everybody"), "as a whole"),
             (("list", "0"), "stands behind disable"),
         ],

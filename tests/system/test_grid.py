@@ -89,6 +89,8 @@ def test_what_needs_no_shell_is_kept_as_it_is(home: Home) -> None:
         (("p {a}", "-p", "a", "1", "--out", "no/f.csv"), "it cannot be written (no such file or directory)"),
         (("p {a}", "-p", "a", "1", "--run", "--gpus", "2", "--devices", "host"), "wants 2 GPUs"),
         (("p {a}", "-p", "a", "1", "--run", "--memory", "4"), "write 4GiB or 4MiB"),
+        (("p {a}", "-p", "a", "1", "--run", "--devices", "host", "--mps"), "--mps: this run has no GPU"),
+        (("p {a}", "--mps", "-p", "a", "1", "--run", "--devices", "host"), "--mps: this run has no GPU"),
     ],
 )
 def test_what_is_wrong_is_one_sentence(home: Home, words: tuple[str, ...], said: str) -> None:

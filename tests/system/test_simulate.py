@@ -171,6 +171,8 @@ class TestLists:
         (("trace.csv", "--devices", "8x24GiB", "--tasks", "5"), "--tasks is how many rows --generate writes"),
         (("trace.csv", "--generate", "sweep"), "leave trace.csv out"),
         (("--generate", "huge"), "it is none of sweep, heavy, gangs"),
+        (("--generate", "sweep", "--devices", "8x24GiB"), "--devices says nothing beside --generate"),
+        (("--generate", "sweep", "-o", "chart.svg"), "--output says nothing beside --generate"),
         (("--generate", "sweep", "--tasks", "0"), "--tasks 0: a number from 1 to"),
     ],
 )
