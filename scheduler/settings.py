@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, fields
 from pathlib import Path
 from typing import Any
@@ -59,15 +59,23 @@ NOT_SET = frozenset({"source", "ignored"})
 """What nobody sets: it says how the rest came about."""
 
 
+def _number(kind: Callable[[str], Any], text: str) -> Any:
+    """A number; what is none is said in our words."""
+    try:
+        return kind(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a {'whole number' if kind is int else 'number'}") from None
+
+
 def _at_least_one(text: str) -> int:
-    number = int(text)
+    number: int = _number(int, text)
     if number < 1:
         raise ValueError(f"{number} is below 1")
     return number
 
 
 def _share(text: str) -> float:
-    number = float(text)
+    number: float = _number(float, text)
     if not 0 < number <= 1000:
         raise ValueError(f"{text} is not a share above 0")
     return number
@@ -88,7 +96,7 @@ def _margin(text: str) -> tuple[float, int]:
     for part in text.split("+"):
         part = part.strip()
         if part.endswith("%"):
-            share = float(part[:-1]) / 100
+            share = _number(float, part[:-1]) / 100
         else:
             bytes_ = units.parse_size(part)
     if not 0 <= share <= 10:
@@ -118,7 +126,7 @@ def _disk_min(text: str) -> tuple[float, int]:
 
 
 def _percent(text: str) -> float:
-    number = float(text[:-1])
+    number: float = _number(float, text[:-1])
     if not 0 <= number < 100:
         raise ValueError(f"{text!r} is no share of a disk")
     return number / 100
@@ -166,10 +174,12 @@ def read_settings(flags: Mapping[str, str | None], environ: Mapping[str, str] | 
     environ = os.environ if environ is None else environ
     names = {f.name for f in fields(Settings)} - NOT_SET
     machine = machinefile.read(environ)
+    own = _toml(Path(USER_FILE).expanduser())
+    _check_names(own, names)
     sources: list[tuple[str, Mapping[str, Any]]] = [
         ("flag", {name: value for name, value in flags.items() if value is not None}),
         ("environment", {name: environ[PREFIX + name.upper()] for name in names if environ.get(PREFIX + name.upper())}),
-        (USER_FILE, _toml(Path(USER_FILE).expanduser())),
+        (USER_FILE, own),
         (machine.path, machine.said),
     ]
     values: dict[str, Any] = {}
@@ -181,10 +191,17 @@ def read_settings(flags: Mapping[str, str | None], environ: Mapping[str, str] | 
     return Settings(**values, source=origin, ignored=machine.why_not)
 
 
+def _check_names(said: Iterable[str], names: set[str]) -> None:
+    """Refuse what nobody would heed: a setting with a slip in its name."""
+    for name in said:
+        if name not in names:
+            raise UsageError(f"{USER_FILE}: there is no setting {name!r}; there are {', '.join(sorted(names))}")
+
+
 def _read(name: str, text: str, where: str) -> Any:
     try:
         return READERS[name](text)
-    except ValueError as exc:
+    except (ValueError, ArithmeticError) as exc:
         spelled = f"--{name.replace('_', '-')}" if where == "flag" else f"{name} ({where})"
         raise UsageError(f"{spelled}: {exc}") from exc
 

@@ -301,14 +301,17 @@ def onward(what: str, run: str, living: int, waiting: int) -> str:
         said = f"hung up: the run goes on without its terminal (scheduler list {run} shows it, "
         return said + "INT to this process lets running tasks end, QUIT leaves them running)"
     if what == "leave":
-        said = f"left: {living} running go on without the scheduler, {waiting} wait; "
+        go, wait = "goes" if living == 1 else "go", "waits" if waiting == 1 else "wait"
+        said = f"left: {living} running {go} on without the scheduler, {waiting} {wait}; "
         return said + f"scheduler resume {run} takes them over"
     if what == "drain":
-        said = f"nothing more is started; {living} running tasks end by themselves "
+        end = "ends by itself" if living == 1 else "end by themselves"
+        said = f"nothing more is started; {count(living, 'running task')} {end} "
         return said + "(Ctrl-C or INT again stops them, Ctrl-\\ or QUIT leaves them running)"
     if what == "stop":
-        return f"stopping {living} running tasks: stop signal, grace, then KILL (once more kills now)"
-    return f"killing {living} running tasks now; once they are gone, resume starts them again"
+        return f"stopping {count(living, 'running task')}: stop signal, grace, then KILL (once more kills now)"
+    gone, them = ("it is gone", "it") if living == 1 else ("they are gone", "them")
+    return f"killing {count(living, 'running task')} now; once {gone}, resume starts {them} again"
 
 
 def sentence(answer: Answer) -> str:

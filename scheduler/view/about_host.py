@@ -246,6 +246,11 @@ def settings_findings(found: SettingsFound) -> Iterator[Finding]:
     yield ok("defaults", ", ".join(usual))
 
 
+def _least(share: float, bytes_: int) -> str:
+    """What is to stay free of a disk, as it is written."""
+    return ",".join([size(bytes_)] * bool(bytes_) + [f"{share * 100:g}%"] * bool(share)) or "off"
+
+
 def _where(name: str, source: str) -> str:
     return PREFIX + name.upper() if source == "environment" else source
 
@@ -263,4 +268,6 @@ def _written(setting: Setting) -> str:
         return duration(value)
     if setting.name == "margin":
         return f"{value[0] * 100:g}% + {size(value[1])}"
+    if setting.name == "disk_min":
+        return _least(*value)
     return str(value)

@@ -127,7 +127,8 @@ def _group(gid: int) -> str:
 
 
 def _unit(name: str) -> str:
-    return {units.parse_size: "bytes", units.parse_duration: "seconds"}.get(READERS[name], "")
+    kinds = {units.parse_size: "bytes", READERS["log_max"]: "bytes", units.parse_duration: "seconds"}
+    return kinds.get(READERS[name], "")
 
 
 def _program(version: str) -> examined.Program:

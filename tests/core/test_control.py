@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scheduler.core.brain import Brain
-from scheduler.core.control import grant, named, sentence
+from scheduler.core.control import grant, named, onward, sentence
 from scheduler.core.events import Asked, Changed, Limited, Submitted
 from scheduler.core.model import Budget
 from scheduler.core.ports import Request
@@ -301,6 +301,20 @@ class TestLimits:
         devices = [budget.device for budget in (gpu(0), gpu(1), gpu(2), host())]
         assert [d.label for d in named("0-1,host", devices)] == ["GPU-0", "GPU-1", "host"]
         assert [d.label for d in named("all", devices)] == ["GPU-0", "GPU-1", "GPU-2"]
+
+
+@pytest.mark.parametrize(
+    ("what", "one", "more"),
+    [
+        ("leave", "left: 1 running goes on without the scheduler, 1 waits;", "left: 2 running go on"),
+        ("drain", "nothing more is started; 1 running task ends by itself (", "2 running tasks end by themselves ("),
+        ("stop", "stopping 1 running task: ", "stopping 2 running tasks: "),
+        ("kill", "killing 1 running task now; once it is gone, resume starts it again", "once they are gone"),
+    ],
+)
+def test_one_is_not_told_as_many(what: str, one: str, more: str) -> None:
+    assert onward(what, "3", 1, 1).startswith(one)
+    assert more in onward(what, "3", 2, 2)
 
 
 def test_a_replay_comes_to_the_same() -> None:

@@ -98,6 +98,29 @@ class TestPrecedence:
             "num": "flag", "order": "environment", "buffer": users, "max_load": str(file), "leases": str(file),
         }  # fmt: skip
 
+    def test_a_users_setting_with_a_slip_in_its_name_is_refused(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("HOME", str(tmp_path))
+        own = tmp_path / ".config/gpu-batch-scheduler/config.toml"
+        own.parent.mkdir(parents=True)
+        own.write_text("bufer = '3GiB'\n")
+        with pytest.raises(UsageError, match=r"config.toml: there is no setting 'bufer'; there are buffer, cgroup, "):
+            read_settings({}, {})
+
+    @pytest.mark.parametrize(
+        ("name", "text", "says"),
+        [
+            ("num", "x", "--num: 'x' is not a whole number"),
+            ("max_load", "half", "--max-load: 'half' is not a number"),
+            ("margin", "x%", "--margin: 'x' is not a number"),
+            ("disk_min", "1GiB,x%", "--disk-min: 'x' is not a number"),
+        ],
+    )
+    def test_what_is_no_number_is_said_in_our_words(self, name: str, text: str, says: str) -> None:
+        with pytest.raises(UsageError, match=f"^{says}$"):
+            read_settings({name: text}, {})
+
     def test_a_value_that_makes_no_sense_is_named_with_its_file(self, file: Path) -> None:
         write(file, "num = 0\n")
         with pytest.raises(UsageError, match=rf"num \({file}\): 0 is below 1"):

@@ -146,6 +146,7 @@ class TestWithoutGpus:
             ("num", 20, "default"),
             ("buffer", GIB, "environment"),
         ]
+        assert {one["name"] for one in settings if one["unit"] == "bytes"} == {"buffer", "log_max"}
 
     def test_a_bad_setting_takes_nothing_else_away(self, patient: Patient) -> None:
         page = patient.page(1, SCHEDULER_NUM="none")

@@ -463,6 +463,13 @@ class TestSettings:
             "ok defaults: num 20",
         ]
 
+    @pytest.mark.parametrize(
+        ("value", "text"), [((0.02, GIB), "1.0GiB,2%"), ((0.0, GIB), "1.0GiB"), ((0.05, 0), "5%"), ((0.0, 0), "off")]
+    )
+    def test_a_disks_least_is_told_as_it_is_written(self, value: tuple[float, int], text: str) -> None:
+        found = SettingsFound((Setting("disk_min", value, "", "flag"),))
+        assert said(settings_findings(found))[0] == f"ok disk_min: {text} (flag)"
+
     def test_a_bad_one_stops_runs(self) -> None:
         (found,) = settings_findings(SettingsFound((), "num: 'x' is no number"))
         assert found.stops
