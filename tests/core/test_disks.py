@@ -71,7 +71,7 @@ def test_how_it_is_set(text: str, value: tuple[float, int]) -> None:
 
 @pytest.mark.parametrize("text", ["100%", "-1%", "x%", "1"])
 def test_what_it_cannot_be(text: str) -> None:
-    with pytest.raises(ValueError, match=r"share|float|unit"):
+    with pytest.raises(ValueError, match=r"share|number|unit"):
         READERS["disk_min"](text)
 
 
