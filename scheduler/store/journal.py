@@ -93,6 +93,7 @@ class Journal:
         """All of it or nothing; durable when the block is left."""
         try:
             with self._translated():
+                self._wait_for_disk(lax=False)
                 self._db.execute(schema.BEGIN)
                 yield
                 self._db.execute(schema.COMMIT)
@@ -154,15 +155,19 @@ class Journal:
     def _write(self, rows: Sequence[EventRow], *, lax: bool) -> None:
         """One transaction; unless it is lax its end waits for the disk, for what lax ones wrote before, too."""
         try:
-            if lax != self._lax:
-                self._db.execute(schema.LATER if lax else schema.NOW)
-                self._lax = lax
+            self._wait_for_disk(lax=lax)
             self._db.execute(schema.BEGIN)
             self._db.executemany(schema.PUT_EVENT, rows)
             self._db.execute(schema.COMMIT)
         except sqlite3.Error as exc:
             self._roll_back()
             raise self._trouble(exc) from exc
+
+    def _wait_for_disk(self, *, lax: bool) -> None:
+        """Whether the end of the next transaction waits for the disk."""
+        if lax != self._lax:
+            self._db.execute(schema.LATER if lax else schema.NOW)
+            self._lax = lax
 
     def _sync(self) -> None:
         try:

@@ -29,6 +29,8 @@ ROWS = [
 ]
 MORE = [("work", "more.py", "1", "3", "", ""), ("work", "more.py", "1", "0", "", "")]
 FORM = Form(COLUMNS)
+FULL = 2
+"""Of SQLite: each transaction waits for the disk."""
 
 
 def cells(rows: Sequence[Sequence[str]], first: int = 2) -> list[rundir.Cells]:
@@ -182,6 +184,16 @@ class TestRecording:
         shelf.book.journal._db.execute("PRAGMA query_only = 0")
         shelf.book.record([placed(2)], 3.0)
         assert shelf.recorded() == [(placed(1), 1.0), (placed(2), 3.0)]
+        shelf.close()
+
+    def test_rows_wait_for_the_disk_though_what_came_before_did_not(self, tmp_path: Path) -> None:
+        """They are acknowledged: a power cut must not take them."""
+        shelf = RealShelf(tmp_path / "state")
+        journal = shelf.book.journal
+        shelf.book.record([placed(1)], 1.0, later=True)
+        shelf.book.record((), 2.0, later=True)
+        with journal.transaction():
+            assert journal._db.execute("PRAGMA synchronous").fetchone() == (FULL,)
         shelf.close()
 
     def test_nothing_is_nothing(self, shelf: Shelf) -> None:
