@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import socket
 import subprocess
 import time
@@ -15,12 +16,15 @@ from typing import TYPE_CHECKING, Any
 from scheduler import processes, shim
 
 if TYPE_CHECKING:
-    from scheduler.core.ports import Key
+    from scheduler.core.ports import Key, Launch
 
 INLINE = 16000
 """Bytes of an order that is a message by itself; a longer one is read from memory that comes with the message."""
 LONGEST = 2 * shim.BLOCK
 """Bytes of an answer: a claim or a record, and what is around it."""
+REST = 1.0
+"""Seconds for which a shim without an attempt is kept for the next one."""
+_ASSUMED = shim.Order._field_defaults
 
 
 class Server:
@@ -173,6 +177,104 @@ class Shim:
     def close(self) -> None:
         """Let it end, now or when its attempt is over."""
         self._channel.close()
+
+
+class Shims:
+    """Those of one scheduler: at work, or idle for a moment before the next attempt."""
+
+    def __init__(self, server: Server, epoll: select.epoll) -> None:
+        self._server = server
+        self._epoll = epoll
+        self._by_fd: dict[int, Shim] = {}
+        """By the descriptors of their channels."""
+        self._idle: list[Shim] = []
+        """The longest first."""
+
+    def at(self, fd: int) -> Shim | None:
+        """Whose channel that is."""
+        return self._by_fd.get(fd)
+
+    def give(self, key: Key, order: Mapping[str, Any], held: Sequence[int], *, once: bool) -> Shim | None:
+        """Give an order to an idle one, or a new one; None: none can be had now. Raises OSError, with nothing sent."""
+        while (one := self._next(once)) is not None:
+            try:
+                one.order(key, order, held)
+            except ConnectionError:  # it died with nothing to do
+                self.drop(one)
+            except OSError:
+                self.drop(one)
+                raise
+            else:
+                return one
+        return None
+
+    def _next(self, once: bool) -> Shim | None:
+        """The one that was at work last; a new one where none is idle, or where it is to be used once."""
+        if self._idle and not once:
+            return self._idle.pop()
+        one = self._server.fork()
+        if one is not None:
+            self._by_fd[one.fd] = one
+            self._epoll.register(one.fd, select.EPOLLIN)
+        return one
+
+    def free(self, one: Shim, *, once: bool) -> None:
+        """Its attempt is over."""
+        one.key = None
+        one.served += 1
+        if once:
+            self.drop(one)
+        else:
+            one.idle_since = time.monotonic()
+            self._idle.append(one)
+
+    def drop(self, one: Shim) -> None:
+        """Have nothing more to do with it; it ends, once its attempt is over."""
+        del self._by_fd[one.fd]
+        self._epoll.unregister(one.fd)  # a copy of this process may keep the channel open a little longer
+        if one in self._idle:
+            self._idle.remove(one)
+        one.close()
+
+    def dismiss(self, now: float) -> None:
+        """Let those end that have been idle for long enough."""
+        while self._idle and now - self._idle[0].idle_since > REST:
+            self.drop(self._idle[0])
+
+    def close(self) -> None:
+        """Let all of them end, each once its attempt is over."""
+        for one in list(self._by_fd.values()):
+            self.drop(one)
+
+
+def said_of(
+    order: Launch, folder: str, cookie: str, log_max: int = shim.LOG_MAX, spare: bool = False, grouped: bool = True
+) -> dict[str, Any]:
+    """An order without what a shim assumes by itself: a run's copy may be of a version that knew less."""
+    said = {
+        "task": order.task,
+        "attempt": order.attempt,
+        "argv": order.argv,
+        "directory": os.path.abspath(order.directory),
+        "env": order.env,
+        "folder": folder,
+        "cookie": cookie,
+    }
+    more = {
+        "timeout": order.timeout,
+        "grace": order.grace,
+        "stop_signal": order.stop_signal,
+        "lease": order.lease,
+        "warn": order.warn,
+        "log_max": log_max,
+        "spare": spare,
+        "stdout": order.stdout,
+        "stderr": order.stderr,
+        "ending": list(order.ending),
+        "cgroup": grouped,
+    }
+    said.update((name, value) for name, value in more.items() if value != _ASSUMED[name])
+    return said
 
 
 def heard(sock: socket.socket) -> bytes | None:

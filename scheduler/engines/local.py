@@ -18,7 +18,7 @@ from scheduler.core.events import Exited, Started
 from scheduler.core.model import Outcome
 from scheduler.core.ports import Key, Launch
 from scheduler.engines import ends
-from scheduler.engines.forking import Server, Shim
+from scheduler.engines.forking import Server, Shim, Shims, said_of
 from scheduler.engines.removal import Leftovers, Remover
 from scheduler.errors import StateError
 from scheduler.shim import Claim, ClaimState, Record
@@ -30,14 +30,11 @@ IN_FLIGHT = 32
 SWEEP = 0.1
 """Seconds one sweep may take: `collect` must not keep the loop waiting."""
 LOOK_AGAIN = 0.2
-REST = 1.0
-"""Seconds for which a shim without an attempt is kept for the next one."""
 OFTEN = 100
 """Launches after which a shim that costs less is worth a compiler's second."""
 
 _SERVER_DIED = "the server that starts tasks died before it answered"
 _SHIM_DIED = "its shim died before it answered"
-_ASSUMED = shim.Order._field_defaults
 
 
 @dataclass(slots=True)
@@ -111,16 +108,13 @@ class LocalEngine:
         self._unsettled: dict[Key, _Attempt] = {}
         """Those of which only another look can tell more."""
         self._by_pidfd: dict[int, _Attempt] = {}
-        self._shims: dict[int, Shim] = {}
-        """By the descriptors of their channels."""
-        self._idle: list[Shim] = []
-        """Those without an attempt, the longest first."""
         self._remover = Remover()
         self._ran: set[Key] = set()
         """Those whose record was read, and whose claim is no fence therefore."""
         self._told: list[Started | Exited] = []
         self._looked = 0.0
         self._epoll = select.epoll()
+        self._shims = Shims(self._server, self._epoll)
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll.register(self._bell, select.EPOLLIN)
 
@@ -196,8 +190,8 @@ class LocalEngine:
     def collect(self) -> list[Started | Exited]:
         """What happened since the last call."""
         for fd, _ in self._epoll.poll(0):
-            if fd in self._shims:
-                self._hear(self._shims[fd])
+            if (one := self._shims.at(fd)) is not None:
+                self._hear(one)
             elif fd in self._by_pidfd:
                 self._shim_ended(self._by_pidfd[fd])
             elif fd != self._bell:
@@ -228,8 +222,7 @@ class LocalEngine:
         for _, order in self._queue:
             _close(order.lease_fd)
         self._queue.clear()
-        for one in list(self._shims.values()):
-            self._drop(one)
+        self._shims.close()
         self._server.end()
         self._remover.close()
         for fd in (*self._by_pidfd, self._bell):
@@ -277,40 +270,12 @@ class LocalEngine:
 
     def _send(self, attempt: _Attempt, order: Launch) -> bool:
         """Give the order to a shim; False: none can be had now. Raises OSError, with nothing sent."""
-        said = _said(order, attempt.folder, self._cookie(attempt), self._log_max, self._spare, self._grouped)
+        said = said_of(order, attempt.folder, self._cookie(attempt), self._log_max, self._spare, self._grouped)
         held = [fd for fd in (order.lease_fd, order.kept_fd) if fd >= 0]
         if not self._server.ready:
             return self._server.order(said, held)
-        while (one := self._shim_for(attempt)) is not None:
-            try:
-                one.order(attempt.key, said, held)
-            except ConnectionError:  # it died with nothing to do
-                self._drop(one)
-            except OSError:
-                self._drop(one)
-                raise
-            else:
-                attempt.shim = one
-                return True
-        return False
-
-    def _shim_for(self, attempt: _Attempt) -> Shim | None:
-        """The one that was at work last; a new one where none is idle, or where it is to be used once."""
-        if self._idle and not attempt.once:
-            return self._idle.pop()
-        one = self._server.fork()
-        if one is not None:
-            self._shims[one.fd] = one
-            self._epoll.register(one.fd, select.EPOLLIN)
-        return one
-
-    def _drop(self, one: Shim) -> None:
-        """Have nothing more to do with it; it ends, once its attempt is over."""
-        del self._shims[one.fd]
-        self._epoll.unregister(one.fd)  # a copy of this process may keep the channel open a little longer
-        if one in self._idle:
-            self._idle.remove(one)
-        one.close()
+        attempt.shim = self._shims.give(attempt.key, said, held, once=attempt.once)
+        return attempt.shim is not None
 
     def _hear(self, one: Shim) -> None:
         """Take in what a shim tells."""
@@ -320,7 +285,8 @@ class LocalEngine:
                 if attempt is None:
                     break  # it was given up meanwhile
                 if "ended" in message:
-                    self._free(one, attempt)
+                    attempt.shim = None
+                    self._shims.free(one, once=attempt.once)
                     self._ended(attempt, shim.record_of(message["ended"]))
                     return
                 if "failed" in message:
@@ -344,19 +310,9 @@ class LocalEngine:
             one.key = attempt.shim = None
             self._refused(*attempt.key, error)
 
-    def _free(self, one: Shim, attempt: _Attempt) -> None:
-        """Its attempt is over."""
-        one.key = attempt.shim = None
-        one.served += 1
-        if attempt.once:
-            self._drop(one)
-        else:
-            one.idle_since = time.monotonic()
-            self._idle.append(one)
-
     def _channel_ended(self, one: Shim) -> None:
         """It died, or was never forked; what became of its attempt says the claim."""
-        self._drop(one)
+        self._shims.drop(one)
         attempt = self._attempts.get(one.key) if one.key is not None else None
         if attempt is not None:
             attempt.shim = None
@@ -396,7 +352,7 @@ class LocalEngine:
         attempt.reason = reason
         if attempt.shim is not None:
             attempt.shim.key = None
-            self._drop(attempt.shim)
+            self._shims.drop(attempt.shim)
             attempt.shim = None
         self._settle(attempt)
 
@@ -408,8 +364,7 @@ class LocalEngine:
         self._looked = now
         for attempt in list(self._unsettled.values()):
             self._settle(attempt)
-        while self._idle and now - self._idle[0].idle_since > REST:
-            self._drop(self._idle[0])
+        self._shims.dismiss(now)
         self._lose_patience(now)
 
     def _lose_patience(self, now: float) -> None:
@@ -526,36 +481,6 @@ class LocalEngine:
     def _tell(self, event: Started | Exited) -> None:
         self._told.append(event)
         os.eventfd_write(self._bell, 1)
-
-
-def _said(
-    order: Launch, folder: str, cookie: str, log_max: int = shim.LOG_MAX, spare: bool = False, grouped: bool = True
-) -> dict[str, Any]:
-    """An order without what a shim assumes by itself: a run's copy may be of a version that knew less."""
-    said = {
-        "task": order.task,
-        "attempt": order.attempt,
-        "argv": order.argv,
-        "directory": os.path.abspath(order.directory),
-        "env": order.env,
-        "folder": folder,
-        "cookie": cookie,
-    }
-    more = {
-        "timeout": order.timeout,
-        "grace": order.grace,
-        "stop_signal": order.stop_signal,
-        "lease": order.lease,
-        "warn": order.warn,
-        "log_max": log_max,
-        "spare": spare,
-        "stdout": order.stdout,
-        "stderr": order.stderr,
-        "ending": list(order.ending),
-        "cgroup": grouped,
-    }
-    said.update((name, value) for name, value in more.items() if value != _ASSUMED[name])
-    return said
 
 
 def _why_lost(attempt: _Attempt, claim: Claim | None) -> str:

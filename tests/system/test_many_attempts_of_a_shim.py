@@ -15,7 +15,7 @@ import pytest
 
 from scheduler import shim
 from scheduler.core.model import HOST, Outcome
-from scheduler.engines import local
+from scheduler.engines import forking
 from scheduler.engines.local import LocalEngine
 from tests.faults import fault
 from tests.system.conftest import SHIM, Driver, marked
@@ -32,7 +32,7 @@ Patch = pytest.MonkeyPatch
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """No idle shim ends because the machine is slow."""
-    monkeypatch.setattr(local, "REST", 600.0)
+    monkeypatch.setattr(forking, "REST", 600.0)
 
 
 def shims(driver: Driver, *scripts: str, **fields: object) -> list[int]:
@@ -78,7 +78,7 @@ def test_one_that_is_to_have_no_other_attempt_ends_with_its_own(driver: Driver) 
 def test_an_idle_one_ends_after_a_while(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     (first,) = shims(driver, "true")
     assert is_alive(first)
-    monkeypatch.setattr(local, "REST", 0.0)
+    monkeypatch.setattr(forking, "REST", 0.0)
     wait_until(lambda: not driver.engine.collect() and not is_alive(first), 30)
 
 

@@ -14,7 +14,7 @@ import pytest
 from scheduler import shim
 from scheduler.core.model import Outcome, Purpose, Warn
 from scheduler.core.ports import Launch
-from scheduler.engines.local import _said
+from scheduler.engines.forking import said_of
 from tests.faults import fault
 from tests.system.conftest import Driver
 from tests.system.killing import Home
@@ -58,7 +58,7 @@ class TestWarnings:
 
     def test_an_order_says_no_more_than_an_older_shim_knows(self) -> None:
         order = Launch(1, 1, Purpose.RUN, ("true",), "/", {}, timeout=5.0)
-        assert _said(order, "/", "c").keys() == {
+        assert said_of(order, "/", "c").keys() == {
             "task",
             "attempt",
             "argv",
@@ -80,7 +80,7 @@ class TestLogs:
         assert path.stat().st_size <= most
         return path.read_bytes().splitlines()
 
-    def test_head_and_tail_stay_and_what_is_missing_is_said(self, drivers: Callable[..., Driver]) -> None:
+    def test_head_and_tail_stay_and_what_is_missing_issaid_of(self, drivers: Callable[..., Driver]) -> None:
         said = self.spam(drivers, 20_000, 256 * KIB)
         assert said[0].startswith(b"line 0000000 ")
         assert said[-1].startswith(b"line 0019999 ")
