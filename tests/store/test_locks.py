@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.system.killing import ROOT
-from tests.system.test_full_disk import UNSHARE, needs_a_disk
+from tests.system.mounts import folders, needs_mounts, run_apart
 
 SAME_NUMBER = """
 import fcntl, json, os, signal, subprocess, sys
@@ -35,15 +32,9 @@ print(json.dumps([len({os.stat(file).st_ino for file in files}), seen]))
 """
 
 
-@needs_a_disk
+@needs_mounts
 def test_a_file_of_the_same_number_on_another_disk_is_another_file(tmp_path: Path) -> None:
-    folders = [tmp_path / "one", tmp_path / "two"]
-    for folder in folders:
-        folder.mkdir()
-    command = [*UNSHARE, sys.executable, "-c", SAME_NUMBER, *map(str, folders)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=60)
-    assert done.returncode == 0, done.stderr
-    numbers, seen = json.loads(done.stdout)
+    numbers, seen = json.loads(run_apart(SAME_NUMBER, *folders(tmp_path, "one", "two")))
     if numbers != 1:
         pytest.skip("each file of this kernel's tmpfs has a number of its own")
     assert seen == [True, True]

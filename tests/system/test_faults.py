@@ -20,15 +20,11 @@ from scheduler.shim import Claim
 from scheduler.store.leases import Ledger, living
 from tests.faults import fault
 from tests.system.conftest import Driver
-from tests.system.killing import ROOT, Home, is_alive
+from tests.system.killing import Home, is_alive
+from tests.system.mounts import folders, needs_mounts, run_apart
 from tests.waiting import wait_until
 
 UNTIL_GO = "sh -c 'touch here; until [ -e go ]; do sleep 0.01; done; exit 3'"
-UNSHARE = ["unshare", "--mount", "--propagation", "private"]
-needs_mounts = pytest.mark.skipif(
-    os.getuid() != 0 or subprocess.run([*UNSHARE, "true"], check=False, capture_output=True).returncode != 0,
-    reason="needs root and mount namespaces",
-)
 
 
 @pytest.fixture
@@ -123,9 +119,7 @@ print(json.dumps([filler.outcome, filler.code, late.outcome, late.reason]))
 @fault(24)
 @needs_mounts
 def test_without_inodes_no_exit_code_is_lost(tmp_path: Path) -> None:
-    command = [*UNSHARE, sys.executable, "-c", NO_INODES, str(tmp_path)]
-    said = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, timeout=120)
-    filler, code, late, reason = json.loads(said.stdout)
+    filler, code, late, reason = json.loads(run_apart(NO_INODES, tmp_path))
     assert (filler, code, late) == ("failed", 3, "lost")
     assert "No space left on device" in reason
 
@@ -167,13 +161,7 @@ home.end()
 @pytest.mark.slow
 @needs_mounts
 def test_a_file_system_that_cannot_be_written_for_a_while_stops_no_task(tmp_path: Path) -> None:
-    root, outside = tmp_path / "root", tmp_path / "outside"
-    root.mkdir()
-    outside.mkdir()
-    command = [*UNSHARE, sys.executable, "-c", READ_ONLY, str(root), str(outside)]
-    said = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=240)
-    assert said.returncode == 0, said.stderr
-    assert said.stdout == "[(3, 1), (4, 1)]\n"
+    assert run_apart(READ_ONLY, *folders(tmp_path, "root", "outside")) == "[(3, 1), (4, 1)]\n"
 
 
 @fault(26)

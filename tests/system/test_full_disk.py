@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.faults import fault
-from tests.system.killing import ROOT
+from tests.system.mounts import folders, needs_mounts, run_apart
 
-UNSHARE = ["unshare", "--mount", "--propagation", "private"]
 MID_RUN = """
 import contextlib, json, subprocess, sys, time
 from pathlib import Path
@@ -99,20 +95,13 @@ after = [home.states("1"), home.states("2"), [task["exit_code"] for task in home
 print(json.dumps([before, after, [one.stdout + one.stderr for one in said], told]))
 home.end()
 """
-needs_a_disk = pytest.mark.skipif(
-    os.getuid() != 0 or subprocess.run([*UNSHARE, "true"], check=False, capture_output=True).returncode != 0,
-    reason="needs root and mount namespaces",
-)
 
 
 @fault(22)
 @pytest.mark.slow
-@needs_a_disk
+@needs_mounts
 def test_ended_and_dead_runs_can_be_looked_at_while_nothing_can_be_written(tmp_path: Path) -> None:
-    command = [*UNSHARE, sys.executable, "-c", LOOKED_AT, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=400)
-    assert done.returncode == 0, done.stderr
-    before, after, said, told = json.loads(done.stdout)
+    before, after, said, told = json.loads(run_apart(LOOKED_AT, tmp_path))
     assert before == after == [["failed"], ["running", "waiting"], [3]]
     assert not [text for text in said if "cannot be" in text]
     assert "the disk is full, free some room for " in told
@@ -120,16 +109,11 @@ def test_ended_and_dead_runs_can_be_looked_at_while_nothing_can_be_written(tmp_p
 
 @fault(22, 23)
 @pytest.mark.slow
-@needs_a_disk
+@needs_mounts
 @pytest.mark.parametrize("how", ["going on", "killed"])
 def test_in_mid_run_no_exit_code_is_lost_and_it_goes_on_by_itself(tmp_path: Path, how: str) -> None:
-    root, outside = tmp_path / "root", tmp_path / "outside"
-    root.mkdir()
-    outside.mkdir()
-    command = [*UNSHARE, sys.executable, "-c", MID_RUN, str(root), str(outside), how]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=400)
-    assert done.returncode == 0, done.stderr
-    code, started_meanwhile, tasks, stumbled, said_so = json.loads(done.stdout)
+    done = run_apart(MID_RUN, *folders(tmp_path, "root", "outside"), how)
+    code, started_meanwhile, tasks, stumbled, said_so = json.loads(done)
     assert (code, started_meanwhile, stumbled) == (1, 0, False)
     assert tasks == [[3, 1], [5, 1], [0, 1], [7, 1], [0, 1]]
     assert said_so or how == "killed"

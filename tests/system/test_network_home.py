@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.faults import fault
-from tests.system.killing import ROOT
+from tests.system.mounts import folders, needs_mounts, run_apart
 
-UNSHARE = ["unshare", "--mount", "--propagation", "private"]
 RUN = """
 import json, os, subprocess, sys
 from pathlib import Path
@@ -37,24 +34,12 @@ with subprocess.Popen([sys.executable, "-m", "tests.standin.sshfs", str(far)], s
 """
 
 
-def can_be_mounted() -> bool:
-    """Whether there are FUSE and mount namespaces for this user."""
-    if os.getuid() != 0 or not os.access("/dev/fuse", os.R_OK | os.W_OK):
-        return False
-    return subprocess.run([*UNSHARE, "true"], check=False, capture_output=True).returncode == 0
-
-
 @fault(26)
 @pytest.mark.slow
-@pytest.mark.skipif(not can_be_mounted(), reason="needs root, FUSE and mount namespaces")
+@needs_mounts
+@pytest.mark.skipif(not os.access("/dev/fuse", os.R_OK | os.W_OK), reason="needs FUSE")
 def test_the_state_is_kept_on_a_local_disk_and_it_is_said(tmp_path: Path) -> None:
-    root, far = tmp_path / "root", tmp_path / "far"
-    root.mkdir()
-    far.mkdir()
-    command = [*UNSHARE, sys.executable, "-c", RUN, str(root), str(far)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=300)
-    assert done.returncode == 0, done.stderr
-    code, said, exit_code, journals = json.loads(done.stdout)
+    code, said, exit_code, journals = json.loads(run_apart(RUN, *folders(tmp_path, "root", "far")))
     assert (code, exit_code) == (1, 3)
     assert "is on a network file system (fuse.sshfs)" in " ".join(said.split())
     assert [path.startswith(f"/var/tmp/gpu-batch-scheduler-{os.getuid()}/") for path in journals] == [True]

@@ -7,19 +7,16 @@ yet is not in it, and its journal is replayed when it is mounted. Another boot i
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.faults import fault
-from tests.system.killing import ROOT
+from tests.system.mounts import can_mount, folders, run_apart
 
-UNSHARE = ["unshare", "--mount", "--propagation", "private"]
 MACHINE = """
 import json, subprocess, sys, uuid
 from pathlib import Path
@@ -74,10 +71,9 @@ call("umount", "--lazy", root)
 
 def can_be_cut() -> bool:
     """Whether files can be mounted here as disks."""
-    if os.getuid() != 0 or not shutil.which("mkfs.ext4") or not shutil.which("losetup"):
+    if not can_mount() or not shutil.which("mkfs.ext4") or not shutil.which("losetup"):
         return False
-    free = subprocess.run(["losetup", "--find"], check=False, capture_output=True)
-    return free.returncode == 0 and subprocess.run([*UNSHARE, "true"], check=False, capture_output=True).returncode == 0
+    return subprocess.run(["losetup", "--find"], check=False, capture_output=True).returncode == 0
 
 
 pytestmark = [
@@ -88,13 +84,7 @@ pytestmark = [
 
 def after_a_cut(tmp_path: Path, when: str) -> list[Any]:
     """The exit code of `resume`, states and codes of the tasks, and which had begun before it and in the end."""
-    root, outside = tmp_path / "root", tmp_path / "outside"
-    root.mkdir()
-    outside.mkdir()
-    command = [*UNSHARE, sys.executable, "-c", MACHINE, str(root), str(outside), when]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=300)
-    assert done.returncode == 0, done.stderr
-    found: list[Any] = json.loads(done.stdout)
+    found: list[Any] = json.loads(run_apart(MACHINE, *folders(tmp_path, "root", "outside"), when))
     return found
 
 

@@ -21,6 +21,7 @@ from scheduler.core.model import Outcome
 from scheduler.shim import Claim, ClaimState, Record
 from tests.faults import fault
 from tests.system.conftest import Driver, is_zombie, marked
+from tests.system.mounts import needs_mounts, run_apart
 from tests.waiting import wait_until
 
 BOTH_SHIMS = True
@@ -478,7 +479,6 @@ def _drain(reader: int) -> str:
         return file.read()
 
 
-UNSHARE = ["unshare", "--mount", "--propagation", "private"]
 FULL_DISK = """
 import json, os, subprocess, sys
 from pathlib import Path
@@ -494,13 +494,8 @@ print(json.dumps([filler.outcome, filler.code, late.outcome, late.reason]))
 
 
 @fault(22)
-@pytest.mark.skipif(
-    os.getuid() != 0 or subprocess.run([*UNSHARE, "true"], check=False, capture_output=True).returncode != 0,
-    reason="needs root and mount namespaces",
-)
+@needs_mounts
 def test_a_full_disk_loses_no_exit_code_and_fails_nobody_else(tmp_path: Path) -> None:
-    command = [*UNSHARE, sys.executable, "-c", FULL_DISK, str(tmp_path)]
-    said = subprocess.run(command, capture_output=True, text=True, check=True)
-    filler, code, late, reason = json.loads(said.stdout)
+    filler, code, late, reason = json.loads(run_apart(FULL_DISK, tmp_path))
     assert (filler, code, late) == ("failed", 3, "lost")
     assert "No space left on device" in reason

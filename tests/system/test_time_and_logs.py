@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ from scheduler.engines.forking import said_of
 from tests.faults import fault
 from tests.system.conftest import Driver
 from tests.system.killing import Home
+from tests.system.mounts import needs_mounts, run_apart
 from tests.waiting import wait_until
 
 KIB = 1024
@@ -135,7 +135,6 @@ class TestLogs:
         assert 2.2 < log.next_look < 2.5
 
 
-UNSHARE = ["unshare", "--mount", "--propagation", "private"]
 FULL_DISK = """
 import os, subprocess, sys
 from pathlib import Path
@@ -160,12 +159,9 @@ home.end()
 
 @fault(22)
 @pytest.mark.slow
-@pytest.mark.skipif(
-    os.getuid() != 0 or subprocess.run([*UNSHARE, "true"], check=False, capture_output=True).returncode != 0,
-    reason="needs root and mount namespaces",
-)
+@needs_mounts
 def test_a_disk_that_fills_stops_launching_until_there_is_room_again(tmp_path: Path) -> None:
-    subprocess.run([*UNSHARE, sys.executable, "-c", FULL_DISK, str(tmp_path)], check=True, timeout=120)
+    run_apart(FULL_DISK, tmp_path)
 
 
 @pytest.mark.slow
