@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
-    from dataclasses import replace as replace
 else:
 
     def dataclass(*, frozen=False, eq=True, **how):
@@ -26,13 +25,6 @@ else:
             return _compared(made, hashed=frozen) if eq else made
 
         return made
-
-    def replace(value, **changes):
-        """As in the standard library, for values with slots that are as they were given."""
-        new = object.__new__(type(value))
-        for name in value.__slots__:
-            setattr(new, name, changes[name] if name in changes else getattr(value, name))
-        return new
 
 
 def _compared(cls: Any, hashed: bool) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from scheduler.core import command, mps
 from scheduler.core.brain import Brain
@@ -13,7 +14,6 @@ from scheduler.core.model import Outcome, Placement
 from scheduler.core.pace import Crowd, Mean, Pace, alone
 from scheduler.core.ports import Book, Devices, Key, Sample, Sharing, World
 from scheduler.units import MIB
-from scheduler.values import replace
 
 FULL = 128 * MIB
 """A GPU that had less than this left when a task on it failed was full: the task need not say so."""

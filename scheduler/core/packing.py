@@ -406,10 +406,9 @@ def _crowded(task: int, need: Need, room: Room, rules: Rules) -> Refusal | None:
 def _too_busy(task: int, need: Need, room: Room, rules: Rules) -> Refusal | None:
     """There is less load left than it asks for."""
     on_gpu = room.device.index >= 0
-    asked = need.busy if on_gpu else need.cores
-    if (asked * rules.gpu_load_share if on_gpu else asked) <= room.load + ENOUGH:
+    if (load_asked(need.busy, rules) if on_gpu else need.cores) <= room.load + ENOUGH:
         return None
-    said = "busy" if on_gpu else "load"
+    said, asked = ("busy", need.busy) if on_gpu else ("load", need.cores)
     return Refusal(task, said, room.device.label, round(asked * 100), round(max(room.load, 0) * 100))
 
 

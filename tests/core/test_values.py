@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import field, replace
 
 import pytest
 
-from scheduler.values import dataclass, replace
+from scheduler.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)
