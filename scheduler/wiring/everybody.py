@@ -129,7 +129,7 @@ def idle(
     settings: Settings, held: Sequence[Holder], budgets: Sequence[Budget], names: Mapping[str, str]
 ) -> list[dict[str, Any]]:
     """What holds memory and has done nothing for an hour, as far back as anybody of this user has looked."""
-    some = [Held((holder.shim,), holder.user, _what(holder), _most(holder, names)) for holder in held if holder.shim]
+    some = [Held((one.shim,), one.user, _what(one), _most(one, names), one.since) for one in held if one.shim]
     for budget in budgets:
         for one in budget.foreign:
             if one.pid:

@@ -50,6 +50,8 @@ class Held:
     user: str = ""
     what: str = ""
     holds: Mapping[str, int] = field(default_factory=dict)
+    since: float = 0.0
+    """When it began to hold that, where one process may be at the head of several trees in turn."""
 
 
 def idle_for(path: Path, held: Sequence[Held]) -> list[tuple[Held, float]]:
@@ -59,7 +61,7 @@ def idle_for(path: Path, held: Sequence[Held]) -> list[tuple[Held, float]]:
     after: dict[str, list[float]] = {}
     found = []
     for one in held:
-        key = f"{boot}.{one.pids[0]}.{start_time(one.pids[0])}"
+        key = f"{boot}.{one.pids[0]}.{start_time(one.pids[0])}.{one.since:.0f}"
         spent = cpu_seconds(one.pids)
         since, had = before.get(key, (now, spent))
         if spent - had > AWAKE * (now - since) or since > now:
