@@ -80,7 +80,7 @@ class TestLogs:
         assert path.stat().st_size <= most
         return path.read_bytes().splitlines()
 
-    def test_head_and_tail_stay_and_what_is_missing_issaid_of(self, drivers: Callable[..., Driver]) -> None:
+    def test_head_and_tail_stay_and_what_is_missing_is_said(self, drivers: Callable[..., Driver]) -> None:
         said = self.spam(drivers, 20_000, 256 * KIB)
         assert said[0].startswith(b"line 0000000 ")
         assert said[-1].startswith(b"line 0019999 ")
