@@ -26,6 +26,26 @@ def full_runs(*peaks: str) -> Profile:
     return profile
 
 
+class TestTimes:
+    def test_a_whole_run_counts_half_as_much_as_all_before_it(self) -> None:
+        profile = Profile()
+        for seconds in (10.0, 20.0):
+            profile.learn(Evidence({HOST: GIB}, seconds=seconds))
+        assert profile.whole_seconds == 15.0
+
+    @pytest.mark.parametrize(("seconds", "cores"), [(0.9, 0.0), (1.0, 3.0)])
+    def test_cores_are_not_measured_in_less_than_a_second(self, seconds: float, cores: float) -> None:
+        profile = Profile()
+        profile.learn(Evidence({HOST: GIB}, seconds=seconds, cpu_seconds=3 * seconds))
+        assert profile.cores == cores
+
+    def test_the_rank_follows_a_time_that_is_a_quarter_off(self) -> None:
+        profile = Profile(epoch_seconds=12.5, ranked_seconds=10.0)
+        assert (profile.rerank(), profile.ranked_seconds) == (False, 10.0)
+        profile.epoch_seconds = 12.6
+        assert (profile.rerank(), profile.ranked_seconds) == (True, 12.6)
+
+
 class TestNeed:
     def test_what_the_row_says(self) -> None:
         asked = estimate.need(terms("8GiB", cpus=2.5), None, RULES)

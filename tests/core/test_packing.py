@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from scheduler.core import packing
 from scheduler.core.explain import why
-from scheduler.core.model import HOST, Hold, KnownBy, Machine, Placement, Refusal
+from scheduler.core.model import HOST, Device, Hold, KnownBy, Machine, Placement, Refusal
 from scheduler.core.packing import Ask, Need
 from scheduler.core.promises import Lease
 from scheduler.units import GIB, MIB
@@ -37,6 +37,21 @@ from tests.builders import (
 from tests.doors.contracts import contract
 
 BUFFER = 512 * MIB
+UUID = "GPU-11112222-aaaa"
+
+
+@pytest.mark.parametrize(
+    ("word", "means"),
+    [("GPU-1111", True), ("GPU-111", False), ("GPU-", False), ("", False), ("3", True), ("33", False)],
+)
+def test_a_gpu_is_called_by_its_number_or_by_enough_of_its_uuid(word: str, means: bool) -> None:
+    assert packing.is_called(Device(UUID, "GPU 3", 24 * GIB, 1.0, 3), word) is means
+
+
+@pytest.mark.parametrize(("ghosts", "coming"), [(0, False), (64 * MIB - 1, False), (64 * MIB, True)])
+def test_memory_that_the_dead_still_hold_is_coming_back(ghosts: int, coming: bool) -> None:
+    here = replace(gpu(0), ghosts=ghosts)
+    assert packing.rooms(machine(here), (), rules())["GPU-0"].coming is coming
 
 
 def room(*holds: Hold, free: str = "24GiB", cap: str | None = None, buffer: int = BUFFER) -> int:

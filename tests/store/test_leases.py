@@ -5,14 +5,16 @@ from __future__ import annotations
 import binascii
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from scheduler.core.model import HOST, KnownBy, Placement, Purpose
 from scheduler.core.promises import Lease
 from scheduler.shim import pack_block
-from scheduler.store.leases import living, make_directory
+from scheduler.store.leases import Ledger, living, make_directory
 from scheduler.store.locks import make_locked, user_name
 from tests.faults import fault
 
@@ -43,6 +45,29 @@ def seen(leases: Path, held: list[int], block: bytes) -> Lease:
 
 def record(**said: Any) -> bytes:
     return pack_block({"version": 1, "shim": 0, "boot": "b", "bytes": {"host": 5}, "load": {"host": 1.0}, **said})
+
+
+def test_what_a_dead_one_left_is_removed_by_its_users_next_look(leases: Path, held: list[int]) -> None:
+    seen(leases, held, record())
+    os.close(held.pop())
+    ledger = Ledger(leases, "8-e", "b")
+    with ledger.deciding() as desk:
+        assert desk.others() == []
+    ledger.close()
+    assert list(leases.iterdir()) == []
+
+
+def test_since_when_it_is_held_and_for_how_long_stays_when_the_promise_changes(leases: Path, held: list[int]) -> None:
+    ledger = Ledger(leases, "8-e", "b")
+    placement = Placement(7, 1, Purpose.RUN, {HOST: 5}, 1.0, KnownBy.DECLARED, expected=90.0)
+    with ledger.deciding() as desk:
+        held.append(desk.take(placement).fd)
+    (before,) = living(leases)
+    assert ledger.rewrite(replace(placement, promise={HOST: 9}, expected=0.0), shim=5)
+    ledger.close()
+    (after,) = living(leases)
+    assert (after.since, after.expected, dict(after.promised)) == (before.since, before.expected, {HOST: 9})
+    assert (before.since > 0, before.expected) == (True, 90.0)
 
 
 def test_one_of_this_version_is_read(leases: Path, held: list[int]) -> None:

@@ -1,0 +1,97 @@
+"""What has to be on the disk before anybody is told of it, and files of other versions."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from scheduler.core.kinds import Kind
+from scheduler.core.knowledge import Evidence
+from scheduler.core.model import HOST
+from scheduler.errors import StateError
+from scheduler.store import schema
+from scheduler.store.counter import Counter
+from scheduler.store.journal import Journal
+from scheduler.store.profiles import Profiles
+from scheduler.units import GIB
+from tests.builders import exited
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The files that were waited for, in order."""
+    files: list[str] = []
+    sync = os.fdatasync
+    monkeypatch.setattr(os, "fdatasync", lambda fd: (files.append(os.readlink(f"/proc/self/fd/{fd}")), sync(fd)))
+    return files
+
+
+def test_ids_are_on_the_disk_before_they_are_used(tmp_path: Path, synced: list[str]) -> None:
+    with Counter(tmp_path / "counter").held() as held:
+        held.advance(task=5, run=2)
+        assert synced == [str(tmp_path / "counter")]
+
+
+def test_what_may_be_written_later_is_waited_for_once_when_it_has_to_be(tmp_path: Path, synced: list[str]) -> None:
+    journal = Journal.create(tmp_path / "journal.db")
+    journal.record([exited(1)], 1.0, later=True)
+    journal.record([], 2.0, later=True)
+    assert synced == []
+    journal.record([], 3.0)
+    journal.record([], 4.0)
+    assert synced == [str(tmp_path / "journal.db-wal")]
+    journal.close()
+
+
+def test_a_journal_of_a_newer_version_is_named_and_not_guessed_at(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    journal = Journal.create(path)
+    with journal.transaction():
+        journal.put_meta({"format": str(schema.VERSION + 1)})
+    journal.close()
+    said = rf"{path} has format {schema.VERSION + 1}, this version reads up to {schema.VERSION}: use a newer scheduler"
+    for open_ in (Journal.open, Journal.read):
+        with pytest.raises(StateError, match=said):
+            open_(path)
+
+
+@pytest.fixture
+def profiles(tmp_path: Path) -> Path:
+    """Three kinds, learned one after the other."""
+    store = Profiles(tmp_path / "profiles.db")
+    for number in range(3):
+        store.learn(
+            Kind(f"k{number}", "a.py", probes=False), "host 24GiB", Evidence({HOST: GIB}, seconds=5.0), float(number)
+        )
+    store.close()
+    return tmp_path / "profiles.db"
+
+
+def kept(path: Path) -> list[str]:
+    store = Profiles(path)
+    try:
+        return sorted(store.known())
+    finally:
+        store.close()
+
+
+def test_of_too_many_profiles_the_newest_are_kept(profiles: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schema, "PRUNE_PROFILES", schema.PRUNE_PROFILES.replace(str(schema.MOST_PROFILES), "2"))
+    store = Profiles(profiles)
+    store.learn(Kind("k3", "a.py", probes=False), "host 24GiB", Evidence({HOST: GIB}, seconds=5.0), 3.0)
+    store.close()
+    assert kept(profiles) == ["k2", "k3"]
+
+
+@pytest.mark.parametrize("full", [[0], [-5], "many", None])
+def test_a_profile_that_makes_no_sense_is_learned_again(profiles: Path, full: object) -> None:
+    part = {"full": full, "lower": 0, "lower_by": "profile", "above": 0}
+    text = json.dumps({"parts": {HOST: part}, "epoch_seconds": 1.0, "cores": 1.0})
+    with sqlite3.connect(profiles) as base:
+        base.execute("UPDATE profiles SET data = ? WHERE key = 'k1'", (text,))
+    base.close()
+    assert kept(profiles) == ["k0", "k2"]
