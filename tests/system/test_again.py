@@ -112,6 +112,12 @@ class TestOnlyWhatIsNotDone:
         told = home.call("run", "jobs.csv", "-d", "--skip-done", code=0)
         assert "hint:   skipped 2 of 2 rows that succeeded before (2 in run 1); 0 run" in told.stdout + told.stderr
 
+    def test_of_several_runs_that_did_a_row_the_newest_is_named(self, home: Home) -> None:
+        for _ in range(2):
+            home.call("run", listing(home, "a,"), "--new", code=0)
+        said = home.call("run", "jobs.csv", "--skip-done", "--dry-run", code=0).stdout
+        assert "skipped 1 of 1 row that succeeded before (1 in run 2); 0 run" in said
+
     def test_what_is_skipped_stays_so_when_the_run_is_taken_over(self, home: Home) -> None:
         home.call("run", listing(home, "a,", "b,"), code=0)
         noted(home)
