@@ -73,9 +73,9 @@ def main(argv: list[str]) -> int:
         found = [*candidates(said or [""])]
         text = json.dumps({"format": 1, "words": found}) if args.json else "\n".join(found)
         sys.stdout.write(text + "\n" if text else "")
-    elif args.said:
+    elif args.said not in ([], ["--json"]):  # which a shell's name may stand before
         parser.error(f"nothing follows {args.shell}")
-    elif args.json:
+    elif args.json or args.said:
         sys.stdout.write(json.dumps({"format": 1, "shell": args.shell, "script": SHELLS[args.shell]}) + "\n")
     else:
         sys.stdout.write(SHELLS[args.shell])

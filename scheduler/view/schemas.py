@@ -230,6 +230,7 @@ _DEVICES = {
     "disabled": {"*": "text"},
     "*": "any",
 }  # fmt: skip
+_RESERVED = {"device": "text", "user": "text", "by": "text", "until": "number", "why": "text", "sentence": "text"}
 
 PRINTS: Mapping[str, Sequence[tuple[str, Shape]]] = {
     "run": (("at the end", _RESULTS), ("--dry-run", _PLAN), ("-d", _STARTED)),
@@ -273,6 +274,8 @@ PRINTS: Mapping[str, Sequence[tuple[str, Shape]]] = {
         ("", _DEVICES),
         ("disable, enable", _ANSWERED),
         ("disable, enable --everybody", {"format": "integer", "disabled": {"*": "text"}}),
+        ("reserve", {"format": "integer", "reserved": [_RESERVED]}),
+        ("init", {"format": "integer", "done": ["text"]}),
     ),
     "doctor": (("", _DOCTOR),),
     "runs": (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,11 @@ CALLS: dict[str, list[tuple[str, list[str]]]] = {
         ("--compare", ["jobs.csv", "--devices", "2x24GiB", "--assume", "1h,4GiB", "--compare", "packed,one-per-gpu"]),
     ],
     "experiment": [("", ["mps", "jobs.csv", "--simulate", "1x24GiB", "-o", "measured"])],
-    "completion": [("bash, zsh, fish", ["--json", "bash"]), ("words", ["--json", "words", "--", "st"])],
+    "completion": [
+        ("bash, zsh, fish", ["--json", "bash"]),
+        ("bash, zsh, fish", ["fish"]),
+        ("words", ["--json", "words", "--", "st"]),
+    ],
     "doctor": [("", [])],
     "run": [
         ("--dry-run", ["jobs.csv", "--new", "--dry-run"]),
@@ -55,6 +60,8 @@ CALLS: dict[str, list[tuple[str, list[str]]]] = {
     "resume": [("-d", ["4", "-d"]), ("--all", ["--all"])],
     "wait": [("", ["--run", "1"])],
 }  # fmt: skip
+if os.geteuid() == 0:  # or whom root's file names
+    CALLS["devices"].append(("reserve", ["reserve", "host", "--for", "1ms", "--why", "it is over at once"]))
 BEFORE = {"resume": ["stop", "4", "--leave"]}  # what has to have happened for a verb, whichever were asked before
 
 

@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from scheduler import machinefile
 from scheduler.errors import LeaseError
 from scheduler.settings import Settings
+from scheduler.view.schemas import PRINTS, schema
 from scheduler.wiring import preparing
 from tests.standin.box import NO_COMPILER, build
 from tests.system.gpu_home import PATIENCE, GpuHome, holding
@@ -187,6 +189,9 @@ class TestPreparing:
         again = home.call("devices", "init", code=0).stdout
         assert "is there already, and stays as it is" in again
         assert home.file.read_text() == "[caps]\ntasks = 1\n"
+        told = json.loads(home.call("devices", "init", "--json", code=0).stdout)
+        Draft202012Validator(schema(dict(PRINTS["devices"])["init"])).validate(told)
+        assert told["done"] == again.splitlines()
 
     def test_the_example_says_nothing_yet_and_all_that_it_shows_is_understood(self, home: Machine) -> None:
         home.call("devices", "init", code=0)
