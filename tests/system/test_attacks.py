@@ -19,7 +19,7 @@ from tests.system.test_two_users import SYSTEM_PYTHON, become, common, reachable
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two users")
 
-ALICE, BOB = 20_000 + os.getpid() % 20_000, 40_000 + os.getpid() % 20_000
+ALICE, BOB = 61_001, 61_002
 """Nobody else: the shims of a user keep alive what its dead schedulers promised."""
 TAKE = """
 import sys
