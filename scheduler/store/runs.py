@@ -92,13 +92,16 @@ class Runs:
         raise NoSuchRun(f"no run here is called {word!r}: scheduler runs shows what there is")
 
     def _latest(self) -> RunInfo:
-        """A living one, else one of this machine, else any."""
-        here = first = None
+        """A living one, else one of this machine, else any; of many only the locks are looked at."""
+        for number in reversed(self.numbers()):
+            if is_locked(self.places.run(number).lock):
+                with contextlib.suppress(StateError):
+                    return self.info(number)
+        first = None
         for info in self.all():
-            if info.alive:
+            if not info.elsewhere:
                 return info
-            here = here or (None if info.elsewhere else info)
             first = first or info
         if first is None:
             raise NoSuchRun(f"there is no run yet in {self.places.runs}: scheduler run FILE starts one")
-        return here or first
+        return first
