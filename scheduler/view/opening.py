@@ -164,11 +164,11 @@ def _promised(gpus: int) -> str:
     return "all that is free on a GPU" if gpus else "half of what is free"
 
 
-def resuming_lines(run: Mapping[str, str], brain: Brain) -> list[str]:
-    """What a scheduler finds that takes a run over."""
+def resuming_lines(run: Mapping[str, str], brain: Brain, *, asked: bool) -> list[str]:
+    """What a scheduler finds that takes a run over; `asked`: something was, and is done now."""
     living = len(brain.living())
     over = len(brain.roll) - brain.waiting - living - brain.roll.counts[State.HELD]
-    if not living and not brain.waiting and run.get("door") != "followed":
+    if not living and not brain.waiting and not asked and run.get("door") != "followed":
         return [f"run {run['number']}  {run['file']}: all {count(over, 'task')} are over: nothing to do"]
     return [
         f"run {run['number']}  {run['file']}: taken over; {over:,} over, {living:,} ran, {brain.waiting:,} wait",

@@ -15,6 +15,7 @@ from scheduler.core.results import Fold, totals
 from scheduler.errors import StateError
 from scheduler.interrupts import Interrupts
 from scheduler.settings import Settings
+from scheduler.store.requests import pending
 from scheduler.store.rundir import Book
 from scheduler.store.runs import RunInfo
 from scheduler.values import dataclass
@@ -273,7 +274,8 @@ class Session:
         """The first lines of a run taken over."""
         from scheduler.view import opening
 
-        return [*opening.resuming_lines(self._telling(), self.brain), *(f"hint:   {note}" for note in self.notes())]
+        said = opening.resuming_lines(self._telling(), self.brain, asked=bool(pending(self.places)))
+        return [*said, *(f"hint:   {note}" for note in self.notes())]
 
     def notes(self) -> Sequence[str]:
         """What its tasks lack of what the run was started with; nothing where none will start."""

@@ -296,7 +296,9 @@ class TestOfADeadRun:
             "task 0: is waiting: only what ended without success can be tried again"
         ]
         (home.root / "mended").touch()
-        home.call("resume", "--all", code=0)
+        said = home.call("resume", code=0).stdout
+        assert said.startswith("run 1  jobs.csv: taken over; 2 over, 0 ran, 0 wait\n")
+        assert home.call("resume", code=0).stdout.startswith("run 1  jobs.csv: all 2 tasks are over: nothing to do\n")
         assert home.states() == ["succeeded", "succeeded"]
         assert home.ask("retry", "--run", "1", code=1)[0].startswith("no task of it failed")
         assert home.asked() == []
