@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import os
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 
 from scheduler.core.command import SHELL
 from scheduler.core.fields import BY_COLUMN, RESERVED, Form
@@ -79,7 +79,8 @@ def write_csv(path: str, names: Sequence[str], chosen: Iterable[Chosen]) -> int:
     except OSError as exc:
         raise UsageError(f"--out {path}: it cannot be written ({(exc.strerror or str(exc)).lower()})") from exc
     finally:
-        Path(part).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            os.unlink(part)
     return rows
 
 

@@ -267,7 +267,8 @@ def _open_directory(path: Path) -> int:
     except FileExistsError:
         pass
     except OSError as exc:
-        raise LeaseError(f"cannot make the lease directory {path}: {exc.strerror}") from exc
+        why = f"cannot make the lease directory {path}: {exc.strerror}"
+        raise LeaseError(f"{why}; name another with SCHEDULER_LEASES") from exc
     try:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as exc:

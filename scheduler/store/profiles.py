@@ -18,6 +18,12 @@ from scheduler.errors import StateError
 from scheduler.store import schema
 from scheduler.values import dataclass
 
+_FOR_NOW = frozenset({
+    sqlite3.SQLITE_PERM, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_NOLFS,
+    sqlite3.SQLITE_AUTH,
+})  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class Kept:
@@ -44,7 +50,15 @@ class Profiles:
         try:
             return self._connect()
         except (sqlite3.DatabaseError, ValueError) as exc:
-            return self._set_aside(exc)
+            return self._do_without(exc) if _is_for_now(exc) else self._set_aside(exc)
+
+    def _do_without(self, exc: Exception) -> sqlite3.Connection:
+        """Nothing is known and nothing kept: what is in the file may be as good as ever."""
+        self.said = f"the profiles {self.path} cannot be used now ({exc}): nothing of them is known, and none is kept"
+        connection = sqlite3.connect(":memory:", isolation_level=None)
+        for statement in schema.CREATE_PROFILES:
+            connection.execute(statement)
+        return connection
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self.path, isolation_level=None, timeout=5.0)
@@ -109,8 +123,16 @@ class Profiles:
             self.said = f"a profile could not be kept in {self.path}: {exc}"
 
     def forget(self, keys: list[str]) -> int:
-        """Remove profiles; how many there were."""
-        return sum(self._db.execute(schema.DROP_PROFILE, (key,)).rowcount for key in keys)
+        """Remove profiles; how many there were. Raises StateError."""
+        try:
+            return sum(self._db.execute(schema.DROP_PROFILE, (key,)).rowcount for key in keys)
+        except sqlite3.Error as exc:
+            raise StateError(f"the profiles {self.path} cannot be written: {exc}") from exc
+
+
+def _is_for_now(exc: Exception) -> bool:
+    """Whether the file itself may be well: locked, not to be opened or written, or on a disk that fails or is full."""
+    return getattr(exc, "sqlite_errorcode", 0) & 0xFF in _FOR_NOW
 
 
 def _text(profile: Profile) -> str:

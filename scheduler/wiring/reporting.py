@@ -7,7 +7,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 from scheduler.core.history import History
@@ -53,7 +53,8 @@ def write(found: Sequence[Told], path: str) -> int:
         half.write_bytes(made)
         half.replace(path)
     except OSError as exc:
-        half.unlink(missing_ok=True)
+        with suppress(OSError):
+            half.unlink()
         raise StateError(f"the report cannot be written: {path}: {exc.strerror}") from exc
     return len(made)
 

@@ -87,6 +87,30 @@ def test_of_too_many_profiles_the_newest_are_kept(profiles: Path, monkeypatch: p
     assert kept(profiles) == ["k2", "k3"]
 
 
+def test_profiles_that_cannot_be_opened_now_stay_as_they_are(tmp_path: Path) -> None:
+    place = tmp_path / "profiles.db"
+    place.mkdir()  # any file that SQLite cannot open
+    store = Profiles(place)
+    assert store.said == (
+        f"the profiles {place} cannot be used now (unable to open database file): nothing of them is known, and none "
+        "is kept"
+    )
+    store.learn(Kind("k", "a.py", probes=False), "host 24GiB", Evidence({HOST: GIB}, seconds=5.0), 1.0)
+    assert sorted(store.known()) == ["k"]
+    store.close()
+    assert list(tmp_path.iterdir()) == [place]
+
+
+def test_what_cannot_be_forgotten_is_said(profiles: Path) -> None:
+    with sqlite3.connect(profiles) as base:
+        base.execute("CREATE TRIGGER no BEFORE DELETE ON profiles BEGIN SELECT RAISE(FAIL, 'disk I/O error'); END")
+    base.close()
+    store = Profiles(profiles)
+    with pytest.raises(StateError, match=f"the profiles {profiles} cannot be written: disk I/O error"):
+        store.forget(["k1"])
+    store.close()
+
+
 @pytest.mark.parametrize("full", [[0], [-5], "many", None])
 def test_a_profile_that_makes_no_sense_is_learned_again(profiles: Path, full: object) -> None:
     part = {"full": full, "lower": 0, "lower_by": "profile", "above": 0}

@@ -87,6 +87,7 @@ def test_what_needs_no_shell_is_kept_as_it_is(home: Home) -> None:
         (("p {a}", "-p", "a", "1", "--json", "--out", "f.csv"), "--json prints what --out writes"),
         (("p {a}", "-p", "a", "1", "--out", "there.csv"), "there.csv: it is there already"),
         (("p {a}", "-p", "a", "1", "--out", "no/f.csv"), "it cannot be written (no such file or directory)"),
+        (("p {a}", "-p", "a", "1", "--out", "there.csv/f.csv"), "it cannot be written (not a directory)"),
         (("p {a}", "-p", "a", "1", "--run", "--gpus", "2", "--devices", "host"), "wants 2 GPUs"),
         (("p {a}", "-p", "a", "1", "--run", "--memory", "4"), "write 4GiB or 4MiB"),
         (("p {a}", "-p", "a", "1", "--run", "--devices", "host", "--mps"), "--mps: this run has no GPU"),
