@@ -310,13 +310,16 @@ def signal_one(pid: int, start: int, number: int) -> None:
 def sweep(cookie: str, deadline: float, session: int = 0, start: int = 0, log: str = "") -> list[int]:
     """Kill what a dead shim left behind, until nothing is left or `deadline` seconds are over: who survives, or may?
 
+    They count from the end of the first look: that is at everybody and takes longest, so that somebody may always have
+    ended meanwhile; the next ones are only at who has come since.
+
     Its processes bear the cookie in their environment. Some programs write over theirs or clear it, so whoever is
     still in the `session` that the task led (its pid, and its `start` time), or can write to its `log`, belongs to it
     too.
     """
     mark = os.fsencode(f"{shim.COOKIE}={cookie}")
     file = _identity(log)
-    end = time.monotonic() + deadline
+    end = 0.0
     pause = 0.001
     others: set[int] = set()
     while True:
@@ -325,6 +328,7 @@ def sweep(cookie: str, deadline: float, session: int = 0, start: int = 0, log: s
         )
         if not found and not missed:
             return []
+        end = end or time.monotonic() + deadline
         if found:
             _wait_for(found, pause)
             pause = min(pause * 2, _LONGEST_PAUSE)

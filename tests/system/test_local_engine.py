@@ -270,6 +270,27 @@ class TestServer:
         assert said["failed"]["error"] == "[Errno 11] Resource temporarily unavailable"
 
 
+BUSY = """
+import os, time
+print("ready", flush=True)
+while True:
+    if os.fork() == 0:
+        time.sleep(0.01); os._exit(0)
+    while os.waitpid(-1, os.WNOHANG)[0]:
+        pass
+    time.sleep(0.0005)
+"""
+MANY_FILES = """
+import os, resource, time
+most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+files = [os.dup(1) for _ in range(min(most, 20_000) - 20)]
+print("ready", flush=True)
+time.sleep(600)
+"""
+"""To look at all of them takes a while."""
+
+
 @contextlib.contextmanager
 def _descriptors_used_up(but: int = 0) -> Iterator[None]:
     taken: list[int] = []
@@ -481,6 +502,19 @@ class TestProcesses:
         with subprocess.Popen(argv, env={shim.COOKIE: mark}, start_new_session=True) as first:
             first.wait()
             assert processes.sweep(mark, 20) == []
+
+    def test_sweep_comes_to_an_end_though_others_come_and_go_all_the_time(self, tmp_path: Path) -> None:
+        """Of a long list somebody has always ended before it was looked at."""
+        (tmp_path / "log").touch()
+        command = [sys.executable, "-IS", "-c"]
+        with contextlib.ExitStack() as those:
+            for program in (BUSY, BUSY, MANY_FILES):
+                process = those.enter_context(subprocess.Popen([*command, program], stdout=subprocess.PIPE))
+                those.callback(process.kill)
+                assert process.stdout is not None
+                process.stdout.readline()
+            sweeps = (processes.sweep("nobody", 0.05, log=str(tmp_path / "log")) for _ in range(40))
+            assert any(not left for left in sweeps)
 
     def test_start_child(self) -> None:
         child = processes.start_child(["sh", "-c", "read line; echo got $line; ps -o sid= $$"])
