@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import fcntl
 import os
+import random
 import shutil
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from scheduler import shim
+from scheduler.core.events import Exited
 from scheduler.core.model import HOST, Outcome
 from scheduler.engines import forking
 from scheduler.engines.local import LocalEngine
 from tests.faults import fault
 from tests.system.conftest import SHIM, Driver, marked
-from tests.system.killing import is_alive
+from tests.system.killing import children, is_alive, kill
 from tests.waiting import wait_until
 
 BOTH_SHIMS = True
@@ -279,6 +282,40 @@ def test_a_later_scheduler_tells_its_attempts_apart(driver: Driver) -> None:
     (driver.root / "go").touch()
     assert driver.exited(2, deadline=30).code == 6
     wait_until(lambda: not is_alive(watching), 30)
+
+
+def harm(driver: Driver, rng: random.Random) -> None:
+    """Kill the server or one of its shims, whatever they are at, or have the server hang."""
+    server = driver.engine._server._process
+    if server is not None and server.poll() is None:
+        pids = [server.pid, *children(server.pid)]
+        kill(rng.choice(pids), rng.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM]))
+        if rng.random() < 0.2:
+            kill(server.pid, signal.SIGSTOP)
+
+
+@fault(4)
+@pytest.mark.slow
+def test_whoever_dies_or_hangs_no_attempt_runs_twice_and_each_end_is_told_once(drivers: Drivers) -> None:
+    seed = random.SystemRandom().randrange(1 << 30)
+    print(f"seed {seed}")
+    rng, tasks = random.Random(seed), range(1, 121)
+    driver = drivers(patience=0.5).get_ready()
+    for task in tasks:
+        if rng.random() < 0.05:
+            (driver.tasks / f"{task}/1.log").mkdir(parents=True)  # it cannot begin
+        script = f"echo ran >>ran.{task}; sleep {rng.choice([0, 0, 0.1])}; exit {task % 4}"
+        driver.sh(script, task=task, once=rng.random() < 0.3)
+        if rng.random() < 0.3:
+            harm(driver, rng)
+        driver.collect()
+    for task in tasks:
+        ended, ran = driver.exited(task, deadline=60), driver.root / f"ran.{task}"
+        times = ran.read_text().count("ran") if ran.exists() else 0
+        if ended.outcome in (Outcome.SUCCEEDED, Outcome.FAILED):
+            assert (ended.code, times) == (task % 4, 1)
+        assert times <= 1
+    assert Counter(event.task for event in driver.events if isinstance(event, Exited)) == Counter(tasks)
 
 
 @fault(9)
