@@ -22,7 +22,7 @@ from scheduler.core.ports import Launch
 from scheduler.engines.local import LocalEngine
 from scheduler.paths import Places
 from tests.system.chromium import Browser, browser
-from tests.system.killing import state_of
+from tests.system.killing import parent_of, state_of
 from tests.waiting import wait_until
 
 SHIM = Path(shim.__file__)
@@ -127,7 +127,7 @@ class Driver:
         return next(pid for number, _, pid, _ in self.engine.living() if number == task)
 
     def server_of(self, task: int) -> int:
-        return int(Path(f"/proc/{self.shim_of(task)}/stat").read_text().rpartition(")")[2].split()[1])
+        return parent_of(self.shim_of(task))
 
     def end(self) -> None:
         """Kill what still runs, so that no test leaves anything to the next one."""

@@ -132,10 +132,19 @@ def environment(pid: int) -> list[bytes]:
 
 def state_of(pid: int) -> str:
     """The letter that the kernel has for what a process does, T for stopped, Z for a zombie; nothing: it is gone."""
+    return _stat(pid)[0]
+
+
+def parent_of(pid: int) -> int:
+    """Who forked a process; 0: it is gone."""
+    return int(_stat(pid)[1])
+
+
+def _stat(pid: int) -> list[str]:
     try:
-        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
-        return ""
+        return ["", "0"]
 
 
 def is_alive(pid: int) -> bool:

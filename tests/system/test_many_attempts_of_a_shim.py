@@ -22,7 +22,7 @@ from scheduler.engines import forking
 from scheduler.engines.local import LocalEngine
 from tests.faults import fault
 from tests.system.conftest import SHIM, Driver, marked
-from tests.system.killing import children, is_alive, kill
+from tests.system.killing import children, is_alive, kill, parent_of
 from tests.waiting import wait_until
 
 BOTH_SHIMS = True
@@ -46,10 +46,6 @@ def shims(driver: Driver, *scripts: str, **fields: object) -> list[int]:
         driver.exited(task)
         found.append(driver.started(task).shim)
     return found
-
-
-def server_of(idle: int) -> int:
-    return int(Path(f"/proc/{idle}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def test_one_takes_one_attempt_after_another(driver: Driver) -> None:
@@ -102,7 +98,7 @@ def test_an_idle_one_that_is_killed_costs_nobody_a_task(driver: Driver) -> None:
 
 def test_the_server_may_die_meanwhile(driver: Driver) -> None:
     (first,) = shims(driver, "true")
-    os.kill(server_of(first), signal.SIGKILL)
+    os.kill(parent_of(first), signal.SIGKILL)
     assert [driver.run_sh(f"exit {code}").code for code in (4, 6)] == [4, 6]
 
 
@@ -207,7 +203,7 @@ def test_one_that_cannot_begin_costs_its_attempt_alone(driver: Driver, *, once: 
 def test_a_server_that_hangs_is_given_up_though_others_still_tell(drivers: Drivers, monkeypatch: Patch) -> None:
     driver = drivers().get_ready()
     (first,) = shims(driver, "true")
-    os.kill(server_of(first), signal.SIGSTOP)
+    os.kill(parent_of(first), signal.SIGSTOP)
     monkeypatch.setattr(driver.engine, "_patience", 0.3)
     late = driver.launch("touch", "ran", once=True)
     wait_until(lambda: shims(driver, "sleep 0.1") and [one for one in driver.events if one.task == late], 30)
