@@ -311,14 +311,12 @@ class LocalEngine:
             self._refused(*attempt.key, error)
 
     def _channel_ended(self, one: Shim) -> None:
-        """It died, or was never forked; what became of its attempt says the claim."""
-        self._shims.drop(one)
+        """It died, or was never forked."""
         attempt = self._attempts.get(one.key) if one.key is not None else None
-        if attempt is not None:
-            attempt.shim = None
-            self._sent.pop(attempt.key, None)
-            attempt.reason = attempt.reason or (_SHIM_DIED if one.served else _SERVER_DIED)
-            self._settle(attempt)
+        if attempt is None:
+            self._shims.drop(one)
+        else:
+            self._give_up(attempt, attempt.reason or (_SHIM_DIED if one.served else _SERVER_DIED))
 
     def _listen(self) -> None:
         for message in self._server.messages():
@@ -348,7 +346,7 @@ class LocalEngine:
 
     def _give_up(self, attempt: _Attempt, reason: str) -> None:
         """Wait for no answer: its claim says what became of it."""
-        del self._sent[attempt.key]
+        self._sent.pop(attempt.key, None)
         attempt.reason = reason
         if attempt.shim is not None:
             attempt.shim.key = None
