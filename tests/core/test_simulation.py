@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -94,6 +94,19 @@ class TestEnds:
     def test_three_lost_shims_fail_it(self) -> None:
         run = simulate(jobs(1, seconds=10, memory="1GiB", lost=True))
         assert (run.states, len(ends(run))) == ({"failed": 1}, 3)
+
+    @pytest.mark.parametrize(("lost", "waits"), [(True, False), (False, True)])
+    def test_an_end_without_a_record_waits_for_the_disk(self, lost: bool, waits: bool) -> None:
+        run, noted = Simulation(jobs(1, seconds=10, memory="1GiB", lost=lost)), []
+        record = run.book.record
+
+        def noting(events: Sequence[Event], at: float, *, later: bool = False) -> None:
+            noted.extend((type(event), later) for event in events)
+            record(events, at, later=later)
+
+        run.book.record = noting  # type: ignore[method-assign]  # what it is told is the point
+        run.run()
+        assert {later for kind, later in noted if kind is Exited} == {waits}
 
     def test_one_lost_shim_does_not(self) -> None:
         def first_is_lost(order: Launch, truth: Truth) -> Truth:

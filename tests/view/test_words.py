@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.view.words import Cleaner, clean
+from scheduler.view.words import Cleaner, clean, short
 from tests.faults import fault
 
 ESCAPES = {
@@ -55,3 +55,10 @@ def test_an_escape_that_never_ends_does_not_hold_back_everything() -> None:
 
 def test_what_rewrites_its_line_still_does() -> None:
     assert Cleaner().clean(b" 10%\r 20%\r\n") == " 10%\r 20%\r\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"), [("abcde", "abcde"), ("abcdef", "abcd…"), ("a\nb", "a b"), ("\x1b[31mab\tcdefg", "ab c…")]
+)
+def test_a_long_text_is_cut_where_that_can_be_seen(text: str, shown: str) -> None:
+    assert short(text, 5) == shown
