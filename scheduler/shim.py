@@ -197,9 +197,18 @@ def read_record(path: str) -> Record | None:
     return Record(**values) if values else None
 
 
+def claim_of(values: Mapping[str, Any]) -> Claim:
+    """A claim as it was told, of which this version may not know all."""
+    return Claim(**_known(values, Claim._fields))
+
+
 def record_of(values: Mapping[str, Any]) -> Record:
-    """The exit record as it was told, of which this version may not know all."""
-    return Record(**{name: value for name, value in values.items() if name in Record._fields})
+    """The same of an exit record."""
+    return Record(**_known(values, Record._fields))
+
+
+def _known(values: Mapping[str, Any], fields: tuple[str, ...]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name in fields}
 
 
 def claim_state(path: str) -> ClaimState:
@@ -274,7 +283,7 @@ def _read_block(path: str, fields: tuple[str, ...]) -> dict[str, Any]:
         return {}
     values = unpack_block(os.read(fd, BLOCK))
     os.close(fd)
-    return {name: value for name, value in (values or {}).items() if name in fields}
+    return _known(values or {}, fields)
 
 
 # The control group of an attempt
@@ -1079,7 +1088,7 @@ def _as_shim(home: Home) -> Home:
 
 
 def _order(said: Mapping[str, Any]) -> Order:
-    return Order(**{name: value for name, value in said.items() if name in Order._fields})
+    return Order(**_known(said, Order._fields))
 
 
 def _finished(order: Order, begun: Begun) -> tuple[Record, bool] | None:

@@ -292,7 +292,7 @@ class LocalEngine:
                 if "failed" in message:
                     self._failed(one, attempt, message["failed"]["error"])
                     break
-                self._began(one, attempt, Claim(**message["started"]))
+                self._began(one, attempt, shim.claim_of(message["started"]))
             else:
                 return
         self._channel_ended(one)
@@ -321,9 +321,10 @@ class LocalEngine:
     def _listen(self) -> None:
         for message in self._server.messages():
             if "started" in message:
-                self._answered(Claim(**message["started"]))
+                self._answered(shim.claim_of(message["started"]))
             else:
-                self._refused(**message["failed"])
+                said = message["failed"]
+                self._refused(said["task"], said["attempt"], said["error"])
         if not self._server.lives:
             self._server_ended(_SERVER_DIED)
 

@@ -245,6 +245,20 @@ def test_whatever_happens_behind_its_record_the_end_is_known(tmp_path: Path, cod
     driver.end()
 
 
+MORE = """
+def _tell(sock, said, was=_tell):
+    return was(sock, {word: {**told, "more": 1} if isinstance(told, dict) else told for word, told in said.items()})
+"""
+
+
+def test_a_later_version_of_it_may_tell_more(tmp_path: Path) -> None:
+    driver = altered(tmp_path, MORE)
+    assert [driver.run_sh("exit 3").code, driver.run("/nowhere", once=True).code] == [3, 127]
+    driver.engine._server.ready = False
+    assert driver.run_sh("exit 4").code == 4
+    driver.end()
+
+
 def test_one_that_fails_in_the_middle_is_not_waited_for(tmp_path: Path) -> None:
     driver = altered(tmp_path, DISK_ERROR.format("_finished"))
     ended = driver.run("true")
