@@ -44,6 +44,10 @@ class TestStories:
         taken = fold((0, run(1, "oom")), (5, run(1, "failed", attempt=2)))
         assert [(a.number, a.outcome) for a in taken.stories[1].attempts] == [(1, "oom"), (2, "failed")]
 
+    def test_further_tries_and_out_of_memories_are_counted(self) -> None:
+        taken = fold((0, run(1, "oom")), (5, run(1, "oom", attempt=2)), (9, run(1, attempt=3)), (9, run(2)))
+        assert (taken.retried, taken.ooms) == (2, 2)
+
     def test_the_last_one_for_real(self) -> None:
         taken = fold((0, run(1)), (5, placed(1, attempt=2, purpose=Purpose.PROBE)))
         assert taken.stories[1].last is taken.stories[1].attempts[0]
