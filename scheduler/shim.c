@@ -716,7 +716,7 @@ static void look_at_log(double now)
 
 static struct {
     pid_t main, helper;
-    int has_ended, status, leftovers, left, has_to_end;
+    int has_ended, status, leftovers, left, has_to_end, group_killed;
     long max_rss;
     const char *why;
     double cpu_seconds, began, last, now, limit, warn_at, stop_at, term_at, kill_at, pause, helper_until, touch_at;
@@ -813,7 +813,7 @@ static void signal_tree(void)
         watch.leftovers = signal_all(own_tree(), SIGTERM, SIGCONT);
     }
     if (watch.now >= watch.kill_at) {
-        if (*order.group) kill_group(order.group);
+        if (*order.group) kill_group(order.group), watch.group_killed = 1;
         signal_all(own_tree(), SIGSTOP, SIGKILL);
     }
 }
@@ -1084,10 +1084,12 @@ static pid_t fork_into(char **group, const char *cookie)
     return fork();
 }
 
-/* Nobody is in it any more; what a task made below it is not for the next one. */
+/* Nobody is in it any more; what a task made below it is not for the next one. Nor is a group that was killed: Linux
+ * (6.18 at least) kills at birth whoever is forked into one. */
 static void tidy_group(void)
 {
     struct stat status;
+    if (watch.group_killed) close_group(), *home.group = 0;
     if (home.folder >= 0 && (fstat(home.folder, &status) || status.st_nlink != 2)) remove_below(home.group);
 }
 
@@ -1397,11 +1399,19 @@ static void find_groups(void)
     if (!folder) return;
     closedir(folder);
     sprintf(name, "try.%d", getpid());
+    int alive[2]; /* where groups below one that was killed before are killed at birth, too, nothing is said there */
+    if (pipe2(alive, O_CLOEXEC)) {
+        *home.groups = 0;
+        return;
+    }
     pid_t pid = fork_into(&group, name);
-    if (!pid) _exit(0);
+    if (!pid) _exit(write(alive[1], "!", 1) != 1);
+    close(alive[1]);
+    ssize_t said = read(alive[0], procs, 1);
+    close(alive[0]);
     while (pid > 0 && waitpid(pid, 0, 0) < 0 && errno == EINTR) continue;
     snprintf(procs, sizeof procs, "%s/cgroup.kill", group);
-    if (!*group || access(procs, W_OK)) *home.groups = 0;
+    if (!*group || said != 1 || access(procs, W_OK)) *home.groups = 0;
     close_group();
     *home.group = 0;
 }

@@ -422,6 +422,7 @@ class Watch:
         self.max_rss = 0
         self.cpu_seconds = 0.0
         self.leftovers = 0
+        self.group_killed = False
         self.left = False
         """Whether some of its tree is left to live on."""
         self._main = main
@@ -525,6 +526,7 @@ class Watch:
         if self._now >= self._kill_at:
             if self._group:
                 kill_group(self._group)
+                self.group_killed = True
             _signal(_own_tree(), signal.SIGSTOP, signal.SIGKILL)
 
     def _stop(self, why: str) -> None:
@@ -691,9 +693,16 @@ class Group:
             os.mkdir(self.path, 0o755)
             self._folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
-    def tidy(self) -> None:
-        """Nobody is in it any more; what a task made below it is not for the next one."""
-        if self._folder >= 0 and os.fstat(self._folder).st_nlink != 2:
+    def tidy(self, *, killed: bool) -> None:
+        """Nobody is in it any more; what a task made below it is not for the next one.
+
+        Nor is a group that was `killed`: Linux (6.18 at least) kills at birth whoever is forked into one, as it
+        compares how often that was killed with how often the group of the parent was.
+        """
+        if killed:
+            self.close()
+            self.path = ""
+        elif self._folder >= 0 and os.fstat(self._folder).st_nlink != 2:
             _remove_below(self.path)
 
     def close(self) -> None:
@@ -746,8 +755,8 @@ def _open_log(home: Home, order: Order) -> Log:
     return Log(log_path(order.folder, order.attempt), order.log_max, home.fallocate)
 
 
-def finish(order: Order, begun: Begun) -> tuple[Record, bool]:
-    """Watch over it to its end, which is on the disk then; tells, too, whether some of it is left to live on.
+def finish(order: Order, begun: Begun) -> tuple[Record, Watch]:
+    """Watch over it to its end, which is on the disk then; its watch tells whether some of it is left to live on.
 
     Who is left has the lease's descriptor: it is over when the last of them is.
     """
@@ -759,7 +768,7 @@ def finish(order: Order, begun: Begun) -> tuple[Record, bool]:
     if not watch.left:
         with suppress(OSError):  # none was given, or its directory has gone
             os.unlink(order.lease)
-    return record, watch.left
+    return record, watch
 
 
 def _last_words(channel: socket.socket) -> bytes:
@@ -967,12 +976,16 @@ def _where_groups_can_be(home: Home) -> str:
             if is_empty_group(path):
                 remove_group(path)
     group = Group(home.groups, home.clone)
+    heard, alive = os.pipe2(os.O_CLOEXEC)
     pid, path = group.fork(f"try.{os.getpid()}")
     if pid == 0:
+        os.write(alive, b"!")
         os._exit(0)
+    os.close(alive)
+    can = os.read(heard, 1) == b"!" and bool(path) and os.access(f"{path}/cgroup.kill", os.W_OK)
+    os.close(heard)
     with suppress(ChildProcessError):  # it went without a word, as SIGCHLD is ignored
         os.waitpid(pid, 0)
-    can = bool(path) and os.access(f"{path}/cgroup.kill", os.W_OK)
     group.close()
     return home.groups if can else ""
 
@@ -1041,17 +1054,17 @@ def _serve_alone(home: Home, channel: socket.socket) -> None:
         ended = _finished(order, begun)
         if ended is None:
             return
-        record, left = ended
+        record, watch = ended
         begun.channel.close()
         is_there = os.fstat(begun.record).st_nlink > 0
         for fd in (begun.log.fd, begun.record, *held, *((memory,) if memory >= 0 else ()), begun.lock):
             with suppress(OSError):  # some file systems say only now that they had no room for what the task wrote
                 os.close(fd)
         is_told = is_there and _tell(channel, {"ended": record._asdict()})  # else nobody may believe the end
-        if left or not is_told:
+        if watch.left or not is_told:
             break  # who is left lives on; an end that was not told is looked for once the channel ends
         if home.group:
-            home.group.tidy()
+            home.group.tidy(killed=watch.group_killed)
     if home.group:
         home.group.close()
 
@@ -1091,8 +1104,8 @@ def _order(said: Mapping[str, Any]) -> Order:
     return Order(**_known(said, Order._fields))
 
 
-def _finished(order: Order, begun: Begun) -> tuple[Record, bool] | None:
-    """Its end, and whether some of it lives on; None, and it stands in its log why it has no record."""
+def _finished(order: Order, begun: Begun) -> tuple[Record, Watch] | None:
+    """Its end, and who watched over it; None, and it stands in its log why it has no record."""
     try:
         return finish(order, begun)
     except Exception as error:  # noqa: BLE001 - nobody listens to anything but its end any more

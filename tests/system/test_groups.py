@@ -192,6 +192,16 @@ def test_it_is_the_same_for_all_attempts_of_a_shim_and_goes_with_that(driver: Dr
     wait_until(lambda: driver.collect() and not (OWN / f"{shim.GROUP}{driver.prefix}.1.1").exists(), 30)
 
 
+def test_who_comes_after_an_attempt_that_had_to_be_killed_lives(driver: Driver) -> None:
+    task = driver.sh("trap '' TERM; echo up; while :; do sleep 0.05; done", grace=0.1)
+    driver.wait_for_line("up", task)
+    driver.engine.stop(task, 1)
+    assert driver.exited(task).signal == 9
+    later = [driver.run_sh("sleep 0.1; exit 3") for _ in range(2)]
+    assert [one.code for one in later] == [3, 3]
+    assert {driver.started(one.task).shim for one in later} == {driver.started(task).shim}
+
+
 def test_one_that_somebody_removed_meanwhile_is_made_again(driver: Driver) -> None:
     driver.run("true")
     (OWN / f"{shim.GROUP}{driver.prefix}.1.1").rmdir()
@@ -243,3 +253,8 @@ def test_all_that_is_frozen_for_longer_than_its_time_limit_is_not_timed_out(home
     (task,) = home.tasks("1")
     assert (code, task["state"], task["attempts"]) == (0, "succeeded", 1), home.log()
     assert task["ran_s"] > FROZEN
+
+
+def test_tasks_live_below_a_group_that_was_killed_once(home: Home, folder: Path) -> None:
+    (folder / "cgroup.kill").write_text("1")
+    home.call("run", home.commands("true"), code=0)
