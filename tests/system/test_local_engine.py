@@ -503,6 +503,7 @@ class TestProcesses:
             first.wait()
             assert processes.sweep(mark, 20) == []
 
+    @fault(4)
     def test_sweep_comes_to_an_end_though_others_come_and_go_all_the_time(self, tmp_path: Path) -> None:
         """Of a long list somebody has always ended before it was looked at."""
         (tmp_path / "log").touch()

@@ -191,6 +191,7 @@ def test_one_that_hangs_is_given_up(drivers: Drivers, monkeypatch: pytest.Monkey
     assert driver.run("true").outcome is Outcome.SUCCEEDED
 
 
+@fault(19)
 @pytest.mark.parametrize("once", [False, True])
 def test_one_that_cannot_begin_costs_its_attempt_alone(driver: Driver, *, once: bool) -> None:
     shims(driver, "true")
