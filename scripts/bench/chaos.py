@@ -2,10 +2,11 @@
 
     python scripts/bench/chaos.py [--minutes 10] [--seed 7] [--keep]
 
-Two users where root (one elsewhere) run one list after the other on two stand-in GPUs and 2 GiB of RAM, always with
-the next scheduler where the last one was killed. Meanwhile schedulers, fork servers, shims, samplers and tasks are
-killed or stopped, the file system of their state (a private mount) is filled, somebody takes GPU memory by hand, and
-GPUs are lost or hang. A new run is sometimes killed the moment its first line is read, sometimes before.
+Two users where root (one elsewhere), of whom the first may make control groups, run one list after the other on two
+stand-in GPUs and 2 GiB of RAM, always with the next scheduler where the last one was killed. Meanwhile schedulers, fork
+servers, shims, samplers and tasks are killed or stopped, the file system of their state (a private mount) is filled,
+somebody takes GPU memory by hand, and GPUs are lost or hang. A new run is sometimes killed the moment its first line is
+read, sometimes before.
 
 Each task writes itself when it begins and ends, and holds a lock that a second copy of it would meet. The words of
 docs/reliability.md are counted: tasks that are lost, run twice or have a wrong code, promises above a device (or memory
@@ -42,7 +43,8 @@ sys.path.insert(0, str(ROOT))
 from scheduler.core.events import Exited  # noqa: E402  # found through the line above
 from scheduler.core.model import Outcome  # noqa: E402
 from scheduler.errors import StateError  # noqa: E402
-from scheduler.shim import BLOCK, ClaimState, claim_state, unpack_block  # noqa: E402
+from scheduler.processes import empty_group  # noqa: E402
+from scheduler.shim import BLOCK, ClaimState, claim_state, own_group, unpack_block  # noqa: E402
 from scheduler.store.journal import Journal  # noqa: E402
 from scheduler.store.locks import is_free  # noqa: E402
 from scheduler.units import GIB, MIB  # noqa: E402
@@ -78,6 +80,7 @@ case $kind in
     trap) trap 'kill 0' EXIT; exit 3 ;;
     group) kill -9 0 ;;
     fork) (setsid sleep 600 & setsid sh -c 'sleep 600 & sleep 600' &) ; exit "$code" ;;
+    deaf) (trap '' TERM; setsid sleep 600 &) ; exit "$code" ;;
     clean) (env -i setsid sleep "600.$CHAOS_TAG" &) ; exit "$code" ;;
     self) kill -TERM $$; exit 0 ;;
 esac
@@ -85,7 +88,9 @@ exit "$code"
 """
 """Said at the end by a task whose work is done; only what it does last can still change its code."""
 FIXED = {"trap": (None, 15), "group": (None, 9), "self": (None, 15)}
-KINDS = ("trap", "group", "fork", "clean", "self", *["plain"] * 9)
+GRACE = "1s"
+"""What a task leaves behind has so long to end, and is killed then: with it all in its control group."""
+KINDS = ("trap", "group", "fork", "clean", *["deaf"] * 3, "self", *["plain"] * 9)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,10 +234,16 @@ class Life(threading.Thread):
         user, world = self.user, self.user.world
         jobs = [make_job(self.dice, world.python, world.train) for _ in range(self.dice.randrange(5, 30))]
         rows = [
-            [f"sh task.sh told-{number} {job.kind} {job.code} {job.work}", job.gpus, job.memory, str(job.expected)]
+            [
+                f"sh task.sh told-{number} {job.kind} {job.code} {job.work}",
+                job.gpus,
+                job.memory,
+                GRACE,
+                str(job.expected),
+            ]
             for job in jobs
         ]
-        user.write(f"jobs-{number}.csv", "Command,GPUs,Memory,Expected", *rows)
+        user.write(f"jobs-{number}.csv", "Command,GPUs,Memory,Grace,Expected", *rows)
         (user.root / f"told-{number}").touch()
         os.chown(user.root / f"told-{number}", user.uid, user.uid)
         over = self.accepted(number, len(jobs))
@@ -742,6 +753,7 @@ def rage(root: Path, seconds: float, seed: int) -> Score:
     users = [User(world, f"user{n}", uid, prefix) for n, (uid, prefix) in enumerate(who())]
     lives = [Life(user, score, random.Random(dice.random()), enough) for user in users]
     observer, monkey = Observer(world), Monkey(world, users, dice)
+    group = delegated(users[0])
     try:
         for user in users:
             user.call("exec", "--devices", "host", "--", "true", code=0)  # whatever is made once is made in peace
@@ -762,6 +774,21 @@ def rage(root: Path, seconds: float, seed: int) -> Score:
         world.box.close()
         for user in users:
             user.end()
+        if group:
+            empty_group(group, 30.0)
+
+
+def delegated(user: User) -> str:
+    """The control group in which a user starts everything from now on and may make others; empty: there is none."""
+    own = own_group()
+    if not own or os.geteuid() != 0:
+        return ""
+    group = f"{own}/chaos-{user.tag}"
+    os.mkdir(group)
+    for path in (group, f"{group}/cgroup.procs"):
+        os.chown(path, user.uid, user.uid)
+    user.command[:0] = ["sh", "-c", 'echo $$ >"$0" && exec "$@"', f"{group}/cgroup.procs"]
+    return group
 
 
 IDLE_LIVES = 0.85
