@@ -62,6 +62,11 @@ class HouseRules:
     unknown: tuple[str, ...] = ()
     """Users and groups that it names and this machine has not."""
 
+    @property
+    def names_groups(self) -> bool:
+        """Whether it says of groups what they may do; who is in them is asked once for each user."""
+        return any(people is not None and people.groups for people in (self.may or {}).values())
+
     def allows(self, uid: int, what: str) -> bool:
         """Whether a user may reserve or disable devices."""
         if uid == machinefile.ROOT:

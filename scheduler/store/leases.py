@@ -165,6 +165,8 @@ class Session:
     def __enter__(self) -> Session:
         ledger = self._ledger
         ledger._rules = ledger._follower.now()
+        if ledger._rules.names_groups:  # who is in them may take a while to be told: not while all others wait
+            closures.standing(ledger._fd, os.listdir(ledger._fd), ledger._rules.allows, time.time())
         ledger._lock()
         return self
 

@@ -13,8 +13,11 @@ from scheduler import machinefile
 from scheduler.core.house import NO_CAPS, Caps
 from scheduler.errors import UsageError
 from scheduler.settings import read_settings
-from scheduler.store import houserules
+from scheduler.store import closures, houserules
+from scheduler.store.closures import Closure
 from scheduler.store.houserules import DISABLE, RESERVE, Follower, HouseRules
+from scheduler.store.leases import Ledger, make_directory
+from scheduler.store.locks import is_locked
 from scheduler.units import GIB
 
 ME = os.getuid()
@@ -183,6 +186,24 @@ class TestWhoMay:
         allowed = {one.pw_uid for one in others if rules().allows(one.pw_uid, RESERVE)}
         assert user.pw_uid in allowed == told
         assert not rules().allows(ELSE, RESERVE)
+
+    @pytest.mark.skipif(ME != 0, reason="only root can own files for somebody else")
+    def test_who_is_in_a_group_is_found_out_before_the_mutex_is_taken(
+        self, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A directory service may take its time, and everybody would wait for that."""
+        user = next(user for user in pwd.getpwall() if user.pw_uid != ME)
+        write(file, f"[may]\ndisable = ['@{grp.getgrgid(user.pw_gid).gr_name}']\n")
+        leases, told, real = make_directory(str(tmp_path / "leases")), list[bool](), os.getgrouplist
+        closures.close(leases, [Closure("GPU-a", ME)])
+        (made,) = leases.glob("closed.*")
+        os.chown(made.rename(leases / f"closed.{user.pw_uid}.{made.suffix[1:]}"), user.pw_uid, -1)
+        monkeypatch.setattr(os, "getgrouplist", lambda *who: told.append(is_locked(leases)) or real(*who))
+        ledger = Ledger(leases, "1-a", "boot")
+        with ledger.deciding() as desk:
+            assert [*desk.house().closed] == ["GPU-a"]
+        ledger.close()
+        assert told == [False]
 
 
 class TestFollowing:
