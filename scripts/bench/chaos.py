@@ -23,6 +23,7 @@ import itertools
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -394,8 +395,9 @@ class Life(threading.Thread):
         for name in mine:
             self.score.find("survivors", f"lease {name}")
         said = self._said.read_text() + self.user.log(int(self.user.run))
-        if "Traceback" in said:
-            self.score.find("disagreements", said[said.index("Traceback") :][:2000])
+        found = re.search(r"^Traceback", said, re.MULTILINE)  # what tasks printed stands behind a bar
+        if found:
+            self.score.find("disagreements", said[found.start() :][:2000])
             self._said.write_text("")
 
 
@@ -580,11 +582,11 @@ def attempt_of(pid: int) -> tuple[str, str, str] | None:
 
 
 @contextlib.contextmanager
-def held(directory: int) -> Iterator[None]:
-    """The mutex of everybody who decides."""
+def held(directory: int, wait: bool = True) -> Iterator[None]:
+    """The mutex of everybody who decides; BlockingIOError where somebody has it and it is not to be waited for."""
     import fcntl
 
-    fcntl.flock(directory, fcntl.LOCK_EX)
+    fcntl.flock(directory, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     try:
         yield
     finally:
@@ -714,10 +716,13 @@ class Monkey:
         self.later(0.5, 3.0, ballast.unlink)
 
     def take_memory(self, _: User) -> None:
-        """Somebody takes part of what is free of a GPU and promised to nobody, and gives it back after a while."""
+        """Somebody takes part of what is free of a GPU and promised to nobody, and gives it back after a while.
+
+        Not where the mutex is taken: a scheduler that was stopped may have it, and only this thread lets it go on.
+        """
         world = self.world
         device = self.dice.randrange(GPUS)
-        with held(world.doors[1]):
+        with contextlib.suppress(BlockingIOError), held(world.doors[1], wait=False):
             leases = living_leases(world.doors[1]).values()
             uuid_ = world.box.uuids[device]
             promised = sum(lease["bytes"].get(uuid_, 0) for lease in leases if lease)
@@ -727,8 +732,8 @@ class Monkey:
                 return
             stranger = world.box.foreign(device, size)
             self.note(device, size)
-        self.done["strangers"] += 1
-        self.later(1.0, 8.0, lambda: self.give_back(device, stranger, size))
+            self.done["strangers"] += 1
+            self.later(1.0, 8.0, lambda: self.give_back(device, stranger, size))
 
     def give_back(self, device: int, stranger: Foreign, size: int) -> None:
         stranger.close()
