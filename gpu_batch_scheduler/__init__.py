@@ -134,12 +134,14 @@ def _ours_or_exit() -> None:
 
 
 def console() -> None:
-    """Entry point of the installed commands."""
-    _ours_or_exit()
-    if sys.argv[1:2] in (["run"], ["resume"]):
-        _warn()
-    from scheduler.cli import main
-
+    """Entry point of the installed commands; Ctrl-C is quiet from the first import on."""
+    try:
+        _ours_or_exit()
+        if sys.argv[1:2] in (["run"], ["resume"]):
+            _warn()
+        from scheduler.cli import main
+    except KeyboardInterrupt:
+        os._exit(130)
     main.console()
 
 

@@ -1,11 +1,18 @@
-"""Reports of tests that run beside each other, made fit to be sent."""
+"""What holds for all tests: Ctrl-C means something, and reports of those that run beside each other can be sent."""
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Generator
 from typing import Any
 
 import pytest
+
+
+def pytest_configure() -> None:
+    """Whoever starts the tests in the background of a shell has it ignored, and so would all that they start."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -38,6 +38,17 @@ interrupts.close()
 print(signal.getsignal(signal.SIGINT) is signal.default_int_handler, signal.set_wakeup_fd(-1))
 """
 """Three at once for a main thread that hears of none of them before the last one is there."""
+EARLY = """
+import signal, sys
+import gpu_batch_scheduler
+class Presses:
+    def find_spec(self, name, *_):
+        if name == sys.argv[1]:
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Presses())
+gpu_batch_scheduler.console()
+"""
+"""Pressed while a module is loaded."""
 
 
 @pytest.fixture
@@ -72,6 +83,11 @@ class TestInterrupt:
     def test_each_that_is_delivered_counts_however_close_together(self) -> None:
         said = subprocess.run([sys.executable, "-c", PRESSES], cwd=ROOT, capture_output=True, text=True, check=True)
         assert said.stdout.splitlines() == ["drain stop kill", "True -1"]
+
+    @pytest.mark.parametrize("module", ["scheduler", "scheduler.cli", "scheduler.cli.main"])
+    def test_before_everything_is_loaded_is_no_traceback(self, module: str) -> None:
+        said = subprocess.run([sys.executable, "-c", EARLY, module], cwd=ROOT, capture_output=True, check=False)
+        assert (said.returncode, said.stdout, said.stderr) == (130, b"", b"")
 
     def test_once_drains(self, home: Home) -> None:
         scheduler = running(home, UNTIL_GO, "true")
