@@ -191,6 +191,16 @@ class Journal:
 
     # ---- reading ----
 
+    @contextmanager
+    def at_one_moment(self) -> Iterator[None]:
+        """What is read in the block is as it was at its first look, whatever the writer adds meanwhile."""
+        with self._translated():
+            self._db.execute(schema.BEGIN_TO_READ)
+            try:
+                yield
+            finally:
+                self._roll_back()
+
     def stands(self, meta: Mapping[str, str]) -> dict[str, Any] | None:
         """What the last writer said in `meta` of how the run stands; None where it said nothing, or others went on."""
         try:

@@ -80,17 +80,18 @@ class Telling:
         self.info = info
         self._journal = journal or Journal.read(info.places.journal)
         self._own = journal is None
-        terms = [unpack_terms(text) for text in self._journal.terms()]
         kept, chosen = json.loads(info.meta["settings"]), json.loads(info.meta.get("choices", "{}"))
         limits = {name: chosen.get(name) for name in ("jobs", "slots", "max_per_device")}
         limits |= {name: kept[name] for name in ("buffer",) if name in kept}
-        self.brain = Brain(Rules(order=Order(kept["order"]), **limits), terms)
+        self.brain = Brain(Rules(order=Order(kept["order"]), **limits), [])
         self.fold = Fold()
         self.ended: float | None = None
         """When an attempt last ended."""
         self._only_states = only_states
         self._seen = 0
-        self._take(self._journal.submissions(), self._journal.moves() if only_states else self._journal.events())
+        with self._journal.at_one_moment():
+            self.brain.terms.extend(unpack_terms(text) for text in self._journal.terms())
+            self._take(self._journal.submissions(), self._journal.moves() if only_states else self._journal.events())
 
     def _take(self, submitted: Iterable[Submitted], events: Iterable[Recorded]) -> None:
         for batch in submitted:
@@ -160,9 +161,13 @@ class Telling:
     def rows(self, states: frozenset[State] | None = None, *, secrets: bool = False) -> Iterator[dict[str, Any]]:
         """One row for each task, by id, with `***` for secrets; only those in the given states, if there are some."""
         make = self._maker(secrets)
-        for task, batch, row in self._journal.rows():
+        for task, batch, row in self._rows():
             if states is None or self.brain.state(task) in states:
                 yield make(task, batch, row)
+
+    def _rows(self) -> Iterator[tuple[int, int, Row]]:
+        """Those that were accepted since the events were read are not known yet."""
+        return (one for one in self._journal.rows() if one[0] in self.brain.roll)
 
     def rows_of(self, tasks: Iterable[int]) -> Iterator[dict[str, Any]]:
         """The rows of some tasks, in their order; without secrets."""
@@ -195,7 +200,7 @@ class Telling:
         """Every row that is done, as what it says, and the run that did it: this one, or one before it."""
         forms = [Form.unpack(text) for text in self._journal.forms()]
         directory = self.info.meta["directory"]
-        for task, _, row in self._journal.rows():
+        for task, _, row in self._rows():
             by = self.info.number if self.brain.state(task) is State.SUCCEEDED else self._done_by(task)
             if by is not None:
                 form = forms[row.form]
