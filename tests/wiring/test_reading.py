@@ -30,7 +30,7 @@ class Meanwhile(Journal):
         last = writer.last() or 0
         row = writer.row(last)
         with writer.transaction():
-            writer.put_rows(((last + n, 2, row.row + n, 0, row.terms, row.form, row.text) for n in (1, 2)))
+            writer.put_rows((last + n, 2, row.row + n, 0, row.terms, row.form, row.text) for n in (1, 2))
             writer.put_events([Arrived(2), placed(last + 1)], 0.0)
         writer.close()
 
