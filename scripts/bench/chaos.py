@@ -33,7 +33,7 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -552,7 +552,8 @@ class Observer(threading.Thread):
         world = self.world
         promised = sum(lease["bytes"][uuid_] for lease in leases.values())
         if promised > TOTAL - RESERVED:
-            self.score.find("overcommits", f"GPU {device}: {promised} promised by {leases}")
+            told = "" if "overcommits" in self.score.found else self.told_of(leases)
+            self.score.find("overcommits", f"GPU {device}: {promised} promised by {leases}{told}")
         new = {(name, lease["since"]) for name, lease in leases.items()} - self._seen
         self._seen |= new
         for name, since in new:
@@ -565,6 +566,19 @@ class Observer(threading.Thread):
                 self.score.find(
                     "overcommits", f"GPU {device}: {whose} holds {holder.size}, promised are {sorted(living)}"
                 )
+
+    def told_of(self, leases: Iterable[str]) -> str:
+        """What the journals say of these attempts, and when."""
+        lines = [f"\n      now {time.time():.3f}"]
+        for uid, token, task, _ in (name.split(".") for name in leases):
+            home = f"user{[str(user) for user, _ in who()].index(uid)}"
+            folder = self.world.disk / home / "runs" / token.partition("-")[0]
+            with tempfile.TemporaryDirectory() as copy, contextlib.suppress(OSError, StateError):
+                for path in folder.glob("journal.db*"):
+                    shutil.copy(path, copy)
+                with contextlib.closing(Journal.read(Path(copy) / "journal.db")) as journal:
+                    lines += [f"      {one.at:.3f} {one.event}" for one in journal.story(int(task))]
+        return "\n".join(lines)
 
     def stop(self) -> None:
         self._enough.set()
