@@ -91,6 +91,8 @@ class Loop:
         self._probes: dict[Key, int] = {}
         self._late: list[Happening] = []
         """What happened while the journal could not be written, or cannot be judged yet."""
+        self._behind = False
+        """Whether there is more of the former: the devices may have been looked at since what they hold was taken in."""
         self._trouble = self._full = ""
         self._held = 0
         self._over: list[Key] = []
@@ -142,6 +144,8 @@ class Loop:
         return self.brain.draining or not self._arrive(last=True)
 
     def _timeout(self) -> float:
+        if self._behind:
+            return 0.0
         if self.brain.waiting and not self.brain.draining and not self.brain.placements_exist():
             return BUSY_TICK
         return TICK
@@ -155,7 +159,7 @@ class Loop:
         itself: they mean whoever lives once the rest is known. What claims and exit records tell as well is written
         down together with what is started because of it, unless somebody asks for something.
         """
-        happenings, self._late = [*self._late, *happenings], []
+        happenings, self._late, self._behind = [*self._late, *happenings], [], False
         samples, moves, requests = _sorted_out(happenings)
         events: list[Event] = []
         for sample in samples:
@@ -308,6 +312,7 @@ class Loop:
                 self._complain(StateError(f"{exc}: nothing starts before it can, what runs goes on"))
                 news = self.ports.world.wait(TICK)
                 self._late += news
+                self._behind = self._behind or bool(news)
                 if any(isinstance(happening, Request) and happening.what in ENDINGS for happening in news):
                     raise
             else:
@@ -338,7 +343,7 @@ class Loop:
             self.ports.view.say(sentence)
         if not self.brain.waiting or self.brain.draining:
             self.ports.ledger.leave()
-        elif self._has_room():
+        elif not self._behind and self._has_room():
             self._place()
         self._say_held()
         self._tending.look()
