@@ -92,7 +92,7 @@ class Loop:
         self._late: list[Happening] = []
         """What happened while the journal could not be written, or cannot be judged yet."""
         self._behind = False
-        """Whether there is more of the former: the devices may have been looked at since what they hold was taken in."""
+        """Whether there is more of the former, so that the devices were looked at since samples were last taken in."""
         self._trouble = self._full = ""
         self._held = 0
         self._over: list[Key] = []

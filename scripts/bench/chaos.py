@@ -521,7 +521,11 @@ class Observer(threading.Thread):
         super().__init__(daemon=True)
         self.world, self.score = world, world.score
         self._enough = threading.Event()
-        self._seen: set[tuple[str, float]] = set()
+        self._granted: list[dict[tuple[str, float], int]] = [{} for _ in range(GPUS)]
+        """What the leases on each GPU said when the newest of them was taken; they are told apart by when they were."""
+        self._last: list[dict[tuple[str, float], int]] = [{} for _ in range(GPUS)]
+        """The same at the last look."""
+        self._outgrown: set[str] = set()
         self.failed = ""
 
     def run(self) -> None:
@@ -549,13 +553,18 @@ class Observer(threading.Thread):
             self.score.find("overcommits", f"host: {promised} of {HOST_BUDGET} promised by {leases}")
 
     def check_gpu(self, device: int, leases: dict[str, Any], uuid_: str) -> None:
-        world = self.world
-        promised = sum(lease["bytes"][uuid_] for lease in leases.values())
+        """What was promised when the newest of them was taken: what nobody declared may outgrow its promise later."""
+        world, now = self.world, {(name, said["since"]): said["bytes"][uuid_] for name, said in leases.items()}
+        before, new = self._last[device], sorted(now.keys() - self._last[device].keys())
+        granted = {one: min(now[one], before.get(one, now[one])) for one in now} if new else self._granted[device]
+        self._granted[device], self._last[device] = {one: granted[one] for one in now}, now
+        promised = sum(self._granted[device].values())
         if promised > TOTAL - RESERVED:
             told = "" if "overcommits" in self.score.found else self.told_of(leases)
             self.score.find("overcommits", f"GPU {device}: {promised} promised by {leases}{told}")
-        new = {(name, lease["since"]) for name, lease in leases.items()} - self._seen
-        self._seen |= new
+        elif sum(now.values()) > TOTAL - RESERVED:
+            self._outgrown.update(one[0] for one in now if now[one] > granted[one])
+            self.score.done["outgrown guesses"] = len(self._outgrown)
         for name, since in new:
             if promised + world.long_foreign(device, since) > TOTAL - RESERVED:
                 self.score.find("overcommits", f"GPU {device}: {promised} promised beside strangers, last {name}")

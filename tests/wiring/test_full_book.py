@@ -19,6 +19,7 @@ from scheduler.paths import RunPlaces
 from scheduler.store.memory import MemoryBook, MemoryLedger
 from scheduler.units import GIB
 from tests.builders import Heard, gpu, host, rules, spec
+from tests.faults import fault
 
 START = 1e9
 FULL = (START + 4, START + 12)
@@ -38,6 +39,7 @@ class FullBook(MemoryBook):
         super().record(events, at, later=later)
 
 
+@fault(23)
 def test_memory_that_came_back_while_the_disk_was_full_is_still_promised_to_whoever_lives() -> None:
     truths = [
         Truth(20, (((0, 10 * GIB), (8, 0)),)),  # lives on without what it held
