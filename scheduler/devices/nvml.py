@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import pwd
 import select
 import shutil
 import time
 from collections import deque
 from collections.abc import Collection, Mapping
 from dataclasses import field
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +22,7 @@ from scheduler.devices.rise import GROWTH
 from scheduler.devices.samplers import Limits, Samplers
 from scheduler.errors import DeviceError
 from scheduler.paths import PACKAGE
+from scheduler.people import user_name_soon
 from scheduler.units import size
 from scheduler.values import dataclass
 
@@ -299,12 +298,4 @@ def _not_given(label: str, held: int, name: str) -> str:
 
 
 def _foreign(pid: int, one: Stranger, now: float) -> Foreign:
-    return Foreign(one.bytes, _user(one.uid), pid, max(0.0, now - one.since))
-
-
-@lru_cache(maxsize=256)
-def _user(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name if uid >= 0 else ""
-    except KeyError:
-        return str(uid)
+    return Foreign(one.bytes, user_name_soon(one.uid) if one.uid >= 0 else "", pid, max(0.0, now - one.since))

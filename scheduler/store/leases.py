@@ -16,10 +16,11 @@ from scheduler.core.house import House
 from scheduler.core.model import Placement, Ticket, Waiter
 from scheduler.core.promises import Lease, Taken
 from scheduler.errors import LeaseError
+from scheduler.people import user_name_soon
 from scheduler.shim import BLOCK, pack_block, unpack_block
 from scheduler.store import closures
 from scheduler.store.houserules import Follower
-from scheduler.store.locks import Lockers, is_free, make_locked, user_name, user_of
+from scheduler.store.locks import Lockers, is_free, make_locked, user_of
 from scheduler.store.tickets import Tickets
 
 VERSION = 1
@@ -215,7 +216,7 @@ class Session:
         """What this user may hold, and where it starts nothing."""
         ledger = self._ledger
         found = closures.standing(ledger._fd, self._names, ledger._rules.allows, time.time())
-        return House(ledger._rules.caps, closures.for_others(found, ledger._uid, user_name))
+        return House(ledger._rules.caps, closures.for_others(found, ledger._uid, user_name_soon))
 
 
 def living(directory: Path) -> list[Lease]:
@@ -351,9 +352,9 @@ def _parse(name: str, match: re.Match[str], block: bytes) -> Lease:
     who = (name, int(match[1]), match[2], int(match[3]), int(match[4]))
     try:
         data = unpack_block(block) or {}
-        return _read(who, data, "" if data.get("version") == VERSION else user_name(who[1]))
+        return _read(who, data, "" if data.get("version") == VERSION else user_name_soon(who[1]))
     except (ValueError, OverflowError, TypeError, KeyError, AttributeError):
-        return Lease(*who, shim=0, promised={}, load={}, unreadable=user_name(who[1]))
+        return Lease(*who, shim=0, promised={}, load={}, unreadable=user_name_soon(who[1]))
 
 
 def _read(who: tuple[str, int, str, int, int], data: Mapping[str, Any], unreadable: str) -> Lease:

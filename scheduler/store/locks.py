@@ -69,16 +69,6 @@ def make_locked(directory: int, name: str, record: bytes) -> int:
     return fd
 
 
-def user_name(uid: int) -> str:
-    """What people call a user; the number where it has no name."""
-    import pwd
-
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
-
-
 class Lockers:
     """Who took which lock: what the kernel lists, read at the first question."""
 

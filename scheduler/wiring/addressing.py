@@ -141,8 +141,8 @@ def _owner(settings: Settings, task: int) -> str:
     from os import getuid
 
     from scheduler.errors import LeaseError
+    from scheduler.people import user_name
     from scheduler.store.leases import find_directory, living
-    from scheduler.store.locks import user_name
 
     with contextlib.suppress(LeaseError):
         for lease in living(find_directory(settings.leases or None)):

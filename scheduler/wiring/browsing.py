@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 from scheduler.core.control import WHY
 from scheduler.errors import NoSuchRun, StateError
 from scheduler.paths import PAGE, open_within
+from scheduler.people import user_name
 from scheduler.settings import Settings
-from scheduler.store.locks import user_name
 from scheduler.store.runs import RunInfo, Runs
 from scheduler.values import dataclass
 from scheduler.view import answers, report, web, webfacts

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from scheduler import machinefile
 from scheduler.core.model import HOST
 from scheduler.errors import LeaseError, UsageError
+from scheduler.people import user_name
 from scheduler.settings import Settings
 from scheduler.store import closures, houserules
 from scheduler.store.closures import Closure
 from scheduler.store.houserules import DISABLE, RESERVE
 from scheduler.store.leases import find_directory, make_directory
-from scheduler.store.locks import user_name
 
 if TYPE_CHECKING:
     from scheduler.devices.allocation import Seen

@@ -119,15 +119,11 @@ def _go(session: Session, words: Callable[[Session], Sequence[str]]) -> int:
 
 def logging_out() -> list[str]:
     """A sentence where logging out ends what is started here, with its cure."""
-    from pwd import getpwuid
-
     from scheduler.devices.surroundings import login
+    from scheduler.people import user_name
     from scheduler.view.detached import logging_out_hint
 
-    try:
-        user = getpwuid(os.getuid()).pw_name
-    except KeyError:
-        user = str(os.getuid())
+    user = user_name(os.getuid())
     place = login(user)
     return [logging_out_hint(place.unit, place.source, user, session=place.is_session)] if place.ends_us else []
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from scheduler.core.model import HOST, Budget, Waiter
 from scheduler.errors import SchedulerError
+from scheduler.people import user_name
 from scheduler.settings import Settings
 from scheduler.store.leases import find_directory
-from scheduler.store.locks import user_name
 from scheduler.store.tickets import waiters
 from scheduler.values import dataclass
 from scheduler.wiring import closures

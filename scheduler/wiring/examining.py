@@ -22,12 +22,12 @@ from scheduler.devices.mps_home import homes_left
 from scheduler.devices.task_environment import MPS_VARIABLES
 from scheduler.errors import UsageError
 from scheduler.paths import NETWORK_FILE_SYSTEMS, PACKAGE, file_system, nearest, why_not_writable
+from scheduler.people import user_name
 from scheduler.processes import hostname
 from scheduler.settings import PREFIX, READERS, Settings, read_settings
 from scheduler.shim import oom_kills
 from scheduler.store import houserules
 from scheduler.store.leases import distrust, find_directory, living
-from scheduler.store.locks import user_name
 from scheduler.store.runs import Runs
 from scheduler.view import examined
 from scheduler.view.examined import Examined, Failed

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import field
 
 from scheduler.core.promises import Lease
+from scheduler.people import user_name
 from scheduler.settings import Settings
 from scheduler.shim import children_finder, descendants
 from scheduler.store.leases import find_directory, living
-from scheduler.store.locks import user_name
 from scheduler.store.tickets import waiters
 from scheduler.values import dataclass
 

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from scheduler import machinefile
 from scheduler.errors import LeaseError, of_the_system
+from scheduler.people import user_name
 from scheduler.settings import Settings
 from scheduler.store.leases import FALLBACK, RUNTIME
-from scheduler.store.locks import user_name, user_of
+from scheduler.store.locks import user_of
 from scheduler.units import count
 
 TMPFILES = Path("/etc/tmpfiles.d/gpu-batch-scheduler.conf")

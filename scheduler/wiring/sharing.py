@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from scheduler.devices.mps_daemon import USUAL, Daemon, find_daemons, find_progr
 from scheduler.devices.mps_home import Home, homes_left
 from scheduler.devices.pool import Pool
 from scheduler.errors import DeviceError, UsageError
+from scheduler.people import user_name
 from scheduler.settings import Settings
 from scheduler.store.leases import find_directory, living
 from scheduler.units import size
@@ -131,7 +131,7 @@ def _joined(gpus: Sequence[Device], program: str) -> Mps:
     control = Control(program, daemon.directory)
     percentage = control.percentage()
     if percentage < 1:
-        raise DeviceError(f"{_named(daemon)} gives tasks {percentage:g}% of the threads: ask {_user(daemon.uid)}")
+        raise DeviceError(f"{_named(daemon)} gives tasks {percentage:g}% of the threads: ask {user_name(daemon.uid)}")
     return Mps({device.key: Gpu(device.label, control) for device in gpus})
 
 
@@ -144,7 +144,7 @@ def _check_nobody_else(pool: Pool, gpus: Sequence[Device], homes: Mapping[str, H
         pids = [stranger.pid for stranger in budget.foreign if stranger.pid]
         for pid in find_servers(pids):
             if (uid := _uid(pid)) != os.getuid():
-                who = f"an MPS server of {_user(uid)} (process {pid})"
+                who = f"an MPS server of {user_name(uid)} (process {pid})"
                 raise DeviceError(f"{who} uses {budget.device.label}: two would only take turns there; {_AGAIN}")
     for device in gpus:
         if device.single and not homes[device.key].mode.is_changed():
@@ -179,7 +179,7 @@ def _check_leases(gpus: Sequence[Device], homes: Mapping[str, Home], settings: S
         for device in gpus:
             promised = lease.promised.get(device.key, 0)
             if promised and not (lease.uid == os.getuid() and homes[device.key].mode.is_changed()):
-                who = f"run {lease.run.partition('-')[0]} of {_user(lease.uid)}"
+                who = f"run {lease.run.partition('-')[0]} of {user_name(lease.uid)}"
                 raise DeviceError(
                     f"--mps-exclusive: {who} has leased {size(promised)} of {device.label}, and would be locked out: "
                     "wait for it, or leave --mps-exclusive out"
@@ -187,7 +187,7 @@ def _check_leases(gpus: Sequence[Device], homes: Mapping[str, Home], settings: S
 
 
 def _named(daemon: Daemon) -> str:
-    return f"an MPS daemon of {_user(daemon.uid)} (process {daemon.pid}, {Path(daemon.directory)})"
+    return f"an MPS daemon of {user_name(daemon.uid)} (process {daemon.pid}, {Path(daemon.directory)})"
 
 
 def _uid(pid: int) -> int:
@@ -195,10 +195,3 @@ def _uid(pid: int) -> int:
         return os.stat(f"/proc/{pid}").st_uid
     except OSError:
         return os.getuid()
-
-
-def _user(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return f"user {uid}"

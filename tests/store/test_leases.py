@@ -13,9 +13,10 @@ import pytest
 
 from scheduler.core.model import HOST, KnownBy, Placement, Purpose
 from scheduler.core.promises import Lease
+from scheduler.people import user_name
 from scheduler.shim import pack_block
 from scheduler.store.leases import Ledger, living, make_directory
-from scheduler.store.locks import make_locked, user_name
+from scheduler.store.locks import make_locked
 from tests.faults import fault
 
 ME = user_name(os.getuid())
