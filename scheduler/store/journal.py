@@ -89,11 +89,11 @@ class Journal:
         self._db.close()
 
     @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """All of it or nothing; durable when the block is left."""
+    def transaction(self, *, lax: bool = False) -> Iterator[None]:
+        """All of it or nothing; durable when the block is left, unless it is lax."""
         try:
             with self._translated():
-                self._wait_for_disk(lax=False)
+                self._wait_for_disk(lax=lax)
                 self._db.execute(schema.BEGIN)
                 yield
                 self._db.execute(schema.COMMIT)
@@ -183,11 +183,13 @@ class Journal:
         """Events that come together with something else; inside a transaction."""
         self._db.executemany(schema.PUT_EVENT, [_event_row(event, at) for event in events])
 
-    def stand(self, said: dict[str, Any]) -> None:
-        """How the run stands as its writer leaves it: what `stands` tells until there are more rows or events."""
-        if not self._kept:
-            with self.transaction():
-                self.put_meta({_STANDS: _encoded({**said, "up_to": self._reach()})})
+    def stand(self, said: dict[str, Any], *, lax: bool = False) -> bool:
+        """Write down how the run stands now, and up to which row and event; not while any are kept for later."""
+        if self._kept:
+            return False
+        with self.transaction(lax=lax):
+            self.put_meta({_STANDS: _encoded({**said, "up_to": self.reach()})})
+        return True
 
     # ---- reading ----
 
@@ -201,15 +203,7 @@ class Journal:
             finally:
                 self._roll_back()
 
-    def stands(self, meta: Mapping[str, str]) -> dict[str, Any] | None:
-        """What the last writer said in `meta` of how the run stands; None where it said nothing, or others went on."""
-        try:
-            said: dict[str, Any] = json.loads(meta.get(_STANDS, "{}"))
-        except ValueError:
-            return None
-        return said if said.pop("up_to", None) == self._reach() else None
-
-    def _reach(self) -> list[int]:
+    def reach(self) -> list[int]:
         """How far rows and events go."""
         with self._translated():
             newest = self._db.execute(schema.GET_NEWEST).fetchone()[0]
@@ -371,6 +365,15 @@ def _why(path: Path, exc: sqlite3.Error) -> str:
 def _primary(exc: sqlite3.Error) -> int:
     """The kind of error; the rest of its code says where in SQLite it was."""
     return getattr(exc, "sqlite_errorcode", 0) & 0xFF
+
+
+def stood(meta: Mapping[str, str]) -> dict[str, Any]:
+    """What was said last, in `meta`, of how the run stood then."""
+    try:
+        said: dict[str, Any] = json.loads(meta.get(_STANDS, "{}"))
+    except ValueError:
+        return {}
+    return said
 
 
 def _event_row(event: ev.Event, at: float) -> EventRow:

@@ -22,6 +22,7 @@ from scheduler.paths import Places, find_places, make_private
 from scheduler.settings import Settings
 from scheduler.store.journal import Journal, Recorded, Row
 from scheduler.store.runs import RunInfo, Runs
+from scheduler.wiring.standing import standing, states, told
 
 if TYPE_CHECKING:
     from scheduler.core.control import Granted
@@ -228,12 +229,7 @@ class Telling:
 
     def run_facts(self) -> dict[str, Any]:
         """The run itself, as results tell it."""
-        return _run_facts(self.info, _states(self.brain))
-
-
-def _states(brain: Brain) -> dict[str, int]:
-    """How many tasks are in each state."""
-    return {str(state): number for state in State if (number := brain.roll.counts[state])}
+        return _run_facts(self.info, states(self.brain))
 
 
 def _run_facts(info: RunInfo, states: Mapping[str, int]) -> dict[str, Any]:
@@ -249,13 +245,6 @@ def _run_facts(info: RunInfo, states: Mapping[str, int]) -> dict[str, Any]:
         "devices": json.loads(meta.get("labels", "{}")),
         "states": dict(states),
     }
-
-
-def standing(meta: Mapping[str, str], brain: Brain, ended: float | None) -> dict[str, Any]:
-    """How a run stands: how many tasks are in each state, whether it is over, and when something last ended in it."""
-    follows = meta.get("door") == "followed" and not brain.draining
-    over = not follows and not any(brain.roll.counts[state] for state in UNFINISHED)
-    return {"states": _states(brain), "over": over, "ended": ended or float(meta.get("accepted", "0"))}
 
 
 def foreseen(info: RunInfo) -> dict[str, Any] | None:
@@ -319,8 +308,8 @@ def telling_facts(info: RunInfo) -> dict[str, Any]:
 
 
 def _facts(info: RunInfo, journal: Journal, kept: dict[int, Telling] | None = None) -> dict[str, Any]:
-    """As its last scheduler left it, if nothing has happened since; else all of its events are read."""
-    stands = journal.stands(info.meta)
+    """As its scheduler left it, if little can have happened since; else all of its events are read."""
+    stands = told(info, journal)
     if stands is None:
         telling = Telling(info, journal, only_states=True) if kept is None else _read_on(info, kept)
         stands = standing(info.meta, telling.brain, telling.ended)

@@ -21,8 +21,9 @@ from scheduler.store.runs import RunInfo
 from scheduler.values import dataclass
 from scheduler.wiring import notifying, watching
 from scheduler.wiring.choices import Choices
-from scheduler.wiring.reading import Telling, places, standing
+from scheduler.wiring.reading import Telling, places
 from scheduler.wiring.shells import Origin
+from scheduler.wiring.standing import Standing
 
 if TYPE_CHECKING:
     from scheduler.core.orders import Surroundings
@@ -130,7 +131,7 @@ class Session:
             loop.digest(ports.world.wait(0.0))  # what was asked while nobody was here comes before the first start
             loop.run()
             with contextlib.suppress(StateError):  # on a full disk whoever looks reads all of it
-                self.book.journal.stand(standing(self.meta, self.brain, self.fold.last))
+                Standing(self).write()
             if lively is not None:
                 lively.close(repeat=loop.left_early)
             if not loop.left_early and dress is None:
@@ -187,7 +188,7 @@ class Session:
         return Ports(self.world, self.book, self.devices, engine, watchers, ledger, view, answer, sharing, disks)
 
     def _foreseen(self, ports: Ports, open_things: contextlib.ExitStack) -> Ports:
-        """The ports with a look ahead, now and then."""
+        """The ports with a look ahead, and one at how it stands, now and then."""
         from scheduler.realworld import LookedAt
         from scheduler.wiring.outlook import Outlook
 
@@ -196,7 +197,7 @@ class Session:
         self.outlook = Outlook(self, ports)
         open_things.callback(self.outlook.close)
         self.world.add(self.outlook)
-        return replace(ports, world=LookedAt(ports.world, self.outlook))
+        return replace(ports, world=LookedAt(LookedAt(ports.world, self.outlook), Standing(self)))
 
     def _engine(self) -> LocalEngine:
         from scheduler.engines.local import LocalEngine
