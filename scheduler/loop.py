@@ -341,6 +341,7 @@ class Loop:
         """Decide and make it true: leases inside the mutex, the journal outside, then the launches."""
         for sentence in self.ports.watcher.troubles():
             self.ports.view.say(sentence)
+        self._tending.look()
         if not self.brain.waiting or self.brain.draining:
             self.ports.ledger.leave()
         elif not self._behind and self._has_room():

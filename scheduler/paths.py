@@ -28,7 +28,7 @@ RUN_CODE = (
     (PACKAGE / "devices" / "__init__.py", "scheduler/devices/__init__.py"),
     *(
         (PACKAGE / "devices" / name, f"scheduler/devices/{name}")
-        for name in ("sampler.py", "nvml_sampler.py", "owners.py", "mps_control.py", "mps_ending.py")
+        for name in ("sampler.py", "cgroups.py", "nvml_sampler.py", "owners.py", "mps_control.py", "mps_ending.py")
     ),
     (PACKAGE / "processes.py", "scheduler/processes.py"),
 )

@@ -1,4 +1,7 @@
-"""The control groups this process is in: what each of them limits, and how much of it is left."""
+"""The control groups this process is in: what each of them limits, and how much of it is left.
+
+Standard library only: the sampler child of the host is started with a copy of it.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,8 @@ OWN = Path("/proc/self/cgroup")
 """Which groups this process is in."""
 _UNLIMITED = 1 << 60
 """cgroup v1 writes 'no limit' as a number near 2^63."""
-
+Group = tuple[int | str, str, str]
+"""A group's limit, or where that stands, and where it stands what the group holds and of what kind that is."""
 
 REST = 1.0
 """Seconds before a group without a limit is asked again: room is looked at for every start."""
@@ -29,9 +33,7 @@ class MemoryGroup:
 
     def limit(self) -> int | None:
         """Bytes the group may use; None where it is not limited."""
-        said = text(self._limit)
-        number = int(said) if said.isdigit() else _UNLIMITED
-        return number if number < _UNLIMITED else None
+        return _limit(str(self._limit))
 
     def left(self) -> int | None:
         """Bytes the group may still take: page cache that can be dropped counts as free."""
@@ -45,12 +47,30 @@ class MemoryGroup:
 
     def held(self) -> int:
         """Bytes the group holds and cannot drop."""
-        return int(text(self._usage) or 0) - self._droppable()
+        return _held(str(self._usage), str(self._stat))
 
-    def _droppable(self) -> int:
-        stat = dict(line.split(" ", 1) for line in text(self._stat).splitlines() if " " in line)
-        inactive = stat.get("total_inactive_file", stat.get("inactive_file", "0"))
-        return int(inactive)
+    def where(self, limit: int | None = None) -> Group:
+        """Where all of this can be read, with another limit in place of its own."""
+        return str(self._limit) if limit is None else limit, str(self._usage), str(self._stat)
+
+
+def left(group: Group) -> int | None:
+    """Bytes that a group may still take; None where it is not limited."""
+    said, usage, stat = group
+    limit = said if isinstance(said, int) else _limit(said)
+    return None if limit is None else limit - _held(usage, stat)
+
+
+def _limit(path: str) -> int | None:
+    said = text(path)
+    number = int(said) if said.isdigit() else _UNLIMITED
+    return number if number < _UNLIMITED else None
+
+
+def _held(usage: str, stat: str) -> int:
+    stats = dict(line.split(" ", 1) for line in text(stat).splitlines() if " " in line)
+    droppable = stats.get("total_inactive_file", stats.get("inactive_file", "0"))
+    return int(text(usage) or 0) - int(droppable)
 
 
 def memory_groups(root: Path = ROOT, own: Path = OWN) -> Iterator[MemoryGroup]:
@@ -121,7 +141,7 @@ def _quota(folder: Path, version: int) -> float | None:
     return int(words[0]) / int(words[1])
 
 
-def text(path: Path) -> str:
+def text(path: Path | str) -> str:
     """What stands in a file of the kernel; nothing where there is none."""
     try:
         with open(path, "rb", buffering=0) as file:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scheduler.core.model import HOST, Budget, Device, Placement
-from scheduler.devices.cgroups import OWN, ROOT, MemoryGroup, cpu_quotas, memory_groups, text
+from scheduler.devices.cgroups import OWN, ROOT, Group, MemoryGroup, cpu_quotas, memory_groups, text
 from scheduler.units import MIB
 from scheduler.values import dataclass
+
+if TYPE_CHECKING:
+    from scheduler.devices.watcher import HostWatcher
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,7 @@ class HostDevices:
         self._cores = min(_core_limits(cgroup_root, own_groups), key=lambda limit: limit.value)
         self._device = Device(HOST, HOST, int(self._memory.value), self._cores.value)
         self._looked, self._available = float("-inf"), 0
+        self._seen: Callable[[], int | None] = lambda: None
 
     def discover(self) -> tuple[Device, ...]:
         """The host, with the least of its RAM and every limit that holds for this process."""
@@ -62,8 +66,27 @@ class HostDevices:
         lefts = [group.left() for group in self._groups]
         if time.monotonic() - self._looked >= REST:
             self._looked, self._available = time.monotonic(), _available()
-        free = min([self._available, *(left for left in lefts if left is not None), *self._left_by_slurm()])
+        frees = [self._available, self._seen(), *lefts, *self._left_by_slurm()]
+        free = min(bytes_ for bytes_ in frees if bytes_ is not None)
         return (Budget(self._device, max(0, int(free)), self._cap),)
+
+    def watcher(self, code: Path) -> HostWatcher:
+        """Who sees what tasks hold, by a run's copies; no more is free from now on than there was when that was seen.
+
+        What one has given back since it still seems to hold: the same memory would be free and held at once.
+        """
+        from scheduler.devices.watcher import HostWatcher  # who only looks at the host does not need it
+
+        watcher = HostWatcher(code, list(self._limiting()))
+        self._seen = watcher.free
+        return watcher
+
+    def _limiting(self) -> Iterator[Group]:
+        """Where it can be read what control groups leave."""
+        yield from (group.where() for group in self._groups)
+        job = self._job_group()
+        if job is not None and self._slurm is not None:
+            yield job.where(int(self._slurm.value))
 
     def environment_for(self, placement: Placement) -> Mapping[str, str | None]:
         """Numeric libraries get as many threads as the task has cores, unless its user says otherwise."""
@@ -91,11 +114,12 @@ class HostDevices:
         """
         if self._slurm is None:
             return
-        job = next((group for group in self._groups if self._is_of_job(group)), None)
+        job = self._job_group()
         yield int(self._slurm.value) - (0 if job is None else job.held())
 
-    def _is_of_job(self, group: MemoryGroup) -> bool:
-        return group.folder.name == f"job_{self._environ.get('SLURM_JOB_ID', '')}"
+    def _job_group(self) -> MemoryGroup | None:
+        name = f"job_{self._environ.get('SLURM_JOB_ID', '')}"
+        return next((group for group in self._groups if group.folder.name == name), None)
 
 
 def slurm_memory(environ: Mapping[str, str]) -> Limit | None:

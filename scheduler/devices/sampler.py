@@ -1,9 +1,10 @@
 """The sampler child: reads from /proc what trees of processes hold, and writes it down as JSON lines.
 
-It takes `{"trees": {name: [pid, log, progress]}, "strangers": [pid]}` lines on standard input, each replacing the one
-before, and answers `{"trees": {name: [used, peak, epochs done]}, "strangers": {pid: used}, "at": began}` lines, with
-the moment at which the look began. It ends at end-of-file. Standard library only: it is started from a copy in the
-run's directory, so that a changed installation cannot change a living run.
+It takes `{"trees": {name: [pid, log, progress]}, "strangers": [pid], "groups": [[limit, usage, stat]]}` lines on
+standard input, each replacing the one before, and answers `{"trees": {name: [used, peak, epochs done]}, "strangers":
+{pid: used}, "at": began, "free": bytes}` lines: with the moment at which the look began, and the least that was free
+before and after it, of the machine and of each group. It ends at end-of-file. Standard library only: it is started from
+a copy in the run's directory, so that a changed installation cannot change a living run.
 
 Memory of one process is its RSS (and its high-water mark, which no poll can miss). Of several it is their PSS: shared
 pages are counted once; that is dear, so the sum of RSS is the trigger, and PSS is looked at only when that sum passes
@@ -18,8 +19,9 @@ import re
 import select
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
+from scheduler.devices.cgroups import Group, left
 from scheduler.shim import children_finder, descendants
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -133,6 +135,12 @@ def proportional(pid: int) -> int:
     return _kilobytes(text, b"\nPss:") if text else resident(pid)
 
 
+def available(groups: Iterable[Group]) -> int:
+    """What the kernel calls available, or less where a control group's limit leaves less."""
+    lefts = [room for room in map(left, groups) if room is not None]
+    return min([_kilobytes(_read("/proc/meminfo"), b"MemAvailable:"), *lefts])
+
+
 def _kilobytes(text: bytes, name: bytes) -> int:
     words = text.partition(name)[2].split(None, 1)
     return int(words[0]) * 1024 if words else 0
@@ -152,6 +160,7 @@ class Sampler:
     def __init__(self) -> None:
         self.trees: dict[str, Tree] = {}
         self.strangers: list[int] = []
+        self._groups: list[Group] = []
         self._last_rise = time.monotonic()
 
     def order(self, line: str) -> None:
@@ -165,16 +174,18 @@ class Sampler:
             if old is None:
                 self._last_rise = time.monotonic()
         self.strangers = said["strangers"]
+        self._groups = said.get("groups", [])
 
     def look(self) -> str:
         """Look at everything once."""
-        at, children = time.monotonic(), children_finder()
+        at, before, children = time.monotonic(), available(self._groups), children_finder()
         for tree in self.trees.values():
             if tree.look(children):
                 self._last_rise = time.monotonic()
         strangers = {pid: sum(private(p) for p in descendants(pid, children)) for pid in self.strangers}
         trees = {name: [tree.used, tree.peak, tree.epochs] for name, tree in self.trees.items()}
-        return json.dumps({"trees": trees, "strangers": strangers, "at": at})
+        free = min(before, available(self._groups))
+        return json.dumps({"trees": trees, "strangers": strangers, "at": at, "free": free})
 
     def rest(self, cost: float) -> float:
         """Seconds until the next look."""

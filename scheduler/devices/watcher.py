@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import inf
 from pathlib import Path
 
 from scheduler.core.model import HOST
 from scheduler.core.ports import Key, Sample, Watched
+from scheduler.devices.cgroups import Group
 from scheduler.processes import Child, isolated_python, start_child
 
 MOST_STARTS = 20
 """A sampler that keeps dying is given up: the run goes on with what the shims measure."""
 
+LONG = 30.0
+"""Seconds after which a look says nothing any more of what is free."""
 PAUSE = 0.1
 """Least seconds between orders: as long as the child rests between looks."""
 
@@ -25,8 +28,10 @@ _START = "import sys; sys.path.insert(0, sys.argv[1]); from scheduler.devices.sa
 class HostWatcher:
     """Watches host RAM; `fileno` becomes readable when there are samples."""
 
-    def __init__(self, code: Path) -> None:
+    def __init__(self, code: Path, groups: Sequence[Group] = ()) -> None:
+        """`groups` are those whose limits count, too."""
         self._code = code
+        self._groups = list(groups)
         self._starts = 0
         self._order = b""
         self._unsent, self._send_at = False, 0.0
@@ -35,6 +40,12 @@ class HostWatcher:
         self._strangers: Mapping[str, int] = {}
         self._looked = 0.0
         """When the look began that they were seen at."""
+        self._free: int | None = None
+        """What was free then."""
+        self._held: dict[str, int] = {}
+        """By attempts and strangers' shims then."""
+        self._here: frozenset[str] = frozenset()
+        """Those of them who live."""
         self._asked: dict[int, tuple[str, float]] = {}
         """By shim for whose lease it was asked about last, and since when."""
         self._child: Child | None = None
@@ -47,7 +58,9 @@ class HostWatcher:
         """Send the whole list if it changed."""
         self._asked = {shim: since for shim, since in self._asked.items() if shim in strangers}
         trees = {f"{task}.{attempt}": [w.shim, w.log, w.progress] for (task, attempt), w in attempts.items()}
-        order = json.dumps({"trees": trees, "strangers": sorted(strangers)}).encode() + b"\n"
+        self._here = frozenset((*trees, *map(str, strangers)))
+        said = {"trees": trees, "strangers": sorted(strangers), "groups": self._groups}
+        order = json.dumps(said).encode() + b"\n"
         if order == self._order and self._child is not None:
             return
         self._order = order
@@ -114,11 +127,22 @@ class HostWatcher:
     def _samples(self, line: bytes) -> list[Sample]:
         said = json.loads(line)
         self._strangers, self._looked = said["strangers"], said.get("at", inf)
+        self._free = said.get("free")
+        self._held = {**self._strangers, **{name: used for name, (used, _, _) in said["trees"].items()}}
         samples = []
         for name, (used, peak, epochs) in said["trees"].items():
             task, attempt = name.split(".")
             samples.append(Sample(int(task), int(attempt), {HOST: used}, {HOST: peak}, epochs))
         return samples
+
+    def free(self) -> int | None:
+        """What was free when it was last seen what those hold who live, with what the others held who were seen then.
+
+        None where nobody is believed to hold anything, or there has been no look for long.
+        """
+        if self._free is None or self._here.isdisjoint(self._held) or time.monotonic() - self._looked > LONG:
+            return None
+        return self._free + sum(used for name, used in self._held.items() if name not in self._here)
 
     def used_by(self, shim: int, whose: str = "") -> Mapping[str, int]:
         """What another scheduler's tree was seen to hold, in a look that began once the shim was that lease's.

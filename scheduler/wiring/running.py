@@ -156,7 +156,6 @@ class Session:
     def _ports(self, open_things: contextlib.ExitStack, sink: Sink) -> Ports:
         """Everything the loop acts on; what has to be closed is given to `open_things`."""
         from scheduler.devices.pool import Watchers
-        from scheduler.devices.watcher import HostWatcher
         from scheduler.loop import Ports
         from scheduler.realworld import Asking, RealWorld
         from scheduler.store.disks import Disks
@@ -170,7 +169,7 @@ class Session:
         open_things.callback(engine.close)
         engine.warm()
         provisions.load()  # while the server starts
-        host = HostWatcher(run.code)
+        host = self.devices.host.watcher(run.code)
         open_things.callback(host.close)
         gpus = self.devices.moved_gpus(run.code)
         labels = {device.key: device.label for device in self.devices.discover()}

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import os
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from scheduler.core.model import HOST
+from scheduler.core.ports import Watched
 from scheduler.devices import cgroups
 from scheduler.devices.host import HostDevices, Limit, available, slurm_memory
+from scheduler.devices.watcher import HostWatcher
+from scheduler.paths import PACKAGE
 from scheduler.units import GIB, MIB
+from tests.waiting import wait_until
 
 TOTAL = available()[0]
 
@@ -165,3 +172,58 @@ class TestDeviceRules:
 
     def test_neither_does_a_machine_without_cgroups(self, groups: Cgroups) -> None:
         assert cgroups.device_rules(groups.root, groups.own) == ""
+
+
+class TestGivenBack:
+    """What a task gives back is free at once, and seems to be held by it until somebody looks again."""
+
+    @pytest.fixture
+    def host(self, groups: Cgroups) -> HostDevices:
+        groups.join("0::/a")
+        groups.write("a/memory.max", 800 * MIB)
+        self.held(groups, 600 * MIB)
+        return groups.host()
+
+    def held(self, groups: Cgroups, bytes_: int) -> None:
+        groups.write("a/memory.current", bytes_)
+
+    @pytest.fixture
+    def watcher(self, host: HostDevices) -> Iterator[HostWatcher]:
+        made = host.watcher(PACKAGE.parent)
+        yield made
+        made.close()
+
+    @pytest.fixture
+    def trees(self) -> Iterator[list[int]]:
+        living = [subprocess.Popen(["sh", "-c", "sleep 600 & wait"], start_new_session=True) for _ in range(2)]
+        yield [one.pid for one in living]
+        for one in living:
+            os.killpg(one.pid, 9)
+            one.wait()
+
+    def test_it_is_not_free_before_it_is_known_not_to_be_held(
+        self, groups: Cgroups, host: HostDevices, watcher: HostWatcher, trees: list[int]
+    ) -> None:
+        one, other = ((number, 1) for number in (1, 2))
+        watcher.watch({one: Watched(trees[0]), other: Watched(trees[1])}, frozenset())
+        used: dict[int, int] = {}
+
+        def looked() -> bool:
+            used.update({sample.task: sample.used[HOST] for sample in watcher.collect()})
+            return len(used) == 2 and all(used.values())
+
+        wait_until(looked)
+        self.held(groups, 100 * MIB)
+        assert host.snapshot()[0].free == 200 * MIB
+        watcher.watch({one: Watched(trees[0])}, frozenset())  # the other has ended: what it held is really free
+        assert host.snapshot()[0].free == 200 * MIB + used[2]
+        wait_until(lambda: watcher.collect() and host.snapshot()[0].free == 700 * MIB)
+
+    def test_where_nobody_holds_anything_all_that_is_free_is(
+        self, groups: Cgroups, host: HostDevices, watcher: HostWatcher, trees: list[int]
+    ) -> None:
+        watcher.watch({(1, 1): Watched(trees[0])}, frozenset())
+        wait_until(lambda: watcher.collect() and watcher.free())
+        self.held(groups, 100 * MIB)
+        watcher.watch({}, frozenset())
+        assert host.snapshot()[0].free == 700 * MIB

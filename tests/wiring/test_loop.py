@@ -1,0 +1,106 @@
+"""What the loop sees of the world before it decides, on a machine that is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from scheduler.core.brain import Brain
+from scheduler.core.events import Event, Exited, Placed
+from scheduler.core.model import Budget
+from scheduler.core.orders import Surroundings
+from scheduler.core.ports import Key, Watched
+from scheduler.core.simulation import SimulatedMachine
+from scheduler.core.truth import Truth
+from scheduler.core.world import SimulatedWorld
+from scheduler.devices.simulated import SimulatedDevices, SimulatedWatcher
+from scheduler.engines.simulated import SimulatedEngine
+from scheduler.errors import StateError
+from scheduler.loop import Loop, Ports
+from scheduler.paths import RunPlaces
+from scheduler.store.memory import MemoryBook, MemoryLedger
+from scheduler.units import GIB
+from tests.builders import Heard, gpu, host, rules, spec
+from tests.faults import fault
+
+START = 1e9
+FULL = (START + 4, START + 12)
+"""When the disk takes nothing."""
+
+
+class FullBook(MemoryBook):
+    """One on a disk that is full for a while."""
+
+    def __init__(self, machine: SimulatedMachine) -> None:
+        super().__init__()
+        self.machine = machine
+
+    def record(self, events: Sequence[Event], at: float, *, later: bool = False) -> None:
+        if FULL[0] <= self.machine.now < FULL[1]:
+            raise StateError("no space left")
+        super().record(events, at, later=later)
+
+
+def loop(
+    machine: SimulatedMachine, book: MemoryBook, gib: Sequence[int], truths: Sequence[Truth], **ports: Any
+) -> Loop:
+    """Of tasks that say how much they need, and do what their truths say."""
+    brain = Brain(rules(), book.terms)
+    for batch in book.accept(spec(row=row, memory=f"{size}GiB") for row, size in enumerate(gib)):
+        brain.apply(batch)
+    engine = SimulatedEngine(machine, lambda order: truths[order.task - 1])
+    watcher = ports.pop("watcher", None) or SimulatedWatcher(machine)
+    devices = ports.pop("devices", None) or SimulatedDevices(machine)
+    world = SimulatedWorld(machine, [engine, watcher])
+    made = Ports(world, book, devices, engine, watcher, MemoryLedger(machine), Heard())
+    return Loop(brain, made, Surroundings("1", "python", "/", RunPlaces(Path("/simulated"), 1), {}))
+
+
+@fault(23)
+def test_memory_that_came_back_while_the_disk_was_full_is_still_promised_to_whoever_lives() -> None:
+    truths = [
+        Truth(20, (((0, 10 * GIB), (8, 0)),)),  # lives on without what it held
+        Truth(5, (((0, 2 * GIB),),)),  # its end cannot be written down
+        Truth(1, (((0, 20 * GIB),),)),
+    ]
+    machine = SimulatedMachine([gpu().device, host().device], now=START)
+    book = FullBook(machine)
+    loop(machine, book, (10, 2, 20), truths).run()
+    placed = {event.task: at for event, at in book.recorded if isinstance(event, Placed)}
+    ended = {event.task: at for event, at in book.recorded if isinstance(event, Exited)}
+    assert (placed[1], placed[2]) == (START, START)
+    assert placed[3] >= ended[1]
+
+
+class Told(SimulatedWatcher):
+    """Knows whom it was told to look at last."""
+
+    told: frozenset[Key] = frozenset()
+
+    def watch(self, attempts: Mapping[Key, Watched], strangers: frozenset[int]) -> None:
+        self.told = frozenset(attempts)
+        super().watch(attempts, strangers)
+
+
+class Asked(SimulatedDevices):
+    """Notes who seemed to live, and was gone, whenever it was asked what is free."""
+
+    def __init__(self, machine: SimulatedMachine, watcher: Told) -> None:
+        super().__init__(machine)
+        self.machine, self.watcher = machine, watcher
+        self.gone: list[frozenset[Key]] = []
+
+    def snapshot(self) -> tuple[Budget, ...]:
+        self.gone.append(self.watcher.told - self.machine.running.keys())
+        return super().snapshot()
+
+
+def test_who_has_ended_is_not_looked_at_any_more_when_it_is_decided_what_is_free() -> None:
+    machine = SimulatedMachine([gpu().device, host().device], now=START)
+    watcher = Told(machine)
+    devices = Asked(machine, watcher)
+    truths = [Truth(5.0 + n, (((0, 9 * GIB),),)) for n in range(6)]
+    loop(machine, MemoryBook(), [10] * 6, truths, watcher=watcher, devices=devices).run()
+    assert len(devices.gone) > 6
+    assert not any(devices.gone)
