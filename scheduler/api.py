@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -14,7 +14,7 @@ from scheduler.errors import UsageError
 from scheduler.settings import read_settings
 from scheduler.wiring import reading, starting
 from scheduler.wiring.again import Wish
-from scheduler.wiring.choices import Choices, mps_word, this_python
+from scheduler.wiring.choices import Choices, check_counts, mps_word, this_python
 from scheduler.wiring.listing import Listing, csv_listing
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Finished:
 
 
 def run(  # noqa: PLR0913  # each is a flag of `scheduler run`, by keyword only
-    jobs: str | os.PathLike[str] | Sequence[Task],
+    jobs: str | os.PathLike[str] | Iterable[Task],
     *,
     devices: str = "auto",
     num: int = 20,
@@ -102,6 +102,7 @@ def run(  # noqa: PLR0913  # each is a flag of `scheduler run`, by keyword only
     """
     flags = {"num": str(num), "order": order, "buffer": buffer, "max_load": str(max_load), "python": python or None}
     settings = read_settings({**flags, "state": state})
+    check_counts(jobs_at_once=jobs_at_once, slots=slots, max_per_device=max_per_device, max_failures=max_failures)
     is_file = isinstance(jobs, (str, os.PathLike))
     if not is_file:
         _check_wish(new, skip_done)
@@ -145,9 +146,16 @@ def runs(state: str | None = None) -> list[Finished]:
 
 
 def _listing(
-    jobs: str | os.PathLike[str] | Sequence[Task], header: int | None, defaults: dict[str, str], python: str
+    jobs: str | os.PathLike[str] | Iterable[Task], header: int | None, defaults: dict[str, str], python: str
 ) -> Listing:
     if isinstance(jobs, (str, os.PathLike)):
         return csv_listing(os.fspath(jobs), header=header, defaults=defaults, append="both", python=python)
-    form, rows = python_tasks.rows(jobs, defaults)
+    form, rows = python_tasks.rows(_tasks(jobs), defaults, python)
     return Listing("tasks", form, rows)
+
+
+def _tasks(jobs: object) -> list[Task]:
+    """They may come from a generator; raises UsageError for what is no list of anything."""
+    if isinstance(jobs, Task) or not isinstance(jobs, Iterable):
+        raise UsageError(f"{jobs!r:.80} is neither the path of a file nor a list of Tasks")
+    return list(jobs)

@@ -15,7 +15,7 @@ from scheduler.units import count
 from scheduler.view.sink import hint
 from scheduler.wiring import reading, starting
 from scheduler.wiring.calling import Call, Calls
-from scheduler.wiring.choices import Choices, this_python
+from scheduler.wiring.choices import Choices, check_counts, this_python
 from scheduler.wiring.running import Session
 
 NAME = 60
@@ -54,6 +54,7 @@ def map(  # noqa: PLR0913  # each is a column or a flag, by keyword only
     the file it is defined in, so it must be one of a module or of the script: raises ConfigError for any other, and
     for what cannot be pickled. A run like every other: `scheduler list`, `results`, `resume`.
     """
+    check_counts(jobs_at_once=jobs_at_once)
     launcher.stop_loading()
     target = calls.target_function(function)
     each = [_call(target.name, number, config) for number, config in enumerate(configs, 1)]

@@ -31,6 +31,7 @@ from scheduler.core.fields import BY_COLUMN, FIVE, REQUIRED, BadCell, Form
 from scheduler.core.model import Terms
 from scheduler.core.placeholders import names, takes
 from scheduler.doors import table
+from scheduler.doors.bad_rows import BadRows
 from scheduler.doors.csv_bytes import HashedBytes, NotText, behind, clean, digest_of, ended, iconv, quote_fault, text_of
 from scheduler.doors.csv_header import checked_columns, delimiter_of, known_names
 from scheduler.doors.ground import Ground, Place, anywhere, lead, place_of_command, refuse_beside_command, split_words
@@ -251,25 +252,36 @@ class CsvFile:
             self.warnings.append(f"{self.path}: {said} the same as an earlier row ({first}); all of them are taken")
 
     def _validated(self, reader: Any, above: int, line: int, place: Place, repeats: _Repeats) -> Iterator[Row]:
-        """The rows of a csv reader whose first line is line `above` + 1, behind line `line`."""
+        """The rows of a csv reader whose first line is line `above` + 1, behind line `line`.
+
+        None is handed out behind the first bad one; the rest is only looked at, to tell how many are bad.
+        """
         width, terms_of, identity, once = len(self.form.columns), self.form.terms, self._identity, repeats.once
+        bad = BadRows(self.path)
+        for row, until, cells in self._read(reader, above, line, bad):
+            try:
+                if (len(cells) != width or cells[0][:1] in " \t#") and self._skipped(cells, row, until):
+                    continue
+                terms = terms_of(cells)
+                code = hash(identity(cells, terms, place))
+            except BadCell as exc:
+                bad.add(row, str(exc), exc.column)
+            if bad:
+                continue
+            nth = repeats.another(code, row) if code in once else 0
+            once.add(code)
+            yield row, cells, terms, nth
+        bad.refuse()
+
+    def _read(self, reader: Any, above: int, line: int, bad: BadRows) -> Iterator[tuple[int, int, list[str]]]:
+        """The rows of a csv reader, each with its first line and its last; `bad` ones stand before what ends them."""
         try:
             for cells in reader:
                 row = line + 1
                 line = above + reader.line_num
-                if (len(cells) != width or cells[0][:1] in " \t#") and self._skipped(cells, row, line):
-                    continue
-                try:
-                    terms = terms_of(cells)
-                    code = hash(identity(cells, terms, place))
-                except BadCell as exc:
-                    raise InputError(self.path, str(exc), row, exc.column) from exc
-                nth = repeats.another(code, row) if code in once else 0
-                once.add(code)
-                yield row, cells, terms, nth
-        except table.NotAnObject as exc:
-            raise InputError(self.path, str(exc), above + reader.line_num) from exc
-        except (csv.Error, UnicodeDecodeError, NotText) as exc:
+                yield row, line, cells
+        except (table.NotAnObject, csv.Error, UnicodeDecodeError, NotText, InputError) as exc:
+            bad.refuse()
             raise self._unreadable(exc, line + 1, above + reader.line_num) from exc
 
     def _skipped(self, cells: list[str], row: int, line: int) -> bool:
@@ -278,17 +290,19 @@ class CsvFile:
             return not cells
         if cells and cells[0].lstrip().startswith("#"):
             if line > row:
-                raise InputError(self.path, f"this comment opens a quote that closes only in line {line}", row)
+                raise BadCell("", f"this comment opens a quote that closes only in line {line}")
             return True
         if not any(map(str.strip, cells)):
             return True
         if len(cells) != len(self.form.columns):
-            raise InputError(self.path, self._miscount(cells), row)
+            raise BadCell("", self._miscount(cells))
         return False
 
     def _miscount(self, cells: list[str]) -> str:
         wanted = count(len(self.form.columns), "column")
         message = f"{count(len(cells), 'field')} where there are {wanted} ({', '.join(self.form.columns)})"
+        if len(cells) > len(self.form.columns) and not any(map(str.strip, cells[len(self.form.columns) :])):
+            return f"{message}: take the {self.delimiter!r} at its end away"
         if len(cells) > len(self.form.columns):
             return f'{message}: a cell with {self.delimiter!r} in it must stand in "quotes"'
         for other in (";", "\t"):
@@ -346,6 +360,10 @@ class CsvFile:
             raise BadCell("Epochs", "it is empty")
 
     def _unreadable(self, exc: Exception, row: int, until: int = 0) -> InputError:
+        if isinstance(exc, InputError):
+            return exc
+        if isinstance(exc, table.NotAnObject):
+            return InputError(self.path, str(exc), until)
         if isinstance(exc, csv.Error):
             return InputError(self.path, quote_fault(str(exc), row, until), row)
         if isinstance(exc, NotText) and str(exc):

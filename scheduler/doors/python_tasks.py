@@ -9,12 +9,13 @@ from typing import Any
 
 from scheduler.core.fields import BY_COLUMN, BadCell, Form
 from scheduler.core.model import Terms
-from scheduler.errors import InputError
+from scheduler.doors.bad_rows import BadRows
+from scheduler.doors.ground import Ground, place_of_command, split_words
 
 _COLUMNS = (
     "Command", "Name", "Directory", "Env", "Epochs", "Priority", "GPUs", "Memory", "HostMemory", "CPUs", "Timeout",
-    "Grace", "StopSignal", "Retries", "RetryOn", "Resumable", "Device", "Exclusive",
-    "ThreadPercentage",
+    "Grace", "StopSignal", "Retries", "RetryOn", "Resumable", "Device", "Prefer", "Exclusive",
+    "ThreadPercentage", "Stdout", "Stderr",
 )  # fmt: skip
 
 
@@ -43,47 +44,99 @@ class Task:
     retry_on: str = ""
     resumable: bool = False
     device: str = ""
+    prefer: str = ""
     exclusive: bool = False
     thread_percentage: int | str = ""
+    stdout: str = ""
+    stderr: str = ""
     columns: Mapping[str, Any] = field(default_factory=dict)
 
 
 def rows(
-    tasks: Sequence[Task], defaults: Mapping[str, str]
+    tasks: Sequence[Task], defaults: Mapping[str, str], python: str
 ) -> tuple[Form, Iterator[tuple[int, list[str], Terms, int]]]:
-    """The form and the validated rows of a list of tasks; raises InputError naming the task."""
+    """The form and the validated rows of a list of tasks; raises InputError naming what cannot be taken."""
+    _refuse_strangers(tasks)
     columns = list(_COLUMNS)
     if not any(task.epochs is not None for task in tasks):
         columns.remove("Epochs")
     own = list(dict.fromkeys(name for task in tasks for name in task.columns))
     form = Form([*columns, *own], defaults, append="none")
-    return form, _validated(tasks, form, columns, own)
+    return form, _validated(tasks, form, columns, python)
+
+
+def _refuse_strangers(tasks: Sequence[object]) -> None:
+    """What is no Task, and columns that are none of the caller's own."""
+    bad = BadRows("tasks")
+    for number, task in enumerate(tasks, 1):
+        try:
+            _refuse_stranger(task)
+        except BadCell as exc:
+            bad.add(number, str(exc), exc.column)
+    bad.refuse()
+
+
+def _refuse_stranger(task: object) -> None:
+    if not isinstance(task, Task):
+        raise BadCell("", f"{task!r:.80} is no Task: write Task(command=...)")
+    for name in task.columns:
+        if not isinstance(name, str):
+            raise BadCell("", f"the name of its column {name!r} is no text")
+        ours = BY_COLUMN.get(name.lower())
+        if ours is not None and ours.column in _COLUMNS:
+            raise BadCell("", f"its column {name!r} is a field of every task: write Task({ours.attribute}=...)")
 
 
 def _validated(
-    tasks: Sequence[Task], form: Form, columns: list[str], own: list[str]
+    tasks: Sequence[Task], form: Form, columns: list[str], python: str
 ) -> Iterator[tuple[int, list[str], Terms, int]]:
     seen: dict[tuple[str, ...], int] = {}
+    ground, bad = Ground("", python, ""), BadRows("tasks")
     for number, task in enumerate(tasks, 1):
-        cells = [_cell(task, column) for column in columns]
-        cells += [str(task.columns.get(name, "")) for name in own]
         try:
-            form.spec(cells, number)
-            terms = form.terms(cells)
+            cells = [_cell(task, column) for column in columns]
+            cells += [str(task.columns.get(name, "")) for name, _ in form.own]
+            terms = _checked(form, cells, number, ground)
         except BadCell as exc:
-            raise InputError("tasks", str(exc), number, exc.column) from exc
+            bad.add(number, str(exc), exc.column)
+        if bad:
+            continue
         key = tuple(cells[:4])
         nth = seen.get(key, 0)
         seen[key] = nth + 1
         yield number, cells, terms, nth
+    bad.refuse()
+
+
+def _checked(form: Form, cells: list[str], number: int, ground: Ground) -> Terms:
+    """The terms of a task of which all can be read, and whose program is there; raises BadCell."""
+    for name, cell in zip(form.columns, cells, strict=True):
+        if "\0" in cell:
+            raise BadCell(name, "it holds a NUL byte, which no command can: take it out")
+    said = split_words("Command", form.text(cells, "Command"))
+    place_of_command(ground.__getitem__, form.cell(cells, "Directory") or ".", said)
+    form.spec(cells, number)
+    return form.terms(cells)
 
 
 def _cell(task: Task, column: str) -> str:
     if column == "Command":
-        return task.command if isinstance(task.command, str) else shlex.join(str(word) for word in task.command)
+        return _command(task.command)
     if column == "Env":
-        return shlex.join(f"{name}={value}" for name, value in task.env.items())
+        return shlex.join(f"{name}={value}" for name, value in (task.env or {}).items())
     value = getattr(task, BY_COLUMN[column.lower()].attribute)
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "" if value is None else str(value)
+
+
+def _command(said: object) -> str:
+    """The text that is split into the command's words again; raises BadCell."""
+    if isinstance(said, str):
+        return said
+    if not isinstance(said, Sequence) or isinstance(said, bytes):
+        raise BadCell("Command", f"{said!r:.80} is neither a text nor a list of words")
+    for word in said:
+        if word is None or isinstance(word, bytes):
+            raise BadCell("Command", f"{word!r:.80} is no word: write a text, a number or a path")
+    return shlex.join(str(word) for word in said)

@@ -38,7 +38,7 @@ class Calls:
 
     def listing(self, what: str) -> Listing:
         """They become rows once their run has a directory."""
-        form, _ = python_tasks.rows(self._tasks(), {})
+        form, _ = python_tasks.rows(self._tasks(), {}, sys.executable)
         return Listing(what, form, self._rows(), prepare=self._prepare)
 
     def _prepare(self, run: RunPlaces) -> None:
@@ -48,7 +48,7 @@ class Calls:
             write_own(str(run.given_to(row)), {**self.target.said(), **call.said}, call.pickled)
 
     def _rows(self) -> Iterator[Cells]:
-        yield from python_tasks.rows(self._tasks(), {})[1]
+        yield from python_tasks.rows(self._tasks(), {}, sys.executable)[1]
 
     def _tasks(self) -> list[Task]:
         return [self._task(row, call) for row, call in enumerate(self.each, 1)]

@@ -66,6 +66,13 @@ def mps_word(flag: str, said: object) -> str:
     return how
 
 
+def check_counts(**said: object) -> None:
+    """Refuse keywords of the Python API that would let nothing start for ever; None is no limit."""
+    for name, number in said.items():
+        if number is not None and (not isinstance(number, int) or number < 1):
+            raise UsageError(f"{name}={number!r}: write a whole number above 0")
+
+
 def rules(choices: Choices, settings: Settings, *, mps: bool = False) -> Rules:
     """What the core decides by; `mps`: whether the run really has it."""
     usual = Rules()

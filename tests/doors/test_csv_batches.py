@@ -486,6 +486,35 @@ def test_rows_are_handed_out_before_later_ones_are_read():
         next(rows)
 
 
+def test_all_bad_rows_of_a_list_are_counted_and_the_first_three_are_told():
+    rows = ONE + "work,-1,train.py,x,1\n" + ONE + "work,-1,train.py\n" + "work,-1,gone.py,3,1\n" * 98
+    assert refusal(HEADER + rows) == (
+        "jobs.csv, row 3, column Epochs: 'x' is not a whole number"
+        "; row 5: 3 fields where there are 5 columns (Directory, Executable, Filename, Epochs, Priority)"
+        f"; row 6, column Filename: 'gone.py' does not exist (looked at {os.path.abspath('work/gone.py')})"
+        "; 100 rows in all cannot be taken"
+    )
+
+
+def test_bad_rows_that_are_all_alike_are_told_once():
+    same = "row 3: the same; row 4: the same; 4 rows in all cannot be taken"
+    said = refusal(HEADER + "work,-1,train.py,0,1\n" * 4)
+    assert said == f"jobs.csv, row 2, column Epochs: 0 is below 1; {same}"
+
+
+@pytest.mark.parametrize("behind", ['"no end', "caf\udce9.py,1", "a\0"])
+def test_a_bad_row_is_told_before_what_ends_the_reading_behind_it(behind):
+    watched = (
+        Watched().append("work,-1,train.py,0,1\n").append(f"work,-1,{behind}\n".encode("utf-8", "surrogateescape"))
+    )
+    assert watched.take()[1].startswith("jobs.csv, row 3, column Epochs: 0 is below 1;")
+
+
+def test_a_delimiter_too_many_at_the_end_of_a_row_is_named():
+    assert row("work,-1,train.py,3,1,").endswith("Priority): take the ',' at its end away")
+    assert row("work,-1,train.py,a,3,1").endswith("""a cell with ',' in it must stand in "quotes\"""")
+
+
 COUNT_THE_ROWS = """
 import sys
 from scheduler.doors.csv_batches import CsvFile

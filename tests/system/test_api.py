@@ -6,11 +6,12 @@ import asyncio
 import signal
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import scheduler
-from scheduler import Finished, InputError, Task, run, runs
+from scheduler import Finished, InputError, Task, UsageError, run, runs
 
 
 @pytest.fixture(autouse=True)
@@ -52,6 +53,29 @@ def test_a_bad_task_is_named_and_nothing_runs(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="tasks, row 2, column Memory: '8' has no unit"):
         run([Task(command="true"), Task(command="true", memory="8")], state=str(tmp_path / "state"))
     assert runs(str(tmp_path / "state")) == []
+
+
+def test_a_program_that_is_not_there_is_refused_and_no_run_is_left(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="tasks, row 1, column Command: 'nosuch' is not a program on PATH"):
+        run([Task(command=["nosuch"])], state=str(tmp_path / "state"))
+    assert runs(str(tmp_path / "state")) == []
+
+
+def test_tasks_may_come_from_a_generator(tmp_path: Path) -> None:
+    assert run((Task(command="true") for _ in range(2)), state=str(tmp_path / "state")).counts == {"succeeded": 2}
+
+
+@pytest.mark.parametrize("jobs", [Task(command="true"), None, 3])
+def test_what_is_no_list_of_tasks_is_refused(jobs: Any, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is neither the path of a file nor a list of Tasks"):
+        run(jobs, state=str(tmp_path / "state"))
+
+
+@pytest.mark.parametrize("name", ["jobs_at_once", "slots", "max_per_device", "max_failures"])
+@pytest.mark.parametrize("number", [0, -1, "2"])
+def test_a_limit_that_lets_nothing_start_is_refused(name: str, number: Any, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=f"^{name}={number!r}: write a whole number above 0$"):
+        run([Task(command="true")], state=str(tmp_path / "state"), **{name: number})
 
 
 def test_signal_handlers_are_given_back(tmp_path: Path) -> None:
