@@ -14,7 +14,7 @@ from scheduler.errors import UsageError
 from scheduler.settings import read_settings
 from scheduler.wiring import reading, starting
 from scheduler.wiring.again import Wish
-from scheduler.wiring.choices import Choices, check_counts, mps_word, this_python
+from scheduler.wiring.choices import Choices, check_counts, mps_word, run_name, this_python
 from scheduler.wiring.listing import Listing, csv_listing
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def run(  # noqa: PLR0913  # each is a flag of `scheduler run`, by keyword only
         slots,
         jobs_at_once,
         max_per_device,
-        name,
+        run_name("name=", name),
         keep_going=keep_going or not is_file,
         max_failures=max_failures,
         mps=mps_word(f"mps={mps!r}", mps),
@@ -157,5 +157,5 @@ def _listing(
 def _tasks(jobs: object) -> list[Task]:
     """They may come from a generator; raises UsageError for what is no list of anything."""
     if isinstance(jobs, Task) or not isinstance(jobs, Iterable):
-        raise UsageError(f"{jobs!r:.80} is neither the path of a file nor a list of Tasks")
+        raise UsageError(f"a {type(jobs).__name__} is neither the path of a file nor a list of Tasks")
     return list(jobs)

@@ -15,7 +15,7 @@ from scheduler.units import count
 from scheduler.view.sink import hint
 from scheduler.wiring import reading, starting
 from scheduler.wiring.calling import Call, Calls
-from scheduler.wiring.choices import Choices, check_counts, this_python
+from scheduler.wiring.choices import Choices, check_counts, run_name, this_python
 from scheduler.wiring.running import Session
 
 NAME = 60
@@ -62,7 +62,7 @@ def map(  # noqa: PLR0913  # each is a column or a flag, by keyword only
         return []
     made = Calls(target, each, {"gpus": gpus, "memory": memory, "retries": retries})
     settings = read_settings({"num": str(len(each)), "state": state})
-    choices = Choices(devices, jobs=jobs_at_once, name=name, keep_going=True)
+    choices = Choices(devices, jobs=jobs_at_once, name=run_name("name=", name), keep_going=True)
     what = f"{target.name} of {target.file or target.module}"
     session = starting.begin(made.listing(what), choices, settings, this_python(settings))
     assert session is not None  # there is something to do

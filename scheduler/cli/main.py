@@ -87,11 +87,20 @@ def guarded(command: Callable[[], int]) -> int:
         return exc.exit_code
     except OSError as exc:
         if not isinstance(exc, BrokenPipeError):
-            _complain(of_the_system(exc))
+            _complain(_refused(exc))
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still to be written there is not missed again at exit
         return 1
     except KeyboardInterrupt:
         return 130
+
+
+def _refused(exc: OSError) -> str:
+    """What the kernel refused, as a sentence; who asks where it stands is told if that is nowhere."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return "the directory that this was started in is gone: cd to one that is there"
+    return of_the_system(exc)
 
 
 def _settle_streams() -> None:

@@ -17,7 +17,7 @@ from scheduler.settings import Settings
 from scheduler.view.sink import hint
 from scheduler.wiring import notifying, starting
 from scheduler.wiring.again import Wish
-from scheduler.wiring.choices import MPS_WORDS, Choices, mps_word, this_python
+from scheduler.wiring.choices import MPS_WORDS, Choices, mps_word, run_name, this_python
 from scheduler.wiring.listing import Listing, csv_listing, follow_listing, stdin_listing
 from scheduler.wiring.running import Session
 
@@ -236,7 +236,7 @@ def _choices(args: argparse.Namespace, *, keep_going: bool, learn_only: bool) ->
         slots=_positive("--slots", args.slots),
         jobs=_positive("-j", args.jobs),
         max_per_device=_positive("--max-per-device", args.max_per_device),
-        name=_run_name(args.name),
+        name=run_name("--name ", args.name),
         learn_only=learn_only,
         keep_going=keep_going,
         max_failures=_positive("--max-failures", args.max_failures),
@@ -409,12 +409,6 @@ def _positive(flag: str, text: str | None) -> int | None:
     if not text.isdecimal() or int(text) < 1:
         raise UsageError(f"{flag} {text}: write a whole number above 0")
     return int(text)
-
-
-def _run_name(text: str) -> str:
-    if text.isdigit():
-        raise UsageError(f"--name {text}: a name must not be a number, those are the runs' own")
-    return text
 
 
 def _file(said: str | None) -> str:

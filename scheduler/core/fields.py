@@ -65,9 +65,9 @@ def _at_least(least: int) -> Callable[[str], int]:
 
 
 def _memory(text: str) -> int:
-    bytes_ = units.parse_size(text)
+    bytes_ = units.parse_size(text) if text.strip(" 0.") else 0
     if bytes_ < 1:
-        raise ValueError(f"{text!r} is no memory at all")
+        raise ValueError(f"{text!r} is no memory at all: leave it empty where nobody knows")
     if bytes_ > units.TIB * 1024:
         raise ValueError(f"{text!r} is more than any machine has")
     return bytes_

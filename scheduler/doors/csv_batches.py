@@ -17,6 +17,7 @@ import csv
 import io
 import json
 import os
+import re
 import stat
 import sys
 import time
@@ -27,7 +28,7 @@ from operator import itemgetter
 from typing import Any
 
 from scheduler.core.command import THIS_PYTHON
-from scheduler.core.fields import BY_COLUMN, FIVE, REQUIRED, BadCell, Form
+from scheduler.core.fields import BY_COLUMN, FIVE, REQUIRED, BadCell, Form, words
 from scheduler.core.model import Terms
 from scheduler.core.placeholders import names, takes
 from scheduler.doors import table
@@ -44,6 +45,10 @@ Row = tuple[int, list[str], Terms, int]
 """Line in the file (the header is line 1), cells, terms, and how many earlier rows run the same command."""
 _NO_FILE = (0, 0, 0)
 """How a pipe looks: nothing is ever appended to it."""
+_OF_SHELL = re.compile(r"[<>|&;]")
+_SHELL = {"|", "||", "&", "&&", ";", "<", ">", ">>", "2>", "2>>", "&>", "2>&1"}
+"""Words by which a row seems to be meant for a shell."""
+_WAITS = "; this appended row and what stands behind it wait until it is mended"
 _COMMAND = ("Directory", "Executable", "Filename", "Args", "Command", "Env")
 
 
@@ -317,6 +322,8 @@ class CsvFile:
             return self._identity_of_any(cells, terms, place)
         quoted = '"' in text or "'" in text or "\\" in text  # `lead`, without the cost of a call a row
         spot = place((directory, executable, text if quoted else text.partition(" ")[0] or text))
+        if _OF_SHELL.search(text):
+            self._doubt_shell(text)
         return spot, text.strip(), terms.epochs
 
     def _identity_of_any(self, cells: list[str], terms: Terms, place: Place) -> object:
@@ -334,6 +341,8 @@ class CsvFile:
         if "{" in filename + args + command and self.form.own:
             self._doubt(f"{filename} {args} {command}")
         text = " ".join(part for part in (filename, args) if part)
+        if _OF_SHELL.search(command or text):
+            self._doubt_shell(command or text)
         return directory, executable, text, command, env and _pairs(env), terms.epochs
 
     def _doubt(self, text: str) -> None:
@@ -341,6 +350,13 @@ class CsvFile:
         slip = table.slip_of(text, [name for name, _ in self.form.own])
         if slip and not any(slip in warning for warning in self.warnings):
             self.warnings.append(f"{self.path}: {slip}")
+
+    def _doubt_shell(self, text: str) -> None:
+        """Note, once, a word by which a row seems to be meant for a shell."""
+        found = next((word for word in words(text) if word in _SHELL), "")
+        if found and not any("no shell reads" in warning for warning in self.warnings):
+            said = f"{found!r} is handed to the program as a word, for no shell reads a row"
+            self.warnings.append(f"{self.path}: {said}: a Command sh -c '...' has one")
 
     def _identity_of_template(self, cells: list[str], terms: Terms, place: Place) -> object:
         """The same for a row of parameters."""
@@ -392,6 +408,13 @@ class CsvFile:
         rows, after, said = self._read_behind(mark, last)
         news, self._said = (said if said != self._said else None), said
         return rows, after, news
+
+    def untaken(self, mark: Mark) -> tuple[list[Row], str]:
+        """The good rows behind the accepted part, and what is wrong with the one behind them."""
+        if self._look() == _NO_FILE:
+            return [], ""
+        rows, _, said = self._read_behind(mark, True)
+        return rows, said.removesuffix(_WAITS) if said is not None and said.endswith(_WAITS) else ""
 
     def _look(self) -> tuple[int, int, int] | None:
         try:
@@ -453,7 +476,7 @@ class CsvFile:
                 good = reader.line_num
             good = len(lines)
         except InputError as exc:
-            said = f"{exc}; this appended row and what stands behind it wait until it is mended"
+            said = f"{exc}{_WAITS}"
             self._again = time.monotonic() + self.retry
         return rows, good, sum(len(line.encode("utf-8", "surrogateescape")) for line in lines[:good]), said
 

@@ -89,6 +89,10 @@ class Followed:
         """It may always grow."""
         return True
 
+    def untaken(self) -> tuple[Sequence[Row], str]:
+        """Nothing: every line is a command."""
+        return (), ""
+
     def appended(self, *, last: bool) -> tuple[Sequence[Row], str, str]:
         """The commands that came since, the mark behind them, and a sentence about what else happened to the file."""
         said = ""

@@ -78,6 +78,10 @@ class LineStream:
         """Whether commands may still come."""
         return not self._ended or bool(self._lines.pending)
 
+    def untaken(self) -> tuple[Sequence[Row], str]:
+        """Nothing: every line is a command."""
+        return (), ""
+
     def appended(self, *, last: bool) -> tuple[Sequence[Row], str, str]:
         """The commands that came."""
         said = ""

@@ -60,6 +60,9 @@ class Rows(Protocol):
     def accepted(self) -> None:
         """The rows told last were taken; until then they are told again when the source changes."""
 
+    def untaken(self) -> tuple[Sequence[Cells], str]:
+        """Rows that stand there and were not taken, and what is wrong with the one behind them; looks anew."""
+
 
 class Again(Protocol):
     """What earlier runs of the same list mean for a new one."""
@@ -343,6 +346,19 @@ class Book:
             return Arrivals(sentence=f"{exc}; none of the appended rows is taken before it is mended")
         self.source.accepted()
         return Arrivals(submitted, sentence, more=self.source.more)
+
+    def untaken(self) -> str:
+        """Of a run that ends: which appended row never joined it, why, and what to do; empty where all did."""
+        if self.source is None:
+            return ""
+        rows, sentence = self.source.untaken()
+        try:
+            for row, _, terms, _ in rows:
+                self.check(terms, row)
+        except InputError as exc:
+            sentence = str(exc)
+        onward = f"mend it, then scheduler resume {self.places.number} runs them"
+        return f"{sentence}; this row and what stands behind it never joined: {onward}" if sentence else ""
 
 
 class Kinds:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from scheduler.core.model import State
+from scheduler.core.model import UNFINISHED, State
 from scheduler.core.results import Totals
 from scheduler.paths import open_plain, tilde
 from scheduler.units import count, duration, size
@@ -20,13 +20,23 @@ _FAILED = (State.FAILED, State.OOM, State.TIMEOUT, State.REFUSED)
 _RIGHT = frozenset({0, 2, 4, 5, 6, 7})
 
 
-def lines(totals: Totals, rows: Callable[[], Iterable[dict[str, Any]]], run: int) -> list[str]:
-    """Everything to say at the end of a run."""
+def lines(totals: Totals, rows: Callable[[], Iterable[dict[str, Any]]], run: int, untaken: str = "") -> list[str]:
+    """Everything to say at the end of a run; `untaken`: what was appended to its list and never joined it."""
     said = [""]
     if 0 < totals.tasks <= MOST_ROWS:
         said += [*_rows(list(rows())), ""]
     said += _failures(rows, sum(totals.states.get(state, 0) for state in _FAILED))
-    return said + total_lines(totals, run)
+    said += [*total_lines(totals, run), *_not_over(totals, run)]
+    return [*said, f"hint:   {untaken}"] if untaken else said
+
+
+def _not_over(totals: Totals, run: int) -> list[str]:
+    """What a run that was interrupted leaves, and how it goes on."""
+    left = sum(totals.states.get(state, 0) for state in UNFINISHED)
+    if not left:
+        return []
+    what = "1 task is" if left == 1 else f"{left:,} tasks are"
+    return [f"       {what} not over: scheduler resume {run} goes on"]
 
 
 def _rows(rows: Sequence[dict[str, Any]]) -> list[str]:

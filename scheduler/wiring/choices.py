@@ -66,6 +66,13 @@ def mps_word(flag: str, said: object) -> str:
     return how
 
 
+def run_name(spelled: str, name: str) -> str:
+    """The name of a run; raises UsageError, with the flag as it was written before it."""
+    if name.isdigit():
+        raise UsageError(f"{spelled}{name}: a name must not be a number, those are the runs' own")
+    return name
+
+
 def check_counts(**said: object) -> None:
     """Refuse keywords of the Python API that would let nothing start for ever; None is no limit."""
     for name, number in said.items():

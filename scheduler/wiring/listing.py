@@ -153,6 +153,10 @@ class Following:
         """The rows told last are in the journal."""
         self._mark = self._next
 
+    def untaken(self) -> tuple[Sequence[Cells], str]:
+        """What stands behind the accepted rows."""
+        return self._file.untaken(self._mark)
+
     @property
     def mark(self) -> str:
         """What is remembered of it."""

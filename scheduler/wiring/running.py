@@ -249,7 +249,7 @@ class Session:
             processing.close(processing.last_words(rows(), counts, self.number), sink)
             return
         in_numbers = totals(self.fold, counts, int(self.meta.get("capacity", "0")))
-        for line in closing.lines(in_numbers, rows, self.number):
+        for line in closing.lines(in_numbers, rows, self.number, self.book.untaken()):
             sink.line(line, at=clocks.now())
 
     def first_words(self) -> list[str]:

@@ -227,7 +227,8 @@ def plan(
         brain.assign(task, kinds.of(job) if kinds is not None else Kind(f"row {task}", job.name, probes=False))
     decision = brain.decide(Machine(clocks.now(), budgets))
     made = planning.Plan(listing.what, brain, decision, jobs, budgets)
-    planning.show(made, [*(f"hint:   {said}" for said in again.words()), *_would_refuse(again)], out, as_json=as_json)
+    hints = [f"hint:   {said}" for said in (*listing.warnings(), *again.words())]
+    planning.show(made, [*hints, *_would_refuse(again)], out, as_json=as_json)
     return 0
 
 

@@ -61,6 +61,9 @@ class Appended:
     def accepted(self) -> None:
         """They were."""
 
+    def untaken(self) -> tuple[Sequence[rundir.Cells], str]:
+        return (), ""
+
     def fileno(self) -> int:
         return -1
 

@@ -124,6 +124,18 @@ def test_shell_metacharacters_are_text():
     assert not Path("work", "x").exists()
 
 
+@pytest.mark.parametrize("word", ["|", ">", "2>", ">>", "<", "&&", "||", ";", "&", "2>&1"])
+@pytest.mark.parametrize("row", ["Command\ntrue {} a\n", HEADER + "work,-1,train.py {} a,3,1\n"])
+def test_a_row_that_seems_to_be_meant_for_a_shell_is_doubted(row, word):
+    said = f"{word!r} is handed to the program as a word, for no shell reads a row: a Command sh -c '...' has one"
+    assert f"jobs.csv: {said}" in read(row.format(word))[1].warnings
+
+
+@pytest.mark.parametrize("text", ["a>b", "sh -c 'a | b > c'", "x;y", "--a=<b>", "http://a/?b&c", "-> =>"])
+def test_a_row_that_no_shell_would_read_otherwise_is_not_doubted(text):
+    assert read(f"Command\necho {text}\n")[1].warnings == []
+
+
 def test_a_header_alone_is_no_rows_and_no_error():
     rows, file = read(HEADER)
     assert (rows, file.mark.rows, file.mark.lines) == ([], 0, 1)
@@ -393,7 +405,7 @@ def test_a_bad_row_is_named_with_its_column_and_what_to_do(here, text, expected)
     ("column", "text", "expected"),
     [
         ("Memory", "8", "'8' has no unit: write 8GiB or 8MiB"),
-        ("Memory", "0", "'0' has no unit"),
+        ("Memory", "0", "'0' is no memory at all"),
         ("Memory", "0GiB", "'0GiB' is no memory at all"),
         ("Memory", "-1GiB", "'-1GiB' is not a size"),
         ("HostMemory", "x", "'x' is not a size"),

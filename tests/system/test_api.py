@@ -71,6 +71,11 @@ def test_what_is_no_list_of_tasks_is_refused(jobs: Any, tmp_path: Path) -> None:
         run(jobs, state=str(tmp_path / "state"))
 
 
+def test_a_number_is_no_name_of_a_run(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="name=5: a name must not be a number, those are the runs' own"):
+        run([Task(command="true")], state=str(tmp_path / "state"), name="5")
+
+
 @pytest.mark.parametrize("name", ["jobs_at_once", "slots", "max_per_device", "max_failures"])
 @pytest.mark.parametrize("number", [0, -1, "2"])
 def test_a_limit_that_lets_nothing_start_is_refused(name: str, number: Any, tmp_path: Path) -> None:

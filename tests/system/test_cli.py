@@ -242,6 +242,17 @@ class TestRun:
         assert not (home.root / "here").exists()
         assert runs_left(home) == []
 
+    def test_a_dry_run_tells_what_is_doubtful(self, home: Home) -> None:
+        said = home.call("run", home.write("jobs.csv", "Command,Memroy", "true,8GiB"), "--dry-run", code=0).stdout
+        assert "hint:   jobs.csv: column 'Memroy' is taken as one of your own: did you mean Memory?" in said
+
+    def test_a_directory_that_is_gone_is_named(self, home: Home) -> None:
+        listing = str(home.root / home.commands("true"))
+        home.command = ["sh", "-c", 'mkdir gone && cd gone && rmdir ../gone && exec "$@"', "-", *home.command]
+        for words in (("run", listing), ("run", "../jobs.csv"), ("exec", "--", "true")):
+            said = home.call(*words, code=1).stderr
+            assert said == "scheduler: the directory that this was started in is gone: cd to one that is there\n"
+
     def test_the_sample_is_unpacked_where_one_stands(self, home: Home) -> None:
         said = home.call("run", "--sample", "--dry-run", code=0).stdout
         listing = home.root / "scheduler_samples/commands.csv"
@@ -361,6 +372,26 @@ class TestAGrowingFile:
         self.growing(home, "true\nno-such-program\n")
         wait_until(lambda: "row 4, column Command: 'no-such-program'" in home.log(), 10)
         assert self.end(home) == ["true succeeded"]
+        never = "PATH (no shell reads a Command); this row and what stands behind it never joined: mend it, then "
+        assert f"{never}scheduler resume 1 runs them\n" in home.log()
+
+    def test_a_bad_row_that_was_taken_away_is_not_spoken_of_in_the_end(self, home: Home) -> None:
+        self.growing(home)
+        before = (home.root / "jobs.csv").read_text()
+        self.append(home, "no-such-program\n")
+        wait_until(lambda: "row 3, column Command: 'no-such-program'" in home.log(), 10)
+        (home.root / "jobs.csv").write_text(before)
+        assert self.end(home) == []
+        assert "never joined" not in home.log()
+
+    def test_an_appended_row_that_fits_no_device_is_spoken_of_in_the_end(self, home: Home) -> None:
+        home.write("jobs.csv", "Command,Memory", [UNTIL_GO, "10MiB"])
+        self.scheduler = home.start("run", "jobs.csv")
+        wait_until((home.root / "here").exists, 30)
+        self.append(home, "true,1000TiB\n")
+        wait_until(lambda: "wants 1024000.0GiB" in home.log(), 10)
+        assert self.end(home) == []
+        assert "lower it; this row and what stands behind it never joined" in home.log()
 
     def test_one_that_goes_away_is_named(self, home: Home) -> None:
         self.growing(home)

@@ -56,3 +56,14 @@ def test_the_totals() -> None:
         f"       {took}",
         "       needs known by: live 1; promised in the end 1.25 times what was needed",
     ]
+
+
+def test_what_is_not_over_is_counted_with_the_next_step() -> None:
+    left = closing.lines(totals(succeeded=50, waiting=2, interrupted=1, held=1), list, 7)[-1]
+    assert left == "       4 tasks are not over: scheduler resume 7 goes on"
+    assert closing.lines(totals(succeeded=50, waiting=1), list, 7)[-1].strip().startswith("1 task is not over: ")
+    assert not any("not over" in line for line in closing.lines(totals(succeeded=50), list, 7))
+
+
+def test_an_appended_row_that_never_joined_has_the_last_word() -> None:
+    assert closing.lines(totals(succeeded=50), list, 7, "row 3: why")[-1] == "hint:   row 3: why"
