@@ -70,15 +70,15 @@ def start_child(argv: Sequence[str], *, env: Mapping[str, str] | None = None, pa
 
 
 def answer(
-    argv: Sequence[str], text: str = "", patience: float = 5.0, env: Mapping[str, str] | None = None
+    argv: Sequence[str], text: str = "", patience: float = 5.0, env: Mapping[str, str] | None = None, cwd: str = "/"
 ) -> tuple[int, str]:
     """Run a small program to its end, with `text` to read: its exit code, and all that it wrote.
 
-    It is started in /, and writes into memory, so that what it leaves in the background keeps nobody waiting. Raises
+    It writes into memory, so that what it leaves in the background keeps nobody waiting. Raises
     TimeoutExpired after `patience` seconds, with the program killed, and OSError where it cannot be started.
     """
     with _text_to_read(text) as given, open(os.memfd_create("said", os.MFD_CLOEXEC), "r+b", buffering=0) as said:
-        child = subprocess.Popen(argv, stdin=given, stdout=said, stderr=said, env=env, start_new_session=True, cwd="/")
+        child = subprocess.Popen(argv, stdin=given, stdout=said, stderr=said, env=env, start_new_session=True, cwd=cwd)
         try:
             code = child.wait(patience)
         except BaseException:

@@ -138,7 +138,10 @@ def _notify(text: str) -> str:
 
     if "://" in text.split(" ", 1)[0] and not text.startswith(("http://", "https://")):
         raise ValueError(f"{text.partition('://')[0]}:// is no web address: write http:// or https://, or a command")
-    shlex.split(text)
+    try:
+        shlex.split(text)
+    except ValueError as exc:
+        raise ValueError(f"{text!r} cannot be split into words: {str(exc).lower()}") from exc
     return text
 
 

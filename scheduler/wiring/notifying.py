@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import select
-import shlex
 import signal
 import time
 from collections import deque
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from scheduler.core.confidential import notifier, without_secrets
 from scheduler.core.events import Event, Exited, Halted, Refused
+from scheduler.core.fields import words
 from scheduler.core.model import Refusal, State
 from scheduler.core.ports import Happening, View
 from scheduler.core.results import Fold
@@ -43,7 +43,7 @@ def check(who: str) -> None:
     """Refuse at once a command that is not there; raises UsageError."""
     if not who or is_address(who):
         return
-    program = shlex.split(who)[0] if who.strip() else ""
+    program = words(who)[0] if who.strip() else ""
     if which(program) is None:
         raise UsageError(f"--notify {notifier(who)}: there is no program {program!r} on PATH")
 
@@ -56,10 +56,10 @@ def is_address(who: str) -> bool:
 class Notifier:
     """Tells one thing after the other, in copies of this process; what fails is said once and holds nobody."""
 
-    def __init__(self, who: str, speak: Callable[[str], None]) -> None:
+    def __init__(self, who: str, directory: str, speak: Callable[[str], None]) -> None:
         self.speak = speak
         """Where trouble is said."""
-        self._who = who
+        self._who, self._directory = who, directory
         self._waiting: deque[Mapping[str, Any]] = deque()
         self._pid, self._fd = 0, -1
         self._since = 0.0
@@ -76,9 +76,9 @@ class Notifier:
     def _next(self) -> None:
         if self._pid or not self._waiting:
             return
-        facts, who = self._waiting.popleft(), self._who
+        facts, who, directory = self._waiting.popleft(), self._who, self._directory
         try:
-            self._pid, self._fd = start_aside(lambda: told(who, facts).encode(), CPU)
+            self._pid, self._fd = start_aside(lambda: told(who, facts, directory).encode(), CPU)
         except OSError as exc:
             self._fail(exc.strerror or str(exc))
             return
@@ -132,20 +132,20 @@ class Notifier:
             self._over(f"no answer within {PATIENCE:g} s")
 
 
-def told(who: str, facts: Mapping[str, Any]) -> str:
+def told(who: str, facts: Mapping[str, Any], directory: str) -> str:
     """Tell it now; why that failed, or nothing."""
     body = json.dumps(facts)
-    return _posted(who, body) if is_address(who) else _called(who, facts, body)
+    return _posted(who, body) if is_address(who) else _called(who, facts, body, directory)
 
 
-def _called(who: str, facts: Mapping[str, Any], body: str) -> str:
-    """Run a command with the facts as variables, and as JSON to read."""
+def _called(who: str, facts: Mapping[str, Any], body: str, directory: str) -> str:
+    """Run a command, where the run was started, with the facts as variables, and as JSON to read."""
     said = {name: facts[name] for name in ("event", "text", "run", "name", "file", "host", "tasks")}
     states = facts["states"]
     said |= {"succeeded": states.get("succeeded", 0), "failed": sum(states.get(state, 0) for state in BAD)}
     environ = {**os.environ, **{PREFIX + name.upper(): str(value) for name, value in said.items()}}
     try:
-        code, output = answer(shlex.split(who), body, PATIENCE, environ)
+        code, output = answer(words(who), body, PATIENCE, environ, directory)
     except TimeoutExpired:
         return f"it has not ended within {PATIENCE:g} s"
     except OSError as exc:
@@ -249,7 +249,7 @@ def notified(session: Session, ports: Ports) -> tuple[Ports, Telling | None]:
     who, world = session.settings.notify, session.world
     if not who or world is None:
         return ports, None
-    notifier_ = Notifier(who, ports.view.say)
+    notifier_ = Notifier(who, session.meta["directory"], ports.view.say)
     world.add(notifier_)
     facts = lambda: run_facts(session.number, session.meta, session.brain.roll.counts)  # noqa: E731 - three names
     telling = Telling(ports.view, notifier_, facts, session.fold)

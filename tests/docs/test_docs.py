@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 import shlex
 import tomllib
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from scheduler.core.fields import words
 from tests.docs import reference
 
 ROOT = Path(__file__).parents[2]
@@ -53,6 +55,21 @@ def test_the_commands_of_the_how_tos_exist() -> None:
         verbs = set(re.findall(r"(?:^\$ |`|/|scope )scheduler ([a-z]+)", page.read_text(), re.MULTILINE))
         assert verbs, page.name
         assert verbs <= VERBS.keys(), page.name
+
+
+def test_the_lists_of_the_documents_can_be_read() -> None:
+    found = 0
+    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+        for block in re.findall(
+            r"^```(?:csv)?\n((?:Directory|Command),.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE
+        ):
+            rows = list(csv.reader(block.splitlines(), strict=True))
+            assert {len(row) for row in rows} == {len(rows[0])}, f"{page.name}: {block}"
+            assert all(
+                words(cell) for row in rows[1:] for name, cell in zip(rows[0], row, strict=True) if name == "Command"
+            )
+            found += 1
+    assert found > 5
 
 
 def test_the_commands_that_stand_beside_those_of_other_tools_exist_with_their_flags(
