@@ -283,6 +283,7 @@ def take_over(info: RunInfo, settings: Settings, how: Resuming) -> Session:
             f"{info.elsewhere}; if that machine is gone for good, scheduler resume {info.number} --takeover takes its "
             "running tasks for dead and starts them again here"
         )
+    open_ledger(settings, "").close()  # better refused now than once the run is taken over
     home = places(settings)
     book = Book.resume(info, Counter(home.counter, _classic_first()), _lost_code(info))
     choices = Choices(**json.loads(info.meta["choices"]))

@@ -103,6 +103,22 @@ class TestResumeDetached:
         wait_until(lambda: "run 1: 2 tasks: 2 succeeded" in home.log(), 30)
         assert (home.root / "ran").read_text() == "x\n"
 
+    @pytest.mark.parametrize("how", [(), ("-d",)])
+    def test_where_promises_cannot_be_kept_nothing_is_taken_over(self, home: Home, how: tuple[str, ...]) -> None:
+        scheduler = running(home, NOTE, "true")
+        scheduler.send_signal(signal.SIGQUIT)
+        scheduler.wait(30)
+        before, open_to_all = home.log(), home.root / "open"
+        open_to_all.mkdir()
+        open_to_all.chmod(0o777)
+        home.env["SCHEDULER_LEASES"] = str(open_to_all)
+        said = home.call("resume", *how, code=1).stderr
+        assert (
+            said
+            == f"scheduler: {open_to_all} can be written by others and is not sticky: sudo chmod 1777 {open_to_all}\n"
+        )
+        assert home.log() == before
+
     def test_of_a_living_run_is_refused_by_the_command_itself(self, home: Home) -> None:
         pid = detached(home, UNTIL_GO)
         assert f"run 1 is alive (process {pid})" in home.call("resume", "-d", code=2).stderr
