@@ -29,9 +29,22 @@ def find_devices(said: str, settings: Settings, environ: Mapping[str, str] | Non
     `environ` is what says which GPUs may be used and how tasks start, where that isn't this process's.
     """
     pool = _find(said, settings, os.environ if environ is None else environ)
+    try:
+        _check_buffer(pool, settings.buffer)
+    except UsageError:
+        pool.close()
+        raise
     if settings.ignored:
         pool.notes.append(settings.ignored)
     return pool
+
+
+def _check_buffer(pool: Pool, buffer: int) -> None:
+    """Refuse to keep everything free; slots have no memory."""
+    largest = max(pool.discover(), key=lambda device: device.total, default=None)
+    if largest is not None and 0 < largest.total <= buffer:
+        said = f"the largest device ({largest.label}) has {size(largest.total)}, so nothing is left to promise"
+        raise UsageError(f"--buffer {size(buffer)}: {said}: lower it")
 
 
 def _find(said: str, settings: Settings, environ: Mapping[str, str]) -> Pool:

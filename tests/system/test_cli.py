@@ -246,6 +246,12 @@ class TestRun:
         said = home.call("run", home.write("jobs.csv", "Command,Memroy", "true,8GiB"), "--dry-run", code=0).stdout
         assert "hint:   jobs.csv: column 'Memroy' is taken as one of your own: did you mean Memory?" in said
 
+    def test_a_buffer_that_leaves_nothing_is_refused(self, home: Home) -> None:
+        said = home.call("run", home.commands("true"), "--buffer", "900TiB", code=2).stderr
+        assert said.startswith("scheduler: --buffer 921600.0GiB: the largest device (host) has ")
+        assert said.endswith(", so nothing is left to promise: lower it\n")
+        assert runs_left(home) == []
+
     def test_a_directory_that_is_gone_is_named(self, home: Home) -> None:
         listing = str(home.root / home.commands("true"))
         home.command = ["sh", "-c", 'mkdir gone && cd gone && rmdir ../gone && exec "$@"', "-", *home.command]
