@@ -321,7 +321,7 @@ def main(argv: list[str]) -> int:
         why = "there is no file to read" if isinstance(exc, IndexError) else exc
         sys.stderr.write(f"{why}: the first argument is a file that a run has written, in its folder given\n")
         return 2
-    sys.argv[:] = [said["file"] or said["module"]]
+    sys.argv[:] = said.get("argv") or [said["file"] or said["module"]]  # older runs did not say it
     with given:
         return run_function(said, given, f"{path}.result") if said["what"] == "function" else run_task(said, given)
 

@@ -30,7 +30,8 @@ class Target:
 
     def said(self) -> dict[str, Any]:
         """As the launcher reads it."""
-        return {"module": self.module, "file": self.file, "package": self.package, "name": self.name, "path": sys.path}
+        where = {"module": self.module, "file": self.file, "package": self.package, "name": self.name}
+        return {**where, "path": sys.path, "argv": sys.argv}
 
 
 def target_class(what: object) -> Target:

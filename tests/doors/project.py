@@ -53,11 +53,11 @@ class Project(Home):
         config = {"scheduler_config": {"gpu": listed, **said}, "test_config": test or [{"a": [1]}]}
         self.put(config=f"config = {config!r}\n", my_gpu_task=TASK, main=MAIN)
 
-    def script(self, name: str = "main.py", code: int | None = 0) -> subprocess.CompletedProcess[str]:
+    def script(self, name: str = "main.py", *arguments: str, code: int | None = 0) -> subprocess.CompletedProcess[str]:
         """Run a script to its end."""
         ours, self.command = self.command, [sys.executable]
         try:
-            return self.call(name, code=code)
+            return self.call(name, *arguments, code=code)
         finally:
             self.command = ours
 

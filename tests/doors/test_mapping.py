@@ -74,6 +74,12 @@ class TestResults:
         project.script()
         assert (project.root / "ran").read_text() == "x"
 
+    def test_a_script_that_reads_its_arguments_first_finds_them_in_its_tasks(self, project: Project) -> None:
+        ask = "import argparse, scheduler\nask = argparse.ArgumentParser()\nask.add_argument('--by', required=True)\n"
+        work = "by = int(ask.parse_args().by)\ndef times(x):\n    return x * by\n"
+        project.put(main=f"{ask}{work}print(scheduler.map(times, [2, 3]))\n")
+        assert project.script("main.py", "--by", "7").stdout == "[14, 21]\n"
+
     def test_the_run_is_one_like_all_others(self, project: Project) -> None:
         project.put(main=WORK + SHOW)
         project.script()
