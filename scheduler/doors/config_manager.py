@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from itertools import product
 from typing import Any
@@ -102,8 +102,11 @@ class ConfigManager:
         return self.get_all_scheduler_config()[name]
 
     def _axes(self) -> Iterator[dict[str, list[Any]]]:
-        for said in self.get_all_test_config():
-            yield {key: list(values) for key, values in said.items()}
+        said: object = self.get_all_test_config()
+        if not isinstance(said, (list, tuple)) or not all(isinstance(one, Mapping) for one in said):
+            raise ConfigError("test_config is a list of dictionaries, each of names and lists of values")
+        for one in said:
+            yield {key: _values(key, values) for key, values in one.items()}
 
     def _named(self) -> Iterator[tuple[dict[str, Any], str, str]]:
         """Every combination, its text and its folder's name; what only cutting made equal gets a suffix."""
@@ -138,6 +141,13 @@ class ConfigManager:
                 f"the folder {place} lies outside of result_root_folder {root}: no value may lead out of it"
             )
         return place
+
+
+def _values(key: str, values: Any) -> list[Any]:
+    """A text is its letters, as it always was."""
+    if not isinstance(values, Iterable):
+        raise ConfigError(f"test_config: {key!r} is {values!r:.60}, which is no list of values: write [{values!r:.60}]")
+    return list(values)
 
 
 def _size(axes: Mapping[str, list[Any]]) -> int:

@@ -123,7 +123,23 @@ class TestGpus:
         assert ConfigManager({"scheduler_config": {"gpu": "auto"}}).get_gpu_envs() == [{"name": "auto", "env": {}}]
 
 
+SHAPE = "test_config is a list of dictionaries, each of names and lists of values"
+
+
 class TestCombinations:
+    @pytest.mark.parametrize(
+        ("said", "why"),
+        [
+            ({"a": [1]}, SHAPE),
+            ([["a", 1]], SHAPE),
+            ("a", SHAPE),
+            ([{"a": 1}], r"test_config: 'a' is 1, which is no list of values: write \[1\]"),
+        ],
+    )
+    def test_what_is_no_list_of_values_is_refused(self, said: Any, why: str) -> None:
+        with pytest.raises(ConfigError, match=why):
+            ConfigManager({"scheduler_config": {"gpu": "0"}, "test_config": said})
+
     @contract("S4-05")
     def test_the_last_key_changes_fastest(self) -> None:
         found = [one["config"] for one in everything(manager({"b": "xy", "a": range(2)}))]
