@@ -104,8 +104,7 @@ def run(  # noqa: PLR0913  # each is a flag of `scheduler run`, by keyword only
     settings = read_settings({**flags, "state": state})
     check_counts(jobs_at_once=jobs_at_once, slots=slots, max_per_device=max_per_device, max_failures=max_failures)
     is_file = isinstance(jobs, (str, os.PathLike))
-    if not is_file:
-        _check_wish(new, skip_done)
+    _check_wish(is_file, new or skip_done)
     interpreter = this_python(settings)
     listing = _listing(jobs, header, dict(defaults or {}), interpreter)
     choices = Choices(
@@ -130,9 +129,9 @@ def run(  # noqa: PLR0913  # each is a flag of `scheduler run`, by keyword only
     return Finished(session.number, str(reading.places(settings).root))
 
 
-def _check_wish(new: bool, skip_done: bool) -> None:
+def _check_wish(is_file: bool, wished: bool) -> None:
     """Refuse for a list of tasks what only a file can have."""
-    if new or skip_done:
+    if wished and not is_file:
         raise UsageError(
             "new and skip_done are about the earlier runs of a file, and a list of tasks is none: leave them out"
         )

@@ -464,12 +464,15 @@ def _fit_odd_bytes(task: int, ask: Ask, room: Room, rules: Rules) -> int | Refus
 def _fit_unknown(task: int, ask: Ask, room: Room, rules: Rules) -> int | Refusal:
     """On a GPU all that is free, if that is at least half of it: that is the lock. On the host half of what is free."""
     label, most = room.device.label, room.most - rules.buffer
+    known = min(ask.least, int(most * NEARLY))  # of a device that is idle all but that may be free
     if room.device.is_gpu:
-        least = max(int((room.most - room.strangers) * rules.unknown_gpu_least), min(ask.least, most))
+        least = max(int((room.most - room.strangers) * rules.unknown_gpu_least), known)
         if ask.retried and room.residents == 0 and not room.coming:
             least = min(least, int(most * NEARLY), max(room.bytes, 1))  # nobody's end would ever give it more
         return room.bytes if room.bytes >= least else Refusal(task, "unknown", label, least, room.bytes, room.most)
-    promise = max(int(room.bytes * rules.unknown_share), min(ask.least, most))
+    if room.residents == 0 and not room.coming:
+        known = min(known, room.bytes)  # what the system keeps does not end
+    promise = max(int(room.bytes * rules.unknown_share), known)
     if promise < rules.unknown_least or promise > room.bytes:
         return Refusal(task, "memory", label, rules.unknown_least * 2, max(room.bytes, 0), room.most)
     return promise

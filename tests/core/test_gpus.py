@@ -218,6 +218,16 @@ class TestOutOfMemory:
         assert (never.wanted, never.total) == (30 * GIB, 24 * GIB)
 
 
+@pytest.mark.parametrize("failed", ["22GiB", "23.7GiB", "60GiB"])
+def test_what_failed_on_a_whole_device_in_an_earlier_run_starts_there_again(failed: str) -> None:
+    """A driver keeps some of its device, and the system some RAM: nobody's end would ever give it more."""
+    for part, gpus, machine in (("0", 1, (gpu(0, free="23.7GiB"), HOST_RAM)), (HOST, 0, (host(free="15GiB"),))):
+        profile = Profile()
+        profile.parts[part] = Peaks(above=size(failed))
+        b = brain(tasks(1, gpus=gpus, epochs=5), knowledge=Knowledge({"k": profile}), profile="live")
+        assert starts(kinds(b, 1), *machine) == [1]
+
+
 class TestStrangers:
     def test_a_quarter_of_what_they_hold_is_kept_at_least_two_gib(self) -> None:
         assert packing.kept_for_strangers(used_by("6GiB"), rules()) == 2 * GIB
