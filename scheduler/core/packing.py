@@ -455,7 +455,7 @@ def _fit_odd_bytes(task: int, ask: Ask, room: Room, rules: Rules) -> int | Refus
     final = room.residents == 0 and not room.coming
     if final:
         limit = min(limit, available)  # nobody's end would ever give it more
-    least = int(ask.bare * NEARLY) if ask.retried and final else ask.bare
+    least = int(ask.bare * NEARLY) if final and (ask.retried or alone) else ask.bare
     least = max(least, min(ask.least, int((most - rules.buffer) * NEARLY)))
     promise = max(least, min(ask.bytes, limit))
     return promise if promise <= available else Refusal(task, "memory", label, promise, max(available, 0), most)
@@ -466,7 +466,8 @@ def _fit_unknown(task: int, ask: Ask, room: Room, rules: Rules) -> int | Refusal
     label, most = room.device.label, room.most - rules.buffer
     known = min(ask.least, int(most * NEARLY))  # of a device that is idle all but that may be free
     if room.device.is_gpu:
-        least = max(int((room.most - room.strangers) * rules.unknown_gpu_least), known)
+        half = int((room.most - room.strangers) * rules.unknown_gpu_least)
+        least = max(min(half, int(most * NEARLY)), known)
         if ask.retried and room.residents == 0 and not room.coming:
             least = min(least, int(most * NEARLY), max(room.bytes, 1))  # nobody's end would ever give it more
         return room.bytes if room.bytes >= least else Refusal(task, "unknown", label, least, room.bytes, room.most)

@@ -130,6 +130,10 @@ class TestUnknown:
         assert starts(brain(tasks(1)), gpu(0, free="12.5GiB"), HOST_RAM) == [1]
         assert reasons(brain(tasks(1)), gpu(0, free="12.4GiB"), HOST_RAM) == {1: "unknown"}
 
+    def test_where_the_buffer_is_more_than_half_it_starts_in_what_is_left(self) -> None:
+        assert starts(brain(tasks(1), buffer="13GiB"), gpu(0, free="23.7GiB"), HOST_RAM) == [1]
+        assert starts(brain(tasks(1)), gpu(0, cap="900MiB"), HOST_RAM) == [1]
+
     def test_another_of_its_kind_starts_on_an_idle_gpu_only(self) -> None:
         b = kinds(brain(tasks(3, epochs=5), profile="live"), 1, 2, 3)
         assert place(b, gpu(0), HOST_RAM) == [1]

@@ -203,6 +203,11 @@ class TestMargin:
     def test_a_bare_need_above_the_buffer_runs_alone_without_it(self) -> None:
         assert promised(need("26GiB", bare="23.7GiB")) == size("24GiB")
 
+    def test_as_much_as_the_whole_device_gets_what_a_driver_leaves_of_it(self) -> None:
+        """`Memory` 24GiB on a card of 24GiB, of which its driver keeps some for ever."""
+        assert promised(need("24GiB", bare="24GiB"), free="23.7GiB") == size("23.7GiB")
+        assert promised(need("24GiB", bare="24GiB"), free="21GiB") == "memory"
+
     def test_not_beside_others(self) -> None:
         assert promised(need("26GiB", bare="23.7GiB"), hold("1MiB", used="1MiB")) == "memory"
         assert promised(need("24.5GiB", bare="22GiB"), hold("1GiB")) == "memory"
