@@ -448,14 +448,16 @@ def _fit_odd_bytes(task: int, ask: Ask, room: Room, rules: Rules) -> int | Refus
         return Refusal(task, "never", label, max(proved, ask.bare), max(room.bytes, 0), most)
     if ask.bytes is None:
         return _fit_unknown(task, ask, room, rules)
-    alone = ask.bare > most - rules.buffer
+    whole = ask.bare > most - rules.buffer
+    final = room.residents == 0 and not room.coming
+    # nearly as much as a device holds beside the buffer may never be free beside it, either
+    alone = whole or (final and max(room.bytes, (most - rules.buffer) * NEARLY) < ask.bare)
     limit, available = most if alone else most - rules.buffer, room.bytes
     if room.residents == 0:
         available += rules.buffer if alone else 0
-    final = room.residents == 0 and not room.coming
     if final:
         limit = min(limit, available)  # nobody's end would ever give it more
-    least = int(ask.bare * NEARLY) if final and (ask.retried or alone) else ask.bare
+    least = int(ask.bare * NEARLY) if final and (ask.retried or whole) else ask.bare
     least = max(least, min(ask.least, int((most - rules.buffer) * NEARLY)))
     promise = max(least, min(ask.bytes, limit))
     return promise if promise <= available else Refusal(task, "memory", label, promise, max(available, 0), most)

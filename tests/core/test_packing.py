@@ -208,6 +208,10 @@ class TestMargin:
         assert promised(need("24GiB", bare="24GiB"), free="23.7GiB") == size("23.7GiB")
         assert promised(need("24GiB", bare="24GiB"), free="21GiB") == "memory"
 
+    def test_nearly_as_much_gives_the_buffer_up_where_it_would_wait_for_ever(self) -> None:
+        assert promised(need("23.4GiB", bare="23.4GiB"), free="23.7GiB") == size("23.4GiB")
+        assert promised(need("22GiB", bare="22GiB"), free="21.9GiB") == "memory"
+
     def test_not_beside_others(self) -> None:
         assert promised(need("26GiB", bare="23.7GiB"), hold("1MiB", used="1MiB")) == "memory"
         assert promised(need("24.5GiB", bare="22GiB"), hold("1GiB")) == "memory"
