@@ -208,19 +208,28 @@ class Home:
 
 
 def homes_left(root: Path, program: str, environ: Mapping[str, str]) -> list[Home]:
-    """The places of daemons that this user has, or had, here."""
+    """The places of daemons that this user has, or had, here; what others gave such a name is none of them."""
     prefix = f"{_PREFIX}.{os.getuid()}."
     try:
-        names = sorted(name for name in os.listdir(root) if name.startswith(prefix))
+        names = sorted(name for name in os.listdir(root) if name.startswith(prefix) and _is_own(root / name))
     except OSError:
         return []
     return [Home(root, f"GPU-{name.removeprefix(prefix)}", program, environ) for name in names]
 
 
+def _is_own(folder: Path) -> bool:
+    """Whether it is a directory of this user's: in one of somebody else's a link could lead to files of ours."""
+    try:
+        status = folder.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+
+
 def _check_private(folder: Path) -> None:
     """Refuse a directory that somebody else made here before us."""
     status = folder.lstat()
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
+    if not _is_own(folder):
         raise DeviceError(f"{folder} belongs to user {status.st_uid}, not to you: have it removed")
     if status.st_mode & 0o077:
         folder.chmod(0o700)

@@ -15,6 +15,7 @@ from typing import Any
 from scheduler import machinefile
 from scheduler.errors import LeaseError
 from scheduler.shim import BLOCK, pack_block, unpack_block
+from scheduler.store import hearsay
 from scheduler.store.houserules import DISABLE, RESERVE
 from scheduler.values import dataclass
 
@@ -172,7 +173,6 @@ def _parsed(name: str, by: int, said: Mapping[str, Any]) -> Closure | None:
     user = said["user"]
     if by != machinefile.ROOT and user is not None and user != by:
         return None
-    until = float(said["until"])
-    return Closure(
-        str(said["device"]), by, None if user is None else int(user), until, str(said["why"])[:MOST_WORDS], name
-    )
+    until = hearsay.amount(said["until"])
+    why = str(said["why"])[:MOST_WORDS]
+    return Closure(str(said["device"]), by, None if user is None else int(user), until, why, name)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import fcntl
-import math
 import os
 import re
 import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,8 @@ from scheduler.core.model import Placement, Ticket, Waiter
 from scheduler.core.promises import Lease, Taken
 from scheduler.errors import LeaseError
 from scheduler.people import user_name_soon
-from scheduler.shim import BLOCK, pack_block, unpack_block
-from scheduler.store import closures
+from scheduler.shim import BLOCK, pack_block, start_time, unpack_block
+from scheduler.store import closures, hearsay
 from scheduler.store.houserules import Follower
 from scheduler.store.locks import Lockers, is_free, make_locked, user_of
 from scheduler.store.tickets import Tickets
@@ -149,6 +149,7 @@ class Ledger:
                 "alone": placement.alone,
                 "version": VERSION,
                 "shim": shim,
+                "shim_start": start_time(shim) if shim else 0,
                 "boot": self._boot,
                 "bytes": dict(placement.promise),
                 "load": placement.load,
@@ -311,8 +312,10 @@ def _look(directory: int, name: str, match: re.Match[str], lockers: Lockers, cle
         if not stat.S_ISREG(status.st_mode) or status.st_uid != int(match[1]):
             return None
         lease = None if is_free(fd) else _parse(name, match, os.pread(fd, BLOCK, 0))
-        if lease is not None and not _is_feigned(status, lease, lockers):
-            return lease
+        if lease is not None:
+            has_shim = _has_its_shim(lease, lockers)
+            if not _is_feigned(status, lease, lockers, has_shim=has_shim):
+                return lease if has_shim else replace(lease, shim=0)
         if status.st_uid == cleaner:
             os.unlink(name, dir_fd=directory)
         return None
@@ -322,14 +325,25 @@ def _look(directory: int, name: str, match: re.Match[str], lockers: Lockers, cle
         os.close(fd)
 
 
-def _is_feigned(status: os.stat_result, lease: Lease, lockers: Lockers) -> bool:
+def _has_its_shim(lease: Lease, lockers: Lockers) -> bool:
+    """Whether the process that it names is its shim: what that holds is taken for what was promised.
+
+    Somebody else's process is not, whatever the lease says, nor is one that only has the same number here: the lease's
+    scheduler may count processes for itself, in a container.
+    """
+    if not lease.shim or lockers.user(lease.shim) != lease.uid:
+        return False
+    return lease.shim_start in (0, start_time(lease.shim))
+
+
+def _is_feigned(status: os.stat_result, lease: Lease, lockers: Lockers, *, has_shim: bool) -> bool:
     """Whether strangers keep a dead lease locked to make it look alive.
 
     The kernel lists a lock under the process that took it, the scheduler, even when only the shim has it any more. Its
     number may have been given to a stranger since, so a lease with a shim of its owner's is believed.
     """
     if lease.shim:
-        return lockers.user(lease.shim) != status.st_uid and lockers.are_strangers(status)
+        return not has_shim and lockers.are_strangers(status)
     return lockers.are_strangers(status) and not _has_shims(status.st_uid)
 
 
@@ -358,28 +372,18 @@ def _parse(name: str, match: re.Match[str], block: bytes) -> Lease:
 
 
 def _read(who: tuple[str, int, str, int, int], data: Mapping[str, Any], unreadable: str) -> Lease:
-    """A lease as it says; what a newer version calls shim, bytes and load is what this one does.
-
-    Nobody makes room by promising less than nothing.
-    """
+    """A lease as it says; what a newer version calls shim, bytes and load is what this one does."""
     return Lease(
         *who,
         shim=int(data["shim"]),
-        promised={str(key): max(0, int(bytes_)) for key, bytes_ in data["bytes"].items()},
-        load={str(key): _amount(load) for key, load in data["load"].items()},
+        shim_start=int(data.get("shim_start", 0)),
+        promised={str(key): hearsay.size(bytes_) for key, bytes_ in data["bytes"].items()},
+        load={str(key): hearsay.amount(load) for key, load in data["load"].items()},
         unreadable=unreadable,
         alone=bool(data.get("alone", False)),
-        since=_amount(data.get("since", 0.0)),
-        expected=_amount(data.get("expected", 0.0)),
+        since=hearsay.amount(data.get("since", 0.0)),
+        expected=hearsay.amount(data.get("expected", 0.0)),
     )
-
-
-def _amount(said: Any) -> float:
-    """A number that is one: neither below nothing nor without end."""
-    number = float(said)
-    if not math.isfinite(number):
-        raise ValueError(f"{number} is no amount")
-    return max(0.0, number)
 
 
 def _holder(fd: int) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 
 from scheduler.core.model import Ticket, Waiter
 from scheduler.shim import BLOCK, pack_block, unpack_block
+from scheduler.store import hearsay
 from scheduler.store.locks import is_free, make_locked
 
 VERSION = 1
@@ -110,17 +111,17 @@ def _parsed(name: str, match: re.Match[str], said: Mapping[str, Any]) -> Waiter 
         return None
     now = _boot_seconds()
     ticket = Ticket(
-        int(said["task"]),
+        hearsay.size(said["task"]),
         tuple(str(key) for key in said["devices"]),
-        tuple(None if bytes_ is None else max(0, int(bytes_)) for bytes_ in said["gpus"]),
-        None if said["host"] is None else max(0, int(said["host"])),
-        max(0.0, float(said["cores"])),
-        max(0.0, float(said["busy"])),
+        tuple(None if bytes_ is None else hearsay.size(bytes_) for bytes_ in said["gpus"]),
+        None if said["host"] is None else hearsay.size(said["host"]),
+        hearsay.amount(said["cores"]),
+        hearsay.amount(said["busy"]),
         bool(said["alone"]),
-        max(0.0, now - float(said["since"])),
+        hearsay.amount(now - float(said["since"])),
         bool(said["closed"]),
     )
-    return Waiter(name, int(match[1]), match[2], ticket, max(0.0, now - float(said["looked"])))
+    return Waiter(name, int(match[1]), match[2], ticket, hearsay.amount(now - float(said["looked"])))
 
 
 def _boot_seconds() -> float:

@@ -17,6 +17,7 @@ from scheduler.store import closures, houserules
 from scheduler.store.closures import Closure
 from scheduler.store.houserules import DISABLE, RESERVE
 from scheduler.store.leases import find_directory, make_directory
+from scheduler.view.words import clean
 
 if TYPE_CHECKING:
     from scheduler.devices.allocation import Seen
@@ -66,11 +67,13 @@ def told(settings: Settings, labels: Mapping[str, str]) -> dict[str, Any]:
     found = _standing(settings)
     return {
         "disabled": {
-            labels.get(one.device, one.device): closures.sentence(one, user_name) for one in found if one.user is None
+            labels.get(one.device) or clean(one.device): closures.sentence(one, user_name)
+            for one in found
+            if one.user is None
         },
         "reserved": [
             {
-                "device": labels.get(one.device, one.device),
+                "device": labels.get(one.device) or clean(one.device),
                 "user": user_name(one.user),
                 "by": user_name(one.by),
                 "until": one.until or None,

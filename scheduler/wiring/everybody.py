@@ -14,6 +14,7 @@ from scheduler.settings import Settings
 from scheduler.store.leases import find_directory
 from scheduler.store.tickets import waiters
 from scheduler.values import dataclass
+from scheduler.view.words import clean
 from scheduler.wiring import closures
 from scheduler.wiring.holders import Holder, holders
 from scheduler.wiring.idleness import Held, idle_for
@@ -64,7 +65,7 @@ def facts(settings: Settings, labels: Mapping[str, str], look: Looking | None = 
 
 def _lease(holder: Holder, names: Mapping[str, str]) -> dict[str, Any]:
     def named(by_device: Mapping[str, int]) -> dict[str, int]:
-        return {names.get(key, key): bytes_ for key, bytes_ in by_device.items()}
+        return {_called(key, names): bytes_ for key, bytes_ in by_device.items()}
 
     told = {name: value for name, value in asdict(holder).items() if name not in ("uid", "expected")}
     return {**told, "promised": named(holder.promised), "used": named(holder.used), "ends": holder.ends or None}
@@ -76,7 +77,7 @@ def _waiter(waiter: Waiter, names: Mapping[str, str]) -> dict[str, Any]:
         "user": user_name(waiter.uid),
         "run": waiter.run.partition("-")[0],
         "task": ticket.task,
-        "devices": [names.get(key, key) for key in ticket.devices],
+        "devices": [_called(key, names) for key in ticket.devices],
         "gpus": len(ticket.gpus),
         "bytes": max((bytes_ or 0 for bytes_ in ticket.gpus or (ticket.host,)), default=0) or None,
         "waited": round(ticket.waited, 1),
@@ -149,4 +150,9 @@ def _what(holder: Holder) -> str:
 
 def _most(holder: Holder, names: Mapping[str, str]) -> dict[str, int]:
     gpus = {key: bytes_ for key, bytes_ in holder.promised.items() if key != HOST}
-    return {names.get(key, key): bytes_ for key, bytes_ in (gpus or holder.promised).items()}
+    return {_called(key, names): bytes_ for key, bytes_ in (gpus or holder.promised).items()}
+
+
+def _called(key: str, names: Mapping[str, str]) -> str:
+    """What people call a device; of one that only others know what they call it, which must not steer a terminal."""
+    return names.get(key) or clean(key)

@@ -155,10 +155,10 @@ class TestLeases:
 class TestRewriting:
     def test_others_see_the_new_promise_and_the_shim(self, take: Take, ledger: Ledger, other: Ledger) -> None:
         take(placement())
-        assert ledger.rewrite(placement(bytes_=3 * GIB), shim=4711)
+        assert ledger.rewrite(placement(bytes_=3 * GIB), shim=os.getpid())
         with other.deciding() as desk:
             (lease,) = desk.others()
-        assert (lease.promised[HOST], lease.shim) == (3 * GIB, 4711)
+        assert (lease.promised[HOST], lease.shim) == (3 * GIB, os.getpid())
 
     def test_more_than_once(self, take: Take, ledger: Ledger, other: Ledger) -> None:
         take(placement())

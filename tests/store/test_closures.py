@@ -112,7 +112,7 @@ class TestWhatCountsForNothing:
         assert closures.look(leases, anybody) == []
 
     @fault(52)
-    @pytest.mark.parametrize("plant", ["pipe", "folder", "nonsense", "deep", "another's"])
+    @pytest.mark.parametrize("plant", ["pipe", "folder", "nonsense", "for ever", "deep", "another's"])
     def test_what_is_planted(self, leases: Path, plant: str, monkeypatch: pytest.MonkeyPatch) -> None:
         path = leases / f"closed.{ME}.0123abcd"
         match plant:
@@ -122,13 +122,16 @@ class TestWhatCountsForNothing:
                 path.mkdir()
             case "nonsense":
                 path.write_bytes(pack_block({"version": 1, "device": 3, "user": "x", "until": [], "why": {}}))
+            case "for ever":
+                said = {"version": 1, "device": "GPU-a", "user": ME, "until": float("inf"), "why": ""}
+                path.write_bytes(pack_block(said))
             case "deep":
                 path.write_bytes(b"%08x %s\n" % (__import__("binascii").crc32(b"[" * 3000), b"[" * 3000))
             case "another's":
                 path = leases / f"closed.{OTHER}.0123abcd"
                 closures.close(leases, [reservation()])
                 next(leases.iterdir()).rename(path)
-        assert closures.look(leases, anybody) == []
+        assert closed_to(leases, OTHER) == {}
 
     def test_only_root_keeps_devices_for_others(self, leases: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         closures.close(leases, [Closure("GPU-a", ME, OTHER, time.time() + HOUR)])

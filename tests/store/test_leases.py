@@ -14,7 +14,7 @@ import pytest
 from scheduler.core.model import HOST, KnownBy, Placement, Purpose
 from scheduler.core.promises import Lease
 from scheduler.people import user_name
-from scheduler.shim import pack_block
+from scheduler.shim import pack_block, start_time
 from scheduler.store.leases import Ledger, living, make_directory
 from scheduler.store.locks import make_locked
 from tests.faults import fault
@@ -87,6 +87,8 @@ def test_what_a_newer_version_promises_counts_as_it_always_did(leases: Path, hel
     [
         {"bytes": None}, {"bytes": {"host": "much"}}, {"bytes": {"host": float("inf")}}, {"load": {"host": "x"}},
         {"load": {"host": float("nan")}}, {"shim": []}, {"version": 9, "bytes": 3}, {"since": {}},
+        {"bytes": {"host": 10**400}}, {"bytes": {"host": 1 << 61}}, {"load": {"host": 1e300}}, {"since": 1e300},
+        {"expected": 1e12},
     ],
 )  # fmt: skip
 def test_nonsense_that_is_written_whole_is_one_that_cannot_be_read(
@@ -102,6 +104,29 @@ def test_a_very_deep_one_too(leases: Path, held: list[int]) -> None:
     text = b"[" * 4000
     lease = seen(leases, held, b"%08x %s\n" % (binascii.crc32(text), text))
     assert (dict(lease.promised), lease.unreadable) == ({}, ME)
+
+
+@pytest.mark.parametrize("start", [start_time(os.getpid()), 0])
+def test_a_process_of_its_owner_that_started_when_it_says_is_its_shim(
+    leases: Path, held: list[int], start: int
+) -> None:
+    """Earlier versions do not say when."""
+    assert seen(leases, held, record(shim=os.getpid(), shim_start=start)).shim == os.getpid()
+
+
+def test_a_process_of_the_same_number_in_another_container_is_not_its_shim(leases: Path, held: list[int]) -> None:
+    """What that held was taken for what was promised to somebody else, and promised once more."""
+    assert seen(leases, held, record(shim=os.getpid(), shim_start=start_time(os.getpid()) + 1)).shim == 0
+
+
+def test_a_lease_says_when_its_shim_started(leases: Path, held: list[int]) -> None:
+    ledger, placement = Ledger(leases, "8-e", "b"), Placement(7, 1, Purpose.RUN, {HOST: 5}, 1.0, KnownBy.DECLARED)
+    with ledger.deciding() as desk:
+        held.append(desk.take(placement).fd)
+    ledger.rewrite(placement, shim=os.getpid())
+    ledger.close()
+    (found,) = living(leases)
+    assert (found.shim, found.shim_start) == (os.getpid(), start_time(os.getpid()))
 
 
 def test_nobody_makes_room_by_promising_less_than_nothing(leases: Path, held: list[int]) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +23,12 @@ BOOT = "a boot"
 @pytest.fixture
 def leases(tmp_path: Path) -> Path:
     return make_directory(str(tmp_path / "leases"))
+
+
+def said(**what: Any) -> bytes:
+    """A ticket's words, with some that only somebody wrote who wanted to confuse others."""
+    plain = {**asdict(TICKET), "version": 1, "since": 0.0, "looked": 0.0}
+    return pack_block({**plain, **what})
 
 
 def show(ledger: Ledger, ticket: Ticket | None = TICKET) -> None:
@@ -63,7 +72,13 @@ class TestTickets:
         for ledger in ledgers:
             ledger.close()
 
-    @pytest.mark.parametrize("block", [b"", b"nonsense", pack_block({"version": 1}), pack_block({"version": 99})])
+    @pytest.mark.parametrize(
+        "block",
+        [
+            b"", b"nonsense", pack_block({"version": 1}), pack_block({"version": 99}), said(since=-math.inf),
+            said(since=math.nan), said(since=-1e300), said(cores=math.inf), said(host=10**400), said(gpus=[1 << 61]),
+        ],
+    )  # fmt: skip
     def test_nonsense_is_nobody(self, leases: Path, block: bytes) -> None:
         ledger = Ledger(leases, "1-a", BOOT)
         show(ledger)

@@ -157,6 +157,55 @@ def test_who_keeps_everybody_waiting_is_named(town: Town, monkeypatch: pytest.Mo
     ledger.close()
 
 
+STOLEN = """
+import os, sys
+from scheduler.shim import pack_block
+from scheduler.store.locks import make_locked
+folder, uid, pid = sys.argv[1:]
+said = {"version": 1, "shim": int(pid), "boot": "", "bytes": {"host": 0}, "load": {}}
+lock = make_locked(os.open(folder, os.O_RDONLY), f"{uid}.9-f.1.1", pack_block(said))
+print("promised", flush=True)
+sys.stdin.read()
+"""
+
+
+@fault(53)
+def test_a_lease_that_names_a_task_of_mine_as_its_shim_is_not_believed(town: Town) -> None:
+    """What my task held of a GPU was counted as another's, and its script was remembered as one that needs none."""
+    alice = town.stays(ALICE, TAKE, town.leases)
+    town.stays(BOB, STOLEN, town.leases, BOB, alice.pid)
+    assert sorted((lease.uid, lease.shim) for lease in living(town.leases)) == [(ALICE, 0), (BOB, 0)]
+
+
+TRAP = """
+import os, sys
+folder, uid, target = sys.argv[1:]
+os.mkdir(f"{folder}/mps.{uid}.trap")
+os.chmod(f"{folder}/mps.{uid}.trap", 0o777)
+os.symlink(target, f"{folder}/mps.{uid}.trap/users")
+"""
+CLEAN = """
+import os, sys
+from pathlib import Path
+from scheduler.devices.mps_home import homes_left
+for home in homes_left(Path(sys.argv[1]), "/nowhere", os.environ):
+    print(home.clean())
+"""
+
+
+@fault(51)
+def test_a_directory_with_the_name_of_my_mps_daemon_leads_to_no_file_of_mine(town: Town) -> None:
+    """Whoever began a run removed all files in the directory of his own that the link in it named."""
+    precious = town.leases.parent / "precious"
+    precious.mkdir()
+    (precious / "thesis").touch()
+    for path in (precious, precious / "thesis"):
+        os.chown(path, ALICE, ALICE)
+    town.does(BOB, TRAP, town.leases, ALICE, precious)
+    assert town.does(ALICE, CLEAN, town.leases) == []
+    assert [path.name for path in precious.iterdir()] == ["thesis"]
+
+
 @fault(51, 52)
 def test_what_is_planted_among_promises_is_passed_by(town: Town, tmp_path: Path) -> None:
     mine = tmp_path / "mine"

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from scheduler.shim import pack_block
+from scheduler.store.locks import make_locked
 from tests.faults import fault
 from tests.system.killing import Home
 from tests.system.terminal import Terminal
@@ -66,6 +68,24 @@ def test_no_view_shows_a_secret_or_steers_the_terminal(home: Home, words: tuple[
     assert CANARY not in said
     assert IN_ENVIRONMENT not in said
     assert not OUTPUTS.search(said.replace("\r", "")), said
+
+
+@fault(68)
+@pytest.mark.parametrize("words", [("status",), ("status", "--prometheus"), ("top", "--all"), ("devices",)])
+def test_what_others_call_their_devices_does_not_steer_the_terminal(home: Home, words: tuple[str, ...]) -> None:
+    folder = os.open(home.leases, os.O_RDONLY | os.O_DIRECTORY)
+    lease = {"version": 1, "shim": 0, "boot": "", "bytes": {f"card{ESCAPES}": 1 << 30}, "load": {}}
+    ticket = {"version": 1, "task": 1, "devices": [f"card{ESCAPES}"], "gpus": [], "host": 0, "cores": 0, "busy": 0}
+    said = {**ticket, "alone": False, "closed": False, "since": 0, "looked": 1e9}
+    held = [
+        make_locked(folder, f"{os.getuid()}.9-f.1.1", pack_block(lease)),
+        make_locked(folder, f"ticket.{os.getuid()}.9-f", pack_block(said)),
+    ]
+    shown = home.call(*words, code=0).stdout
+    for fd in (*held, folder):
+        os.close(fd)
+    assert "cardred" in shown or words[0] in ("top", "devices")
+    assert not OUTPUTS.search(shown), shown
 
 
 @fault(68)
