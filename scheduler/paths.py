@@ -211,7 +211,10 @@ class RunPlaces:
 
 
 def find_places(state: str | None) -> Places:
-    """The user's state directory: as said, else XDG's, else (on a network file system) one under /var/tmp."""
+    """The user's state directory: as said, else XDG's, else (on a network file system) one under /var/tmp.
+
+    Raises StateError where somebody else has made the latter, who could put anything in its place.
+    """
     if state:
         return Places(Path(state).expanduser().absolute())
     host = os.uname().nodename or "localhost"
@@ -220,7 +223,10 @@ def find_places(state: str | None) -> Places:
     kind = file_system(usual)
     if kind not in NETWORK_FILE_SYSTEMS:
         return Places(usual, shared=True)
-    local = Path(f"/var/tmp/{APPLICATION}-{os.getuid()}") / host
+    mine = Path(f"/var/tmp/{APPLICATION}-{os.getuid()}")
+    if os.path.lexists(mine) and mine.lstat().st_uid != os.getuid():
+        raise _of_a_stranger(mine, mine.lstat().st_uid)
+    local = mine / host
     return Places(local, f"state is kept in {local}, because {usual} is on a network file system ({kind})", shared=True)
 
 
@@ -264,18 +270,24 @@ def open_within(path: Path, root: Path) -> BinaryIO:
 
 
 def make_private(path: Path) -> None:
-    """Make a directory that only its owner may enter; refuse one that somebody else owns."""
+    """Make a directory that only its owner may enter, and those on its way; refuse one that somebody else owns."""
+    if not path.parent.exists():
+        make_private(path.parent)
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.mkdir(mode=0o700, exist_ok=True)
         status = path.lstat()
     except OSError as exc:
         raise StateError(
             f"cannot make the state directory {path}: {exc.strerror}; give another with --state DIR"
         ) from exc
     if status.st_uid != os.getuid() and os.getuid() != 0:
-        raise StateError(f"{path} belongs to user {status.st_uid}, not to you: give another with --state DIR")
+        raise _of_a_stranger(path, status.st_uid)
     if status.st_mode & 0o077:
         path.chmod(0o700)
+
+
+def _of_a_stranger(path: Path, uid: int) -> StateError:
+    return StateError(f"{path} belongs to user {uid}, not to you: give another with --state DIR")
 
 
 def nearest(path: Path) -> Path:

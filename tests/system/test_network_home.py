@@ -43,3 +43,27 @@ def test_the_state_is_kept_on_a_local_disk_and_it_is_said(tmp_path: Path) -> Non
     assert (code, exit_code) == (1, 3)
     assert "is on a network file system (fuse.sshfs)" in " ".join(said.split())
     assert [path.startswith(f"/var/tmp/gpu-batch-scheduler-{os.getuid()}/") for path in journals] == [True]
+
+
+SQUATTED = (
+    RUN[: RUN.index("    ran = ")]
+    + """
+    mine = Path(f"/var/tmp/gpu-batch-scheduler-{os.getuid()}")
+    mine.mkdir(mode=0o777)
+    os.chown(mine, 61_002, 61_002)
+    ran = home.call("run", "jobs.csv", "--devices", "host", "--plain")
+    print(json.dumps([ran.returncode, ran.stderr, os.listdir(mine)]))
+    subprocess.run(["umount", far], check=True)
+"""
+)
+
+
+@fault(51)
+@pytest.mark.slow
+@needs_mounts
+@pytest.mark.skipif(not os.access("/dev/fuse", os.R_OK | os.W_OK), reason="needs FUSE")
+def test_where_somebody_else_has_made_that_place_nothing_is_kept_there(tmp_path: Path) -> None:
+    """Who made it could put other files in the place of ours, the code that is run above all."""
+    code, said, made = json.loads(run_apart(SQUATTED, *folders(tmp_path, "root", "far")))
+    assert (code, made) == (1, [])
+    assert f"/var/tmp/gpu-batch-scheduler-{os.getuid()} belongs to user 61002, not to you" in said
