@@ -9,12 +9,14 @@ from pathlib import Path
 
 from scheduler.devices.cgroups import text
 from scheduler.devices.mps_control import DIRECTORY, PROGRAM, Control, Silent
+from scheduler.paths import open_plain
 from scheduler.values import dataclass
 
 USUAL = Path("/tmp/nvidia-mps")
 """Where CUDA looks for a daemon, as long as no variable says otherwise."""
 _LONGEST_NAME = 15
 """The kernel keeps no more of a process's name."""
+_LONGEST_PID = 32
 SERVER = b"nvidia-cuda-mps-server"
 
 
@@ -45,7 +47,7 @@ def find_daemon(directory: Path) -> Daemon | None:
 
     A killed one leaves both behind, and some other process may have its pid by now.
     """
-    pid = text(directory / f"{PROGRAM}.pid")
+    pid = _written(directory / f"{PROGRAM}.pid")
     if not pid.isdecimal():
         try:
             pid = str(Control(PROGRAM, directory).owner()[0])
@@ -57,6 +59,15 @@ def find_daemon(directory: Path) -> Daemon | None:
         return Daemon(directory, int(pid), os.stat(f"/proc/{pid}").st_uid)
     except OSError:
         return None
+
+
+def _written(path: Path) -> str:
+    """The pid that stands there: anybody may have put anything into a directory of everybody's."""
+    try:
+        with open_plain(path) as file:
+            return file.read(_LONGEST_PID).decode("ascii", "replace").strip()
+    except OSError:
+        return ""
 
 
 def is_daemon(pid: int) -> bool:

@@ -74,7 +74,7 @@ class Tree:
         if now - self._read_at < PROGRESS_REST:
             return
         self._read_at = now
-        said = _done(_read(self.progress), b"") if self.progress else None
+        said = _done(_tail(self.progress), b"") if self.progress else None
         if said is None and self.log:
             said = _done(_tail(self.log), b"epoch")
         self.epochs = said if said is not None else self.epochs

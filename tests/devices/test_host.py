@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
+import select
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -227,3 +230,20 @@ class TestGivenBack:
         self.held(groups, 100 * MIB)
         watcher.watch({}, frozenset())
         assert host.snapshot()[0].free == 700 * MIB
+
+
+def test_a_pipe_where_progress_is_told_does_not_hold_up_the_sampler(tmp_path: Path) -> None:
+    """Nobody's memory was seen any more."""
+    os.mkfifo(tmp_path / "progress")
+    order = json.dumps({"trees": {"1.1": [os.getpid(), "", str(tmp_path / "progress")]}, "strangers": []})
+    code = "from scheduler.devices.sampler import main; main()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], cwd=PACKAGE.parent, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.write(order + "\n")
+        child.stdin.flush()
+        told = bool(select.select([child.stdout], [], [], 20)[0])
+        child.kill()
+    assert told

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import scheduler
 from scheduler.devices.mps_daemon import PROGRAM, Daemon, find_daemons, find_program
+from tests.faults import fault
 from tests.waiting import wait_until
 
 
@@ -57,3 +60,25 @@ def test_what_a_killed_one_left_is_none(tmp_path: Path) -> None:
     for name, pid in (("none", 2**22 + 1), ("another", os.getpid())):
         assert find_daemons({}, note(tmp_path / name, pid)) == []
     assert find_daemons({}, tmp_path / "nowhere") == []
+
+
+@fault(52)
+@pytest.mark.parametrize("plant", ["pipe", "hole", "digits", "link"])
+def test_what_somebody_put_there_keeps_nobody_waiting(tmp_path: Path, plant: str) -> None:
+    """Anybody may make the directory under /tmp: a pipe held up `doctor` for ever, a file without end took all memory."""
+    path = tmp_path / f"{PROGRAM}.pid"
+    match plant:
+        case "pipe":
+            os.mkfifo(path)
+        case "hole":
+            path.touch()
+            os.truncate(path, 1 << 40)
+        case "digits":
+            path.write_text("9" * 5000)
+        case "link":
+            path.symlink_to("/dev/zero")
+    look = "import sys; from pathlib import Path; from scheduler.devices.mps_daemon import *; "
+    said = look + "print(find_daemons({}, Path(sys.argv[1])))"
+    home = Path(scheduler.__file__).parents[1]
+    asked = [sys.executable, "-c", said, str(tmp_path)]
+    assert subprocess.run(asked, cwd=home, capture_output=True, timeout=30, check=True).stdout == b"[]\n"
