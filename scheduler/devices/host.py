@@ -51,7 +51,7 @@ class HostDevices:
         self._cores = min(_core_limits(cgroup_root, own_groups), key=lambda limit: limit.value)
         self._device = Device(HOST, HOST, int(self._memory.value), self._cores.value)
         self._looked, self._available = float("-inf"), 0
-        self._seen: Callable[[], int | None] = lambda: None
+        self._seen: Callable[[int], int] = int
 
     def discover(self) -> tuple[Device, ...]:
         """The host, with the least of its RAM and every limit that holds for this process."""
@@ -66,9 +66,9 @@ class HostDevices:
         lefts = [group.left() for group in self._groups]
         if time.monotonic() - self._looked >= REST:
             self._looked, self._available = time.monotonic(), _available()
-        frees = [self._available, self._seen(), *lefts, *self._left_by_slurm()]
-        free = min(bytes_ for bytes_ in frees if bytes_ is not None)
-        return (Budget(self._device, max(0, int(free)), self._cap),)
+        frees = [self._available, *lefts, *self._left_by_slurm()]
+        free = self._seen(int(min(bytes_ for bytes_ in frees if bytes_ is not None)))
+        return (Budget(self._device, max(0, free), self._cap),)
 
     def watcher(self, code: Path) -> HostWatcher:
         """Who sees what tasks hold, by a run's copies; no more is free from now on than there was when that was seen.

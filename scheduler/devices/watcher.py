@@ -135,14 +135,17 @@ class HostWatcher:
             samples.append(Sample(int(task), int(attempt), {HOST: used}, {HOST: peak}, epochs))
         return samples
 
-    def free(self) -> int | None:
-        """What was free when it was last seen what those hold who live, with what the others held who were seen then.
+    def free(self, now: int) -> int:
+        """How much of what is free `now` was so when it was last seen what those hold who live.
 
-        None where nobody is believed to hold anything, or there has been no look for long.
+        What the others held who were seen then is free since they ended. After a long time without a look that says
+        nothing any more: then all that is still taken for held may have been given back, and be counted in `now`.
         """
-        if self._free is None or self._here.isdisjoint(self._held) or time.monotonic() - self._looked > LONG:
-            return None
-        return self._free + sum(used for name, used in self._held.items() if name not in self._here)
+        if self._free is None or self._here.isdisjoint(self._held):
+            return now
+        if time.monotonic() - self._looked > LONG:
+            return now - sum(used for name, used in self._held.items() if name in self._here)
+        return min(now, self._free + sum(used for name, used in self._held.items() if name not in self._here))
 
     def used_by(self, shim: int, whose: str = "") -> Mapping[str, int]:
         """What another scheduler's tree was seen to hold, in a look that began once the shim was that lease's.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ import pytest
 from scheduler.core.model import HOST
 from scheduler.core.ports import Watched
 from scheduler.devices import cgroups
+from scheduler.devices import watcher as watching
 from scheduler.devices.host import HostDevices, Limit, available, slurm_memory
 from scheduler.devices.watcher import HostWatcher
 from scheduler.paths import PACKAGE
@@ -222,11 +224,34 @@ class TestGivenBack:
         assert host.snapshot()[0].free == 200 * MIB + used[2]
         wait_until(lambda: watcher.collect() and host.snapshot()[0].free == 700 * MIB)
 
+    def test_where_nobody_has_looked_for_long_what_seems_to_be_held_may_be_free_already(
+        self,
+        groups: Cgroups,
+        host: HostDevices,
+        watcher: HostWatcher,
+        trees: list[int],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """As when the scheduler was stopped while others went on: at its first look it promised the same twice."""
+        watcher.watch({(2, 1): Watched(trees[1])}, frozenset(trees[:1]))
+
+        def seen() -> int:
+            mine = sum(sample.used[HOST] for sample in watcher.collect())
+            theirs = watcher.used_by(trees[0], "a lease")[HOST]
+            return mine + theirs if mine and theirs else 0
+
+        held = wait_until(seen)
+        assert watcher._child is not None
+        os.kill(watcher._child.pid, signal.SIGSTOP)
+        monkeypatch.setattr(watching, "LONG", 0.0)
+        self.held(groups, 100 * MIB)
+        assert host.snapshot()[0].free == 700 * MIB - held
+
     def test_where_nobody_holds_anything_all_that_is_free_is(
         self, groups: Cgroups, host: HostDevices, watcher: HostWatcher, trees: list[int]
     ) -> None:
         watcher.watch({(1, 1): Watched(trees[0])}, frozenset())
-        wait_until(lambda: watcher.collect() and watcher.free())
+        wait_until(lambda: watcher.collect() and host.snapshot()[0].free == 200 * MIB)
         self.held(groups, 100 * MIB)
         watcher.watch({}, frozenset())
         assert host.snapshot()[0].free == 700 * MIB

@@ -65,7 +65,7 @@ def test_what_a_killed_one_left_is_none(tmp_path: Path) -> None:
 @fault(52)
 @pytest.mark.parametrize("plant", ["pipe", "hole", "digits", "link"])
 def test_what_somebody_put_there_keeps_nobody_waiting(tmp_path: Path, plant: str) -> None:
-    """Anybody may make the directory under /tmp: a pipe held up `doctor` for ever, a file without end took all memory."""
+    """Anybody may make it below /tmp: a pipe held up `doctor` for ever, a file without end took all memory."""
     path = tmp_path / f"{PROGRAM}.pid"
     match plant:
         case "pipe":
