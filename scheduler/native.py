@@ -37,7 +37,8 @@ def begin(places: Places, wanted: str = "auto") -> None:
     """Have it made for later runs, in the background and after everybody else, unless it is there or cannot be."""
     target = _target(places, wanted)
     if target is not None and not target.exists() and not _failed(target).exists():
-        threading.Thread(target=build, args=(target, _behind_everybody()), daemon=True).start()
+        with contextlib.suppress(RuntimeError):  # this user may have no more threads now: a later run will do it
+            threading.Thread(target=build, args=(target, _behind_everybody()), daemon=True).start()
 
 
 def build(target: Path, how: Sequence[str] = ()) -> bool:

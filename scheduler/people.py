@@ -26,8 +26,11 @@ def user_name_soon(uid: int, patience: float = PATIENCE) -> str:
     if uid not in _names and uid not in _asked:
         import threading
 
-        _asked.add(uid)
         asking = threading.Thread(target=user_name, args=(uid,), daemon=True)
-        asking.start()
+        try:
+            asking.start()
+        except RuntimeError:  # this user may have no more of them now
+            return str(uid)
+        _asked.add(uid)
         asking.join(patience)
     return _names.get(uid, str(uid))

@@ -19,6 +19,8 @@ MOST_STARTS = 20
 
 LONG = 30.0
 """Seconds after which a look says nothing any more of what is free."""
+AGAIN = 1.0
+"""Seconds after which one that could not be started is tried again."""
 PAUSE = 0.1
 """Least seconds between orders: as long as the child rests between looks."""
 
@@ -89,8 +91,12 @@ class HostWatcher:
     def _start(self) -> bool:
         if self._starts >= MOST_STARTS:
             return False
+        try:
+            self._child = start_child([*isolated_python(), "-c", _START, str(self._code)])
+        except OSError:  # this user may have no more processes, or the machine has no memory for one
+            self._unsent, self._send_at = True, time.monotonic() + AGAIN
+            return False
         self._starts += 1
-        self._child = start_child([*isolated_python(), "-c", _START, str(self._code)])
         assert self._child.stdout is not None
         os.set_blocking(self._child.stdout.fileno(), False)
         return True

@@ -35,15 +35,23 @@ class Remover:
         self._thread: threading.Thread | None = None
 
     def remove(self, leftovers: Leftovers) -> None:
-        """Have them removed soon."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="removal", daemon=True)
-            before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-            try:
-                self._thread.start()
-            finally:
-                signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        self._todo.put(leftovers)
+        """Have them removed soon; at once, where this user may have no more threads."""
+        if self._thread is None and not self._start():
+            _remove(leftovers)
+        else:
+            self._todo.put(leftovers)
+
+    def _start(self) -> bool:
+        thread = threading.Thread(target=self._work, name="removal", daemon=True)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            thread.start()
+        except RuntimeError:
+            return False
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        self._thread = thread
+        return True
 
     def close(self) -> None:
         """Return when all of them are gone."""
