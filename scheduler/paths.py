@@ -280,10 +280,11 @@ def make_private(path: Path) -> None:
         raise StateError(
             f"cannot make the state directory {path}: {exc.strerror}; give another with --state DIR"
         ) from exc
-    if status.st_uid != os.getuid() and os.getuid() != 0:
+    if status.st_uid == os.getuid():
+        if status.st_mode & 0o077:
+            path.chmod(0o700)
+    elif os.getuid() != 0 or stat.S_ISLNK(status.st_mode):  # root looks after others, but not where they lead it
         raise _of_a_stranger(path, status.st_uid)
-    if status.st_mode & 0o077:
-        path.chmod(0o700)
 
 
 def _of_a_stranger(path: Path, uid: int) -> StateError:

@@ -136,7 +136,15 @@ class Book:
 
     @classmethod
     def resume(cls, info: RunInfo, counter: Counter, code: Sequence[tuple[Path, str]] = ()) -> Book:
-        """An existing run, taken over; raises StillRunning where its scheduler lives. `code` is copied anew."""
+        """An existing run, taken over; raises StillRunning where its scheduler lives. `code` is copied anew.
+
+        Raises StateError where it is somebody else's: their commands would run as this user, which only root could try.
+        """
+        owner = info.places.root.stat().st_uid
+        if owner != os.getuid():
+            raise StateError(
+                f"run {info.number} belongs to user {owner}: its tasks would run as you, let them resume it"
+            )
         lock = _take_lock(info.places, info.number)
         _copy_code(info.places, code)
         book = cls(info.places, Journal.open(info.places.journal), counter, lock)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -519,6 +521,12 @@ class TestOfSomebodyElse:
         wait_until(lambda: users[0].states() == ["running", "waiting"], 30)
         return users
 
+    def as_root(self, alice: User, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "scheduler", *words, "--state", str(alice.state)],
+            cwd=alice.root, env=alice.env, capture_output=True, text=True, check=False, timeout=60,
+        )  # fmt: skip
+
     @fault(58)
     @pytest.mark.parametrize("words", CONTROLS, ids=lambda words: words[0])
     def test_is_told_and_nothing_happens(self, alice_and_bob: list[User], words: tuple[str, ...]) -> None:
@@ -532,10 +540,7 @@ class TestOfSomebodyElse:
     @fault(58)
     def test_root_can_and_all_files_stay_theirs(self, alice_and_bob: list[User]) -> None:
         alice = alice_and_bob[0]
-        as_root: Callable[..., Any] = lambda *words: subprocess.run(  # noqa: E731
-            [sys.executable, "-m", "scheduler", *words, "--state", str(alice.state)],
-            cwd=alice.root, env=alice.env, capture_output=True, text=True, check=True,
-        )  # fmt: skip
+        as_root = functools.partial(self.as_root, alice)
         assert "task 1: held" in as_root("hold", "--task", "1").stdout
         assert alice.states() == ["running", "held"]
         assert "is stopped, and is cancelled then" in as_root("cancel", "0").stdout
@@ -546,3 +551,28 @@ class TestOfSomebodyElse:
         as_root("retry", "--task", "0")
         owners = {path.stat().st_uid for path in alice.state.rglob("*")}
         assert owners == {alice.uid}
+
+    @fault(51)
+    def test_root_does_not_go_where_a_link_of_theirs_leads(self, alice_and_bob: list[User], common: Path) -> None:  # noqa: F811 - the fixture
+        """What it led to, /etc for example, was closed to everybody but root."""
+        alice, elsewhere = alice_and_bob[0], common / "etc"
+        elsewhere.mkdir(mode=0o755)
+        requests = alice.state / "runs/1/requests"
+        requests.rename(requests.with_name("before"))
+        requests.symlink_to(elsewhere)
+        os.chown(requests, alice.uid, alice.uid, follow_symlinks=False)
+        said = self.as_root(alice, "hold", "--task", "1").stderr
+        assert f"{requests} belongs to user {alice.uid}, not to you" in said
+        assert (stat.S_IMODE(elsewhere.stat().st_mode), [*elsewhere.iterdir()]) == (0o755, [])
+        requests.unlink()
+        requests.with_name("before").rename(requests)
+
+    @fault(58)
+    def test_root_does_not_run_their_commands(self, alice_and_bob: list[User]) -> None:
+        """What they had written to be run as themselves ran as root."""
+        alice = alice_and_bob[0]
+        os.kill(int((alice.state / "runs/1/lock").read_text()), signal.SIGKILL)
+        wait_until(lambda: not json.loads(alice.call("results", "--json").stdout)["run"]["alive"], 30)
+        said = self.as_root(alice, "resume", "1")
+        assert (said.returncode, f"run 1 belongs to user {alice.uid}" in said.stderr) == (1, True)
+        assert alice.states() == ["running", "waiting"]
