@@ -202,7 +202,8 @@ class Session:
         try:
             fd = make_locked(ledger._fd, name, ledger._record(placement, 0, times))
         except OSError as exc:
-            raise LeaseError(f"cannot write a lease in {ledger.directory}: {exc.strerror}") from exc
+            why = f"{exc.strerror}{_whose(ledger._fd, name)}"
+            raise LeaseError(f"cannot write a lease in {ledger.directory}: {why}") from exc
         return Taken(f"{ledger._path}/{name}", fd)
 
     def waiters(self) -> list[Waiter]:
@@ -384,6 +385,15 @@ def _read(who: tuple[str, int, str, int, int], data: Mapping[str, Any], unreadab
         since=hearsay.amount(data.get("since", 0.0)),
         expected=hearsay.amount(data.get("expected", 0.0)),
     )
+
+
+def _whose(directory: int, name: str) -> str:
+    """Who has taken a name of ours; empty where nobody has."""
+    try:
+        uid = os.stat(name, dir_fd=directory, follow_symlinks=False).st_uid
+    except OSError:
+        return ""
+    return f" (user {uid} has put {name} there)"
 
 
 def _holder(fd: int) -> str:

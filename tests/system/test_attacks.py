@@ -225,8 +225,9 @@ def test_a_name_that_was_squatted_is_refused_and_its_link_not_followed(town: Tow
     mine.write_text("precious")
     town.does(BOB, "import os, sys; os.symlink(*sys.argv[1:])", mine, town.lease)
     indented = TAKE.replace("\n", "\n    ")
-    script = f"try:{indented}\nexcept Exception as exc: print(type(exc).__name__)"
-    assert town.does(ALICE, script, town.leases) == ["LeaseError"]
+    script = f"try:{indented}\nexcept Exception as exc: print(type(exc).__name__, exc)"
+    name, *words = town.does(ALICE, script, town.leases)
+    assert (name, " ".join(words).endswith(f"(user {BOB} has put {town.lease.name} there)")) == ("LeaseError", True)
     assert mine.read_text() == "precious"
 
 
