@@ -27,8 +27,8 @@ class Lease:
     """When it was taken, in seconds since the epoch."""
     expected: float = 0.0
     """How many seconds it takes, where its scheduler knows."""
-    shim_start: int = 0
-    """When its shim started, in ticks since boot; 0: it does not say."""
+    shim_id: str = ""
+    """By which its shim is told from a process of the same number, later or in a container; empty: it does not say."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -149,7 +150,7 @@ class Ledger:
                 "alone": placement.alone,
                 "version": VERSION,
                 "shim": shim,
-                "shim_start": start_time(shim) if shim else 0,
+                "shim_id": _identity(shim) if shim else "",
                 "boot": self._boot,
                 "bytes": dict(placement.promise),
                 "load": placement.load,
@@ -334,7 +335,21 @@ def _has_its_shim(lease: Lease, lockers: Lockers) -> bool:
     """
     if not lease.shim or lockers.user(lease.shim) != lease.uid:
         return False
-    return lease.shim_start in (0, start_time(lease.shim))
+    return lease.shim_id in ("", _identity(lease.shim))
+
+
+def _identity(pid: int) -> str:
+    """What no two processes of this machine have in common, whoever counts them."""
+    return f"{_namespace()}.{start_time(pid)}"
+
+
+@cache
+def _namespace() -> int:
+    """Within which our pids mean something."""
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return 0
 
 
 def _is_feigned(status: os.stat_result, lease: Lease, lockers: Lockers, *, has_shim: bool) -> bool:
@@ -377,7 +392,7 @@ def _read(who: tuple[str, int, str, int, int], data: Mapping[str, Any], unreadab
     return Lease(
         *who,
         shim=int(data["shim"]),
-        shim_start=int(data.get("shim_start", 0)),
+        shim_id=str(data.get("shim_id", "")),
         promised={str(key): hearsay.size(bytes_) for key, bytes_ in data["bytes"].items()},
         load={str(key): hearsay.amount(load) for key, load in data["load"].items()},
         unreadable=unreadable,

@@ -20,6 +20,7 @@ from scheduler.store.locks import make_locked
 from tests.faults import fault
 
 ME = user_name(os.getuid())
+NAMESPACE = os.stat("/proc/self/ns/pid").st_ino
 
 
 @pytest.fixture
@@ -106,27 +107,32 @@ def test_a_very_deep_one_too(leases: Path, held: list[int]) -> None:
     assert (dict(lease.promised), lease.unreadable) == ({}, ME)
 
 
-@pytest.mark.parametrize("start", [start_time(os.getpid()), 0])
-def test_a_process_of_its_owner_that_started_when_it_says_is_its_shim(
-    leases: Path, held: list[int], start: int
-) -> None:
-    """Earlier versions do not say when."""
-    assert seen(leases, held, record(shim=os.getpid(), shim_start=start)).shim == os.getpid()
-
-
-def test_a_process_of_the_same_number_in_another_container_is_not_its_shim(leases: Path, held: list[int]) -> None:
-    """What that held was taken for what was promised to somebody else, and promised once more."""
-    assert seen(leases, held, record(shim=os.getpid(), shim_start=start_time(os.getpid()) + 1)).shim == 0
-
-
-def test_a_lease_says_when_its_shim_started(leases: Path, held: list[int]) -> None:
+def test_the_shim_is_told_from_a_process_of_the_same_number(leases: Path, held: list[int]) -> None:
     ledger, placement = Ledger(leases, "8-e", "b"), Placement(7, 1, Purpose.RUN, {HOST: 5}, 1.0, KnownBy.DECLARED)
     with ledger.deciding() as desk:
         held.append(desk.take(placement).fd)
     ledger.rewrite(placement, shim=os.getpid())
     ledger.close()
     (found,) = living(leases)
-    assert (found.shim, found.shim_start) == (os.getpid(), start_time(os.getpid()))
+    namespace, start = found.shim_id.split(".")
+    assert (found.shim, namespace, int(start)) == (os.getpid(), f"{NAMESPACE}", start_time(os.getpid()))
+
+
+@pytest.mark.parametrize(
+    ("said", "believed"),
+    [
+        ("", True),  # of an earlier version
+        (f"{NAMESPACE}.{start_time(os.getpid())}", True),
+        (f"{NAMESPACE}.{start_time(os.getpid()) + 1}", False),
+        (f"{NAMESPACE + 1}.{start_time(os.getpid())}", False),
+    ],
+    ids=["unsaid", "the same", "earlier", "elsewhere"],
+)
+def test_another_process_of_its_owner_is_not_taken_for_its_shim(
+    leases: Path, held: list[int], said: str, believed: bool
+) -> None:
+    """What a process of that number in another container held was taken for what was promised to somebody else."""
+    assert seen(leases, held, record(shim=os.getpid(), shim_id=said)).shim == (os.getpid() if believed else 0)
 
 
 def test_nobody_makes_room_by_promising_less_than_nothing(leases: Path, held: list[int]) -> None:
