@@ -26,6 +26,7 @@ START = 15.0
 GONE = 5.0
 """Seconds it may take to end, before it is killed."""
 _PREFIX = "mps"
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class Home:
@@ -94,9 +95,9 @@ class Home:
 
     def is_left(self) -> bool:
         """Whether there is something of it that nobody uses; changes nothing."""
-        return not any(_is_locked(path) for path in self._user_files()) and (
-            bool(self._members()) or self.mode.is_changed()
-        )
+        with self._opened("users") as users:
+            used = any(_is_locked(name, users) for name in _names(users))
+        return not used and (bool(self._members()) or self.mode.is_changed())
 
     # ---- its directory ----
 
@@ -130,13 +131,30 @@ class Home:
 
     def in_use(self) -> bool:
         """Whether anybody uses it; files that nobody has locked any more are removed on the way."""
-        free = [path for path in self._user_files() if not _is_locked(path)]
-        for path in free:
-            path.unlink(missing_ok=True)
-        return bool(self._user_files())
+        with self._opened("users") as users:
+            for name in [name for name in _names(users) if not _is_locked(name, users)]:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=users)
+            return bool(_names(users))
 
-    def _user_files(self) -> list[Path]:
-        return list(self.users.iterdir()) if self.users.is_dir() else []
+    @contextlib.contextmanager
+    def _opened(self, *names: str) -> Iterator[int]:
+        """A directory of it, -1 where there is none; never one that somebody has put in its place since it was made.
+
+        Whoever made the lease directory can do that at any moment: a name leads elsewhere then, a descriptor does not.
+        """
+        fd = -1
+        try:
+            for name in (str(self.root), *names):
+                before, fd = fd, _open_own(name, fd)
+                if before >= 0:
+                    os.close(before)
+                if fd < 0:
+                    break
+            yield fd
+        finally:
+            if fd >= 0:
+                os.close(fd)
 
     # ---- the daemon ----
 
@@ -187,7 +205,9 @@ class Home:
         while self._members() and time.monotonic() < deadline:
             time.sleep(0.005)
         self._kill_members()
-        shutil.rmtree(self.pipes, ignore_errors=True)
+        with self._opened() as root:
+            if root >= 0:
+                shutil.rmtree(self.pipes.name, ignore_errors=True, dir_fd=root)
         self.mode.restore()
         return True
 
@@ -235,12 +255,31 @@ def _check_private(folder: Path) -> None:
         folder.chmod(0o700)
 
 
-def _is_locked(path: Path) -> bool:
+def _open_own(name: str, within: int) -> int:
+    """A directory of this user's, in another one; -1 where there is none."""
     try:
-        with open(path, "rb") as file:
-            return not _lock(file.fileno())
+        fd = os.open(name, _FOLDER, dir_fd=within if within >= 0 else None)
+    except OSError:
+        return -1
+    if os.fstat(fd).st_uid == os.getuid():
+        return fd
+    os.close(fd)
+    return -1
+
+
+def _names(folder: int) -> list[str]:
+    return os.listdir(folder) if folder >= 0 else []
+
+
+def _is_locked(name: str, folder: int) -> bool:
+    try:
+        fd = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=folder)
     except FileNotFoundError:
         return False
+    try:
+        return not _lock(fd)
+    finally:
+        os.close(fd)
 
 
 def _lock(fd: int) -> bool:
