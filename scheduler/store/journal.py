@@ -21,6 +21,8 @@ _LEAST = 64 * 1024
 """Bytes without which nothing of a journal can be written."""
 
 
+Owner = tuple[int, int] | None
+"""A user and a group."""
 EventRow = tuple[float, str, int | None, int | None, str]
 _encoded = json.JSONEncoder(check_circular=False).encode
 
@@ -48,9 +50,11 @@ class Recorded:
 class Journal:
     """Append-only; one writer, any number of readers."""
 
-    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+    def __init__(self, path: Path, connection: sqlite3.Connection, owner: Owner = None) -> None:
         self.path = path
         self._db = connection
+        self._owner = owner
+        """As whom it is read, where that is not who we are."""
         self._lax = self._unsynced = False
         self._kept: list[EventRow] = []
         """Events that are written with the next ones."""
@@ -74,7 +78,9 @@ class Journal:
     @classmethod
     def read(cls, path: Path) -> Journal:
         """An existing journal, to look at while its writer goes on; a copy, where its disk has no room to look."""
-        return cls(path, _to_look(path))._checked()
+        owner = _of_another(path)
+        with _as(owner):
+            return cls(path, _to_look(path), owner)._checked()
 
     def _checked(self) -> Journal:
         version = self.meta().get("format", "0")
@@ -108,7 +114,8 @@ class Journal:
     @contextmanager
     def _translated(self) -> Iterator[None]:
         try:
-            yield
+            with _as(self._owner):
+                yield
         except sqlite3.Error as exc:
             raise self._trouble(exc) from exc
 
@@ -198,10 +205,22 @@ class Journal:
         """What is read in the block is as it was at its first look, whatever the writer adds meanwhile."""
         with self._translated():
             self._db.execute(schema.BEGIN_TO_READ)
-            try:
-                yield
-            finally:
+        try:
+            yield
+        finally:
+            with self._translated():
                 self._roll_back()
+
+    def _each(self, statement: str, parameters: tuple[int, ...] = ()) -> Iterator[tuple[Any, ...]]:
+        """What a statement finds; of another's journal all at once, so that nobody else's code runs as them."""
+        with self._translated():
+            found = self._db.execute(statement, parameters)
+            if self._owner is None:
+                for row in found:  # noqa: UP028 - `yield from` closes the cursor of who stops early, after the database
+                    yield row
+                return
+            rows = found.fetchall()
+        yield from rows
 
     def reach(self) -> list[int]:
         """How far rows and events go."""
@@ -228,7 +247,8 @@ class Journal:
     def row(self, task: int) -> Row:
         """One accepted row."""
         try:
-            found = self._db.execute(schema.GET_ROW, (task,)).fetchone()
+            with _as(self._owner):
+                found = self._db.execute(schema.GET_ROW, (task,)).fetchone()
         except sqlite3.Error as exc:
             raise self._trouble(exc) from exc
         if found is None:
@@ -237,9 +257,8 @@ class Journal:
 
     def rows(self) -> Iterator[tuple[int, int, Row]]:
         """All accepted rows as (task, batch, row), by task."""
-        with self._translated():
-            for task, batch, *rest in self._db.execute(schema.GET_ROWS):
-                yield task, batch, Row(*rest)
+        for task, batch, *rest in self._each(schema.GET_ROWS):
+            yield task, batch, Row(*rest)
 
     def count(self) -> tuple[int, int]:
         """How many tasks and how many batches."""
@@ -262,36 +281,32 @@ class Journal:
         """The Submitted events behind the given batch, one for each stretch of following ids in a batch."""
         batch, first = 0, 0
         terms: list[int] = []
-        with self._translated():
-            for next_batch, task, number in self._db.execute(schema.GET_BATCHES, (after,)):
-                if terms and (next_batch != batch or task != first + len(terms)):
-                    yield ev.Submitted(batch, first, terms)
-                    terms = []
-                if not terms:
-                    batch, first = next_batch, task
-                terms.append(number)
+        for next_batch, task, number in self._each(schema.GET_BATCHES, (after,)):
+            if terms and (next_batch != batch or task != first + len(terms)):
+                yield ev.Submitted(batch, first, terms)
+                terms = []
+            if not terms:
+                batch, first = next_batch, task
+            terms.append(number)
         if terms:
             yield ev.Submitted(batch, first, terms)
 
     def events(self, after: int = 0) -> Iterator[Recorded]:
         """Events behind the given place, in order."""
-        with self._translated():
-            for row in self._db.execute(schema.GET_EVENTS, (after,)):
-                yield self._recorded(*row)
+        for row in self._each(schema.GET_EVENTS, (after,)):
+            yield self._recorded(*row)
 
     def moves(self) -> Iterator[Recorded]:
         """The events that tell where tasks stand; most are about memory, and are left out."""
-        with self._translated():
-            for row in self._db.execute(schema.GET_MOVES):
-                yield self._recorded(*row)
+        for row in self._each(schema.GET_MOVES):
+            yield self._recorded(*row)
 
     def changes(self) -> Iterator[ev.Changed]:
         """The events by which tasks were given other terms than their rows say."""
-        with self._translated():
-            for row in self._db.execute(schema.GET_CHANGES):
-                event = self._recorded(*row).event
-                if isinstance(event, ev.Changed):
-                    yield event
+        for row in self._each(schema.GET_CHANGES):
+            event = self._recorded(*row).event
+            if isinstance(event, ev.Changed):
+                yield event
 
     def story(self, task: int) -> list[Recorded]:
         """One task's events in order."""
@@ -309,6 +324,32 @@ class Journal:
         """Fold the write-ahead log into the journal, as a run ends."""
         with self._translated():
             self._db.execute(schema.CHECKPOINT)
+
+
+def _of_another(path: Path) -> Owner:
+    """Whose journal it is, where root looks at one of somebody else's."""
+    if os.getuid() != 0:
+        return None
+    with suppress(OSError):
+        found = (os.lstat(path.parent), os.stat(path))
+        return next(((status.st_uid, status.st_gid) for status in found if status.st_uid), None)
+    return None
+
+
+@contextmanager
+def _as(owner: Owner) -> Iterator[None]:
+    """Be that user for as long as the block runs: what lies beside a database has SQLite remove any file it names."""
+    if owner is None:
+        yield
+        return
+    user, group = os.geteuid(), os.getegid()
+    os.setegid(owner[1])
+    os.seteuid(owner[0])
+    try:
+        yield
+    finally:
+        os.seteuid(user)
+        os.setegid(group)
 
 
 def _connect(path: Path, mode: str, writer: bool = True) -> sqlite3.Connection:
