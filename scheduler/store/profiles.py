@@ -66,7 +66,9 @@ class Profiles:
         connection = sqlite3.connect(self.path, isolation_level=None, timeout=5.0)
         try:
             os.chmod(self.path, 0o600)
-            for statement in schema.CREATE_PROFILES:
+            with contextlib.suppress(sqlite3.OperationalError):  # it stays as it is while somebody else looks at it
+                connection.execute(schema.AHEAD)
+            for statement in (schema.LATER, *schema.CREATE_PROFILES):
                 connection.execute(statement)
             version = dict(connection.execute(schema.GET_META)).get("format")
             if version is None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 VERSION = 1
 """Raised with every change of the tables; `migrate` in journal.py brings older ones up."""
 
+AHEAD = "PRAGMA journal_mode = WAL"
 OPEN = (
-    "PRAGMA journal_mode = WAL",
+    AHEAD,
     "PRAGMA synchronous = FULL",
     "PRAGMA wal_autocheckpoint = 500",  # what is written over is on the disk in two thirds of the time of what grows
     "PRAGMA cache_size = -8000",
 )
 
 LATER = "PRAGMA synchronous = NORMAL"
+"""What was written last may be lost with the power, but nobody waits for the disk."""
 NOW = "PRAGMA synchronous = FULL"
 
 CREATE = (

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 
@@ -19,6 +23,7 @@ from scheduler.store.journal import Journal
 from scheduler.store.profiles import Profiles
 from scheduler.units import GIB
 from tests.builders import exited
+from tests.system.killing import ROOT
 
 
 @pytest.fixture
@@ -77,6 +82,60 @@ def kept(path: Path) -> list[str]:
         return sorted(store.known())
     finally:
         store.close()
+
+
+LEARNS = """\
+import os, signal, sys
+from pathlib import Path
+from scheduler.core.kinds import Kind
+from scheduler.core.knowledge import Evidence
+from scheduler.store.profiles import Profiles
+os.read(0, 1)
+store = Profiles(Path(sys.argv[1]))
+store.learn(Kind(sys.argv[2], "a.py", probes=False), "host 24GiB", Evidence({"host": 1 << 30}, seconds=5.0), 1.0)
+print(store.said, end="", flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_many_learn_at_once_is_kept_though_all_of_them_are_killed(tmp_path: Path) -> None:
+    path = tmp_path / "profiles.db"
+    keys = [f"k{number}" for number in range(6)]
+    heard, tell = os.pipe()
+    many = [
+        subprocess.Popen([sys.executable, "-c", LEARNS, path, key], cwd=ROOT, stdin=heard, stdout=PIPE) for key in keys
+    ]
+    os.close(heard)
+    os.write(tell, b"!" * len(many))
+    os.close(tell)
+    assert [one.communicate(timeout=60)[0] for one in many] == [b""] * len(many)
+    assert [one.returncode for one in many] == [-signal.SIGKILL] * len(many)
+    assert kept(path) == keys
+    assert {file.stat().st_mode & 0o777 for file in tmp_path.iterdir()} == {0o600}
+
+
+def test_nobody_waits_for_the_disk_when_something_is_learned(profiles: Path) -> None:
+    """Each would wait three times over where SQLite keeps what was there before, as it does by itself."""
+    base = sqlite3.connect(profiles)
+    assert base.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    base.close()
+
+
+@pytest.mark.slow
+def test_while_an_older_version_looks_at_them_they_are_used_as_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "profiles.db"
+    older = sqlite3.connect(path, isolation_level=None)
+    for statement in schema.CREATE_PROFILES:
+        older.execute(statement)
+    older.execute(schema.PUT_META, ("format", str(schema.PROFILES_VERSION)))
+    older.execute(schema.BEGIN_TO_READ)
+    older.execute(schema.GET_META).fetchall()
+    store = Profiles(path)
+    older.execute(schema.COMMIT)
+    store.learn(Kind("k", "a.py", probes=False), "host 24GiB", Evidence({HOST: GIB}, seconds=5.0), 1.0)
+    assert (store.said, sorted(store.known())) == ("", ["k"])
+    store.close()
+    older.close()
 
 
 def test_of_too_many_profiles_the_newest_are_kept(profiles: Path, monkeypatch: pytest.MonkeyPatch) -> None:
