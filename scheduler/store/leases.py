@@ -9,7 +9,7 @@ import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -340,6 +340,15 @@ def _has_its_shim(lease: Lease, lockers: Lockers) -> bool:
 
 def _identity(pid: int) -> str:
     """What no two processes of this machine have in common, whoever counts them."""
+    try:
+        return _identity_of(pid, os.stat(f"/proc/{pid}").st_ino)
+    except OSError:
+        return "gone"
+
+
+@lru_cache(maxsize=1024)
+def _identity_of(pid: int, inode: int) -> str:
+    """Looked up once for each folder of a process: many leases are looked at while all others wait."""
     return f"{_namespace()}.{start_time(pid)}"
 
 
