@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
@@ -285,6 +286,18 @@ def make_private(path: Path) -> None:
             path.chmod(0o700)
     elif os.getuid() != 0 or stat.S_ISLNK(status.st_mode):  # root looks after others, but not where they lead it
         raise _of_a_stranger(path, status.st_uid)
+
+
+def owner_beside_root(path: Path) -> tuple[int, int] | None:
+    """User and group whose file it is, or whose directory it lies in, where root looks at somebody else's."""
+    if os.getuid() != 0:
+        return None
+    for place in (path.parent, path):
+        with contextlib.suppress(OSError):  # it is not there
+            status = place.lstat()
+            if status.st_uid:
+                return status.st_uid, status.st_gid
+    return None
 
 
 def _of_a_stranger(path: Path, uid: int) -> StateError:

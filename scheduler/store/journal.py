@@ -12,6 +12,7 @@ from typing import Any
 
 from scheduler.core import events as ev
 from scheduler.errors import StateError
+from scheduler.paths import owner_beside_root
 from scheduler.store import schema
 from scheduler.values import dataclass
 
@@ -78,7 +79,7 @@ class Journal:
     @classmethod
     def read(cls, path: Path) -> Journal:
         """An existing journal, to look at while its writer goes on; a copy, where its disk has no room to look."""
-        owner = _of_another(path)
+        owner = owner_beside_root(path)
         with _as(owner):
             return cls(path, _to_look(path), owner)._checked()
 
@@ -324,16 +325,6 @@ class Journal:
         """Fold the write-ahead log into the journal, as a run ends."""
         with self._translated():
             self._db.execute(schema.CHECKPOINT)
-
-
-def _of_another(path: Path) -> Owner:
-    """Whose journal it is, where root looks at one of somebody else's."""
-    if os.getuid() != 0:
-        return None
-    with suppress(OSError):
-        found = (os.lstat(path.parent), os.stat(path))
-        return next(((status.st_uid, status.st_gid) for status in found if status.st_uid), None)
-    return None
 
 
 @contextmanager

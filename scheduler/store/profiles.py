@@ -15,6 +15,7 @@ from scheduler.core.kinds import Kind
 from scheduler.core.knowledge import Evidence, Peaks, Profile
 from scheduler.core.model import HOST, KnownBy
 from scheduler.errors import StateError
+from scheduler.paths import owner_beside_root
 from scheduler.store import schema
 from scheduler.values import dataclass
 
@@ -47,7 +48,7 @@ class Profiles:
         self._db = self._open()
 
     def _open(self) -> sqlite3.Connection:
-        if _is_of_another(self.path):
+        if owner_beside_root(self.path):  # a link there leads anywhere, and to read them may remove files
             return self._do_without(PermissionError("they are another user's"))
         try:
             return self._connect()
@@ -184,11 +185,3 @@ def _part(data: dict[str, Any]) -> Peaks:
         raise ValueError("a peak of nothing")
     by = KnownBy.PROBE if data["lower_by"] == KnownBy.PROBE else KnownBy.PROFILE
     return Peaks(full=full, lower=int(data["lower"]), lower_by=by, above=int(data.get("above", 0)))
-
-
-def _is_of_another(path: Path) -> bool:
-    """Whether root looks at somebody else's: a link there leads anywhere, and to read them may remove files."""
-    if os.getuid() != 0:
-        return False
-    found = [os.lstat(place).st_uid for place in (path.parent, path) if os.path.lexists(place)]
-    return any(found)
