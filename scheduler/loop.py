@@ -341,13 +341,13 @@ class Loop:
         """Decide and make it true: leases inside the mutex, the journal outside, then the launches."""
         for sentence in self.ports.watcher.troubles():
             self.ports.view.say(sentence)
-        self._tending.look()
+        self._tending.look()  # who has ended holds nothing any more of what is free
         if not self.brain.waiting or self.brain.draining:
             self.ports.ledger.leave()
         elif not self._behind and self._has_room():
             self._place()
         self._say_held()
-        self._tending.look()
+        self._tending.look()  # at the shims that were met
         self._forget()
 
     def _place(self) -> None:

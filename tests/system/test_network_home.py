@@ -11,7 +11,7 @@ import pytest
 from tests.faults import fault
 from tests.system.mounts import folders, needs_mounts, run_apart
 
-RUN = """
+BEGUN = """
 import json, os, subprocess, sys
 from pathlib import Path
 from tests.system.killing import Home
@@ -25,6 +25,10 @@ with subprocess.Popen([sys.executable, "-m", "tests.standin.sshfs", str(far)], s
     del home.env["SCHEDULER_STATE"]
     home.env.pop("XDG_STATE_HOME", None)
     home.commands("sh -c 'exit 3'")
+"""
+RUN = (
+    BEGUN
+    + """
     ran = home.call("run", "jobs.csv", "--devices", "host", "--plain")
     again = home.call("results", "1", "--json")
     journals = [str(path) for path in Path("/var/tmp").rglob("journal.db")]
@@ -32,12 +36,15 @@ with subprocess.Popen([sys.executable, "-m", "tests.standin.sshfs", str(far)], s
     print(json.dumps([ran.returncode, ran.stdout + ran.stderr, task["exit_code"], journals]))
     subprocess.run(["umount", far], check=True)
 """
+)
+pytestmark = [
+    pytest.mark.slow,
+    needs_mounts,
+    pytest.mark.skipif(not os.access("/dev/fuse", os.R_OK | os.W_OK), reason="needs FUSE"),
+]
 
 
 @fault(26)
-@pytest.mark.slow
-@needs_mounts
-@pytest.mark.skipif(not os.access("/dev/fuse", os.R_OK | os.W_OK), reason="needs FUSE")
 def test_the_state_is_kept_on_a_local_disk_and_it_is_said(tmp_path: Path) -> None:
     code, said, exit_code, journals = json.loads(run_apart(RUN, *folders(tmp_path, "root", "far")))
     assert (code, exit_code) == (1, 3)
@@ -46,7 +53,7 @@ def test_the_state_is_kept_on_a_local_disk_and_it_is_said(tmp_path: Path) -> Non
 
 
 SQUATTED = (
-    RUN[: RUN.index("    ran = ")]
+    BEGUN
     + """
     mine = Path(f"/var/tmp/gpu-batch-scheduler-{os.getuid()}")
     mine.mkdir(mode=0o777)
@@ -59,9 +66,6 @@ SQUATTED = (
 
 
 @fault(51)
-@pytest.mark.slow
-@needs_mounts
-@pytest.mark.skipif(not os.access("/dev/fuse", os.R_OK | os.W_OK), reason="needs FUSE")
 def test_where_somebody_else_has_made_that_place_nothing_is_kept_there(tmp_path: Path) -> None:
     """Who made it could put other files in the place of ours, the code that is run above all."""
     code, said, made = json.loads(run_apart(SQUATTED, *folders(tmp_path, "root", "far")))
