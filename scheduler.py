@@ -2,7 +2,7 @@
 
 import sys
 
-from scheduler.cli.classic import main
+from scheduler.compat.csv_scheduler import main
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

@@ -39,15 +39,15 @@ _SITE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _FOLDER = os.path.join(_SITE, _NAME)
 _FIRST = os.path.join(_FOLDER, "__init__.py")
 _MARK = b'"""Runs lists of GPU training jobs'
-"""How our own file begins."""
+"""The beginning of this project's own file."""
 
 
 class NameTaken(ImportError):
-    """Something else is called `scheduler`, where ours should be."""
+    """The error that another package is called `scheduler` where this project's should be."""
 
 
 def _ours() -> ModuleType:
-    """Our package, loaded from beside this one and from nowhere else; raises NameTaken where that can't be."""
+    """Return the package `scheduler` that lies beside this one. Raise NameTaken where that is impossible."""
     there = sys.modules.get(_NAME)
     if there is None:
         return _loaded()
@@ -71,7 +71,7 @@ def _loaded() -> ModuleType:
 
 
 def _check_files() -> None:
-    """Our files may have been overwritten by another distribution's, or removed along with them."""
+    """Raise NameTaken where another distribution has overwritten files of this one, or removed them."""
     try:
         with open(_FIRST, "rb") as file:
             if file.read(len(_MARK)) == _MARK:
@@ -91,7 +91,7 @@ def _broken(how: str) -> str:
 
 
 def _namesake() -> str:
-    """PyPI's unrelated distribution `scheduler`, if it is installed beside ours."""
+    """Return the name of PyPI's unrelated distribution `scheduler`, if it is installed beside this one."""
     try:
         names = os.listdir(_SITE)
     except OSError:
@@ -110,19 +110,19 @@ def _warn() -> None:
 
 
 def door(name: str) -> None:
-    """Entry point of the older tools' commands, which the distribution in dropins/ installs."""
+    """Run a command of the older tools, which the distribution in dropins/ installs."""
     _ours_or_exit()
     from importlib import import_module
 
-    sys.exit(import_module(f"{_NAME}.cli.{name}").main(sys.argv[1:]))
+    sys.exit(import_module(f"{_NAME}.compat.{name}").main(sys.argv[1:]))
 
 
 def launch() -> None:
-    """One Python task, from the file that its run gave it."""
+    """Run one Python task, from the file that its run wrote."""
     _ours_or_exit()
-    from scheduler import launcher
+    from scheduler.runtime import task_launcher
 
-    sys.exit(launcher.main(sys.argv))
+    sys.exit(task_launcher.main(sys.argv))
 
 
 def _ours_or_exit() -> None:
@@ -134,7 +134,7 @@ def _ours_or_exit() -> None:
 
 
 def console() -> None:
-    """Entry point of the installed commands; Ctrl-C is quiet from the first import on."""
+    """Run the installed command; Ctrl-C is quiet from the first import on."""
     try:
         _ours_or_exit()
         if sys.argv[1:2] in (["run"], ["resume"]):
@@ -146,7 +146,7 @@ def console() -> None:
 
 
 def __getattr__(name: str) -> Any:
-    """The public names of our package, loaded when they are first asked for."""
+    """Return a public name of the package, loaded when it is first asked for."""
     if name not in (*__all__, "map", "__version__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(_ours(), name)

@@ -1,4 +1,4 @@
-"""`python -m gpu_batch_scheduler` is the command `scheduler`, whatever else bears that name."""
+"""The command `scheduler` as `python -m gpu_batch_scheduler`, also where another module is called scheduler."""
 
 from gpu_batch_scheduler import console
 

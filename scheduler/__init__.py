@@ -5,26 +5,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from scheduler.api import Finished, run, runs
-    from scheduler.doors.config_manager import ConfigManager
-    from scheduler.doors.gpu_task import GPUTask
-    from scheduler.doors.python_tasks import Task
+    from scheduler.api.map import Failure
+    from scheduler.api.map import map as map  # the same name on purpose: it is public
+    from scheduler.api.run import Finished, run, runs
+    from scheduler.compat.config_manager import ConfigManager
+    from scheduler.compat.gpu_task import GPUTask
+    from scheduler.compat.gpu_task_scheduler import GPUTaskScheduler
     from scheduler.errors import ConfigError, InputError, SchedulerError, StateError, UsageError
-    from scheduler.gpu_task_scheduler import GPUTaskScheduler
-    from scheduler.mapping import Failure
-    from scheduler.mapping import map as map  # the same name on purpose: it is public
+    from scheduler.inputs.python_tasks import Task
 
 __version__ = "0.1.0"
 __all__ = [
     "ConfigError", "ConfigManager", "Failure", "Finished", "GPUTask", "GPUTaskScheduler", "InputError",
     "SchedulerError", "StateError", "Task", "UsageError", "run", "runs",
 ]  # fmt: skip
-"""`map` is public too, but must not take the place of Python's own in whoever imports everything."""
+"""`map` is public too, but a star import must not replace Python's own `map`."""
 
 _HOMES = {
-    "Finished": "api", "run": "api", "runs": "api", "Task": "doors.python_tasks", "map": "mapping",
-    "Failure": "mapping", "GPUTaskScheduler": "gpu_task_scheduler", "GPUTask": "doors.gpu_task",
-    "ConfigManager": "doors.config_manager",
+    "Finished": "api.run", "run": "api.run", "runs": "api.run", "Task": "inputs.python_tasks", "map": "api.map",
+    "Failure": "api.map", "GPUTaskScheduler": "compat.gpu_task_scheduler", "GPUTask": "compat.gpu_task",
+    "ConfigManager": "compat.config_manager",
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""`python -m scheduler` is the command `scheduler`; `python -m gpu_batch_scheduler` is it under any circumstances."""
+"""The command `scheduler` as `python -m scheduler`; `python -m gpu_batch_scheduler` also works beside a namesake."""
 
 from scheduler.cli.main import console
 

@@ -1,42 +1,43 @@
-"""The error tree: everything a user can be told went wrong, each with its exit code.
+"""The tree of errors that reach a user, each with its exit code.
 
 SchedulerError                 exit 1
 ├── UsageError                 exit 2   the command line or a setting makes no sense
 │   ├── InputError             exit 2   a file, a row or a cell; names them
-│   ├── ConfigError            exit 2   the configuration of Python tasks; a ValueError too
-│   └── NeverFits              exit 2   a declared need above every device
+│   └── ConfigError            exit 2   the configuration of Python tasks; a ValueError too
 ├── StateError                 exit 1   a run, a journal or a state directory
+│   ├── Newer                  exit 1   the run was written by a newer version
 │   ├── NoSuchRun              exit 2
 │   ├── StillRunning           exit 2
 │   ├── SameList               exit 2   a run of the same list is alive or unfinished
 │   └── Elsewhere              exit 2   the run belongs to another machine
 ├── LeaseError                 exit 1   the machine-wide lease directory
 ├── DeviceError                exit 1   no device, or none that can be read
-└── Forbidden                  exit 1   an event that the lifecycle does not allow (our own fault)
+└── ForbiddenEvent             exit 1   an event that the lifecycle does not allow: a defect of this program
 """
 
 from __future__ import annotations
 
 
 class SchedulerError(Exception):
-    """Something the user should read: one sentence with the numbers, the place and the next step."""
+    """An error for the user: one sentence with the numbers, the place and the next step."""
 
     exit_code = 1
 
 
-def of_the_system(exc: OSError) -> str:
-    """What the kernel refused, as a sentence with the file."""
-    return f"{exc.filename or 'cannot go on'}: {(exc.strerror or str(exc)).lower()}"
+def describe_os_error(exc: OSError) -> str:
+    """Return a sentence about an error of the operating system, with the file that it names."""
+    file = exc.filename if isinstance(exc.filename, str) else ""  # not the number of a descriptor
+    return f"{file or 'cannot go on'}: {(exc.strerror or str(exc)).lower()}"
 
 
 class UsageError(SchedulerError):
-    """The command line or a setting makes no sense."""
+    """A command line or a setting that makes no sense."""
 
     exit_code = 2
 
 
 class InputError(UsageError):
-    """A file, a row or a cell that cannot be taken."""
+    """A file, a row or a cell that cannot be accepted."""
 
     def __init__(self, path: str, message: str, row: int | None = None, column: str | None = None) -> None:
         self.message, self.column = message, column
@@ -49,11 +50,7 @@ class InputError(UsageError):
 
 
 class ConfigError(UsageError, ValueError):
-    """The configuration of Python tasks, or what they are made of, that cannot be taken."""
-
-
-class NeverFits(UsageError):
-    """A declared need that no device here can ever hold."""
+    """A configuration or a value of Python tasks that cannot be accepted."""
 
 
 class StateError(SchedulerError):
@@ -61,36 +58,40 @@ class StateError(SchedulerError):
 
 
 class NoSuchRun(StateError):
-    """No run or task has that number or name here."""
+    """A number or a name that no run or task has here."""
 
     exit_code = 2
 
 
+class Newer(StateError):
+    """A run that a newer version of this program has written."""
+
+
 class StillRunning(StateError):
-    """The run is alive, so it cannot be taken over."""
+    """A run whose scheduler is alive, so that it cannot be taken over."""
 
     exit_code = 2
 
 
 class Elsewhere(StateError):
-    """The run belongs to another machine, where its tasks may live."""
+    """A run of another machine, where its tasks may live."""
 
     exit_code = 2
 
 
 class SameList(StateError):
-    """A run of the same list is alive or unfinished."""
+    """Another run of the same list, which is alive or unfinished."""
 
     exit_code = 2
 
 
 class LeaseError(SchedulerError):
-    """The machine-wide lease directory cannot be trusted or locked."""
+    """A machine-wide lease directory that cannot be trusted or locked."""
 
 
 class DeviceError(SchedulerError):
-    """There is no device to run on, or none that can be read."""
+    """A lack of devices: there is none to run on, or none that can be read."""
 
 
-class Forbidden(SchedulerError):
-    """An event that the lifecycle does not allow; carries the task's whole story."""
+class ForbiddenEvent(SchedulerError):
+    """An event that the lifecycle does not allow; it carries the task's whole history."""

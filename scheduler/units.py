@@ -1,4 +1,4 @@
-"""Bytes and durations as people write them, and as numbers everywhere inside."""
+"""Bytes and durations as text for users, and as numbers in the code."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def parse_duration(text: str) -> float:
 
 
 def size(count: float) -> str:
-    """Write bytes for people: `24.0GiB`, `512MiB`, `0MiB`."""
+    """Write bytes for users: `24.0GiB`, `512MiB`, `0MiB`."""
     if abs(count) >= GIB:
         return f"{count / GIB:.1f}GiB"
     return f"{count / MIB:.0f}MiB"
 
 
 def duration(seconds: float) -> str:
-    """Write seconds for people: `0.4s`, `41s`, `3m20s`, `2h05m`, `3d04h`."""
+    """Write seconds for users: `0.4s`, `41s`, `3m20s`, `2h05m`, `3d04h`."""
     if seconds < 9.95:
         return f"{max(seconds, 0.0):.1f}s"
     whole = round(seconds)
@@ -68,7 +68,7 @@ def count(number: int, noun: str) -> str:
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """Numbers as people say them: `0-3, 6`."""
+    """Write numbers as ranges: `0-3, 6`."""
     parts = list[list[int]]()
     for number in sorted(numbers):
         if parts and number == parts[-1][-1] + 1:

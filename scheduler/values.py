@@ -1,4 +1,4 @@
-"""Values: dataclasses that mypy keeps frozen, which nothing watches over at run time."""
+"""Values: dataclasses that mypy keeps frozen, and that cost nothing for it at run time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ else:
 
 
 def _compared(cls: Any, hashed: bool) -> Any:
-    """The class, whose values are equal where all that is in them is; they have a hash where they never change."""
+    """Return the class with equality by all fields; its values have a hash where they never change."""
     fields = [field.name for field in dataclasses.fields(cls) if field.compare]
     said: Callable[[object], object] = attrgetter(*fields) if fields else type
 

@@ -1,21 +1,21 @@
-"""`scheduler cancel ID…`: end tasks for good, whether they run or wait."""
+"""`scheduler cancel ID…`: cancel running or waiting tasks for good."""
 
 from __future__ import annotations
 
-from scheduler.cli import asking
+from scheduler.cli import request_flags
 from scheduler.cli.parsing import Parser, settings_from
 
 
 def main(argv: list[str]) -> int:
-    """Ask the run's scheduler, or leave it to the next one."""
+    """Send the request to the run's scheduler, or record it for the next one."""
     parser = Parser(
         "cancel",
-        "End tasks for good: what runs is stopped (stop signal, grace, KILL of its tree), what waits never starts.",
+        "Cancel tasks for good: running ones are stopped (stop signal, grace, KILL), waiting ones never start.",
         "scheduler cancel 17-40,52",
     ).common()
-    parser.add_argument("who", nargs="+", metavar="ID", help=f"{asking.IDS} (scheduler stop ends a whole run)")
-    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.add_argument("who", nargs="+", metavar="ID", help=f"{request_flags.IDS} (scheduler stop stops a whole run)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     args = parser.parse_args(argv)
-    from scheduler.wiring.addressing import tasks
+    from scheduler.app.control.targets import tasks
 
-    return asking.ask(args, tasks(settings_from(args), args.who), "cancel")
+    return request_flags.ask(args, tasks(settings_from(args), args.who), "cancel")

@@ -1,4 +1,4 @@
-"""`scheduler completion bash|zsh|fish`: what a shell needs to complete verbs, flags, ids and runs."""
+"""`scheduler completion bash|zsh|fish`: print the script for Tab completion."""
 
 from __future__ import annotations
 
@@ -58,23 +58,30 @@ _FLAG = re.compile(r"(?<![\w-])(--[a-z][a-z_-]*|-[a-zA-Z])(?: (?:\{([^}]*)\}|([A
 
 
 def main(argv: list[str]) -> int:
-    """Print the script for a shell, or what may come next."""
+    """Print the script for a shell, or the words that may come next."""
     parser = Parser(
         "completion",
-        "What a shell needs to complete verbs, flags, task ids and runs on Tab:\n  " + "\n  ".join(INSTALL.values()),
+        "Print the script for Tab completion of verbs, flags, task ids and runs. To install it:\n  "
+        + "\n  ".join(INSTALL.values()),
         "scheduler completion fish | source",
     )
-    parser.add_argument("shell", choices=(*SHELLS, "words"), help="words: what the scripts ask: what may come next")
-    parser.add_argument("said", nargs=argparse.REMAINDER, metavar="WORD", help="of words: all so far, the last begun")
-    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.add_argument(
+        "shell",
+        choices=(*SHELLS, "words"),
+        help="a shell; words: used by the scripts, prints the words that may come next",
+    )
+    parser.add_argument(
+        "said", nargs=argparse.REMAINDER, metavar="WORD", help="with words: the words so far, the last one incomplete"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
     args = parser.parse_args(argv)
     if args.shell == "words":
-        said = args.said[1:] if args.said[:1] == ["--"] else args.said
-        found = [*candidates(said or [""])]
+        words = args.said[1:] if args.said[:1] == ["--"] else args.said
+        found = [*candidates(words or [""])]
         text = json.dumps({"format": 1, "words": found}) if args.json else "\n".join(found)
         sys.stdout.write(text + "\n" if text else "")
-    elif args.said not in ([], ["--json"]):  # which a shell's name may stand before
-        parser.error(f"nothing follows {args.shell}")
+    elif args.said not in ([], ["--json"]):  # --json may follow the shell's name
+        parser.error(f"{args.shell} takes no more arguments")
     elif args.json or args.said:
         sys.stdout.write(json.dumps({"format": 1, "shell": args.shell, "script": SHELLS[args.shell]}) + "\n")
     else:
@@ -82,9 +89,9 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def candidates(said: list[str]) -> Iterable[str]:
-    """What the last word may become; nothing where it is a file, or nobody knows."""
-    *before, begun = said
+def candidates(words: list[str]) -> Iterable[str]:
+    """Return what the last word may become; nothing for files, which the shell completes."""
+    *before, begun = words
     if not before:
         return [verb for verb in VERBS if verb.startswith(begun)] or [v for v in COMMON if not begun]
     if before[0] not in VERBS or "--" in before:
@@ -104,27 +111,27 @@ def candidates(said: list[str]) -> Iterable[str]:
 
 
 def flags(verb: str) -> set[str]:
-    """Every flag of a verb."""
+    """Return every flag of a verb."""
     return {*_flags(_help(verb))}
 
 
 def _flags(usage: str) -> dict[str, tuple[str, str]]:
-    """Flags with the choices or the kind of what follows them; neither those of examples nor of what flags are for."""
+    """Return the flags of a usage text with the choices or the metavar of their values."""
     lines = re.findall(r"^ +(-\S.*?)(?: {2}.*)?$", usage, re.MULTILINE)
     return {flag: (choices, metavar) for line in lines for flag, choices, metavar in _FLAG.findall(line)}
 
 
 def _help(verb: str) -> str:
-    """What a verb says of itself: the flags are those that people read there, whoever wrote the verb."""
+    """Return the `--help` text of a verb, from which the flags are read."""
     os.environ["COLUMNS"] = "1000"
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text), contextlib.suppress(SystemExit):
         import_module(f"scheduler.cli.{verb}").main(["--help"])
-    return said.getvalue()
+    return text.getvalue()
 
 
 def _positional(usage: str, begun: str) -> list[str]:
-    """What the arguments without a flag may be, by what the first line calls them."""
+    """Return what a positional argument may be, by the metavars of the first line."""
     line = re.sub(r"\[-[^][]*\]", "", usage.partition("\n")[0])
     found = [word for group in re.findall(r"\{([^}]*)\}", line) for word in group.split(",")]
     for metavar in ("ID", "RUN"):
@@ -134,14 +141,14 @@ def _positional(usage: str, begun: str) -> list[str]:
 
 
 def _named(metavar: str, begun: str) -> list[str]:
-    """Runs, tasks; what else has a name is not ours to know."""
-    from scheduler.settings import read_settings
-    from scheduler.wiring import offering
+    """Return the runs or tasks that a metavar stands for; nothing for other metavars."""
+    from scheduler.app.control import completion_data
+    from scheduler.runtime.settings import read_settings
 
     with contextlib.suppress(SchedulerError, OSError):
         settings = read_settings({})
         if metavar == "RUN":
-            return offering.runs(settings)
+            return completion_data.runs(settings)
         if "ID" in metavar.split("|"):
-            return offering.tasks(settings, FEW, begun)
+            return completion_data.tasks(settings, FEW, begun)
     return []

@@ -1,4 +1,4 @@
-"""`scheduler devices [disable|enable|reserve|init]`: what this machine has, and who may start on it."""
+"""`scheduler devices [disable|enable|reserve|init]`: list devices, and say which users may start on them."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from argparse import Namespace
 from collections.abc import Mapping
 from typing import Any
 
-from scheduler.cli import asking
+from scheduler.cli import request_flags
+from scheduler.cli.flags import duration
 from scheduler.cli.parsing import Parser, settings_from
 from scheduler.errors import UsageError
-from scheduler.settings import Settings
-from scheduler.units import parse_duration
-from scheduler.view import machine
-from scheduler.view.sink import hint
+from scheduler.runtime.settings import Settings
+from scheduler.ui.terminal.sink import hint
+from scheduler.ui.verbs import status
 
 VERBS = ("list", "disable", "enable", "reserve", "init")
 ONLY_WITH = (
-    ("why", ("reserve",), "--why goes with reserve, and with --everybody: one's own runs need no reason"),
+    ("why", ("reserve",), "--why goes with reserve and with --all-users: your own runs need no reason"),
     ("for_", ("reserve",), "--for goes with reserve"),
     ("user", ("reserve",), "--user goes with reserve"),
     ("end", ("reserve",), "--end goes with reserve"),
@@ -26,123 +26,127 @@ ONLY_WITH = (
 
 
 def main(argv: list[str]) -> int:
-    """List them, keep my runs from some of them, or say who may start there."""
+    """List, disable, enable or reserve devices, or prepare the machine for several users."""
     args = _parser().parse_args(argv)
     settings = settings_from(args)
     for name, verbs, sentence in ONLY_WITH:
-        if getattr(args, name) and args.what not in verbs and not (name == "why" and args.everybody):
+        if getattr(args, name) and args.what not in verbs and not (name == "why" and args.all_users):
             raise UsageError(sentence)
     if args.what == "init":
         return _init(args, settings)
     if args.what == "reserve":
         return _reserve(args, settings)
-    if args.everybody:
-        return _for_everybody(args, settings)
+    if args.all_users:
+        return _for_all_users(args, settings)
     return _for_mine(args, settings) if args.what != "list" else _list(args, settings)
 
 
 def _parser() -> Parser:
     parser = Parser(
         "devices",
-        "This machine's devices. disable and enable act on what my unfinished runs start from now on, or with\n"
-        "--everybody on all users'; reserve keeps a device for one user for a time: nobody else's task starts there,\n"
-        "and what runs there ends by itself. init prepares the machine for several users, as root.",
+        "List this machine's devices, or change who may use them. disable and enable act on new starts of my\n"
+        "unfinished runs, with --all-users on those of all users. reserve keeps a device for one user for a time:\n"
+        "tasks of others no longer start there, running ones finish. init prepares a machine for several users.",
         "scheduler devices reserve 0-1 --for 4h --why 'a deadline'",
     ).common()
-    parser.add_argument("what", nargs="?", choices=VERBS, default="list", help="default: list")
-    parser.add_argument("device", nargs="?", metavar="DEVICE", help="as nvidia-smi counts, like 2 or 0-1; a UUID; host")
-    parser.add_argument("--run", metavar="RUN", help="only this run of mine")
+    parser.add_argument("what", nargs="?", choices=VERBS, default="list", help="what to do (default list)")
     parser.add_argument(
-        "--everybody", action="store_true", help="for all users of this machine; takes root, or whom machine.toml names"
+        "device", nargs="?", metavar="DEVICE", help="a number as in nvidia-smi, such as 2 or 0-1; a UUID; host"
     )
-    parser.add_argument("--for", dest="for_", metavar="TIME", help="with reserve: how long, like 4h or 2d")
-    parser.add_argument("--user", default="", metavar="USER", help="with reserve, as root: for whom; default: yourself")
-    parser.add_argument("--end", action="store_true", help="with reserve: end it now; without a DEVICE all of mine")
-    parser.add_argument("--why", default="", metavar="TEXT", help="what whoever waits for it is told")
-    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.add_argument("--run", metavar="RUN", help="only this run")
+    parser.add_argument(
+        "--all-users", action="store_true", help="for all users; only root and the users in machine.toml may do that"
+    )
+    parser.add_argument("--for", dest="for_", metavar="TIME", help="with reserve: for how long, such as 4h or 2d")
+    parser.add_argument(
+        "--user", default="", metavar="USER", help="with reserve, as root: for which user (default: yourself)"
+    )
+    parser.add_argument(
+        "--end", action="store_true", help="with reserve: end the reservation now (without DEVICE: all yours)"
+    )
+    parser.add_argument("--why", default="", metavar="TEXT", help="reason shown to users who wait for the device")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     return parser
 
 
 def _list(args: Namespace, settings: Settings) -> int:
     if args.device or args.run:
-        raise UsageError("devices: what is to be kept from my runs stands behind disable, as in devices disable 2")
-    from scheduler.wiring import closures
-    from scheduler.wiring import machine as here
+        raise UsageError("devices: say what to do with them, such as scheduler devices disable 2")
+    from scheduler.app.control import device_reservations
+    from scheduler.app.control import devices as here
 
     facts = here.devices(settings)
-    closed = closures.told(settings, {one["key"]: one["device"] for one in facts})
+    closed = device_reservations.told(settings, {one["key"]: one["device"] for one in facts})
     if args.json:
         _write({"format": 1, "devices": facts, **closed})
     else:
-        _say([*machine.device_lines(facts), *machine.closed_lines(closed)])
+        _say([*status.device_lines(facts), *status.closed_lines(closed)])
     return 0
 
 
 def _for_mine(args: Namespace, settings: Settings) -> int:
-    """Ask it of my unfinished runs; those that are started later are told what they may use when they are."""
-    from scheduler.wiring.machine import users_of
+    """Disable or enable devices for my unfinished runs; later runs are not affected."""
+    from scheduler.app.control.devices import users_of
 
     if not args.device:
-        raise UsageError(f"devices {args.what}: say which, like scheduler devices {args.what} 2")
-    code = asking.ask(args, users_of(settings, args.device, args.run), "limit", {args.what: args.device})
+        raise UsageError(f"devices {args.what}: name a device, such as scheduler devices {args.what} 2")
+    code = request_flags.ask(args, users_of(settings, args.device, args.run), "limit", {args.what: args.device})
     if args.what == "disable" and not args.run:
-        hint("runs that are started later may use it: scheduler run --devices says which they have")
+        hint("runs that start later may still use it: choose their devices with scheduler run --devices")
     return code
 
 
-def _for_everybody(args: Namespace, settings: Settings) -> int:
-    """Take devices out of service for all users, or put them back; what runs there goes on."""
-    from scheduler.wiring import closures
+def _for_all_users(args: Namespace, settings: Settings) -> int:
+    """Disable or enable devices for all users; running tasks continue."""
+    from scheduler.app.control import device_reservations
 
     if args.what == "list" or not args.device or args.run:
-        raise UsageError("devices: say what for everybody, as in scheduler devices disable 2 --everybody")
+        raise UsageError(
+            "--all-users goes with disable or enable and a device: scheduler devices disable 2 --all-users"
+        )
     if args.what == "enable":
-        closures.enable(settings, args.device)
+        device_reservations.enable(settings, args.device)
     else:
-        closures.disable(settings, args.device, args.why)
-    return _closed(args, settings, "disabled", "nothing is disabled")
+        device_reservations.disable(settings, args.device, args.why)
+    return _show_drained(args, settings, "disabled", "nothing is disabled")
 
 
 def _reserve(args: Namespace, settings: Settings) -> int:
-    """Keep devices for a user, or end that before its time."""
-    from scheduler.wiring import closures
+    """Reserve devices for a user, or end a reservation early."""
+    from scheduler.app.control import device_reservations
 
-    if args.run or args.everybody:
-        raise UsageError("devices reserve is about users: leave --run and --everybody out")
+    if args.run or args.all_users:
+        raise UsageError("devices reserve applies to one user: leave --run and --all-users out")
     if args.end:
         if args.for_ or args.user or args.why:
-            raise UsageError("devices reserve --end ends a reservation: leave --for, --user and --why out")
-        closures.end(settings, args.device or "all")
-        return _closed(args, settings, "reserved", "nothing is reserved")
+            raise UsageError("devices reserve --end takes only a device: leave --for, --user and --why out")
+        device_reservations.end(settings, args.device or "all")
+        return _show_drained(args, settings, "reserved", "nothing is reserved")
     if not args.device or not args.for_:
-        raise UsageError("devices reserve: say which and how long, like scheduler devices reserve 2 --for 4h")
-    try:
-        seconds = parse_duration(args.for_)
-    except ValueError as exc:
-        raise UsageError(f"--for: {exc}") from exc
-    closures.reserve(settings, args.device, seconds, args.user, args.why)
-    return _closed(args, settings, "reserved", "nothing is reserved")
+        raise UsageError("devices reserve: give a device and a time, such as scheduler devices reserve 2 --for 4h")
+    device_reservations.reserve(settings, args.device, duration("--for", args.for_), args.user, args.why)
+    return _show_drained(args, settings, "reserved", "nothing is reserved")
 
 
-def _closed(args: Namespace, settings: Settings, kind: str, nothing: str) -> int:
-    """What is closed by now."""
-    from scheduler.wiring import closures
+def _show_drained(args: Namespace, settings: Settings, kind: str, nothing: str) -> int:
+    """Print the devices that are disabled or reserved now."""
+    from scheduler.app.control import device_reservations
 
-    found: Mapping[str, Any] = {"disabled": {}, "reserved": [], kind: closures.named(settings)[kind]}
+    found: Mapping[str, Any] = {"disabled": {}, "reserved": [], kind: device_reservations.named(settings)[kind]}
     if args.json:
         _write({"format": 1, kind: found[kind]})
     else:
-        _say(machine.closed_lines(found) or [nothing])
+        _say(status.closed_lines(found) or [nothing])
     return 0
 
 
 def _init(args: Namespace, settings: Settings) -> int:
     """Prepare the machine for several users."""
-    from scheduler.wiring import preparing
+    from scheduler.app.control import machine_init
 
-    if args.device or args.run or args.everybody:
-        raise UsageError("devices init prepares the whole machine: leave the rest out")
-    done = preparing.prepare(settings)
+    if args.device or args.run or args.all_users:
+        raise UsageError("devices init prepares the whole machine: leave the other arguments out")
+    done = machine_init.prepare(settings)
     if args.json:
         _write({"format": 1, "done": done})
     else:

@@ -1,4 +1,4 @@
-"""`scheduler doctor`: what the scheduler sees and can do here, and the cure for what is missing."""
+"""`scheduler doctor`: check what works on this machine, and say how to fix what does not."""
 
 from __future__ import annotations
 
@@ -8,37 +8,37 @@ from shutil import get_terminal_size
 
 from scheduler import __version__
 from scheduler.cli.parsing import Parser, settings_from
-from scheduler.view import doctor
-from scheduler.view.sink import hint
+from scheduler.ui.doctor import page as doctor_page
+from scheduler.ui.terminal.sink import hint
 
 NARROWEST, WIDEST = 60, 100
 
 
 def main(argv: list[str]) -> int:
-    """Print the page; exit code 1 where something has to be repaired."""
+    """Print the page; return 1 where something must be fixed."""
     parser = Parser(
         "doctor",
-        "What the scheduler sees and can do here, and the cure for what is missing. Changes nothing but by --clean.\n"
-        "Before each line: ok; !! needs attention; -- is not there. Exit code 1 where something has to be repaired.",
+        "Check what works on this machine, and say how to fix what does not. Nothing is changed without --clean.\n"
+        "Each line begins with ok, !! (needs attention) or -- (not present). Exit code 1: something must be fixed.",
         "scheduler doctor",
     ).common()
-    parser.add_argument("--json", action="store_true", help="as JSON, with all settings")
+    parser.add_argument("--json", action="store_true", help="print JSON, with all settings")
     parser.add_argument(
-        "--clean", action="store_true", help="first end what killed schedulers of yours left: MPS daemons without users"
+        "--clean", action="store_true", help="first end unused MPS daemons that killed schedulers of yours left"
     )
     args = parser.parse_args(argv)
     if args.clean:
-        from scheduler.wiring.sharing import clean_left
+        from scheduler.app.run.mps_setup import clean_left
 
         for sentence in clean_left(settings_from(args)):
             hint(sentence) if args.json else sys.stdout.write(f"{sentence}\n")
-    from scheduler.wiring.examining import examine
+    from scheduler.app.doctor.probe import examine
 
-    found = examine({"state": args.state}, __version__)
-    page = doctor.page(found)
+    examination = examine({"state": args.state}, __version__)
+    page = doctor_page.page(examination)
     if args.json:
-        sys.stdout.write(json.dumps(doctor.data(found, page), indent=1) + "\n")
+        sys.stdout.write(json.dumps(doctor_page.data(examination, page), indent=1) + "\n")
     else:
         width = min(WIDEST, max(NARROWEST, get_terminal_size((WIDEST, 24)).columns))
-        sys.stdout.writelines(line + "\n" for line in doctor.lines(page, width))
+        sys.stdout.writelines(line + "\n" for line in doctor_page.lines(page, width))
     return page.exit_code

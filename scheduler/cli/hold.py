@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from scheduler.cli import asking
+from scheduler.cli import request_flags
 
 
 def main(argv: list[str]) -> int:
-    """Ask the run's scheduler, or leave it to the next one."""
-    parser = asking.parser(
+    """Send the request to the run's scheduler, or record it for the next one."""
+    parser = request_flags.parser(
         "hold",
-        "Keep waiting tasks from starting until they are released; what runs goes on.",
+        "Keep waiting tasks from starting until they are released; running tasks continue.",
         "scheduler hold 17-40,52",
     )
     args = parser.parse_args(argv)
-    return asking.ask(args, asking.meant(args), "hold")
+    return request_flags.ask(args, request_flags.targets_of(args), "hold")

@@ -1,37 +1,40 @@
-"""`scheduler list [RUN] [--state S]`: the tasks of a run and where they stand."""
+"""`scheduler list [RUN] [--state S]`: list the tasks of a run and their states."""
 
 from __future__ import annotations
 
 import sys
 import time
 
+from scheduler.app.observe import run_reader
 from scheduler.cli.parsing import Parser, settings_from
 from scheduler.core.model import State
 from scheduler.errors import UsageError
-from scheduler.view import ahead, tables
-from scheduler.wiring import reading
+from scheduler.ui.export import tables
+from scheduler.ui.verbs import eta
 
 
 def main(argv: list[str]) -> int:
     """Print a run's tasks."""
-    parser = Parser("list", "The tasks of a run and where they stand.", "scheduler list 12 --state failed")
-    parser.add_argument("run", nargs="?", metavar="RUN", help="number or name; without it the latest")
-    parser.add_argument("--state", dest="wanted", metavar="S", help="only these, e.g. waiting or failed,oom")
-    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser = Parser("list", "List the tasks of a run and their states.", "scheduler list 12 --state failed")
+    parser.add_argument("run", nargs="?", metavar="RUN", help="number or name (default: the latest run)")
+    parser.add_argument(
+        "--state", dest="wanted", metavar="S", help="only tasks in these states, such as waiting or failed,oom"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.secrets()
     args = parser.parse_args(argv)
-    telling = reading.Telling(reading.find_run(settings_from(args), args.run))
+    reader = run_reader.RunReader(run_reader.find_run(settings_from(args), args.run))
     try:
-        foreseen = reading.foreseen(telling.info)
-        rows = ahead.with_expected(telling.rows(_states(args.wanted), secrets=args.show_secrets), foreseen)
+        forecast = run_reader.foreseen(reader.info)
+        rows = eta.with_expected(reader.rows(_states(args.wanted), secrets=args.show_secrets), forecast)
         if args.json:
-            tables.write_json({**telling.run_facts(), "expected": ahead.of_program(foreseen)}, rows, sys.stdout)
+            tables.write_json({**reader.run_facts(), "expected": eta.of_program(forecast)}, rows, sys.stdout)
         else:
-            left = ahead.of_run(foreseen, time.time())
-            sys.stdout.write(f"run {telling.info.number}  {telling.info.what}{f'  {left}' if left else ''}\n")
-            tables.write_table(rows, sys.stdout, expected=foreseen is not None)
+            left = eta.of_run(forecast, time.time())
+            sys.stdout.write(f"run {reader.info.number}  {reader.info.what}{f'  {left}' if left else ''}\n")
+            tables.write_table(rows, sys.stdout, expected=forecast is not None)
     finally:
-        telling.close()
+        reader.close()
     return 0
 
 
@@ -41,4 +44,4 @@ def _states(text: str | None) -> frozenset[State] | None:
     try:
         return frozenset(State(word.strip()) for word in text.split(","))
     except ValueError as exc:
-        raise UsageError(f"--state {text}: a task is {', '.join(State)}") from exc
+        raise UsageError(f"--state {text}: the states are {', '.join(State)}") from exc

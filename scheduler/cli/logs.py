@@ -1,4 +1,4 @@
-"""`scheduler logs ID [-f]`: what a task printed."""
+"""`scheduler logs ID [-f]`: print the output of a task."""
 
 from __future__ import annotations
 
@@ -9,32 +9,34 @@ from typing import TYPE_CHECKING
 
 from scheduler.cli.parsing import Parser, settings_from
 from scheduler.errors import StateError, UsageError
-from scheduler.view.sink import hint
-from scheduler.view.words import Cleaner
+from scheduler.ui.terminal.sink import hint
+from scheduler.ui.text import TextCleaner
 
 if TYPE_CHECKING:
-    from scheduler.wiring.waiting import Log
+    from scheduler.app.observe.wait import TaskLogReader
 
 
 def main(argv: list[str]) -> int:
-    """Print the log of its last attempt; with -f what comes, too, until the task is over."""
-    parser = Parser("logs", "What a task printed in its last attempt.", "scheduler logs 17 -f").common()
+    """Print the log of the task's last attempt; with -f, follow it until the task has ended."""
+    parser = Parser("logs", "Print the output of a task's last attempt.", "scheduler logs 17 -f").common()
     parser.add_argument("task", metavar="ID", help="a task: 17, last")
     how = parser.add_mutually_exclusive_group()
-    how.add_argument("-f", "--follow", action="store_true", help="go on, over all attempts, until the task is over")
-    how.add_argument("--json", action="store_true", help="as JSON, with its path")
+    how.add_argument(
+        "-f", "--follow", action="store_true", help="follow the output, through all attempts, until the task has ended"
+    )
+    how.add_argument("--json", action="store_true", help="print JSON, with the log's path")
     args = parser.parse_args(argv)
-    from scheduler.wiring.addressing import tasks
-    from scheduler.wiring.waiting import Log
+    from scheduler.app.control.targets import tasks
+    from scheduler.app.observe.wait import TaskLogReader
 
     targets = tasks(settings_from(args), [args.task])
     if len(targets) != 1 or len(targets[0].tasks) != 1:
-        raise UsageError(f"logs {args.task}: one task at a time, like scheduler logs {targets[0].tasks[0]}")
-    log = Log(targets[0].info, targets[0].tasks[0])
+        raise UsageError(f"logs {args.task}: name one task, such as scheduler logs {targets[0].tasks[0]}")
+    log = TaskLogReader(targets[0].info, targets[0].tasks[0])
     if args.follow:
         return _follow(log)
-    if not log.attempt and _waits(log):
-        raise StateError(_none(log))
+    if not log.attempt and _has_not_started(log):
+        raise StateError(_not_started(log))
     if args.json:
         text = b"".join(log.news()).decode("utf-8", "replace")
         facts = {"run": log.info.number, "task": log.task, "attempt": log.attempt, "log": log.path, "text": text}
@@ -45,39 +47,39 @@ def main(argv: list[str]) -> int:
 
 
 def _show(chunks: Iterable[bytes]) -> None:
-    """What a task printed, as it stands where it goes into a file or a pipe; a terminal gets nothing to act upon."""
+    """Print log chunks: unchanged into a file or a pipe, without control sequences on a terminal."""
     if not sys.stdout.isatty():
         for chunk in chunks:
             sys.stdout.buffer.write(chunk)
             sys.stdout.buffer.flush()
         return
-    cleaner = Cleaner()
+    cleaner = TextCleaner()
     for chunk in chunks:
         sys.stdout.write(cleaner.clean(chunk))
         sys.stdout.flush()
     sys.stdout.write(cleaner.clean(b"", last=True))
 
 
-def _follow(log: Log) -> int:
+def _follow(log: TaskLogReader) -> int:
     _show(log.follow(lambda attempt: hint(f"attempt {attempt} of task {log.task}")))
-    if not log.attempt and _waits(log):
-        raise StateError(_none(log))
+    if not log.attempt and _has_not_started(log):
+        raise StateError(_not_started(log))
     return 0
 
 
-def _waits(log: Log) -> bool:
-    """Whether a task that has printed nothing has not even been started; says so where it has."""
+def _has_not_started(log: TaskLogReader) -> bool:
+    """Tell whether a task without a log has not started; print a hint where it has ended."""
+    from scheduler.app.observe.wait import state_of
     from scheduler.core.model import UNFINISHED
-    from scheduler.wiring.waiting import state_of
 
     state = state_of(log.info, log.task)
     if state not in UNFINISHED:
-        hint(f"task {log.task} of run {log.info.number} printed nothing: {state}")
+        hint(f"task {log.task} of run {log.info.number} has no output: {state}")
     return state in UNFINISHED
 
 
-def _none(log: Log) -> str:
+def _not_started(log: TaskLogReader) -> str:
     return (
-        f"task {log.task} of run {log.info.number} has not been started yet: scheduler logs {log.task} -f waits for "
-        f"that while its run goes on (scheduler list {log.info.number} shows how it stands)"
+        f"task {log.task} of run {log.info.number} has not started yet: scheduler logs {log.task} -f waits for it, "
+        f"scheduler list {log.info.number} shows its state"
     )

@@ -1,8 +1,9 @@
-"""The command: finds the verb, calls it, turns our errors into one sentence and an exit code."""
+"""The entry point: find the verb, call it, turn errors into one sentence and an exit code."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
 import io
 import os
@@ -10,42 +11,64 @@ import sys
 from collections.abc import Callable, Iterable
 from importlib import import_module
 
-from scheduler.errors import SchedulerError, of_the_system
+from scheduler.errors import SchedulerError, describe_os_error
 
-VERBS = {
-    "run": "run a list of jobs, or commands as they arrive (-, --follow), packed by memory",
-    "exec": "one job now, in line with everybody on this machine; its output here, its exit code",
-    "grid": "a grid of parameters: commands on standard output, a list, or run",
-    "resume": "take a run over after a crash, a reboot or Ctrl-C",
-    "retry": "let failed, timed out and cancelled tasks wait again",
-    "stop": "end a living run from another terminal",
-    "cancel": "end tasks for good, whether they run or wait",
-    "set": "change what waiting tasks ask for, or how much of the machine a run may use",
-    "hold": "keep waiting tasks from starting",
-    "release": "let held tasks wait for their turn again",
-    "wait": "until a run or tasks are over; their exit code",
-    "logs": "what a task printed; -f goes on",
-    "list": "the tasks of a run and where they stand",
-    "why": "what a task waits for, or why it ended as it did",
-    "status": "this machine: promises of everybody, my runs",
-    "top": "a run of any terminal, or the whole machine, live",
-    "devices": "what this machine has, and what is promised of it; disable, enable for my runs",
-    "doctor": "what the scheduler sees and can do here, and the cure for what is missing",
-    "runs": "all my runs, and which machine has them; removes ended ones",
-    "profiles": "what is known of each kind's memory: list, show, forget, learn",
-    "simulate": "a list on a machine that is not there, by the real decisions, in no time",
-    "experiment": "one list in several ways, measured: with MPS and without, sizes of batches",
-    "results": "what became of each task: table, CSV, JSON, Markdown",
-    "report": "what became of runs, as a page that opens offline: timeline, memory, waits, tasks",
-    "completion": "verbs, flags, ids and runs on Tab: for bash, zsh and fish",
+GROUPS = {
+    "start": {
+        "run": "Run a list of tasks, several per GPU, packed by measured memory",
+        "exec": "Run one task now and pass on its output and exit code",
+        "grid": "Expand a parameter grid: print the commands, write a list, or run them",
+        "resume": "Take over a run after a crash, a reboot or Ctrl-C",
+        "retry": "Queue failed, timed-out and cancelled tasks again",
+    },
+    "look": {
+        "list": "List the tasks of a run and their states",
+        "status": "Show this machine's devices, all reservations and my runs",
+        "top": "Watch a run or the whole machine live, in the terminal or a browser",
+        "why": "Explain why a task waits, or why it ended as it did",
+        "logs": "Print the output of a task; -f follows it",
+        "results": "Show the result of each task as a table, CSV, JSON or Markdown",
+        "report": "Write an HTML report of runs: timeline, memory, waiting times, tasks",
+    },
+    "change": {
+        "set": "Change the fields of waiting tasks, or the limits of a run",
+        "hold": "Keep waiting tasks from starting",
+        "release": "Let held tasks start again",
+        "cancel": "Cancel running or waiting tasks for good",
+        "stop": "Stop a run from another terminal",
+        "wait": "Wait until a run or tasks have ended; return their exit code",
+    },
+    "machine": {
+        "devices": "List devices; disable, enable or reserve them; prepare a shared machine",
+        "doctor": "Check what works on this machine, and how to fix what does not",
+        "profiles": "List, show, forget or learn the memory profiles of task classes",
+        "runs": "List my runs on all machines; remove ended ones",
+    },
+    "more": {
+        "simulate": "Simulate a list or a trace on a machine that does not exist",
+        "experiment": "Measure one list in several ways: with and without MPS, batch sizes",
+        "completion": "Print the script for Tab completion in bash, zsh or fish",
+    },
 }
-"""Each is a module of this package, loaded when it is called."""
+"""The verbs by group, as `--help` shows them; each is a module of this package, loaded when it is called."""
+VERBS = {verb: summary for group in GROUPS.values() for verb, summary in group.items()}
 
 HIDDEN = {"simple-gpu-scheduler": "simple_gpu_scheduler", "simple-hypersearch": "simple_hypersearch"}
-"""The older tools' commands under their own names, and their modules."""
+"""Commands of older tools that keep their names, with their modules."""
 
 COMMON = ("run", "list", "status", "logs", "results", "cancel", "stop", "resume")
-"""What `scheduler` alone tells of."""
+"""The verbs that `scheduler` without a verb lists."""
+
+NO_MEMORY = ("failed to map segment", "cannot allocate memory", "can't start new thread")
+"""Parts of error messages that mean a lack of memory: from the dynamic linker, the kernel and threads."""
+NEAR = 4 << 20
+"""Bytes below its memory limit at which a process counts as being at it: one request of its allocator."""
+TOO_LITTLE = (
+    "not enough memory for this command: raise ulimit -v and ulimit -d, or end another program; "
+    "scheduler resume continues a run that was accepted"
+)
+
+EXAMPLE = "example: scheduler run jobs.csv"
 
 ELSEWHERE = {
     **dict.fromkeys(("add", "submit", "enqueue", "sbatch", "qsub", "gbatch"), "exec -d -- CMD, or scheduler run FILE"),
@@ -67,16 +90,16 @@ ELSEWHERE = {
     **dict.fromkeys(("check", "diagnose", "config"), "doctor"),
     **dict.fromkeys(("shutdown", "quit", "exit"), "stop"),
 }
-"""What other tools call things."""
+"""Names that other tools use for verbs, and what to use here."""
 
 
 def main(argv: list[str]) -> int:
-    """Run one command line; the exit code."""
+    """Run one command line and return its exit code."""
     return guarded(lambda: _dispatch(argv))
 
 
 def guarded(command: Callable[[], int]) -> int:
-    """Run a command, with our errors as one sentence each; the exit code."""
+    """Run a command and return its exit code; an error of ours is printed as one sentence."""
     _settle_streams()
     try:
         code = command()
@@ -88,23 +111,60 @@ def guarded(command: Callable[[], int]) -> int:
     except OSError as exc:
         if not isinstance(exc, BrokenPipeError):
             _complain(_refused(exc))
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still to be written there is not missed again at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # so that the flush at exit does not fail again
         return 1
     except KeyboardInterrupt:
         return 130
+    except Exception as exc:
+        if not _lacks_memory(exc):
+            raise
+        _complain(TOO_LITTLE)
+        return 1
+
+
+def _lacks_memory(exc: BaseException | None) -> bool:
+    """Tell whether an error, or one of its causes, means that no memory was left; Python raises several kinds."""
+    while exc is not None:
+        if isinstance(exc, MemoryError | SystemError) or any(words in str(exc) for words in NO_MEMORY):
+            return True
+        exc = exc.__cause__ or exc.__context__
+    return _is_at_a_limit()
+
+
+def _is_at_a_limit() -> bool:
+    """Tell whether this process is close to a memory limit of its shell, which may cause an error of any kind."""
+    import resource  # only here: no command that works needs it
+
+    with open("/proc/self/statm", encoding="ascii") as file:
+        pages = [int(word) for word in file.read().split()]
+    for which, used in ((resource.RLIMIT_AS, pages[0]), (resource.RLIMIT_DATA, pages[5])):
+        limit = resource.getrlimit(which)[0]
+        if limit != resource.RLIM_INFINITY and used * resource.getpagesize() + NEAR > limit:
+            return True
+    return False
 
 
 def _refused(exc: OSError) -> str:
-    """What the kernel refused, as a sentence; who asks where it stands is told if that is nowhere."""
+    """Return a sentence for an error of the kernel; a removed working directory has a sentence of its own."""
+    if exc.errno == errno.ENOMEM:
+        return TOO_LITTLE
+    if exc.errno == errno.EMFILE:
+        import resource  # only here: no other command needs it
+
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        return f"the limit of {limit} open files is too low: raise it with ulimit -n"
     try:
         os.getcwd()
     except FileNotFoundError:
-        return "the directory that this was started in is gone: cd to one that is there"
-    return of_the_system(exc)
+        return "the current directory was removed: cd to one that exists"
+    return describe_os_error(exc)
 
 
 def _settle_streams() -> None:
-    """What is closed becomes nowhere, so that no file of ours gets its number; what cannot be encoded becomes `?`."""
+    """Open /dev/null for each closed standard stream, and print `?` for characters that cannot be encoded.
+
+    Without that, a file of ours would get the number of a standard stream.
+    """
     for fd in range(3):
         try:
             os.fstat(fd)
@@ -119,7 +179,7 @@ def _settle_streams() -> None:
 def _dispatch(argv: list[str]) -> int:
     verb = argv[0] if argv else ""
     if verb in ("-h", "--help", "help"):
-        _write(_usage(VERBS))
+        _write(_help())
         return 0
     if verb in ("-V", "--version"):
         from scheduler import __version__
@@ -129,23 +189,34 @@ def _dispatch(argv: list[str]) -> int:
     if not verb:
         from scheduler.cli import greeting
 
-        _write(_usage(COMMON))
+        _write(_short_help())
         return greeting.main()
     if verb not in VERBS and verb not in HIDDEN:
-        cure = f"scheduler {ELSEWHERE[verb]}" if verb in ELSEWHERE else "scheduler --help"
+        cure = f"use scheduler {ELSEWHERE[verb]}" if verb in ELSEWHERE else "scheduler --help lists the verbs"
         _complain(f"there is no verb {verb!r}: {cure}")
         return 2
-    module = import_module(f"scheduler.cli.{HIDDEN.get(verb, verb)}")
+    module = import_module(f"scheduler.compat.{HIDDEN[verb]}" if verb in HIDDEN else f"scheduler.cli.{verb}")
     gc.enable()
     code: int = module.main(argv[1:])
     return code
 
 
-def _usage(verbs: Iterable[str]) -> str:
-    all_ = "scheduler VERB --help tells more" + (", scheduler --help names all verbs" if verbs is COMMON else "")
-    lines = [f"usage: scheduler VERB ...   ({all_})", ""]
-    lines += [f"  {verb:<10} {VERBS[verb]}" for verb in verbs]
-    return "\n".join([*lines, "", "example: scheduler run jobs.csv", ""])
+def _help() -> str:
+    """Return all verbs by group."""
+    lines = ["usage: scheduler VERB ...   (scheduler VERB --help describes a verb and its flags)"]
+    for group, verbs in GROUPS.items():
+        lines += ["", f"{group}:", *_verb_lines(verbs)]
+    return "\n".join([*lines, "", EXAMPLE, ""])
+
+
+def _short_help() -> str:
+    """Return the verbs that a beginner needs."""
+    usage = "usage: scheduler VERB ...   (scheduler --help lists all verbs, scheduler VERB --help describes one)"
+    return "\n".join([usage, "", *_verb_lines(COMMON), "", EXAMPLE, ""])
+
+
+def _verb_lines(verbs: Iterable[str]) -> list[str]:
+    return [f"  {verb:<10} {VERBS[verb]}" for verb in verbs]
 
 
 def _write(text: str) -> None:
@@ -154,18 +225,22 @@ def _write(text: str) -> None:
 
 
 def _complain(text: str) -> None:
-    from scheduler.view.words import clean
-
     try:
-        sys.stderr.write(f"scheduler: {clean(text)}\n")
-    except OSError:  # nobody reads it any more: the exit code tells
+        from scheduler.ui.text import clean
+
+        text = clean(text)
+    except Exception:  # noqa: BLE001 - there may be no memory to load the module, and the message says so
+        text = ascii(text)[1:-1]
+    try:
+        sys.stderr.write(f"scheduler: {text}\n")
+    except OSError:  # the reader of standard error is gone; the exit code remains
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
 def console() -> None:
-    """Entry point of the installed commands.
+    """Run the installed command and end the process.
 
-    Loading makes no garbage, and looking for it takes 3 ms; taking the interpreter apart takes 5, when all is closed.
+    The garbage collector is off while modules load (3 ms), and the interpreter is not taken apart at the end (5 ms).
     """
     gc.disable()
     code = main(sys.argv[1:])

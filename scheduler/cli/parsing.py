@@ -1,4 +1,4 @@
-"""What the verbs' parsers share."""
+"""The argument parser that all verbs use, and the settings with a command line's flags on top."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from typing import NoReturn
 
 from scheduler.errors import UsageError
-from scheduler.settings import Settings, read_settings
+from scheduler.runtime.settings import Settings, read_settings
 
 MPS_WORDS = ("on", "off", "true", "false", "yes", "no", "1", "0", "", "auto", "join")
-"""What is taken for the word of `--mps` where it stands behind it."""
+"""Words after `--mps` that are its value and not a file."""
 
 
 class Parser(argparse.ArgumentParser):
-    """No abbreviated flags, an example at the end, errors in one sentence and not under a page of usage."""
+    """A parser without abbreviated flags, with an example in its help and errors of one sentence."""
 
     def __init__(self, verb: str, description: str, example: str) -> None:
         super().__init__(
@@ -27,12 +27,12 @@ class Parser(argparse.ArgumentParser):
         )
 
     def error(self, message: str) -> NoReturn:
-        """What cannot be parsed, as all that is wrong is said."""
+        """Raise UsageError for a command line that cannot be parsed."""
         verb = self.prog.removeprefix("scheduler ")
-        raise UsageError(f"{verb}: {message}{self._meant(message)} (scheduler {verb} --help)")
+        raise UsageError(f"{verb}: {message}{self._suggestion(message)} (scheduler {verb} --help)")
 
-    def _meant(self, message: str) -> str:
-        """The flag that is nearest to one that is not there."""
+    def _suggestion(self, message: str) -> str:
+        """Return a question with the flag that is nearest to an unknown one, or nothing."""
         _, found, words = message.partition("unrecognized arguments: ")
         if not found or not words.startswith("--"):
             return ""
@@ -42,24 +42,24 @@ class Parser(argparse.ArgumentParser):
         return f": did you mean {near[0]}?" if near else ""
 
     def common(self) -> Parser:
-        """Flags that every verb has."""
-        self.add_argument("--state", metavar="DIR", help="where runs are kept")
+        """Add the flags that every verb has."""
+        self.add_argument("--state", metavar="DIR", help="directory in which runs are stored")
         return self
 
     def secrets(self) -> None:
-        """The flag of verbs that show commands."""
-        self.add_argument("--show-secrets", action="store_true", help="show what looks like a secret, not ***")
+        """Add the flag of verbs that show commands."""
+        self.add_argument("--show-secrets", action="store_true", help="show secrets instead of ***")
 
 
 def _format(prog: str) -> argparse.HelpFormatter:
-    """As wide as the terminal; argparse would load shutil (1.5 ms) for that, in every verb."""
+    """Return a formatter as wide as the terminal; argparse would load shutil (1.5 ms) to find the width."""
     return argparse.RawDescriptionHelpFormatter(prog, width=_columns() - 2)
 
 
 def _columns() -> int:
-    said = os.environ.get("COLUMNS", "")
-    if said.isdecimal() and int(said) > 0:
-        return int(said)
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns) > 0:
+        return int(columns)
     try:
         return os.get_terminal_size(1).columns or 80
     except OSError:
@@ -67,18 +67,18 @@ def _columns() -> int:
 
 
 def joined_mps(argv: list[str]) -> list[str]:
-    """`--mps` with its word as one, where one of its words follows it: `--mps jobs.csv` is a flag and a file."""
-    said: list[str] = []
+    """Join `--mps` with a value that follows it: `--mps auto` is one flag, `--mps jobs.csv` a flag and a file."""
+    words: list[str] = []
     for word in argv:
-        bare = bool(said) and said[-1] in ("-m", "--mps")
+        bare = bool(words) and words[-1] in ("-m", "--mps")
         if bare and word.lower() in MPS_WORDS:
-            said[-1] = f"--mps={word}"
+            words[-1] = f"--mps={word}"
         else:
-            said.append(word)
-    return ["--mps=on" if word in ("-m", "--mps") else word for word in said]
+            words.append(word)
+    return ["--mps=on" if word in ("-m", "--mps") else word for word in words]
 
 
 def settings_from(args: argparse.Namespace, *names: str) -> Settings:
-    """The settings with this command line's flags on top."""
+    """Return the settings, with the named flags of this command line on top."""
     flags: Mapping[str, str | None] = {name: getattr(args, name, None) for name in ("state", *names)}
     return read_settings(flags)

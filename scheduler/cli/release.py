@@ -1,12 +1,12 @@
-"""`scheduler release [ID…|RUN]`: let held tasks wait for their turn again."""
+"""`scheduler release [ID…|RUN]`: let held tasks start again."""
 
 from __future__ import annotations
 
-from scheduler.cli import asking
+from scheduler.cli import request_flags
 
 
 def main(argv: list[str]) -> int:
-    """Ask the run's scheduler, or leave it to the next one."""
-    parser = asking.parser("release", "Let held tasks wait for their turn again.", "scheduler release --run 12")
+    """Send the request to the run's scheduler, or record it for the next one."""
+    parser = request_flags.parser("release", "Let held tasks start again.", "scheduler release --run 12")
     args = parser.parse_args(argv)
-    return asking.ask(args, asking.meant(args), "release")
+    return request_flags.ask(args, request_flags.targets_of(args), "release")

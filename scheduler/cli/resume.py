@@ -1,58 +1,33 @@
-"""`scheduler resume [RUN]`: take a run over after a crash, a reboot or Ctrl-C."""
+"""`scheduler resume [RUN]`: take over a run after a crash, a reboot or Ctrl-C."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
-from dataclasses import asdict
 
+from scheduler.app import notify
+from scheduler.app.observe import run_reader
+from scheduler.app.run import detach, run_loop
+from scheduler.app.run import resume as resume_run
+from scheduler.app.run.detach import DetachedStart
+from scheduler.app.run.options import ResumeOptions, mps_word
+from scheduler.app.run.session import RunSession
+from scheduler.cli.flags import add_notify
 from scheduler.cli.parsing import Parser, joined_mps, settings_from
-from scheduler.cli.run import add_notify
 from scheduler.errors import UsageError
-from scheduler.processes import wait_for
-from scheduler.settings import Settings
-from scheduler.view import detached
-from scheduler.view.sink import hint
-from scheduler.wiring import detaching, notifying, reading, starting
-from scheduler.wiring.choices import Resuming, mps_word
-from scheduler.wiring.detaching import Told
-from scheduler.wiring.running import Session
+from scheduler.runtime.processes import wait_for
+from scheduler.runtime.settings import Settings
+from scheduler.ui.terminal import detached
+from scheduler.ui.terminal.sink import hint
 
 
 def main(argv: list[str]) -> int:
-    """Adopt what runs, read what ended, start what waits."""
-    parser = Parser(
-        "resume",
-        "Take a run over that no scheduler holds: nothing runs twice, nothing is forgotten.",
-        "scheduler resume 12",
-    ).common()
-    parser.add_argument("run", nargs="?", metavar="RUN", help="number or name; without it the latest")
-    parser.add_argument("--all", action="store_true", help="every unfinished run, each in a scheduler without terminal")
-    parser.add_argument(
-        "-d", "--detach", action="store_true", help="go on without this terminal, return once taken over"
-    )
-    parser.add_argument(
-        "--takeover",
-        action="store_true",
-        help="of a run whose machine is gone for good: what ran there is taken for dead and starts again here",
-    )
-    parser.add_argument("--keep-going", action="store_true", help="go on even if the next rows all fail alike")
-    parser.add_argument("-m", "--mps", metavar="HOW", help="on, off, auto or join: from now on, not as it was begun")
-    parser.add_argument("--plain", action="store_true", help="lines, not the live view that a terminal gets")
-    add_notify(parser)
-    parser.add_argument("--json", action="store_true", help="at the end, print the results as JSON on standard output")
-    parser.add_argument(
-        "--env-from",
-        choices=("first", "now"),
-        default="first",
-        help="tasks get the environment, umask and limits that the run was first started with, besides secrets, which "
-        "come from this shell (first, the default); or all of this shell's, its python too (now)",
-    )
-    args = parser.parse_args(joined_mps(argv))
+    """Take over a run: adopt its running tasks, read the results of ended ones, start waiting ones."""
+    args = _parser().parse_args(joined_mps(argv))
     settings = settings_from(args, "notify")
-    notifying.check(settings.notify)
-    how = Resuming(
+    notify.check(settings.notify)
+    how = ResumeOptions(
         gone=args.takeover,
         env_from_now=args.env_from == "now",
         keep_going=args.keep_going,
@@ -60,38 +35,71 @@ def main(argv: list[str]) -> int:
     )
     if args.all:
         return _all(args, settings, how)
-    info = reading.find_run(settings, args.run)
-    if args.takeover and not info.elsewhere:
-        hint(f"run {info.number} belongs to this machine: --takeover is not needed")
+    info = run_reader.find_run(settings, args.run, warn=False)
+    if args.takeover and not (info.elsewhere or info.lost):
+        hint(f"run {info.number} belongs to this machine and its journal is whole: --takeover has no effect")
     if args.detach:
-        return detaching.show(detaching.resume(info, settings, how), as_json=args.json)
-    return _here(starting.take_over(info, settings, how), as_json=args.json, live=not args.plain)
+        return detach.show(detach.resume(info, settings, how), as_json=args.json)
+    return _here(resume_run.take_over(info, settings, how), as_json=args.json, live=not args.plain)
 
 
-def _here(session: Session, *, as_json: bool, live: bool) -> int:
+def _parser() -> Parser:
+    parser = Parser(
+        "resume",
+        "Continue a run whose scheduler has ended: running tasks are adopted, waiting and interrupted ones start.\n"
+        "No task runs twice.",
+        "scheduler resume 12",
+    ).common()
+    parser.add_argument("run", nargs="?", metavar="RUN", help="number or name (default: the latest run)")
+    parser.add_argument("--all", action="store_true", help="resume every unfinished run, each in the background")
+    parser.add_argument("-d", "--detach", action="store_true", help="run in the background; return once taken over")
+    parser.add_argument(
+        "--takeover",
+        action="store_true",
+        help="resume a run whose machine is gone for good, or whose journal lost its end: tasks that are not known to "
+        "have ended start again",
+    )
+    parser.add_argument("--keep-going", action="store_true", help="continue even if many rows in a row fail alike")
+    parser.add_argument("-m", "--mps", metavar="HOW", help="on, off, auto or join (default: as the run was started)")
+    parser.add_argument("--plain", action="store_true", help="print lines, not the live view")
+    add_notify(parser)
+    parser.add_argument("--json", action="store_true", help="print the results as JSON at the end")
+    parser.add_argument(
+        "--env-from",
+        choices=("first", "now"),
+        default="first",
+        help="environment, umask and limits of the tasks: first: as the run was first started, with secrets from this "
+        "shell (default); now: this shell's, with its Python",
+    )
+    return parser
+
+
+def _here(session: RunSession, *, as_json: bool, live: bool) -> int:
     try:
-        ended = session.go(sys.stderr if as_json else sys.stdout, session.resuming_words(), live=live)
+        ended = run_loop.run_to_end(
+            session, sys.stderr if as_json else sys.stdout, run_loop.resuming_lines(session), live=live
+        )
         if as_json:
-            session.write_json(sys.stdout)
+            run_loop.write_json(session, sys.stdout)
     finally:
         session.close()
     return ended.exit_code
 
 
-def _all(args: argparse.Namespace, settings: Settings, how: Resuming) -> int:
-    """Say of each unfinished run what was done; without --detach, wait for those that were taken over."""
+def _all(args: argparse.Namespace, settings: Settings, how: ResumeOptions) -> int:
+    """Resume every unfinished run and print what became of each; without --detach, wait for their ends."""
     if args.run is not None or args.takeover:
-        raise UsageError("resume --all takes neither a run nor --takeover: give one of them, with its number")
-    done = []
-    for told in detaching.resume_all(settings, how):
-        done.append(told)
-        _say(args, detached.one_of_all(told))
-        detached.hints(f"run {told.number}: {sentence}" for sentence in told.hints)
-    if not done:
-        _say(args, "no run of this machine is unfinished: nothing to do")
-    codes = [told.exit_code for told in done] if args.detach else [_wait(args, told) for told in done]
+        raise UsageError("resume --all takes neither a run nor --takeover: resume that run on its own")
+    starts = []
+    for start_ in detach.resume_all(settings, how):
+        starts.append(start_)
+        _say(args, detached.one_of_all(start_))
+        detached.hints(f"run {start_.number}: {sentence}" for sentence in start_.hints)
+    if not starts:
+        _say(args, "this machine has no unfinished run: nothing to do")
+    codes = [start_.exit_code for start_ in starts] if args.detach else [_wait(args, start_) for start_ in starts]
     if args.json:
-        runs = [{**asdict(told), "exit_code": code} for told, code in zip(done, codes, strict=True)]
+        runs = [{**start_.to_dict(), "exit_code": code} for start_, code in zip(starts, codes, strict=True)]
         sys.stdout.write(json.dumps({"format": 1, "runs": runs}, indent=1) + "\n")
     return max(codes, default=0)
 
@@ -100,14 +108,14 @@ def _say(args: argparse.Namespace, line: str) -> None:
     (sys.stderr if args.json else sys.stdout).write(line + "\n")
 
 
-def _wait(args: argparse.Namespace, told: Told) -> int:
-    """The exit code of a run that was taken over, once it ends."""
-    if told.trouble:
-        return told.exit_code
+def _wait(args: argparse.Namespace, started: DetachedStart) -> int:
+    """Wait until a run that was taken over ends, and return its exit code."""
+    if started.trouble:
+        return started.exit_code
     try:
-        code = wait_for(told.pid)
+        code = wait_for(started.pid)
     except KeyboardInterrupt:
-        _say(args, "no longer waited for: what was taken over goes on")
+        _say(args, "stopped waiting; the runs continue in the background")
         raise
-    _say(args, f"run {told.number}  ended: exit {code}")
+    _say(args, f"run {started.number}  ended: exit {code}")
     return code

@@ -1,14 +1,16 @@
-"""`scheduler retry [RUN|ID…]`: failed, timed out and cancelled tasks wait again."""
+"""`scheduler retry [RUN|ID…]`: queue failed, timed-out and cancelled tasks again."""
 
 from __future__ import annotations
 
-from scheduler.cli import asking
+from scheduler.cli import request_flags
 
 
 def main(argv: list[str]) -> int:
-    """Ask the run's scheduler, or leave it to the next one."""
-    parser = asking.parser(
-        "retry", "Let tasks wait again that failed, ran out of memory or time, or were cancelled.", "scheduler retry 17"
+    """Send the request to the run's scheduler, or record it for the next one."""
+    parser = request_flags.parser(
+        "retry",
+        "Queue tasks again that failed, ran out of memory or time, or were cancelled.",
+        "scheduler retry 17",
     )
     args = parser.parse_args(argv)
-    return asking.ask(args, asking.meant(args), "retry")
+    return request_flags.ask(args, request_flags.targets_of(args), "retry")

@@ -1,4 +1,4 @@
-"""The sample jobs: found beside the package or inside it, copied to where they can be played with."""
+"""The sample tasks: found beside the package or inside it, and copied to the current directory."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _HOMES = (_PACKAGE / "_samples", _PACKAGE.parent / "scheduler_files")
 
 
 def unpack() -> str:
-    """Copy the samples to ./scheduler_samples, where they are not there yet; the path of their CSV."""
+    """Copy the samples that are missing in ./scheduler_samples, and return the path of their CSV."""
     home = next((path for path in _HOMES if (path / "commands.csv").is_file()), None)
     if home is None:
-        raise UsageError("the sample jobs are not part of this installation: install gpu-batch-scheduler again")
+        raise UsageError("the sample tasks are missing from this installation: install gpu-batch-scheduler again")
     try:
         TARGET.mkdir(exist_ok=True)
         for source in sorted(home.glob("*.py")):
@@ -27,5 +27,5 @@ def unpack() -> str:
             text = (home / "commands.csv").read_text(encoding="utf-8")
             listing.write_text(text.replace("scheduler_files,", f"{TARGET},"), encoding="utf-8")
     except OSError as exc:
-        raise UsageError(f"cannot copy the sample jobs to {TARGET.absolute()}: {exc.strerror}") from exc
+        raise UsageError(f"cannot copy the sample tasks to {TARGET.absolute()}: {exc.strerror}") from exc
     return str(listing)

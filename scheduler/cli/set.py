@@ -1,56 +1,56 @@
-"""`scheduler set ID…|RUN`: change what waiting tasks ask for, or what a run's new starts may use."""
+"""`scheduler set ID…|RUN`: change the fields of waiting tasks, or the limits of a run."""
 
 from __future__ import annotations
 
 import argparse
 from typing import TYPE_CHECKING
 
-from scheduler.cli import asking
+from scheduler.cli import request_flags
 from scheduler.cli.parsing import Parser
-from scheduler.core.control import DEVICES, JOBS, PER_DEVICE
-from scheduler.core.fields import SETTABLE
+from scheduler.core.control.requests import DEVICES, JOBS, PER_DEVICE
+from scheduler.core.tasks.fields import SETTABLE
 from scheduler.errors import UsageError
 
 if TYPE_CHECKING:
-    from scheduler.wiring.addressing import Target
+    from scheduler.app.control.targets import Target
 
 
 def main(argv: list[str]) -> int:
-    """Check what is said, then ask the run's scheduler, or leave it to the next one."""
+    """Check the values, then send the request to the run's scheduler, or record it for the next one."""
     args = _parser().parse_args(argv)
     fields = _fields(args)
     limits = _limits(args)
     if bool(fields) == bool(limits):
         raise UsageError(
-            "set: say what is to change, of tasks (--priority -5) or of a run (-j 4, --max-per-device, --devices)"
+            "set: change either fields of tasks (--priority -5) or limits of a run (-j 4, --max-per-device, --devices)"
         )
     if limits:
-        return asking.ask(args, _runs(args), "limit", limits)
-    return asking.ask(args, asking.meant(args), "set", fields)
+        return request_flags.ask(args, _runs(args), "limit", limits)
+    return request_flags.ask(args, request_flags.targets_of(args), "set", fields)
 
 
 def _parser() -> Parser:
-    made = asking.parser(
+    made = request_flags.parser(
         "set",
-        "Change what waiting tasks ask for, or what new starts of a run may use; what runs goes on as it is.\n"
-        "An empty value takes one back: --memory '' is learned again.",
+        "Change the fields of waiting tasks, or the limits of a run. Running tasks are not affected.\n"
+        "An empty value removes one: after --memory '' the memory is learned again.",
         "scheduler set 17-40 --priority -5\n         scheduler set 12 -j 8 --devices 0-2",
     )
-    tasks = made.add_argument_group("of tasks that wait, are held, or are to be tried again")
+    tasks = made.add_argument_group("task fields (of waiting and held tasks, and of those that will be tried again)")
     for field in SETTABLE:
         tasks.add_argument(field.flag, dest=f"field_{field.attribute}", metavar="X", help=field.help)
-    run = made.add_argument_group("of a run (here a number is a run's)")
-    run.add_argument("-j", "--jobs", metavar="N", help="tasks of this run at once; 0 pauses it")
-    run.add_argument("--max-per-device", metavar="N", help="tasks at once on a device, if their memory fits")
+    run = made.add_argument_group("limits of a run (a number names a run here)")
+    run.add_argument("-j", "--jobs", metavar="N", help="maximum number of tasks of this run at once; 0 pauses it")
+    run.add_argument("--max-per-device", metavar="N", help="maximum number of tasks per device, if memory allows")
     run.add_argument(
-        "--devices", metavar="WHICH", help="the GPUs of this run that new starts may use, like 0-2; or all"
+        "--devices", metavar="WHICH", help="the run's GPUs on which new tasks may start, such as 0-2; or all"
     )
     return made
 
 
 def _fields(args: argparse.Namespace) -> dict[str, str]:
-    """What is said of tasks, by column; refuses what no cell could say either."""
-    said = {}
+    """Return the new task fields by column; raise UsageError for a value that no cell may have."""
+    texts = {}
     for field in SETTABLE:
         text = getattr(args, f"field_{field.attribute}")
         if text is None:
@@ -59,28 +59,28 @@ def _fields(args: argparse.Namespace) -> dict[str, str]:
             _ = field.read(text) if text.strip() else None
         except (ValueError, ArithmeticError) as exc:
             raise UsageError(f"{field.flag}: {exc}") from exc
-        said[field.column] = text
-    return said
+        texts[field.column] = text
+    return texts
 
 
 def _limits(args: argparse.Namespace) -> dict[str, str]:
-    said = {JOBS: args.jobs, PER_DEVICE: args.max_per_device, DEVICES: args.devices}
+    limits = {JOBS: args.jobs, PER_DEVICE: args.max_per_device, DEVICES: args.devices}
     for flag, least in ((JOBS, 0), (PER_DEVICE, 1)):
-        text = said[flag]
+        text = limits[flag]
         if text and not (text.isascii() and text.isdecimal() and least <= int(text) <= 10**6):
-            raise UsageError(f"{flag} {text}: write a whole number from {least}, or '' for no limit")
+            raise UsageError(f"{flag} {text}: give a whole number from {least}, or '' for no limit")
     if args.devices == "":
-        raise UsageError("--devices: say which, like 0-2, or all")
-    return {flag: text for flag, text in said.items() if text is not None}
+        raise UsageError("--devices: name devices, such as 0-2, or all")
+    return {flag: text for flag, text in limits.items() if text is not None}
 
 
 def _runs(args: argparse.Namespace) -> list[Target]:
-    """The one run that is meant: a number is one here, since tasks have no such limits."""
+    """Return the run to change: a number names a run here, since tasks have no limits."""
+    from scheduler.app.control.targets import Target
+    from scheduler.app.observe.run_reader import find_run
     from scheduler.cli.parsing import settings_from
-    from scheduler.wiring.addressing import Target
-    from scheduler.wiring.reading import find_run
 
     several = len(args.who) + (args.run is not None) > 1 or any("," in word for word in args.who)
     if args.task is not None or several:
-        raise UsageError("set: -j, --max-per-device and --devices are of one run, not of tasks")
+        raise UsageError("set: -j, --max-per-device and --devices apply to one run, not to tasks")
     return [Target(find_run(settings_from(args), args.run or next(iter(args.who), None)))]

@@ -1,43 +1,46 @@
-"""`scheduler status`: this machine, everybody's promises, my runs."""
+"""`scheduler status`: show this machine's devices, the reservations of all users, and my runs."""
 
 from __future__ import annotations
 
 import json
 import sys
 
+from scheduler.app.observe import run_reader
 from scheduler.cli.parsing import Parser, settings_from
-from scheduler.view import machine
-from scheduler.wiring import reading
+from scheduler.ui.verbs import status
 
 
 def main(argv: list[str]) -> int:
-    """Print what is promised on this machine and my latest runs."""
-    parser = Parser("status", "This machine: promises of everybody, my runs.", "scheduler status").common()
+    """Print devices, reservations and my latest runs."""
+    parser = Parser(
+        "status", "Show this machine's devices, the reservations of all users, and my latest runs.", "scheduler status"
+    ).common()
     how = parser.add_mutually_exclusive_group()
-    how.add_argument("--json", action="store_true", help="as JSON")
-    how.add_argument("--prometheus", action="store_true", help="as metrics, in Prometheus' text format")
+    how.add_argument("--json", action="store_true", help="print JSON")
+    how.add_argument("--prometheus", action="store_true", help="print metrics in Prometheus' text format")
     parser.add_argument(
         "--gpu-info",
         nargs="?",
         const="/tmp/gpu_scheduler_info",
         metavar="FILE",
-        help="also write who has which GPU as the older one-shot tool did (default /tmp/gpu_scheduler_info)",
+        help="also write which task has which GPU, in the format of the older one-shot tool (default\n"
+        "/tmp/gpu_scheduler_info)",
     )
     args = parser.parse_args(argv)
     settings = settings_from(args)
-    facts = reading.machine_facts(settings)
+    facts = run_reader.machine_facts(settings)
     if args.gpu_info:
-        from scheduler.cli.schedule import export
-        from scheduler.wiring import classic_gpus
+        from scheduler.compat import schedule_gpus
+        from scheduler.compat.schedule import export
 
-        export(args.gpu_info, classic_gpus.look(settings), settings)
+        export(args.gpu_info, schedule_gpus.look(settings), settings)
     if args.prometheus:
-        from scheduler.view import prometheus
+        from scheduler.ui.export import prometheus
 
         sys.stdout.write(prometheus.text(facts))
     elif args.json:
         sys.stdout.write(json.dumps(facts, indent=1) + "\n")
     else:
-        for line in machine.lines(facts):
+        for line in status.lines(facts):
             sys.stdout.write(line + "\n")
     return 0

@@ -1,4 +1,4 @@
-"""`scheduler top [RUN|--all]`: a run of any terminal, or the whole machine, live."""
+"""`scheduler top [RUN|--all]`: watch a run or the whole machine live."""
 
 from __future__ import annotations
 
@@ -9,39 +9,44 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from scheduler.app.observe import run_reader
 from scheduler.cli.parsing import Parser, settings_from
 from scheduler.errors import UsageError
-from scheduler.settings import Settings
-from scheduler.view.sink import hint
-from scheduler.wiring import reading
+from scheduler.runtime.settings import Settings
+from scheduler.ui.terminal.sink import hint
 
 if TYPE_CHECKING:
-    from scheduler.view.panels import Line
+    from scheduler.ui.terminal.panels import Line
 
 
 def main(argv: list[str]) -> int:
-    """Show until it is over or somebody presses q; once where nobody looks at a terminal."""
+    """Show the live view until the run ends or q is pressed; without a terminal, print it once."""
     parser = Parser(
         "top",
-        "A run of any terminal, live: devices, what runs, what waits. q leaves the view. Into a pipe it is shown once.",
+        "Watch a run live: devices, running tasks, waiting tasks. q leaves the view, and the run continues.\n"
+        "Without a terminal the view is printed once.",
         "scheduler top 12\n         scheduler top --all",
     ).common()
     parser.add_argument(
-        "run", nargs="?", metavar="RUN", help="number or name; without it the latest, living ones first"
+        "run", nargs="?", metavar="RUN", help="number or name (default: the latest run, one that is alive first)"
     )
-    parser.add_argument("--all", action="store_true", help="the whole machine: devices, everybody's promises, my runs")
+    parser.add_argument(
+        "--all", action="store_true", help="the whole machine: devices, reservations of all users, my runs"
+    )
     how = parser.add_mutually_exclusive_group()
-    how.add_argument("--plain", action="store_true", help="once, as lines")
-    how.add_argument("--json", action="store_true", help="once, as JSON")
+    how.add_argument("--plain", action="store_true", help="print lines, once")
+    how.add_argument("--json", action="store_true", help="print JSON, once")
     how.add_argument(
-        "--web", action="store_true", help="in the browser: a page on this machine alone, for whoever has its address"
+        "--web",
+        action="store_true",
+        help="serve a page for the browser, on this machine only; its address contains a secret token",
     )
-    parser.add_argument("--port", type=int, metavar="N", help="of --web; without it 7717, or a free one")
+    parser.add_argument("--port", type=int, metavar="N", help="port of --web (default 7717, or a free one)")
     args = parser.parse_args(argv)
     if args.all and args.run is not None:
-        raise UsageError(f"top {args.run} --all: --all is the whole machine, leave one of them out")
+        raise UsageError(f"top {args.run} --all: --all shows the whole machine: leave one of them out")
     if args.port is not None and not (args.web and 0 <= args.port < 1 << 16):
-        raise UsageError(f"--port {args.port}: a port from 0 (any free one) to 65535, together with --web")
+        raise UsageError(f"--port {args.port}: give a port from 0 (any free one) to 65535, and --web")
     settings = settings_from(args)
     if args.web:
         return _web(args, settings)
@@ -49,12 +54,12 @@ def main(argv: list[str]) -> int:
 
 
 def _run(args: argparse.Namespace, settings: Settings) -> int:
-    info = reading.find_run(settings, args.run)
-    from scheduler.view import closing, panels, top
-    from scheduler.wiring.lookout import Attached
+    info = run_reader.find_run(settings, args.run)
+    from scheduler.app.observe.monitor import RunMonitor
+    from scheduler.ui.terminal import closing, panels, top
 
     keys = panels.WATCHING.format(run=info.number)
-    with contextlib.closing(Attached(info, settings)) as run:
+    with contextlib.closing(RunMonitor(info, settings)) as run:
         picture = run.picture()
         if args.json:
             sys.stdout.write(top.as_json(picture) + "\n")
@@ -72,22 +77,23 @@ def _run(args: argparse.Namespace, settings: Settings) -> int:
 
 
 def _machine(args: argparse.Namespace, settings: Settings) -> int:
-    from scheduler.view import machine, panels
-    from scheduler.wiring.lookout import Everything
+    from scheduler.app.observe.monitor import MachineMonitor
+    from scheduler.ui.terminal import panels
+    from scheduler.ui.verbs import status
 
-    with contextlib.closing(Everything(settings)) as everything:
+    with contextlib.closing(MachineMonitor(settings)) as machine:
         if args.json:
-            sys.stdout.write(json.dumps(everything.facts(), indent=1) + "\n")
-        elif not _live(args, lambda width, height: panels.machine(everything.facts(), width, height), lambda: False):
-            sys.stdout.writelines(line + "\n" for line in machine.lines(everything.facts()))
+            sys.stdout.write(json.dumps(machine.facts(), indent=1) + "\n")
+        elif not _live(args, lambda width, height: panels.machine(machine.facts(), width, height), lambda: False):
+            sys.stdout.writelines(line + "\n" for line in status.lines(machine.facts()))
     return 0
 
 
 def _web(args: argparse.Namespace, settings: Settings) -> int:
-    from scheduler.wiring import browsing
+    from scheduler.app.observe import web
 
-    info = None if args.all else reading.find_run(settings, args.run)
-    browsing.serve(settings, info, args.port, _say)
+    info = None if args.all else run_reader.find_run(settings, args.run)
+    web.serve(settings, info, args.port, _say)
     return 0
 
 
@@ -97,7 +103,7 @@ def _say(line: str) -> None:
 
 
 def _live(args: argparse.Namespace, make: Callable[[int, int], Sequence[Line]], over: Callable[[], bool]) -> bool:
-    """Whether it could be shown live."""
-    from scheduler.wiring.watching import on_terminal
+    """Show the live view where that is possible, and tell whether it was."""
+    from scheduler.app.observe.live import on_terminal
 
     return not args.plain and on_terminal(sys.stdout, make, over)

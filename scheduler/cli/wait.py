@@ -1,4 +1,4 @@
-"""`scheduler wait [RUN|ID…]`: wait until tasks or a run are over; their exit code."""
+"""`scheduler wait [RUN|ID…]`: wait until tasks or a run have ended, and return their exit code."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from scheduler.cli import asking
+from scheduler.cli import request_flags
+from scheduler.ui.text import clean
 from scheduler.units import count
-from scheduler.view.words import clean
 
 if TYPE_CHECKING:
-    from scheduler.wiring.waiting import Waited
+    from scheduler.app.observe.wait import WaitResult
 
 
 def main(argv: list[str]) -> int:
-    """Wait, say how they ended; of one task its own exit code, else 0 all succeeded, 1 some did not."""
-    parser = asking.parser(
+    """Wait, print the final states, and return the exit code of the one task; of several 0 or 1."""
+    parser = request_flags.parser(
         "wait",
-        "Wait until a run or tasks are over. The exit code is that of the one task; of several, or of a run, 0 where "
-        "all succeeded,\n1 where some did not, or where nobody goes on with them.",
+        "Wait until a run or tasks have ended. The exit code is that of the task where one is named; otherwise 0: all\n"
+        "succeeded, 1: some did not, or their scheduler has ended.",
         "scheduler wait 17 && scheduler logs 17",
     )
     args = parser.parse_args(argv)
-    targets = asking.meant(args)
-    from scheduler.wiring.waiting import wait_all
+    targets = request_flags.targets_of(args)
+    from scheduler.app.observe.wait import wait_all
 
     waited = wait_all(targets)
     one = len(waited) == 1
@@ -38,7 +38,7 @@ def main(argv: list[str]) -> int:
     return code
 
 
-def _facts(waited: Sequence[Waited]) -> list[dict[str, object]]:
+def _facts(waited: Sequence[WaitResult]) -> list[dict[str, object]]:
     return [
         {
             "run": w.info.number,
@@ -50,7 +50,7 @@ def _facts(waited: Sequence[Waited]) -> list[dict[str, object]]:
     ]
 
 
-def _line(waited: Waited) -> str:
+def _line(waited: WaitResult) -> str:
     run = waited.info.number
     if len(waited.states) == 1:
         states = "".join(f"task {task} {state}" for task, state in waited.states.items())
@@ -60,4 +60,4 @@ def _line(waited: Waited) -> str:
     line = f"run {run}  {clean(waited.info.what)}: {states}{code}"
     if not waited.left:
         return line
-    return f"{line}; {count(waited.left, 'task')} of them not over, and no scheduler: scheduler resume {run} goes on"
+    return f"{line}; {count(waited.left, 'task')} not ended, and no scheduler: scheduler resume {run} continues"

@@ -1,28 +1,29 @@
-"""`scheduler why ID|RUN`: what a task waits for, or why it ended as it did."""
+"""`scheduler why ID|RUN`: explain why a task waits, or why it ended as it did."""
 
 from __future__ import annotations
 
 import json
 import sys
 
-from scheduler.cli import asking
+from scheduler.cli import request_flags
 
 
 def main(argv: list[str]) -> int:
-    """Print a paragraph for each task, or what all of a run wait for."""
-    parser = asking.parser(
+    """Print a paragraph for each task; for a run, how many tasks wait for each reason."""
+    parser = request_flags.parser(
         "why",
-        "What a task waits for, with the numbers, or why it ended as it did; of a run: how many wait for what.",
+        "Explain why a task waits, with the numbers, or why it ended as it did; for a run, how many wait for what.",
         "scheduler why 17",
-        "how many of its tasks wait for what",
+        "how many of its tasks wait for which reason",
     )
     args = parser.parse_args(argv)
-    from scheduler.wiring.explaining import why
+    from scheduler.app.observe.why import why
 
-    said = [why(target) for target in asking.meant(args)]
+    explanations = [why(target) for target in request_flags.targets_of(args)]
     if args.json:
-        sys.stdout.write(json.dumps({"format": 1, "runs": [one.facts for one in said]}, indent=1) + "\n")
+        runs = [explanation.facts for explanation in explanations]
+        sys.stdout.write(json.dumps({"format": 1, "runs": runs}, indent=1) + "\n")
         return 0
-    for one in said:
-        sys.stdout.writelines(line + "\n" for line in one.lines)
+    for explanation in explanations:
+        sys.stdout.writelines(line + "\n" for line in explanation.lines)
     return 0

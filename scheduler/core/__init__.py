@@ -1,1 +1,4 @@
-"""The pure core: no file, no clock, no chance; events in, decisions out."""
+"""The pure core: events change its state, and asked with a machine it decides.
+
+No file, no clock, no randomness, no waiting. Start at `brain`, then `lifecycle`.
+"""

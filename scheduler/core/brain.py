@@ -1,12 +1,15 @@
-"""The Brain: events change it, and only they; asked with a Machine it decides, and changes nothing."""
+"""The Brain: events are the only thing that changes it; given a Machine it decides, and a decision changes nothing."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from scheduler.core import estimate, lessons, packing, watching
+from scheduler.core.attempts.backoff import Backoff
+from scheduler.core.attempts.early_abort import FailureTally
+from scheduler.core.config import SchedulingConfig
 from scheduler.core.events import (
     Asked,
     Changed,
@@ -22,18 +25,15 @@ from scheduler.core.events import (
     Started,
     Submitted,
 )
-from scheduler.core.firstrows import Tally
-from scheduler.core.house import Caps
-from scheduler.core.kinds import Kind
-from scheduler.core.knowledge import Evidence, Guess, Knowledge
-from scheduler.core.lifecycle import Task, after_exit
+from scheduler.core.lifecycle import TaskState, after_exit
 from scheduler.core.model import (
+    HOST,
     LIVING,
     NO_TASK,
     RETRIABLE,
     UNFINISHED,
     Decision,
-    KnownBy,
+    EstimateSource,
     Machine,
     Outcome,
     Placement,
@@ -41,103 +41,129 @@ from scheduler.core.model import (
     State,
     Terms,
 )
-from scheduler.core.needs import Needs
-from scheduler.core.ordering import Line
-from scheduler.core.roll import Roll
-from scheduler.core.rules import Rules
-from scheduler.core.yard import Yard
-from scheduler.errors import Forbidden
+from scheduler.core.placement.capacity import CapacityView
+from scheduler.core.placement.request import ResourceRequest
+from scheduler.core.placement.request_cache import RequestCache
+from scheduler.core.profiling import estimator, observation, sampling
+from scheduler.core.profiling.profile_index import Observation, PredictedPeak, ProfileIndex
+from scheduler.core.profiling.task_class import TaskClass
+from scheduler.core.queue.task_table import TaskTable
+from scheduler.core.queue.wait_queue import WaitQueue
+from scheduler.errors import ForbiddenEvent
 
 if TYPE_CHECKING:
-    from scheduler.core.policies import Policy
+    from scheduler.core.placement.policies import Policy
 
 
 class Brain:
-    """All that the scheduler knows of one run."""
+    """The state of one run, as far as decisions depend on it."""
 
-    def __init__(self, rules: Rules, terms: list[Terms] | None = None, knowledge: Knowledge | None = None) -> None:
+    def __init__(
+        self, rules: SchedulingConfig, terms: list[Terms] | None = None, knowledge: ProfileIndex | None = None
+    ) -> None:
         self.rules = rules
         self.terms: list[Terms] = terms if terms is not None else []
-        """The terms that Submitted events point at, by number; whoever submits appends first."""
-        self.roll = Roll()
-        self.knowledge = knowledge if knowledge is not None else Knowledge()
-        self.line = Line(self.roll, self.terms, rules.order, self.knowledge.duration)
-        self.tasks: dict[int, Task] = {}
-        """Tasks that were touched and are not over."""
-        self._alive: dict[int, Task] = {}
-        """Those of them that have an attempt."""
+        """The terms that Submitted events refer to, by number. The caller appends the terms before it applies the
+        event."""
+        self.task_table = TaskTable()
+        self.profiles = knowledge if knowledge is not None else ProfileIndex()
+        self.wait_queue = WaitQueue(self.task_table, self.terms, rules.order, self.profiles.duration)
+        self.tasks: dict[int, TaskState] = {}
+        """The details of tasks that were touched and have not ended."""
+        self._alive: dict[int, TaskState] = {}
+        """The tasks of `tasks` that have an attempt."""
         self._learning: dict[int, None] = {}
-        """Those of them that run to be learned from."""
+        """The tasks of `tasks` that run in order to learn what they need."""
         self._unknown: list[int] = []
-        """Those that were placed before anybody had looked at their kind, until they are asked for."""
+        """Tasks that were placed before their task class was determined; `unlooked` returns and clears them."""
         self.draining = False
-        self.tally = Tally()
-        """What ended since the run was begun or taken over, as far as it says that going on makes no sense."""
-        self.yard = Yard(rules)
-        self._needs = Needs()
+        self.tally = FailureTally()
+        """The failures since the run began or was taken over; too many alike end the launching."""
+        self.backoff = Backoff()
+        """The pauses that follow from attempts whose program was never started."""
+        self.capacity = CapacityView(rules)
+        self._needs = RequestCache()
         self.changes = 0
-        """Grows with everything that a decision may follow from, but for the machine."""
-        self._last: tuple[tuple[int, int, int, Caps], Decision] | None = None
+        """A counter of all changes that a decision may depend on, except the machine."""
+        self._last: tuple[tuple[object, ...], Decision] | None = None
         self._policy: Policy | None = None
         self.freed: dict[str, None] = {}
         """Slots in the order in which they came free again."""
-        self._without_gpus = False
-        self._looked_terms = 0
+        self._without_gpus, self._looked_terms = False, 0
         self._tries: dict[int, int] = {}
         """How often ended tasks were tried that may be tried again: attempts are numbered through."""
 
     # ---- reading ----
 
     def state(self, task: int) -> State:
-        """Where a task stands."""
-        return self.roll.state(task)
+        """Return the state of a task."""
+        return self.task_table.state(task)
 
-    def task(self, task: int) -> Task | None:
-        """The details of a task that was placed and is not over."""
+    @property
+    def state_counts(self) -> Counter[State]:
+        """The number of tasks in each state."""
+        return self.task_table.counts
+
+    def terms_of(self, task: int) -> Terms:
+        """Return the terms of a task."""
+        return self.terms[self.task_table.terms(task)]
+
+    def batch_of(self, task: int) -> int:
+        """Return the number of the batch that a task came in, from 1."""
+        return self.task_table.batch(task)
+
+    def kind_of(self, task: int) -> int:
+        """Return the number of a task's class; 0 while the class is not determined yet."""
+        return self.task_table.kind(task)
+
+    def task(self, task: int) -> TaskState | None:
+        """Return the details of a task that was placed and has not ended."""
         return self.tasks.get(task)
 
     def placements(self) -> list[Placement]:
-        """Every promise of this run that lives."""
+        """Return all live reservations of this run."""
         return [t.placement for t in self._alive.values() if t.placement is not None]
 
-    def living(self) -> list[Task]:
-        """Every task with an attempt that is placed or running."""
+    def living(self) -> list[TaskState]:
+        """Return all tasks with an attempt that is placed or running."""
         return list(self._alive.values())
 
     def load_beside(self, placement: Placement) -> dict[str, float]:
-        """How busy the other tasks of this run are taken to keep each GPU that a living one has."""
+        """Return the load that the other tasks of this run are expected to put on each GPU of a placement."""
         return {
-            key: sum(other.busy for other in self.yard.here(key) if other.task != placement.task)
+            key: sum(other.busy for other in self.capacity.here(key) if other.task != placement.task)
             for key in placement.gpus
         }
 
-    def learning(self) -> list[Task]:
-        """Those of them from which something is learned that nobody knows yet."""
+    def learning(self) -> list[TaskState]:
+        """Return the living tasks that show something about their task class that is not known yet."""
         return [task for number in self._learning if (task := self._alive.get(number)) is not None]
 
     def is_unsure(self, task: int) -> bool:
-        """Whether what is known of a task's kind was seen once only, of an attempt that still runs."""
-        profile = self.knowledge.profile(self.roll.kind(task))
+        """Tell whether the profile of a task's class rests on one observation of an attempt that still runs."""
+        profile = self.profiles.profile(self.task_table.kind(task))
         return profile.settlings > 0 and not profile.is_sure(self.rules)
 
     def knows(self, task: int, gpus: int) -> bool:
-        """Whether what a task needs follows from its own kind, or there is nothing to learn from."""
-        kind = self.roll.kind(task)
-        return kind == 0 or self.knowledge.profile(kind).knows(gpus)
+        """Tell whether a task's need follows from the profile of its own class, or the task has no class to learn
+        about.
+        """
+        kind = self.task_table.kind(task)
+        return kind == 0 or self.profiles.profile(kind).knows(gpus)
 
     @property
     def waiting(self) -> int:
-        """How many tasks wait for their turn."""
-        return self.roll.counts[State.WAITING]
+        """The number of waiting tasks."""
+        return self.task_table.counts[State.WAITING]
 
     @property
     def held(self) -> int:
-        """How many tasks are kept from waiting for their turn."""
-        return self.roll.counts[State.HELD]
+        """The number of held tasks."""
+        return self.task_table.counts[State.HELD]
 
     @property
     def some_without_gpus(self) -> bool:
-        """Whether there are tasks that run on the host alone on a machine with GPUs."""
+        """True if some tasks request no GPU on a machine with GPUs."""
         if len(self.terms) != self._looked_terms:
             self._without_gpus = any(terms.gpus == 0 for terms in self.terms)
             self._looked_terms = len(self.terms)
@@ -145,37 +171,39 @@ class Brain:
 
     @property
     def over(self) -> bool:
-        """Whether nothing runs and nothing will be started; what is held may be released at any time."""
+        """True if nothing runs and nothing will be started; a held task may still be released at any time."""
         return not self.placements_exist() and (self.draining or not (self.waiting or self.held))
 
     def placements_exist(self) -> bool:
-        """Whether anything of this run is placed or running."""
-        return self.roll.living > 0
+        """Tell whether a task of this run is placed or running."""
+        return self.task_table.living > 0
 
     # ---- events ----
 
     def apply(self, event: Event, at: float = 0.0) -> None:
-        """The only state change there is, at its time; raises Forbidden with the task's story."""
+        """Apply an event that happened at a time: the only state change. Raise ForbiddenEvent with the task's
+        history.
+        """
         self.changes += 1
-        match event:  # what comes with every task first
+        match event:  # the events of every task come first
             case Placed():
-                self._placed(event)
+                self._placed(event, at)
             case Started():
                 self._started(event, at)
             case Exited():
-                self._exited(event)
+                self._exited(event, at)
             case Resized():
                 self._resized(event)
             case Peaked():
                 self._peaked(event, at)
             case Submitted():
-                self.roll.add(event.batch, event.first, event.terms)
-                self.line.extend(event.first, event.terms)
+                self.task_table.add(event.batch, event.first, event.terms)
+                self.wait_queue.extend(event.first, event.terms)
             case _:
                 self._decided(event)
 
     def _decided(self, event: Event) -> None:
-        """What no attempt is needed for; Learned follows from the peaks, and is told so that people can read when."""
+        """Apply an event that concerns no living attempt. Learned needs no action: it follows from the peaks."""
         match event:
             case Refused():
                 self._leave(self._touch(event.task), State.REFUSED, event.reason)
@@ -192,96 +220,122 @@ class Brain:
                 self.rules = replace(
                     self.rules, jobs=event.jobs, max_per_device=event.max_per_device, closed=frozenset(event.closed)
                 )
-                self.yard.follow(self.rules)
+                self.capacity.follow(self.rules)
 
-    def _touch(self, number: int) -> Task:
-        """A task's details, new ones where there are none; they are kept once it has moved."""
+    def _touch(self, number: int) -> TaskState:
+        """Return a task's details, new ones if there are none; they are kept only after the task has moved."""
         task = self.tasks.get(number)
         tries = self._tries.get(number, 0)
-        return task or Task(number, self.roll.terms(number), self.roll.state(number), tries)
+        return task or TaskState(number, self.task_table.terms(number), self.task_table.state(number), tries)
 
-    def _move(self, task: Task, to: State, why: str) -> None:
-        """Change a task's state here, in the roll and in the line."""
+    def _move(self, task: TaskState, to: State, why: str) -> None:
+        """Change a task's state here, in the task table and in the wait queue."""
         before = task.state
         task.move(to, why)
         self.tasks[task.id] = task
-        self.roll.mark(task.id, to)
+        self.task_table.mark(task.id, to)
         if before is State.WAITING:
-            self.line.remove(task.id, started=to in LIVING)
+            self.wait_queue.remove(task.id, started=to in LIVING)
         elif to is State.WAITING:
-            self.line.put_back(task.id, apart=bool(task.floors))
+            if self.profiles.kind(self.task_table.kind(task.id)) is None:
+                self.task_table.assign(
+                    task.id, 0
+                )  # its class was forgotten while it did not wait: it is determined again
+            self.wait_queue.put_back(task.id, apart=bool(task.floors))
 
-    def _leave(self, task: Task, to: State, why: str) -> None:
+    def _leave(self, task: TaskState, to: State, why: str) -> None:
         """Move a task to a state from which nothing comes by itself, and forget its details."""
         self._move(task, to, why)
         del self.tasks[task.id]
         if to in RETRIABLE and task.attempts:
             self._tries[task.id] = task.attempts
 
-    def _placed(self, event: Placed) -> None:
+    def _placed(self, event: Placed, at: float) -> None:
         task = self._touch(event.task)
         if event.attempt != task.attempts + 1:
-            raise Forbidden(f"task {task.id}: attempt {event.attempt} follows attempt {task.attempts}")
+            raise ForbiddenEvent(f"task {task.id}: attempt {event.attempt} follows attempt {task.attempts}")
         to = State.PROBING if event.purpose == "probe" else State.RUNNING
-        self._move(task, to, f"attempt {event.attempt} placed on {', '.join(event.promise)}")
+        self._move(task, to, f"attempt {event.attempt} placed on {', '.join(event.reservation)}")
         task.attempts = event.attempt
         task.placement = Placement(
             event.task,
             event.attempt,
             event.purpose,
-            event.promise,
+            event.reservation,
             event.cores,
-            event.known_by,
+            event.source,
             event.alone,
             event.told,
             event.busy,
-            event.percentage,
-            event.fence,
+            percentage=event.percentage,
+            fence=event.fence,
+            ram_expected=event.ram_expected,
         )
         self._alive[task.id] = task
-        if event.purpose is Purpose.PROBE or event.known_by is KnownBy.LIVE or self.is_unsure(task.id):
+        if event.purpose is Purpose.PROBE or event.source is EstimateSource.MEASURED or self.is_unsure(task.id):
             self._learning[task.id] = None
-        self.yard.come(task.placement)
-        if self.roll.kind(task.id) == 0:
+        self.capacity.come(task.placement)
+        if self.task_table.kind(task.id) == 0:
             self._unknown.append(task.id)
         task.peak = {}
         task.settled = task.began = False
+        self.backoff.placed((task.id, task.attempts), at, self.rules)
 
     def _started(self, event: Started, at: float) -> None:
         task = self._living(event.task, event.attempt, "started")
         task.story.append(f"started pid {event.pid}")
         task.began, task.started_at = True, at
         task.last_peak_at = max(task.last_peak_at, at)
+        task.last_ram_peak_at = max(task.last_ram_peak_at, at)
+        self.backoff.started((task.id, task.attempts), at, self.rules)
 
     def _peaked(self, event: Peaked, at: float) -> None:
         task = self._living(event.task, event.attempt, "peaked")
         assert task.placement is not None
         task.peak.update(event.peak)
+        if HOST in event.peak:
+            task.last_ram_peak_at = at
+            self._raise_ram(task, task.placement)
         if any(key in task.placement.devices for key in event.peak):
-            task.last_peak_at = at  # what creeps up in RAM beside GPUs must not keep them locked
+            task.last_peak_at = at  # a slow growth of RAM beside GPUs must not keep them locked
 
-    def _living(self, number: int, attempt: int, what: str) -> Task:
+    def _raise_ram(self, task: TaskState, placement: Placement) -> None:
+        """Learn at once that a task on GPUs uses more RAM than its class is known to need, for the next tasks of the
+        class.
+        """
+        held, known = task.peak[HOST], self.profiles.profile(self.task_table.kind(task.id)).part(HOST)
+        if placement.gpus and not placement.ram_expected and known.known and held > known.peak:
+            self._learn(task.id, Observation({HOST: held}, whole=False))
+
+    def _living(self, number: int, attempt: int, what: str) -> TaskState:
         task = self.tasks.get(number)
         if task is None or task.placement is None or task.attempts != attempt:
-            story = "; ".join(task.story) if task else f"now {self.roll.state(number)}"
-            raise Forbidden(f"task {number}, attempt {attempt}: {what}, but it does not live; its story: {story}")
+            story = "; ".join(task.story) if task else f"now {self.task_table.state(number)}"
+            raise ForbiddenEvent(f"task {number}, attempt {attempt}: {what}, but it does not live; its story: {story}")
         return task
 
     def _resized(self, event: Resized) -> None:
         task = self._living(event.task, event.attempt, "resized")
         assert task.placement is not None
-        self.yard.go(task.placement)
-        task.placement = replace(task.placement, promise=event.promise, busy=event.busy or task.placement.busy)
-        self.yard.come(task.placement)
-        task.story.append(f"promise {event.cause}")
+        self.capacity.go(task.placement)
+        task.placement = replace(task.placement, reservation=event.reservation, busy=event.busy or task.placement.busy)
+        self.capacity.come(task.placement)
+        task.story.append(f"reservation {event.cause}")
         if event.cause in ("settled", "known"):
             task.settled = True
+        if event.cause == "ram_seen":
+            held = task.peak.get(HOST, 0)
+            self.profiles.expect_ram(self.task_table.kind(task.id), estimator.once_loaded(held, self.rules))
+            self._needs.grown()
+        if event.cause == "ram_settled":
+            task.placement = replace(task.placement, ram_expected=False)
+            self._learn(task.id, Observation({HOST: task.peak.get(HOST, 0)}, whole=False))
         if event.cause == "settled":
             probe = task.placement.purpose is Purpose.PROBE
             seen = task.placement.by_part(task.peak)
-            self._learn(task.id, Evidence(seen, busy=event.busy, whole=False, probe=probe))
+            self._learn(task.id, Observation(seen, busy=event.busy, whole=False, probe=probe))
 
-    def _exited(self, event: Exited) -> None:
+    def _exited(self, event: Exited, at: float) -> None:
         task = self._living(event.task, event.attempt, f"exited {event.outcome}")
         assert task.placement is not None
         terms = self.terms[task.terms]
@@ -289,11 +343,14 @@ class Brain:
         to = after_exit(task, event.outcome, terms, self.rules)
         why = f"attempt {event.attempt} {event.outcome} {event.reason}".rstrip()
         if task.placement.purpose is Purpose.PROBE and event.outcome is Outcome.SUCCEEDED:
-            task.probed = lessons.peaks(task, task.placement, event)
-        if self.roll.kind(task.id):
+            task.probed = observation.peaks(task, task.placement, event)
+        if self.task_table.kind(task.id) and event.outcome is not Outcome.UNSTARTED:
             self._learn(task.id, self.evidence(event))
+        self.backoff.exited(event, at, began=task.began, rules=self.rules)
+        if event.away:
+            self.locate(task.id, event.away)
         self.tally.take(event, to, self.rules)
-        self.yard.go(task.placement)
+        self.capacity.go(task.placement)
         self._free(task.placement.slot)
         task.placement = None
         del self._alive[task.id]
@@ -309,16 +366,20 @@ class Brain:
             self.freed.pop(slot, None)
             self.freed[slot] = None
 
-    def _count(self, task: Task, event: Exited) -> None:
+    def _count(self, task: TaskState, event: Exited) -> None:
         assert task.placement is not None
+        if event.outcome is Outcome.UNSTARTED:
+            return
         if event.outcome is not Outcome.LOST:
             task.faults = 0
         elif task.began or event.watched >= 1.0:
-            task.faults += 1  # what an earlier scheduler placed and never came to start is nobody's fault
+            task.faults += 1  # an attempt that an earlier scheduler placed and never started does not count
         short = event.outcome is Outcome.AGAIN and event.seconds < self.rules.short_turn
         task.short_turns = task.short_turns + 1 if short else 0
         if event.mps:
-            from scheduler.core.mps import FAULT  # who only looks at runs does not need the words it is found by
+            from scheduler.core.attempts.mps_policy import (
+                FAULT,  # a process that only looks at a run does not need it
+            )
 
             task.apart = task.apart or event.mps == FAULT
         if event.outcome in (Outcome.FAILED, Outcome.TIMEOUT):
@@ -327,44 +388,46 @@ class Brain:
             task.ooms += 1
             self._grow(task, task.placement, event)
 
-    def _grow(self, task: Task, placement: Placement, event: Exited) -> None:
-        """What an out-of-memory teaches: only of that memory which ran out."""
-        promised, peaks = placement.by_part(placement.promise), lessons.peaks(task, placement, event)
-        short = estimate.short_of(placement, event)
+    def _grow(self, task: TaskState, placement: Placement, event: Exited) -> None:
+        """Raise a task's floors after an out-of-memory, only for the memory that ran out."""
+        reserved, peaks = placement.by_part(placement.reservation), observation.peaks(task, placement, event)
+        short = estimator.short_of(placement, event)
         least = min(peaks.get(part, 0) for part in short)
         for part in short:
-            held, said = peaks.get(part, 0) if not event.asked else least, promised.get(part, 0)
+            held, said = peaks.get(part, 0) if not event.asked else least, reserved.get(part, 0)
             task.seen[part] = max(task.seen.get(part, 0), peaks.get(part, 0))
             if event.asked:
                 task.wanted[part] = (said, held + event.asked)
-            floor = estimate.after_oom(said, held, self.rules, event.asked)
+            floor = estimator.after_oom(said, held, self.rules, event.asked)
             task.floors[part] = max(task.floors.get(part, 0), floor)
 
-    def evidence(self, event: Exited) -> Evidence:
-        """What an ended attempt teaches; call it before the event is applied, or from within."""
+    def evidence(self, event: Exited) -> Observation:
+        """Return the observation that an ended attempt yields. Call it before the event is applied, or from within."""
         task = self.tasks[event.task]
         assert task.placement is not None
-        return lessons.evidence(task, task.placement, self.terms[task.terms].epochs, event, self.rules)
+        return observation.evidence(task, task.placement, self.terms[task.terms].epochs, event, self.rules)
 
-    def _learn(self, task: int, evidence: Evidence) -> None:
-        kind = self.roll.kind(task)
+    def _learn(self, task: int, evidence: Observation) -> None:
+        kind = self.task_table.kind(task)
         if not kind:
             return
-        moved = self.knowledge.learn(kind, evidence)
+        moved = self.profiles.learn(kind, evidence)
         self._needs.learned(kind)
-        self.line.forget(kind)
+        self.wait_queue.forget(kind)
+        self.wait_queue.forget_unknown(self.profiles.script(kind))
         if moved:
-            self.line.refresh(kind)
+            self.wait_queue.refresh(kind)
 
     def _asked(self, event: Asked) -> None:
         if event.what == "drain":
             self.draining = True
         elif event.what == "resume":
             self.draining = False
-            self.tally = Tally()
+            self.tally = FailureTally()
+            self.backoff.clear()
             self._return(State.INTERRUPTED, event.tasks, "resumed")
         elif event.what == "skip":
-            for number in tuple(self.roll.in_state(State.WAITING)):
+            for number in tuple(self.task_table.in_state(State.WAITING)):
                 self._leave(self._touch(number), State.SKIPPED, "only profiles were learned")
         elif event.what == "stop":
             for number in event.tasks:
@@ -373,9 +436,9 @@ class Brain:
             self._asked_of(event)
 
     def _asked_of(self, event: Asked) -> None:
-        """What people ask of single tasks."""
+        """Apply a request that concerns single tasks."""
         if event.what not in ("cancel", "hold", "release", "retry"):
-            raise Forbidden(f"nobody knows how to be asked to {event.what}")
+            raise ForbiddenEvent(f"unknown request {event.what!r}")
         for number in event.tasks:
             task = self._touch(number)
             if event.what == "cancel" and task.placement is not None:
@@ -385,8 +448,8 @@ class Brain:
             else:
                 self._step(task, State.HELD if event.what == "hold" else State.WAITING, event.what)
 
-    def _step(self, task: Task, to: State, why: str) -> None:
-        """Move a task that does not live; a list of a million that is held is no million stories."""
+    def _step(self, task: TaskState, to: State, why: str) -> None:
+        """Move a task that has no attempt, and keep no details of a task that was never tried."""
         self._move(task, to, why)
         self._tries.pop(task.id, None)
         if not task.attempts:
@@ -394,40 +457,55 @@ class Brain:
 
     def _changed(self, event: Changed) -> None:
         for number in event.tasks:
-            if self.roll.state(number) is State.WAITING:
-                self.line.change(number, event.terms)
+            if self.task_table.state(number) is State.WAITING:
+                self.wait_queue.change(number, event.terms)
             else:
-                self.roll.change(number, event.terms)
+                self.task_table.change(number, event.terms)
             if number in self.tasks:
                 self.tasks[number].terms = event.terms
 
-    # ---- kinds ----
+    # ---- task classes ----
 
     @property
     def looked(self) -> int:
-        """How many waiting tasks have been looked at."""
-        return self.line.looked
+        """The number of waiting tasks whose class is determined."""
+        return self.wait_queue.looked
 
     def unlooked(self, most: int) -> list[int]:
-        """Tasks whose kind nobody has looked at: living ones, and the best-ranked of the waiting."""
+        """Return tasks whose class is not determined: living ones, then the best-ranked waiting ones."""
         living = [task for task in self._unknown if task in self._alive]
         self._unknown.clear()
-        return living + self.line.unlooked(most)
+        return living + self.wait_queue.unlooked(most)
 
-    def assign(self, task: int, kind: Kind) -> None:
-        """The kind of a task is known now; no event, because it can be found again from its row at any time."""
+    def assign(self, task: int, kind: TaskClass) -> None:
+        """Note the class of a task. No event is needed: the class can be determined again from the task's row."""
         self.changes += 1
-        number = self.knowledge.number(kind)
+        if self.profiles.may_forget:
+            for gone in self.profiles.forget({*self.wait_queue.kinds, *map(self.task_table.kind, self.tasks)}):
+                self._needs.learned(gone)
+            self.wait_queue.forget_all_unknown()
+        number = self.profiles.number(kind)
         self._needs.grown()
-        if self.roll.state(task) is State.WAITING:
-            self.line.assign(task, number)
+        self.wait_queue.forget_unknown(kind.family)
+        if self.task_table.state(task) is State.WAITING:
+            self.wait_queue.assign(task, number)
         else:
-            self.roll.assign(task, number)
+            self.task_table.assign(task, number)
+
+    def locate(self, task: int, directory: str) -> None:
+        """Note that a task is in a directory that could not be entered.
+
+        No event is needed for a task that was not tried: its row tells its directory at any time.
+        """
+        self.changes += 1
+        self.wait_queue.set_apart(task, self.backoff.locate(task, directory))
 
     def _return(self, state: State, numbers: Sequence[int], why: str) -> None:
-        for number in numbers or tuple(self.roll.in_state(state)):
-            if self.roll.state(number) is not state:
-                raise Forbidden(f"task {number} cannot be {why}: it is {self.roll.state(number)}, not {state}")
+        for number in numbers or tuple(self.task_table.in_state(state)):
+            if self.task_table.state(number) is not state:
+                raise ForbiddenEvent(
+                    f"task {number} cannot be {why}: it is {self.task_table.state(number)}, not {state}"
+                )
             self._move(self._touch(number), State.WAITING, why)
 
     # ---- samples ----
@@ -435,69 +513,90 @@ class Brain:
     def watch(
         self, task: int, attempt: int, used: Mapping[str, int], now: float = 0.0, *, busy: float | None = None
     ) -> list[Event]:
-        """What a sample of a living attempt comes to: a new peak, a promise that must grow or may shrink.
+        """Return the events that a sample of a living attempt leads to: a new peak, a larger or smaller reservation.
 
-        `busy` is the share of its GPUs that it kept busy so far; None where that cannot be seen.
+        `busy` is the share of time that it has kept its GPUs busy so far; None if that cannot be measured.
         """
         living = self.tasks.get(task)
         if living is None or living.placement is None or living.attempts != attempt:
             return []
-        self.yard.stir(living.placement)
-        return watching.watch(self, living, living.placement, used, now, busy)
+        self.capacity.stir(living.placement)
+        return sampling.watch(self, living, living.placement, used, now, busy)
 
-    # ---- needs ----
+    # ---- requests ----
 
-    def need(self, task: int, gpus: int, *, untouched: bool = False) -> packing.Need:
-        """What a task asks for now; `untouched`: as its equals do that were never tried."""
+    def need(self, task: int, gpus: int, *, untouched: bool = False) -> ResourceRequest:
+        """Return the request of a task; with `untouched` that of an equal task that was never tried."""
         tried = None if untouched else self.tasks.get(task)
         if tried is not None and tried.floors:
-            return self._need(self.roll.terms(task), self.roll.kind(task), gpus, tried)
-        return self.need_of(self.roll.terms(task), self.roll.kind(task), gpus)
+            return self._need(self.task_table.terms(task), self.task_table.kind(task), gpus, tried)
+        return self.need_of(self.task_table.terms(task), self.task_table.kind(task), gpus)
 
-    def need_of(self, terms: int, kind: int, gpus: int) -> packing.Need:
-        """What all ask for that have these terms and are of this kind, and were never out of memory."""
+    def need_of(self, terms: int, kind: int, gpus: int) -> ResourceRequest:
+        """Return the request of all tasks with these terms and this class that never ran out of memory."""
         return self._needs.find(terms, kind, gpus) or self._keep(terms, kind, gpus)
 
-    def _keep(self, terms: int, kind: int, gpus: int) -> packing.Need:
-        """What all ask for that are equal and were never out of memory."""
+    def _keep(self, terms: int, kind: int, gpus: int) -> ResourceRequest:
+        """Compute and cache the request of all equal tasks that never ran out of memory."""
         need = self._need(terms, kind, gpus, None)
-        self._needs.keep(terms, kind, gpus, need, firm=self.knowledge.profile(kind).knows(gpus))
+        profile = self.profiles.profile(kind)
+        self._needs.keep(terms, kind, gpus, need, firm=profile.knows(gpus) and profile.part(HOST).known)
         return need
 
-    def _need(self, terms: int, kind: int, gpus: int, tried: Task | None) -> packing.Need:
-        profile, known = self.knowledge.profile(kind), self.knowledge.kind(kind)
-        guess = None if profile.knows(gpus) else self.knowledge.guess(kind)
-        usual = self.knowledge.usual(self.rules.usual_share, self.rules.usual_kinds) if gpus else 0
+    def _need(self, terms: int, kind: int, gpus: int, tried: TaskState | None) -> ResourceRequest:
+        profile, known = self.profiles.profile(kind), self.profiles.kind(kind)
+        guess = None if profile.knows(gpus) else self.profiles.guess(kind)
+        usual = self.profiles.usual(self.rules.usual_share, self.rules.usual_kinds) if gpus else 0
         if gpus and not profile.busy and (guess is None or not guess.busy):
-            guess = replace(guess or Guess({}, KnownBy.LIVE), busy=self.knowledge.usual_busy(kind))
-        need = estimate.need(self.terms[terms], tried, self.rules, profile, known, gpus, guess)
-        return estimate.with_usual(need, usual)
+            guess = replace(guess or PredictedPeak({}, EstimateSource.MEASURED), busy=self.profiles.usual_busy(kind))
+        if gpus and not profile.part(HOST).known and (guess is None or HOST not in guess.peaks):
+            ram = self.profiles.usual_ram(kind, self.rules.usual_share, self.rules.usual_kinds)
+            guess = guess or PredictedPeak({}, EstimateSource.MEASURED)
+            guess = replace(guess, peaks={**guess.peaks, HOST: ram} if ram else guess.peaks)
+        need = estimator.need(self.terms[terms], tried, self.rules, profile, known, gpus, guess)
+        return estimator.with_usual(need, usual)
 
     # ---- deciding ----
 
     def halt(self) -> Halted | None:
-        """Why nothing more should be started, where that has become clear and something waits."""
+        """Return why launching should end, if that has become clear and tasks wait."""
         return None if self.draining or not self.waiting else self.tally.verdict(self.rules)
 
     def _which_policy(self) -> Policy:
-        """What decides: slots are filled by rank, whatever the policy for memory is."""
-        from scheduler.core import filling, policies  # they need a Brain, and nobody who only looks at a run needs them
+        """Return the policy that decides; slots are always filled by rank."""
+        from scheduler.core.placement import (  # a process that only looks at a run needs no policy
+            policies,
+            slot_pass,
+        )
 
-        return filling.decide if self.yard.has_slots else policies.named(self.rules.policy)
+        return slot_pass.decide if self.capacity.has_slots else policies.named(self.rules.policy)
 
     def decide(self, machine: Machine) -> Decision:
-        """Who starts now, who waits for which number, and who can never start.
+        """Decide which tasks start now, which wait and for what, and which can never start. Change nothing.
 
-        Nothing of it follows from the time alone: as long as there is the same room for the same tasks, it stays.
+        The result depends on the time only through trial starts: with the same capacity and the same tasks it stays.
         """
         if self.draining or self.waiting == 0:
             return Decision()
-        self.yard.look(machine)
+        self.capacity.look(machine)
         if self._policy is None:
             self._policy = self._which_policy()
-        state = (self.changes, self.yard.version, machine.turn.task if machine.turn.closed else NO_TASK, machine.caps)
+        closed = machine.turn.task if machine.turn.closed else NO_TASK
+        starts = self.backoff.look(machine.now, self.rules)
+        state = (self.changes, self.capacity.version, closed, machine.caps, starts)
         if self._last is not None and self._last[0] == state and not machine.waiters:
             return self._last[1]
-        decision = self._policy(self, machine)
-        self._last = None if machine.waiters else (state, decision)  # what is kept for others is not kept for ever
+        decision = self._decision(self._policy, machine)
+        self._last = (
+            None if machine.waiters else (state, decision)
+        )  # capacity is kept for other schedulers only for a time
         return decision
+
+    def _decision(self, policy: Policy, machine: Machine) -> Decision:
+        """Return the decision of the policy, cut to the number of starts that may be tried now."""
+        left = self.backoff.left(machine.now, self.rules)
+        if left == 0:
+            first = self.wait_queue.walk().front()
+            return Decision(refusals=(self.backoff.suspended(NO_TASK if first is None else first),))
+        decision = policy(self, machine)
+        return decision if left is None else replace(decision, placements=decision.placements[:left])

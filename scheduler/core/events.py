@@ -1,18 +1,18 @@
-"""What happened or was decided: the only things that change a Brain, and one journal row each."""
+"""Events, the only things that change a Brain: what happened or was decided, one journal row each."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, Field, field, fields
-from typing import Any, ClassVar, get_args
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
+from typing import Any, ClassVar, cast
 
-from scheduler.core.model import KnownBy, Outcome, Purpose
+from scheduler.core.model import EstimateSource, Outcome, Purpose
 from scheduler.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """One batch was accepted: ids `first`, `first`+1, …, each with the number of its terms."""
+    """A batch that was accepted: ids `first`, `first`+1, …, each with the number of its terms."""
 
     kind: ClassVar[str] = "submitted"
     batch: int
@@ -22,7 +22,7 @@ class Submitted:
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """More was accepted while the run went on: the batches from this one on."""
+    """Batches from a number on that were accepted while the run was going on."""
 
     kind: ClassVar[str] = "arrived"
     batch: int
@@ -30,29 +30,31 @@ class Arrived:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """An attempt was promised its room, on its GPUs in the order it sees them; nothing of it has started yet."""
+    """A reservation for an attempt, with its GPUs in the order it sees them; its process has not started yet."""
 
     kind: ClassVar[str] = "placed"
     task: int
     attempt: int
     purpose: Purpose
-    promise: Mapping[str, int]
+    reservation: Mapping[str, int]
     cores: float
-    known_by: KnownBy
+    source: EstimateSource
     alone: bool = False
     told: int = 0
     """The id a probe goes by; 0: the task's own."""
     busy: float = 0.0
-    """The share of each of its GPUs that it is expected to keep busy."""
+    """The share of time that it is expected to keep each of its GPUs busy."""
     percentage: int = 0
-    """Of its GPU's threads, under MPS; 0: it runs outside of MPS."""
+    """The share of its GPU's threads under MPS; 0: it runs outside of MPS."""
     fence: int = 0
     """The bytes that MPS lets it have; 0: as many as there are."""
+    ram_expected: bool = False
+    """True if its RAM beside its GPUs is an expectation, which is corrected after its use has been measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The attempt's own process runs: pid and kernel start time name it for ever."""
+    """The start of an attempt's own process; pid and kernel start time identify it for ever."""
 
     kind: ClassVar[str] = "started"
     task: int
@@ -64,23 +66,24 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Resized:
-    """The promise of a living attempt changed, because it settled, grew, was seen, or its kind is known.
+    """A changed reservation of a living attempt.
 
-    Its cause is settled, known (another of its kind was learned), grew or seen (nothing was promised).
+    The causes: settled, known (another attempt of its class showed the need), grew, seen (nothing was reserved
+    there), ram_seen (its expected RAM was corrected) and ram_settled (its RAM is known now).
     """
 
     kind: ClassVar[str] = "resized"
     task: int
     attempt: int
-    promise: Mapping[str, int]
+    reservation: Mapping[str, int]
     cause: str
     busy: float = 0.0
-    """The share of its GPUs that it kept busy until it settled, where that could be seen."""
+    """The share of time that it kept its GPUs busy until it settled; 0 if that could not be measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class Peaked:
-    """A living attempt was seen to hold more than ever before."""
+    """A new highest use of a living attempt."""
 
     kind: ClassVar[str] = "peaked"
     task: int
@@ -90,7 +93,7 @@ class Peaked:
 
 @dataclass(frozen=True, slots=True)
 class Exited:
-    """An attempt is over and its tree is empty."""
+    """The end of an attempt, after its process tree is empty."""
 
     kind: ClassVar[str] = "exited"
     task: int
@@ -103,29 +106,31 @@ class Exited:
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     watched: float = 1.0
-    """Share of its time in which it was sampled."""
+    """The share of its time in which it was sampled."""
     leftovers: int = 0
     epoch_seconds: float | None = None
-    """Seconds an epoch took, where its progress could be seen."""
+    """Seconds per epoch, where its progress could be seen."""
     stretch: float | None = None
-    """How many times longer its epochs took beside others than alone, or than its first one; None: nobody can tell."""
+    """How many times longer its epochs took beside others than alone, or than its first epoch; None: unknown."""
     busy: float = 0.0
-    """The share of its GPUs that it kept busy, where that could be seen."""
+    """The share of time that it kept its GPUs busy, where that could be measured."""
     part: str = ""
-    """Which memory ran out: `host` or `gpu`; empty where it did not, or nobody can tell."""
+    """The memory that ran out: `host` or `gpu`; empty if none did, or if it is unknown."""
     asked: int = 0
-    """What it asked for when it ran out, where it said so."""
+    """The bytes that it asked for when memory ran out, where it reported them."""
     position: int | None = None
-    """The place of the GPU that ran out among those it sees, where it said so."""
+    """The place of the GPU that ran out of memory among those it sees, where it reported it."""
     result: Mapping[str, Any] = field(default_factory=dict)
     """The flat object it left at SCHEDULER_RESULT."""
     last: str = ""
-    """The last line it printed, where it failed."""
+    """The last line that it printed before it failed."""
     gist: str = ""
-    """What that line has in common with those of other rows; empty where there is none."""
+    """The form that this line shares with those of other rows; empty if there is none."""
+    away: str = ""
+    """The directory that could not be entered, where that kept its program from being started."""
     mps: str = ""
-    """Under MPS: whether it was seen as a client (`client`, `turns`: it took turns with the others instead), or what
-    failed it (`refused`, `fault`); empty where nobody saw, or outside of MPS."""
+    """Its state under MPS: `client`, `turns` (it took turns with the others instead), `refused` or `fault` (what
+    ended it); empty if unknown, or outside of MPS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,13 +148,13 @@ class Changed:
 
     kind: ClassVar[str] = "changed"
     terms: int
-    """The number of their terms from now on."""
+    """The number of their new terms."""
     tasks: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Limited:
-    """New starts of the run have other limits: so many at once, so many on a device, nothing on closed devices."""
+    """New limits for starts of the run: attempts at once, attempts per device, devices without new starts."""
 
     kind: ClassVar[str] = "limited"
     jobs: int | None = None
@@ -160,7 +165,7 @@ class Limited:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A task that no device here can ever hold, found out after it was accepted."""
+    """A task that no device of this run can ever hold, found after it was accepted."""
 
     kind: ClassVar[str] = "refused"
     task: int
@@ -169,7 +174,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """An argument of a script was found not to change its memory, or the first peak that says otherwise was seen."""
+    """An argument of a script that was found not to change its memory, or a first peak that contradicts that."""
 
     kind: ClassVar[str] = "learned"
     script: str
@@ -179,7 +184,7 @@ class Learned:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """Rows that are not run, because the same rows succeeded in an earlier run of their list."""
+    """Rows that are not run, because equal rows succeeded in an earlier run of their list."""
 
     kind: ClassVar[str] = "skipped"
     done_by: int
@@ -189,17 +194,17 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class Halted:
-    """Nothing more is started, and what runs ends: the first rows all failed alike, or too many tasks failed."""
+    """The end of launching while attempts go on: many tasks in a row failed alike, or too many tasks failed."""
 
     kind: ClassVar[str] = "halted"
     why: str
-    """`first rows` or `failures`."""
+    """`first rows`, `alike` or `failures`."""
     task: int
     attempt: int
     number: int
-    """How many failed."""
+    """The number of failed tasks."""
     line: str = ""
-    """What the one that is named printed last."""
+    """The last line that the named task printed."""
 
 
 Event = (
@@ -218,42 +223,62 @@ Event = (
     | Skipped
     | Halted
 )
-TaskEvent = Placed | Started | Resized | Peaked | Exited | Refused
+_Fields = tuple[tuple[str, object], ...]
+_REQUIRED = object()
+"""The default of a field without one; no value equals it."""
+_MEMORY: Mapping[str, int] = {}
 
-_KINDS: dict[str, type[Event]] = {kind.kind: kind for kind in get_args(Event) if kind is not Submitted}
+FORMATS: dict[type[Event], _Fields] = {
+    Arrived: (("batch", _REQUIRED),),
+    Placed: (
+        ("task", _REQUIRED), ("attempt", _REQUIRED), ("purpose", _REQUIRED), ("reservation", _REQUIRED),
+        ("cores", _REQUIRED), ("source", _REQUIRED), ("alone", False), ("told", 0), ("busy", 0.0), ("percentage", 0),
+        ("fence", 0), ("ram_expected", False),
+    ),
+    Started: (
+        ("task", _REQUIRED), ("attempt", _REQUIRED), ("pid", _REQUIRED), ("start", _REQUIRED), ("shim", 0),
+    ),
+    Resized: (
+        ("task", _REQUIRED), ("attempt", _REQUIRED), ("reservation", _REQUIRED), ("cause", _REQUIRED), ("busy", 0.0),
+    ),
+    Peaked: (("task", _REQUIRED), ("attempt", _REQUIRED), ("peak", _REQUIRED)),
+    Exited: (
+        ("task", _REQUIRED), ("attempt", _REQUIRED), ("outcome", _REQUIRED), ("code", None), ("signal", None),
+        ("reason", ""), ("peak", _MEMORY), ("seconds", 0.0), ("cpu_seconds", 0.0), ("watched", 1.0), ("leftovers", 0),
+        ("epoch_seconds", None), ("stretch", None), ("busy", 0.0), ("part", ""), ("asked", 0), ("position", None),
+        ("result", {}), ("last", ""), ("gist", ""), ("away", ""), ("mps", ""),
+    ),
+    Asked: (("what", _REQUIRED), ("tasks", ())),
+    Changed: (("terms", _REQUIRED), ("tasks", _REQUIRED)),
+    Limited: (("jobs", None), ("max_per_device", None), ("closed", ())),
+    Refused: (("task", _REQUIRED), ("reason", _REQUIRED)),
+    Learned: (("script", _REQUIRED), ("argument", _REQUIRED), ("neutral", _REQUIRED)),
+    Skipped: (("done_by", _REQUIRED), ("tasks", ())),
+    Halted: (("why", _REQUIRED), ("task", _REQUIRED), ("attempt", _REQUIRED), ("number", _REQUIRED), ("line", "")),
+}  # fmt: skip
+"""The fields of each event as a journal has them, with the values that are left out.
+
+A change here needs a new number of the journal's format. `Submitted` is missing: it is derived from the rows.
+"""
+_BY_NAME: dict[str, type[Event]] = {event.kind: event for event in FORMATS}
+_READERS: dict[str, Callable[[Any], object]] = {
+    "purpose": Purpose, "source": EstimateSource, "outcome": Outcome, "tasks": tuple, "closed": tuple,
+}  # fmt: skip
+"""How fields become values again that JSON does not have."""
 
 
 def encode(event: Event) -> dict[str, Any]:
-    """The event's fields as plain JSON values, without its kind and without what stands at its default."""
-    said = {}
-    for name, default in _DEFAULTS[event.__class__]:
+    """Return the fields of an event as JSON values, without its name and without the fields at their defaults."""
+    encoded = {}
+    for name, default in FORMATS[event.__class__]:
         value = getattr(event, name)
         if value != default:
-            said[name] = value
-    return said
+            encoded[name] = value
+    return encoded
 
 
-def _default(of: Field[Any]) -> object:
-    return of.default if of.default_factory is MISSING else of.default_factory()
-
-
-_DEFAULTS: dict[type[Event], list[tuple[str, object]]] = {
-    kind: [(field.name, _default(field)) for field in fields(kind)] for kind in get_args(Event)
-}
-"""Of each field what it is where nothing was said; nothing equals that of one without a default."""
-
-
-def decode(kind: str, data: dict[str, Any]) -> Event:
-    """The event that `encode` wrote; unknown fields of a newer version are left out."""
-    cls: Any = _KINDS[kind]
-    known = {name: value for name, value in data.items() if name in cls.__slots__}
-    if cls is Placed:
-        known["purpose"] = Purpose(known["purpose"])
-        known["known_by"] = KnownBy(known["known_by"])
-    elif cls is Exited:
-        known["outcome"] = Outcome(known["outcome"])
-    for name in ("tasks", "closed"):
-        if name in known:
-            known[name] = tuple(known[name])
-    event: Event = cls(**known)
-    return event
+def decode(name: str, data: Mapping[str, Any]) -> Event:
+    """Return the event that `encode` wrote. Raises KeyError or TypeError for an unknown name or field."""
+    event: Callable[..., Any] = _BY_NAME[name]
+    values = {key: _READERS[key](value) if key in _READERS else value for key, value in data.items()}
+    return cast(Event, event(**values))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 
+from scheduler.core.config import SchedulingConfig
 from scheduler.core.model import Outcome, Placement, Purpose, State, Terms
-from scheduler.core.rules import Rules
-from scheduler.errors import Forbidden
+from scheduler.errors import ForbiddenEvent
 from scheduler.values import dataclass
 
 S = State
@@ -26,12 +26,12 @@ MOVES: dict[State, frozenset[State]] = {
     S.SUCCEEDED: frozenset(),
     S.SKIPPED: frozenset({S.WAITING}),
 }
-"""Everything not in here raises."""
+"""All allowed moves; any other move raises."""
 
 
 @dataclass(slots=True)
-class Task:
-    """What the Brain remembers of a task that was touched at least once; untouched ones are numbers in the roll."""
+class TaskState:
+    """The Brain's details of a task that was touched at least once; an untouched task is a number in the task table."""
 
     id: int
     terms: int
@@ -42,36 +42,38 @@ class Task:
     faults: int = 0
     """Attempts in a row that were lost to other causes than the task."""
     short_turns: int = 0
-    """Attempts in a row that wanted to go on in another turn soon after they had begun."""
+    """Attempts in a row that asked for another turn soon after they had begun."""
     asked: str = ""
-    """What was asked of the living attempt: stop or cancel."""
+    """The request for the living attempt: stop or cancel."""
     placement: Placement | None = None
     started_at: float = 0.0
     peak: dict[str, int] = field(default_factory=dict)
     """The living attempt's highest use so far, by device."""
     floors: dict[str, int] = field(default_factory=dict)
-    """What an out-of-memory taught: the next promise is at least this, by part."""
+    """The least next reservation after an out-of-memory, by part."""
     seen: dict[str, int] = field(default_factory=dict)
-    """The most it held when it ran out of memory, by part."""
+    """Its highest use when it ran out of memory, by part."""
     wanted: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """What it was promised then, and what it held and asked for besides, by part."""
+    """Its reservation then, and its use and further request together, by part."""
     probed: Mapping[str, int] | None = None
-    """What its own short run was seen to hold, by part; None before that."""
+    """The peak of its own probe, by part; None before a probe."""
     last_peak_at: float = 0.0
-    """When the living attempt last held more than ever before."""
+    """When the living attempt last reached a new peak."""
+    last_ram_peak_at: float = 0.0
+    """When the living attempt last reached a new peak of the host's RAM."""
     began: bool = False
-    """Whether the living attempt is known to have started."""
+    """True if the living attempt is known to have started."""
     settled: bool = False
-    """Whether the living attempt's promise was cut to what it was seen to need."""
+    """True if the living attempt's reservation was cut to its observed need."""
     apart: bool = False
-    """Whether a fault of its GPU ended it under MPS, which nobody can pin on one of those that shared it: outside of
-    MPS the next one strikes whoever makes it."""
+    """True if a GPU fault under MPS ended it. The fault cannot be attributed to one of the tasks on the GPU; outside
+    of MPS the next fault hits its cause alone."""
     story: list[str] = field(default_factory=list)
 
     def move(self, to: State, why: str) -> None:
-        """Go to another state, if the table allows it."""
+        """Move to another state; raise ForbiddenEvent if the table does not allow it."""
         if to not in MOVES[self.state]:
-            raise Forbidden(
+            raise ForbiddenEvent(
                 f"task {self.id} cannot go from {self.state} to {to} ({why}); "
                 f"its story: {'; '.join(self.story) or 'none'}"
             )
@@ -79,10 +81,10 @@ class Task:
         self.state = to
 
 
-def after_exit(task: Task, outcome: Outcome, terms: Terms, rules: Rules) -> State:
-    """The state that an attempt's end leads to, the counters of the task already including it.
+def after_exit(task: TaskState, outcome: Outcome, terms: Terms, rules: SchedulingConfig) -> State:
+    """Return the state that follows from an attempt's end; the counters of the task already include it.
 
-    A cancelled one is cancelled however it ends, but for one that was quicker and has succeeded.
+    A cancelled task is cancelled however it ends, except that it may have succeeded before.
     """
     probing = task.placement is not None and task.placement.purpose is Purpose.PROBE
     if outcome is Outcome.SUCCEEDED and not probing:
@@ -91,6 +93,7 @@ def after_exit(task: Task, outcome: Outcome, terms: Terms, rules: Rules) -> Stat
     table = {
         Outcome.INTERRUPTED: S.INTERRUPTED,
         Outcome.LOST: S.FAILED if task.faults >= rules.max_faults else S.WAITING,
+        Outcome.UNSTARTED: S.WAITING,
         Outcome.OOM: S.OOM if task.ooms > rules.max_ooms else S.WAITING,
         Outcome.SUCCEEDED: S.WAITING,
         Outcome.FAILED: S.WAITING if retried else S.FAILED,

@@ -1,4 +1,4 @@
-"""The frozen values that the rooms hand to each other."""
+"""Frozen values that the packages pass to each other."""
 
 from __future__ import annotations
 
@@ -8,31 +8,32 @@ from enum import StrEnum
 from math import inf
 from typing import NamedTuple
 
-from scheduler.core.house import NO_CAPS, Caps
+from scheduler.core.placement.refusal import Refusal
+from scheduler.core.site_policy import NO_CAPS, Caps
 from scheduler.values import dataclass
 
 HOST = "host"
 NO_TASK = -1
-"""Where a task's number stands and there is none: the first of all is 0."""
+"""The number that stands for no task; the first task is number 0."""
 SHARED_OUT = 0
-"""The thread percentage that says: what the residents leave each other."""
+"""The thread percentage of a task that gets what the other tasks on its GPU leave."""
 NAMED = "name:"
-"""What the key of a slot begins with."""
+"""The prefix of a slot's key."""
 
 
 def gpus_in(keys: Iterable[str]) -> tuple[str, ...]:
-    """Those of these devices that are GPUs, in their order: neither the host nor a slot."""
+    """Return the GPUs among these devices in their order, without the host and slots."""
     return tuple([key for key in keys if key != HOST and not key.startswith(NAMED)])
 
 
 def shown_in(keys: Iterable[str]) -> tuple[str, ...]:
-    """The devices people are told that a task runs on: its slot, else its GPUs, else the host."""
+    """Return the devices that users see for a task: its slot, else its GPUs, else the host."""
     said = tuple(keys)
     return tuple(key for key in said if key.startswith(NAMED)) or gpus_in(said) or (HOST,)
 
 
 class State(StrEnum):
-    """Where a task stands; the words people read."""
+    """The state of a task, in the words that users read."""
 
     WAITING = "waiting"
     HELD = "held"
@@ -50,12 +51,12 @@ class State(StrEnum):
 
 LIVING = frozenset({State.PROBING, State.RUNNING})
 RETRIABLE = frozenset({State.FAILED, State.OOM, State.TIMEOUT, State.CANCELLED, State.REFUSED})
-"""Ended without success: `retry` takes them back to the line."""
+"""States of tasks that ended without success; `retry` takes such tasks back to the queue."""
 UNFINISHED = frozenset({State.WAITING, State.HELD, State.PROBING, State.RUNNING, State.INTERRUPTED})
 
 
 class Purpose(StrEnum):
-    """Why an attempt is made: for real, or to learn what the task needs."""
+    """The purpose of an attempt: a real run, or a probe to learn what the task needs."""
 
     RUN = "run"
     PROBE = "probe"
@@ -70,23 +71,32 @@ class Outcome(StrEnum):
     TIMEOUT = "timeout"
     INTERRUPTED = "interrupted"
     LOST = "lost"
+    UNSTARTED = "unstarted"
+    """Its program was never started, for want of something that is no fault of the task: processes, memory, files, the
+    server that starts tasks, the task's directory."""
     AGAIN = "again"
-    """It ended with 75 (EX_TEMPFAIL) and its row says Resumable: it wants to go on in its next turn."""
+    """Ended with code 75 (EX_TEMPFAIL), and its row says Resumable: the task continues in its next turn."""
 
 
-class KnownBy(StrEnum):
-    """How a task's need became known."""
+class EstimateSource(StrEnum):
+    """The source of an estimate of what a task needs."""
 
     DECLARED = "declared"
+    """Its row says it."""
     PROFILE = "profile"
-    FAMILY = "family"
+    """Attempts of its task class showed it."""
+    SIMILAR = "similar"
+    """Task classes of the same script that differ only in arguments that do not matter showed it."""
     INTERPOLATED = "interpolated"
+    """It lies between a task class with a smaller and one with a larger value of one argument."""
     PROBE = "probe"
-    LIVE = "live"
+    """A short attempt of its task class showed it."""
+    MEASURED = "measured"
+    """It is unknown, and measured while the task runs."""
 
 
 class Profiling(StrEnum):
-    """How the need of a task is learned that nobody knows."""
+    """How the unknown need of a task is learned."""
 
     AUTO = "auto"
     PROBE = "probe"
@@ -94,23 +104,23 @@ class Profiling(StrEnum):
     OFF = "off"
 
 
-class Manners(StrEnum):
-    """What is done about memory of people who use the GPUs without this scheduler."""
+class UnmanagedPolicy(StrEnum):
+    """How memory of processes outside of all schedulers on a GPU is treated."""
 
     HEADROOM = "headroom"
     AVOID = "avoid"
     IGNORE = "ignore"
 
 
-class Order(StrEnum):
-    """What ranks first: the batch, or the priority over all batches."""
+class RankOrder(StrEnum):
+    """The first key of the rank: the batch, or the priority over all batches."""
 
     BATCH = "batch"
     GLOBAL = "global"
 
 
 class Warn(NamedTuple):
-    """A signal that is sent some seconds before the time limit, so that a task can save what it has."""
+    """A signal that is sent some seconds before the time limit, so that a task can save its state."""
 
     signal: int
     before: float
@@ -118,7 +128,7 @@ class Warn(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What of a task matters to the scheduler; many tasks share one."""
+    """The properties of a task that matter to the scheduler; many tasks share one Terms."""
 
     priority: int = 0
     epochs: int | None = None
@@ -130,21 +140,21 @@ class Terms:
     timeout: float | None = None
     grace: float = 30.0
     stop_signal: int | Warn = 15
-    """The signal that asks it to end; or a warning before the limit, and then TERM."""
+    """The signal that asks the task to end; or a warning before the limit, followed by TERM."""
     device: str = ""
     exclusive: bool = False
     prefer: str = ""
     retry_on: str = "failed"
-    """What `retries` are for: failed, timeout, or failed,timeout."""
+    """The outcomes that `retries` apply to: failed, timeout, or failed,timeout."""
     resumable: bool = False
-    """Whether it waits for its next turn when it ends with 75."""
+    """True if the task waits for its next turn when it ends with code 75."""
     thread_percentage: int | None = None
-    """Of its GPU's threads under MPS; SHARED_OUT: whatever the residents leave each other, None: all."""
+    """The share of its GPU's threads under MPS. SHARED_OUT: what the other tasks leave; None: all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What the user wants run, as one row says it; text only, nothing about when or where."""
+    """The text of one row: what the user wants run, without when and where."""
 
     row: int
     directory: str
@@ -169,127 +179,134 @@ class Job:
     key: str
     append: str = "both"
     environ: tuple[tuple[str, str | None], ...] = ()
-    """What the Python environment that its row names changes in the run's variables; None takes one away."""
+    """Changes that the Python environment of its row makes to the run's variables; None removes a variable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One thing with memory: a GPU, or the host's RAM."""
+    """One device with memory: a GPU, or the host's RAM."""
 
     key: str
-    """What promises and leases are kept under: a GPU's UUID, or `host`."""
+    """The key in reservations and leases: a GPU's UUID, or `host`."""
     label: str
-    """What people call it: `GPU 0`, as nvidia-smi counts, or `host`."""
+    """The name that users see: `GPU 0`, numbered as by nvidia-smi, or `host`."""
     total: int
     load_capacity: float
-    """What its load is measured in: cores of the host, 1.0 for a GPU that is kept busy all the time."""
+    """The capacity that its load is compared with: the cores of the host, 1.0 for a GPU that is always busy."""
     index: int = -1
-    """Of a GPU, as nvidia-smi counts; -1: it is none."""
+    """The number of a GPU as in nvidia-smi; -1: not a GPU."""
     model: str = ""
     single: bool = False
-    """Whether the driver lets one process at a time use it (compute mode EXCLUSIVE_PROCESS)."""
+    """True if the driver admits one process at a time (compute mode EXCLUSIVE_PROCESS)."""
     cards: tuple[str, ...] | None = None
-    """Of a slot: the keys of the GPUs that its name means, none where nobody here knows them; None: it is no slot."""
+    """For a slot the keys of the GPUs that its name means, empty if they are unknown; None: not a slot."""
 
     @property
     def is_slot(self) -> bool:
-        """Whether it is a place that the user named, which takes one task whatever that needs."""
+        """True for a place named by the user, which takes one task whatever it needs."""
         return self.cards is not None
 
     @property
     def is_gpu(self) -> bool:
-        """Whether it is one of those that a task's GPUs are counted in."""
+        """True for a device that counts towards a task's GPUs."""
         return self.index >= 0
 
 
 @dataclass(frozen=True, slots=True)
-class Foreign:
-    """What somebody who has no lease holds on a device."""
+class UnmanagedUse:
+    """Memory on a device that belongs to no lease."""
 
     bytes: int
     user: str = ""
     pid: int = 0
-    """0: no process of it can be seen."""
+    """The process, 0 if it cannot be seen."""
     calm: float = inf
     """Seconds since it came, or last grew."""
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
-    """What one device has at this moment, seen from outside any task of ours."""
+class DeviceBudget:
+    """The state of one device at this moment, seen from outside of this run's tasks."""
 
     device: Device
     free: int
-    """Bytes that can be had now; moves late, so never trusted without the promises."""
+    """Bytes that can be allocated now. The number lags behind, so it is never used without the reservations."""
     cap: int | None = None
-    """Bytes all live leases together may promise here (`--devices host:4GiB`)."""
-    foreign: tuple[Foreign, ...] = ()
-    ghosts: int = 0
+    """Bytes all live leases together may reserve here (`--devices host:4GiB`)."""
+    unmanaged: tuple[UnmanagedUse, ...] = ()
+    unreclaimed: int = 0
     """Bytes of attempts that are over, which the driver has not given back yet."""
     closed: str = ""
     """Why nothing can be started on it now: it is lost, hangs, or has not answered for too long."""
     least: int | None = None
-    """The least that was free within the last seconds; None where nobody looked."""
+    """The lowest free bytes within the last seconds; None if they were not recorded."""
     busy: float | None = None
-    """How busy it is, of 1.0; None where that cannot be seen."""
+    """The share of time that the device is busy, of 1.0; None if it cannot be measured."""
     age: float = 0.0
-    """Seconds since it was looked at; 0: all of this is true now."""
+    """Seconds since the device was measured; 0: everything here is current."""
     celsius: int | None = None
     """How hot it is, where that is known."""
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
-    """What one live lease promises and has taken on each device; ours or another scheduler's."""
+class LeaseUse:
+    """The reservation and the use of one live lease on each device; of this run or of another scheduler."""
 
-    promised: Mapping[str, int]
+    reserved: Mapping[str, int]
     used: Mapping[str, int]
     load: Mapping[str, float]
     unreadable: str = ""
-    """Whose live lease it is that nobody here can read: nothing is started beside it."""
+    """The owner of a live lease whose file cannot be read: nothing is started beside it."""
     alone: bool = False
-    """Whether nothing may be started beside it where it runs."""
+    """True if nothing may be started beside it on its devices."""
     uid: int = -1
-    """Whose it is; -1: the run's own."""
+    """The user of the lease; -1: this run's own."""
     since: float = 0.0
     """When it was taken."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ticket:
-    """What a waiting scheduler says of the task that is next with it, so that everybody's turn can be kept."""
+class WaitTicket:
+    """The request of the next task of a waiting scheduler, published so that the schedulers can take turns."""
 
     task: int
     devices: tuple[str, ...]
-    """Where it may run."""
+    """The devices on which it may run."""
     gpus: tuple[int | None, ...]
-    """The bytes it asks of each of its GPUs; None: nobody knows."""
+    """The bytes it requests on each of its GPUs; None: unknown."""
     host: int | None
     cores: float = 0.0
     busy: float = 0.0
     alone: bool = False
     waited: float = 0.0
     closed: bool = False
-    """Whether later comers have started before it so often, or for so long, that its devices are kept for it."""
+    """True if tasks that came later started before it so often, or for so long, that its devices are kept for it."""
+    bare: tuple[int, ...] = ()
+    """The bytes without margin with which it starts, on each of its GPUs, or on the host if it has none; empty: its
+    request has no margin."""
 
 
 @dataclass(frozen=True, slots=True)
 class Waiter:
-    """Another scheduler that waits for room."""
+    """Another scheduler that waits for capacity."""
 
     name: str
     uid: int
     run: str
-    ticket: Ticket
+    ticket: WaitTicket
     idle: float = 0.0
-    """Seconds since it last looked whether there is room."""
+    """Seconds since it last looked for capacity."""
     passed_up: bool = False
-    """Whether it has looked at room that seems enough for it, and has not taken it."""
+    """True if it has seen capacity that seems sufficient, and has not taken it."""
+    lets_capacity_pass: bool = False
+    """Whether capacity was kept, or devices drained, for its user in vain, since the user last took any."""
+    who: str = ""
+    """Its user and process, as messages name them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """How long the task of this run that is next has waited among all who wait on the machine."""
+    """The turn of this run's next task among all waiting tasks of the machine."""
 
     task: int = NO_TASK
     waited: float = 0.0
@@ -300,56 +317,58 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What the world looks like at one moment; the only thing a decision may look at besides the Brain."""
+    """The state of the world at one moment: the only input of a decision besides the Brain."""
 
     now: float
-    budgets: tuple[Budget, ...]
-    holds: tuple[Hold, ...] = ()
-    """Live leases of everybody else; our own are in the Brain."""
+    budgets: tuple[DeviceBudget, ...]
+    holds: tuple[LeaseUse, ...] = ()
+    """Live leases of other runs; this run's reservations are in the Brain."""
     used: Mapping[tuple[int, int], Mapping[str, int]] = field(default_factory=dict)
-    """What our own attempts were last seen to hold, by (task, attempt)."""
+    """The last measured use of this run's attempts, by (task, attempt)."""
     ended: Mapping[str, float] = field(default_factory=dict)
-    """When an attempt of ours last ended on a device: what it held may not be back yet."""
+    """When an attempt of this run last ended on a device: its memory may not be free again yet."""
     uid: int = -1
-    """Who we are."""
+    """The user id of this run."""
     caps: Caps = NO_CAPS
-    """What we may hold at a time, over all our runs."""
+    """The quota of this user over all of its runs."""
     waiters: tuple[Waiter, ...] = ()
     turn: Turn = Turn()
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A promise: this attempt may have these bytes on these devices and these cores."""
+    """A reservation: the bytes on each device and the cores that an attempt may use."""
 
     task: int
     attempt: int
     purpose: Purpose
-    promise: Mapping[str, int]
+    reservation: Mapping[str, int]
     cores: float
-    known_by: KnownBy
+    source: EstimateSource
     alone: bool = False
     told: int = 0
     """The id a probe goes by; 0: the task's own."""
     busy: float = 0.0
     """The share of each of its GPUs that it is expected to keep busy."""
     expected: float = 0.0
-    """Seconds it takes, as far as that is known."""
+    """The expected duration in seconds, where it is known."""
     percentage: int = 0
-    """Of its GPU's threads, under MPS; 0: it runs outside of MPS."""
+    """The share of its GPU's threads under MPS; 0: it runs outside of MPS."""
     fence: int = 0
     """The bytes that MPS lets it have, for all of its life; 0: as many as there are."""
+    ram_expected: bool = False
+    """True if its RAM beside its GPUs is an expectation, which is corrected after its use has been measured."""
 
     @property
     def gpus(self) -> tuple[str, ...]:
         """Its GPUs, in the order it sees them."""
-        promise = self.promise
-        return () if len(promise) == 1 and HOST in promise else gpus_in(promise)
+        reservation = self.reservation
+        return () if len(reservation) == 1 and HOST in reservation else gpus_in(reservation)
 
     @property
     def slot(self) -> str:
         """The key of the slot it has; empty where the run has none."""
-        return next((key for key in self.promise if key.startswith(NAMED)), "")
+        return next((key for key in self.reservation if key.startswith(NAMED)), "")
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -358,49 +377,36 @@ class Placement:
 
     @property
     def load(self) -> dict[str, float]:
-        """What it asks of each device besides memory."""
+        """Its load on each device: cores on the host, the busy share on a GPU."""
         load = {HOST: self.cores}
-        for key in self.promise:
+        for key in self.reservation:
             if key != HOST and not key.startswith(NAMED):
                 load[key] = self.busy
         return load
 
     def load_on(self, device: Device) -> float:
-        """What it asks of one device besides memory."""
+        """Return its load on one device."""
         if device.key == HOST:
             return self.cores
-        return self.busy if device.key in self.promise and not device.key.startswith(NAMED) else 0.0
+        return self.busy if device.key in self.reservation and not device.key.startswith(NAMED) else 0.0
 
     def by_part(self, by_device: Mapping[str, int]) -> dict[str, int]:
-        """Bytes by device as bytes by part: which GPU it was does not matter, which of its GPUs does."""
+        """Return bytes by part from bytes by device: a part is `host`, or the place of the GPU among its own."""
         parts = {key: str(position) for position, key in enumerate(self.gpus)}
         parts[HOST] = HOST
         return {parts[key]: bytes_ for key, bytes_ in by_device.items() if key in parts}
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why a task does not start now, as numbers; `explain` makes the sentence."""
-
-    task: int
-    reason: str
-    device: str = ""
-    """What people call it."""
-    wanted: int = 0
-    room: int = 0
-    total: int = 0
-    text: str = ""
-    """What its device says of itself, where that is the reason."""
-
-
-@dataclass(frozen=True, slots=True)
 class Decision:
-    """What one pass over the queue came to."""
+    """The result of one pass over the queue."""
 
     placements: tuple[Placement, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     impossible: tuple[Refusal, ...] = ()
-    wait: Ticket | None = None
-    """What is next in line and found no room."""
+    wait: WaitTicket | None = None
+    """The ticket of the next task that found no capacity."""
     fitting: tuple[str, ...] = ()
-    """Waiters whose turn is before ours, and for whom there is room."""
+    """Waiters whose turn is before this run's, and for which there is capacity."""
+    draining: tuple[str, ...] = ()
+    """Waiters for whose closed tickets devices take nothing new, though there is no capacity for them yet."""

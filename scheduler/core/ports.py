@@ -1,4 +1,4 @@
-"""The ports: what the loop asks of the world, as Protocols; every real thing and every fake keeps the same promises."""
+"""The ports: Protocols for what the loop needs from the world, kept by real and simulated implementations alike."""
 
 from __future__ import annotations
 
@@ -8,25 +8,15 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from scheduler.core.events import Event, Exited, Started, Submitted
-from scheduler.core.house import House
-from scheduler.core.model import (
-    Budget,
-    Device,
-    Job,
-    Placement,
-    Purpose,
-    Refusal,
-    Terms,
-    Ticket,
-    Waiter,
-    Warn,
-)
-from scheduler.core.promises import Lease, Taken
+from scheduler.core.leases import HeldLease, Lease
+from scheduler.core.model import Device, DeviceBudget, Job, Placement, Purpose, Terms, Waiter, WaitTicket, Warn
+from scheduler.core.placement.refusal import Refusal
+from scheduler.core.site_policy import SitePolicy
 from scheduler.values import dataclass
 
 if TYPE_CHECKING:
-    from scheduler.core.kinds import Kind
-    from scheduler.core.knowledge import Evidence
+    from scheduler.core.profiling.profile_index import Observation
+    from scheduler.core.profiling.task_class import TaskClass
 
 Key = tuple[int, int]
 """A task and its attempt."""
@@ -34,7 +24,7 @@ Key = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """All that an engine needs to start one attempt."""
+    """The complete description from which an engine starts one attempt."""
 
     task: int
     attempt: int
@@ -51,35 +41,36 @@ class Launch:
     lease_fd: int = -1
     """Locked descriptor of that file, handed over to the shim; the engine closes its own copy."""
     warn: Warn | None = None
-    """What it gets some time before its limit."""
+    """The warning signal that it gets some time before its limit."""
     stdout: str = ""
     """A file for its output, in its directory unless it is absolute; empty: its log."""
     stderr: str = ""
     ending: tuple[str, ...] = ()
-    """A command that is run to its end, or for `shim.ENDING` seconds, before anybody of its tree is signalled."""
+    """A command that runs to its end, or for `shim.ENDING` seconds, before the tree is signalled."""
     kept_fd: int = -1
-    """A locked descriptor that is kept open for as long as it lives; a copy is handed over, this one stays ours."""
+    """A locked descriptor that stays open while the attempt lives. The engine hands over a copy; this one stays with
+    the caller."""
     once: bool = False
-    """Whether the process that watches over it may never watch over another attempt: whoever looks at GPUs remembers
-    processes by it."""
+    """True if the shim of this attempt may never run another one, because the GPU sampler remembers processes by
+    their shim."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What a living attempt was last seen to hold, by device; `peak` is the most it held at any moment so far."""
+    """The measured use of a living attempt by device; `peak` is its highest use so far."""
 
     task: int
     attempt: int
     used: Mapping[str, int]
     peak: Mapping[str, int]
     progress: float | None = None
-    """Epochs done, where its output or SCHEDULER_PROGRESS says so."""
+    """Epochs done, where its output or SCHEDULER_PROGRESS reports them."""
     busy: Mapping[str, float] = field(default_factory=dict)
-    """What share of each of its GPUs it keeps busy, where that can be told."""
+    """The share of time that it keeps each of its GPUs busy, where that can be measured."""
     whole: Mapping[str, float] = field(default_factory=dict)
-    """How busy everybody together keeps each of these GPUs, where that can be told."""
+    """The share of time that all processes together keep each of these GPUs busy, where that can be measured."""
     mps: str = ""
-    """`client` or `turns`, once it is known whether MPS took it."""
+    """`client` or `turns`, after it is known whether MPS accepted it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,36 +80,38 @@ class Watched:
     shim: int
     log: str = ""
     progress: str = ""
-    promise: Mapping[str, int] = field(default_factory=dict)
-    """Of its GPUs, in the order it sees them, and of the host."""
+    reservation: Mapping[str, int] = field(default_factory=dict)
+    """The reservation on its GPUs, in the order it sees them, and on the host."""
     settled: bool = True
-    """Whether what it needs is known; what is not is looked at more often."""
+    """True if its need is known; other attempts are sampled more often."""
     mps: bool = False
-    """Whether it was launched under MPS."""
+    """True if it was launched under MPS."""
+    ram_expected: bool = False
+    """True if its RAM beside its GPUs is still an expectation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Something a person asked of a run: by a signal (drain, stop, kill, leave, hangup) or by a verb."""
+    """A request of a user to a run: by a signal (drain, stop, kill, leave, hangup) or by a command."""
 
     what: str
     tasks: tuple[int, ...] = ()
-    """Whom it is about; none: the run, or all of it that this can be asked of."""
+    """The tasks it concerns; none: the run, or all of its tasks that the request can apply to."""
     said: Mapping[str, str] = field(default_factory=dict)
-    """What is to be changed and to what, as people write it."""
+    """The requested changes, each with its value as the user wrote it."""
     name: str = ""
-    """What the answer goes by; empty: nobody waits for one."""
+    """The name of the answer; empty: no process waits for an answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What became of a request: of which tasks (none: of the run), whether it was done, and in words."""
+    """The answer to a request: the tasks (none: the run), whether it was carried out, and a sentence."""
 
     tasks: tuple[int, ...]
     done: bool
     says: str
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """The same as data, for programs, where that was asked for."""
+    """The answer as data for programs, where that was requested."""
 
 
 Happening = Started | Exited | Sample | Request
@@ -131,14 +124,14 @@ class Arrivals:
     batches: Sequence[Submitted] = ()
     sentence: str = ""
     more: bool = False
-    """Whether its source is still open: with nothing left to run, the run is not over."""
+    """True if its source is still open: the run is not over when nothing is left to run."""
 
 
 class World(Protocol):
-    """Time, and whatever happens in it."""
+    """Time, and the happenings in it."""
 
     def now(self) -> float:
-        """Seconds since the epoch, for the journal and for people."""
+        """Return the seconds since the epoch, for the journal and for users."""
 
     def wait(self, timeout: float) -> list[Happening]:
         """Return as soon as something happened, or when the time is over; may return nothing early."""
@@ -161,151 +154,182 @@ class Engine(Protocol):
         """
 
     def collect(self) -> list[Started | Exited]:
-        """What happened since the last call; never blocks."""
+        """Return what happened since the last call; never block."""
+
+    def has_ended(self, task: int, attempt: int) -> bool:
+        """Tell whether an attempt is over, even if its Exited was not returned or not committed yet."""
+
+    def troubles(self) -> Sequence[str]:
+        """Return sentences about what keeps attempts from being started or reported, since the last call."""
 
     def forget(self, task: int, attempt: int) -> None:
-        """Its Exited is committed: what it left for a later scheduler may go."""
+        """Remove what an attempt left for a later scheduler; its Exited is committed."""
 
 
 class Devices(Protocol):
-    """What memory exists; reserves nothing and launches nothing."""
+    """The devices of the machine; this port reserves and launches nothing."""
 
     def discover(self) -> tuple[Device, ...]:
-        """The devices this process may use; raises DeviceError where there are none. The same for a run's life."""
+        """Return the devices this process may use, constant for a run. Raise DeviceError if there are none."""
 
-    def snapshot(self) -> tuple[Budget, ...]:
-        """What each of them has free at this moment; never blocks for long, called with the lease mutex held."""
+    def snapshot(self) -> tuple[DeviceBudget, ...]:
+        """Return what each device has free now. Do not block for long: the lease mutex is held."""
 
     def environment_for(self, placement: Placement) -> Mapping[str, str | None]:
-        """What a task placed so must find in its environment; None takes a name away."""
+        """Return the environment of a task with this placement; None removes a variable."""
 
 
 @dataclass(frozen=True, slots=True)
-class Attended:
-    """What a task under MPS is launched with."""
+class MpsLaunch:
+    """The additions that MPS makes to a launch."""
 
     environ: Mapping[str, str | None]
     ending: tuple[str, ...]
     kept_fd: int
 
 
-class Sharing(Protocol):
-    """NVIDIA's MPS: how several tasks really share a GPU at one moment."""
+class GpuSharing(Protocol):
+    """NVIDIA's MPS, by which several tasks use a GPU at the same moment."""
 
-    def attend(self, placement: Placement) -> Attended:
-        """What a placement with a percentage is launched with."""
+    def attend(self, placement: Placement) -> MpsLaunch:
+        """Return the additions for the launch of a placement with a thread percentage."""
 
     def suspect(self, device: str, sentence: str) -> None:
-        """An attempt failed there as if MPS had: `closed` says so until its daemon is seen to accept tasks again."""
+        """Note that an attempt failed as if MPS had failed; `closed` names the device until its daemon accepts tasks
+        again.
+        """
 
     def closed(self) -> Mapping[str, str]:
-        """Devices on which nothing can be started under MPS now, each with the reason."""
+        """Return the devices on which nothing can be started under MPS now, each with the reason."""
 
 
 class Watcher(Protocol):
     """Looks at the memory of living attempts, in a process of its own; may miss, never blocks."""
 
-    def watch(self, attempts: Mapping[Key, Watched], strangers: frozenset[int]) -> None:
+    def watch(self, attempts: Mapping[Key, Watched], unmanaged_processes: frozenset[int]) -> None:
         """Look at these attempts from now on, and at the trees of other leases' shims.
 
         The mapping stays the caller's: before it is changed, or right after that, this is called again.
         """
 
     def used_by(self, shim: int, whose: str = "") -> Mapping[str, int]:
-        """What the tree of another scheduler's shim was last seen to hold; nothing where it cannot be seen.
+        """Return the last measured use of the tree of another scheduler's shim; empty if it cannot be seen.
 
-        `whose` is its lease's name: what the shim had for another lease before does not count.
+        `whose` is the name of its lease: use under an earlier lease of the same shim does not count.
         """
 
     def troubles(self) -> Sequence[str]:
-        """Sentences about devices that came or went since the last call."""
+        """Return sentences about devices that appeared or disappeared since the last call."""
 
 
-class Desk(Protocol):
-    """The machine's leases while nobody else may decide."""
+class LeaseTransaction(Protocol):
+    """The machine's leases while all other schedulers are kept from deciding."""
 
     def others(self) -> list[Lease]:
-        """Every living lease that is not this run's."""
+        """Return all live leases of other runs."""
 
-    def take(self, placement: Placement) -> Taken:
+    def take(self, placement: Placement) -> HeldLease:
         """Write and lock this placement's lease."""
 
     def waiters(self) -> list[Waiter]:
-        """Every other scheduler that waits for room."""
+        """Return all other schedulers that wait for capacity."""
 
-    def wait(self, ticket: Ticket | None) -> None:
-        """Let everybody know for what this run waits; None: for nothing."""
+    def wait(self, ticket: WaitTicket | None) -> None:
+        """Publish what this run waits for; None: nothing."""
 
-    def house(self) -> House:
-        """What the administrator lets this user hold, and where nothing of this run may start."""
+    def house(self) -> SitePolicy:
+        """Return the user's quota, and the devices on which this run may start nothing."""
 
 
-class Ledger(Protocol):
-    """This run's place among the machine's promises."""
+class LeaseRegistry(Protocol):
+    """This run's place among the machine's reservations."""
 
-    def deciding(self) -> AbstractContextManager[Desk]:
-        """The mutex of the whole machine; keep it short. Raises LeaseError, naming who holds it, after 5 seconds."""
+    def deciding(self) -> AbstractContextManager[LeaseTransaction]:
+        """Hold the mutex of the whole machine; keep it short. Raise LeaseError, naming the holder, after 5 seconds."""
 
     def rewrite(self, placement: Placement, shim: int) -> bool:
         """Bring the lease of a living attempt up to date; False where it has none any more."""
 
+    def troubles(self) -> Sequence[str]:
+        """Return sentences about what is wrong with the leases of others."""
+
+    def adopt(self, task: int, attempt: int) -> None:
+        """Expect the lease of an attempt that an earlier scheduler started."""
+
+    def missing(self) -> Sequence[Key]:
+        """Return the attempts whose leases are gone: removed by another user, with the directory, or by their own
+        end.
+        """
+
+    @property
+    def has_moved(self) -> bool:
+        """True if the whole lease directory was removed or replaced."""
+
+    def restore(self, living: Sequence[tuple[Placement, int]]) -> str:
+        """Make leases again, each with its shim, and return a sentence about it. Raise LeaseError."""
+
     def drop(self, task: int, attempt: int) -> None:
-        """Remove the lease of an attempt that was lost; one that ended by itself removed its own."""
+        """Remove the lease of an attempt that was lost; an attempt that ended by itself removed its own."""
+
+    def forget(self, task: int, attempt: int) -> None:
+        """Forget the lease of an attempt that ended by itself."""
 
     def leave(self) -> None:
-        """This run waits for nothing any more."""
+        """Withdraw this run's wait ticket."""
 
     @property
     def uid(self) -> int:
-        """Whose it is."""
+        """The user id of this run."""
 
 
-class Book(Protocol):
+class RunStore(Protocol):
     """The run's journal as the loop needs it."""
 
     def record(self, events: Sequence[Event], at: float, *, later: bool = False) -> None:
-        """Append events; they and all before them are durable when it returns. Raises StateError.
+        """Append events; they and all earlier ones are durable on return. Raise StateError.
 
-        With `later` they are only kept, and written together with those of the next call; without events that call
-        writes what is kept, and waits for the disk unless it says `later` itself.
+        With `later` they are only kept, and written with those of the next call. A call without events writes what
+        is kept, and waits for the disk unless it says `later` itself.
         """
 
     def job(self, task: int) -> Job:
-        """The text of a task."""
+        """Return the text of a task."""
 
     def result(self, task: int, attempt: int) -> Mapping[str, Any]:
-        """The flat object an ended attempt left; empty where it left none that can be taken."""
+        """Return the flat object that an ended attempt left; empty if it left none that is valid."""
 
     def number_of(self, terms: Terms) -> int:
-        """The number by which events name these terms; durable when it returns. Raises StateError."""
+        """Return the number by which events refer to these terms; it is durable on return. Raise StateError."""
 
-    def kind(self, task: int) -> Kind:
-        """What kind a task is of: what determines its memory."""
+    def kind(self, task: int) -> TaskClass:
+        """Return the class of a task: what determines its memory."""
 
-    def learn(self, kind: Kind, evidence: Evidence) -> None:
+    def learn(self, kind: TaskClass, evidence: Observation) -> None:
         """Keep what an ended attempt taught, for later runs."""
 
     def probe_id(self, task: int) -> int:
-        """The id a probe of this task goes by, with a folder of its own."""
+        """Return the id of a probe of this task, with a directory of its own. Raise StateError while there is none."""
 
     def end_probe(self, task: int, told: int) -> None:
         """Remove what a probe left."""
 
     def arrivals(self, *, last: bool) -> Arrivals:
-        """Batches that were appended to the run's source since, accepted durably; `last`: nothing else is left."""
+        """Return batches that were appended to the run's source and accepted durably; `last`: nothing else is left
+        to run.
+        """
 
 
 class View(Protocol):
-    """Is told what happens; must never stop the run."""
+    """An observer of the run; it must never stop the run."""
 
     def show(self, event: Event, at: float) -> None:
-        """An event was recorded and applied."""
+        """Show an event that was recorded and applied."""
 
     def say(self, sentence: str) -> None:
-        """Something the user should know."""
+        """Show a sentence to the user."""
 
     def waits(self, refusals: Sequence[Refusal]) -> None:
-        """Why the next tasks do not start now."""
+        """Show why the next tasks do not start now."""
 
     def hang_up(self) -> None:
-        """Whoever looked is gone; what comes is still kept."""
+        """Stop writing to the terminal, which is gone; files are still written."""

@@ -1,1 +1,4 @@
-"""What memory exists and who holds it."""
+"""Devices: what memory exists, what is free, and which attempt uses how much.
+
+Devices decide nothing. Start at `pool`.
+"""

@@ -1,36 +1,36 @@
-"""Slots: places for one task each, by names that the user gave and that tasks are told as they are."""
+"""Slots: places for one task each, with names from the user, which tasks get unchanged."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from scheduler.core.model import NAMED, Budget, Device, Placement
-from scheduler.devices.allocation import CUDA, ORDER, Seen, starting_with
-from scheduler.devices.host import HostDevices
-from scheduler.devices.nvml import NvmlDevices
-from scheduler.devices.pool import Pool
+from scheduler.core.model import NAMED, Device, DeviceBudget, Placement
+from scheduler.devices.gpu.allocation import CUDA, ORDER, VisibleGpu, starting_with
+from scheduler.devices.gpu.nvml_devices import NvmlDevices
+from scheduler.devices.host.host_memory import HostDevices
+from scheduler.devices.pool import DevicePool
 from scheduler.errors import UsageError
 from scheduler.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One of them; `name` is what CUDA_VISIBLE_DEVICES becomes, `cards` the UUIDs of what it names."""
+    """One slot; `name` becomes CUDA_VISIBLE_DEVICES, `cards` are the UUIDs of the GPUs that it names."""
 
     name: str
     cards: tuple[str, ...] = ()
 
 
-def read_slots(names: Sequence[str], node: Sequence[Seen], numbers: Mapping[str, int]) -> tuple[Slot, ...]:
-    """Slots by their names; `numbers` are those that CUDA knows the GPUs by, in the order of the bus.
+def read_slots(names: Sequence[str], node: Sequence[VisibleGpu], numbers: Mapping[str, int]) -> tuple[Slot, ...]:
+    """Return slots by their names; `numbers` are CUDA's numbers of the GPUs, in the order of the bus.
 
-    A name may be anything: what names no GPU is still told to the task. Only a number is refused where there are GPUs
-    and none has it, since its task would silently run without one.
+    A name may be any text: one that names no GPU is passed to the task as well. Only a number is refused where there
+    are GPUs and none has it, since its task would silently run without one.
     """
     return tuple(Slot(name, _cards(name, node, numbers)) for name in names)
 
 
-def _cards(name: str, node: Sequence[Seen], numbers: Mapping[str, int]) -> tuple[str, ...]:
+def _cards(name: str, node: Sequence[VisibleGpu], numbers: Mapping[str, int]) -> tuple[str, ...]:
     by_number = {str(number): uuid for uuid, number in numbers.items()}
     found: list[str] = []
     for item in (item.strip() for item in name.split(",")):
@@ -42,13 +42,13 @@ def _cards(name: str, node: Sequence[Seen], numbers: Mapping[str, int]) -> tuple
     return tuple(found)
 
 
-def _by_uuid(item: str, node: Sequence[Seen]) -> list[str]:
+def _by_uuid(item: str, node: Sequence[VisibleGpu]) -> list[str]:
     found = starting_with(item, node) if item.startswith("GPU-") else []
     return [found[0].uuid] if len(found) == 1 else []
 
 
-class SlotPool(Pool):
-    """The slots of a run, the cards they name where somebody knows these, and the host."""
+class SlotPool(DevicePool):
+    """The slots of a run, the GPUs that they name where these are known, and the host."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class SlotPool(Pool):
         notes: Sequence[str] = (),
         environ: Mapping[str, str] | None = None,
     ) -> None:
-        """`usable` are the UUIDs that `gpus` looks at."""
+        """Join slots, GPUs and host; `usable` are the UUIDs that `gpus` looks at."""
         super().__init__(host, gpus, notes=notes, environ=environ)
         self._names: dict[str, str] = {}
         self._slots: list[Device] = []
@@ -73,18 +73,18 @@ class SlotPool(Pool):
             self._slots.append(device)
 
     def discover(self) -> tuple[Device, ...]:
-        """Its slots, then what lies under them."""
+        """Return the slots, then the devices under them."""
         return (*self._slots, *super().discover())
 
-    def snapshot(self) -> tuple[Budget, ...]:
-        """What lies under the slots has free; a slot has nothing of its own."""
-        return (*(Budget(device, 0) for device in self._slots), *super().snapshot())
+    def snapshot(self) -> tuple[DeviceBudget, ...]:
+        """Return what the devices under the slots have free; a slot has no memory of its own."""
+        return (*(DeviceBudget(device, 0) for device in self._slots), *super().snapshot())
 
     @property
     def usual(self) -> int:
-        """As many GPUs as the largest slot has."""
+        """The number of GPUs of the largest slot."""
         return max(len(device.cards or ()) for device in self._slots)
 
     def environment_for(self, placement: Placement) -> Mapping[str, str | None]:
-        """The slot's name as it was given; everything else is as the user has it."""
+        """Return the variable with the slot's name, unchanged; everything else is as the user has it."""
         return {CUDA: self._names[placement.slot], ORDER: "PCI_BUS_ID"}

@@ -1,1 +1,4 @@
-"""What survives a crash: it stores, it does not interpret."""
+"""Storage: what survives a crash. It stores; it does not interpret.
+
+Start at `run/run_store` and `machine/leases`.
+"""

@@ -1,22 +1,25 @@
-"""Whether the disks that a run writes to have room: a full one would lose journals, logs and checkpoints."""
+"""Checks of the disks that a run writes to: free space, and locks that work."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from scheduler.paths import tilde
+from scheduler.runtime.paths import tilde
+from scheduler.store.machine.locked_files import open_directory, why_not_lockable
+from scheduler.store.run import schema
 from scheduler.units import size
 
 PAUSE = 1.0
 """Seconds between looks."""
 
 
-class Disks:
-    """Says what is wrong while one of them has too little room; the same words until there is room again."""
+class DiskGuard:
+    """The check of free space on several disks; its sentence stays the same until all have enough."""
 
     def __init__(
         self,
@@ -36,7 +39,7 @@ class Disks:
         self._next = float("-inf")
 
     def __call__(self) -> str:
-        """A sentence while nothing should be launched, else nothing; cheap to ask."""
+        """Return a sentence while a disk has too little space; empty otherwise. It looks once a second at most."""
         if self._clock() >= self._next:
             self._next = self._clock() + PAUSE
             full = next(filter(None, map(self._full, self._places)), "")
@@ -47,12 +50,42 @@ class Disks:
         try:
             status = self._statvfs(place)
         except OSError:
-            return ""  # what writes there says better what is wrong with it
+            return ""  # the next write there reports the error
         free, total = status.f_bavail * status.f_frsize, status.f_blocks * status.f_frsize
         least = max(self._least, round(self._share * total))
         if free >= least:
             return ""
         return (
-            f"the disk of {tilde(place)} has {size(free)} free, below the {size(least)} that are kept: nothing starts "
-            "before there is room again, what runs goes on (setting disk_min)"
+            f"the disk of {tilde(place)} has {size(free)} free, less than the {size(least)} to be kept: nothing starts "
+            "until there is more; running tasks go on (setting disk_min)"
         )
+
+
+def why_locks_fail(directory: Path) -> str:
+    """Return which locks fail in a directory, in words to follow its name; empty where all work or it does not exist.
+
+    The check makes a small database in the directory and removes it again.
+    """
+    import sqlite3  # only `doctor` calls this
+    import tempfile
+
+    try:
+        fd = open_directory(directory)
+    except OSError:
+        return ""
+    try:
+        why = why_not_lockable(fd)
+    finally:
+        os.close(fd)
+    if why:
+        return f"cannot be locked: {why}"
+    try:
+        with (
+            tempfile.TemporaryDirectory(dir=directory, prefix=".locks-") as folder,
+            contextlib.closing(sqlite3.connect(f"{folder}/try.db", isolation_level=None)) as database,
+        ):
+            for statement in schema.TRY:
+                database.execute(statement)
+    except sqlite3.Error as exc:
+        return f"cannot hold an SQLite journal: {exc}"
+    return ""

@@ -1,4 +1,4 @@
-"""Learned peaks, kept across runs: one small database for each user and machine."""
+"""Profiles kept across runs, in one small database for each user and machine."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from scheduler.core.kinds import Kind
-from scheduler.core.knowledge import Evidence, Peaks, Profile
-from scheduler.core.model import HOST, KnownBy
+from scheduler.core.model import EstimateSource
+from scheduler.core.profiling.profile_index import Observation, Peaks, Profile
+from scheduler.core.profiling.task_class import TaskClass
 from scheduler.errors import StateError
-from scheduler.paths import owner_beside_root
-from scheduler.store import schema
+from scheduler.runtime.paths import owner_beside_root
+from scheduler.store.run import schema
 from scheduler.values import dataclass
 
-_FOR_NOW = frozenset({
+_TEMPORARY = frozenset({
     sqlite3.SQLITE_PERM, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_READONLY,
     sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_NOLFS,
     sqlite3.SQLITE_AUTH,
@@ -27,8 +27,8 @@ _FOR_NOW = frozenset({
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """One profile as it is kept."""
+class StoredProfile:
+    """One profile with its key, the task class's command, and when it was updated."""
 
     key: str
     what: str
@@ -37,27 +37,32 @@ class Kept:
     profile: Profile
 
 
-class Profiles:
-    """Reads all, writes one at a time; never in the way: what cannot be written is said once and learned again."""
+class ProfileStore:
+    """The profiles of one user; a failure never stops a run.
+
+    What cannot be read or written is described in `trouble`, and learned again.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.said = ""
-        """What had to be done about a file that could not be used."""
+        self.trouble = ""
+        """A sentence about a file that could not be used; empty where all is well."""
         self._learned = False
         self._db = self._open()
 
     def _open(self) -> sqlite3.Connection:
-        if owner_beside_root(self.path):  # a link there leads anywhere, and to read them may remove files
-            return self._do_without(PermissionError("they are another user's"))
+        if owner_beside_root(self.path):  # as root: a link there may lead anywhere, and reading may remove files
+            return self._do_without(PermissionError("they belong to another user"))
         try:
             return self._connect()
         except (sqlite3.DatabaseError, ValueError) as exc:
-            return self._do_without(exc) if _is_for_now(exc) else self._set_aside(exc)
+            return self._do_without(exc) if _is_temporary(exc) else self._set_aside(exc)
 
     def _do_without(self, exc: Exception) -> sqlite3.Connection:
-        """Nothing is known and nothing kept: what is in the file may be as good as ever."""
-        self.said = f"the profiles {self.path} cannot be used now ({exc}): nothing of them is known, and none is kept"
+        """Use an empty database in memory; the file is left alone, since it may be whole."""
+        self.trouble = (
+            f"the profiles {self.path} cannot be used now ({exc}): this run knows none of them, and keeps none"
+        )
         connection = sqlite3.connect(":memory:", isolation_level=None)
         for statement in schema.CREATE_PROFILES:
             connection.execute(statement)
@@ -67,17 +72,15 @@ class Profiles:
         connection = sqlite3.connect(self.path, isolation_level=None, timeout=5.0)
         try:
             os.chmod(self.path, 0o600)
-            with contextlib.suppress(sqlite3.OperationalError):  # it stays as it is while somebody else looks at it
+            with contextlib.suppress(sqlite3.OperationalError):  # another process has it open: it stays as it is
                 connection.execute(schema.AHEAD)
             for statement in (schema.LATER, *schema.CREATE_PROFILES):
                 connection.execute(statement)
-            version = dict(connection.execute(schema.GET_META)).get("format")
+            version = dict(connection.execute(schema.GET_PROFILES_META)).get("format")
             if version is None:
-                connection.execute(schema.PUT_META, ("format", str(schema.PROFILES_VERSION)))
-            elif int(version) > schema.PROFILES_VERSION:
-                raise ValueError(f"it has format {version}, this version knows {schema.PROFILES_VERSION}")
-            elif int(version) < schema.PROFILES_VERSION:  # every row says by itself how it is to be read
-                connection.execute(schema.PUT_META, ("format", str(schema.PROFILES_VERSION)))
+                connection.execute(schema.PUT_PROFILES_META, ("format", str(schema.PROFILES_VERSION)))
+            elif version != str(schema.PROFILES_VERSION):
+                raise ValueError(f"its format is {version}, this version reads format {schema.PROFILES_VERSION}")
             connection.execute(schema.GET_PROFILES).fetchone()
         except BaseException:
             connection.close()
@@ -91,56 +94,56 @@ class Profiles:
             connection = self._connect()
         except (OSError, sqlite3.DatabaseError) as again:
             raise StateError(f"the profiles {self.path} cannot be used ({again}): move the file away") from again
-        self.said = f"the profiles {self.path} could not be used ({exc}): set aside as {aside.name}, learned again"
+        self.trouble = f"the profiles {self.path} could not be used ({exc}): set aside as {aside.name}, learned again"
         return connection
 
     def close(self) -> None:
-        """Let go of the file; what is too old goes with it."""
+        """Close the database; remove the oldest profiles where there are too many."""
         if self._learned:
             with contextlib.suppress(sqlite3.Error):
                 self._db.execute(schema.PRUNE_PROFILES)
         self._db.close()
 
-    def all(self) -> Iterator[Kept]:
-        """Every profile; one that cannot be read is left out and so learned again."""
+    def all(self) -> Iterator[StoredProfile]:
+        """Yield every profile; one that cannot be read is left out, and so learned again."""
         for key, what, device, updated, data in self._db.execute(schema.GET_PROFILES).fetchall():
             with contextlib.suppress(ValueError, TypeError, KeyError):
-                yield Kept(key, what, device, updated, _profile(data))
+                yield StoredProfile(key, what, device, updated, _from_json(data))
 
     def known(self) -> dict[str, Profile]:
-        """Every profile by its key."""
+        """Return every profile by its key."""
         return {kept.key: kept.profile for kept in self.all()}
 
-    def learn(self, kind: Kind, device: str, evidence: Evidence, now: float) -> None:
-        """Add one attempt to what is kept, beside whatever other runs add at the same time."""
+    def learn(self, kind: TaskClass, device: str, evidence: Observation, now: float) -> None:
+        """Add what one attempt showed to its profile; other runs may add to it at the same time."""
         self._learned = True
         try:
             self._db.execute(schema.BEGIN)
             found = self._db.execute(schema.GET_PROFILE, (kind.key,)).fetchone()
-            profile = _readable(found[0]) if found else Profile()
+            profile = _from_json_or_empty(found[0]) if found else Profile()
             profile.learn(evidence)
             profile.family, profile.slots = kind.family, kind.slots
-            self._db.execute(schema.PUT_PROFILE, (kind.key, kind.what, device, now, _text(profile)))
+            self._db.execute(schema.PUT_PROFILE, (kind.key, kind.what, device, now, _to_json(profile)))
             self._db.execute(schema.COMMIT)
         except sqlite3.Error as exc:
             if self._db.in_transaction:
                 self._db.execute(schema.ROLLBACK)
-            self.said = f"a profile could not be kept in {self.path}: {exc}"
+            self.trouble = f"a profile could not be kept in {self.path}: {exc}"
 
     def forget(self, keys: list[str]) -> int:
-        """Remove profiles; how many there were. Raises StateError."""
+        """Remove profiles and return how many there were. Raises StateError."""
         try:
             return sum(self._db.execute(schema.DROP_PROFILE, (key,)).rowcount for key in keys)
         except sqlite3.Error as exc:
             raise StateError(f"the profiles {self.path} cannot be written: {exc}") from exc
 
 
-def _is_for_now(exc: Exception) -> bool:
-    """Whether the file itself may be well: locked, not to be opened or written, or on a disk that fails or is full."""
-    return getattr(exc, "sqlite_errorcode", 0) & 0xFF in _FOR_NOW
+def _is_temporary(exc: Exception) -> bool:
+    """Tell whether the file itself may be whole: it is locked, may not be opened, or its disk is full or fails."""
+    return getattr(exc, "sqlite_errorcode", 0) & 0xFF in _TEMPORARY
 
 
-def _text(profile: Profile) -> str:
+def _to_json(profile: Profile) -> str:
     return json.dumps(
         {
             "parts": {
@@ -157,31 +160,31 @@ def _text(profile: Profile) -> str:
     )
 
 
-def _readable(text: str) -> Profile:
+def _from_json(text: str) -> Profile:
+    """Return a profile. Raises ValueError, TypeError or KeyError for one that is damaged."""
+    data = json.loads(text)
+    return Profile(
+        parts={name: _part(part) for name, part in data["parts"].items()},
+        epoch_seconds=float(data["epoch_seconds"]),
+        whole_seconds=float(data["whole_seconds"]),
+        cores=float(data["cores"]),
+        busy=float(data["busy"]),
+        earlier=True,
+        family=str(data["family"]),
+        slots=tuple((str(name), str(value)) for name, value in data["slots"]),
+    )
+
+
+def _from_json_or_empty(text: str) -> Profile:
     try:
-        return _profile(text)
+        return _from_json(text)
     except (ValueError, TypeError, KeyError):
         return Profile()
-
-
-def _profile(text: str) -> Profile:
-    data = json.loads(text)
-    said = data["parts"] if "parts" in data else {HOST: {**data, "full": data["peaks"]}}  # format 1 knew the host only
-    return Profile(
-        parts={name: _part(part) for name, part in said.items()},
-        epoch_seconds=float(data["epoch_seconds"]),
-        whole_seconds=float(data.get("whole_seconds", 0.0)),
-        cores=float(data["cores"]),
-        busy=float(data.get("busy", 0.0)),
-        earlier=True,
-        family=str(data.get("family", "")),
-        slots=tuple((str(name), str(value)) for name, value in data.get("slots", ())),
-    )
 
 
 def _part(data: dict[str, Any]) -> Peaks:
     full = [int(peak) for peak in data["full"]]
     if any(peak <= 0 for peak in full):
-        raise ValueError("a peak of nothing")
-    by = KnownBy.PROBE if data["lower_by"] == KnownBy.PROBE else KnownBy.PROFILE
-    return Peaks(full=full, lower=int(data["lower"]), lower_by=by, above=int(data.get("above", 0)))
+        raise ValueError("a peak is not above 0")
+    source = EstimateSource.PROBE if data["lower_by"] == EstimateSource.PROBE else EstimateSource.PROFILE
+    return Peaks(full=full, lower=int(data["lower"]), lower_by=source, above=int(data["above"]))

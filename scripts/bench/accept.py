@@ -23,14 +23,14 @@ from page import Bound, Section, spread, table
 
 ACCEPT = """
 import resource, sys, time
-from scheduler.wiring.choices import Choices
-from scheduler.wiring.listing import csv_listing
-from scheduler.wiring.starting import begin
-from scheduler.settings import read_settings
+from scheduler.app.run.options import RunOptions
+from scheduler.app.run.task_list import csv_listing
+from scheduler.app.run.start import begin
+from scheduler.runtime.settings import read_settings
 started = time.perf_counter()
 settings = read_settings({"state": sys.argv[2], "leases": sys.argv[3]})
 listing = csv_listing(sys.argv[1], header=0, defaults={}, append="both", python=sys.executable)
-begin(listing, Choices(), settings, sys.executable).close()
+begin(listing, RunOptions(), settings, sys.executable).close()
 print(time.perf_counter() - started, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
 """
 

@@ -26,7 +26,7 @@ import gpu_pack
 from measuring import ROOT, environ
 
 from scheduler.core.events import Exited
-from scheduler.store.journal import Journal
+from scheduler.store.run.journal_reader import JournalReader
 from scheduler.units import MIB
 
 SETTLE = 60.0
@@ -109,7 +109,7 @@ def exited_of(state: Path, task: int) -> Exited:
     """How a task of the state's one run ended."""
     if state not in _EXITS:
         (path,) = (state / "runs").glob("*/journal.db")
-        journal = Journal.read(path)
+        journal = JournalReader.read(path)
         _EXITS[state] = {one.event.task: one.event for one in journal.events() if isinstance(one.event, Exited)}
         journal.close()
     return _EXITS[state][task]

@@ -1,16 +1,22 @@
 """Chaos: lists of random jobs run while everything that can break is broken, and what came of each task is judged.
 
-    python scripts/bench/chaos.py [--minutes 10] [--seed 7] [--keep]
+    python scripts/bench/chaos.py [--minutes 10] [--seed 7] [--at-once 2000] [--keep]
 
-Two users where root (one elsewhere), of whom the first may make control groups, run one list after the other on two
+Two users where root (one elsewhere), the first of which may make control groups, run one list after the other on two
 stand-in GPUs and 2 GiB of RAM, always with the next scheduler where the last one was killed. Meanwhile schedulers, fork
 servers, shims, samplers and tasks are killed or stopped, the file system of their state (a private mount) is filled,
-somebody takes GPU memory by hand, and GPUs are lost or hang. A new run is sometimes killed the moment its first line is
+GPU memory is taken by hand, and GPUs are lost or hang. A new run is sometimes killed the moment its first line is
 read, sometimes before.
 
+Samplers, fork servers and shims are also stopped for good: by SIGSTOP that nothing of this program takes back. A
+scheduler replaces such a sampler and continues the others, so a task whose shim was stopped owes its exit code as if
+nothing had happened. With `--at-once N` the first list of the first user has N tasks that all live at the same moment:
+each waits for a gate, which opens once all of them have begun.
+
 Each task writes itself when it begins and ends, and holds a lock that a second copy of it would meet. The words of
-docs/reliability.md are counted: tasks that are lost, run twice or have a wrong code, promises above a device (or memory
-in use that nobody promised), processes that survive. The last line says them; the exit code is 1 if any is not 0.
+docs/reliability.md are counted: tasks that are lost, run twice or have a wrong code, reservations above a device (or
+memory
+in use without a reservation), processes that survive. The last line says them; the exit code is 1 if any is not 0.
 """
 
 from __future__ import annotations
@@ -44,29 +50,30 @@ sys.path.insert(0, str(ROOT))
 from scheduler.core.events import Exited  # noqa: E402  # found through the line above
 from scheduler.core.model import Outcome  # noqa: E402
 from scheduler.errors import StateError  # noqa: E402
-from scheduler.processes import empty_group  # noqa: E402
-from scheduler.shim import BLOCK, ClaimState, claim_state, own_group, unpack_block  # noqa: E402
-from scheduler.store.journal import Journal  # noqa: E402
-from scheduler.store.locks import is_free  # noqa: E402
+from scheduler.runtime.processes import empty_group  # noqa: E402
+from scheduler.runtime.shim import BLOCK, ClaimState, claim_state, own_group, unpack_block  # noqa: E402
+from scheduler.store.machine.locked_files import is_free  # noqa: E402
+from scheduler.store.run.journal_reader import JournalReader  # noqa: E402
 from scheduler.units import GIB, MIB  # noqa: E402
-from tests.standin.box import GPU_IS_LOST, Box, Foreign  # noqa: E402
-from tests.system.killing import Home, Started, children, command_line, environment, is_alive, kill  # noqa: E402
-from tests.system.killing import processes as all_processes  # noqa: E402
-from tests.waiting import wait_until  # noqa: E402
+from tests.support.killing import Home, Started, children, command_line, environment, is_alive, kill  # noqa: E402
+from tests.support.killing import processes as all_processes  # noqa: E402
+from tests.support.standin.box import GPU_IS_LOST, Box, Unmanaged  # noqa: E402
+from tests.support.waiting import wait_until  # noqa: E402
 
 GPUS, TOTAL, RESERVED, BUFFER = 2, 24 * GIB, 300 * MIB, 512 * MIB
 HOST_BUDGET, HOST_BUFFER = 2 * GIB, 32 * MIB
 DISK, DISK_MIN = "160m", "8MiB"
 STALE = 6.0
-"""What a stranger has taken for less than so many seconds, a decision may not have seen: a look may be 2 s old, another
+"""Seconds for which memory of an unmanaged process may be unknown to a decision: a look may be 2 s old, another
 call hang for longer."""
 CALM_DOWN = 240.0
 """Seconds in which the last lists have to come to their end once nothing is broken any more."""
 UNSHARE = ("unshare", "--mount", "--propagation", "private")
 INSIDE = "CHAOS_INSIDE"
 USERS = (65534, 12345)
-SHIMS = ("python", "c")
-"""By the seed: which of the two every task runs under."""
+GATE = 90.0
+"""Seconds after which the gate opens though not all tasks of the crowd have begun."""
+CROWD_KINDS = ("plain", "plain", "plain", "self", "trap")
 PYTHON = "/usr/bin/python3"
 
 TASK = """\
@@ -90,7 +97,7 @@ exit "$code"
 """Said at the end by a task whose work is done; only what it does last can still change its code."""
 FIXED = {"trap": (None, 15), "group": (None, 9), "self": (None, 15)}
 GRACE = "1s"
-"""What a task leaves behind has so long to end, and is killed then: with it all in its control group."""
+"""The time that processes left behind by a task have to end; then its whole control group is killed."""
 KINDS = ("trap", "group", "fork", "clean", *["deaf"] * 3, "self", *["plain"] * 9)
 
 
@@ -124,12 +131,17 @@ def make_job(dice: random.Random, python: str, train: Path) -> Job:
     return Job(kind, code, work, gpus, said)
 
 
+def make_one_of_a_crowd(dice: random.Random, gate: str) -> Job:
+    """One of those that live at the same moment: it sleeps in the opening of a pipe until that has a writer."""
+    return Job(dice.choice(CROWD_KINDS), dice.choice((0, 0, 0, 1, 42)), f"cat {gate}", 0, "512KiB")
+
+
 # What is counted
 
 
 @dataclass(slots=True)
 class Score:
-    """What was done, and what was found; threads add to it."""
+    """The faults that were injected, and the findings; threads add to both."""
 
     done: Counter[str] = field(default_factory=Counter)
     tasks: int = 0
@@ -142,14 +154,14 @@ class Score:
         self.found.setdefault(what, []).append(words)
 
     def line(self, seed: int, seconds: float) -> str:
-        """The last line."""
+        """Return the last line."""
         done = ", ".join(f"{many} {what}" for what, many in sorted(self.done.items()))
         counts = ", ".join(
             f"{what} {len(self.found.get(what, ()))}"
             for what in ("lost", "duplicated", "wrong codes", "overcommits", "survivors", "disagreements")
         )
         return (
-            f"chaos: seed {seed} (shim: {SHIMS[seed % len(SHIMS)]}), {seconds:.0f} s; {self.lists} lists, "
+            f"chaos: seed {seed}, {seconds:.0f} s; {self.lists} lists, "
             f"{self.tasks} tasks, {self.acknowledged} killed at their first line; {done}; {self.looks} looks; {counts}"
         )
 
@@ -181,7 +193,6 @@ class User(Home):
             "SCHEDULER_LEASES": str(self.leases),
             "SCHEDULER_DISK_MIN": DISK_MIN,
             "CHAOS_TAG": self.tag,
-            "SCHEDULER_SHIM": world.shim,
             "PYTHONPATH": str(world.code),
             "PATH": "/usr/local/bin:/usr/bin:/bin",
         }
@@ -189,19 +200,21 @@ class User(Home):
             path.mkdir()
             os.chown(path, uid, uid)
         (self.root / "task.sh").write_text(TASK)
+        self.crowd = 0
+        """How many tasks of its next list are to live at the same moment; 0: as it comes."""
         self.hits: dict[tuple[int, int], set[str]] = {}
         self.scheduler: Started | None = None
         self.run = ""
 
     def living(self) -> list[int]:
-        """Everybody started from here, also who has cleared the environment."""
+        """Return all processes started from here, also those that cleared their environment."""
         mark, tag = self.mark.encode(), self.tag
         return [
             pid for pid in all_processes() if (mark in environment(pid) or tag in command_line(pid)) and is_alive(pid)
         ]
 
     def claims(self) -> list[tuple[tuple[int, int], dict[str, Any]]]:
-        """Living attempts with what their claims say."""
+        """Return living attempts with their claims."""
         found = []
         for path in glob.glob(f"{self.state}/runs/*/tasks/*/.claim.*"):
             with contextlib.suppress(OSError, ValueError, IndexError):
@@ -227,13 +240,14 @@ class Life(threading.Thread):
             while not self.enough.is_set():
                 number += 1
                 self.play(number)
-        except Exception as exc:  # noqa: BLE001 - the main thread reads it; a thread has nobody else to tell
+        except Exception as exc:  # noqa: BLE001 - the main thread reads it; a thread has no caller
             self.failed = f"{type(exc).__name__}: {exc}"
 
     def play(self, number: int) -> None:
-        """One list from its acceptance to its judgement."""
-        user, world = self.user, self.user.world
-        jobs = [make_job(self.dice, world.python, world.train) for _ in range(self.dice.randrange(5, 30))]
+        """Run one list from its acceptance to its judgement."""
+        user = self.user
+        crowd, user.crowd = user.crowd, 0
+        jobs = self.make_jobs(crowd)
         rows = [
             [
                 f"sh task.sh told-{number} {job.kind} {job.code} {job.work}",
@@ -247,6 +261,8 @@ class Life(threading.Thread):
         user.write(f"jobs-{number}.csv", "Command,GPUs,Memory,Grace,Expected", *rows)
         (user.root / f"told-{number}").touch()
         os.chown(user.root / f"told-{number}", user.uid, user.uid)
+        if crowd:
+            threading.Thread(target=self.open_gate, args=(number, crowd), daemon=True).start()
         over = self.accepted(number, len(jobs))
         if not user.run:
             return
@@ -262,6 +278,33 @@ class Life(threading.Thread):
         self.judge(number, jobs)
         shutil.rmtree(user.state / "runs" / user.run, ignore_errors=True)
 
+    def make_jobs(self, crowd: int) -> list[Job]:
+        """A crowd that lives at the same moment, if one is wanted; else some of every kind."""
+        user, world = self.user, self.user.world
+        if not crowd:
+            return [make_job(self.dice, world.python, world.train) for _ in range(self.dice.randrange(5, 30))]
+        os.mkfifo(user.root / "gate", 0o644)
+        os.chown(user.root / "gate", user.uid, user.uid)
+        world.crowded.set()
+        return [make_one_of_a_crowd(self.dice, "gate") for _ in range(crowd)]
+
+    def open_gate(self, number: int, crowd: int) -> None:
+        """Let the crowd go once all of it lives, or after a while; later attempts find the gate open."""
+        told, gate = self.user.root / f"told-{number}", self.user.root / "gate"
+        began = lambda: len({line.split()[0] for line in told.read_text().splitlines() if "begin" in line})  # noqa: E731
+        with contextlib.suppress(AssertionError):
+            wait_until(lambda: began() >= crowd, GATE, pause=0.2)
+        self.score.done["tasks at once"] = sum(
+            "task.sh" in command_line(claim["pid"]) for _, claim in self.user.claims()
+        )
+        self.user.world.crowded.clear()
+        writer = os.open(gate, os.O_RDWR)  # who has opened it for reading goes on, and reads to the end once this goes
+        (self.user.root / "open").touch()
+        (self.user.root / "open").chmod(0o644)
+        (self.user.root / "open").rename(gate)
+        time.sleep(1.0)
+        os.close(writer)
+
     # Acceptance: before the first line all or nothing, after it everything
 
     def accepted(self, number: int, rows: int) -> bool:
@@ -270,7 +313,8 @@ class Life(threading.Thread):
         user.run = ""
         before = {run["number"] for run in self.runs()}
         while not self.enough.is_set():
-            acknowledged = self.begin(f"jobs-{number}.csv", self.dice.choice(("", "", "at once", "at once", "before")))
+            kills = ("",) if user.world.crowded.is_set() else ("", "", "at once", "at once", "before")
+            acknowledged = self.begin(f"jobs-{number}.csv", self.dice.choice(kills))
             new = [run["number"] for run in self.runs() if run["number"] not in before]
             if new:
                 user.run = str(max(new))
@@ -288,8 +332,8 @@ class Life(threading.Thread):
         """The first scheduler of a run, killed as soon as its first line is read, before that, or later by others."""
         room = f"0,1,host:{HOST_BUDGET >> 20}MiB"
         more = ("--devices", room, "--max-load", "1000", "--keep-going", "--settle", "1s")
-        foreign = self.dice.choice((("--foreign", "ignore"), ("--foreign-calm", "1s")))
-        said = ("run", name, "--new", *more, *foreign)
+        unmanaged = self.dice.choice((("--unmanaged", "ignore"), ("--unmanaged-calm", "1s")))
+        said = ("run", name, "--new", *more, *unmanaged)
         scheduler = self.launch(*said, stdout=subprocess.PIPE)
         assert scheduler.stdout is not None
         if how == "before":
@@ -326,7 +370,7 @@ class Life(threading.Thread):
         return tasks
 
     def look(self, *words: str) -> dict[str, Any]:
-        """What a verb says in JSON; a full disk may keep it from looking."""
+        """Return the JSON output of a verb; a full disk may keep it from looking."""
         while True:
             before = self.score.done["full disks"]
             was_full = self.user.world.ballast.exists()
@@ -378,14 +422,14 @@ class Life(threading.Thread):
             for path in (self.user.state / "runs" / self.user.run).glob("journal.db*"):
                 shutil.copy(path, copy)
             try:
-                with contextlib.closing(Journal.read(Path(copy) / "journal.db")) as journal:
+                with contextlib.closing(JournalReader.read(Path(copy) / "journal.db")) as journal:
                     return [one.event for one in journal.events()]
             except StateError as exc:
                 self.score.find("lost", f"the journal of run {self.user.run}: {exc}")
                 return []
 
     def judge_rest(self) -> None:
-        """Who and what is left when a run is over."""
+        """Find processes and leases that are left when a run is over."""
         with contextlib.suppress(AssertionError):
             wait_until(lambda: not self.user.living(), 30)
         for pid in self.user.living():
@@ -403,7 +447,7 @@ class Life(threading.Thread):
 
 @dataclass(slots=True)
 class Judgement:
-    """What is wrong with what became of one task."""
+    """The comparison of one task's end with what it had to be."""
 
     score: Score
     run: str
@@ -419,12 +463,13 @@ class Judgement:
         for attempt in in_order:
             self.one(attempt)
         for attempt, later in itertools.pairwise(in_order):
-            if attempt.exited is None or attempt.exited.outcome not in (Outcome.LOST, Outcome.OOM):
+            again = (Outcome.LOST, Outcome.OOM, Outcome.UNSTARTED)
+            if attempt.exited is None or attempt.exited.outcome not in again:
                 self.find("duplicated", "tried again after an end", attempt, later)
         self.end(in_order)
 
     def one(self, attempt: Attempt) -> None:
-        """An attempt: begun once, and its code is what it gave unless somebody hit it."""
+        """Check that an attempt began once, and has the code that it gave unless the monkey hit it."""
         said = Counter(attempt.said)
         if said["twice"]:
             self.find("duplicated", "two lived at once", attempt)
@@ -432,12 +477,15 @@ class Judgement:
             self.find("duplicated", "began twice", attempt)
         if attempt.exited is None:
             self.find("lost", "its end is not recorded", attempt)
+        elif attempt.exited.outcome is Outcome.UNSTARTED:
+            if attempt.said:
+                self.find("wrong codes", "recorded as never started, but it said something", attempt)
         elif said["end"]:
             self.ended(attempt, attempt.exited)
         elif not attempt.hit and attempt.exited.outcome is not Outcome.LOST:
-            self.find("wrong codes", "it did not come to its end, and nobody hit it", attempt)
+            self.find("wrong codes", "it did not come to its end without being hit", attempt)
         elif said["begin"] and not attempt.hit:
-            self.find("lost", "it began, nobody hit it, and its end is not known", attempt)
+            self.find("lost", "it began, was not hit, and its end is not known", attempt)
 
     def ended(self, attempt: Attempt, exited: Exited) -> None:
         """It came to its last word: its code must be recorded, unless its shim was killed just then."""
@@ -472,10 +520,12 @@ class Judgement:
 class World:
     """A directory that all users reach, the GPUs, the disk, the code."""
 
-    def __init__(self, root: Path, score: Score, shim: str) -> None:
-        self.root, self.score, self.shim = root, score, shim
+    def __init__(self, root: Path, score: Score) -> None:
+        self.root, self.score = root, score
         self.disk, self.leases, self.code = root / "disk", root / "leases", root / "code"
         self.ballast = self.disk / "ballast"
+        self.crowded = threading.Event()
+        """Set while a crowd gathers: schedulers are not killed then, or it would never be complete."""
         self.disk.mkdir()
         self.leases.mkdir()
         self.leases.chmod(0o1777)
@@ -484,11 +534,11 @@ class World:
             said = ["mount", "-t", "tmpfs", "-o", f"size={DISK},mode=0755", "tmpfs", str(self.disk)]
             subprocess.run(said, check=True)
         self.python = self._copy_code()
-        self.train = self.code / "tests/standin/train.py"
+        self.train = self.code / "tests/support/standin/train.py"
         self.box = Box(root / "gpus", gpus=GPUS, total=TOTAL, reserved=RESERVED, cache=root / "built")
         self.box.file.chmod(0o666)
-        self.strangers: dict[int, list[tuple[float, int]]] = {device: [(0.0, 0)] for device in range(GPUS)}
-        """What they hold of each GPU since when."""
+        self.unmanaged_processes: dict[int, list[tuple[float, int]]] = {device: [(0.0, 0)] for device in range(GPUS)}
+        """The bytes that they hold of each GPU, and since when."""
         self.doors = [os.open(self.leases, os.O_RDONLY | os.O_DIRECTORY) for _ in range(2)]
         """The lease directory for the observer and for the monkey: a lock is of the descriptor, not of its thread."""
 
@@ -504,12 +554,12 @@ class World:
         shutil.copy(pynvml.__file__, self.code / "pynvml.py")
         return PYTHON if os.geteuid() == 0 else sys.executable
 
-    def foreign(self, device: int) -> int:
-        return self.strangers[device][-1][1]
+    def unmanaged(self, device: int) -> int:
+        return self.unmanaged_processes[device][-1][1]
 
-    def long_foreign(self, device: int, at: float) -> int:
-        """The least that strangers held in the seconds before a moment: what a decision then must have known."""
-        steps = self.strangers[device]
+    def long_unmanaged(self, device: int, at: float) -> int:
+        """Return the least that unmanaged processes held in the seconds before a moment: a decision must have known."""
+        steps = self.unmanaged_processes[device]
         before = [bytes_ for since, bytes_ in steps if since <= at - STALE][-1:]
         return min([*before, *(bytes_ for since, bytes_ in steps if at - STALE < since <= at)])
 
@@ -522,17 +572,20 @@ class Observer(threading.Thread):
         self.world, self.score = world, world.score
         self._enough = threading.Event()
         self._granted: list[dict[tuple[str, float], int]] = [{} for _ in range(GPUS)]
-        """What the leases on each GPU said when the newest of them was taken; they are told apart by when they were."""
+        """The bytes of the leases on each GPU when the newest of them was taken, by name and time."""
         self._last: list[dict[tuple[str, float], int]] = [{} for _ in range(GPUS)]
-        """The same at the last look."""
+        """The bytes of the leases on each GPU at the last look."""
         self._outgrown: set[str] = set()
         self.failed = ""
 
     def run(self) -> None:
         try:
-            while not self._enough.wait(0.02):
+            rest = 0.02
+            while not self._enough.wait(rest):
                 with held(self.world.doors[0]):
+                    began = time.monotonic()
                     self.look()
+                    rest = max(0.02, 4 * (time.monotonic() - began))  # with thousands of leases others decide, too
         except Exception as exc:  # noqa: BLE001 - the main thread reads it
             self.failed = f"{type(exc).__name__}: {exc}"
 
@@ -548,45 +601,47 @@ class Observer(threading.Thread):
             self.check_gpu(device, {name: lease for name, lease in read.items() if uuid_ in lease["bytes"]}, uuid_)
 
     def check_host(self, leases: dict[str, Any]) -> None:
-        promised = sum(lease["bytes"].get("host", 0) for lease in leases.values() if len(lease["bytes"]) == 1)
-        if promised > HOST_BUDGET:
-            self.score.find("overcommits", f"host: {promised} of {HOST_BUDGET} promised by {leases}")
+        reserved = sum(lease["bytes"].get("host", 0) for lease in leases.values())
+        if reserved > HOST_BUDGET:
+            self.score.find("overcommits", f"host: {reserved} of {HOST_BUDGET} reserved by {leases}")
 
     def check_gpu(self, device: int, leases: dict[str, Any], uuid_: str) -> None:
-        """What was promised when the newest of them was taken: what nobody declared may outgrow its promise later."""
+        """Return what was reserved when the newest of them was taken: an undeclared need may outgrow it later."""
         world, now = self.world, {(name, said["since"]): said["bytes"][uuid_] for name, said in leases.items()}
         before, new = self._last[device], sorted(now.keys() - self._last[device].keys())
         granted = {one: min(now[one], before.get(one, now[one])) for one in now} if new else self._granted[device]
         self._granted[device], self._last[device] = {one: granted[one] for one in now}, now
-        promised = sum(self._granted[device].values())
-        if promised > TOTAL - RESERVED:
+        reserved = sum(self._granted[device].values())
+        if reserved > TOTAL - RESERVED:
             told = "" if "overcommits" in self.score.found else self.told_of(leases)
-            self.score.find("overcommits", f"GPU {device}: {promised} promised by {leases}{told}")
+            self.score.find("overcommits", f"GPU {device}: {reserved} reserved by {leases}{told}")
         elif sum(now.values()) > TOTAL - RESERVED:
             self._outgrown.update(one[0] for one in now if now[one] > granted[one])
             self.score.done["outgrown guesses"] = len(self._outgrown)
         for name, since in new:
-            if promised + world.long_foreign(device, since) > TOTAL - RESERVED:
-                self.score.find("overcommits", f"GPU {device}: {promised} promised beside strangers, last {name}")
+            if reserved + world.long_unmanaged(device, since) > TOTAL - RESERVED:
+                self.score.find(
+                    "overcommits", f"GPU {device}: {reserved} reserved beside unmanaged processes, last {name}"
+                )
         living = {tuple(name.split(".")[i] for i in (0, 2, 3)) for name in leases}
         for holder in world.box.processes(device):
             whose = attempt_of(holder.pid)
             if whose is not None and whose not in living and is_alive(holder.pid):
                 self.score.find(
-                    "overcommits", f"GPU {device}: {whose} holds {holder.size}, promised are {sorted(living)}"
+                    "overcommits", f"GPU {device}: {whose} holds {holder.size}, reserved are {sorted(living)}"
                 )
 
     def told_of(self, leases: Iterable[str]) -> str:
-        """What the journals say of these attempts, and when."""
+        """Return the events of these attempts in the journals, with their times."""
         lines = [f"\n      now {time.time():.3f}"]
-        for uid, token, task, _ in (name.split(".") for name in leases):
+        for uid, token, task, *_ in (name.split(".") for name in leases):
             home = f"user{[str(user) for user, _ in who()].index(uid)}"
             folder = self.world.disk / home / "runs" / token.partition("-")[0]
             with tempfile.TemporaryDirectory() as copy, contextlib.suppress(OSError, StateError):
                 for path in folder.glob("journal.db*"):
                     shutil.copy(path, copy)
-                with contextlib.closing(Journal.read(Path(copy) / "journal.db")) as journal:
-                    lines += [f"      {one.at:.3f} {one.event}" for one in journal.story(int(task))]
+                with contextlib.closing(JournalReader.read(Path(copy) / "journal.db")) as journal:
+                    lines += [f"      {one.at:.3f} {one.event}" for one in journal.task_events(int(task))]
         return "\n".join(lines)
 
     def stop(self) -> None:
@@ -606,7 +661,7 @@ def attempt_of(pid: int) -> tuple[str, str, str] | None:
 
 @contextlib.contextmanager
 def held(directory: int, wait: bool = True) -> Iterator[None]:
-    """The mutex of everybody who decides; BlockingIOError where somebody has it and it is not to be waited for."""
+    """Hold the mutex of all schedulers; raise BlockingIOError where it is locked and `wait` is False."""
     import fcntl
 
     fcntl.flock(directory, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
@@ -617,7 +672,7 @@ def held(directory: int, wait: bool = True) -> Iterator[None]:
 
 
 def living_leases(directory: int) -> dict[str, dict[str, Any] | None]:
-    """What the locked leases say; None: one that cannot be read."""
+    """Return the records of the locked leases; None where one cannot be read."""
     found = {}
     for name in os.listdir(directory):
         if not name[0].isdigit():
@@ -640,9 +695,9 @@ class Monkey:
     def __init__(self, world: World, users: Sequence[User], dice: random.Random) -> None:
         self.world, self.users, self.dice = world, users, dice
         self.done = world.score.done
-        self.strangers: list[tuple[int, Foreign]] = []
+        self.unmanaged_processes: list[tuple[int, Unmanaged]] = []
         self.mends: list[tuple[float, Callable[[], None]]] = []
-        """What is to be put right again, and when."""
+        """The repairs that are due, each with its time."""
         self.acts: list[tuple[float, Callable[[User], None]]] = [
             (3, self.kill_scheduler),
             (0.7, self.kill_scheduler_and_server),
@@ -652,15 +707,24 @@ class Monkey:
             (6, self.kill_shim),
             (3, self.kill_task),
             (0.7, self.stop_scheduler),
+            (0.8, self.stop_samplers_for_good),
+            (0.5, self.stop_server_for_good),
+            (0.8, self.stop_shims_for_good),
             (0.25, self.fill_disk),
             (1.0, self.take_memory),
             (0.1, self.lose_gpu),  # one that came back is tried again after a minute
         ]
 
     def act(self) -> None:
-        """One thing, and what is due to be mended."""
-        weights = [weight for weight, _ in self.acts]
-        act = self.dice.choices([act for _, act in self.acts], weights)[0]
+        """Inject one fault, and do the repairs that are due."""
+        gathering = (
+            self.stop_samplers_for_good,
+            self.stop_server_for_good,
+            self.stop_shims_for_good,
+            self.kill_sampler,
+        )
+        acts = [one for one in self.acts if one[1] in gathering] if self.world.crowded.is_set() else self.acts
+        act = self.dice.choices([act for _, act in acts], [weight for weight, _ in acts])[0]
         act(self.dice.choice(self.users))
         self.mend(time.monotonic())
 
@@ -728,6 +792,25 @@ class Monkey:
             self.done["schedulers stopped"] += 1
             self.later(0.2, 2.0, lambda: scheduler.send_signal(signal.SIGCONT))
 
+    def stop_samplers_for_good(self, user: User) -> None:
+        if user.scheduler is not None:
+            pids = children(user.scheduler.pid, "sampler")
+            self.done["samplers stopped for good"] += sum(kill(pid, signal.SIGSTOP) for pid in pids)
+
+    def stop_server_for_good(self, user: User) -> None:
+        if user.scheduler is not None:
+            pids = children(user.scheduler.pid, "shim")
+            self.done["servers stopped for good"] += sum(kill(pid, signal.SIGSTOP) for pid in pids)
+
+    def stop_shims_for_good(self, user: User) -> None:
+        """Some at work, and some that are idle or have not begun."""
+        if user.scheduler is None:
+            return
+        idle = [shim for server in children(user.scheduler.pid, "shim") for shim in children(server, "shim")]
+        pids = {claim["shim"] for _, claim in user.claims()} | {*idle}
+        chosen = self.dice.sample(sorted(pids), min(len(pids), 3))
+        self.done["shims stopped for good"] += sum(kill(pid, signal.SIGSTOP) for pid in chosen)
+
     def fill_disk(self, _: User) -> None:
         ballast = self.world.ballast
         if not self.world.can_fill or ballast.exists():
@@ -739,7 +822,7 @@ class Monkey:
         self.later(0.5, 3.0, ballast.unlink)
 
     def take_memory(self, _: User) -> None:
-        """Somebody takes part of what is free of a GPU and promised to nobody, and gives it back after a while.
+        """Take part of a GPU's free and unreserved memory without a lease, and give it back after a while.
 
         Not where the mutex is taken: a scheduler that was stopped may have it, and only this thread lets it go on.
         """
@@ -748,22 +831,22 @@ class Monkey:
         with contextlib.suppress(BlockingIOError), held(world.doors[1], wait=False):
             leases = living_leases(world.doors[1]).values()
             uuid_ = world.box.uuids[device]
-            promised = sum(lease["bytes"].get(uuid_, 0) for lease in leases if lease)
-            room = TOTAL - RESERVED - BUFFER - promised - world.foreign(device)
+            reserved = sum(lease["bytes"].get(uuid_, 0) for lease in leases if lease)
+            room = TOTAL - RESERVED - BUFFER - reserved - world.unmanaged(device)
             size = int(room * self.dice.uniform(0.1, 0.6))
-            if room < GIB or world.foreign(device) > 10 * GIB:
+            if room < GIB or world.unmanaged(device) > 10 * GIB:
                 return
-            stranger = world.box.foreign(device, size)
+            unmanaged_process = world.box.unmanaged(device, size)
             self.note(device, size)
-            self.done["strangers"] += 1
-            self.later(1.0, 8.0, lambda: self.give_back(device, stranger, size))
+            self.done["unmanaged_processes"] += 1
+            self.later(1.0, 8.0, lambda: self.give_back(device, unmanaged_process, size))
 
-    def give_back(self, device: int, stranger: Foreign, size: int) -> None:
-        stranger.close()
+    def give_back(self, device: int, unmanaged_process: Unmanaged, size: int) -> None:
+        unmanaged_process.close()
         self.note(device, -size)
 
     def note(self, device: int, more: int) -> None:
-        self.world.strangers[device].append((time.time(), self.world.foreign(device) + more))
+        self.world.unmanaged_processes[device].append((time.time(), self.world.unmanaged(device) + more))
 
     def lose_gpu(self, _: User) -> None:
         device, how = self.dice.randrange(GPUS), self.dice.choice(("error", "error", "hang"))
@@ -772,13 +855,14 @@ class Monkey:
         self.later(0.5, 4.0, lambda: self.world.box.set(device, **{how: 0}))
 
 
-def rage(root: Path, seconds: float, seed: int) -> Score:
+def rage(root: Path, seconds: float, seed: int, crowd: int = 0) -> Score:
     """Have it all go on for so long, and to its end."""
     score = Score()
-    world = World(root, score, SHIMS[seed % len(SHIMS)])
+    world = World(root, score)
     dice = random.Random(seed)
     enough = threading.Event()
     users = [User(world, f"user{n}", uid, prefix) for n, (uid, prefix) in enumerate(who())]
+    users[0].crowd = crowd
     lives = [Life(user, score, random.Random(dice.random()), enough) for user in users]
     observer, monkey = Observer(world), Monkey(world, users, dice)
     group = delegated(users[0])
@@ -826,7 +910,7 @@ PAUSE = 0.3
 
 
 def judge_machine(world: World, threads: Sequence[Life | Observer]) -> None:
-    """What is wrong beside the tasks."""
+    """Find what is wrong beside the tasks."""
     for thread in threads:
         if thread.failed or thread.is_alive():
             world.score.find("disagreements", thread.failed or "a list does not come to its end")
@@ -847,6 +931,7 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
+    parser.add_argument("--at-once", type=int, default=0, help="a list of so many tasks that live at the same moment")
     parser.add_argument("--keep", action="store_true", help="leave the directory there")
     args = parser.parse_args(argv)
     if os.geteuid() == 0 and not os.environ.get(INSIDE) and can_mount():
@@ -856,7 +941,7 @@ def main(argv: Sequence[str]) -> int:
     root = Path(tempfile.mkdtemp(prefix="chaos-"))
     root.chmod(0o755)
     try:
-        score = rage(root, 60 * args.minutes, args.seed)
+        score = rage(root, 60 * args.minutes, args.seed, args.at_once)
     finally:
         if not args.keep:
             unmount(root)
@@ -867,7 +952,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def can_mount() -> bool:
-    """Whether file systems of our own can be had."""
+    """Tell whether file systems can be mounted here."""
     with contextlib.suppress(OSError):
         return subprocess.run([*UNSHARE, "true"], check=False, capture_output=True).returncode == 0
     return False

@@ -20,22 +20,23 @@ from typing import Any
 from measuring import Bench, machine, quantile
 from page import Axis, Bound, Section, dots, number, table
 
+from scheduler.core.attempts.launch_spec import TaskEnvironment
 from scheduler.core.brain import Brain
+from scheduler.core.config import SchedulingConfig
 from scheduler.core.events import Event, Exited, Placed, Submitted
-from scheduler.core.kinds import Kind
-from scheduler.core.knowledge import Evidence
-from scheduler.core.model import Budget, Device, Job, Machine, Outcome, Placement, Refusal, Spec, Terms
-from scheduler.core.orders import Surroundings
+from scheduler.core.model import Device, DeviceBudget, Job, Machine, Outcome, Placement, Spec, Terms
+from scheduler.core.placement.refusal import Refusal
 from scheduler.core.ports import Arrivals, Key, Launch
-from scheduler.core.rules import Rules
-from scheduler.core.simulation import SimulatedMachine, fitted
-from scheduler.core.truth import Truth, curve
-from scheduler.core.world import SimulatedWorld
-from scheduler.devices.simulated import SimulatedDevices, SimulatedWatcher
-from scheduler.engines.simulated import SimulatedEngine
-from scheduler.loop import Loop, Ports
-from scheduler.paths import RunPlaces
-from scheduler.store.memory import MemoryLedger
+from scheduler.core.profiling.profile_index import Observation
+from scheduler.core.profiling.task_class import TaskClass
+from scheduler.runtime.loop import Loop, Ports
+from scheduler.runtime.paths import RunPaths
+from scheduler.simulation.devices import SimulatedDevices, SimulatedWatcher
+from scheduler.simulation.engine import SimulatedEngine
+from scheduler.simulation.machine import SimulatedMachine, fitted
+from scheduler.simulation.memory_store import MemoryLeaseRegistry
+from scheduler.simulation.task_behaviour import TaskBehaviour, curve
+from scheduler.simulation.world import SimulatedWorld
 from scheduler.units import GIB, MIB
 
 TOTAL = 24 * GIB
@@ -60,10 +61,10 @@ class Crowd:
     """A Brain with a full machine and a long queue, in which devices become free one after another."""
 
     def __init__(self, queued: int, kinds: int, devices: int) -> None:
-        self.brain = Brain(Rules(), classes(kinds))
+        self.brain = Brain(SchedulingConfig(), classes(kinds))
         self.kinds = kinds
         self.queued = 0
-        self.budgets = [Budget(device, TOTAL) for device in gpus(devices)]
+        self.budgets = [DeviceBudget(device, TOTAL) for device in gpus(devices)]
         self.used: dict[Key, Mapping[str, int]] = {}
         self._more(queued)
         while placements := self.decide().placements:
@@ -79,12 +80,12 @@ class Crowd:
 
     def _place(self, placements: Sequence[Placement]) -> None:
         for p in placements:
-            self.brain.apply(Placed(p.task, p.attempt, p.purpose, p.promise, p.cores, p.known_by, busy=p.busy))
+            self.brain.apply(Placed(p.task, p.attempt, p.purpose, p.reservation, p.cores, p.source, busy=p.busy))
 
     def full(self, turn: int) -> float:
         """Seconds of a pass on a full machine, of which one device has just changed by a little."""
         at = turn % len(self.budgets)
-        self.budgets[at] = Budget(self.budgets[at].device, TOTAL - (turn % 3 + 1) * MIB)
+        self.budgets[at] = DeviceBudget(self.budgets[at].device, TOTAL - (turn % 3 + 1) * MIB)
         started = time.perf_counter()
         decision = self.decide()
         taken = time.perf_counter() - started
@@ -94,7 +95,7 @@ class Crowd:
     def freed(self, turn: int) -> float:
         """Seconds of a pass right after all tasks of a device ended; what it starts stays."""
         key = self.budgets[turn % len(self.budgets)].device.key
-        ended = [p for p in self.brain.placements() if key in p.promise]
+        ended = [p for p in self.brain.placements() if key in p.reservation]
         for p in ended:
             self.brain.apply(Exited(p.task, p.attempt, Outcome.SUCCEEDED))
         if len(ended):
@@ -159,11 +160,11 @@ class Rows:
     def result(self, task: int, attempt: int) -> Mapping[str, Any]:
         return {}
 
-    def kind(self, task: int) -> Kind:
+    def kind(self, task: int) -> TaskClass:
         name = self.job(task).name
-        return Kind(name, name, probes=False)
+        return TaskClass(name, name, probes=False)
 
-    def learn(self, kind: Kind, evidence: Evidence) -> None: ...
+    def learn(self, kind: TaskClass, evidence: Observation) -> None: ...
 
     def probe_id(self, task: int) -> int:
         raise NotImplementedError
@@ -187,11 +188,11 @@ class Blind:
     def hang_up(self) -> None: ...
 
 
-def truth(order: Launch, terms: Terms) -> Truth:
+def truth(order: Launch, terms: Terms) -> TaskBehaviour:
     """So long as half an hour on average, and as much memory as its row says."""
     seconds = 600.0 + (order.task * 2654435761 % 2400)
     assert terms.memory is not None
-    return Truth(seconds, (curve(terms.memory - 300 * MIB, seconds),), utilisation=0.4)
+    return TaskBehaviour(seconds, (curve(terms.memory - 300 * MIB, seconds),), utilisation=0.4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,15 +212,15 @@ def simulate(tasks: int, devices: int) -> Took:
     rows = Rows(tasks, classes(50))
     started, began = time.perf_counter(), time.process_time()
     machine = SimulatedMachine(gpus(devices), now=1e9, slowdown=fitted)
-    brain = Brain(Rules(), rows.terms)
+    brain = Brain(SchedulingConfig(), rows.terms)
     for batch in rows.submitted():
         brain.apply(batch)
     engine = SimulatedEngine(machine, lambda order: truth(order, rows.job(order.task).spec.terms))
     watcher = SimulatedWatcher(machine)
     world = SimulatedWorld(machine, [engine, watcher])
-    ports = Ports(world, rows, SimulatedDevices(machine), engine, watcher, MemoryLedger(machine), Blind())
-    Loop(brain, ports, Surroundings("1", "python", "/", RunPlaces(Path("/none"), 1), {})).run()
-    assert brain.roll.counts.most_common(1)[0][1] == tasks, dict(brain.roll.counts)
+    ports = Ports(world, rows, SimulatedDevices(machine), engine, watcher, MemoryLeaseRegistry(machine), Blind())
+    Loop(brain, ports, TaskEnvironment("1", "python", "/", RunPaths(Path("/none"), 1), {})).run()
+    assert brain.state_counts.most_common(1)[0][1] == tasks, dict(brain.state_counts)
     spent = time.perf_counter() - started, time.process_time() - began
     return Took(*spent, rows.events, (machine.now - 1e9) / 86400)
 

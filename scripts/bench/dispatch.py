@@ -10,14 +10,13 @@ import own_time
 import peers
 from measuring import Bench, in_turns, ratios
 from page import Bound, Section, bar_chart, not_measured, number, spread, table
-from peers import DURABLE, INTERPRETED, LIMIT, OURS, Tool
+from peers import DURABLE, LIMIT, OURS, Tool
 
 SLOTS = 2
 SAID = {
     LIMIT: "`sh -c COMMAND` by posix_spawn, then waitpid: nothing is kept of it",
     DURABLE: "the same, and a file of 4 KiB for each end, synced to the disk before the next one starts",
     OURS: "`scheduler run - --devices host --slots 2 --profile off`: ends synced, all in the journal",
-    INTERPRETED: "the same where there is no C compiler (`SCHEDULER_SHIM=python`)",
     "xargs -P": "`xargs -d '\\n' -P 2 -n 1 sh -c`",
     "simple_gpu_scheduler": "`simple_gpu_scheduler --gpus 0 1`",
     "task-spooler": "`tsp -n sh -c COMMAND` for each, then `tsp -w`",
@@ -29,15 +28,12 @@ SAID = {
 def tools(folder: Path) -> tuple[list[Tool], dict[str, str]]:
     """The limits, ours, and whoever is here."""
     found, missing = peers.others(folder, SLOTS)
-    ours = plain(folder)
-    ours.run(["true"], folder)  # compiles its shim
-    interpreted = peers.ours(folder, SLOTS, "--profile", "off", name=INTERPRETED, shim="python")
-    return [peers.limit(folder, SLOTS), peers.durable(folder, SLOTS), ours, interpreted, *found], missing
+    return [peers.limit(folder, SLOTS), peers.durable(folder, SLOTS), plain(folder), *found], missing
 
 
 def plain(folder: Path) -> Tool:
-    """Ours as it is where there is a compiler; it learns nothing here."""
-    return peers.ours(folder, SLOTS, "--profile", "off", shim="c")
+    """Return our own tool without profiling: there is nothing to learn of `true`."""
+    return peers.ours(folder, SLOTS, "--profile", "off")
 
 
 def measure(bench: Bench) -> dict[str, Any]:
@@ -80,8 +76,7 @@ def section(found: dict[str, Any]) -> list[Section]:
     made.text.append(table(("tool", "ms a task", "times the limit", "cores' time, times", "how it was asked"), rows))
     made.text += [*not_measured(found["missing"]), *_why(found)]
     made.bounds = [
-        Bound("dispatch of `true`, times the limit, shims in Python", 8, statistics.median(times[INTERPRETED])),
-        Bound("dispatch of `true`, times the limit", 5, statistics.median(times[OURS])),
+        Bound("dispatch of `true`, times the limit", 8, statistics.median(times[OURS])),
     ]
     if "GNU parallel" in times:
         beside = ratios(found["seconds"][OURS], found["seconds"]["GNU parallel"])

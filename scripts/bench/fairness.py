@@ -4,7 +4,7 @@
 
 large: Ann keeps tasks of 2 GiB coming from four runs; how many of them end before Ben's task of 20 of 24 GiB starts,
 and his on both GPUs. share: both keep such tasks coming; what part of all ends is Ann's with one run, and with four.
-The last line of each tells, with the bound; the exit code is 1 where one is not kept. tests/wiring/test_turns.py does
+The last line of each tells, with the bound; the exit code is 1 where one is not kept. tests/unit/app/test_turns.py does
 the same with real loops on a simulated machine.
 """
 
@@ -27,10 +27,10 @@ sys.path.insert(0, str(ROOT))
 
 from scheduler.core.events import Exited, Placed  # found through the line above
 from scheduler.errors import StateError
-from scheduler.store.journal import Journal
-from tests.standin import box
-from tests.system.two_users import USERS, User, reachable_python
-from tests.waiting import wait_until
+from scheduler.store.run.journal_reader import JournalReader
+from tests.support.standin import box
+from tests.support.two_users import USERS, User, reachable_python
+from tests.support.waiting import wait_until
 
 MOST_ENDS = 60
 BLOCK = 50
@@ -62,7 +62,7 @@ class Person(User):
             self.start("run", name, "--profile", "off")
 
     def one(self, gpus: int, seconds: float) -> None:
-        """One large task in line with everybody."""
+        """Start one large task that waits with all others."""
         words = self.train("19GiB", seconds, gpus).split()
         self.start("exec", "--memory", "20GiB", "--gpus", str(gpus), "--", *words)
 
@@ -71,7 +71,7 @@ class Person(User):
         found = []
         for path in self.state.glob("runs/[0-9]*/journal.db"):
             with contextlib.suppress(StateError):
-                journal = Journal.read(path)
+                journal = JournalReader.read(path)
                 found += [one.at for one in journal.events() if isinstance(one.event, kind)]
                 journal.close()
         return sorted(found)
@@ -146,7 +146,7 @@ def _part(whose: list[bool]) -> tuple[float, float]:
 
 
 def main() -> int:
-    """What was named, or both; 1 where a bound is not kept."""
+    """Run the benchmarks that were named, or both; return 1 where a bound is not kept."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("what", nargs="*", default=["large", "share"], help="large, share")
     parser.add_argument("--seconds", type=float, default=4.0, help="of a task (default 4)")

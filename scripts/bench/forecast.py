@@ -12,22 +12,22 @@ import argparse
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from statistics import fmean, median
+from time import process_time
 
+from scheduler.app.simulate.simulated_run import START, MetricsView, Simulation
 from scheduler.core.brain import Brain
+from scheduler.core.config import SchedulingConfig
 from scheduler.core.events import Event, Exited
-from scheduler.core.forecast import Forecast
-from scheduler.core.interference import MODELS
-from scheduler.core.knowledge import Knowledge
 from scheduler.core.model import Device, Profiling, Spec, Terms
-from scheduler.core.rules import Rules
-from scheduler.core.simulation import SimulatedMachine
-from scheduler.core.truth import chance
-from scheduler.core.workload import Known, TraceRow, model, workload
-from scheduler.processes import spent_aside
-from scheduler.store.memory import MemoryBook
+from scheduler.core.profiling.profile_index import ProfileIndex
+from scheduler.core.reporting.eta import MachineSnapshot, forecast
+from scheduler.core.reporting.forecast import Forecast
+from scheduler.simulation.interference import MODELS
+from scheduler.simulation.machine import SimulatedMachine
+from scheduler.simulation.memory_store import MemoryRunStore
+from scheduler.simulation.task_behaviour import chance
+from scheduler.simulation.workload import InitialKnowledge, TraceRow, model, workload
 from scheduler.units import GIB
-from scheduler.wiring.foreseeing import Sight, forecast
-from scheduler.wiring.simulating import START, Onlooker, Simulation
 
 MOMENTS = (0.05, 0.2, 0.5, 0.8)
 
@@ -42,7 +42,7 @@ def rows(number: int, seed: int, kinds: int = 12) -> Iterator[TraceRow]:
         yield TraceRow(spec, seconds, peak, busy=0.3 + 0.5 * chance(seed, "busy", kind))
 
 
-class Counting(Onlooker):
+class Counting(MetricsView):
     """Sums up, and counts what ended."""
 
     ended = 0
@@ -78,10 +78,10 @@ class Said:
 def play(number: int, seed: int) -> tuple[dict[float, tuple[float, Forecast, float]], float, dict[int, float]]:
     """One run: what was said and when, at which cost; its end, and those of its tasks."""
     devices = [Device(f"GPU-{n}", f"GPU {n}", 24 * GIB, 1.0, n) for n in range(2)]
-    given = workload(list(rows(number, seed)), Known(), seed=seed, largest=24 * GIB)
+    given = workload(list(rows(number, seed)), InitialKnowledge(), seed=seed, largest=24 * GIB)
     machine = SimulatedMachine(devices, now=START, slowdown=MODELS["fit"].slowdown)
-    book, view = MemoryBook(num=20, model=model, kept=False), Counting()
-    brain = Brain(Rules(profile=Profiling.LIVE), book.terms, Knowledge())
+    book, view = MemoryRunStore(num=20, model=model, kept=False), Counting()
+    brain = Brain(SchedulingConfig(profile=Profiling.LIVE), book.terms, ProfileIndex())
     loop = Simulation(given.tasks, machine, brain, book, view).loop
     told: dict[float, tuple[float, Forecast, float]] = {}
     while not brain.over:
@@ -89,11 +89,11 @@ def play(number: int, seed: int) -> tuple[dict[float, tuple[float, Forecast, flo
         loop.digest(loop.ports.world.wait(1.0))
         for moment in MOMENTS:
             if moment not in told and view.ended >= moment * number:
-                before = spent_aside()
+                before = process_time()
                 used = {key: running.used for key, running in machine.running.items()}
-                said = forecast(brain, Sight(loop.ports.devices.snapshot(), (), used), machine.now)
-                told[moment] = (machine.now, said, spent_aside() - before)
-    ends = {task: story.attempts[-1].ended or 0.0 for task, story in view.fold.stories.items()}
+                said = forecast(brain, MachineSnapshot(loop.ports.devices.snapshot(), (), used), machine.now)
+                told[moment] = (machine.now, said, process_time() - before)
+    ends = {task: story.attempts[-1].ended or 0.0 for task, story in view.fold.tasks.items()}
     return told, machine.now, ends
 
 
@@ -116,7 +116,8 @@ def main() -> None:
         print(
             f"{moment:4.0%} ended: run {median(one.ratios):.2f} of the real time left (worst {worst:.2f}), within its "
             f"bounds {sum(one.held)} of {len(one.held)}; tasks off by {median(one.off):.0%} (median), within their "
-            f"bounds {fmean(one.tasks):.0%}; {fmean(one.cost):.2f} s of a core for one look"
+            f"bounds {fmean(one.tasks):.0%}; {1000 * fmean(one.cost):.0f} ms of a core for one estimate (at most "
+            f"{1000 * max(one.cost):.0f} ms)"
         )
 
 

@@ -32,9 +32,9 @@ from page import number as shown
 sys.path.insert(0, str(ROOT))
 
 from scheduler.core.events import Exited, Placed, Resized  # found through the line above
-from scheduler.store.journal import Journal
+from scheduler.store.run.journal_reader import JournalReader
 from scheduler.units import GIB
-from tests.standin.box import TRAIN, Box
+from tests.support.standin.box import TRAIN, Box
 
 TOTAL = 24 * GIB
 MOST = {1: 1.12, 2: 1.05, 4: 1.05}
@@ -65,17 +65,17 @@ class Report:
     unknown: int
     """Tasks of which an attempt was started without knowing what it needs."""
     probes: int
-    most_promised: float
-    """The highest sum of promises on a GPU on which something was started, of what it has."""
+    most_reserved: float
+    """The highest sum of reservations on a GPU on which something was started, of what it has."""
     most_grown: float
-    """The same at any time: what is seen above its promise is promised it, even where others have the rest."""
+    """The same at any time: what is seen above its reservation is reserved it, even where others have the rest."""
 
     def line(self, name: str) -> str:
         """For people."""
         return (
             f"{name:<12} {self.succeeded}/{self.tasks} succeeded in {self.seconds:.1f}s, {self.attempts} attempts, "
             f"{self.device_ooms} out-of-memories on the devices, {self.unknown} started unknown, {self.probes} probes, "
-            f"at most {self.most_promised:.0%} of a GPU promised at a start, {self.most_grown:.0%} by growth"
+            f"at most {self.most_reserved:.0%} of a GPU reserved at a start, {self.most_grown:.0%} by growth"
         )
 
 
@@ -113,7 +113,7 @@ class Place:
 
 def report(path: Path, ooms: int) -> Report:
     """A run, from its journal."""
-    journal = Journal.read(path)
+    journal = JournalReader.read(path)
     tasks, _ = journal.count()
     events = [(one.event, one.at) for one in journal.events()]
     placed = [event for event, _ in events if isinstance(event, Placed)]
@@ -126,24 +126,24 @@ def report(path: Path, ooms: int) -> Report:
         max(at for _, at in ended) - first,
         ooms,
         len(placed),
-        len({event.task for event in placed if event.known_by == "live"}),
+        len({event.task for event in placed if event.source == "live"}),
         sum(event.purpose == "probe" for event in placed),
-        *most_promised([event for event, _ in events]),
+        *most_reserved([event for event, _ in events]),
     )
 
 
-def most_promised(events: Sequence[object]) -> tuple[float, float]:
-    """The highest sum of living promises on one GPU: where something was started, and at any time."""
+def most_reserved(events: Sequence[object]) -> tuple[float, float]:
+    """The highest sum of living reservations on one GPU: where something was started, and at any time."""
     living: dict[int, dict[str, int]] = {}
     started = grown = 0
     for event in events:
         if isinstance(event, Placed | Resized):
-            living[event.task] = {key: b for key, b in event.promise.items() if key != "host"}
+            living[event.task] = {key: b for key, b in event.reservation.items() if key != "host"}
         elif isinstance(event, Exited):
             living.pop(event.task, None)
         sums: Counter[str] = Counter()
-        for promise in living.values():
-            sums.update(promise)
+        for reservation in living.values():
+            sums.update(reservation)
         grown = max([grown, *sums.values()])
         if isinstance(event, Placed):
             started = max([started, *(sums[key] for key in living[event.task])])
@@ -173,7 +173,7 @@ def pack(folder: Path, args: argparse.Namespace) -> bool:
     late = 200 * sum(t["profile"] == "ramp" for t in truths.values()) // 40 // 20
     good = [
         kept("every task succeeds", cold.succeeded + warm.succeeded + alone.succeeded, 600, exactly=True),
-        kept("promised of a GPU at a start", max(cold.most_promised, warm.most_promised), 1.0),
+        kept("reserved of a GPU at a start", max(cold.most_reserved, warm.most_reserved), 1.0),
         kept("out-of-memories cold", cold.device_ooms, 40 / 4 + late),
         kept("out-of-memories warm", warm.device_ooms, 0),
         kept("cold / warm", cold.seconds / warm.seconds, 1.15),

@@ -4,7 +4,7 @@
 
 Each configuration has a peak; half of its tasks differ from it by a factor with the quantiles that were measured on
 real training jobs. A task takes a quarter of its memory at once and its peak a tenth into its run, one in twenty only
-in its last epoch. Nothing is declared. Printed: outcomes, out-of-memories, and how much was promised for what was used.
+in its last epoch. Nothing is declared. Printed: outcomes, out-of-memories, and how much was reserved for what was used.
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ def run_once(folder: Path, args: argparse.Namespace) -> dict[str, float]:
         "succeeded": sum(task["state"] == "succeeded" for task in tasks),
         "ooms": sum(task["ooms"] for task in tasks),
         "attempts": sum(task["attempts"] for task in tasks),
-        "promised_for_peaks": round(sum(task["promised_bytes"] or 0 for task in tasks) / peaks, 3),
-        "unknown": sum(task["need_known_by"] == "live" for task in tasks),
+        "reserved_for_peaks": round(sum(task["reserved_bytes"] or 0 for task in tasks) / peaks, 3),
+        "unknown": sum(task["source"] == "measured" for task in tasks),
     }
 
 

@@ -20,15 +20,15 @@ from measuring import Bench
 from page import Section, number, table
 
 from scheduler.core.brain import Brain
+from scheduler.core.config import SchedulingConfig
 from scheduler.core.events import Event, Exited, Placed, Started, Submitted
-from scheduler.core.model import Budget, Device, KnownBy, Outcome, Purpose, Terms
-from scheduler.core.picture import Painter, Seen
-from scheduler.core.results import Fold
-from scheduler.core.rules import Rules
+from scheduler.core.model import Device, DeviceBudget, EstimateSource, Outcome, Purpose, Terms
+from scheduler.core.reporting.live_status import ObservedState, StatusBuilder
+from scheduler.core.reporting.run_history import RunSummary
+from scheduler.ui.terminal import panels
+from scheduler.ui.terminal.live_view import PERIOD
+from scheduler.ui.terminal.screen import Screen
 from scheduler.units import GIB
-from scheduler.view import panels
-from scheduler.view.live import PERIOD
-from scheduler.view.screen import Screen
 
 BATCH = 20
 GPUS = 8
@@ -40,25 +40,27 @@ class Crowded:
 
     def __init__(self, running: int, queued: int) -> None:
         terms = [Terms(memory=GIB, priority=priority, epochs=50) for priority in range(5)]
-        self.brain, self.fold, self.now = Brain(Rules(), terms), Fold(), 0.0
+        self.brain, self.fold, self.now = Brain(SchedulingConfig(), terms), RunSummary(), 0.0
         for batch in range((running + queued) // BATCH):
             self.brain.apply(Submitted(batch + 1, 1 + batch * BATCH, [n % 5 for n in range(BATCH)]))
         gpus = [Device(f"GPU-{n}", f"GPU {n}", 80 * GIB, 1.0, n) for n in range(GPUS)]
-        self.budgets = [Budget(gpu, 30 * GIB, busy=0.7, celsius=61) for gpu in gpus]
+        self.budgets = [DeviceBudget(gpu, 30 * GIB, busy=0.7, celsius=61) for gpu in gpus]
         self.running: list[int] = []
         self.next = 1
         for _ in range(running):
             self.start()
         labels = {gpu.key: gpu.label for gpu in gpus}
-        self.painter = Painter(1, "many.csv", self.brain, self.fold, lambda task: f"train lr=0.1 seed={task}", labels)
+        self.painter = StatusBuilder(
+            1, "many.csv", self.brain, self.fold, lambda task: f"train lr=0.1 seed={task}", labels
+        )
 
     def tell(self, event: Event) -> None:
         self.brain.apply(event, self.now)
         self.fold.take(event, self.now)
 
     def start(self) -> None:
-        promise = {f"GPU-{self.next % GPUS}": GIB}
-        self.tell(Placed(self.next, 1, Purpose.RUN, promise, 1.0, KnownBy.DECLARED))
+        reservation = {f"GPU-{self.next % GPUS}": GIB}
+        self.tell(Placed(self.next, 1, Purpose.RUN, reservation, 1.0, EstimateSource.DECLARED))
         self.tell(Started(self.next, 1, pid=self.next, start=1))
         self.running.append(self.next)
         self.next += 1
@@ -74,7 +76,7 @@ class Crowded:
     def lines(self, width: int, height: int) -> list[panels.Line]:
         keys = [(task, 1) for task in self.running]
         used = {key: {f"GPU-{key[0] % GPUS}": GIB // 2} for key in keys}
-        seen = Seen(self.budgets, used, dict.fromkeys(keys, self.now % 50))
+        seen = ObservedState(self.budgets, used, dict.fromkeys(keys, self.now % 50))
         return panels.lines(self.painter.paint(seen, self.now), width, height, ["12:00:00  done"] * 5)
 
 

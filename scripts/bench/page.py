@@ -12,9 +12,9 @@ from typing import Any
 
 from measuring import machine
 
-from scheduler.core.experiments import Spread
-from scheduler.view.drawing import FAINT, GREY, LARGE, SMALL, Drawing, Rect, Words, svg
-from scheduler.view.experiment_charts import Bar, bars
+from scheduler.core.reporting.experiment import Spread
+from scheduler.ui.charts.experiment_charts import ChartBar, bars
+from scheduler.ui.charts.svg import FAINT, GREY, LARGE, SMALL, Drawing, SvgRect, SvgText, svg
 
 HEAD = """# Performance
 
@@ -114,7 +114,7 @@ def colour(name: str) -> str:
 def bar_chart(title: str, better: str, measured: Mapping[str, Sequence[float]], unit: str = "") -> Drawing:
     """A bar for each, as long as its median, with whiskers from the least to the most."""
     lines = [
-        Bar(name, Spread(statistics.median(values), min(values), max(values)), colour(name))
+        ChartBar(name, Spread(statistics.median(values), min(values), max(values)), colour(name))
         for name, values in measured.items()
     ]
     return bars(title, better, lines, lambda value: f"{number(value)} {unit}".strip())
@@ -138,20 +138,20 @@ def dots(title: str, along: Axis, up: Axis, series: Mapping[str, Sequence[tuple[
     """Points in the colours of what they are, on logarithmic axes."""
     left, top, width, height = 90.0, 34.0, 700.0, 220.0
     drawn = Drawing(left + width + 30, top + height + 60)
-    drawn.words.append(Words(0, 18, title, size=LARGE))
+    drawn.words.append(SvgText(0, 18, title, size=LARGE))
     for place, name in enumerate(up.names):
         y = top + height - height * place / (len(up.names) - 1)
-        drawn.rects.append(Rect(left, y, width, 1, FAINT))
-        drawn.words.append(Words(left - 8, y + 4, name, "end", SMALL, GREY))
+        drawn.rects.append(SvgRect(left, y, width, 1, FAINT))
+        drawn.words.append(SvgText(left - 8, y + 4, name, "end", SMALL, GREY))
     for place, name in enumerate(along.names):
         x = left + width * place / (len(along.names) - 1)
-        drawn.words.append(Words(x, top + height + 18, name, "middle", SMALL, GREY))
+        drawn.words.append(SvgText(x, top + height + 18, name, "middle", SMALL, GREY))
     for place, (name, points) in enumerate(series.items()):
         hue = (OURS, "#c0392b", OTHER, "#58a55c")[place % 4]
-        drawn.rects.append(Rect(left + place * 230, top + height + 36, 10, 10, hue))
-        drawn.words.append(Words(left + place * 230 + 16, top + height + 46, name))
+        drawn.rects.append(SvgRect(left + place * 230, top + height + 36, 10, 10, hue))
+        drawn.words.append(SvgText(left + place * 230 + 16, top + height + 46, name))
         for x, y in points:
-            drawn.rects.append(Rect(left + along.at(x, width) - 4, top + height - up.at(y, height) - 4, 8, 8, hue))
+            drawn.rects.append(SvgRect(left + along.at(x, width) - 4, top + height - up.at(y, height) - 4, 8, 8, hue))
     return drawn
 
 

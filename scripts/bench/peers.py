@@ -14,7 +14,7 @@ from pathlib import Path
 from measuring import PROGRAMS, ROOT, busy, compiled, environ, scheduler
 
 LIMIT, DURABLE = "C posix_spawn", "C posix_spawn, each end synced"
-OURS, INTERPRETED = "scheduler", "scheduler, shims in Python"
+OURS = "scheduler"
 PEERS = ROOT / ".peers"
 """A virtual environment that `scripts/bench/all` makes, with the peers that PyPI has."""
 SPOOL = """
@@ -96,11 +96,11 @@ def durable(folder: Path, slots: int) -> Tool:
     return Tool(DURABLE, [compiled("limit", folder), str(slots), str(records)])
 
 
-def ours(folder: Path, slots: int, *flags: str, name: str = OURS, source: str = "-", shim: str = "") -> Tool:
-    """The scheduler in a state of its own; with shims in Python or in C, where that is said."""
+def ours(folder: Path, slots: int, *flags: str, name: str = OURS, source: str = "-") -> Tool:
+    """Return our own tool, with a state of its own."""
     argv = [scheduler(), "run", source, "--devices", "host", "--slots", str(slots), "--plain", *flags]
     own = {key: value for key, value in environ(folder).items() if os.environ.get(key) != value}
-    return Tool(name, argv, own | ({"SCHEDULER_SHIM": shim} if shim else {}))
+    return Tool(name, argv, own)
 
 
 def others(folder: Path, slots: int) -> tuple[list[Tool], dict[str, str]]:

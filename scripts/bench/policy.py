@@ -2,7 +2,7 @@
 
 Simulated is what a run decides, by the real Brain and loop, on two measured traces (salus_99_batch.csv and
 openb_1000_batch.csv in FOLDER; left out where they are not) and on workloads that are made up. Printed are: makespans
-over the lower bound, by what is known beforehand; how long the first priority waits; what the bound on overtaking
+over the lower bound, by what is known beforehand; how long the first priority waits; what the bound on bypassing
 costs; lists that arrive bit by bit; what learning costs over an oracle. Each beside what it is to be at most.
 """
 
@@ -20,23 +20,23 @@ from typing import Any, NamedTuple
 from measuring import Bench
 from page import Bound, Section, bar_chart, table
 
-from scheduler.core.estimate import with_margin
-from scheduler.core.interference import MODELS
-from scheduler.core.measures import Outcomes
+from scheduler.app.simulate.simulated_run import Scene, measured
+from scheduler.core.config import SchedulingConfig
 from scheduler.core.model import Profiling, State
-from scheduler.core.rules import Rules
-from scheduler.core.workload import Given, Known, TraceRow, arriving_over, kind_of, workload
-from scheduler.core.workloads import WORKLOADS
-from scheduler.doors.machines import parse_machine
-from scheduler.doors.traces import read_trace
-from scheduler.wiring.simulating import Scene, measured
+from scheduler.core.profiling.estimator import with_margin
+from scheduler.simulation.generators import WORKLOADS
+from scheduler.simulation.interference import MODELS
+from scheduler.simulation.machine_spec import parse_machine
+from scheduler.simulation.metrics import RunMetrics
+from scheduler.simulation.traces import read_trace
+from scheduler.simulation.workload import GivenTask, InitialKnowledge, TraceRow, arriving_over, kind_of, workload
 
-NOTHING, TIMES, BOTH = Known(), Known(times=True), Known(times=True, peaks=True)
+NOTHING, TIMES, BOTH = InitialKnowledge(), InitialKnowledge(times=True), InitialKnowledge(times=True, peaks=True)
 LEVELS = (("nothing", NOTHING), ("times", TIMES), ("times and peaks", BOTH))
 UNBOUNDED = 1 << 60
 WITHOUT = {"one task per GPU": "one-per-gpu", "batch by batch": "batches"}
 TRACES = ("salus_99_batch.csv", "openb_1000_batch.csv")
-RULES = Rules(profile=Profiling.AUTO)
+RULES = SchedulingConfig(profile=Profiling.AUTO)
 ARRIVING = 0.8
 """Rows arrive over so much of what no schedule can beat where all are there at once."""
 
@@ -101,14 +101,14 @@ class Trial:
 
     case: Case
     seed: int = 1
-    known: Known = NOTHING
+    known: InitialKnowledge = NOTHING
     deviation: bool = False
-    rules: Rules = RULES
+    rules: SchedulingConfig = RULES
     over: float | None = None
     plain: bool = False
     """Without epochs, so that nobody ever knows how long a task takes."""
     usual: bool = False
-    """Whether an oracle promises with the usual margin."""
+    """Whether an oracle reservations with the usual margin."""
 
     def scene(self) -> Scene:
         """What is simulated."""
@@ -124,7 +124,7 @@ class Trial:
             given = replace(given, tasks=[_with_margin(one, largest) for one in given.tasks])
         return Scene(given, devices, MODELS["fit"], self.rules, None)
 
-    def run(self, policy: str = "packed", *, alone: bool = False) -> Outcomes:
+    def run(self, policy: str = "packed", *, alone: bool = False) -> RunMetrics:
         """Its numbers."""
         return measured(self.scene(), policy, alone=alone)[0]
 
@@ -133,11 +133,11 @@ def _without_epochs(row: TraceRow) -> TraceRow:
     return replace(row, spec=replace(row.spec, terms=replace(row.spec.terms, epochs=None)))
 
 
-def _with_margin(given: Given, largest: int) -> Given:
-    """A task that declares its own peak as what is known is promised: cut where the device ends."""
+def _with_margin(given: GivenTask, largest: int) -> GivenTask:
+    """A task that declares its own peak as what is known is reserved: cut where the device ends."""
     peak = given.spec.terms.memory or 0
-    promised = max(peak, min(with_margin(peak, RULES), largest - RULES.buffer))
-    return replace(given, spec=replace(given.spec, terms=replace(given.spec.terms, memory=promised)))
+    reserved = max(peak, min(with_margin(peak, RULES), largest - RULES.buffer))
+    return replace(given, spec=replace(given.spec, terms=replace(given.spec.terms, memory=reserved)))
 
 
 def _fail_if(beyond: bool) -> str:
@@ -153,14 +153,16 @@ def _said(case: Case, seed: int) -> str:
 
 
 def makespans(all_: Sequence[tuple[Case, int]]) -> None:
-    """Over the lower bound, and the most that anybody was overtaken."""
-    print("\nmakespan over the lower bound (at most), most overtaken (at most 50); nothing deviates")
+    """Over the lower bound, and the most that anybody was bypassed."""
+    print("\nmakespan over the lower bound (at most), most bypassed (at most 50); nothing deviates")
     for case, seed in all_:
         for (what, known), most in zip(LEVELS, case.most, strict=True):
             found = Trial(case, seed, known).run()
-            missed = found.ratio > most or found.overtaken > RULES.overtakes or found.states.keys() != {State.SUCCEEDED}
+            missed = (
+                found.ratio > most or found.bypassed > RULES.bypass_limit or found.states.keys() != {State.SUCCEEDED}
+            )
             print(
-                f"  {_said(case, seed)}  {what:16} {found.ratio:.3f} ({most:.2f})  overtaken {found.overtaken:3}"
+                f"  {_said(case, seed)}  {what:16} {found.ratio:.3f} ({most:.2f})  bypassed {found.bypassed:3}"
                 f"  OOM {found.ooms}{_fail_if(missed)}",
                 flush=True,
             )
@@ -191,20 +193,20 @@ def first_priority(all_: Sequence[tuple[Case, int]]) -> None:
         print(f"  {_said(case, seed)}  {times:.2f}  {here / original:.1%}{_fail_if(missed)}", flush=True)
 
 
-def overtaking(all_: Sequence[tuple[Case, int]]) -> None:
+def bypassing(all_: Sequence[tuple[Case, int]]) -> None:
     """The makespan with the bound over that without."""
-    print("\nwhat the bound on overtaking costs of the makespan: longest first (at most 2 %), in plain order (5 %)")
-    unbounded = replace(RULES, overtakes=UNBOUNDED)
+    print("\nwhat the bound on bypassing costs of the makespan: longest first (at most 2 %), in plain order (5 %)")
+    unbounded = replace(RULES, bypass_limit=UNBOUNDED)
     for case, seed in all_:
         said, missed = [], False
         for what, most, trial in (
             ("longest first", 0.02, Trial(case, seed, BOTH)),
-            ("plain", 0.05, Trial(case, seed, Known(peaks=True), plain=True)),
+            ("plain", 0.05, Trial(case, seed, InitialKnowledge(peaks=True), plain=True)),
         ):
             with_, without = trial.run(), replace(trial, rules=unbounded).run()
             cost = with_.makespan / without.makespan - 1
             missed = missed or (case.judged and cost > most)
-            said.append(f"{what} {cost:+.1%} (overtaken {with_.overtaken} instead of {without.overtaken})")
+            said.append(f"{what} {cost:+.1%} (bypassed {with_.bypassed} instead of {without.bypassed})")
         print(f"  {_said(case, seed)}  {', '.join(said)}{_fail_if(missed)}", flush=True)
 
 
@@ -219,7 +221,7 @@ def arrivals(all_: Sequence[tuple[Case, int]]) -> None:
         for what, known in LEVELS:
             found = Trial(case, seed, known, over=over).run()
             said.append(f"{what} {found.ratio:.3f}")
-            missed = missed or (case.judged and found.ratio > 1.20) or found.overtaken > RULES.overtakes
+            missed = missed or (case.judged and found.ratio > 1.20) or found.bypassed > RULES.bypass_limit
         print(f"  {_said(case, seed)}  {', '.join(said)}{_fail_if(missed)}", flush=True)
 
 
@@ -237,15 +239,15 @@ def learning(all_: Sequence[tuple[Case, int]]) -> None:
     """With peaks that deviate and come late: what not knowing them costs, and who runs out of memory."""
     print(
         "\nwith deviation: makespan over the lower bound, and over that of oracles that know every task's own peak:\n"
-        "one promises it with the usual margin (at most 1.02, openb 1.05), the other exactly; OOMs per 1000 known\n"
+        "one reservations it with the usual margin (at most 1.02, openb 1.05), the other exactly; OOMs per 1000 known\n"
         "tasks, and per 10 configurations never seen (both at most 1); judged by the means over the seeds: of equally\n"
         "good schedules one ends up to 7 % before another"
     )
     costs: dict[Case, list[Cost]] = {}
     for case, seed in all_:
         trial = Trial(case, seed, deviation=True)
-        found, exact = trial.run(), replace(trial, known=Known(own=True)).run()
-        usual = replace(trial, known=Known(own=True), usual=True).run()
+        found, exact = trial.run(), replace(trial, known=InitialKnowledge(own=True)).run()
+        usual = replace(trial, known=InitialKnowledge(own=True), usual=True).run()
         kinds = len({kind_of(row.spec).key for row in case.rows(seed)})
         recovered = found.states.keys() == {State.SUCCEEDED}
         cost = Cost(
@@ -285,7 +287,7 @@ def measure(bench: Bench) -> dict[str, Any]:
             {
                 "case": case.name, "machine": case.machine, "most": case.most[0] if case.judged else None,
                 "ratio": ratio, "learning": round(cost, 4), "most_learning": case.learning,
-                "overtaken": max(one.overtaken for one in packed.values()),
+                "bypassed": max(one.bypassed for one in packed.values()),
                 "ooms": sum(one.ooms for one in packed.values()),
             }
         )  # fmt: skip
@@ -296,7 +298,7 @@ def measure(bench: Bench) -> dict[str, Any]:
 
 def _learning(case: Case, seeds: Sequence[int]) -> float:
     """What not knowing peaks that deviate costs of the makespan, on average over the seeds."""
-    known = Known(own=True)
+    known = InitialKnowledge(own=True)
     trials = [(Trial(case, one, deviation=True), Trial(case, one, known, deviation=True, usual=True)) for one in seeds]
     return sum(found.run().makespan / oracle.run().makespan for found, oracle in trials) / len(seeds)
 
@@ -312,13 +314,13 @@ def section(found: dict[str, Any]) -> list[Section]:
     rows = [
         [
             one["case"], one["machine"], *(f"{value:.3f}" for value in one["ratio"].values()),
-            str(one["overtaken"]), str(one["ooms"]), f"{one['learning'] - 1:+.1%}",
+            str(one["bypassed"]), str(one["ooms"]), f"{one['learning'] - 1:+.1%}",
         ]
         for one in found["found"]
     ]  # fmt: skip
     names = [what for what, _ in LEVELS]
     header = ["workload", "GPUs", *(f"packed, {name} known" for name in names), *WITHOUT]
-    made.text.append(table((*header, "most overtaken", "OOMs", "learning costs"), rows))
+    made.text.append(table((*header, "most bypassed", "OOMs", "learning costs"), rows))
     drawn = {
         f"{who}: {one['case']} on {one['machine']}": [one["ratio"][key]]
         for one in found["found"]
@@ -349,7 +351,7 @@ PARTS = {
     "makespans": makespans,
     "others": others,
     "first": first_priority,
-    "overtaking": overtaking,
+    "bypassing": bypassing,
     "arrivals": arrivals,
     "learning": learning,
 }

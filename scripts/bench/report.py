@@ -10,9 +10,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from scheduler.wiring import reporting
-from tests.reported import told
-from tests.system.chromium import NARROW, WIDE, browser
+from scheduler.app.observe import report
+from tests.support.chromium import NARROW, WIDE, browser
+from tests.support.reported import told
 
 BOUND = 3.0
 TURNS = 5
@@ -22,13 +22,13 @@ def main(tasks: int) -> int:
     """Print the median of some goes, wide and narrow; 1 where one is above the bound."""
     run = told("sweep", tasks, "8x24GiB")
     with tempfile.TemporaryDirectory(prefix="report-") as name, browser() as chromium:
-        page, picture = Path(name) / "report.html", Path(name) / "report.png"
+        page, picture = Path(name) / "report.html", Path(name) / "report.svg"
         began = time.perf_counter()
-        written = reporting.write([run], str(page))
+        written = report.write([run], str(page))
         print(f"{len(run.tracks):,} attempts: written in {time.perf_counter() - began:.2f} s, {written >> 10} KiB")
         began = time.perf_counter()
-        reporting.write([run], str(picture))
-        print(f"the picture alone in {time.perf_counter() - began:.2f} s")
+        report.write([run], str(picture))
+        print(f"the timeline alone in {time.perf_counter() - began:.2f} s")
         worst = 0.0
         for size in (WIDE, NARROW):
             taken = []

@@ -1,9 +1,9 @@
-"""Two users launch on one machine while whoever holds leases is killed: nothing is overcommitted, no dead lease lives.
+"""Two users launch on one machine while lease holders are killed: nothing is overcommitted, no dead lease lives.
 
     sudo python scripts/bench/two_users.py [--kills 300] [--shims 0.5] [--seed N]
 
 Half of the victims are schedulers, at any moment of a decision; half are shims, which hold the leases of running tasks.
-Somebody looks at all leases every few milliseconds, with the directory's mutex held. The last line tells; the exit code
+An observer reads all leases every few milliseconds, with the directory's mutex held. The last line tells; the exit code
 is 1 where anything was overcommitted, stale, lost or left.
 """
 
@@ -20,7 +20,7 @@ from measuring import ROOT
 
 sys.path.insert(0, str(ROOT))
 
-from tests.system.two_users import USERS, User, judge, reachable_python, storm  # found through the line above
+from tests.support.two_users import USERS, User, judge, reachable_python, storm  # found through the line above
 
 
 def main() -> int:
@@ -38,7 +38,7 @@ def main() -> int:
 
 
 def kills(root: Path, args: argparse.Namespace) -> int:
-    """The storm, in a folder that everybody can reach."""
+    """Run the storm in a folder that all users can reach."""
     root.chmod(0o755)
     leases = root / "leases"
     leases.mkdir()

@@ -1,4 +1,4 @@
-"""What every book promises: the journal of a real run and the one in memory."""
+"""The contract of every RunStore, for the journal of a real run and the one in memory."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.command import key
 from scheduler.core.events import Event, Exited, Submitted
-from scheduler.core.fields import Form
 from scheduler.core.model import Outcome, Spec
-from scheduler.core.ports import Book, Happening
+from scheduler.core.ports import Happening, RunStore
+from scheduler.core.tasks.command import key
+from scheduler.core.tasks.fields import RowForm
 from scheduler.errors import StateError
-from scheduler.paths import Places
-from scheduler.store import rundir
-from scheduler.store.counter import Counter
-from scheduler.store.memory import MemoryBook
-from tests.builders import asked, placed, run, terms
+from scheduler.runtime.paths import StatePaths
+from scheduler.simulation.memory_store import MemoryRunStore
+from scheduler.store.run import run_store
+from scheduler.store.run.counter import Counter
+from tests.support.builders import asked, placed, run, terms
 
 COLUMNS = ("Directory", "Filename", "Epochs", "Priority", "Memory", "lr")
 ROWS = [
@@ -28,13 +28,13 @@ ROWS = [
     ("work", "train.py --lr 0.1", "5", "2", "1GiB", "0.1"),
 ]
 MORE = [("work", "more.py", "1", "3", "", ""), ("work", "more.py", "1", "0", "", "")]
-FORM = Form(COLUMNS)
+FORM = RowForm(COLUMNS)
 FULL = 2
-"""Of SQLite: each transaction waits for the disk."""
+"""SQLite's level at which each transaction waits for the disk."""
 
 
-def cells(rows: Sequence[Sequence[str]], first: int = 2) -> list[rundir.Cells]:
-    """Rows as a door gives them, equal ones counted."""
+def cells(rows: Sequence[Sequence[str]], first: int = 2) -> list[run_store.Cells]:
+    """Return rows as an input gives them, equal ones counted."""
     return [
         (number, list(row), FORM.terms(row), sum(other == row for other in rows[: number - first]))
         for number, row in enumerate(rows, first)
@@ -52,16 +52,16 @@ class Appended:
     more = False
 
     def __init__(self) -> None:
-        self.rows: list[rundir.Cells] = []
+        self.rows: list[run_store.Cells] = []
 
-    def appended(self, *, last: bool) -> tuple[Sequence[rundir.Cells], str, str]:
+    def appended(self, *, last: bool) -> tuple[Sequence[run_store.Cells], str, str]:
         rows, self.rows = self.rows, []
         return rows, "a mark" if rows else "", ""
 
     def accepted(self) -> None:
-        """They were."""
+        """Return the accepted batch."""
 
-    def untaken(self) -> tuple[Sequence[rundir.Cells], str]:
+    def untaken(self) -> tuple[Sequence[run_store.Cells], str]:
         return (), ""
 
     def fileno(self) -> int:
@@ -75,9 +75,9 @@ class RealShelf:
     """A run on disk."""
 
     def __init__(self, root: Path) -> None:
-        places = Places(root)
+        places = StatePaths(root)
         root.mkdir(exist_ok=True)
-        self.book = rundir.Book.create(places, Counter(places.counter, 1), ())
+        self.book = run_store.SqliteRunStore.create(places, Counter(places.counter, 1), ())
         self.source = self.book.source = Appended()
 
     def accept(self, rows: Sequence[Sequence[str]]) -> list[Submitted]:
@@ -103,7 +103,7 @@ class MemoryShelf:
     """A run that is nowhere."""
 
     def __init__(self) -> None:
-        self.book = MemoryBook()
+        self.book = MemoryRunStore()
 
     def accept(self, rows: Sequence[Sequence[str]]) -> list[Submitted]:
         return self.book.accept(specs(rows))
@@ -118,7 +118,7 @@ class MemoryShelf:
         return self.book.recorded
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
 
 Shelf = RealShelf | MemoryShelf
@@ -126,7 +126,7 @@ Shelf = RealShelf | MemoryShelf
 
 @pytest.fixture(params=["directory", "memory"])
 def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shelf]:
-    """A book with three tasks in it, and the means to put more there."""
+    """Return a store with three tasks in it, and the means to append more."""
     made: Shelf = RealShelf(tmp_path / "state") if request.param == "directory" else MemoryShelf()
     made.accept(ROWS)
     yield made
@@ -134,12 +134,12 @@ def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shelf]:
 
 
 @pytest.fixture
-def book(shelf: Shelf) -> Book:
+def book(shelf: Shelf) -> RunStore:
     return shelf.book
 
 
 class TestAccepting:
-    def test_one_batch_by_priority(self, tmp_path: Path) -> None:
+    def test_one_batch_is_accepted_in_order_of_priority(self, tmp_path: Path) -> None:
         for made in (RealShelf(tmp_path / "another"), MemoryShelf()):
             (batch,) = made.accept(ROWS)
             assert (batch.batch, batch.first, list(batch.terms)) == (1, 1, [0, 1, 1])
@@ -148,19 +148,19 @@ class TestAccepting:
 
 
 class TestJobs:
-    def test_the_text_of_a_task(self, book: Book) -> None:
+    def test_job_returns_the_text_of_a_task(self, book: RunStore) -> None:
         job = book.job(1)
         assert job.spec == FORM.spec(ROWS[1], 3)
         assert (job.name, job.key, job.append) == ("train --lr 0.2", key(job.spec, 0), "both")
 
-    def test_equal_rows_have_keys_of_their_own(self, book: Book) -> None:
+    def test_equal_rows_have_distinct_keys(self, book: RunStore) -> None:
         assert [book.job(task).key for task in (2, 3)] == [key(FORM.spec(ROWS[0], 2), nth) for nth in (0, 1)]
 
-    def test_asked_twice_it_is_the_same(self, book: Book) -> None:
+    def test_job_asked_twice_is_equal(self, book: RunStore) -> None:
         assert book.job(2) == book.job(2)
 
     @pytest.mark.parametrize("task", [0, 4, 999])
-    def test_there_is_no_such_task(self, book: Book, task: int) -> None:
+    def test_job_of_an_unknown_task_raises(self, book: RunStore, task: int) -> None:
         with pytest.raises(StateError, match=f"no task {task}"):
             book.job(task)
 
@@ -172,13 +172,13 @@ class TestRecording:
         shelf.book.record(second, 11.5)
         assert shelf.recorded() == [*((event, 10.0) for event in first), *((event, 11.5) for event in second)]
 
-    def test_what_can_be_written_later_comes_before_the_next_ones(self, shelf: Shelf) -> None:
+    def test_events_recorded_for_later_precede_the_next_ones(self, shelf: Shelf) -> None:
         first, second = run(1, peak="1GiB"), [placed(2)]
         shelf.book.record(first, 10.0, later=True)
         shelf.book.record(second, 11.5)
         assert shelf.recorded() == [*((event, 10.0) for event in first), *((event, 11.5) for event in second)]
 
-    def test_what_could_not_be_written_is_written_with_the_next_ones(self, tmp_path: Path) -> None:
+    def test_events_that_could_not_be_written_are_written_with_the_next_ones(self, tmp_path: Path) -> None:
         shelf = RealShelf(tmp_path / "state")
         shelf.book.record([placed(1)], 1.0, later=True)
         shelf.book.journal._db.execute("PRAGMA query_only = 1")
@@ -189,8 +189,8 @@ class TestRecording:
         assert shelf.recorded() == [(placed(1), 1.0), (placed(2), 3.0)]
         shelf.close()
 
-    def test_rows_wait_for_the_disk_though_what_came_before_did_not(self, tmp_path: Path) -> None:
-        """They are acknowledged: a power cut must not take them."""
+    def test_rows_wait_for_the_disk_although_earlier_events_did_not(self, tmp_path: Path) -> None:
+        """Rows are acknowledged to the user: a power cut must not lose them."""
         shelf = RealShelf(tmp_path / "state")
         journal = shelf.book.journal
         shelf.book.record([placed(1)], 1.0, later=True)
@@ -199,7 +199,7 @@ class TestRecording:
             assert journal._db.execute("PRAGMA synchronous").fetchone() == (FULL,)
         shelf.close()
 
-    def test_nothing_is_nothing(self, shelf: Shelf) -> None:
+    def test_recording_nothing_keeps_nothing(self, shelf: Shelf) -> None:
         shelf.book.record([], 10.0)
         assert shelf.recorded() == []
 
@@ -207,11 +207,11 @@ class TestRecording:
 class TestResults:
     RESULT: Mapping[str, Any] = {"loss": 0.25, "epochs": 3, "best": True, "note": "é", "none": None}
 
-    def test_what_an_attempt_left(self, shelf: Shelf) -> None:
+    def test_result_returns_what_an_attempt_left(self, shelf: Shelf) -> None:
         shelf.leave(2, 1, self.RESULT)
         assert shelf.book.result(2, 1) == self.RESULT
 
-    def test_it_is_there_until_its_end_is_on_the_disk(self, tmp_path: Path) -> None:
+    def test_result_is_there_until_the_end_is_on_the_disk(self, tmp_path: Path) -> None:
         shelf = RealShelf(tmp_path / "state")
         (batch,) = shelf.accept(ROWS[:1])
         shelf.leave(batch.first, 1, {"loss": 0.5})
@@ -224,49 +224,49 @@ class TestResults:
         assert len(shelf.recorded()) == 1
         shelf.close()
 
-    def test_it_stays_for_whoever_could_not_record_the_end(self, shelf: Shelf) -> None:
+    def test_result_stays_if_the_end_could_not_be_recorded(self, shelf: Shelf) -> None:
         shelf.leave(2, 1, self.RESULT)
         shelf.book.result(2, 1)
         assert shelf.book.result(2, 1) == self.RESULT
 
-    def test_it_is_that_attempts_alone(self, shelf: Shelf) -> None:
+    def test_result_belongs_to_one_attempt_only(self, shelf: Shelf) -> None:
         shelf.leave(2, 1, self.RESULT)
         assert shelf.book.result(2, 2) == {}
 
-    def test_most_leave_nothing(self, book: Book) -> None:
+    def test_most_attempts_leave_no_result(self, book: RunStore) -> None:
         assert book.result(1, 1) == {}
 
 
 class TestArrivals:
-    def test_none(self, book: Book) -> None:
+    def test_no_arrivals_without_appended_rows(self, book: RunStore) -> None:
         assert [*book.arrivals(last=False).batches, *book.arrivals(last=True).batches] == []
 
-    def test_rows_that_were_appended_are_a_batch_of_their_own(self, shelf: Shelf) -> None:
+    def test_appended_rows_are_a_batch_of_their_own(self, shelf: Shelf) -> None:
         shelf.append(MORE)
         (batch,) = shelf.book.arrivals(last=False).batches
         assert (batch.batch, batch.first, len(batch.terms)) == (2, 4, 2)
         assert [shelf.book.job(task).spec.terms.priority for task in (4, 5)] == [0, 3]
 
-    def test_their_terms_are_known_before_they_are_told(self, shelf: Shelf) -> None:
+    def test_terms_of_arrivals_are_known_before_the_arrivals_are_returned(self, shelf: Shelf) -> None:
         shelf.append(MORE)
         (batch,) = shelf.book.arrivals(last=False).batches
         assert [shelf.book.terms[number].priority for number in batch.terms] == [0, 3]
 
-    def test_they_are_told_once(self, shelf: Shelf) -> None:
+    def test_arrivals_are_returned_once(self, shelf: Shelf) -> None:
         shelf.append(MORE)
         shelf.book.arrivals(last=False)
         assert list(shelf.book.arrivals(last=True).batches) == []
 
 
 class TestProbes:
-    def test_a_probe_goes_by_an_id_that_no_task_has(self, shelf: Shelf) -> None:
+    def test_a_probe_gets_an_id_that_no_task_has(self, shelf: Shelf) -> None:
         told = [shelf.book.probe_id(1), shelf.book.probe_id(2)]
         shelf.append(MORE)
         (batch,) = shelf.book.arrivals(last=False).batches
         ids = {1, 2, 3, batch.first, batch.first + 1, *told}
         assert len(ids) == 7
 
-    def test_what_it_left_can_go(self, book: Book) -> None:
+    def test_end_probe_removes_what_a_probe_left(self, book: RunStore) -> None:
         book.end_probe(1, book.probe_id(1))
         book.end_probe(1, 1)
         assert book.job(1).spec.row == 3

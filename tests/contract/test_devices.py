@@ -1,4 +1,4 @@
-"""What every source of devices promises: the host's RAM, GPUs and simulated devices are asked in the same way."""
+"""The contract of every source of devices: the host's RAM, GPUs and simulated devices answer alike."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from pathlib import Path
 import pytest
 
 import scheduler
-from scheduler.core.model import HOST, Device, KnownBy, Placement, Purpose
+from scheduler.core.model import HOST, Device, EstimateSource, Placement, Purpose
 from scheduler.core.ports import Devices, Watched, Watcher
-from scheduler.core.simulation import SimulatedMachine
-from scheduler.devices.host import HostDevices
-from scheduler.devices.nvml import NvmlDevices
-from scheduler.devices.simulated import SimulatedDevices, SimulatedWatcher
-from scheduler.devices.watcher import HostWatcher
+from scheduler.devices.gpu.nvml_devices import NvmlDevices
+from scheduler.devices.host.host_memory import HostDevices
+from scheduler.devices.host.sampler_client import HostWatcher
+from scheduler.simulation.devices import SimulatedDevices, SimulatedWatcher
+from scheduler.simulation.machine import SimulatedMachine
 from scheduler.units import GIB
-from tests.standin.box import NO_COMPILER, Box
-from tests.waiting import wait_until
+from tests.support.standin.box import NO_COMPILER, Box
+from tests.support.waiting import wait_until
 
 OPENED = ExitStack()
-"""What a test has to close again."""
+"""Everything that a test has to close."""
 
 
 def real(cap: int | None = None) -> Devices:
@@ -66,48 +66,48 @@ def closing() -> Iterator[None]:
 
 @pytest.fixture(params=[real, gpus, simulated, simulated_gpus], ids=lambda make: make.__name__)
 def make(request: pytest.FixtureRequest) -> Make:
-    """Makes devices, with a budget where one is given."""
+    """Make devices, with a budget where one is given."""
     made: Make = request.param
     return made
 
 
 def placement(*keys: str) -> Placement:
-    return Placement(1, 1, Purpose.RUN, dict.fromkeys(keys, GIB), 2.0, KnownBy.DECLARED)
+    return Placement(1, 1, Purpose.RUN, dict.fromkeys(keys, GIB), 2.0, EstimateSource.DECLARED)
 
 
 class TestDevices:
-    def test_there_is_at_least_one_and_each_has_a_name_of_its_own(self, make: Make) -> None:
+    def test_there_is_at_least_one_device_and_each_has_a_unique_name(self, make: Make) -> None:
         devices = make().discover()
         assert len({device.key for device in devices}) == len(devices) > 0
 
-    def test_each_has_memory_and_can_be_kept_busy(self, make: Make) -> None:
+    def test_each_device_has_memory_and_load_capacity(self, make: Make) -> None:
         assert all(device.total > 0 and device.load_capacity > 0 for device in make().discover())
 
-    def test_they_are_the_same_for_a_runs_life(self, make: Make) -> None:
+    def test_devices_are_constant_for_a_run(self, make: Make) -> None:
         devices = make()
         assert devices.discover() == devices.discover()
 
-    def test_a_snapshot_has_each_of_them_in_the_same_order(self, make: Make) -> None:
+    def test_a_snapshot_has_all_devices_in_the_same_order(self, make: Make) -> None:
         devices = make()
         assert tuple(budget.device for budget in devices.snapshot()) == devices.discover()
 
-    def test_free_is_between_nothing_and_all(self, make: Make) -> None:
+    def test_free_is_between_zero_and_the_total(self, make: Make) -> None:
         assert all(0 <= budget.free <= budget.device.total for budget in make().snapshot())
 
     def test_there_is_no_budget_unless_one_is_given(self, make: Make) -> None:
         assert {budget.cap for budget in make().snapshot()} == {None}
 
-    def test_a_budget_is_told_beside_what_is_free(self, make: Make) -> None:
+    def test_a_budget_is_returned_beside_the_free_bytes(self, make: Make) -> None:
         assert {budget.cap for budget in make(GIB).snapshot()} == {GIB}
         assert all(budget.device.total > GIB for budget in make(GIB).snapshot())
 
-    def test_an_environment_is_names_and_texts(self, make: Make) -> None:
+    def test_an_environment_has_names_and_texts(self, make: Make) -> None:
         devices = make()
         for device in devices.discover():
             told = devices.environment_for(placement(device.key))
             assert all(isinstance(name, str) and (text is None or isinstance(text, str)) for name, text in told.items())
 
-    def test_asking_for_it_changes_nothing(self, make: Make) -> None:
+    def test_asking_for_the_environment_changes_nothing(self, make: Make) -> None:
         devices = make()
         key = devices.discover()[0].key
         assert devices.environment_for(placement(key)) == devices.environment_for(placement(key))
@@ -129,26 +129,28 @@ class TestWatcher:
         made: Watcher = request.param()
         return made
 
-    def test_nobody_holds_anything_before_it_was_looked_at(self, watcher: Watcher) -> None:
+    def test_no_shim_uses_memory_before_it_was_measured(self, watcher: Watcher) -> None:
         watcher.watch({}, frozenset({os.getpid()}))
         assert not any(watcher.used_by(os.getpid()).values())
 
-    def test_who_was_never_named_cannot_be_seen(self, watcher: Watcher) -> None:
+    def test_an_unnamed_shim_cannot_be_seen(self, watcher: Watcher) -> None:
         assert not any(watcher.used_by(4711).values())
 
-    def test_it_has_nothing_to_say_while_all_is_well(self, watcher: Watcher) -> None:
+    def test_a_watcher_has_no_troubles_while_all_is_well(self, watcher: Watcher) -> None:
         watcher.watch({(7, 1): Watched(os.getpid())}, frozenset())
         assert list(watcher.troubles()) == []
 
-    def test_being_told_the_same_again_changes_nothing(self, watcher: Watcher) -> None:
+    def test_watching_the_same_attempts_again_changes_nothing(self, watcher: Watcher) -> None:
         for _ in range(3):
-            watcher.watch({(7, 1): Watched(os.getpid(), promise={"GPU-0": GIB})}, frozenset({1}))
+            watcher.watch({(7, 1): Watched(os.getpid(), reservation={"GPU-0": GIB})}, frozenset({1}))
         watcher.watch({}, frozenset())
         assert list(watcher.troubles()) == []
 
 
-def test_what_a_shim_held_for_another_lease_before_counts_for_nothing() -> None:
-    """It takes one attempt after another: the next has taken nothing yet, and what the last held is free already."""
+def test_use_of_a_shim_under_an_earlier_lease_does_not_count() -> None:
+    """A shim takes one attempt after another: the next has used nothing yet, and the memory of the last is free
+    already.
+    """
     watcher = host_watcher()
     tree = subprocess.Popen(["sh", "-c", "sleep 600 & wait"], start_new_session=True)
     OPENED.callback(tree.wait)

@@ -1,4 +1,4 @@
-"""What every engine promises: local processes and simulated attempts behave the same."""
+"""The contract of every Engine: local processes and simulated attempts behave alike."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Any, Protocol
 import pytest
 
 from scheduler.core.events import Exited, Started
+from scheduler.core.leases import Lease
 from scheduler.core.model import HOST, Device, Outcome, Purpose
 from scheduler.core.ports import Key, Launch
-from scheduler.core.promises import Lease
-from scheduler.core.simulation import SimulatedMachine
-from scheduler.core.truth import Truth
-from scheduler.engines.simulated import SimulatedEngine
+from scheduler.simulation.engine import SimulatedEngine
+from scheduler.simulation.machine import SimulatedMachine
+from scheduler.simulation.task_behaviour import TaskBehaviour
 from scheduler.units import GIB
-from tests.system.conftest import SHIMS, Driver
-from tests.system.killing import is_alive
-from tests.waiting import wait_until
+from tests.e2e.conftest import Driver
+from tests.support.killing import is_alive
+from tests.support.waiting import wait_until
 
 ENDS = ("true",)
 LASTS = ("sleep", "60")
@@ -33,10 +33,15 @@ def exits(code: int) -> tuple[str, ...]:
     return ("sh", "-c", f"exit {code}")
 
 
-def truth(order: Launch) -> Truth:
-    """What these commands do on a machine that is not there."""
-    known = {ENDS: Truth(0.0), LASTS: Truth(60.0), STUBBORN: Truth(60.0, stops_in=60.0), KILLED: Truth(0.0, signal=9)}
-    return known.get(order.argv) or Truth(0.0, code=int(order.argv[-1].split()[-1]))
+def truth(order: Launch) -> TaskBehaviour:
+    """Return how these commands behave on a simulated machine."""
+    known = {
+        ENDS: TaskBehaviour(0.0),
+        LASTS: TaskBehaviour(60.0),
+        STUBBORN: TaskBehaviour(60.0, stops_in=60.0),
+        KILLED: TaskBehaviour(0.0, signal=9),
+    }
+    return known.get(order.argv) or TaskBehaviour(0.0, code=int(order.argv[-1].split()[-1]))
 
 
 class Bench(Protocol):
@@ -61,11 +66,11 @@ class LocalBench(Driver):
         return [event for event in self.collect() if event.task == task]
 
     def is_up(self, task: int) -> None:
-        """It has come to where it ignores signals."""
+        """Tell whether the attempt has come to where it ignores signals."""
         self.wait_for_line("up", task)
 
     def pass_by(self, task: int) -> None:
-        """Its end comes, and nobody is there to hear of it."""
+        """Let an attempt end while no scheduler is there."""
         shim = self.started(task).shim
         wait_until(lambda: not is_alive(shim))
 
@@ -110,7 +115,7 @@ class SimulatedBench:
         return [event for event in self.events if event.task == task]
 
     def is_up(self, task: int) -> None:
-        """It ignores signals from the start."""
+        """Return True: a simulated attempt ignores signals from the start."""
 
     def pass_by(self, task: int) -> None:
         while any(key[0] == task for key in self.machine.running):
@@ -128,15 +133,14 @@ class SimulatedBench:
 Benches = Callable[[], Bench]
 
 
-@pytest.fixture(params=[*SHIMS, "simulated"])
+@pytest.fixture(params=["local", "simulated"])
 def benches(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Benches]:
-    """Makes engines over the same machine and run, as schedulers that follow each other."""
+    """Make engines over one machine and run, as schedulers that follow each other."""
     machine = SimulatedMachine([Device(HOST, HOST, GIB, 4.0)])
     prefix, made = uuid.uuid4().hex, []
 
     def make() -> Bench:
-        which = SHIMS.get(request.param)
-        bench = SimulatedBench(machine) if which is None else LocalBench(tmp_path, prefix, native=which())
+        bench = LocalBench(tmp_path, prefix) if request.param == "local" else SimulatedBench(machine)
         made.append(bench)
         return bench
 
@@ -152,23 +156,23 @@ def bench(benches: Benches) -> Bench:
 
 
 class TestEngine:
-    def test_started_and_then_exited_are_told_once(self, bench: Bench) -> None:
+    def test_started_and_exited_are_each_returned_once(self, bench: Bench) -> None:
         task = bench.launch(*ENDS)
         bench.exited(task)
         assert [type(event) for event in bench.told(task)] == [Started, Exited]
         assert {(event.task, event.attempt) for event in bench.told(task)} == {(task, 1)}
 
-    def test_a_start_names_its_process_and_its_shim(self, bench: Bench) -> None:
+    def test_started_names_process_and_shim(self, bench: Bench) -> None:
         first, second = bench.started(bench.launch(*LASTS)), bench.started(bench.launch(*LASTS))
         assert len({first.pid, first.shim, second.pid, second.shim}) == 4
         assert first.start > 0
 
-    def test_success(self, bench: Bench) -> None:
+    def test_a_successful_command_ends_succeeded(self, bench: Bench) -> None:
         ended = bench.exited(bench.launch(*ENDS))
         assert (ended.outcome, ended.code, ended.signal) == (Outcome.SUCCEEDED, 0, None)
 
     @pytest.mark.parametrize("code", [1, 3, 255])
-    def test_exit_codes(self, bench: Bench, code: int) -> None:
+    def test_exit_codes_are_returned(self, bench: Bench, code: int) -> None:
         ended = bench.exited(bench.launch(*exits(code)))
         assert (ended.outcome, ended.code) == (Outcome.FAILED, code)
 
@@ -176,16 +180,16 @@ class TestEngine:
         ended = bench.exited(bench.launch(*KILLED))
         assert (ended.outcome, ended.code, ended.signal) == (Outcome.FAILED, None, 9)
 
-    def test_nothing_is_told_while_it_lasts(self, bench: Bench) -> None:
+    def test_nothing_is_returned_while_an_attempt_runs(self, bench: Bench) -> None:
         task = bench.launch(*LASTS)
         bench.started(task)
         assert [type(event) for event in bench.told(task)] == [Started]
 
-    def test_many_at_once_are_told_apart(self, bench: Bench) -> None:
+    def test_many_attempts_at_once_are_distinguished(self, bench: Bench) -> None:
         tasks = [bench.launch(*exits(n)) for n in range(20)]
         assert [bench.exited(task).code for task in tasks] == list(range(20))
 
-    def test_attempts_of_one_task_are_told_apart(self, bench: Bench) -> None:
+    def test_attempts_of_one_task_are_distinguished(self, bench: Bench) -> None:
         task = bench.launch(*exits(1))
         bench.exited(task)
         bench.engine.forget(task, 1)
@@ -194,7 +198,7 @@ class TestEngine:
 
 
 class TestStopping:
-    def test_a_stop_interrupts(self, bench: Bench) -> None:
+    def test_a_stopped_attempt_is_interrupted(self, bench: Bench) -> None:
         task = bench.launch(*LASTS)
         bench.started(task)
         bench.engine.stop(task, 1)
@@ -202,12 +206,12 @@ class TestStopping:
         assert (ended.outcome, ended.signal) == (Outcome.INTERRUPTED, 15)
         assert ended.seconds < 30
 
-    def test_a_stop_before_the_start_was_told(self, bench: Bench) -> None:
+    def test_a_stop_before_the_start_was_returned_works(self, bench: Bench) -> None:
         task = bench.launch(*LASTS)
         bench.engine.stop(task, 1)
         assert bench.exited(task).outcome is Outcome.INTERRUPTED
 
-    def test_after_its_grace_it_is_killed(self, bench: Bench) -> None:
+    def test_a_stopped_attempt_is_killed_after_its_grace(self, bench: Bench) -> None:
         task = bench.launch(*STUBBORN, grace=0.1)
         bench.started(task)
         bench.is_up(task)
@@ -224,7 +228,7 @@ class TestStopping:
         assert (ended.outcome, ended.signal) == (Outcome.INTERRUPTED, 9)
         assert ended.seconds < 30
 
-    def test_a_kill_during_the_grace(self, bench: Bench) -> None:
+    def test_a_kill_during_the_grace_ends_at_once(self, bench: Bench) -> None:
         task = bench.launch(*STUBBORN, grace=50.0)
         bench.started(task)
         bench.is_up(task)
@@ -232,11 +236,11 @@ class TestStopping:
         bench.engine.stop(task, 1, kill=True)
         assert bench.exited(task).seconds < 30
 
-    def test_a_timeout(self, bench: Bench) -> None:
+    def test_an_attempt_ends_at_its_timeout(self, bench: Bench) -> None:
         task = bench.launch(*LASTS, timeout=0.1)
         assert bench.exited(task).outcome is Outcome.TIMEOUT
 
-    def test_what_is_over_or_unknown_can_be_stopped_without_a_word(self, bench: Bench) -> None:
+    def test_stopping_an_ended_or_unknown_attempt_does_nothing(self, bench: Bench) -> None:
         task = bench.launch(*ENDS)
         bench.exited(task)
         bench.engine.stop(task, 1)
@@ -247,7 +251,7 @@ class TestStopping:
 
 
 class TestAdopting:
-    def test_one_that_lives(self, benches: Benches) -> None:
+    def test_a_living_attempt_is_adopted(self, benches: Benches) -> None:
         first = benches()
         started = first.started(first.launch(*LASTS))
         let_go(first)
@@ -258,7 +262,7 @@ class TestAdopting:
         assert second.exited(1).outcome is Outcome.INTERRUPTED
         assert [type(event) for event in second.told(1)] == [Started, Exited]
 
-    def test_one_that_ended_meanwhile(self, benches: Benches) -> None:
+    def test_an_attempt_that_ended_meanwhile_is_adopted_with_its_end(self, benches: Benches) -> None:
         first = benches()
         task = first.launch(*exits(3))
         first.pass_by(task)
@@ -268,14 +272,14 @@ class TestAdopting:
         assert second.exited(task).code == 3
         assert [type(event) for event in second.told(task)] == [Started, Exited]
 
-    def test_one_that_never_started_is_lost(self, bench: Bench) -> None:
+    def test_an_attempt_that_never_started_is_lost(self, bench: Bench) -> None:
         bench.engine.adopt(7, 2)
         ended = bench.exited(7, 2)
         assert ended.outcome is Outcome.LOST
         assert ended.reason == "it had not started when its scheduler ended"
         assert [type(event) for event in bench.told(7)] == [Exited]
 
-    def test_and_never_will(self, bench: Bench) -> None:
+    def test_a_lost_attempt_never_starts_later(self, bench: Bench) -> None:
         bench.engine.adopt(7, 1)
         bench.exited(7)
         bench.engine.forget(7, 1)
@@ -283,7 +287,7 @@ class TestAdopting:
         wait_until(lambda: len(bench.told(7)) == 2)
         assert [getattr(event, "outcome", None) for event in bench.told(7)] == [Outcome.LOST, Outcome.LOST]
 
-    def test_another_attempt_of_it_does(self, bench: Bench) -> None:
+    def test_another_attempt_of_a_lost_task_starts(self, bench: Bench) -> None:
         bench.engine.adopt(7, 1)
         bench.exited(7)
         bench.launch(*ENDS, task=7, attempt=2)
@@ -291,7 +295,7 @@ class TestAdopting:
 
 
 class TestForgetting:
-    def test_what_is_forgotten_cannot_be_found_again(self, benches: Benches) -> None:
+    def test_a_forgotten_attempt_cannot_be_adopted_again(self, benches: Benches) -> None:
         first = benches()
         task = first.launch(*exits(3))
         first.exited(task)
@@ -301,7 +305,7 @@ class TestForgetting:
         second.engine.adopt(task, 1)
         assert second.exited(task).outcome is Outcome.LOST
 
-    def test_before_that_it_can(self, benches: Benches) -> None:
+    def test_an_attempt_can_be_adopted_before_it_is_forgotten(self, benches: Benches) -> None:
         first = benches()
         task = first.launch(*exits(3))
         first.exited(task)
@@ -310,12 +314,12 @@ class TestForgetting:
         second.engine.adopt(task, 1)
         assert second.exited(task).code == 3
 
-    def test_what_nobody_knows_can_be_forgotten(self, bench: Bench) -> None:
+    def test_forgetting_an_unknown_attempt_does_nothing(self, bench: Bench) -> None:
         bench.engine.forget(99, 1)
 
 
 class TestLeases:
-    def test_one_lasts_as_long_as_its_attempt(self, bench: Bench) -> None:
+    def test_a_lease_lasts_as_long_as_its_attempt(self, bench: Bench) -> None:
         lease = bench.lease()
         task = bench.launch(*LASTS, **lease)
         bench.started(task)
@@ -324,7 +328,7 @@ class TestLeases:
         bench.exited(task)
         assert not bench.has_lease(lease["lease"])
 
-    def test_the_engine_closes_its_own_copy(self, bench: Bench) -> None:
+    def test_the_engine_closes_its_own_copy_of_the_lease(self, bench: Bench) -> None:
         lease = bench.lease()
         bench.started(bench.launch(*LASTS, **lease))
         open_here = [os.path.realpath(fd) for fd in Path("/proc/self/fd").iterdir()]
@@ -333,6 +337,6 @@ class TestLeases:
 
 
 def let_go(bench: Bench) -> None:
-    """Its scheduler is gone."""
+    """Release the shims: their scheduler is gone."""
     if isinstance(bench, LocalBench):
         bench.engine.close()

@@ -1,4 +1,4 @@
-"""What every ledger promises: the machine's directory of leases and the one in memory."""
+"""The contract of every LeaseRegistry, for the machine's directory of leases and the one in memory."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.model import HOST, Device, KnownBy, Placement, Purpose, Ticket, Waiter
-from scheduler.core.ports import Ledger
-from scheduler.core.promises import Taken
-from scheduler.core.simulation import SimulatedMachine
+from scheduler.core.leases import HeldLease
+from scheduler.core.model import HOST, Device, EstimateSource, Placement, Purpose, Waiter, WaitTicket
+from scheduler.core.ports import LeaseRegistry
 from scheduler.errors import LeaseError
-from scheduler.store import leases
-from scheduler.store.memory import MemoryLedger
+from scheduler.simulation.machine import SimulatedMachine
+from scheduler.simulation.memory_store import MemoryLeaseRegistry
+from scheduler.store.machine import leases
 from scheduler.units import GIB
 
 MINE, OTHER = "1-aa", "2-bb"
@@ -27,19 +27,19 @@ class RealPlace:
 
     def __init__(self, root: Path) -> None:
         self._root = root / "leases"
-        self._made: list[leases.Ledger] = []
+        self._made: list[leases.FileLeaseRegistry] = []
         self._held: list[int] = []
 
-    def ledger(self, run: str) -> Ledger:
-        self._made.append(leases.Ledger(self._root, run, "this boot"))
+    def ledger(self, run: str) -> LeaseRegistry:
+        self._made.append(leases.FileLeaseRegistry(self._root, run, "this boot"))
         return self._made[-1]
 
-    def keep(self, taken: Taken) -> Taken:
+    def keep(self, taken: HeldLease) -> HeldLease:
         self._held.append(taken.fd)
         return taken
 
-    def end(self, taken: Taken) -> None:
-        """Whoever held it is dead."""
+    def end(self, taken: HeldLease) -> None:
+        """Kill the holder of a lease."""
         self._held.remove(taken.fd)
         os.close(taken.fd)
 
@@ -56,17 +56,17 @@ class MemoryPlace:
     def __init__(self) -> None:
         self._machine = SimulatedMachine([Device(HOST, HOST, 24 * GIB, 4.0)])
 
-    def ledger(self, run: str) -> Ledger:
-        return MemoryLedger(self._machine, run)
+    def ledger(self, run: str) -> LeaseRegistry:
+        return MemoryLeaseRegistry(self._machine, run)
 
-    def keep(self, taken: Taken) -> Taken:
+    def keep(self, taken: HeldLease) -> HeldLease:
         return taken
 
-    def end(self, taken: Taken) -> None:
+    def end(self, taken: HeldLease) -> None:
         del self._machine.leases[taken.path]
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
 
 Place = RealPlace | MemoryPlace
@@ -74,7 +74,7 @@ Place = RealPlace | MemoryPlace
 
 @pytest.fixture(params=["directory", "memory"])
 def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
-    """Where runs meet."""
+    """Return the place where runs meet."""
     monkeypatch.setattr(leases, "PATIENCE", 0.02)
     made: Place = RealPlace(tmp_path) if request.param == "directory" else MemoryPlace()
     yield made
@@ -82,118 +82,126 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.fixture
-def ledger(place: Place) -> Ledger:
+def ledger(place: Place) -> LeaseRegistry:
     return place.ledger(MINE)
 
 
 @pytest.fixture
-def other(place: Place) -> Ledger:
-    """Another run's."""
+def other(place: Place) -> LeaseRegistry:
+    """Return the registry of another run."""
     return place.ledger(OTHER)
 
 
 @pytest.fixture
-def take(place: Place, ledger: Ledger) -> Callable[..., Taken]:
-    """Takes a lease for this run."""
+def take(place: Place, ledger: LeaseRegistry) -> Callable[..., HeldLease]:
+    """Return a function that takes a lease for this run."""
 
-    def taken(wanted: Placement) -> Taken:
+    def taken(wanted: Placement) -> HeldLease:
         with ledger.deciding() as desk:
             return place.keep(desk.take(wanted))
 
     return taken
 
 
-Take = Callable[..., Taken]
+Take = Callable[..., HeldLease]
 
 
 def placement(task: int = 7, attempt: int = 1, bytes_: int = GIB, cores: float = 1.5) -> Placement:
-    return Placement(task, attempt, Purpose.RUN, {HOST: bytes_}, cores, KnownBy.DECLARED)
+    return Placement(task, attempt, Purpose.RUN, {HOST: bytes_}, cores, EstimateSource.DECLARED)
 
 
-def others(ledger: Ledger) -> list[tuple[int, int, int]]:
-    """(task, attempt, bytes) of everybody else's leases."""
+def others(ledger: LeaseRegistry) -> list[tuple[int, int, int]]:
+    """Return (task, attempt, bytes) of the leases of other runs."""
     with ledger.deciding() as desk:
-        return sorted((lease.task, lease.attempt, lease.promised[HOST]) for lease in desk.others())
+        return sorted((lease.task, lease.attempt, lease.reserved[HOST]) for lease in desk.others())
 
 
 class TestLeases:
-    def test_nobody_is_there_at_first(self, ledger: Ledger) -> None:
+    def test_there_are_no_other_leases_at_first(self, ledger: LeaseRegistry) -> None:
         assert others(ledger) == []
 
-    def test_others_see_a_lease_as_it_was_taken(self, take: Take, other: Ledger) -> None:
+    def test_others_see_a_lease_as_it_was_taken(self, take: Take, other: LeaseRegistry) -> None:
         take(placement())
         with other.deciding() as desk:
             (lease,) = desk.others()
         assert (lease.run, lease.task, lease.attempt, lease.shim, lease.unreadable) == (MINE, 7, 1, 0, "")
-        assert (dict(lease.promised), dict(lease.load)) == ({HOST: GIB}, {HOST: 1.5})
+        assert (dict(lease.reserved), dict(lease.load)) == ({HOST: GIB}, {HOST: 1.5})
 
-    def test_ones_own_are_not_others(self, take: Take, ledger: Ledger) -> None:
+    def test_a_runs_own_leases_are_not_among_the_others(self, take: Take, ledger: LeaseRegistry) -> None:
         take(placement())
         assert others(ledger) == []
 
-    def test_many_at_once(self, take: Take, other: Ledger) -> None:
+    def test_many_leases_are_taken_at_once(self, take: Take, other: LeaseRegistry) -> None:
         for task in (1, 2, 3):
             take(placement(task, bytes_=task * GIB))
         take(placement(3, attempt=2))
         assert others(other) == [(1, 1, GIB), (2, 1, 2 * GIB), (3, 1, 3 * GIB), (3, 2, GIB)]
 
-    def test_one_goes_with_its_holder(self, place: Place, take: Take, other: Ledger) -> None:
+    def test_a_lease_ends_with_its_holder(self, place: Place, take: Take, other: LeaseRegistry) -> None:
         first, _ = take(placement(1)), take(placement(2))
         place.end(first)
         assert others(other) == [(2, 1, GIB)]
 
-    def test_what_nobody_holds_can_be_taken_again(self, place: Place, take: Take, other: Ledger) -> None:
-        """A decision that could not be recorded is made anew."""
+    def test_a_lease_without_a_holder_can_be_taken_again(self, place: Place, take: Take, other: LeaseRegistry) -> None:
+        """A decision that could not be recorded is made again."""
         place.end(take(placement()))
         take(placement(bytes_=2 * GIB))
         assert others(other) == [(7, 1, 2 * GIB)]
 
-    def test_a_path_names_each_of_them(self, take: Take) -> None:
+    def test_each_lease_has_a_path_of_its_own(self, take: Take) -> None:
         assert len({take(placement(task)).path for task in (1, 2)}) == 2
 
 
 class TestRewriting:
-    def test_others_see_the_new_promise_and_the_shim(self, take: Take, ledger: Ledger, other: Ledger) -> None:
+    def test_others_see_a_rewritten_reservation_and_its_shim(
+        self, take: Take, ledger: LeaseRegistry, other: LeaseRegistry
+    ) -> None:
         take(placement())
         assert ledger.rewrite(placement(bytes_=3 * GIB), shim=os.getpid())
         with other.deciding() as desk:
             (lease,) = desk.others()
-        assert (lease.promised[HOST], lease.shim) == (3 * GIB, os.getpid())
+        assert (lease.reserved[HOST], lease.shim) == (3 * GIB, os.getpid())
 
-    def test_more_than_once(self, take: Take, ledger: Ledger, other: Ledger) -> None:
+    def test_a_lease_is_rewritten_more_than_once(self, take: Take, ledger: LeaseRegistry, other: LeaseRegistry) -> None:
         take(placement())
         for bytes_ in (5 * GIB, GIB, 123456789):
             assert ledger.rewrite(placement(bytes_=bytes_), shim=5)
             assert others(other) == [(7, 1, bytes_)]
 
-    def test_one_that_was_never_taken(self, ledger: Ledger, other: Ledger) -> None:
+    def test_rewriting_a_lease_that_was_never_taken_fails(self, ledger: LeaseRegistry, other: LeaseRegistry) -> None:
         assert ledger.rewrite(placement(), shim=5) is False
         assert others(other) == []
 
-    def test_another_attempts_stays_as_it_is(self, take: Take, ledger: Ledger, other: Ledger) -> None:
+    def test_rewriting_leaves_the_lease_of_another_attempt_as_it_is(
+        self, take: Take, ledger: LeaseRegistry, other: LeaseRegistry
+    ) -> None:
         take(placement())
         assert ledger.rewrite(replace(placement(), attempt=2), shim=5) is False
         assert others(other) == [(7, 1, GIB)]
 
 
 class TestDropping:
-    def test_what_a_lost_attempt_left(self, place: Place, take: Take, ledger: Ledger, other: Ledger) -> None:
+    def test_the_lease_of_a_lost_attempt_is_dropped(
+        self, place: Place, take: Take, ledger: LeaseRegistry, other: LeaseRegistry
+    ) -> None:
         take(placement(1))
         take(placement(2))
         ledger.drop(1, 1)
         assert others(other) == [(2, 1, GIB)]
 
-    def test_what_is_not_there(self, ledger: Ledger) -> None:
+    def test_dropping_a_missing_lease_does_nothing(self, ledger: LeaseRegistry) -> None:
         ledger.drop(1, 1)
 
-    def test_nobody_drops_anothers(self, take: Take, other: Ledger, place: Place) -> None:
+    def test_a_run_cannot_drop_the_lease_of_another(self, take: Take, other: LeaseRegistry, place: Place) -> None:
         take(placement())
         other.drop(7, 1)
         assert others(place.ledger("3-cc")) == [(7, 1, GIB)]
 
 
 class TestDeciding:
-    def test_nobody_else_decides_meanwhile(self, ledger: Ledger, other: Ledger) -> None:
+    def test_no_other_scheduler_decides_while_the_mutex_is_held(
+        self, ledger: LeaseRegistry, other: LeaseRegistry
+    ) -> None:
         with (
             ledger.deciding(),
             pytest.raises(LeaseError, match="nothing is started before that ends"),
@@ -201,19 +209,23 @@ class TestDeciding:
         ):
             pass
 
-    def test_but_afterwards(self, ledger: Ledger, other: Ledger) -> None:
+    def test_another_scheduler_decides_after_the_mutex_is_released(
+        self, ledger: LeaseRegistry, other: LeaseRegistry
+    ) -> None:
         with ledger.deciding():
             pass
         with other.deciding():
             pass
 
-    def test_and_after_a_mishap(self, ledger: Ledger, other: Ledger) -> None:
+    def test_the_mutex_is_released_after_an_error(self, ledger: LeaseRegistry, other: LeaseRegistry) -> None:
         with pytest.raises(ZeroDivisionError), ledger.deciding():
             _ = 1 / 0
         with other.deciding():
             pass
 
-    def test_who_is_refused_leaves_it_to_who_has_it(self, ledger: Ledger, other: Ledger, place: Place) -> None:
+    def test_a_refused_scheduler_leaves_the_mutex_to_its_holder(
+        self, ledger: LeaseRegistry, other: LeaseRegistry, place: Place
+    ) -> None:
         with ledger.deciding() as desk:
             with pytest.raises(LeaseError), other.deciding():
                 pass
@@ -221,25 +233,25 @@ class TestDeciding:
         assert others(other) == [(7, 1, GIB)]
 
 
-def ticket(task: int = 3, waited: float = 2.0, **said: Any) -> Ticket:
-    return Ticket(task, ("GPU-a", "GPU-b"), (GIB, None), 2 * GIB, 1.5, 0.5, waited=waited, **said)
+def ticket(task: int = 3, waited: float = 2.0, **said: Any) -> WaitTicket:
+    return WaitTicket(task, ("GPU-a", "GPU-b"), (GIB, None), 2 * GIB, 1.5, 0.5, waited=waited, **said)
 
 
-def show(ledger: Ledger, shown: Ticket | None) -> None:
+def show(ledger: LeaseRegistry, shown: WaitTicket | None) -> None:
     with ledger.deciding() as desk:
         desk.wait(shown)
 
 
-def waiters(ledger: Ledger) -> list[Waiter]:
+def waiters(ledger: LeaseRegistry) -> list[Waiter]:
     with ledger.deciding() as desk:
         return desk.waiters()
 
 
 class TestTickets:
-    def test_nobody_waits_at_first(self, ledger: Ledger) -> None:
+    def test_there_are_no_waiters_at_first(self, ledger: LeaseRegistry) -> None:
         assert waiters(ledger) == []
 
-    def test_others_see_what_a_run_waits_for(self, ledger: Ledger, other: Ledger) -> None:
+    def test_others_see_what_a_run_waits_for(self, ledger: LeaseRegistry, other: LeaseRegistry) -> None:
         show(ledger, ticket(alone=True, closed=True))
         (seen,) = waiters(other)
         assert (seen.uid, seen.run, seen.passed_up) == (ledger.uid, MINE, False)
@@ -247,27 +259,27 @@ class TestTickets:
         assert 2.0 <= seen.ticket.waited < 60.0
         assert 0.0 <= seen.idle < 60.0
 
-    def test_ones_own_is_not_anothers(self, ledger: Ledger) -> None:
+    def test_a_runs_own_ticket_is_not_among_the_waiters(self, ledger: LeaseRegistry) -> None:
         show(ledger, ticket())
         assert waiters(ledger) == []
 
-    def test_the_newest_counts(self, ledger: Ledger, other: Ledger) -> None:
+    def test_the_newest_ticket_counts(self, ledger: LeaseRegistry, other: LeaseRegistry) -> None:
         show(ledger, ticket(3))
         show(ledger, ticket(4))
         assert [waiter.ticket.task for waiter in waiters(other)] == [4]
 
-    def test_who_waits_for_nothing_has_none(self, ledger: Ledger, other: Ledger) -> None:
+    def test_a_run_that_waits_for_nothing_has_no_ticket(self, ledger: LeaseRegistry, other: LeaseRegistry) -> None:
         show(ledger, ticket())
         show(ledger, None)
         assert waiters(other) == []
 
-    def test_who_leaves_has_none(self, ledger: Ledger, other: Ledger) -> None:
+    def test_a_run_that_leaves_has_no_ticket(self, ledger: LeaseRegistry, other: LeaseRegistry) -> None:
         show(ledger, ticket())
         ledger.leave()
         ledger.leave()
         assert waiters(other) == []
 
-    def test_nothing_is_closed_or_capped_at_first(self, ledger: Ledger) -> None:
+    def test_no_device_is_closed_and_nothing_limited_at_first(self, ledger: LeaseRegistry) -> None:
         with ledger.deciding() as desk:
             house = desk.house()
         assert (dict(house.closed), house.caps.some) == ({}, False)

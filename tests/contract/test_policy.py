@@ -1,4 +1,4 @@
-"""What every policy promises: it never overcommits, starves nobody, and decides the same of the same."""
+"""The contract of every policy: it never overcommits, starves no task, and is deterministic."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from scheduler.core import policies
 from scheduler.core.events import Exited, Placed, Resized
-from scheduler.core.model import Budget, Device
+from scheduler.core.model import Device, DeviceBudget
+from scheduler.core.placement import policies
 from scheduler.errors import UsageError
 from scheduler.units import GIB, MIB
-from tests.builders import Job, Simulation, gpu, host, jobs, machine
+from tests.support.builders import Job, Simulation, gpu, host, jobs, machine
 
 SEEDS = range(12)
 SIZES = (8 * GIB, 16 * GIB, 24 * GIB)
@@ -25,32 +25,32 @@ def policy(request: pytest.FixtureRequest) -> str:
 
 
 class TestNames:
-    def test_these_are_there(self) -> None:
+    def test_the_policies_have_these_names(self) -> None:
         assert {"packed", "one-per-gpu", "batches"} <= set(policies.names())
 
-    def test_another_is_told_what_there_is(self) -> None:
+    def test_an_unknown_name_is_answered_with_all_names(self) -> None:
         with pytest.raises(UsageError, match="no policy 'best'; there are: batches, one-per-gpu, packed"):
             policies.named("best")
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_it_never_overcommits(policy: str, seed: int) -> None:
-    """Whoever starts finds room for itself; what is seen above its promise later is the truth, and no decision."""
+def test_a_policy_never_overcommits(policy: str, seed: int) -> None:
+    """A started task fits at its start; use above its reservation that is seen later is a fact, not a decision."""
     run = drawn(policy, seed).run()
     totals = {device.key: device.total for device in run.machine.devices}
-    promised: dict[int, Mapping[str, int]] = {}
+    reserved: dict[int, Mapping[str, int]] = {}
     for event, at in run.book.recorded:
         if isinstance(event, Placed | Resized):
-            promised[event.task] = event.promise
+            reserved[event.task] = event.reservation
         elif isinstance(event, Exited):
-            del promised[event.task]
-        for key in event.promise if isinstance(event, Placed) else ():
-            there = sum(by.get(key, 0) for by in promised.values())
+            del reserved[event.task]
+        for key in event.reservation if isinstance(event, Placed) else ():
+            there = sum(by.get(key, 0) for by in reserved.values())
             assert there <= totals[key], f"seed {seed}: {key} at {at}"
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_every_task_that_can_comes_to_its_end(policy: str, seed: int) -> None:
+def test_every_task_that_can_run_ends(policy: str, seed: int) -> None:
     run = drawn(policy, seed)
     total = run.brain.waiting
     assert run.run().states == {"succeeded": total}, f"seed {seed}"
@@ -58,24 +58,24 @@ def test_every_task_that_can_comes_to_its_end(policy: str, seed: int) -> None:
 
 @pytest.mark.parametrize("by_rank", sorted(set(policies.names()) - {"batches"}))
 @pytest.mark.parametrize("seed", SEEDS)
-def test_nobody_is_overtaken_more_often_than_the_bound(by_rank: str, seed: int) -> None:
-    """The batch-by-batch original goes through a batch in an order of its own, and waits at its end for all."""
-    assert drawn(by_rank, seed, overtakes=3).run().brain.line.most_overtaken <= 3, f"seed {seed}"
+def test_no_task_is_bypassed_more_often_than_the_limit(by_rank: str, seed: int) -> None:
+    """The batch-by-batch policy goes through a batch in an order of its own, and waits at its end for all."""
+    assert drawn(by_rank, seed, bypass_limit=3).run().brain.wait_queue.most_bypassed <= 3, f"seed {seed}"
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_it_decides_the_same_of_the_same(policy: str, seed: int) -> None:
+def test_equal_states_give_equal_decisions(policy: str, seed: int) -> None:
     assert drawn(policy, seed).run().book.recorded == drawn(policy, seed).run().book.recorded
 
 
-def test_asking_it_changes_nothing(policy: str) -> None:
+def test_a_decision_changes_nothing(policy: str) -> None:
     run = drawn(policy, seed=1)
     now = machine(*budgets(random.Random(1)))
     assert run.brain.decide(now) == run.brain.decide(now)
     assert run.brain.living() == []
 
 
-def test_it_keeps_to_the_number_of_jobs(policy: str) -> None:
+def test_a_policy_keeps_to_the_number_of_jobs(policy: str) -> None:
     small = jobs(9, peak="1GiB", memory="1GiB", epochs=3)
     run = Simulation(small, gpu(0), gpu(1), gpu(2), policy=policy, jobs=2).run()
     living = most = 0
@@ -85,7 +85,7 @@ def test_it_keeps_to_the_number_of_jobs(policy: str) -> None:
     assert most == 2, "it uses what it may, and no more"
 
 
-def test_what_no_device_can_hold_keeps_nobody_waiting(policy: str) -> None:
+def test_a_task_that_no_device_can_hold_keeps_no_other_waiting(policy: str) -> None:
     given = jobs(1, peak="2GiB", memory="2GiB", priority=-1, epochs=3) + jobs(5, peak="1GiB", memory="1GiB", epochs=3)
     too_big = jobs(1, peak="30GiB", memory="30GiB", priority=-2, epochs=3)
     run = Simulation([*too_big, *given], gpu(0), policy=policy, profile="live").run()
@@ -96,21 +96,21 @@ def test_what_no_device_can_hold_keeps_nobody_waiting(policy: str) -> None:
 
 
 def drawn(policy: str, seed: int, **said: Any) -> Simulation:
-    """A list that all of its machine's devices could hold, one task after another."""
+    """Draw a list whose tasks its machine's devices could hold one after another."""
     dice = random.Random(seed)
     there = budgets(dice)
     said = {"profile": dice.choice(["live", "auto", "off"]), "order": dice.choice(["batch", "global"]), **said}
     return Simulation(given(dice, there), *there, policy=policy, num=dice.choice([4, 20]), **said)
 
 
-def budgets(dice: random.Random) -> list[Budget]:
-    """GPUs of some sizes and the host's RAM beside them, or that alone."""
+def budgets(dice: random.Random) -> list[DeviceBudget]:
+    """Draw GPUs of some sizes with the host's RAM beside them, or the host alone."""
     ram = host("64GiB", cores=16)
     return [*(gpu(number, dice.choice(SIZES)) for number in range(dice.choice([0, 1, 2, 4]))), ram]
 
 
-def given(dice: random.Random, there: list[Budget]) -> list[Job]:
-    """Jobs of a few configurations, some of which say what they need."""
+def given(dice: random.Random, there: list[DeviceBudget]) -> list[Job]:
+    """Draw tasks of a few configurations, some of which declare their need."""
     gpus: list[Device] = [b.device for b in there if b.device.is_gpu]
     made: list[Job] = []
     for number in range(dice.randrange(3, 8)):

@@ -1,109 +1,277 @@
-"""The reference, made from the code: `python -m tests.docs.reference` prints it, a test compares."""
+"""The reference pages, made from the code: `python -m tests.docs.reference FOLDER` writes them, a test compares."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import get_args
 
 from scheduler.cli.main import VERBS
 from scheduler.cli.run import parser
-from scheduler.core.columns import COLUMNS
 from scheduler.core.events import Event
-from scheduler.core.fields import FIELDS, RESERVED
 from scheduler.core.model import State
-from scheduler.settings import MACHINE_FILE, PREFIX, READERS, USER_FILE, Settings
-from scheduler.view import prometheus
-from scheduler.view.schemas import PRINTS, described
+from scheduler.core.reporting.columns import COLUMNS
+from scheduler.core.tasks.fields import FIELDS, RESERVED
+from scheduler.runtime.paths import APPLICATION
+from scheduler.runtime.settings import MACHINE_FILE, PREFIX, READERS, USER_FILE, Settings
+from scheduler.ui.export import prometheus
+from scheduler.ui.export.json_schemas import PRINTS, described
+
+SETTINGS = {
+    "state": (
+        "directory",
+        "by the system",
+        "The directory of all runs and profiles. It must be on a local file system.",
+    ),
+    "leases": ("directory", "by the system", "The directory in which the schedulers of a machine keep their leases."),
+    "num": ("rows", "20", "Rows in a batch. Rows of one batch are ranked together."),
+    "buffer": ("size", "512MiB", "Memory of every device that is never reserved."),
+    "order": ("batch, global", "batch", "Rank by priority inside each batch, or over the whole list."),
+    "max_load": ("share", "1.0", "Share of the cores that may be reserved."),
+    "python": ("command", "active environment", "The Python that `-1` in the column Executable means."),
+    "profile": (
+        "auto, probe, live, off",
+        "auto",
+        "How unknown needs are learned: by whatever costs least, by probes, by watching the real run, or not at all.",
+    ),
+    "profile_epochs": ("epochs", "2", "Epochs of a probe."),
+    "settle": ("time", "5s, on GPUs 60s", "How long a peak must not grow until a task has settled."),
+    "unmanaged": (
+        "headroom, avoid, ignore",
+        "headroom",
+        "Beside unmanaged processes on a GPU: keep room for their growth, leave the GPU alone, or ignore them.",
+    ),
+    "unmanaged_calm": ("time", "2m", "How long unmanaged memory must not grow before a task starts beside it."),
+    "max_gpu_load": (
+        "sum of utilisation",
+        "2.0",
+        "Maximum summed GPU utilisation of co-located tasks; 2.0 means 200 %.",
+    ),
+    "visible": ("uuid, index, all", "uuid", "How CUDA_VISIBLE_DEVICES names the GPUs of a task."),
+    "memory_args": ("names", "learned", "Only these arguments of a script determine its memory."),
+    "ignore_args": ("names", "learned", "These arguments of a script do not change its memory."),
+    "margin": ("share and size", "10%+256MiB", "What is added to a known peak when memory is reserved."),
+    "profile_id": ("own, same", "own", "Whether a probe gets an id of its own in the command, or that of its task."),
+    "log_max": ("size", "1GiB", "Size above which the middle of a task's log is removed; head and tail are kept."),
+    "cgroup": ("auto, never", "auto", "Whether each attempt gets a control group of its own where that is allowed."),
+    "disk_min": ("share, size", "2%, 1GiB", "Nothing is started while a disk in use has less free space than this."),
+    "notify": ("command or URL", "–", "Told of the end of a run, of its first failure, and when launching stops."),
+}
+"""Unit, default and meaning of every setting."""
+
+STATES = {
+    "waiting": "Accepted and not started; `scheduler why ID` gives the reason.",
+    "held": "Not started until `scheduler release`.",
+    "probing": "An attempt runs a few epochs to measure what the task needs.",
+    "running": "An attempt runs.",
+    "succeeded": "Ended with exit code 0.",
+    "failed": "Ended with another exit code or a signal, or could not be started, and has no retries left.",
+    "oom": "Ran out of memory on every attempt, the last one alone on its device.",
+    "timeout": "Reached its time limit and was stopped.",
+    "interrupted": "Was stopped by the scheduler, a reboot or a lost shim; `resume` starts it again.",
+    "cancelled": "Ended by `scheduler cancel`.",
+    "refused": "Needs more memory than any device here has.",
+    "skipped": "Not run, because the same row succeeded in an earlier run of the list (`--skip-done`).",
+}
+"""The definition of every state."""
+
+RESULTS = {
+    "id": "Number of the task, unique for the user on this machine.",
+    "key": "The same for all attempts and later runs of a row.",
+    "row": "Line of the row in its file.",
+    "name": "Name of the task.",
+    "state": "See [states](states.md).",
+    "exit_code": "Exit code of the last attempt; empty where a signal ended it.",
+    "reason": "Why the task ended as it did, in words.",
+    "priority": "Priority of the row; a smaller number starts first.",
+    "batch": "Number of the batch, from 1.",
+    "attempts": "Number of attempts.",
+    "ooms": "How many attempts ran out of memory.",
+    "device": "Devices of the last attempt.",
+    "gpus": "Number of GPUs of the last attempt.",
+    "reserved_bytes": "Memory reserved on the devices at the end of the last attempt.",
+    "peak_bytes": "Highest memory that the last attempt used on its devices.",
+    "host_reserved_bytes": "RAM reserved at the end of the last attempt.",
+    "host_peak_bytes": "Highest RAM that the last attempt used.",
+    "source": "How the need was known; see *source* in the [glossary](../glossary.md#memory).",
+    "submitted": "When the task was accepted.",
+    "started": "When the last attempt started.",
+    "ended": "When the last attempt ended.",
+    "waited_s": "Seconds from acceptance to the start of the last attempt.",
+    "ran_s": "Seconds that the last attempt ran.",
+    "neighbours_max": "The most other attempts of the run that shared a device with it at one moment.",
+    "stretched": "How many times longer an epoch took beside neighbours than alone.",
+    "command": "The command, with secrets replaced.",
+    "directory": "Working directory.",
+    "log": "Path of the log of the last attempt.",
+    "done_by": "The earlier run that did a skipped row.",
+    "mps": "Whether the attempt was a client of NVIDIA MPS.",
+    "thread_percentage": "Share of the GPU's threads under MPS.",
+    "fenced": "Memory limit under MPS, in bytes.",
+}
+"""The description of every column of results."""
 
 TASKS_ARE_TOLD = (
-    ("SCHEDULER_TASK_ID", "its id; a probe has one of its own"),
-    ("SCHEDULER_ATTEMPT", "which try this is, from 1"),
+    ("SCHEDULER_TASK_ID", "id of the task; a probe has one of its own"),
+    ("SCHEDULER_ATTEMPT", "number of the attempt, from 1"),
     ("SCHEDULER_KEY", "the same for all attempts and later runs of a row"),
-    ("SCHEDULER_NAME", "its name"),
-    ("SCHEDULER_RUN", "the number of its run"),
-    ("SCHEDULER_PURPOSE", "run or probe"),
+    ("SCHEDULER_NAME", "name of the task"),
+    ("SCHEDULER_RUN", "number of the run"),
+    ("SCHEDULER_PURPOSE", "`run` or `probe`"),
     ("SCHEDULER_EPOCHS", "how many epochs this attempt trains"),
-    ("SCHEDULER_MEMORY_BYTES", "what it is promised on each device"),
-    ("SCHEDULER_HOST_MEMORY_BYTES", "what it is promised of the host's RAM"),
-    ("SCHEDULER_GPU_INDICES", "its GPUs; empty on a machine without"),
-    ("SCHEDULER_TASK_DIR", "a folder that is kept; removed when empty"),
-    ("SCHEDULER_RESULT", "a flat JSON object left here (64 KiB at most) becomes columns `result.*`"),
-    ("SCHEDULER_PROGRESS", '"3/10" written here is progress; the usual epoch lines on stdout are too'),
+    ("SCHEDULER_MEMORY_BYTES", "bytes reserved on each device"),
+    ("SCHEDULER_HOST_MEMORY_BYTES", "bytes of RAM reserved"),
+    ("SCHEDULER_GPU_INDICES", "indices of the GPUs; empty on a machine without GPUs"),
+    ("SCHEDULER_TASK_DIR", "a directory that is kept; removed when it is empty"),
+    ("SCHEDULER_RESULT", "a flat JSON object written here (at most 64 KiB) becomes the columns `result.*`"),
+    ("SCHEDULER_PROGRESS", '"3/10" written here is progress; the usual epoch lines on stdout are progress too'),
 )
 
-
 JSON = """\
-## What --json prints
-
-Names with their values: `text`, `integer`, `number`, `boolean`; with `?` one may be null. A name with `?` may be
-missing, `*` stands for every other name. Sizes are bytes, times seconds; moments are ISO 8601 where they are text and
-seconds since the epoch where they are numbers. `format` grows when a name goes or means something else.
-`scheduler/view/schemas.py` makes JSON Schemas of the same table.
+Names with their values: `text`, `integer`, `number`, `boolean`; a value with `?` may be null. A name with `?` may be
+missing, `*` stands for every other name. Sizes are bytes, durations are seconds; moments are ISO 8601 where they are
+text, and seconds since the epoch where they are numbers. `format` is raised when a name goes or changes its meaning.
 """
 
 
-def page() -> str:
-    """The whole page."""
-    named = [f for f in fields(Settings) if f.name in READERS]
-    flags = parser().format_help()
-    settings = [(f.name, _flag(f.name, flags), PREFIX + f.name.upper()) for f in named]
-    columns = [(f.column, f.flag or "–", f.default or "–", f.help) for f in FIELDS]
-    reserved = "; ".join(f"{name} ({why})" for name, why in RESERVED.items())
-    events = [(cls.kind, (cls.__doc__ or "").splitlines()[0]) for cls in get_args(Event)]
-    parts = [
-        "# Reference\n\nMade from the code by `scripts/reference`; a test keeps it true.\n",
-        "## Verbs\n",
-        *(f"### scheduler {verb}\n\n```\n{help_of(verb)}```\n" for verb in VERBS),
-        table("Task fields", ("column", "flag", "default", "what"), columns),
-        "Column names in any order and case; other columns are your own and come back in the results.\n",
-        f"Refused, because they are not there yet: {reserved}.\n",
-        table("Settings", ("name", "flag", "environment"), settings),
-        f"Flags come before the environment, that before `{USER_FILE}`, that before `{MACHINE_FILE}`.\n",
-        table("States", ("state",), [(state,) for state in State]),
-        table("What a task is told", ("variable", "what"), TASKS_ARE_TOLD),
-        table("Results columns", ("column",), [(name,) for name in COLUMNS]),
-        "Then come the file's own columns, then `result.*`. Times are ISO 8601 with an offset, sizes are bytes.\n",
-        JSON,
-        *(f"### scheduler {verb} --json\n\n{json_of(verb)}" for verb in PRINTS),
-        table(
-            "Metrics",
-            ("`status --prometheus`", "labels", "what"),
-            [(f"`{f.name}`", f.labels or "–", f.help) for f in prometheus.FAMILIES],
+def pages() -> dict[str, str]:
+    """Return the text of every page by its file name."""
+    return {
+        "index.md": _index(),
+        "cli.md": _page("Commands", "Every verb, as its `--help` prints it.", _verbs()),
+        "task-fields.md": _page("Task fields", "What a row of a list may say, as columns or as flags.", _fields()),
+        "settings.md": _page("Settings", "What can be set for a run, a user or a machine.", _settings()),
+        "states.md": _page("States", "Where a task stands.", [_table(("state", "meaning"), _described(State, STATES))]),
+        "task-environment.md": _page(
+            "What a task is told",
+            "Variables in the environment of every task.",
+            [_table(("variable", "value"), TASKS_ARE_TOLD)],
         ),
-        "All are gauges, in Prometheus' text format: for node_exporter's textfile collector, for example.\n",
-        table("Events", ("event", "what"), events),
+        "results.md": _page(
+            "Results", "Columns of `scheduler results`, of its JSON and CSV, and of the DataFrame.", _results()
+        ),
+        "json.md": _page("JSON", "What `--json` prints, verb by verb.", [JSON, *_json()]),
+        "metrics.md": _page("Metrics", "What `scheduler status --prometheus` prints.", _metrics()),
+        "events.md": _page("Events", "The rows of a run's journal. Every view replays them.", _events()),
+    }
+
+
+def _index() -> str:
+    rows = (
+        ("[Commands](cli.md)", "every verb and its flags"),
+        ("[Task fields](task-fields.md)", "columns of a list"),
+        ("[Settings](settings.md)", "flags, variables and files"),
+        ("[States](states.md)", "where a task stands"),
+        ("[What a task is told](task-environment.md)", "variables of a task"),
+        ("[Results](results.md)", "columns of results"),
+        ("[JSON](json.md)", "what `--json` prints"),
+        ("[Metrics](metrics.md)", "for Prometheus"),
+        ("[Events](events.md)", "rows of the journal"),
+    )
+    return _page(
+        "Reference",
+        "Made from the code by `./scripts/reference`; a test keeps it true.",
+        [_table(("page", "what"), rows)],
+    )
+
+
+def _page(title: str, first: str, parts: Iterable[str]) -> str:
+    return "\n".join([f"# {title}\n\n{first}\n", *parts])
+
+
+def _verbs() -> list[str]:
+    return [f"## scheduler {verb}\n\n```\n{_help_of(verb)}```\n" for verb in VERBS]
+
+
+def _fields() -> list[str]:
+    rows = [(f.column, f.flag or "–", f.default or "–", f.help) for f in FIELDS]
+    reserved = "; ".join(f"{name} ({why})" for name, why in RESERVED.items())
+    return [
+        _table(("column", "flag", "default", "meaning"), rows),
+        "Column names may stand in any order and case. Other columns are your own and come back in the results.\n",
+        f"Refused, because they are not there yet: {reserved}.\n",
     ]
-    return "\n".join(parts)
+
+
+def _settings() -> list[str]:
+    flags = parser().format_help()
+    named = [f.name for f in fields(Settings) if f.name in READERS]
+    rows = []
+    for name in named:
+        unit, default, meaning = SETTINGS[name]
+        rows.append((name, meaning, unit, default, _flag(name, flags), PREFIX + name.upper()))
+    return [
+        _table(("name", "meaning", "unit or values", "default", "flag", "environment"), rows),
+        f"Flags come before the environment, then come `{USER_FILE}` and `{MACHINE_FILE}`.\n",
+        f"With `XDG_CONFIG_HOME` the user's file is `$XDG_CONFIG_HOME/{APPLICATION}/config.toml`.\n",
+    ]
+
+
+def _results() -> list[str]:
+    return [
+        _table(("column", "description"), _described(COLUMNS, RESULTS)),
+        "Then come the file's own columns, then `result.*`. Times are ISO 8601 with an offset, sizes are bytes.\n",
+    ]
+
+
+def _json() -> list[str]:
+    return [f"## scheduler {verb} --json\n\n{_json_of(verb)}" for verb in PRINTS]
+
+
+def _metrics() -> list[str]:
+    rows = [(f"`{f.name}`", f.labels or "–", f.help) for f in prometheus.FAMILIES]
+    return [
+        _table(("name", "labels", "meaning"), rows),
+        "All are gauges in the text format of Prometheus, for example for the textfile collector of node_exporter.\n",
+    ]
+
+
+def _events() -> list[str]:
+    rows = [(cls.kind, (cls.__doc__ or "").splitlines()[0]) for cls in get_args(Event)]
+    return [_table(("event", "meaning"), rows)]
+
+
+def _described(names: Iterable[str], meanings: dict[str, str]) -> list[tuple[str, str]]:
+    """Pair every name with its meaning; a name without one raises KeyError, and so fails the test."""
+    return [(str(name), meanings[str(name)]) for name in names]
 
 
 def _flag(name: str, flags: str) -> str:
-    """The flag of a setting, where there is one."""
+    """Return the flag of a setting, or a dash where there is none."""
     flag = f"--{name.replace('_', '-')}"
     return flag if f"{flag} " in flags else "–"
 
 
-def help_of(verb: str) -> str:
-    """What the verb says of itself."""
+def _help_of(verb: str) -> str:
+    """Return what a verb's --help prints."""
     command = [sys.executable, "-m", "scheduler", verb, "--help"]
     environ = {**os.environ, "COLUMNS": "110"}
     return subprocess.run(command, capture_output=True, text=True, check=True, env=environ).stdout
 
 
-def json_of(verb: str) -> str:
-    """All that it prints."""
-    said = [f"{case}:\n\n```\n{described(shape)}\n```\n" for case, shape in PRINTS[verb]]
-    return "\n".join(one.removeprefix(":\n\n") for one in said)
+def _json_of(verb: str) -> str:
+    """Return the shapes of all that a verb prints as JSON."""
+    shapes = [f"{case}:\n\n```\n{described(shape)}\n```\n" for case, shape in PRINTS[verb]]
+    return "\n".join(one.removeprefix(":\n\n") for one in shapes)
 
 
-def table(title: str, header: tuple[str, ...], rows: object) -> str:
-    """A Markdown table under a heading."""
-    lines = [f"## {title}\n", "| " + " | ".join(header) + " |", "|" + " --- |" * len(header)]
+def _table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a Markdown table."""
+    lines = ["| " + " | ".join(header) + " |", "|" + " --- |" * len(header)]
     lines += ["| " + " | ".join(str(cell).replace("|", "\\|") for cell in row) + " |" for row in rows]
     return "\n".join(lines) + "\n"
 
 
+def write(folder: Path) -> None:
+    """Write all pages into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in pages().items():
+        (folder / name).write_text(text, encoding="utf-8")
+
+
 if __name__ == "__main__":
-    print(page(), end="")
+    write(Path(sys.argv[1]))

@@ -18,7 +18,7 @@ def suite(*words: str) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_the_page_says_what_was_measured(tmp_path: Path) -> None:
+def test_performance_page_is_generated_from_the_measurements(tmp_path: Path) -> None:
     shutil.copy(ROOT / "docs/performance.json", tmp_path)
     suite("--page", "--out", str(tmp_path))
     made = {path.relative_to(tmp_path): path.read_text() for path in tmp_path.rglob("*") if path.is_file()}
@@ -29,7 +29,7 @@ def test_the_page_says_what_was_measured(tmp_path: Path) -> None:
     }
 
 
-def test_a_part_measured_alone_leaves_the_figures_of_the_others(tmp_path: Path) -> None:
+def test_measuring_one_part_keeps_the_figures_of_the_others(tmp_path: Path) -> None:
     shutil.copy(ROOT / "docs/performance.json", tmp_path)
     before = json.loads((tmp_path / "performance.json").read_text())["parts"]
     suite("--quick", "--only", "live", "--out", str(tmp_path))

@@ -1,0 +1,112 @@
+"""`map`: calls a function on many values, each in a process of its own, packed by memory, and returns the results."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from scheduler.app.observe import run_reader
+from scheduler.app.run import run_loop, start
+from scheduler.app.run.options import RunOptions, check_counts, run_name, this_python
+from scheduler.app.run.session import RunSession
+from scheduler.app.run.task_list import PythonCall, PythonCalls
+from scheduler.inputs import python_calls
+from scheduler.runtime import task_launcher
+from scheduler.runtime.settings import read_settings
+from scheduler.ui.terminal.sink import hint
+from scheduler.units import count
+
+NAME = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The result of a call that failed: its state, its error and its log."""
+
+    state: str
+    """The state: failed, oom, timeout, interrupted, …"""
+    error: str
+    """The exception in one line, or how the process ended."""
+    log: str
+    task: int
+
+    def __bool__(self) -> bool:
+        return False
+
+
+def map(  # noqa: PLR0913  # each is a column or a flag, by keyword only
+    function: Callable[[Any], Any],
+    configs: Iterable[Any],
+    *,
+    devices: str = "auto",
+    gpus: int | None = None,
+    memory: str = "",
+    retries: int = 0,
+    jobs_at_once: int | None = None,
+    name: str = "",
+    state: str | None = None,
+) -> list[Any]:
+    """Call `function(config)` for each of them, several at once where their memory allows, and return what they return.
+
+    In order; a call that fails gives a Failure, which is false, and nothing is raised for it. The function is found by
+    the file it is defined in, so it must be one of a module or of the script: raises ConfigError for any other, and
+    for what cannot be pickled. A run like every other: `scheduler list`, `results`, `resume`.
+    """
+    check_counts(jobs_at_once=jobs_at_once)
+    task_launcher.stop_loading()
+    target = python_calls.target_function(function)
+    each = [_call(target.name, number, config) for number, config in enumerate(configs, 1)]
+    if not each:
+        return []
+    made = PythonCalls(target, each, {"gpus": gpus, "memory": memory, "retries": retries})
+    settings = read_settings({"num": str(len(each)), "state": state})
+    choices = RunOptions(devices, jobs=jobs_at_once, name=run_name("name=", name), keep_going=True)
+    what = f"{target.name} of {target.file or target.module}"
+    session = start.begin(made.listing(what), choices, settings, this_python(settings))
+    assert session is not None  # there is something to do
+    try:
+        hint(f"run {session.number}: {count(len(each), 'call')} of {target.name} (scheduler list {session.number})")
+        ended = run_loop.run_to_end(session, None, run_loop.first_lines(session))
+        if ended.signal in (2, 15):
+            raise SystemExit(ended.exit_code)
+        return _results(session)
+    finally:
+        session.close()
+
+
+def _call(function: str, number: int, config: Any) -> PythonCall:
+    varied = config if isinstance(config, dict) else {"config": config}
+    text = ",".join(f"{key}-{value}" for key, value in varied.items())
+    pickled = python_calls.pickled(config, f"config {number}")
+    return PythonCall(
+        f"{function} {text}"[:NAME], {"what": "function"}, pickled, {str(k): v for k, v in varied.items()}
+    )
+
+
+def _results(session: RunSession) -> list[Any]:
+    """Return the result of each call, by its row."""
+    sys.modules.setdefault(task_launcher.MAIN, sys.modules["__main__"])  # what its classes are called in the tasks
+    telling = run_reader.RunReader(session.info, session.store.journal)
+    by_row = {row["row"]: row for row in telling.rows(secrets=True)}
+    return [_result(session, by_row[number]) for number in sorted(by_row)]
+
+
+def _result(session: RunSession, row: dict[str, Any]) -> Any:
+    try:
+        with task_launcher.open_own(f"{session.places.given_to(row['row'])}.result") as file:
+            error = task_launcher.said_in(file)["error"]
+            if not error and row["state"] == "succeeded":
+                return pickle.load(file)
+    except (OSError, ValueError, KeyError) as exc:
+        error = str(exc) if row["state"] == "succeeded" else ""
+    except Exception as exc:  # noqa: BLE001  # what a value of the user's raises as it is read back
+        error = f"what it returned cannot be read here: {exc}"
+    return Failure(row["state"], error or _how(row), row["log"] or "", row["id"])
+
+
+def _how(row: dict[str, Any]) -> str:
+    code = row["exit_code"]
+    return row["reason"] or (f"exit {code}" if code is not None else row["state"])

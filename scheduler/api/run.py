@@ -1,0 +1,161 @@
+"""`run` and `runs`: runs from a program or a notebook."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TextIO
+
+from scheduler.app.observe import run_reader
+from scheduler.app.run import run_loop, start
+from scheduler.app.run.options import RunOptions, check_counts, mps_word, run_name, this_python
+from scheduler.app.run.previous_runs import RerunOptions
+from scheduler.app.run.task_list import TaskList, csv_listing
+from scheduler.errors import UsageError
+from scheduler.inputs import python_tasks
+from scheduler.inputs.python_tasks import Task
+from scheduler.runtime.settings import read_settings
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A finished run, read from its journal."""
+
+    number: int
+    state: str
+    """The state directory of the run."""
+
+    @property
+    def tasks(self) -> list[dict[str, Any]]:
+        """Return a dictionary for each task, with the columns of `scheduler results`."""
+        telling = self._telling()
+        try:
+            return list(telling.rows())
+        finally:
+            telling.close()
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """Return the tasks as a pandas DataFrame, indexed by task id, with times as timestamps."""
+        import pandas as pd  # 180 ms that only this pays
+
+        frame = pd.DataFrame(self.tasks).set_index("id")
+        for name in ("submitted", "started", "ended"):
+            frame[name] = pd.to_datetime(frame[name], unit="s", utc=True)
+        return frame
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The number of tasks per state."""
+        telling = self._telling()
+        try:
+            counts: dict[str, int] = telling.run_facts()["states"]
+            return counts
+        finally:
+            telling.close()
+
+    @property
+    def succeeded(self) -> bool:
+        """True if every task succeeded."""
+        return set(self.counts) <= {"succeeded", "skipped"}
+
+    def _telling(self) -> run_reader.RunReader:
+        return run_reader.RunReader(run_reader.find_run(read_settings({"state": self.state}), str(self.number)))
+
+
+def run(  # noqa: PLR0913  # each is a flag of `scheduler run`, by keyword only
+    jobs: str | os.PathLike[str] | Iterable[Task],
+    *,
+    devices: str = "auto",
+    num: int = 20,
+    order: str = "batch",
+    buffer: str = "512MiB",
+    max_load: float = 1.0,
+    jobs_at_once: int | None = None,
+    slots: int | None = None,
+    max_per_device: int | None = None,
+    header: int | None = 0,
+    name: str = "",
+    python: str = "",
+    state: str | None = None,
+    defaults: Mapping[str, str] | None = None,
+    new: bool = False,
+    skip_done: bool = False,
+    keep_going: bool = False,
+    max_failures: int | None = None,
+    mps: bool | str = False,
+    mps_fence: bool = True,
+    verbose: bool = False,
+) -> Finished:
+    """Run a CSV file or a list of Tasks to its end, as `scheduler run` does; raises only for what is refused.
+
+    A failed task is not an exception: look at `.succeeded` or `.frame`. `defaults` are texts by column for rows that
+    do not say it themselves. A file that another run has not ended is refused, unless `new`; with `skip_done` only rows
+    run that succeeded in no earlier run of it. `mps` is True, "auto" or "join".
+
+    Signals keep meaning what the command line says, on the main thread only; elsewhere, and beside a running event
+    loop, nothing of the caller's is touched. It blocks: use `asyncio.to_thread` in a coroutine.
+    """
+    flags = {"num": str(num), "order": order, "buffer": buffer, "max_load": str(max_load), "python": python or None}
+    settings = read_settings({**flags, "state": state})
+    check_counts(jobs_at_once=jobs_at_once, slots=slots, max_per_device=max_per_device, max_failures=max_failures)
+    is_file = isinstance(jobs, (str, os.PathLike))
+    _check_wish(is_file, new or skip_done)
+    interpreter = this_python(settings)
+    listing = _listing(jobs, header, dict(defaults or {}), interpreter)
+    choices = RunOptions(
+        devices,
+        slots,
+        jobs_at_once,
+        max_per_device,
+        run_name("name=", name),
+        keep_going=keep_going or not is_file,
+        max_failures=max_failures,
+        mps=mps_word(f"mps={mps!r}", mps),
+        mps_fence=mps_fence,
+    )
+    session = start.begin(listing, choices, settings, interpreter, RerunOptions(new, skip_done))
+    if session is None:
+        raise UsageError(f"{listing.what} has no tasks")
+    stream: TextIO | None = sys.stdout if verbose else None
+    try:
+        run_loop.run_to_end(session, stream, run_loop.first_lines(session))
+    finally:
+        session.close()
+    return Finished(session.number, str(run_reader.places(settings).root))
+
+
+def _check_wish(is_file: bool, wished: bool) -> None:
+    """Refuse for a list of tasks what only a file can have."""
+    if wished and not is_file:
+        raise UsageError(
+            "new and skip_done are about the earlier runs of a file, and a list of tasks is none: leave them out"
+        )
+
+
+def runs(state: str | None = None) -> list[Finished]:
+    """Return all runs of this user on this machine, newest first."""
+    settings = read_settings({"state": state})
+    root = str(run_reader.places(settings).root)
+    return [Finished(info.number, root) for info in run_reader.all_runs(settings)]
+
+
+def _listing(
+    jobs: str | os.PathLike[str] | Iterable[Task], header: int | None, defaults: dict[str, str], python: str
+) -> TaskList:
+    if isinstance(jobs, (str, os.PathLike)):
+        return csv_listing(os.fspath(jobs), header=header, defaults=defaults, append="both", python=python)
+    form, rows = python_tasks.rows(_tasks(jobs), defaults, python)
+    return TaskList("tasks", form, rows)
+
+
+def _tasks(jobs: object) -> list[Task]:
+    """Return the tasks as a list, also from a generator; raise UsageError for anything else."""
+    if isinstance(jobs, Task) or not isinstance(jobs, Iterable):
+        raise UsageError(f"a {type(jobs).__name__} is neither the path of a file nor a list of Tasks")
+    return list(jobs)

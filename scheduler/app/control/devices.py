@@ -1,0 +1,75 @@
+"""The devices of this machine for `devices`, and the user's runs that use them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+from scheduler.app.control.targets import Target
+from scheduler.app.observe.run_reader import RunReader, find_run, places
+from scheduler.core.control.requests import named
+from scheduler.errors import SchedulerError, UsageError
+from scheduler.runtime.settings import Settings
+from scheduler.store.run.catalog import RunCatalog, RunInfo
+
+
+def devices(settings: Settings) -> list[dict[str, Any]]:
+    """Return each device with its free and reserved memory, and my runs that start nothing on it."""
+    from scheduler.app.run.devices import find_devices
+    from scheduler.store.machine.leases import find_directory, living
+
+    pool = find_devices("auto", settings)
+    try:
+        budgets = pool.snapshot()
+    finally:
+        pool.close()
+    leases = living(find_directory(settings.leases or None))
+    shut = {info.number: telling.brain.rules.closed for info, telling in _unfinished(settings)}
+    return [
+        {
+            "device": b.device.label,
+            "key": b.device.key,
+            "model": b.device.model,
+            "total_bytes": b.device.total,
+            "free_bytes": b.free,
+            "reserved_bytes": sum(lease.reserved.get(b.device.key, 0) for lease in leases),
+            "closed": b.closed,
+            "disabled_for": sorted(number for number, closed in shut.items() if b.device.key in closed),
+        }
+        for b in budgets
+    ]
+
+
+def _unfinished(settings: Settings) -> Iterator[tuple[RunInfo, RunReader]]:
+    """Return my runs on this machine that may still start tasks."""
+    for info in RunCatalog(places(settings)).all():
+        if info.elsewhere:
+            continue
+        try:
+            telling = RunReader(info, only_states=True)
+        except SchedulerError:
+            continue  # one that cannot be read hides no other
+        with closing(telling):
+            if info.alive or telling.unfinished:
+                yield info, telling
+
+
+def users_of(settings: Settings, device: str, run: str | None) -> list[Target]:
+    """Return my unfinished runs that have a device, or the named run; raise UsageError if there is none."""
+    if run is not None:
+        return [Target(find_run(settings, run))]
+    found, labels = [], set[str]()
+    for info, telling in _unfinished(settings):
+        mine = telling.devices
+        labels.update(one.label for one in mine)
+        try:
+            if named(device, mine):
+                found.append(Target(info))
+        except ValueError:
+            continue
+    if found:
+        return found
+    if not labels:
+        raise UsageError("none of my runs is unfinished, so there is nothing to change: run --devices leaves one out")
+    raise UsageError(f"no unfinished run of mine has a device {device!r}; they have: {', '.join(sorted(labels))}")

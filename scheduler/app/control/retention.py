@@ -1,0 +1,120 @@
+"""The runs of a user on every machine that shares the state: listed, and removed once they have ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from scheduler.app.observe.run_reader import places, telling_facts
+from scheduler.errors import Newer, NoSuchRun, SchedulerError, StateError, StillRunning
+from scheduler.runtime.paths import RunPaths, StatePaths
+from scheduler.runtime.settings import Settings
+from scheduler.store.run.catalog import RunCatalog, RunInfo
+from scheduler.store.run.removal import claims, finish
+from scheduler.store.run.removal import remove as remove_run
+from scheduler.units import count
+
+MOST_NAMED = 8
+"""The largest number of processes that one sentence names."""
+
+
+def runs(settings: Settings) -> list[dict[str, Any]]:
+    """Return the facts of every run: of this machine newest first, then of other machines."""
+    here = places(settings)
+    facts = list(_facts(here))
+    for other in here.of_other_machines():
+        facts += [{**one, "state": str(other.root)} for one in _facts(other)]
+    return facts
+
+
+def _facts(home: StatePaths) -> Iterator[dict[str, Any]]:
+    """Return the facts of a run; a run that cannot be read has its error as a fact."""
+    found = RunCatalog(home)
+    for number in reversed(found.numbers()):
+        try:
+            info = found.info(number)
+            yield {"number": number, "trouble": info.lost} if info.lost else telling_facts(info)
+        except NoSuchRun:
+            continue
+        except SchedulerError as exc:
+            yield {"number": number, "trouble": str(exc)}
+
+
+def remove(settings: Settings, words: Sequence[str]) -> list[dict[str, Any]]:
+    """Remove these runs, if all of them are over; what was freed. Raises before anything is removed.
+
+    A run that cannot be read is removed by its number, if no attempt of it lives.
+    """
+    home = places(settings)
+    found = RunCatalog(home)
+    infos = [_found(found, word) for word in words]
+    for info in infos:
+        if isinstance(info, RunInfo):
+            _must_be_over(info)
+        else:
+            _must_be_idle(info)
+    return [_remove(home, info) if isinstance(info, RunInfo) else _remove_unread(home, info) for info in infos]
+
+
+def _found(runs_: RunCatalog, word: str) -> RunInfo | RunPaths:
+    """Return a run, or only its place where its journal cannot be read."""
+    try:
+        info = runs_.find(word)
+        return info.places if info.lost and not info.alive else info
+    except Newer:
+        raise
+    except StateError:
+        run = runs_.places.run(int(word)) if word.isdigit() else None
+        if run is None or not run.root.is_dir():
+            raise
+        return run
+
+
+def _remove_unread(home: StatePaths, run: RunPaths) -> dict[str, Any]:
+    return {"number": run.number, "file": "", "freed_bytes": remove_run(home, run.number, lambda: _must_be_idle(run))}
+
+
+def _must_be_idle(run: RunPaths) -> None:
+    shims = sorted(shim for *_, shim in claims(run) if shim)
+    if shims:
+        pids = " ".join(map(str, shims[:MOST_NAMED]))
+        raise StillRunning(
+            f"run {run.number} cannot be read and {count(len(shims), 'attempt')} of it still run, so nothing was "
+            f"removed: kill {pids} ends them"
+        )
+
+
+def remove_old(settings: Settings, age: float) -> list[dict[str, Any]]:
+    """Remove every run that ended longer ago than `age` seconds; others are left as they are."""
+    home = places(settings)
+    gone = []
+    for info in list(RunCatalog(home).all()):
+        if info.lost:
+            continue  # when it ended is not known
+        try:
+            facts = telling_facts(info)
+        except StateError:
+            continue
+        if facts["over"] and not info.alive and time.time() - facts["ended"] > age:
+            gone.append(_remove(home, info))
+    finish(home)
+    return gone
+
+
+def _remove(home: StatePaths, info: RunInfo) -> dict[str, Any]:
+    freed = remove_run(home, info.number, lambda: _must_be_over(info))
+    return {"number": info.number, "file": info.what, "freed_bytes": freed}
+
+
+def _must_be_over(info: RunInfo) -> None:
+    facts = telling_facts(info)
+    if facts["over"]:
+        return
+    if info.alive:
+        raise StillRunning(f"run {info.number} is alive, so nothing was removed: scheduler stop {info.number} ends it")
+    left = ", ".join(f"{number:,} {state}" for state, number in facts["states"].items())
+    where = f" on {info.elsewhere}" if info.elsewhere else ""
+    raise StateError(
+        f"run {info.number} is not over ({left}), so nothing was removed: scheduler resume {info.number}{where} ends it"
+    )

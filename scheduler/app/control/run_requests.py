@@ -1,0 +1,67 @@
+"""Requests to a run: answered by its scheduler, or recorded for the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import field
+
+from scheduler.app.control.targets import Target
+from scheduler.app.observe.run_reader import RunReader
+from scheduler.core.ports import Answer, Request
+from scheduler.errors import Elsewhere, StateError
+from scheduler.store.machine.locked_files import is_locked
+from scheduler.store.run import requests
+from scheduler.store.run.catalog import RunInfo
+from scheduler.values import dataclass
+
+PATIENCE = 5.0
+"""Seconds that a living scheduler has to answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestResult:
+    """The answers of one run to a request."""
+
+    info: RunInfo
+    answers: Sequence[Answer] = field(default_factory=tuple)
+    recorded: bool = False
+    """True if the run has no scheduler, so that the request is done when the run is resumed."""
+
+    @property
+    def done(self) -> bool:
+        """True if all of the request was or will be done."""
+        return bool(self.answers) and all(answer.done for answer in self.answers)
+
+
+def ask(target: Target, what: str, said: Mapping[str, str] | None = None) -> RequestResult:
+    """Ask for something and wait until it is durable; raises StateError, Elsewhere."""
+    info, request = target.info, Request(what, target.tasks, said or {})
+    if info.elsewhere:
+        raise Elsewhere(f"run {info.number} belongs to {info.elsewhere}: ask for it there; nothing was changed")
+    if not is_locked(info.places.root):
+        return _record(info, request)
+    answers = requests.ask(info.places, request, PATIENCE)
+    if answers is not None:
+        return RequestResult(info, answers)
+    if is_locked(info.places.root):
+        raise StateError(
+            f"the scheduler of run {info.number} has not answered for {PATIENCE:g} s: it does what was asked once it "
+            f"goes on, or scheduler resume {info.number} does where it has ended"
+        )
+    return RequestResult(info, _foreseen(info, request, requests.pending(info.places)[:-1]), recorded=True)
+
+
+def _record(info: RunInfo, request: Request) -> RequestResult:
+    """Leave it to the next scheduler of the run, where there is anything to do."""
+    answers = _foreseen(info, request, requests.pending(info.places))
+    if any(answer.done for answer in answers):
+        requests.leave(info.places, request)
+    return RequestResult(info, answers, recorded=True)
+
+
+def _foreseen(info: RunInfo, request: Request, before: Sequence[Request]) -> Sequence[Answer]:
+    """Return the answers that the next scheduler will give, as far as the journal tells."""
+    with closing(RunReader(info, only_states=True)) as telling:
+        telling.asked_meanwhile(before)
+        return telling.grant(request).answers

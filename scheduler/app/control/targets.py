@@ -1,0 +1,155 @@
+"""The targets of a verb: runs by number or name, tasks by id, of whichever run."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from scheduler.app.observe.run_reader import find_run, places
+from scheduler.errors import NoSuchRun, StateError, UsageError
+from scheduler.runtime.settings import Settings
+from scheduler.store.run.catalog import DIGITS, RunCatalog, RunInfo
+from scheduler.store.run.journal_reader import JournalReader
+from scheduler.units import ranges
+from scheduler.values import dataclass
+
+LAST = "last"
+LARGEST = 10**12
+_IDS = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*,?\Z", re.ASCII)
+
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A run and some of its tasks; without tasks, the run itself."""
+
+    info: RunInfo
+    tasks: tuple[int, ...] = ()
+
+
+def tasks(settings: Settings, words: Sequence[str]) -> list[Target]:
+    """Return the tasks that words like `17`, `17-40,52` and `last` name, by run, the oldest run first.
+
+    Ids of a range that do not exist are left out. Raise UsageError, or NoSuchRun for an id that does not exist.
+    """
+    found = RunCatalog(places(settings))
+    spans = [span for word in words for span in ([_last(found)] if word == LAST else _spans(word))]
+    targets, left = [], list(spans)
+    for info in found.all():
+        here = _within(info, left)
+        if here:
+            targets.append(Target(info, tuple(sorted(here))))
+            left = [span for span in left if not (span[0] == span[1] and span[0] in here)]
+        if not left:
+            break
+    known = {task for target in targets for task in target.tasks}
+    missing = [span for span in spans if not any(span[0] <= task <= span[1] for task in known)]
+    if missing:
+        raise NoSuchRun(_unknown_ids(settings, missing))
+    return targets[::-1]
+
+
+def runs_or_tasks(settings: Settings, words: Sequence[str], run: str | None, task: str | None) -> list[Target]:
+    """Return the targets of words that may be task ids or a run; without words, the latest run.
+
+    Raise UsageError for a number that is both a task and a run.
+    """
+    if run is not None or task is not None:
+        if words or (run is not None and task is not None):
+            raise UsageError("say either a run (--run), or tasks (--task), or one of them without a flag")
+        return tasks(settings, [task]) if task is not None else [Target(find_run(settings, run))]
+    if not words:
+        return [Target(find_run(settings, None))]
+    if len(words) > 1 or words[0] == LAST or not words[0].isdecimal():
+        named = len(words) == 1 and words[0] != LAST and not _IDS.match(words[0])
+        return [Target(find_run(settings, words[0]))] if named else tasks(settings, words)
+    return _either(settings, words[0])
+
+
+def _either(settings: Settings, word: str) -> list[Target]:
+    """Return the target of a number, which may be a task or a run."""
+    found, found_run, found_tasks = RunCatalog(places(settings)), None, None
+    if len(word) > DIGITS:
+        return tasks(settings, [word])
+    with contextlib.suppress(NoSuchRun):
+        found_run = found.info(int(word)) if int(word) in found.numbers() else None
+    if found_run is None:
+        return tasks(settings, [word])
+    with contextlib.suppress(NoSuchRun):
+        found_tasks = tasks(settings, [word])
+    if found_tasks is None:
+        return [Target(found_run)]
+    raise UsageError(
+        f"{word} is a task (of run {found_tasks[0].info.number}) and a run: write --task {word} or --run {word}"
+    )
+
+
+def _spans(word: str) -> list[Span]:
+    if not _IDS.match(word):
+        raise UsageError(f"{word!r} is no task: write an id like 17, several like 17-40,52, or last")
+    spans = []
+    for part in word.strip(",").split(","):
+        first, _, last = part.partition("-")
+        if max(len(first), len(last)) > DIGITS:
+            raise UsageError(f"{part[:DIGITS]}...: no task has so high an id")
+        spans.append((int(first), int(last or first)))
+        if spans[-1][0] > spans[-1][1]:
+            raise UsageError(f"{part} ends before it begins: write {last}-{first}")
+        if spans[-1][1] > LARGEST:
+            raise UsageError(f"{part}: no task has so high an id")
+    return spans
+
+
+def _last(found: RunCatalog) -> Span:
+    """Return the task that was accepted last."""
+    for info in found.all():
+        with _journal(info) as journal:
+            task = journal.last()
+        if task is not None:
+            return task, task
+    raise NoSuchRun(f"there is no task yet in {found.places.runs}: scheduler run FILE starts some")
+
+
+def _within(info: RunInfo, spans: Iterable[Span]) -> set[int]:
+    try:
+        with _journal(info) as journal:
+            return {task for first, last in spans for task in journal.within(first, last)}
+    except StateError:
+        return set()  # one that cannot be read hides no other
+
+
+@contextlib.contextmanager
+def _journal(info: RunInfo) -> Iterator[JournalReader]:
+    journal = JournalReader.read(info.places.journal)
+    try:
+        yield journal
+    finally:
+        journal.close()
+
+
+def _unknown_ids(settings: Settings, missing: Sequence[Span]) -> str:
+    """Return why ids name no task of this user; a task of another user is named as such."""
+    first, last = missing[0]
+    named = ranges(range(first, last + 1)) if last - first < LARGEST else str(first)
+    word = "task" if first == last else "tasks"
+    owner = _owner(settings, first) if first == last else ""
+    if owner:
+        return f"task {first} is none of yours but {owner}'s: only {owner} or root can change or read it"
+    return f"there is no {word} {named} in {places(settings).runs}: scheduler list shows the latest run's"
+
+
+def _owner(settings: Settings, task: int) -> str:
+    """Return the other user whose task has that id and runs on this machine now, or nothing."""
+    from os import getuid
+
+    from scheduler.errors import LeaseError
+    from scheduler.runtime.users import user_name
+    from scheduler.store.machine.leases import find_directory, living
+
+    with contextlib.suppress(LeaseError):
+        for lease in living(find_directory(settings.leases or None)):
+            if lease.task == task and lease.uid != getuid():
+                return user_name(lease.uid)
+    return ""

@@ -1,0 +1,271 @@
+"""Notifications of a run: a command or a web hook is called at its end, its first failure and its halt (`--notify`)."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from shutil import which
+from subprocess import TimeoutExpired
+from typing import TYPE_CHECKING, Any
+
+from scheduler.core.events import Event, Exited, Halted, Refused
+from scheduler.core.model import State
+from scheduler.core.placement.refusal import Refusal
+from scheduler.core.ports import Happening, View
+from scheduler.core.reporting.run_history import RunSummary
+from scheduler.core.tasks.fields import words
+from scheduler.core.tasks.redaction import notifier, without_secrets
+from scheduler.errors import UsageError
+from scheduler.runtime.processes import answer, end_aside, reap_aside, start_aside
+from scheduler.runtime.shim import hostname
+from scheduler.units import duration
+
+if TYPE_CHECKING:
+    from scheduler.app.run.session import RunSession
+    from scheduler.runtime.event_sources import SystemWorld
+    from scheduler.runtime.loop import Ports
+    from scheduler.ui.terminal.sink import LineSink
+
+PATIENCE = 10.0
+"""Seconds that a notification may take; the run continues meanwhile, and waits no longer than that at its end."""
+CPU = 30
+LONGEST = 200
+PREFIX = "SCHEDULER_NOTIFY_"
+BAD = (State.FAILED, State.OOM, State.TIMEOUT, State.REFUSED)
+
+
+def check(target: str) -> None:
+    """Raise UsageError for a command that does not exist."""
+    if not target or is_address(target):
+        return
+    program = words(target)[0] if target.strip() else ""
+    if which(program) is None:
+        raise UsageError(f"--notify {notifier(target)}: there is no program {program!r} on PATH")
+
+
+def is_address(target: str) -> bool:
+    """Tell whether a target is a web hook, and not a command."""
+    return target.startswith(("http://", "https://"))
+
+
+class Notifier:
+    """The sender of notifications: one at a time, each in a copy of this process. A failure is reported once."""
+
+    def __init__(self, target: str, directory: str, report: Callable[[str], None]) -> None:
+        """Send to a command or web hook; `directory` is where a command runs, `report` prints a failure."""
+        self.report = report
+        self._target, self._directory = target, directory
+        self._waiting: deque[Mapping[str, Any]] = deque()
+        self._pid, self._fd = 0, -1
+        self._since = 0.0
+        self._output = bytearray()
+        self._failed = False
+        if is_address(target):
+            import urllib.request  # noqa: F401 - used in the copies, and an upgrade may remove it by then
+
+    def send(self, facts: Mapping[str, Any]) -> None:
+        """Queue a notification; return at once."""
+        self._waiting.append(facts)
+        self._next()
+
+    def _next(self) -> None:
+        if self._pid or not self._waiting:
+            return
+        facts, target, directory = self._waiting.popleft(), self._target, self._directory
+        try:
+            self._pid, self._fd = start_aside(lambda: deliver(target, facts, directory).encode(), CPU)
+        except OSError as exc:
+            self._fail(exc.strerror or str(exc))
+            return
+        os.set_blocking(self._fd, False)
+        self._since = time.monotonic()
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable once a notification has been delivered."""
+        return self._fd
+
+    def collect(self) -> Sequence[Happening]:
+        """Take in the result of a notification; return nothing, because it never changes the run."""
+        with contextlib.suppress(BlockingIOError):
+            while self._fd >= 0:
+                chunk = os.read(self._fd, 4096)
+                self._output += chunk
+                if not chunk:
+                    self._finish_one("")
+        if self._pid and time.monotonic() - self._since > PATIENCE + 2:
+            self._finish_one(f"no answer within {PATIENCE:g} s")
+        return ()
+
+    def _finish_one(self, trouble: str) -> None:
+        os.close(self._fd)
+        code = end_aside(self._pid) if trouble else reap_aside(self._pid)
+        output = bytes(self._output).decode("utf-8", "replace")
+        self._pid, self._fd = 0, -1
+        self._output.clear()
+        if trouble or output or code:
+            self._fail(trouble or output or "its process was killed")
+        self._next()
+
+    def _fail(self, trouble: str) -> None:
+        """Report a failure, the first time only."""
+        if not self._failed:
+            self._failed = True
+            self.report(
+                f"--notify {notifier(self._target)} failed: {trouble[:LONGEST]} (reported once; the run continues)"
+            )
+
+    def finish(self) -> None:
+        """Wait until all notifications are sent, for some seconds at most."""
+        end = time.monotonic() + PATIENCE + 3
+        while (self._pid or self._waiting) and time.monotonic() < end:
+            select.select([self._fd] if self._fd >= 0 else [], [], [], 0.2)
+            self.collect()
+        self._waiting.clear()
+        if self._pid:
+            self._finish_one(f"no answer within {PATIENCE:g} s")
+
+
+def deliver(target: str, facts: Mapping[str, Any], directory: str) -> str:
+    """Send one notification now; return why that failed, or nothing."""
+    body = json.dumps(facts)
+    return _post(target, body) if is_address(target) else _call(target, facts, body, directory)
+
+
+def _call(command: str, facts: Mapping[str, Any], body: str, directory: str) -> str:
+    """Run a command in the run's directory, with the facts as environment variables and as JSON on standard input."""
+    values = {name: facts[name] for name in ("event", "text", "run", "name", "file", "host", "tasks")}
+    states = facts["states"]
+    values |= {"succeeded": states.get("succeeded", 0), "failed": sum(states.get(state, 0) for state in BAD)}
+    environ = {**os.environ, **{PREFIX + name.upper(): str(value) for name, value in values.items()}}
+    try:
+        code, output = answer(words(command), body, PATIENCE, environ, directory)
+    except TimeoutExpired:
+        return f"it did not end within {PATIENCE:g} s"
+    except OSError as exc:
+        return exc.strerror or str(exc)
+    last = output.strip().rpartition("\n")[2]
+    return f"exit {code}{f': {last}' if last else ''}" if code else ""
+
+
+def _post(address: str, body: str) -> str:
+    """Send JSON to a web hook; the text of a failure does not contain the address, which may be a secret."""
+    from http.client import HTTPException
+    from urllib.error import HTTPError, URLError
+    from urllib.request import Request, urlopen
+
+    headers = {"Content-Type": "application/json", "User-Agent": "gpu-batch-scheduler"}
+    try:
+        with urlopen(Request(address, body.encode(), headers), timeout=PATIENCE) as response:
+            response.read(1024)
+    except TimeoutError:
+        return f"no answer within {PATIENCE:g} s"
+    except HTTPError as exc:
+        return f"HTTP {exc.code} {exc.reason}"
+    except URLError as exc:
+        if isinstance(exc.reason, TimeoutError):
+            return f"no answer within {PATIENCE:g} s"
+        return str(getattr(exc.reason, "strerror", None) or exc.reason)
+    except (OSError, HTTPException, ValueError) as exc:
+        return type(exc).__name__
+    return ""
+
+
+class NotifyingView:
+    """A view around another one that also sends notifications."""
+
+    def __init__(
+        self, inner: View, notifier_: Notifier, facts: Callable[[], dict[str, Any]], history: RunSummary
+    ) -> None:
+        self._inner, self._notifier, self._facts, self._history = inner, notifier_, facts, history
+        self._failed_before = self._count_failed()
+        self._full_sent = False
+
+    def watch(self, ports: Ports) -> Ports:
+        """Return the ports of the run with this view, and with notifications of a full disk."""
+        return replace(ports, view=self, full=lambda: self.full(ports.full()))
+
+    def _count_failed(self) -> int:
+        states = self._facts()["states"]
+        return sum(states.get(state, 0) for state in BAD)
+
+    def show(self, event: Event, at: float) -> None:
+        """Show an event; send a notification of a halt and of the first failure."""
+        self._inner.show(event, at)
+        if isinstance(event, Halted):
+            why = f"{event.number} failed alike: {event.line}" if event.why != "failures" else f"{event.number} failed"
+            self._tell("stopped", f"no more tasks start: {why}", task=event.task)
+        elif isinstance(event, Exited | Refused) and 0 <= self._failed_before < self._count_failed():
+            self._failed_before = -1
+            reason = event.reason if isinstance(event, Refused) else _how(event)
+            self._tell("failure", f"task {event.task} {reason}", task=event.task)
+
+    def full(self, sentence: str) -> str:
+        """Pass on why nothing can be launched; send a notification of it when it begins."""
+        if sentence and not self._full_sent:
+            self._tell("stopped", sentence)
+        self._full_sent = bool(sentence)
+        return sentence
+
+    def end(self, sink: LineSink) -> None:
+        """Notify of the end of the run; return once that is sent or has failed."""
+        self._notifier.report = lambda sentence: sink.line(sentence, at=time.time())
+        seconds = (self._history.last or 0.0) - (self._history.first or 0.0)
+        self._tell("end", f"ended after {duration(seconds)}", seconds=round(seconds, 3))
+        self._notifier.finish()
+
+    def _tell(self, event: str, what: str, task: int | None = None, seconds: float | None = None) -> None:
+        facts = self._facts()
+        states = ", ".join(f"{number:,} {state}" for state, number in facts["states"].items())
+        name = f" ({facts['name']})" if facts["name"] else ""
+        text = f"run {facts['run']}{name} on {facts['host']}: {without_secrets(what)} [{facts['file']}: {states}]"
+        message = {"format": 1, "event": event, "text": text, "content": text, **facts}
+        self._notifier.send({**message, "task": task, "seconds": seconds})
+
+    def say(self, sentence: str) -> None:
+        """Show a sentence."""
+        self._inner.say(sentence)
+
+    def waits(self, refusals: Sequence[Refusal]) -> None:
+        """Show why tasks wait."""
+        self._inner.waits(refusals)
+
+    def hang_up(self) -> None:
+        """Write nothing to the terminal any more."""
+        self._inner.hang_up()
+
+
+def _how(event: Exited) -> str:
+    if event.reason:
+        return f"{event.outcome}: {event.reason}"
+    ended = f"signal {event.signal}" if event.signal is not None else f"exit {event.code}"
+    return f"{event.outcome}: {ended}"
+
+
+def notifying_view(session: RunSession, ports: Ports, world: SystemWorld) -> NotifyingView | None:
+    """Return a view around that of the ports that notifies as `--notify` says; None without `--notify`."""
+    target = session.settings.notify
+    if not target:
+        return None
+    notifier_ = Notifier(target, session.meta["directory"], ports.view.say)
+    world.add(notifier_)
+    facts = lambda: run_facts(session.number, session.meta, session.brain.state_counts)  # noqa: E731 - three names
+    return NotifyingView(ports.view, notifier_, facts, session.history)
+
+
+def run_facts(number: int, meta: Mapping[str, str], states: Mapping[State, int]) -> dict[str, Any]:
+    """Return what every notification says of a run."""
+    counts = {str(state): tasks for state in State if (tasks := states.get(state, 0))}
+    return {
+        "run": number,
+        "name": meta.get("name", ""),
+        "file": meta.get("file", ""),
+        "host": hostname(),
+        "tasks": sum(counts.values()),
+        "states": counts,
+    }

@@ -1,0 +1,101 @@
+"""The ETA of a run that goes on in this process: estimated again every few seconds, and written to its file."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from scheduler.core.attempts.throughput import Throughput
+from scheduler.core.model import State
+from scheduler.core.ports import Key, Sample
+from scheduler.core.reporting.eta import UNKNOWN, MachineSnapshot, forecast
+from scheduler.core.reporting.forecast import Forecast
+from scheduler.runtime import clock
+from scheduler.store.machine.leases import find_directory, living
+
+if TYPE_CHECKING:
+    from scheduler.app.run.session import RunSession
+    from scheduler.runtime.loop import Ports
+
+FIRST = 2.0
+"""Seconds from a run's begin to its first estimate."""
+REST, LONGEST_REST = 5.0, 120.0
+"""Least and most seconds between two estimates."""
+SHARE = 0.005
+"""Estimates take at most this share of the scheduler's time."""
+
+
+class EtaUpdater:
+    """The forecast of a run, kept up to date: in `forecast`, and in the run's file for other processes."""
+
+    def __init__(self, session: RunSession, ports: Ports) -> None:
+        self.forecast: Forecast | None = None
+        self._session, self._ports = session, ports
+        self._used: dict[Key, Mapping[str, int]] = {}
+        self._progress: dict[Key, tuple[float, Throughput]] = {}
+        self._due = time.monotonic() + FIRST
+        self._known_then = -1
+        """The number of known durations when the ETA was unknown last; -1: it was not."""
+
+    def see(self, sample: Sample) -> None:
+        """Note what a living attempt uses, and its progress."""
+        key = (sample.task, sample.attempt)
+        self._used[key] = {**self._used.get(key, {}), **sample.used}
+        if sample.progress is not None:
+            throughput = self._progress[key][1] if key in self._progress else Throughput()
+            throughput.see(sample.progress, clock.now())
+            self._progress[key] = (sample.progress, throughput)
+
+    def draw(self) -> float:
+        """Estimate again if that is due, within some 20 ms; return the seconds until the next estimate."""
+        began = time.monotonic()
+        if began >= self._due:
+            if self._count_known() != self._known_then:
+                self._estimate()
+            now = time.monotonic()
+            self._due = now + min(LONGEST_REST, max(REST, (now - began) / SHARE))
+        return self._due - began
+
+    def _count_known(self) -> int:
+        """Return a number that grows with the durations that are known."""
+        measured = sum(throughput.seconds is not None for _, throughput in self._progress.values())
+        return self._session.brain.task_table.counts[State.SUCCEEDED] + measured
+
+    def _estimate(self) -> None:
+        self.forecast = forecast(self._session.brain, self._snapshot(), self._ports.world.now())
+        self._known_then = self._count_known() if self.forecast.why == UNKNOWN else -1
+        self._write(json.dumps(self.forecast.to_dict()))
+
+    def _snapshot(self) -> MachineSnapshot:
+        """Return the state of the machine, and forget attempts that have ended."""
+        keys = {(task.id, task.attempts) for task in self._session.brain.living()}
+        self._used = {key: used for key, used in self._used.items() if key in keys}
+        self._progress = {key: progress for key, progress in self._progress.items() if key in keys}
+        progress = {
+            key: (done, throughput.seconds)
+            for key, (done, throughput) in self._progress.items()
+            if throughput.seconds is not None
+        }
+        own = (self._ports.leases.uid, self._session.meta["token"])
+        used_by = self._ports.watcher.used_by
+        leases = living(find_directory(self._session.settings.leases or None))
+        others = [(lease, used_by(lease.shim, lease.name)) for lease in leases if (lease.uid, lease.run) != own]
+        history = self._session.history
+        overhead = (history.kept - history.spent) / history.ended if history.ended else 0.0
+        return MachineSnapshot(self._session.devices.snapshot(), others, self._used, progress, overhead)
+
+    def _write(self, text: str) -> None:
+        """Replace the run's forecast file; a file that cannot be written is left out, because it is only a view."""
+        path = self._session.places.forecast
+        part = path.with_suffix(".part")
+        with contextlib.suppress(OSError):
+            part.write_text(text, encoding="ascii")
+            part.replace(path)
+
+    def close(self) -> None:
+        """Remove the file: no scheduler of this run is here any more."""
+        with contextlib.suppress(OSError):
+            self._session.places.forecast.unlink()

@@ -1,0 +1,81 @@
+"""The holders of leases on this machine: users, runs and tasks, with what they use."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import field
+
+from scheduler.core.leases import Lease
+from scheduler.runtime.settings import Settings
+from scheduler.runtime.shim import children_finder, descendants
+from scheduler.runtime.users import user_name
+from scheduler.store.machine.leases import find_directory, living
+from scheduler.store.machine.wait_tickets import waiters
+from scheduler.values import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseHolder:
+    """The holder of a lease, without its command or environment."""
+
+    user: str
+    uid: int
+    run: str
+    task: int
+    pid: int
+    """The pid of the task's own process; 0: it cannot be seen."""
+    shim: int
+    since: float
+    expected: float
+    reserved: Mapping[str, int]
+    used: Mapping[str, int] = field(default_factory=dict)
+    alone: bool = False
+    unreadable: bool = False
+    """True if this version cannot read the lease; then nothing starts beside it."""
+
+    @property
+    def ends(self) -> float:
+        """The time at which it is expected to end; 0: unknown."""
+        return self.since + self.expected if self.expected else 0.0
+
+
+def holders(settings: Settings, *, used: bool = False) -> list[LeaseHolder]:
+    """Return the holder of every living lease; `used` also reads the RAM of each process tree where that is allowed."""
+    leases = living(find_directory(settings.leases or None))
+    children = children_finder()
+    return [_holder(lease, descendants(lease.shim, children) if lease.shim else [], used=used) for lease in leases]
+
+
+def _holder(lease: Lease, pids: list[int], *, used: bool) -> LeaseHolder:
+    return LeaseHolder(
+        user_name(lease.uid),
+        lease.uid,
+        lease.run.partition("-")[0],
+        lease.task,
+        pids[0] if pids else 0,
+        lease.shim,
+        lease.since,
+        lease.expected,
+        dict(lease.reserved),
+        {"host": sum(map(resident, pids))} if used and pids else {},
+        lease.alone,
+        bool(lease.unreadable),
+    )
+
+
+def resident(pid: int) -> int:
+    """Return the bytes of RAM that a process uses now; every user may read that of all."""
+    try:
+        with open(f"/proc/{pid}/statm", "rb", buffering=0) as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+def others_before(settings: Settings, token: str, key: str) -> int:
+    """Return the number of schedulers that have waited for a device longer than this run."""
+    all_waiters = waiters(find_directory(settings.leases or None))
+    found = [waiter for waiter in all_waiters if key in waiter.ticket.devices]
+    mine = max((waiter.ticket.waited for waiter in found if waiter.run == token), default=0.0)
+    return sum(waiter.ticket.waited > mine for waiter in found if waiter.run != token)

@@ -1,0 +1,185 @@
+"""Live views on a terminal: of a run in this process, and of `top`; and the guard that restores the terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from subprocess import TimeoutExpired
+from typing import TYPE_CHECKING, TextIO
+
+from scheduler.core.model import LeaseUse
+from scheduler.core.ports import Key
+from scheduler.core.reporting.live_status import LiveStatus, ObservedState, StatusBuilder
+from scheduler.runtime import clock
+from scheduler.values import dataclass
+
+if TYPE_CHECKING:
+    from scheduler.app.run.session import RunSession
+    from scheduler.core.reporting.forecast import Forecast
+    from scheduler.runtime.event_sources import SystemWorld
+    from scheduler.runtime.loop import Ports
+    from scheduler.runtime.processes import Child
+    from scheduler.ui.terminal.live_view import LiveView
+    from scheduler.ui.terminal.panels import Line
+    from scheduler.ui.terminal.sink import LineSink
+
+REST = 2.0
+"""Seconds between two reads of the leases of others, which take one file each."""
+GUARD_ENDS = 2.0
+"""Seconds that the guard gets to end once the terminal is restored."""
+GUARD = r"""
+trap '' INT QUIT TSTP HUP TERM
+read -r over && exit
+printf '\033[0m\033[?25h\033[?1049l' >"$1"
+case $(stty -a <"$1") in *-inlcr*' icrnl'*-icanon*) stty icanon echo <"$1" ;; esac
+"""
+"""A shell script that restores the terminal of a killed scheduler. It changes the modes only if they are as the
+scheduler left them, and not if a shell has set its own for a prompt: these treat a carriage return differently."""
+MISSING = "no live view: the package rich is missing (pip install rich, or run with --plain)"
+
+
+@dataclass(frozen=True, slots=True)
+class LiveScreen:
+    """The live view of a run on a terminal, with the terminal's guard."""
+
+    view: LiveView
+    guard: Child | None
+
+    def close(self, *, repeat: bool = False) -> None:
+        """Restore the terminal, and print the view's last sentence again with `repeat`; a second call does nothing."""
+        self.view.leave()
+        release(self.guard)
+        if repeat:
+            self.view.repeat()
+
+
+def live_view(
+    session: RunSession,
+    ports: Ports,
+    world: SystemWorld,
+    forecast: Callable[[], Forecast | None],
+    sink: LineSink,
+    stream: TextIO | None,
+) -> LiveScreen | None:
+    """Open the live view of a run; return None where `stream` is not a terminal that can be drawn on."""
+    if stream is None or not stream.isatty():
+        return None
+    try:
+        from scheduler.ui.terminal.screen import Screen, path_of
+    except ImportError:
+        sink.line(f"hint:   {MISSING}", at=clock.now())
+        return None
+    from scheduler.ui.terminal.live_view import LiveView
+
+    path = path_of(stream)
+    if not path:
+        return None
+    try:
+        screen = Screen(path, stream.encoding or "ascii")
+    except OSError:
+        return None
+    view = LiveView(ports.view, sink, stream, screen, _status_maker(session, ports, forecast))
+    world.add(view)
+    return LiveScreen(view, guard(path))
+
+
+def on_terminal(stream: TextIO, make: Callable[[int, int], Sequence[Line]], over: Callable[[], bool]) -> bool:
+    """Show lines made for the terminal's size until `over` or q is pressed; return False where they cannot be drawn."""
+    if not stream.isatty():
+        return False
+    try:
+        from scheduler.ui.terminal import top
+        from scheduler.ui.terminal.screen import Screen, path_of
+    except ImportError:
+        from scheduler.ui.terminal.sink import hint
+
+        hint(MISSING)
+        return False
+    path = path_of(stream)
+    if not path:
+        return False
+    child = guard(path)
+    try:
+        top.show(Screen(path, stream.encoding or "ascii"), make, over)
+    except OSError:
+        return False
+    finally:
+        release(child)
+    return True
+
+
+def guard(path: str) -> Child | None:
+    """Start a process that restores the terminal if this one is killed; return None where none can be started."""
+    from scheduler.runtime.processes import start_child
+
+    try:
+        return start_child(["/bin/sh", "-c", GUARD, "sh", path])
+    except OSError:
+        return None
+
+
+def release(child: Child | None) -> None:
+    """End a guard, because the terminal is restored."""
+    if child is not None and child.stdin is not None and not child.stdin.closed:
+        with contextlib.suppress(OSError):
+            child.stdin.write(b"over\n")
+        child.stdin.close()
+        try:
+            child.wait(GUARD_ENDS)
+        except TimeoutExpired:  # a signal has stopped it; it has nothing left to do
+            child.kill()
+        if child.stdout is not None:
+            child.stdout.close()
+
+
+def _status_maker(
+    session: RunSession, ports: Ports, forecast: Callable[[], Forecast | None]
+) -> Callable[[Mapping[Key, Mapping[str, int]], Mapping[Key, float]], LiveStatus]:
+    """Return a function that makes the status of the run from what its loop knows, and from what attempts use."""
+    brain = session.brain
+    labels = {device.key: device.label for device in session.devices.discover()}
+    builder = StatusBuilder(
+        session.number,
+        session.meta.get("file", ""),
+        brain,
+        session.history,
+        lambda task: session.store.job(task).name,
+        labels,
+    )
+    others = OtherLeases(session, ports)
+
+    def make_status(used: Mapping[Key, Mapping[str, int]], epochs: Mapping[Key, float]) -> LiveStatus:
+        expected = {
+            task.id: brain.profiles.expected(brain.kind_of(task.id), brain.terms[task.terms].epochs)
+            for task in brain.living()
+        }
+        seen = ObservedState(session.devices.snapshot(), used, epochs, others.look(), expected, forecast())
+        return builder.paint(seen, clock.now())
+
+    return make_status
+
+
+class OtherLeases:
+    """The leases of all other runs on this machine, read every few seconds."""
+
+    def __init__(self, session: RunSession, ports: Ports) -> None:
+        self._settings = session.settings
+        self._token = session.meta["token"]
+        self._uid = ports.leases.uid
+        self._used_by = ports.watcher.used_by
+        self._holds: Sequence[LeaseUse] = ()
+        self._next = 0.0
+
+    def look(self) -> Sequence[LeaseUse]:
+        """Return what they have reserved and use, at most REST seconds old."""
+        if time.monotonic() >= self._next:
+            from scheduler.store.machine.leases import find_directory, living
+
+            leases = living(find_directory(self._settings.leases or None))
+            others = [lease for lease in leases if (lease.uid, lease.run) != (self._uid, self._token)]
+            self._holds = [
+                LeaseUse(lease.reserved, self._used_by(lease.shim, lease.name), lease.load) for lease in others
+            ]
+            self._next = time.monotonic() + REST
+        return self._holds

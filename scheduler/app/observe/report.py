@@ -1,0 +1,85 @@
+"""Reports on runs: their data from the journals, and the files that they are written to."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+
+from scheduler.app.observe.run_reader import RunReader, find_run
+from scheduler.core.reporting.memory_timeline import MemoryTimeline
+from scheduler.errors import StateError, UsageError
+from scheduler.runtime.paths import PAGE
+from scheduler.runtime.settings import Settings
+from scheduler.store.run.catalog import RunInfo
+from scheduler.ui.charts import timeline
+from scheduler.ui.web import report
+from scheduler.ui.web.report import ReportedRun
+
+MOST_RUNS = 4
+"""The largest number of runs side by side that can be read."""
+
+
+def report_data(settings: Settings, words: Sequence[str], *, secrets: bool = False) -> list[ReportedRun]:
+    """Return the data of runs (default: the latest) from their journals; raise NoSuchRun or UsageError."""
+    if len(words) > MOST_RUNS:
+        raise UsageError(f"{len(words)} runs side by side are too narrow to be read: name {MOST_RUNS} at most")
+    named: list[str | None] = [*words] or [None]
+    return [_told(find_run(settings, word), secrets) for word in named]
+
+
+def _told(info: RunInfo, secrets: bool) -> ReportedRun:
+    history = MemoryTimeline()
+    with closing(RunReader(info)) as telling:
+        for recorded in telling.recorded():
+            history.take(recorded.event, recorded.at)
+        capacities = json.loads(info.meta.get("totals", "{}"))
+        now = time.time() if info.alive else telling.fold.last or time.time()
+        rows = list(telling.rows(secrets=secrets))
+        return ReportedRun(telling.run_facts(), telling.totals(), rows, history.tracks, capacities, now)
+
+
+def write(found: Sequence[ReportedRun], path: str) -> int:
+    """Write a report in the form that the file's name asks for, whole or not at all; how many bytes it has."""
+    make = FORMS.get(Path(path).suffix.lower())
+    if make is None:
+        raise UsageError(f"-o {path}: the name of a report ends with .html, .svg (the timeline), .csv or .json")
+    made = make(found)
+    half = Path(f"{path}.{os.getpid()}.part")
+    try:
+        half.write_bytes(made)
+        half.replace(path)
+    except OSError as exc:
+        with suppress(OSError):
+            half.unlink()
+        raise StateError(f"the report cannot be written: {path}: {exc.strerror}") from exc
+    return len(made)
+
+
+def as_json(found: Sequence[ReportedRun]) -> str:
+    """Return the report as JSON."""
+    return json.dumps(report.data(found), indent=1) + "\n"
+
+
+def _html(found: Sequence[ReportedRun]) -> bytes:
+    names = (report.PAGE, *report.STYLES, *report.SCRIPTS)
+    return report.page(found, {name: (PAGE / name).read_text(encoding="utf-8") for name in names}).encode("utf-8")
+
+
+def _csv(found: Sequence[ReportedRun]) -> bytes:
+    out = io.StringIO()
+    report.write_csv(found, out)
+    return out.getvalue().encode("utf-8")
+
+
+FORMS: Mapping[str, Callable[[Sequence[ReportedRun]], bytes]] = {
+    ".html": _html,
+    ".htm": _html,
+    ".svg": timeline.timeline_svg,
+    ".csv": _csv,
+    ".json": lambda found: as_json(found).encode("utf-8"),
+}

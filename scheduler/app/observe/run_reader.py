@@ -1,0 +1,352 @@
+"""Reading runs from their journals, and the facts of the machine. It loads fast, since it is used often."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from scheduler.app.observe.status_snapshot import standing, states, told
+from scheduler.core.brain import Brain
+from scheduler.core.config import SchedulingConfig
+from scheduler.core.events import Asked, Changed, Exited, Skipped, Submitted
+from scheduler.core.model import UNFINISHED, Device, DeviceBudget, Job, RankOrder, State, Terms
+from scheduler.core.reporting import columns
+from scheduler.core.reporting.run_history import RunHistory, RunTotals, totals
+from scheduler.core.tasks import command
+from scheduler.core.tasks.fields import RowForm, unpack_cells, unpack_terms
+from scheduler.core.tasks.redaction import masked, shown, without_secrets
+from scheduler.errors import Elsewhere, ForbiddenEvent, NoSuchRun, SchedulerError
+from scheduler.runtime.paths import StatePaths, find_places, make_private
+from scheduler.runtime.settings import Settings
+from scheduler.store.run.catalog import RunCatalog, RunInfo
+from scheduler.store.run.journal_database import newer
+from scheduler.store.run.journal_reader import JournalReader, Recorded, Row
+
+if TYPE_CHECKING:
+    from scheduler.app.observe.machine_status import Looking
+    from scheduler.core.control.requests import GrantedRequest
+    from scheduler.core.ports import Request
+    from scheduler.store.profiles import ProfileStore
+
+
+def places(settings: Settings) -> StatePaths:
+    """Return the paths of the user's state."""
+    return find_places(settings.state or None)
+
+
+def profiles(settings: Settings) -> ProfileStore:
+    """Open the profiles of earlier runs."""
+    from scheduler.store.profiles import ProfileStore
+
+    home = places(settings)
+    make_private(home.root)
+    return ProfileStore(home.profiles)
+
+
+def all_runs(settings: Settings) -> list[RunInfo]:
+    """Return every run of this user on this machine, newest first."""
+    return list(RunCatalog(places(settings)).all())
+
+
+def find_run(settings: Settings, word: str | None, *, warn: bool = True) -> RunInfo:
+    """Return a run by number or name, or the latest; raise NoSuchRun, with the machine that has it if one does.
+
+    With `warn`, a journal that lost its end is reported on standard error.
+    """
+    home = places(settings)
+    try:
+        info = RunCatalog(home).find(word)
+        if warn and info.lost:
+            from scheduler.ui.terminal.sink import hint
+
+            hint(info.lost)
+        return info
+    except NoSuchRun:
+        elsewhere = _find_elsewhere(home, word) if word is not None else ""
+        if not elsewhere:
+            raise
+    raise Elsewhere(elsewhere)
+
+
+def _find_elsewhere(home: StatePaths, word: str) -> str:
+    """Return a sentence on the other machine whose state has that run; empty if there is none."""
+    for other in home.of_other_machines():
+        with contextlib.suppress(SchedulerError):
+            info = RunCatalog(other).find(word)
+            there = info.elsewhere or other.root.name
+            where = f"run {info.number} belongs to {there}, not to this machine"
+            return f"{where}: go there, or look at it with --state {other.root}"
+    return ""
+
+
+class RunReader:
+    """The reader of one run's journal, for views; it writes nothing."""
+
+    def __init__(self, info: RunInfo, journal: JournalReader | None = None, *, only_states: bool = False) -> None:
+        """Read a run; with `only_states`, without the history of each task, which takes most of the time."""
+        self.info = info
+        self._journal = journal or JournalReader.read(info.places.journal)
+        self._own = journal is None
+        kept, chosen = json.loads(info.meta["settings"]), json.loads(info.meta.get("choices", "{}"))
+        limits = {name: chosen.get(name) for name in ("jobs", "slots", "max_per_device")}
+        limits |= {name: kept[name] for name in ("buffer",) if name in kept}
+        try:
+            order = RankOrder(kept["order"])
+        except ValueError as exc:
+            raise newer(info.places.journal, f"its setting order={kept['order']} is unknown here") from exc
+        self.brain = Brain(SchedulingConfig(order=order, **limits), [])
+        self.fold = RunHistory()
+        self.ended: float | None = None
+        """The time at which an attempt last ended."""
+        self._only_states = only_states
+        self._seen = 0
+        with self._journal.at_one_moment():
+            self.brain.terms.extend(unpack_terms(text) for text in self._journal.terms())
+            self._take(
+                self._journal.submissions(), self._journal.state_events() if only_states else self._journal.events()
+            )
+
+    def _take(self, submitted: Iterable[Submitted], events: Iterable[Recorded]) -> None:
+        for batch in submitted:
+            self.brain.apply(batch)
+        for recorded in events:
+            self._seen = recorded.seq
+            try:
+                self.brain.apply(recorded.event, recorded.at)
+            except (ForbiddenEvent, LookupError) as exc:
+                raise self._journal.contradiction(exc) from exc
+            if isinstance(recorded.event, Exited):
+                self.ended = recorded.at
+            if not self._only_states or isinstance(recorded.event, Skipped):
+                self.fold.take(recorded.event, recorded.at)
+
+    def recorded(self) -> Iterator[Recorded]:
+        """Yield the journal's events, and apply each."""
+        return (one for one in self._journal.events() if one.seq <= self._seen)
+
+    def catch_up(self) -> None:
+        """Take in what the run's scheduler has recorded since."""
+        events = list(self._journal.events(self._seen))
+        if any(isinstance(recorded.event, Changed) for recorded in events):
+            self.brain.terms[:] = [unpack_terms(text) for text in self._journal.terms()]
+        submitted = list(self._journal.submissions(self.brain.task_table.batches))
+        if submitted:
+            terms = [unpack_terms(text) for text in self._journal.terms()]
+            self.brain.terms.extend(terms[len(self.brain.terms) :])
+        self._take(submitted, events)
+
+    def asked_meanwhile(self, requests: Iterable[Request]) -> None:
+        """Go on as the next scheduler of the run will: it is resumed, and does what was asked since."""
+        self.brain.apply(Asked("resume"))
+        for request in requests:
+            for event in self.grant(request).events:
+                self.brain.apply(event)
+
+    def grant(self, request: Request) -> GrantedRequest:
+        """Return the answers that a request would get now; of the devices only the names are known."""
+        from scheduler.core.control.requests import grant  # who only looks does not need it
+
+        return grant(self.brain, request, [DeviceBudget(device, 0) for device in self.devices], self._number)
+
+    @property
+    def devices(self) -> list[Device]:
+        """Return the run's devices, of which its journal has the names."""
+        labels = self.labels.items()
+        numbers = {key: label.removeprefix("GPU ") for key, label in labels if label.startswith("GPU ")}
+        return [Device(key, label, 0, 1.0, int(numbers.get(key, "-1"))) for key, label in labels]
+
+    @property
+    def unfinished(self) -> bool:
+        """Tell whether a task of it may still run."""
+        return any(self.brain.state_counts[state] for state in UNFINISHED)
+
+    def _number(self, terms: Terms) -> int:
+        if terms not in self.brain.terms:
+            self.brain.terms.append(terms)
+        return self.brain.terms.index(terms)
+
+    def close(self) -> None:
+        """Let go of the journal, where it was opened here."""
+        if self._own:
+            self._journal.close()
+
+    def totals(self) -> RunTotals:
+        """Return the totals of the run."""
+        return totals(self.fold, self.brain.state_counts, int(self.info.meta.get("capacity", "0")))
+
+    def rows(self, states: frozenset[State] | None = None, *, secrets: bool = False) -> Iterator[dict[str, Any]]:
+        """Return a row for each task by id, with `***` for secrets; with `states`, only tasks in these."""
+        make = self._maker(secrets)
+        for task, batch, row in self._rows():
+            if states is None or self.brain.state(task) in states:
+                yield make(task, batch, row)
+
+    def _rows(self) -> Iterator[tuple[int, int, Row]]:
+        """Return the rows; tasks that were accepted after the events were read are left out."""
+        return (one for one in self._journal.rows() if one[0] in self.brain.task_table)
+
+    def rows_of(self, tasks: Iterable[int]) -> Iterator[dict[str, Any]]:
+        """Return the rows of some tasks, in their order; without secrets."""
+        make = self._maker(secrets=False)
+        for task in tasks:
+            yield make(task, self.brain.batch_of(task), self._journal.row(task))
+
+    def _maker(self, secrets: bool) -> Callable[[int, int, Row], dict[str, Any]]:
+        """Return a function that makes the row of a task from its batch and its accepted fields."""
+        forms = [RowForm.unpack(text) for text in self._journal.forms()]
+        labels = self.labels
+        submitted = float(self.info.meta.get("accepted", "0"))
+
+        def make(task: int, batch: int, row: Row) -> dict[str, Any]:
+            form = forms[row.form]
+            spec = form.spec(unpack_cells(row.text), row.row)
+            spec = replace(spec, terms=self.brain.terms_of(task))
+            job = Job(spec, command.name(spec, secrets=secrets), command.key(spec, row.nth), form.append)
+            argv = command.argv(spec, task, spec.terms.epochs, self.info.meta["python"], form.append)
+            made = columns.row(
+                task, batch, job, self.brain.state(task), self.fold.tasks.get(task), shown(argv, secrets=secrets),
+                self._log(task),
+                self.fold.submitted(batch, submitted), labels, self._done_by(task),
+            )  # fmt: skip
+            return made if secrets else masked(made, columns.OURS, columns.TEXTS)
+
+        return make
+
+    def done(self) -> Iterator[tuple[command.Content, int]]:
+        """Yield the content of every done row, and the run that did it: this one or an earlier one."""
+        forms = [RowForm.unpack(text) for text in self._journal.forms()]
+        directory = self.info.meta["directory"]
+        for task, _, row in self._rows():
+            by = self.info.number if self.brain.state(task) is State.SUCCEEDED else self._done_by(task)
+            if by is not None:
+                form = forms[row.form]
+                spec = form.spec(unpack_cells(row.text), row.row)
+                yield command.content(spec, row.nth, form.append, directory), by
+
+    def _done_by(self, task: int) -> int | None:
+        """Return the earlier run because of which a task is skipped."""
+        return self.fold.done_by.get(task) if self.brain.state(task) is State.SKIPPED else None
+
+    def name(self, task: int) -> str:
+        """Return the name of a task."""
+        row = self._journal.row(task)
+        return command.name(RowForm.unpack(self._journal.forms()[row.form]).spec(unpack_cells(row.text), row.row))
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Return the labels of the run's devices by their keys."""
+        labels: dict[str, str] = json.loads(self.info.meta.get("labels", "{}"))
+        return labels
+
+    def _log(self, task: int) -> str:
+        story = self.fold.tasks.get(task)
+        return str(self.info.places.task_log(task, len(story.attempts))) if story and story.attempts else ""
+
+    def run_facts(self) -> dict[str, Any]:
+        """Return the facts of the run, as results show them."""
+        return _run_facts(self.info, states(self.brain))
+
+
+def _run_facts(info: RunInfo, states: Mapping[str, int]) -> dict[str, Any]:
+    meta = info.meta
+    return {
+        "number": info.number,
+        "name": meta.get("name", ""),
+        "file": without_secrets(meta.get("file", "")),
+        "alive": info.alive,
+        "accepted": float(meta.get("accepted", "0")),
+        "directory": meta.get("directory", ""),
+        "host": meta.get("host", ""),
+        "devices": json.loads(meta.get("labels", "{}")),
+        "states": dict(states),
+    }
+
+
+def foreseen(info: RunInfo) -> dict[str, Any] | None:
+    """Return the latest forecast of a run's scheduler; None if it has no scheduler or no forecast yet."""
+    if not info.alive:
+        return None
+    try:
+        said: dict[str, Any] = json.loads(info.places.forecast.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return said
+
+
+def machine_facts(
+    settings: Settings, look: Looking | None = None, kept: dict[int, RunReader] | None = None
+) -> dict[str, Any]:
+    """Return the data of `status`: RAM, leases, wait tickets (of others without commands), and my latest runs.
+
+    `look` and `kept` serve repeated calls: how GPUs are read, and runs that are not read again.
+    """
+    from os import uname
+
+    from scheduler.app.observe import machine_status
+    from scheduler.devices.host.host_memory import available
+
+    total, free = available()
+    runs = latest(settings, kept)
+    labels = {key: label for run in reversed(runs) for key, label in run.get("devices", {}).items()}
+    return {
+        "format": 1,
+        "hostname": uname().nodename,
+        "host": {"total": total, "available": free},
+        **machine_status.facts(settings, labels, look),
+        "runs": runs,
+    }
+
+
+def latest(settings: Settings, kept: dict[int, RunReader] | None = None) -> list[dict[str, Any]]:
+    """Return the facts of my latest runs."""
+    return [*islice(_latest(RunCatalog(places(settings)), kept), 10)]
+
+
+def _latest(runs: RunCatalog, kept: dict[int, RunReader] | None) -> Iterator[dict[str, Any]]:
+    """Return the facts of each run, newest first; a run that cannot be read has its error as a fact."""
+    for number in reversed(runs.numbers()):
+        try:
+            info, journal = runs.open(number)
+            with contextlib.closing(journal):
+                yield {"number": number, "trouble": info.lost} if info.lost else _facts(info, journal, kept)
+        except NoSuchRun:
+            continue
+        except SchedulerError as exc:
+            if runs.places.run(number).log.exists():  # else it ended before its list was accepted
+                yield {"number": number, "trouble": str(exc)}
+
+
+def telling_facts(info: RunInfo) -> dict[str, Any]:
+    """Return a run's facts, with whether it is over and when a task last ended."""
+    with contextlib.closing(JournalReader.read(info.places.journal)) as journal:
+        return _facts(info, journal)
+
+
+def _facts(info: RunInfo, journal: JournalReader, kept: dict[int, RunReader] | None = None) -> dict[str, Any]:
+    """Return the status that its scheduler recorded if that is recent; else read all events."""
+    stands = told(info, journal)
+    if stands is None:
+        telling = RunReader(info, journal, only_states=True) if kept is None else _read_on(info, kept)
+        stands = standing(info.meta, telling.brain, telling.ended)
+    facts = _run_facts(info, stands["states"])
+    return {**facts, **stands, "elsewhere": info.elsewhere, "expected": _expected(info)}
+
+
+def _read_on(info: RunInfo, kept: dict[int, RunReader]) -> RunReader:
+    """Return a reader of a run: the earlier one with its new events, or a new one."""
+    if info.number not in kept:
+        kept[info.number] = RunReader(info, only_states=True)
+    telling = kept[info.number]
+    telling.info = info
+    telling.catch_up()
+    return telling
+
+
+def _expected(info: RunInfo) -> dict[str, Any] | None:
+    """Return when a run is expected to end, without the forecasts of its tasks."""
+    said = foreseen(info)
+    return None if said is None else {name: said[name] for name in ("at", "end", "why")}

@@ -1,0 +1,71 @@
+"""The status of a run, which its scheduler records in the journal, so that readers need not read all events."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from scheduler.core.model import UNFINISHED, State
+from scheduler.errors import StateError
+from scheduler.runtime.clock import since_boot
+from scheduler.store.run.journal_reader import JournalReader, last_status
+
+if TYPE_CHECKING:
+    from scheduler.app.run.session import RunSession
+    from scheduler.core.brain import Brain
+    from scheduler.core.ports import Sample
+    from scheduler.store.run.catalog import RunInfo
+
+EVERY = 0.5
+RECENT = 1.5
+"""Seconds for which the recorded status of a living scheduler counts as recent."""
+MANY = 500
+"""The number of ended attempts that readers read without a noticeable delay."""
+
+
+def standing(meta: Mapping[str, str], brain: Brain, ended: float | None) -> dict[str, Any]:
+    """Return the number of tasks per state, whether the run is over, and when a task last ended."""
+    follows = meta.get("door") == "followed" and not brain.draining
+    over = not follows and not any(brain.state_counts[state] for state in UNFINISHED)
+    return {"states": states(brain), "over": over, "ended": ended or float(meta.get("accepted", "0"))}
+
+
+def states(brain: Brain) -> dict[str, int]:
+    """Return the number of tasks per state."""
+    return {str(state): number for state in State if (number := brain.state_counts[state])}
+
+
+def told(info: RunInfo, journal: JournalReader) -> dict[str, Any] | None:
+    """Return the recorded status; None if there is none, or if rows or events were added since."""
+    said = last_status(info.meta)
+    up_to, at = said.pop("up_to", None), said.pop("at", 0.0)
+    recent = info.alive and 0 <= since_boot() - at < RECENT
+    return said if recent or up_to == journal.reach() else None
+
+
+class StatusRecorder:
+    """The observer of a run that records its status in the journal, for runs with many events."""
+
+    def __init__(self, session: RunSession) -> None:
+        self._session = session
+        self._due = 0.0
+        self._known = 0
+
+    def see(self, sample: Sample) -> None:
+        """Ignore what a task uses."""
+
+    def draw(self) -> float:
+        """Record the status if that is due; on a full disk readers read all events instead."""
+        now, changes = since_boot(), self._session.brain.changes
+        if now >= self._due and changes != self._known and self._session.history.ended > MANY:
+            with contextlib.suppress(StateError):
+                if self.write(at=now):
+                    self._due, self._known = now + EVERY, changes
+        return EVERY
+
+    def write(self, **more: float) -> bool:
+        """Record the status, if nothing else must be written before; raise StateError if that fails."""
+        session = self._session
+        said = standing(session.meta, session.brain, session.history.last)
+        return session.store.journal.put_status({**said, **more}, lax=bool(more))

@@ -1,0 +1,144 @@
+"""Waiting for tasks and runs, and following the output of tasks (`wait`, `logs`)."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+
+from scheduler.app.control.targets import Target
+from scheduler.app.observe.run_reader import RunReader
+from scheduler.core.model import LIVING, UNFINISHED, State
+from scheduler.core.reporting.run_history import RunHistory
+from scheduler.runtime.paths import open_plain
+from scheduler.store.machine.locked_files import is_locked
+from scheduler.store.run.catalog import RunInfo
+from scheduler.values import dataclass
+
+PAUSE = 0.1
+"""Seconds between two reads: another process's write gives no notice."""
+CHUNK = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class WaitResult:
+    """The states of the tasks once the wait is over."""
+
+    info: RunInfo
+    states: Mapping[int, State]
+    exit_code: int
+    """Of one task its own; else 0: all succeeded, 1: some did not."""
+    left: int = 0
+    """The number of tasks that have not ended and have no scheduler."""
+
+
+def wait_for(target: Target) -> WaitResult:
+    """Wait until these tasks, or all of a run, have ended, or until their scheduler has."""
+    with closing(RunReader(target.info)) as telling:
+        while True:
+            alive = is_locked(target.info.places.root)
+            telling.catch_up()
+            states = {task: telling.brain.state(task) for task in target.tasks or telling.brain.task_table}
+            left = sum(state in UNFINISHED for state in states.values())
+            if not alive or (target.tasks and not left):
+                return WaitResult(target.info, states, _exit_code(states, telling.fold), left)
+            time.sleep(PAUSE)
+
+
+def _exit_code(states: Mapping[int, State], fold: RunHistory) -> int:
+    if all(state in (State.SUCCEEDED, State.SKIPPED) for state in states.values()):
+        return 0
+    story = fold.tasks.get(next(iter(states))) if len(states) == 1 else None
+    last = story.attempts[-1] if story is not None and story.attempts else None
+    if last is None or last.ended is None:
+        return 1
+    return (128 + last.signal if last.signal else last.code) or 1
+
+
+class TaskLogReader:
+    """The reader of a task's output: the log of its last attempt, and of those that follow."""
+
+    def __init__(self, info: RunInfo, task: int) -> None:
+        self.info = info
+        self.task = task
+        self.attempt = self._newest()
+        self._read = 0
+
+    def _newest(self) -> int:
+        """Return the number of the latest attempt with a log; 0: none."""
+        try:
+            names = os.listdir(self.info.places.task(self.task))
+        except OSError:
+            return 0
+        numbers = (name.removesuffix(".log") for name in names if name.endswith(".log"))
+        return max((int(number) for number in numbers if number.isdecimal()), default=0)
+
+    @property
+    def path(self) -> str:
+        """The path of the log; empty if there is none."""
+        return str(self.info.places.task_log(self.task, self.attempt)) if self.attempt else ""
+
+    def news(self) -> Iterator[bytes]:
+        """Yield the output since the last call; a log that became shorter has lost its middle."""
+        if not self.attempt:
+            return
+        try:
+            with open_plain(self.info.places.task_log(self.task, self.attempt)) as file:
+                self._read = min(self._read, os.fstat(file.fileno()).st_size)
+                file.seek(self._read)
+                while chunk := file.read(CHUNK):
+                    self._read += len(chunk)
+                    yield chunk
+        except FileNotFoundError:
+            return
+
+    def follow(self, begins: Callable[[int], None]) -> Iterator[bytes]:
+        """Yield the output of all attempts, until the task has ended or its scheduler has.
+
+        `begins` is told of each attempt after the first that is shown.
+        """
+        with closing(RunReader(self.info, only_states=True)) as telling:
+            going_on = True
+            while going_on:
+                going_on = self._goes_on(telling)
+                yield from self.news()
+                if self._turn_to(self._newest(), begins):
+                    going_on = True
+                elif going_on:
+                    time.sleep(PAUSE)
+
+    def _turn_to(self, newest: int, begins: Callable[[int], None]) -> bool:
+        """Read another attempt's log from now on, where there is a newer one."""
+        if newest == self.attempt:
+            return False
+        if self.attempt:
+            begins(newest)
+        self.attempt, self._read = newest, 0
+        return True
+
+    def _goes_on(self, telling: RunReader) -> bool:
+        """Whether anything may still be printed; asked before the log is read to its end."""
+        telling.catch_up()
+        state = telling.brain.state(self.task)
+        if is_locked(self.info.places.root):
+            return state in UNFINISHED
+        return state in LIVING and bool(self.attempt) and self._runs_alone()
+
+    def _runs_alone(self) -> bool:
+        """Whether its shim lives although the scheduler does not."""
+        from scheduler.runtime.shim import ClaimState, claim_path, claim_state
+
+        folder = self.info.places.task(self.task)
+        return claim_state(claim_path(folder, self.attempt)) is ClaimState.LOCKED
+
+
+def state_of(info: RunInfo, task: int) -> State:
+    """Return the state of a task, from its journal."""
+    with closing(RunReader(info, only_states=True)) as telling:
+        return telling.brain.state(task)
+
+
+def wait_all(targets: Sequence[Target]) -> list[WaitResult]:
+    """Wait for all of them."""
+    return [wait_for(target) for target in targets]

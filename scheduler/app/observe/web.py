@@ -1,0 +1,273 @@
+"""`top --web`: the data of the page, with journals and devices in one thread, requests and logs in others."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import hashlib
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from scheduler.app.control import run_requests
+from scheduler.app.control.targets import Target
+from scheduler.app.observe import report as observe_report
+from scheduler.app.observe import run_reader, why
+from scheduler.app.observe.monitor import MachineMonitor, RunMonitor
+from scheduler.core.control.requests import WHY
+from scheduler.errors import NoSuchRun, StateError
+from scheduler.runtime.paths import PAGE, open_within
+from scheduler.runtime.settings import Settings
+from scheduler.runtime.users import user_name
+from scheduler.store.run.catalog import RunCatalog, RunInfo
+from scheduler.ui.text import clean
+from scheduler.ui.verbs import answers
+from scheduler.ui.web import report, status_data
+from scheduler.ui.web import server as web_server
+from scheduler.ui.web.server import TaskQuery
+from scheduler.values import dataclass
+
+PERIOD = 0.5
+"""Seconds between two reads of a run, for any number of open pages."""
+WAIT = 15.0
+"""Seconds after which a page that waits for changes gets an answer without any."""
+REST = 2.0
+"""Seconds between two reads of the list of runs."""
+IDLE = 60.0
+"""Seconds after which a run that no page shows is closed."""
+CHUNK = 1 << 16
+"""Bytes of a log that are read at once."""
+PORT = 7717
+"""The port of the page if it is free."""
+MACHINE = "all"
+
+T = TypeVar("T")
+
+
+def serve(settings: Settings, info: RunInfo | None, port: int | None, say: Callable[[str], None]) -> None:
+    """Serve the page of a run, or of the machine, until Ctrl-C."""
+    import secrets
+
+    token = secrets.token_urlsafe(24)
+    files = {path.name: path.read_bytes() for path in PAGE.iterdir() if path.name in SERVED}
+    files["index.html"] = files["index.html"].replace(b"{{start}}", str(info.number if info else MACHINE).encode())
+    with contextlib.closing(WebFeed(settings)) as feed, web_server.listen(port, feed, token, files, PORT) as server:
+        what = f"run {info.number}" if info else "this machine"
+        for line in web_server.lines(server.port, token, what, f"{_user()}@{os.uname().nodename}"):
+            say(line)
+        with contextlib.suppress(KeyboardInterrupt):
+            server.serve_forever()
+
+
+SERVED = ("index.html", "look.css", "live.css", "basics.js", "charts.js", "live.js")
+
+
+def _user() -> str:
+    return user_name(os.getuid())
+
+
+@dataclass(slots=True)
+class CachedAnswer:
+    """The latest data of a run or the machine, with its version."""
+
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    version: str = ""
+    due: float = 0.0
+    looked: float = 0.0
+
+
+class WebFeed:
+    """The source of the page's data. Journals and devices belong to one thread, since neither may be used by two."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._places = run_reader.places(settings)
+        self._owner = ThreadPoolExecutor(1, "page")
+        self._asking = threading.Lock()
+        self._runs: dict[int, RunMonitor] = {}
+        self._everything: MachineMonitor | None = None
+        self._kept: dict[str, CachedAnswer] = {}
+        self._briefs: tuple[float, list[dict[str, Any]]] = (0.0, [])
+        self._tellings: dict[int, run_reader.RunReader] = {}
+        self._texts: dict[int, tuple[int, Mapping[int, str]]] = {}
+
+    def _owned(self, act: Callable[[], T]) -> T:
+        return self._owner.submit(act).result()
+
+    # ---- how things stand ----
+
+    def live(self, run: str, seen: str) -> Mapping[str, Any]:
+        """Return the data as soon as it differs from the version seen, or after WAIT seconds."""
+        until = time.monotonic() + WAIT
+        while True:
+            kept = self._owned(lambda: self._look(run))
+            if kept.version != seen or time.monotonic() >= until:
+                return {**kept.facts, "version": kept.version}
+            time.sleep(PERIOD)
+
+    def _look(self, run: str) -> CachedAnswer:
+        now = time.monotonic()
+        run = run if run == MACHINE else str(_number(run))
+        kept = self._kept.setdefault(run, CachedAnswer())
+        kept.looked = now
+        if now >= kept.due:
+            facts = self._machine() if run == MACHINE else self._run(int(run))
+            same = json.dumps(status_data.without_ticks(facts), sort_keys=True)
+            version = hashlib.blake2b(same.encode(), digest_size=9).hexdigest()
+            self._kept[run] = kept = CachedAnswer(facts, version, time.monotonic() + PERIOD, now)
+            self._let_go(now)
+        return kept
+
+    def _attached(self, run: int) -> RunMonitor:
+        if run not in self._runs:
+            self._runs[run] = RunMonitor(RunCatalog(self._places).info(run), self._settings)
+        return self._runs[run]
+
+    def _run(self, run: int) -> Mapping[str, Any]:
+        attached = self._attached(run)
+        picture = attached.picture()
+        info, goes_on = attached.info, attached.goes_on()
+        said = {
+            "name": status_data.shown(info.meta.get("name")),
+            "host": info.meta.get("host", ""),
+            "began": attached.telling.fold.first,
+            "goes_on": goes_on,
+            "stands": "" if goes_on else attached.stands,
+            "here": not info.elsewhere,
+            "runs": self._my_runs(),
+        }
+        return status_data.run(picture, said)
+
+    def _machine(self) -> Mapping[str, Any]:
+        self._everything = self._everything or MachineMonitor(self._settings)
+        return status_data.machine(self._everything.facts(), {"runs": self._my_runs()})
+
+    def _my_runs(self) -> list[dict[str, Any]]:
+        due, briefs = self._briefs
+        if time.monotonic() >= due:
+            briefs = [status_data.brief(facts) for facts in run_reader.latest(self._settings, self._tellings)]
+            self._briefs = (time.monotonic() + REST, briefs)
+        return briefs
+
+    def _let_go(self, now: float) -> None:
+        for run in [run for run, kept in self._kept.items() if now - kept.looked > IDLE]:
+            del self._kept[run]
+            attached = None if run == MACHINE else self._runs.pop(int(run), None)
+            if attached is not None:
+                attached.close()
+            if run == MACHINE and self._everything is not None:
+                self._everything.close()
+                self._everything = None
+
+    # ---- tasks, logs, the report ----
+
+    def tasks(self, run: str, wanted: TaskQuery) -> Mapping[str, Any]:
+        """Return one page of a run's tasks."""
+        number = _number(run)
+        texts = self._said(number) if wanted.find or wanted.sort == "name" else {}
+        return self._owned(lambda: self._tasks(number, wanted, texts))
+
+    def _tasks(self, run: int, wanted: TaskQuery, texts: Mapping[int, str]) -> Mapping[str, Any]:
+        telling = self._attached(run).telling
+        telling.catch_up()
+        found = status_data.chosen(telling.brain, telling.fold, wanted, texts)
+        pages = max(1, -(-len(found) // status_data.ROWS))
+        page = max(0, min(wanted.page, pages - 1))
+        some = found[page * status_data.ROWS : (page + 1) * status_data.ROWS]
+        rows = [*status_data.tasks(telling.rows_of(some), run_reader.foreseen(self._attached(run).info), time.time())]
+        return {"group": wanted.group, "tasks": rows, "found": len(found), "page": page, "pages": pages}
+
+    def _said(self, run: int) -> Mapping[int, str]:
+        """Return the searchable text of each task, in lower case."""
+        info = RunCatalog(self._places).info(run)
+        with contextlib.closing(run_reader.RunReader(info, only_states=True)) as telling:
+            known, texts = self._texts.get(run, (-1, {}))
+            if known != len(telling.brain.task_table):
+                shown = status_data.shown
+                texts = {row["id"]: f"{shown(row['name'])} {shown(row['command'])}".lower() for row in telling.rows()}
+                self._texts[run] = (len(texts), texts)
+        return texts
+
+    def log(self, run: str, task: int | None, attempt: int, at: int) -> Mapping[str, Any]:
+        """Return a part of a task's log, or of the run's; links and pipes are refused."""
+        places = self._places.run(_number(run))
+        if task is None:
+            return {**_read(places.log, places.root, at), "attempt": 0, "attempts": []}
+        attempts = _attempts(places.task(task))
+        if not attempts:
+            raise NoSuchRun(f"task {task} of run {run} has printed nothing")
+        wanted = attempt if attempt in attempts else attempts[-1]
+        read = _read(places.task_log(task, wanted), places.root, at if wanted == attempt else -1)
+        return {**read, "task": task, "attempt": wanted, "attempts": attempts}
+
+    def report(self, run: str) -> Mapping[str, Any]:
+        """Return the data of `scheduler report`."""
+        return report.data(observe_report.report_data(self._settings, [str(_number(run))]))
+
+    # ---- what is asked ----
+
+    def ask(self, run: str, what: str, tasks: tuple[int, ...]) -> Mapping[str, Any]:
+        """Send a request to the run, as the verb of that name does."""
+        info = RunCatalog(self._places).info(_number(run))
+        if what == WHY:
+            return {
+                "run": info.number,
+                "applied": "",
+                "lines": [*map(clean, why.why(Target(info, tasks)).lines)],
+            }
+        with self._asking:
+            told = run_requests.ask(Target(info, tasks), what)
+        lines = answers.lines(info.number, info.what, told.answers, recorded=told.recorded)
+        return {**answers.facts(info.number, info.what, told.answers, recorded=told.recorded), "lines": lines[1:]}
+
+    def close(self) -> None:
+        """Close the journals, the devices and the threads."""
+        self._owned(self._close)
+        self._owner.shutdown(wait=True)
+
+    def _close(self) -> None:
+        for attached in self._runs.values():
+            attached.close()
+        for telling in self._tellings.values():
+            telling.close()
+        if self._everything is not None:
+            self._everything.close()
+
+
+def _number(run: str) -> int:
+    """Return a run's number; raise NoSuchRun for anything else."""
+    if not (run.isascii() and run.isdecimal()) or len(run) > 12:
+        raise NoSuchRun(f"there is no run {run[:40]!r}")
+    return int(run)
+
+
+def _attempts(folder: str) -> list[int]:
+    """Return the attempts that have a log."""
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return []
+    numbers = (name.removesuffix(".log") for name in names if name.endswith(".log"))
+    return sorted(int(number) for number in numbers if number.isascii() and number.isdecimal())
+
+
+def _read(path: Path, root: Path, at: int) -> dict[str, Any]:
+    """Return a log's text from an offset, or its last part, without cutting a character."""
+    try:
+        with open_within(path, root) as file:
+            size = os.fstat(file.fileno()).st_size
+            begin = max(0, size - CHUNK) if at < 0 or at > size else at
+            file.seek(begin)
+            data = file.read(CHUNK)
+    except OSError as exc:
+        raise StateError(f"the log {path} is not shown: {(exc.strerror or str(exc)).lower()}") from exc
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    text = decoder.decode(data)
+    end = begin + len(data) - len(decoder.getstate()[0])
+    return {"begin": begin, "end": end, "size": size, "text": text}

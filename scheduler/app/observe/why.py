@@ -1,0 +1,141 @@
+"""Why tasks wait or ended: from their journal, and from their scheduler if it is alive."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from typing import Any
+
+from scheduler.app.control.targets import Target
+from scheduler.app.observe.run_reader import RunReader, foreseen
+from scheduler.core.control.requests import WHY
+from scheduler.core.model import State
+from scheduler.core.ports import Answer, Request
+from scheduler.core.reporting.run_history import TaskHistory
+from scheduler.runtime.paths import open_plain
+from scheduler.store.machine.locked_files import is_locked
+from scheduler.store.run import requests
+from scheduler.ui.verbs.eta import of_one, of_program, of_program_task
+from scheduler.ui.verbs.why import TaskReport, paragraph, summary
+from scheduler.values import dataclass
+
+PATIENCE = 5.0
+"""Seconds that a living scheduler has to answer."""
+AT_ONCE = 50
+"""The largest number of tasks in one request, which keeps the scheduler's answer short."""
+TAIL = 4096
+"""The bytes at the end of a log in which its last line is searched."""
+
+
+@dataclass(frozen=True, slots=True)
+class WhyAnswer:
+    """The explanation for one run or its tasks, as lines and as data."""
+
+    lines: Sequence[str]
+    facts: Mapping[str, Any]
+
+
+def why(target: Target) -> WhyAnswer:
+    """Return why the tasks of a target wait or ended; for a run, how many wait for which reason."""
+    info = target.info
+    alive = is_locked(info.places.root)
+    asks = alive and not info.elsewhere
+    few = asks and len(target.tasks) <= AT_ONCE
+    posted = requests.post(info.places, Request(WHY, target.tasks)) if few else None  # it is answered while we read
+    with closing(RunReader(info)) as telling:
+        if posted is not None:
+            said = requests.fetch(info.places, posted, PATIENCE) or ()
+        else:
+            said = _asked(target, telling) if asks else ()
+        telling.catch_up()  # a task that has started since waits no more
+        if not target.tasks:
+            return _of_run(telling, alive, said)
+        return _of_tasks(telling, target.tasks, alive, {one.tasks[0]: one for one in said if one.tasks})
+
+
+def _asked(target: Target, telling: RunReader) -> Sequence[Answer]:
+    """Return the answers of the run's scheduler on many tasks; fewer if it stops answering."""
+    waiting = [task for task in target.tasks if telling.brain.state(task) is State.WAITING]
+    said: list[Answer] = []
+    for first in range(0, len(waiting), AT_ONCE):
+        asked = Request(WHY, tuple(waiting[first : first + AT_ONCE]))
+        answers = requests.ask(target.info.places, asked, PATIENCE)
+        if answers is None:
+            break
+        said += answers
+    return said
+
+
+def _of_run(telling: RunReader, alive: bool, said: Sequence[Answer]) -> WhyAnswer:
+    states = {str(state): number for state in State if (number := telling.brain.state_counts[state])}
+    words, reasons = (said[0].says, said[0].facts.get("reasons", {})) if said else ("", {})
+    info = telling.info
+    said_ahead = foreseen(info)
+    lines = summary(info.number, info.what, states, words, alive=alive, forecast=said_ahead, now=time.time())
+    facts = {"run": info.number, "alive": alive, "states": states, "reasons": reasons, "says": lines[1:]}
+    return WhyAnswer(lines, {**facts, "expected": of_program(said_ahead)})
+
+
+def _of_tasks(telling: RunReader, tasks: Sequence[int], alive: bool, said: Mapping[int, Answer]) -> WhyAnswer:
+    lines, facts = [], []
+    ahead = foreseen(telling.info)
+    for task in tasks:
+        one, answer = (
+            _standing(telling, task, alive, said.get(task), of_one(ahead, task, telling.brain.state(task))),
+            said.get(task),
+        )
+        line = paragraph(one)
+        lines.append(line)
+        waits = answer.facts if answer is not None and one.waits else {}
+        attempt = one.attempt
+        facts.append(
+            {
+                "id": task,
+                "state": str(one.state),
+                "says": line,
+                "attempts": len(one.story.attempts),
+                "outcome": str(attempt.outcome) if attempt and attempt.outcome else None,
+                "reason": (one.story.refused or (attempt.reason if attempt else "")) or None,
+                "log": one.log or None,
+                "waits": dict(waits) or None,
+                "expected": of_program_task(one.expected),
+            }
+        )
+    return WhyAnswer(lines, {"run": telling.info.number, "alive": alive, "tasks": facts})
+
+
+def _standing(
+    telling: RunReader, task: int, alive: bool, answer: Answer | None, expected: Mapping[str, Any] | None
+) -> TaskReport:
+    brain, info = telling.brain, telling.info
+    state, story = brain.state(task), telling.fold.tasks.get(task, TaskHistory())
+    log = str(info.places.task_log(task, len(story.attempts))) if story.attempts else ""
+    return TaskReport(
+        task,
+        state,
+        story,
+        brain.terms_of(task),
+        telling.labels,
+        info.number,
+        alive,
+        log,
+        _last_line(log) if state in (State.FAILED, State.OOM, State.TIMEOUT) else "",
+        telling.fold.done_by.get(task),
+        answer.says if answer is not None and state is State.WAITING else "",
+        time.time(),
+        expected,
+    )
+
+
+def _last_line(log: str) -> str:
+    """Return the last line of a log that is not blank; empty if the log cannot be read."""
+    from pathlib import Path
+
+    try:
+        with open_plain(Path(log)) as file:
+            file.seek(max(0, file.seek(0, 2) - TAIL))
+            lines = file.read(TAIL).decode("utf-8", "replace").splitlines()
+    except OSError:
+        return ""
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")

@@ -1,0 +1,94 @@
+"""The check of a list before it is accepted: tasks that no device could ever hold, or that exceed the user's quota."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+
+from scheduler.core.config import SchedulingConfig
+from scheduler.core.model import DeviceBudget, Terms
+from scheduler.core.placement import fit
+from scheduler.core.placement.device_capacity import is_called
+from scheduler.core.placement.request import declared, gpus_of
+from scheduler.core.site_policy import Caps
+from scheduler.core.tasks.fields import BY_COLUMN, RowForm
+from scheduler.errors import InputError
+from scheduler.store.machine import site_config
+from scheduler.units import count, size
+
+Check = Callable[[Terms, int | None], None]
+"""A check of a row's terms; it raises InputError with file and row."""
+
+
+def checker(what: str, budgets: Sequence[DeviceBudget], rules: SchedulingConfig, form: RowForm | None = None) -> Check:
+    """Return a check for the rows of a list; raise UsageError if the machine's file is invalid."""
+    caps = site_config.read(os.environ, os.getuid()).caps
+
+    def check(terms: Terms, row: int | None) -> None:
+        try:
+            _check_places(what, terms, row, budgets, rules)
+            _check_caps(what, terms, row, any(budget.device.is_gpu for budget in budgets), caps)
+            if not any(budget.device.is_slot for budget in budgets):
+                _check_size(what, terms, row, budgets)
+        except InputError as exc:
+            raise _of_a_flag(exc, form) from exc
+
+    return check
+
+
+def _of_a_flag(exc: InputError, form: RowForm | None) -> InputError:
+    """Return the error about a flag instead of a column, where the value comes from the flag."""
+    column = exc.column or ""
+    if form is None or column in form.known or column not in form.defaults:
+        return exc
+    return InputError(f"{BY_COLUMN[column.lower()].flag} {form.defaults[column]}", exc.message)
+
+
+def _check_places(
+    what: str, terms: Terms, row: int | None, budgets: Sequence[DeviceBudget], rules: SchedulingConfig
+) -> None:
+    """Refuse more GPUs than there are, and devices that do not exist."""
+    if terms.gpus is not None and any(b.device.is_slot for b in budgets):
+        raise InputError(what, "this run has slots, each as many GPUs as its name lists: leave it out", row, "GPUs")
+    gpus = [b.device for b in budgets if b.device.is_gpu]
+    if (terms.gpus or 0) > len(gpus):
+        here = f"this run has {count(len(gpus), 'GPU')}" if gpus else "this machine has none: 0 = host only"
+        raise InputError(what, f"wants {count(terms.gpus or 0, 'GPU')}, {here}", row, "GPUs")
+    if (terms.gpus or 0) > 1 and rules.mps and (rules.mps_alone or any(device.single for device in gpus)):
+        said = "runs outside of MPS, but these GPUs take only MPS clients (--mps-exclusive, or their compute mode)"
+        raise InputError(what, f"a task on {terms.gpus} GPUs {said}: run it in a list of its own", row, "GPUs")
+    for name, column in ((terms.device, "Device"), (terms.prefer, "Prefer")):
+        if name and not any(is_called(b.device, name) for b in budgets):
+            labels = ", ".join(b.device.label for b in budgets)
+            raise InputError(what, f"there is no device {name!r} in this run; there is: {labels}", row, column)
+
+
+def _check_size(what: str, terms: Terms, row: int | None, budgets: Sequence[DeviceBudget]) -> None:
+    """Refuse a task that is larger than every device, with the numbers."""
+    refusal = fit.never_fits(terms, budgets)
+    if refusal is None:
+        return
+    gpus = sum(budget.device.is_gpu for budget in budgets)
+    raise InputError(
+        what,
+        f"wants {size(refusal.wanted)}, the largest device ({refusal.device}) has {size(refusal.total)}: "
+        f"lower it{' or give it more GPUs' if gpus > (terms.gpus or 1) else ''}",
+        row,
+        "Memory" if terms.memory is not None and refusal.wanted == terms.memory else "HostMemory",
+    )
+
+
+def _check_caps(what: str, terms: Terms, row: int | None, some: bool, caps: Caps) -> None:
+    """Refuse a task that exceeds the user's quota, with its source; `some`: whether there are GPUs."""
+    gpus = gpus_of(terms, some)
+    if caps.gpus is not None and gpus > caps.gpus:
+        said = f"wants {count(gpus, 'GPU')}, one user may have {caps.gpus} at a time ({caps.source})"
+        raise InputError(what, said, row, "GPUs")
+    host = (terms.host_memory if gpus else declared(terms)) or 0
+    for wanted, most, name in (
+        ((terms.memory or 0) * gpus, caps.memory, "GPU memory"),
+        (host, caps.host_memory, "RAM"),
+    ):
+        if most is not None and wanted > most:
+            said = f"wants {size(wanted)} of {name}, one user may hold {size(most)} at a time ({caps.source})"
+            raise InputError(what, said, row, "HostMemory" if wanted == terms.host_memory else "Memory")

@@ -1,0 +1,170 @@
+"""Runs in the background: started or resumed in a process without a terminal, and what the starter prints of them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import field, replace
+from typing import TYPE_CHECKING, Any
+
+from scheduler.app.observe import run_reader
+from scheduler.app.run.options import ResumeOptions
+from scheduler.app.run.resume import take_over
+from scheduler.app.run.run_loop import resuming_lines, run_to_end
+from scheduler.errors import SchedulerError, describe_os_error
+from scheduler.runtime.processes import leave_terminal, start_copy, wait_for
+from scheduler.runtime.settings import Settings
+from scheduler.store.run.catalog import RunInfo
+from scheduler.store.run.requests import pending
+from scheduler.values import dataclass
+
+if TYPE_CHECKING:
+    from scheduler.app.run.session import RunSession
+
+
+@dataclass(frozen=True, slots=True)
+class DetachedStart:
+    """The result of a start in the background, as far as the starter waits for it."""
+
+    pid: int
+    number: int = 0
+    """The run's number; 0: there is none, because of `trouble` or because the list was empty."""
+    what: str = ""
+    tasks: int = 0
+    first: int = 0
+    """The id of the first task."""
+    log: str = ""
+    hints: Sequence[str] = field(default_factory=tuple)
+    trouble: str = ""
+    """Why nothing was started; empty where the run started."""
+    exit_code: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON, for the starter and for `resume --all --json`."""
+        return {
+            "pid": self.pid,
+            "number": self.number,
+            "what": self.what,
+            "tasks": self.tasks,
+            "first": self.first,
+            "log": self.log,
+            "hints": list(self.hints),
+            "trouble": self.trouble,
+            "exit_code": self.exit_code,
+        }
+
+
+def detach(
+    begin: Callable[[], tuple[RunSession | None, Sequence[str]]], lines: Callable[[RunSession], Sequence[str]]
+) -> DetachedStart:
+    """Begin a run in a process of its own, which goes on without this terminal; returns once the run is durable.
+
+    Until then Ctrl-C and a closed terminal end it like any other start. Raises SchedulerError where it cannot start.
+    """
+    pid, tells = start_copy(lambda fd: _lead(fd, begin, lines))
+    with os.fdopen(tells, encoding="utf-8") as pipe:
+        text = pipe.read()
+    if text:
+        return DetachedStart(**json.loads(text))
+    code = wait_for(pid)
+    return DetachedStart(
+        pid, trouble=f"the new scheduler ended before it had accepted anything (exit {code})", exit_code=1
+    )
+
+
+def resume(info: RunInfo, settings: Settings, how: ResumeOptions) -> DetachedStart:
+    """Take over a run in a process of its own without a terminal."""
+
+    def begin() -> tuple[RunSession | None, Sequence[str]]:
+        session = take_over(info, settings, how)
+        return session, session.notes
+
+    return detach(begin, resuming_lines)
+
+
+def resume_all(settings: Settings, how: ResumeOptions) -> Iterator[DetachedStart]:
+    """Resume every unfinished run of this machine, oldest first; `trouble` says why one was not resumed."""
+    for info in reversed(run_reader.all_runs(settings)):
+        if run_reader.telling_facts(info)["over"] and not pending(info.places):
+            continue
+        why_not = f"belongs to {info.elsewhere}" if info.elsewhere else "is alive" if info.alive else ""
+        start = DetachedStart(0, trouble=f"{why_not}: not resumed") if why_not else resume(info, settings, how)
+        yield replace(start, number=info.number, what=info.what)
+
+
+def _lead(
+    fd: int, begin: Callable[[], tuple[RunSession | None, Sequence[str]]], lines: Callable[[RunSession], Sequence[str]]
+) -> int:
+    """Do the work of the new process, from the first row to the last task, and return its exit code."""
+    with os.fdopen(fd, "w", encoding="utf-8") as starter:
+        try:
+            session, hints = begin()
+        except (SchedulerError, OSError) as exc:
+            trouble = describe_os_error(exc) if isinstance(exc, OSError) else str(exc)
+            start = DetachedStart(os.getpid(), trouble=trouble, exit_code=getattr(exc, "exit_code", 1))
+            session = None
+        except KeyboardInterrupt:
+            return 130
+        else:
+            start = _started(session, hints)
+        if session is not None:
+            leave_terminal(session.places.log)
+        with contextlib.suppress(OSError):  # the starter was killed; the accepted run continues
+            starter.write(json.dumps(start.to_dict()))
+            starter.flush()
+    return start.exit_code if session is None else _run(session, lines)
+
+
+def _started(session: RunSession | None, hints: Sequence[str]) -> DetachedStart:
+    if session is None:
+        return DetachedStart(os.getpid(), hints=hints)
+    roll = session.brain.task_table
+    log = str(session.places.log)
+    first = min(roll, default=0)
+    return DetachedStart(
+        os.getpid(), session.number, session.meta["file"], len(roll), first, log, [*hints, *logging_out()]
+    )
+
+
+def _run(session: RunSession, lines: Callable[[RunSession], Sequence[str]]) -> int:
+    session.detached = True
+    try:
+        return run_to_end(session, None, lines(session)).exit_code
+    finally:
+        session.close()
+
+
+def logging_out() -> list[str]:
+    """Return a hint where logging out would end a run in the background, and how to prevent that; else nothing."""
+    from scheduler.devices.host.host_environment import login
+    from scheduler.runtime.users import user_name
+    from scheduler.ui.terminal.detached import logging_out_hint
+
+    user = user_name(os.getuid())
+    place = login(user)
+    return [logging_out_hint(place.unit, place.source, user, session=place.is_session)] if place.ends_us else []
+
+
+def as_error(start: DetachedStart) -> SchedulerError:
+    """Return the error that kept a run from starting."""
+    error = SchedulerError(start.trouble)
+    error.exit_code = start.exit_code
+    return error
+
+
+def show(start: DetachedStart, *, as_json: bool) -> int:
+    """Print what was started, how to watch it and how to stop it; raise the error that kept it from starting."""
+    from scheduler.ui.terminal import detached
+
+    if start.trouble:
+        raise as_error(start)
+    detached.hints(start.hints)
+    if as_json:
+        facts = {"format": 1, "run": start.number, "pid": start.pid, "tasks": start.tasks, "log": start.log}
+        sys.stdout.write(json.dumps(facts) + "\n")
+    else:
+        sys.stdout.writelines(line + "\n" for line in detached.lines(start))
+    return 0

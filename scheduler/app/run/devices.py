@@ -1,0 +1,192 @@
+"""The devices of a run: the GPUs of the machine, those that this shell may use, and those that `--devices` names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from scheduler.errors import DeviceError, UsageError
+from scheduler.runtime.settings import Settings
+from scheduler.units import size
+
+SLOTS = "slots:"
+"""The prefix of a list of slots; semicolons separate them, since one may have several GPUs (`slots:0;0;1,2`)."""
+
+if TYPE_CHECKING:
+    from scheduler.app.run.options import RunOptions
+    from scheduler.devices.gpu.allocation import AllowedGpus, VisibleGpu
+    from scheduler.devices.gpu.inventory import GpuInventory
+    from scheduler.devices.gpu.nvml_devices import NvmlDevices
+    from scheduler.devices.pool import DevicePool
+    from scheduler.devices.selection import ChosenDevices
+
+
+def find_devices(said: str, settings: Settings, environ: Mapping[str, str] | None = None) -> DevicePool:
+    """Return the devices that `--devices` names; raise UsageError, or DeviceError if the GPUs cannot be read.
+
+    `environ` says which GPUs may be used and how tasks start (default: this process's environment).
+    """
+    pool = _find(said, settings, os.environ if environ is None else environ)
+    try:
+        _check_buffer(pool, settings.buffer)
+    except UsageError:
+        pool.close()
+        raise
+    if settings.ignored:
+        pool.notes.append(settings.ignored)
+    return pool
+
+
+def _check_buffer(pool: DevicePool, buffer: int) -> None:
+    """Refuse to keep everything free; slots have no memory."""
+    largest = max(pool.discover(), key=lambda device: device.total, default=None)
+    if largest is not None and 0 < largest.total <= buffer:
+        said = f"the largest device ({largest.label}) has {size(largest.total)}, so nothing is left to reserve"
+        raise UsageError(f"--buffer {size(buffer)}: {said}: lower it")
+
+
+def _find(said: str, settings: Settings, environ: Mapping[str, str]) -> DevicePool:
+    from scheduler.devices.gpu.allocation import AllowedGpus
+    from scheduler.devices.host.host_memory import HostDevices
+    from scheduler.devices.pool import DevicePool
+    from scheduler.devices.selection import choose
+
+    if said.startswith(SLOTS):
+        return _slots(said, settings, environ)
+    words = {item.partition(":")[0].strip() for item in said.split(",")}
+    if words == {"host"}:
+        chosen = choose(said, AllowedGpus(()), ())
+        _check_budgets(said, chosen, settings)
+        return DevicePool(HostDevices(chosen.host_cap, environ=environ), environ=environ)
+    return _with_gpus(said, settings, environ)
+
+
+def check_slots(choices: RunOptions) -> None:
+    """Refuse counts on devices whose count is their number of slots."""
+    if choices.devices.startswith(SLOTS) and (choices.slots or choices.max_per_device):
+        flag = "--slots" if choices.slots else "--max-per-device"
+        raise UsageError(
+            f"--devices {choices.devices}: a slot takes one task; leave {flag} out, and list it twice for two"
+        )
+
+
+def _slots(said: str, settings: Settings, environ: Mapping[str, str]) -> DevicePool:
+    """Return one slot per item, for one task each; an item need not name a GPU that is visible here."""
+    from scheduler.devices.gpu.allocation import cuda_numbers, within
+    from scheduler.devices.gpu.nvml_devices import NvmlDevices
+    from scheduler.devices.host.cgroups import device_rules
+    from scheduler.devices.host.host_memory import HostDevices
+    from scheduler.devices.slots import SlotPool, read_slots
+
+    gpus = NvmlDevices()
+    try:
+        node = gpus.node()
+        seen = within(seen_by(node), device_rules())
+        slots = read_slots([item.strip() for item in said.removeprefix(SLOTS).split(";")], seen, cuda_numbers(seen))
+        named = {key for slot in slots for key in slot.cards}
+        _check_offered(said, seen, named)
+        usable = {gpu.uuid for gpu in node.gpus if not gpu.unusable and gpu.uuid in named}
+        if usable:
+            gpus.use(usable)
+            gpus.discover()
+        else:
+            gpus.close()
+        notes = [f"{node.why}: what tasks take of the GPUs is not seen"] if node.broken else []
+        host = HostDevices(environ=environ)
+        return SlotPool(host, gpus if usable else None, slots, usable, notes=notes, environ=environ)
+    except BaseException:
+        gpus.close()
+        raise
+
+
+def _with_gpus(said: str, settings: Settings, environ: Mapping[str, str]) -> DevicePool:
+    from scheduler.devices.gpu.allocation import allowed, cuda_numbers, within
+    from scheduler.devices.gpu.nvml_devices import NvmlDevices
+    from scheduler.devices.host.cgroups import device_rules
+    from scheduler.devices.host.host_memory import HostDevices
+    from scheduler.devices.pool import DevicePool
+    from scheduler.devices.selection import choose
+
+    gpus = NvmlDevices()
+    try:
+        node = gpus.node()
+        if node.broken:
+            raise DeviceError(f"{node.why}; or run on the host's RAM alone: --devices host")
+        rules, seen = device_rules(), seen_by(node)
+        may = offered(allowed(seen, environ, rules), seen)
+        chosen = choose(said, may, seen)
+        _check_budgets(said, chosen, settings)
+        notes = [*may.notes]
+        if chosen.host_only:
+            gpus.close()
+            if may.source:
+                notes.append(f"no GPU may be used ({may.source}): everything runs on the host's RAM")
+            return DevicePool(HostDevices(chosen.host_cap, environ=environ), notes=notes, environ=environ)
+        return DevicePool(
+            HostDevices(chosen.host_cap, environ=environ),
+            _use(gpus, chosen),
+            ordinals=cuda_numbers(within(seen, rules)),
+            visible=settings.visible,
+            source=may.source,
+            notes=notes,
+            environ=environ,
+        )
+    except BaseException:
+        gpus.close()
+        raise
+
+
+def offered(may: AllowedGpus, node: Sequence[VisibleGpu]) -> AllowedGpus:
+    """Return the GPUs that the machine's file offers; others are kept for something else."""
+    from scheduler.devices.gpu.allocation import AllowedGpus
+    from scheduler.devices.selection import choose
+    from scheduler.store.machine import site_config
+
+    rules = site_config.read(os.environ, os.getuid())
+    if not rules.devices:
+        return may
+    try:
+        chosen = {share.gpu.uuid for share in choose(rules.devices, AllowedGpus(tuple(node)), node).shares}
+    except UsageError as exc:
+        raise UsageError(f"{rules.path}, devices: {exc}") from exc
+    left = tuple(gpu for gpu in may.gpus if gpu.uuid in chosen)
+    if len(left) == len(may.gpus):
+        return may
+    source = f"{may.source}, devices in {rules.path}" if may.source else f"devices in {rules.path}"
+    return replace(may, gpus=left, source=source)
+
+
+def _check_offered(said: str, seen: Sequence[VisibleGpu], named: set[str]) -> None:
+    """Refuse slots on GPUs that root does not offer."""
+    from scheduler.devices.gpu.allocation import AllowedGpus, labels
+
+    may = offered(AllowedGpus(tuple(seen)), seen)
+    beyond = [gpu for gpu in seen if gpu.uuid in named and gpu not in may.gpus]
+    if beyond:
+        raise UsageError(f"--devices {said}: {labels(beyond)} may not be used here ({may.source})")
+
+
+def seen_by(node: GpuInventory) -> list[VisibleGpu]:
+    """Return the facts of the machine's GPUs that decide who may use them."""
+    from scheduler.devices.gpu.allocation import VisibleGpu
+
+    return [VisibleGpu(gpu.index, gpu.uuid, gpu.model, gpu.bus_id, gpu.total, gpu.mig, gpu.minor) for gpu in node.gpus]
+
+
+def _use(gpus: NvmlDevices, chosen: ChosenDevices) -> NvmlDevices:
+    caps = {share.gpu.uuid: share.cap for share in chosen.shares if share.cap is not None}
+    gpus.use([share.gpu.uuid for share in chosen.shares], caps)
+    gpus.discover()
+    return gpus
+
+
+def _check_budgets(said: str, chosen: ChosenDevices, settings: Settings) -> None:
+    caps = [chosen.host_cap, *(share.cap for share in chosen.shares)]
+    for cap in caps:
+        if cap is not None and cap <= settings.buffer:
+            raise UsageError(
+                f"--devices {said}: {size(cap)} leaves nothing beside the buffer of {size(settings.buffer)}: "
+                "raise the budget or lower --buffer"
+            )

@@ -1,0 +1,166 @@
+"""`run --dry-run`: what of a list would start now, what would wait, and when the rest would start."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TextIO
+
+from scheduler.app.observe.run_reader import places
+from scheduler.app.run.admission import Check, checker
+from scheduler.app.run.devices import check_slots, find_devices
+from scheduler.app.run.options import RunOptions, rules
+from scheduler.app.run.previous_runs import PreviousRuns, RerunOptions
+from scheduler.app.run.shell_context import shell_of_new_run
+from scheduler.app.run.start import class_finder, previous_runs_of, profile_index
+from scheduler.app.run.task_list import TaskList, batches
+from scheduler.core.brain import Brain
+from scheduler.core.control import messages
+from scheduler.core.events import Submitted
+from scheduler.core.model import Decision, DeviceBudget, Job, Machine, Terms
+from scheduler.core.profiling.task_class import TaskClass
+from scheduler.core.reporting.eta import MachineSnapshot, count_guessed, likely_course
+from scheduler.core.reporting.forecast import Forecast
+from scheduler.core.tasks import command
+from scheduler.errors import SameList
+from scheduler.runtime import clock
+from scheduler.runtime.settings import Settings
+from scheduler.ui.terminal import opening
+from scheduler.ui.verbs import dry_run
+from scheduler.values import dataclass
+
+if TYPE_CHECKING:
+    from scheduler.devices.pool import DevicePool
+
+MOST_TASKS, MOST_TRIES = 1000, 20_000
+"""Tasks that are planned one by one, and tries to place one; together they take less than a second."""
+MOST_JOBS = 1000
+"""The number of tasks whose task class is looked up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A list as `run` would see it, and its first decision."""
+
+    what: str
+    brain: Brain
+    decision: Decision
+    jobs: Mapping[int, Job]
+    """The first tasks by id."""
+    budgets: Sequence[DeviceBudget]
+
+
+def plan(
+    listing: TaskList,
+    options: RunOptions,
+    settings: Settings,
+    rerun: RerunOptions,
+    out: TextIO,
+    *,
+    as_json: bool,
+) -> int:
+    """Check a whole list and show what would start now, and when the rest would; nothing is accepted or started."""
+    check_slots(options)
+    previous = previous_runs_of(listing, options, settings, rerun)
+    previous.look_back()
+    pool, mps = _find_devices(options, settings)
+    budgets = pool.snapshot()
+    pool.close()
+    home, programs = places(settings), shell_of_new_run(settings).programs
+    finder = (
+        class_finder(home, programs, os.getcwd(), pool) if home.profiles.exists() else None
+    )  # a plan makes no state
+    known = finder.profiles.known() if finder is not None else {}
+    brain = Brain(rules(options, settings, mps=mps), knowledge=profile_index(known, settings))
+    jobs = _submit(listing, brain, settings.num, previous, checker(listing.what, budgets, brain.rules, listing.form))
+    for event in previous.events(1):
+        brain.apply(event)
+    for task, job in jobs.items():
+        brain.assign(task, finder.of(job) if finder is not None else TaskClass(f"row {task}", job.name, probes=False))
+    made = Plan(listing.what, brain, brain.decide(Machine(clock.now(), budgets)), jobs, budgets)
+    hints = [f"hint:   {hint}" for hint in (*listing.warnings(), *previous.words())]
+    _show(made, [*hints, *_would_refuse(previous)], out, as_json=as_json)
+    return 0
+
+
+def _find_devices(options: RunOptions, settings: Settings) -> tuple[DevicePool, bool]:
+    """Return the devices, and whether tasks would run under MPS there."""
+    from scheduler.app.run.mps_setup import could_share
+
+    pool = find_devices(options.devices, settings)
+    try:
+        return pool, could_share(pool, options, settings)
+    except BaseException:
+        pool.close()
+        raise
+
+
+def _submit(listing: TaskList, brain: Brain, num: int, previous: PreviousRuns, check: Check) -> dict[int, Job]:
+    """Check all rows and apply them to the Brain; return the first MOST_JOBS tasks by id."""
+    jobs, first, numbers = dict[int, Job](), 1, dict[Terms, int]()
+    for batch, rows in enumerate(previous.noting(batches(listing.rows, num), listing.form), 1):
+        numbered = []
+        for offset, (row, cells, terms, nth) in enumerate(rows):
+            if terms not in numbers:
+                check(terms, row)
+                numbers[terms] = len(brain.terms)
+                brain.terms.append(terms)
+            numbered.append(numbers[terms])
+            if first + offset <= MOST_JOBS:
+                spec = listing.form.spec(cells, row)
+                jobs[first + offset] = Job(spec, command.name(spec), command.key(spec, nth), listing.form.append)
+        brain.apply(Submitted(batch, first, numbered))
+        first += len(numbered)
+    return jobs
+
+
+def _would_refuse(previous: PreviousRuns) -> list[str]:
+    """Return a line that says why the list could not be started now, or nothing."""
+    try:
+        previous.refuse()
+    except SameList as exc:
+        return [f"would be refused: {exc}"]
+    return []
+
+
+def _show(plan: Plan, hints: Sequence[str], out: TextIO, *, as_json: bool) -> None:
+    """Write the plan as text or JSON."""
+    bars, told, guessed = _timeline(plan)
+    number = plan.brain.waiting
+    if as_json:
+        facts = {**_now(plan), **dry_run.facts(told, bars), "guessed": guessed, "hints": list(hints)}
+        out.write(json.dumps(facts, indent=1) + "\n")
+        return
+    lines = opening.plan_lines(plan.what, plan.brain, plan.decision, plan.jobs)
+    width = min(120, _columns(out))
+    out.writelines(line + "\n" for line in [*lines, *dry_run.lines(told, bars, number, guessed, width), *hints])
+
+
+def _timeline(plan: Plan) -> tuple[list[dry_run.PlannedBar], Forecast, int]:
+    now, guessed = time.time(), count_guessed(plan.brain)
+    told, course = likely_course(plan.brain, MachineSnapshot(plan.budgets), now, MOST_TASKS, MOST_TRIES)
+    rows = {task: (job.spec.row, job.name) for task, job in plan.jobs.items()}
+    labels = {budget.device.key: budget.device.label for budget in plan.budgets}
+    return dry_run.bars(course, now, rows, labels) if course is not None else [], told, guessed
+
+
+def _now(plan: Plan) -> dict[str, Any]:
+    """Return what would start now, and why the next tasks would wait."""
+    jobs, brain = plan.jobs, plan.brain
+    starts = [
+        {"row": jobs[one.task].spec.row, "name": jobs[one.task].name, "reserved": dict(one.reservation)}
+        for one in plan.decision.placements
+        if one.task in jobs
+    ]
+    waits = [messages.why(refusal) for refusal in plan.decision.refusals]
+    facts = {"format": 1, "file": plan.what, "tasks": len(brain.task_table), "batches": brain.task_table.batches}
+    return {**facts, "starts": starts, "waits": waits}
+
+
+def _columns(out: TextIO) -> int:
+    try:
+        return os.get_terminal_size(out.fileno()).columns or 80
+    except (OSError, ValueError):
+        return 100

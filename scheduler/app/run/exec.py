@@ -1,0 +1,140 @@
+"""`exec`: one task as a run of its own, with its output passed on to this terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from scheduler.app.run import run_loop, start
+from scheduler.app.run.options import RunOptions
+from scheduler.app.run.task_list import TaskList
+from scheduler.core.attempts.launch_spec import APART
+from scheduler.core.model import LIVING, State
+from scheduler.core.placement.refusal import Refusal
+from scheduler.errors import SchedulerError
+from scheduler.runtime.settings import Settings
+from scheduler.values import dataclass
+
+if TYPE_CHECKING:
+    from scheduler.app.run.session import RunSession
+    from scheduler.core.ports import View
+
+QUIT = 3
+UNKNOWN_END = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ExecResult:
+    """How the task ended: enough for an exit code and a last line."""
+
+    number: int
+    task: int
+    state: State
+    code: int | None
+    signal: int
+    """The signal that ended its scheduler; 0: none."""
+    began: float | None = None
+    ended: float | None = None
+    log: Path = Path()
+
+    @property
+    def exit_code(self) -> int:
+        """The task's own; 128 + signal number where a signal stopped the task or kept it from starting."""
+        if self.state is State.SUCCEEDED:
+            return 0
+        stopped = self.signal and self.state not in (State.FAILED, State.OOM, State.TIMEOUT)
+        if stopped:
+            return 128 + self.signal
+        return self.code or UNKNOWN_END
+
+
+def streams_differ() -> bool:
+    """Tell whether standard output and standard error of this process go to different places."""
+    try:
+        out, err = os.fstat(1), os.fstat(2)
+    except OSError:
+        return False
+    return (out.st_dev, out.st_ino, out.st_rdev) != (err.st_dev, err.st_ino, err.st_rdev)
+
+
+def run(
+    listing: TaskList,
+    options: RunOptions,
+    settings: Settings,
+    python: str,
+    view_for: Callable[[RunSession, int], Callable[[View], View]],
+) -> ExecResult:
+    """Accept a task and run it to its end; remove the run of a task that never started."""
+    session = start.begin(listing, options, settings, python)
+    assert session is not None, "a list of one command has one task"
+    (task,) = session.brain.task_table
+    from scheduler.ui.terminal.sink import hint
+
+    try:
+        for note in session.devices.notes:
+            hint(note)
+        ended = run_loop.run_to_end(session, None, run_loop.first_lines(session), view_for(session, task))
+        result = _result(session, task, ended.signal)
+    finally:
+        session.close()
+    if result.code is None and result.signal and result.signal != QUIT and result.state is State.WAITING:
+        from scheduler.app.observe.run_reader import places
+        from scheduler.store.run.removal import remove
+
+        with contextlib.suppress(SchedulerError):  # then it stays, and `scheduler runs` shows it
+            remove(places(settings), result.number, lambda: None)
+    return result
+
+
+def _result(session: RunSession, task: int, signal: int) -> ExecResult:
+    last = session.history.living.get(task) or session.history.ended_attempt  # of the only task
+    state = session.brain.state(task)
+    code = None
+    if last is not None and state not in LIVING:
+        code = last.code if last.signal is None else 128 + last.signal
+    log = session.places.task_log(task, last.number if last else 1)
+    began, ended = (last.started, last.ended) if last else (None, None)
+    return ExecResult(session.number, task, state, code, signal, began, ended, log)
+
+
+def waits_for(session: RunSession) -> Callable[[Refusal], str]:
+    """Return a function that says which leases hold what the task waits for, and for about how long."""
+    from scheduler.app.observe.lease_holders import holders, others_before
+    from scheduler.ui.verbs.lease_holders import waiting_words
+
+    keys = {device.label: device.key for device in session.devices.discover()}
+    keys["host RAM"] = keys.get("host", "host")
+
+    def words(refusal: Refusal) -> str:
+        if not refusal.device:
+            return ""
+        key = keys.get(refusal.device, refusal.device)
+        found = [holder for holder in holders(session.settings) if key in holder.reserved]
+        before = others_before(session.settings, session.meta["token"], key)
+        return waiting_words(refusal.device, found, before)
+
+    return words
+
+
+def exec_view(session: RunSession, task: int) -> Callable[[View], View]:
+    """Return a function that makes the view of `exec` around another one."""
+    from scheduler.ui.terminal.exec_view import ExecView
+
+    return lambda inner: ExecView(inner, files(session, task), waits_for(session), session.brain.state)
+
+
+def files(session: RunSession, task: int) -> Callable[[int, int], dict[Path, int]]:
+    """Return a function that maps an attempt's output files to the standard streams that they are copied to.
+
+    Output that the task sends to a file of its own is not copied.
+    """
+    spec = session.store.job(task).spec
+    out = {} if spec.stdout else {session.places.task_log: 1}
+    if spec.stdout and not spec.stderr:
+        out = {session.places.task_log: 2}
+    if spec.stderr == APART:
+        out[session.places.task_errors] = 2
+    return lambda number, attempt: {path(number, attempt): fd for path, fd in out.items()}

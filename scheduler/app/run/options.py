@@ -1,0 +1,120 @@
+"""The options of one run, and the scheduling configuration that follows from them and from the settings."""
+
+from __future__ import annotations
+
+import os
+
+from scheduler.core.config import SchedulingConfig
+from scheduler.core.model import HOST, Profiling, RankOrder, UnmanagedPolicy
+from scheduler.errors import UsageError
+from scheduler.runtime.python_envs import Programs, Python
+from scheduler.runtime.settings import Settings
+from scheduler.values import dataclass
+
+MPS_WORDS = {
+    **dict.fromkeys(("on", "true", "1", "yes"), "on"),
+    **dict.fromkeys(("off", "false", "0", "no", ""), "off"),
+    "auto": "auto",
+    "join": "join",
+}
+"""The words that `--mps` takes, and their meanings."""
+FIRST_ROWS = 5
+"""The number of first attempts which, failing with the same last line, show that the whole list will fail."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """The options of one run besides the Settings; they are kept in its journal, and `resume` uses them again."""
+
+    devices: str = HOST
+    """`auto`, or the value of `--devices`."""
+    slots: int | None = None
+    jobs: int | None = None
+    max_per_device: int | None = None
+    name: str = ""
+    learn_only: bool = False
+    keep_going: bool = True
+    """Whether the run continues even if its first rows all fail alike."""
+    max_failures: int | None = None
+    plain: bool = False
+    """Whether tasks run as from a plain shell: their background processes outlive them."""
+    mps: str = "off"
+    """off, on, auto or join."""
+    mps_fence: bool = True
+    mps_exclusive: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeOptions:
+    """The options of a takeover."""
+
+    gone: bool = False
+    """The user has confirmed that its other machine, or the lost end of its journal, will never come back."""
+    env_from_now: bool = False
+    """Whether tasks get the environment of this shell, instead of that of the run's first shell."""
+    keep_going: bool = False
+    """Whether the run continues even if the next rows all fail alike."""
+    mps: str = ""
+    """How MPS is used from now on; empty: as the run was started."""
+
+
+def mps_word(flag: str, said: object) -> str:
+    """Return `on`, `off`, `auto` or `join`; raise UsageError with the flag as it was written."""
+    how = MPS_WORDS.get(str(said).lower())
+    if how is None:
+        raise UsageError(f"{flag}: write on, off, auto or join, or nothing behind --mps")
+    return how
+
+
+def run_name(spelled: str, name: str) -> str:
+    """Return the name of a run; raise UsageError, with the flag as it was written, for a number."""
+    if name.isdecimal():
+        raise UsageError(f"{spelled}{name}: a name must not be a number, those are the runs' own")
+    return name
+
+
+def check_counts(**said: object) -> None:
+    """Refuse keywords of the Python API that would let nothing start for ever; None is no limit."""
+    for name, number in said.items():
+        if number is not None and (not isinstance(number, int) or number < 1):
+            raise UsageError(f"{name}={number!r}: write a whole number above 0")
+
+
+def rules(choices: RunOptions, settings: Settings, *, mps: bool = False) -> SchedulingConfig:
+    """Return the configuration that the core decides by; `mps`: whether the run really uses it."""
+    usual = SchedulingConfig()
+    return SchedulingConfig(
+        order=RankOrder(settings.order),
+        buffer=settings.buffer,
+        max_load=settings.max_load,
+        max_gpu_load=settings.max_gpu_load,
+        jobs=choices.jobs,
+        slots=choices.slots,
+        max_per_device=choices.max_per_device,
+        profile=Profiling(settings.profile),
+        profile_epochs=settings.profile_epochs,
+        settle=usual.settle if settings.settle is None else settings.settle,
+        gpu_settle=usual.gpu_settle if settings.settle is None else settings.settle,
+        manners=UnmanagedPolicy(settings.unmanaged),
+        unmanaged_calm=settings.unmanaged_calm,
+        margin=settings.margin[0],
+        margin_bytes=settings.margin[1],
+        learn_only=choices.learn_only,
+        first_rows=0 if choices.keep_going else FIRST_ROWS,
+        max_failures=choices.max_failures,
+        mps=mps,
+        fence=choices.mps_fence,
+        mps_alone=choices.mps_exclusive,
+    )
+
+
+def this_python(settings: Settings) -> str:
+    """Return the path of the interpreter that `-1` stands for."""
+    return chosen_python(settings).path
+
+
+def chosen_python(settings: Settings) -> Python:
+    """Return the interpreter that `-1` stands for, with the reason."""
+    source = settings.source.get("python", "flag")
+    spelled = {"flag": "--python", "environment": "SCHEDULER_PYTHON"}.get(source, f"python in {source}")
+    return Programs(os.environ, os.getcwd()).chosen(settings.python, spelled)

@@ -1,0 +1,153 @@
+"""Taking over a run that no scheduler has: `scheduler resume`."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from scheduler.app.observe.run_reader import places
+from scheduler.app.run.admission import checker
+from scheduler.app.run.devices import find_devices
+from scheduler.app.run.options import ResumeOptions, RunOptions, rules
+from scheduler.app.run.run_loop import open_leases
+from scheduler.app.run.session import RunSession
+from scheduler.app.run.shell_context import ShellContext, keep_shell, shell_of_resumed_run
+from scheduler.app.run.start import counter, machine_facts, make_brain, use_mps
+from scheduler.app.run.task_list import resumed
+from scheduler.core.events import Asked, Event, Exited
+from scheduler.core.model import Outcome
+from scheduler.core.ports import Key
+from scheduler.errors import Elsewhere, ForbiddenEvent, StateError, StillRunning
+from scheduler.runtime import clock
+from scheduler.runtime.settings import Settings
+from scheduler.runtime.shim import hostname, record_path
+from scheduler.store.run.catalog import RunInfo
+from scheduler.store.run.journal_database import newer
+from scheduler.store.run.removal import claims
+from scheduler.store.run.run_store import SqliteRunStore
+from scheduler.units import count, ranges
+
+if TYPE_CHECKING:
+    from scheduler.devices.pool import DevicePool
+
+JUST_ENDED = 500
+"""How many of the latest ends may have left files: a scheduler removes them after it has started the next tasks."""
+
+
+def take_over(info: RunInfo, settings: Settings, how: ResumeOptions) -> RunSession:
+    """Take over a run without a scheduler; raise StillRunning if it has one, Elsewhere if it is another machine's.
+
+    Its tasks start with the environment of the shell that the run was started from, or of this one.
+    """
+    if info.elsewhere and not how.gone:
+        raise Elsewhere(
+            f"run {info.number} belongs to {info.elsewhere}, this is {hostname()}: nothing was started. Resume it on "
+            f"{info.elsewhere}; if that machine is gone for good, scheduler resume {info.number} --takeover takes its "
+            "running tasks for dead and starts them again here"
+        )
+    if info.lost and not how.gone:
+        raise StateError(
+            f"{info.lost}: nothing was started. scheduler resume {info.number} --takeover goes on from what is left, "
+            "and starts again what is not known to have ended"
+        )
+    open_leases(settings, "").close()  # better refused now than once the run is taken over
+    options, settings = _first_options(info, settings)
+    store = SqliteRunStore.resume(info, counter(places(settings)))
+    if how.keep_going:
+        options = replace(options, keep_going=True)
+    if how.mps:
+        options = replace(options, mps=how.mps, mps_exclusive=options.mps_exclusive and how.mps == "on")
+    shell = shell_of_resumed_run(info.places, info.meta, settings, from_now=how.env_from_now)
+    store.programs = shell.programs
+    pool = _find_devices(options, settings, shell)
+    brain = make_brain(store, options, settings, shell, pool)
+    session = RunSession(store, brain, pool, options, settings, {**info.meta, **machine_facts(), **shell.facts}, shell)
+    try:
+        _replay(session)
+        if info.lost:
+            _forget_what_is_lost(info, session)
+        if how.env_from_now:
+            keep_shell(store.places, shell)
+        _claim(session, info.elsewhere)
+    except BaseException:
+        session.close()
+        raise
+    store.source = resumed(info, store.journal, store.programs)
+    store.check = checker(info.meta["file"], pool.snapshot(), brain.rules)
+    return session
+
+
+def _find_devices(options: RunOptions, settings: Settings, shell: ShellContext) -> DevicePool:
+    """Return the devices of the run, under MPS where it uses that."""
+    pool = find_devices(options.devices, settings, shell.for_devices())
+    try:
+        use_mps(pool, options, settings)
+    except BaseException:
+        pool.close()
+        raise
+    return pool
+
+
+def _first_options(info: RunInfo, settings: Settings) -> tuple[RunOptions, Settings]:
+    """Return what was asked of a run when it was begun; raises Newer where this version does not know some of it."""
+    kept = json.loads(info.meta["settings"])
+    kept = {name: tuple(value) if isinstance(value, list) else value for name, value in kept.items()}
+    try:
+        options, settings = RunOptions(**json.loads(info.meta["choices"])), replace(settings, **kept)
+        rules(options, settings)
+    except (TypeError, ValueError) as exc:
+        raise newer(info.places.journal, f"a choice or setting of it is unknown here: {exc}") from exc
+    return options, settings
+
+
+def _forget_what_is_lost(info: RunInfo, session: RunSession) -> None:
+    """Remove what attempts left that the journal does not know any more; raises StillRunning where one lives."""
+    known = {(task.id, task.attempts) for task in session.brain.living()}
+    unknown = [claim for claim in claims(info.places) if claim[:2] not in known]
+    alive = sorted({task for task, _, _, shim in unknown if shim})
+    if alive:
+        raise StillRunning(
+            f"run {info.number}: {count(len(alive), 'task')} ({ranges(alive)}) started after what its journal still "
+            "knows, and run on: take the run over once they have ended"
+        )
+    for task, attempt, path, _ in unknown:
+        path.unlink(missing_ok=True)
+        Path(record_path(info.places.task(task), attempt)).unlink(missing_ok=True)
+    session.store.journal.accept_loss()
+
+
+def _replay(session: RunSession) -> None:
+    """Apply all events of the journal to the Brain, and remove the files of attempts that ended last."""
+    store, brain = session.store, session.brain
+    for submitted in store.journal.submissions():
+        brain.apply(submitted)
+    ended: deque[Key] = deque(maxlen=JUST_ENDED)
+    for recorded in store.journal.events():
+        try:
+            brain.apply(recorded.event, recorded.at)
+        except (ForbiddenEvent, LookupError) as exc:
+            raise store.journal.contradiction(exc) from exc
+        session.history.take(recorded.event, recorded.at)
+        if isinstance(recorded.event, Exited):
+            ended.append((recorded.event.task, recorded.event.attempt))
+    session.just_ended.extend(ended)
+    for key in session.just_ended:
+        store.clear(*key)
+
+
+def _claim(session: RunSession, elsewhere: str) -> None:
+    """Record that the run belongs to this machine now; attempts on a machine that is gone are lost."""
+    why = f"it ran on {elsewhere}, which was given up with --takeover"
+    living = session.brain.living() if elsewhere else []
+    events: list[Event] = [Asked("resume")]
+    events += [Exited(task.id, task.attempts, Outcome.LOST, reason=why) for task in living]
+    now = clock.now()
+    session.store.record(events, now)
+    for event in events:
+        session.brain.apply(event, now)
+        session.history.take(event, now)
+    with session.store.journal.transaction():
+        session.store.journal.put_meta({**machine_facts(), **session.shell.facts})

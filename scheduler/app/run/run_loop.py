@@ -1,0 +1,322 @@
+"""Running a session: its first lines, its ports and observers, the loop, its last lines.
+
+`run_to_end` is the composition; the functions below it build one part each.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from importlib import import_module
+from pkgutil import walk_packages
+from typing import TYPE_CHECKING, Any, TextIO
+
+from scheduler.app import notify
+from scheduler.app.observe.live import LiveScreen, live_view
+from scheduler.app.observe.run_reader import RunReader, places
+from scheduler.app.observe.status_snapshot import StatusRecorder
+from scheduler.app.run.session import RunSession
+from scheduler.core.model import State
+from scheduler.core.ports import View
+from scheduler.core.reporting.run_history import totals
+from scheduler.errors import StateError
+from scheduler.runtime import clock
+from scheduler.runtime.paths import PACKAGE
+from scheduler.store.run.requests import pending
+from scheduler.store.run.run_code import RunCode
+from scheduler.values import dataclass
+
+if TYPE_CHECKING:
+    from scheduler.core.attempts.launch_spec import TaskEnvironment
+    from scheduler.execution.engine import LocalEngine
+    from scheduler.runtime.event_sources import Observer, SystemWorld
+    from scheduler.runtime.loop import Ports
+    from scheduler.runtime.settings import Settings
+    from scheduler.store.machine.leases import FileLeaseRegistry
+    from scheduler.ui.terminal.sink import LineSink
+
+FILE_CHECKS = 1.0
+"""Seconds between two checks that the run's own files still exist."""
+
+LAZY = (
+    "csv", "ctypes", "encodings.idna", "hashlib", "psutil", "pwd", "shlex", "shutil", "tempfile", "tomllib",
+    "traceback",
+)  # fmt: skip
+"""Modules that a run, or the standard library that it uses, loads only when it needs them."""
+NOT_IN_A_RUN = (
+    "scheduler.api", "scheduler.cli", "scheduler.compat", "scheduler._",
+    "scheduler.ui.terminal.live_view", "scheduler.ui.terminal.screen",
+    "scheduler.ui.doctor",
+    "scheduler.ui.web.report", "scheduler.ui.web.server", "scheduler.ui.verbs.why", "scheduler.app.observe.web",
+    "scheduler.app.doctor", "scheduler.app.observe.why", "scheduler.app.control.retention",
+    "scheduler.app.observe.monitor", "scheduler.app.control.devices", "scheduler.app.control.completion_data",
+    "scheduler.app.observe.report", "scheduler.app.observe.wait",
+)  # fmt: skip
+"""Entry points and modules of other verbs: to load them would make every start slower."""
+
+ViewWrapper = Callable[[View], View]
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """How a run ended: enough for an exit code."""
+
+    number: int
+    states: Mapping[State, int]
+    signal: int = 0
+
+    @property
+    def exit_code(self) -> int:
+        """0: all tasks succeeded, 1: some did not, 130: after INT, 143: after TERM."""
+        if self.signal in (2, 15):
+            return 128 + self.signal
+        good = self.states.get(State.SUCCEEDED, 0) + self.states.get(State.SKIPPED, 0)
+        return 0 if good == sum(self.states.values()) else 1
+
+
+def run_to_end(
+    session: RunSession,
+    stream: TextIO | None,
+    lines: Sequence[str] = (),
+    wrap: ViewWrapper | None = None,
+    *,
+    live: bool = False,
+) -> RunResult:
+    """Run a session to its end and return how it ended.
+
+    `lines` and all later lines go to the run's log and to `stream`; with `live`, a stream that is a terminal shows the
+    live view instead, between the first and the last lines. `wrap` puts a view of the caller around the run's view;
+    then no last lines are printed.
+    """
+    from scheduler.runtime.loop import Loop
+    from scheduler.ui.terminal.sink import LineSink
+
+    with contextlib.ExitStack() as stack:
+        sink = LineSink(session.places.log, stream)
+        stack.callback(sink.close)
+        sink_lines(sink, lines)
+        stack.callback(session.signals.close)
+        world, ports = _make_ports(session, sink, stack)
+        views = _attach_views(session, world, ports, sink, stream if live else None, stack)
+        ports = views.ports if wrap is None else replace(views.ports, view=wrap(views.ports.view))
+        loop = Loop(session.brain, ports, _task_environment(session))
+        loop.adopt(session.just_ended)
+        loop.digest(ports.world.wait(0.0))  # requests recorded without a scheduler come before the first start
+        loop.run()
+        with contextlib.suppress(StateError):  # on a full disk readers read all events instead
+            views.status.write()
+        if views.screen is not None:
+            views.screen.close(repeat=loop.left_early)
+        if not loop.left_early and wrap is None:
+            _write_last_lines(session, sink)
+        if views.notifier is not None and not loop.left_early:
+            views.notifier.end(sink)
+        return RunResult(session.number, dict(session.brain.state_counts), session.signals.last)
+
+
+def sink_lines(sink: LineSink, lines: Sequence[str]) -> None:
+    """Write lines with the time of now."""
+    for line in lines:
+        sink.line(line, at=clock.now())
+
+
+# ---- the parts ----
+
+
+def _make_ports(session: RunSession, sink: LineSink, stack: contextlib.ExitStack) -> tuple[SystemWorld, Ports]:
+    """Build all that the loop acts on and waits for; `stack` closes it."""
+    from scheduler.devices.pool import Watchers
+    from scheduler.runtime.event_sources import Asking, PeriodicCheck, SystemWorld
+    from scheduler.runtime.loop import Ports
+    from scheduler.store.run.requests import RequestInbox
+
+    store, devices, code = session.store, session.devices, session.places.code
+    leases = stack.enter_context(contextlib.closing(open_leases(session.settings, session.meta["token"])))
+    engine = _make_engine(session)
+    stack.callback(engine.close)
+    engine.warm()
+    load_modules()  # while the fork server starts
+    host = devices.host.watcher(code)
+    stack.callback(host.close)
+    gpus, mps = devices.moved_gpus(code), devices.serving_mps(code)
+    inbox = RequestInbox(session.places)
+    stack.callback(inbox.close)
+    files = PeriodicCheck(store.check_files, FILE_CHECKS)  # a run ends if its directory or journal is removed
+    world = SystemWorld([engine, host, *gpus, *mps, Asking(session.signals), inbox, files])
+    if store.source is not None:
+        world.add(store.source)
+    view, watchers = _make_view(session, sink, stack), Watchers([host, *gpus, *mps])
+    return world, Ports(
+        world, store, devices, engine, watchers, leases, view, inbox.answer, devices.mps, session.disks()
+    )
+
+
+def open_leases(settings: Settings, token: str) -> FileLeaseRegistry:
+    """Open the machine's leases as the run with this token; raise StateError where that is refused."""
+    from scheduler.runtime.processes import boot_id
+    from scheduler.store.machine.leases import FileLeaseRegistry, find_directory
+
+    return FileLeaseRegistry(find_directory(settings.leases or None), token, boot_id())
+
+
+@dataclass(frozen=True, slots=True)
+class _Views:
+    """What shows or records a run while it goes on, and the ports that feed it."""
+
+    ports: Ports
+    status: StatusRecorder
+    screen: LiveScreen | None
+    notifier: notify.NotifyingView | None
+
+
+def _attach_views(
+    session: RunSession,
+    world: SystemWorld,
+    ports: Ports,
+    sink: LineSink,
+    terminal: TextIO | None,
+    stack: contextlib.ExitStack,
+) -> _Views:
+    """Attach the forecast, the status in the journal, the live view on a `terminal`, and notifications."""
+    from scheduler.app.observe.eta import EtaUpdater
+    from scheduler.runtime.event_sources import ObservedWorld
+
+    eta, status = EtaUpdater(session, ports), StatusRecorder(session)
+    stack.callback(eta.close)
+    observers: list[Observer] = [eta, status]
+    screen = None if session.inherits else live_view(session, ports, world, lambda: eta.forecast, sink, terminal)
+    if screen is not None:
+        stack.callback(screen.close)
+        observers.append(screen.view)
+        ports = replace(ports, view=screen.view)
+    notifier = notify.notifying_view(session, ports, world)
+    if notifier is not None:
+        ports = notifier.watch(ports)
+    return _Views(replace(ports, world=ObservedWorld(world, observers)), status, screen, notifier)
+
+
+def _make_engine(session: RunSession) -> LocalEngine:
+    from scheduler.execution.engine import LocalEngine
+    from scheduler.store.run.shell_state import this_shell
+
+    run, shell = session.places, session.shell.shell
+    engine = LocalEngine(
+        run.tasks,
+        run.shim,
+        shell.environ,
+        session.meta["token"],
+        bounds=shell.beyond(this_shell()),
+        log_max=session.settings.log_max,
+    )
+    code = RunCode(run.code, json.loads(session.meta.get("code", "{}")))
+    engine.mend_code(code.mend)
+    code.sync_later()
+    if session.settings.cgroup == "never":
+        engine.ungroup()
+    if session.options.plain:
+        engine.loosen((1, 2) if session.inherits else ())
+    return engine
+
+
+def load_modules() -> None:
+    """Load all that a living run may need, so that no upgrade during the run can take it away."""
+    for name in LAZY:
+        import_module(name)
+    for module in walk_packages([str(PACKAGE)], "scheduler."):
+        if not module.name.startswith(NOT_IN_A_RUN):
+            with contextlib.suppress(ImportError):  # a package that is not installed now is not needed later
+                import_module(module.name)
+
+
+def _make_view(session: RunSession, sink: LineSink, stack: contextlib.ExitStack) -> View:
+    """Return the view that writes lines; one that leaves standard output to the tasks where these inherit it."""
+    from scheduler.ui.terminal.plain_view import PlainView
+
+    store, brain = session.store, session.brain
+    labels = {device.key: device.label for device in session.devices.discover()}
+    plain = PlainView(sink, store.job, session.places.task_log, lambda: brain.state_counts, session.history, labels)
+    if not session.inherits:
+        return plain
+    import sys
+
+    from scheduler.ui.terminal.sink import LineSink
+    from scheduler.ui.terminal.slot_view import SlotView
+
+    out = LineSink(None, sys.stdout)
+    stack.callback(out.close)
+    return SlotView(plain, out, lambda task: store.job(task).spec.own[0][1])
+
+
+def _task_environment(session: RunSession) -> TaskEnvironment:
+    from scheduler.core.attempts.launch_spec import TaskEnvironment
+
+    return TaskEnvironment(
+        str(session.number),
+        session.meta["python"],
+        session.meta["directory"],
+        session.places,
+        session.shell.shell.environ,
+        same_id=session.settings.profile_id == "same",
+    )
+
+
+# ---- first and last lines ----
+
+
+def first_lines(session: RunSession) -> list[str]:
+    """Return the first lines of a new run: hints, then the list, the devices, the Python, what is known of memory."""
+    from scheduler.runtime.look_ahead import look_ahead
+    from scheduler.ui.terminal import opening
+
+    brain, devices, settings = session.brain, session.devices, session.settings
+    look_ahead(brain, session.store.kind)
+    classes = session.store.kinds
+    hints = [classes.profiles.trouble if classes else "", places(settings).why, _warn_of_leases(settings)]
+    hints += [*devices.notes, *session.notes_on_earlier]
+    unknown = brain.profiles.unheard()
+    if unknown:
+        hints.append(f"no task has an argument {', '.join(unknown)} (--memory-args, --ignore-args)")
+    if devices.mps is None and any(terms.thread_percentage is not None for terms in brain.terms):
+        hints.append("thread percentages have no effect: this run does not use MPS (--mps)")
+    lines = opening.lines(session.facts, devices.snapshot(), devices.limits, settings, brain)
+    return [*(f"hint:   {hint}" for hint in hints if hint), *lines]
+
+
+def resuming_lines(session: RunSession) -> list[str]:
+    """Return the first lines of a run that was taken over."""
+    from scheduler.ui.terminal import opening
+
+    lines = opening.resuming_lines(session.facts, session.brain, asked=bool(pending(session.places)))
+    hints = [_warn_of_leases(session.settings), *session.notes]
+    return [*lines, *(f"hint:   {hint}" for hint in hints if hint)]
+
+
+def _warn_of_leases(settings: Settings) -> str:
+    """Return a warning if another user could change the lease directory, else nothing."""
+    from scheduler.store.machine.leases import find_directory, of_another_user
+
+    return of_another_user(find_directory(settings.leases or None))
+
+
+def _write_last_lines(session: RunSession, sink: LineSink) -> None:
+    from scheduler.ui.terminal import closing, slot_view
+
+    def rows() -> Iterator[dict[str, Any]]:  # reads the whole journal: for short lists, and for failures
+        return RunReader(session.info, session.store.journal).rows()
+
+    counts = session.brain.state_counts
+    if session.inherits:
+        slot_view.close(slot_view.last_words(rows(), counts, session.number), sink)
+        return
+    summary = totals(session.history, counts, int(session.meta.get("capacity", "0")))
+    sink_lines(sink, [*closing.lines(summary, rows, session.number, session.store.untaken())])
+
+
+def write_json(session: RunSession, out: TextIO) -> None:
+    """Write the results of the run as JSON."""
+    from scheduler.ui.export import tables
+
+    reader = RunReader(session.info, session.store.journal)
+    tables.write_json(reader.run_facts(), reader.rows(), out)

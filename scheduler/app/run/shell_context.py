@@ -1,0 +1,89 @@
+"""The shell that the tasks of a run start from: environment, Python, directory; for new and for resumed runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import field
+
+from scheduler.app.run.options import chosen_python
+from scheduler.runtime.paths import RunPaths
+from scheduler.runtime.python_envs import Programs, Python
+from scheduler.runtime.settings import Settings
+from scheduler.store.run.shell_state import ShellState, keep, kept, this_shell, with_secrets
+from scheduler.values import dataclass
+
+_CUDA = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
+_GIVEN_ANEW = ("SLURM_", "NVIDIA_VISIBLE_DEVICES")
+"""Prefixes of variables in which an allocation or a container says what it offers now; earlier values are void."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShellContext:
+    """What the tasks of a run start from, and the facts of its journal about it."""
+
+    shell: ShellState
+    python: Python
+    directory: str
+    notes: tuple[str, ...] = ()
+    facts: Mapping[str, str] = field(default_factory=dict)
+    """Facts to be written to the journal."""
+
+    @property
+    def programs(self) -> Programs:
+        """The finder of programs, as that shell finds them."""
+        return Programs(self.shell.environ, self.directory, self.python)
+
+    def for_devices(self) -> dict[str, str]:
+        """Return the environment that says which GPUs may be used: this shell's, else that of the run's first shell."""
+        now, first = os.environ, self.shell.environ
+        here = {name: text for name, text in now.items() if name in _CUDA or name.startswith(_GIVEN_ANEW)}
+        void = _is_given(first) or any(name in here for name in (_CUDA[0], _GIVEN_ANEW[1])) or _is_given(now)
+        kept_ = {
+            name: text
+            for name, text in first.items()
+            if not name.startswith(_GIVEN_ANEW) and not (void and name in _CUDA)
+        }
+        return {**kept_, **here}
+
+
+def _is_given(environ: Mapping[str, str]) -> bool:
+    return any(name.startswith("SLURM_") for name in environ)
+
+
+def shell_of_new_run(settings: Settings) -> ShellContext:
+    """Return this shell, for a run that begins here."""
+    python = chosen_python(settings)
+    facts = {"python": python.path, "python_why": python.why, "python_env": python.prefix}
+    return ShellContext(this_shell(), python, os.getcwd(), facts=facts)
+
+
+def shell_of_resumed_run(run: RunPaths, meta: Mapping[str, str], settings: Settings, *, from_now: bool) -> ShellContext:
+    """Return the shell for a run that is taken over here: its first shell, or this one with `from_now`.
+
+    Raise StateError if the first shell cannot be read.
+    """
+    if from_now:
+        now = shell_of_new_run(settings)
+        return ShellContext(now.shell, now.python, meta["directory"], facts=now.facts)
+    python = Python(meta["python"], meta.get("python_why", ""), meta.get("python_env", ""))
+    first, here = kept(run.env), this_shell()
+    if first is None:
+        return ShellContext(here, python, meta["directory"])
+    shell = with_secrets(first, here.environ)
+    notes = [*shell.out_of_reach(here), *_asked_for(shell.withheld)]
+    return ShellContext(shell, python, meta["directory"], tuple(notes))
+
+
+def keep_shell(run: RunPaths, origin: ShellContext) -> None:
+    """Write the shell to the run's directory, for later takeovers."""
+    keep(run.env, origin.shell)
+
+
+def _asked_for(missing: tuple[str, ...]) -> list[str]:
+    """Return a hint with the names of secrets that are lost, before tasks start without them."""
+    if not missing:
+        return []
+    were, are, them = ("was", "is", "it") if len(missing) == 1 else ("were", "are", "them")
+    what = f"{', '.join(missing)} {were} set where the run was started, {are} kept nowhere and not set in this shell"
+    return [f"{what}: tasks start without {them}; if they need {them}, stop (Ctrl-C), export {them} and resume again"]

@@ -1,0 +1,212 @@
+"""Starting a run: checking and accepting a list durably, and making the session that runs it.
+
+`resume` takes over a run that was accepted before, `dry_run` plans one; both use the parts made here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from scheduler.app.observe.run_reader import places
+from scheduler.app.run.admission import checker
+from scheduler.app.run.devices import check_slots, find_devices
+from scheduler.app.run.options import RunOptions, rules
+from scheduler.app.run.previous_runs import PreviousRuns, RerunOptions
+from scheduler.app.run.run_loop import open_leases
+from scheduler.app.run.session import RunSession
+from scheduler.app.run.shell_context import ShellContext, keep_shell, shell_of_new_run
+from scheduler.app.run.task_list import CsvFollower, TaskList, batches
+from scheduler.core.brain import Brain
+from scheduler.core.config import SchedulingConfig
+from scheduler.core.model import DeviceBudget, Terms
+from scheduler.core.placement.device_capacity import largest
+from scheduler.core.placement.request import gpus_of
+from scheduler.core.profiling.profile_index import Profile, ProfileIndex
+from scheduler.runtime import clock
+from scheduler.runtime.paths import RUN_CODE, RunPaths, StatePaths
+from scheduler.runtime.python_envs import Programs
+from scheduler.runtime.settings import Settings
+from scheduler.runtime.shim import boot_id, hostname, machine_id
+from scheduler.store.profiles import ProfileStore
+from scheduler.store.run.counter import Counter
+from scheduler.store.run.run_store import SqliteRunStore, TaskClassFinder
+from scheduler.units import GIB
+
+if TYPE_CHECKING:
+    from scheduler.devices.pool import DevicePool
+
+UNWRITTEN = ("source", "ignored", "state", "leases", "notify")
+"""Settings that a run's journal does not keep: places, and what may be a secret."""
+CLASSIC_COUNTER = Path("scheduler_files/counter.txt")
+"""The file in which the older batch-by-batch tool counts task ids."""
+
+
+def begin(
+    listing: TaskList, options: RunOptions, settings: Settings, python: str, rerun: RerunOptions | None = None
+) -> RunSession | None:
+    """Accept a list durably and return its session; None where the list has no rows.
+
+    Raise InputError, UsageError or DeviceError for what is refused, and SameList where a run of the file has not ended.
+    """
+    check_slots(options)
+    previous = previous_runs_of(listing, options, settings, rerun or RerunOptions())
+    previous.refuse()
+    pool = find_devices(options.devices, settings)
+    try:
+        session = _accept(listing, options, settings, python, pool, previous)
+    except BaseException:
+        pool.close()
+        raise
+    if session is None:
+        pool.close()
+    return session
+
+
+def previous_runs_of(listing: TaskList, options: RunOptions, settings: Settings, rerun: RerunOptions) -> PreviousRuns:
+    """Return the earlier runs of a list; one that only learns has none, and is none for later runs."""
+    return PreviousRuns(places(settings), "" if options.learn_only else listing.path, rerun)
+
+
+def _accept(
+    listing: TaskList, options: RunOptions, settings: Settings, python: str, pool: DevicePool, previous: PreviousRuns
+) -> RunSession | None:
+    """Write a list into the journal of a new run and apply it to a new Brain."""
+    budgets = pool.snapshot()
+    _check_lines(listing, budgets, rules(options, settings))
+    open_leases(settings, "").close()  # refused now, rather than once the list is accepted
+    use_mps(pool, options, settings)
+    shell = shell_of_new_run(settings)
+    store = SqliteRunStore.create(places(settings), counter(places(settings)), RUN_CODE)
+    store.programs = shell.programs
+    brain = make_brain(store, options, settings, shell, pool)
+    store.num = settings.num
+    facts = {
+        **_facts(listing, options, settings, python, store.places),
+        **_device_facts(budgets, settings),
+        "code": json.dumps(store.code),
+        **shell.facts,
+        **previous.facts(),
+    }
+    previous.look_back()
+    check = checker(listing.what, budgets, brain.rules, listing.form)
+
+    def final_facts(tasks: int) -> dict[str, str]:  # the session has the same facts as the journal
+        facts.update(mark=listing.mark, accepted=str(clock.now()), tasks=str(tasks))
+        return facts
+
+    try:
+        keep_shell(store.places, shell)
+        listing.prepare(store.places)
+        rows = previous.noting(batches(listing.rows, settings.num), listing.form)
+        submitted = store.accept(listing.form, rows, check, final_facts, previous)
+    except BaseException:
+        store.discard()
+        raise
+    if not submitted and listing.source is None:
+        store.discard()
+        return None
+    for event in (*submitted, *(previous.events(submitted[0].first) if submitted else ())):
+        brain.apply(event)
+    store.source = CsvFollower(listing.file, listing.file.mark) if listing.file is not None else listing.source
+    store.check = check
+    session = RunSession(store, brain, pool, options, settings, facts, shell)
+    session.notes_on_earlier.extend(previous.words())
+    return session
+
+
+def _check_lines(listing: TaskList, budgets: Sequence[DeviceBudget], config: SchedulingConfig) -> None:
+    """Refuse task fields that no later command of a stream could have."""
+    if listing.source is not None:
+        terms = listing.form.terms([""] * len(listing.form.columns))
+        checker(listing.what, budgets, config, listing.form)(terms, None)
+
+
+def use_mps(pool: DevicePool, options: RunOptions, settings: Settings) -> None:
+    """Let the tasks share GPUs under MPS if the options ask for it."""
+    from scheduler.app.run.mps_setup import share
+
+    share(pool, options, settings)
+
+
+def make_brain(
+    store: SqliteRunStore, options: RunOptions, settings: Settings, shell: ShellContext, pool: DevicePool
+) -> Brain:
+    """Return a Brain that knows the profiles of earlier runs; the store keeps what this run teaches."""
+    store.kinds = class_finder(places(settings), store.programs, shell.directory, pool)
+    profiles = profile_index(store.kinds.profiles.known(), settings)
+    return Brain(rules(options, settings, mps=pool.mps is not None), store.terms, profiles)
+
+
+def class_finder(home: StatePaths, programs: Programs, directory: str, pool: DevicePool) -> TaskClassFinder:
+    """Return what finds the task classes of a run, with the store of their profiles."""
+    return TaskClassFinder(ProfileStore(home.profiles), programs, directory, _hardware_namer(pool))
+
+
+def _hardware_namer(pool: DevicePool) -> Callable[[Terms], str]:
+    """Return a function that names the hardware that a task's memory depends on: the host, or number and GPU model."""
+    devices = [device for device in pool.discover() if not device.is_slot]
+    on_host = " ".join(f"{d.key} {round(d.total / GIB)}GiB" for d in devices if not d.is_gpu)
+    models = sorted({f"{d.model} {round(d.total / GIB)}GiB" for d in devices if d.is_gpu})
+    on_gpus = ", ".join(models) + (f" ({pool.driver}, by {pool.reads})" if models else "")
+
+    def hardware(terms: Terms) -> str:
+        gpus = pool.usual if models and terms.gpus is None else gpus_of(terms, bool(models))
+        return f"{gpus} x {on_gpus}" if gpus else on_host
+
+    return hardware
+
+
+def profile_index(known: Mapping[str, Profile], settings: Settings) -> ProfileIndex:
+    """Return the profiles, with the arguments that the user says matter or do not."""
+    return ProfileIndex(known, ignore=_names(settings.ignore_args), only=_names(settings.memory_args))
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def counter(home: StatePaths) -> Counter:
+    """Return the counter of task ids; it starts above that of the older batch-by-batch tool, where its file exists."""
+    try:
+        first = int(CLASSIC_COUNTER.read_text(encoding="ascii").strip())
+    except (OSError, ValueError):
+        first = 0
+    return Counter(home.counter, first)
+
+
+def _device_facts(budgets: Sequence[DeviceBudget], settings: Settings) -> dict[str, str]:
+    """Return the devices as the journal keeps them; `capacity` is that of the GPUs, or of the host without GPUs."""
+    main = [b for b in budgets if b.device.is_gpu] or [b for b in budgets if not b.device.is_slot]
+    return {
+        "capacity": str(sum(largest(b.device, b.cap) - settings.buffer for b in main)),
+        "totals": json.dumps({b.device.key: largest(b.device, b.cap) for b in budgets if b.device.total}),
+        "labels": json.dumps({b.device.key: b.device.label for b in budgets}),
+    }
+
+
+def _facts(listing: TaskList, options: RunOptions, settings: Settings, python: str, run: RunPaths) -> dict[str, str]:
+    kept = {name: value for name, value in asdict(settings).items() if name not in UNWRITTEN}
+    return {
+        "file": listing.what,
+        "door": listing.door,
+        "defaults": json.dumps(listing.form.defaults),
+        "accepted": str(clock.now()),
+        "name": options.name,
+        "num": str(settings.num),
+        "choices": json.dumps(asdict(options)),
+        "settings": json.dumps(kept),
+        "python": python,
+        "directory": os.getcwd(),
+        "token": f"{run.number}-{os.urandom(4).hex()}",
+        **machine_facts(),
+    }
+
+
+def machine_facts() -> dict[str, str]:
+    """Return which machine a run belongs to: host name, boot id and machine id."""
+    return {"host": hostname(), "boot": boot_id(), "machine": machine_id()}

@@ -1,0 +1,155 @@
+"""The rows of a simulation: from a trace, or from a list with what is known of its tasks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from scheduler.app.observe.run_reader import places
+from scheduler.app.run.options import chosen_python
+from scheduler.app.run.task_list import csv_listing
+from scheduler.core.model import HOST, Device, Job, Spec, Terms
+from scheduler.core.placement.request import declared, gpus_of
+from scheduler.core.profiling.profile_index import Profile
+from scheduler.core.profiling.task_class import TaskClass
+from scheduler.core.tasks import command
+from scheduler.errors import InputError
+from scheduler.runtime.python_envs import Programs
+from scheduler.runtime.settings import Settings
+from scheduler.simulation.traces import looks_like_trace, measured, read_trace
+from scheduler.simulation.workload import MeasuredTask, TraceRow, arriving_over, from_profile, trace_row
+from scheduler.store.profiles import ProfileStore
+from scheduler.store.run.run_store import TaskClassFinder
+from scheduler.units import GIB, count
+from scheduler.values import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioSource:
+    """The file of the rows, and what is assumed of a row without a profile."""
+
+    path: str
+    assumed: MeasuredTask
+    all_at_once: bool = False
+    over: float | None = None
+    """Seconds within which rows come at random; None: when they say."""
+    seed: int = 1
+    guess: bool = False
+    """Rows of which too little is known are taken to be as usual; else they are refused."""
+
+
+USUAL_EPOCH, USUAL_TIME, USUAL_PEAK = 30.0, 600.0, 4 * GIB
+"""What a row is taken to need where nothing is known and guesses will do."""
+
+
+def rows(source: ScenarioSource, devices: Sequence[Device], settings: Settings) -> list[TraceRow]:
+    """Return every row with its measurements; raises InputError with what is missing and how to give it."""
+    found = read_trace(source.path) if looks_like_trace(source.path) else _of_list(source, devices, settings)
+    some = any(device.is_gpu for device in devices)
+    if not found:
+        raise InputError(source.path, "it has a header and no rows: nothing to simulate")
+    found = [_with_gpus(row, some) for row in found]
+    for row in found:
+        _check(source.path, row, devices)
+    if source.over is not None:
+        return arriving_over(found, source.over, source.seed)
+    return [replace(row, arrives=0.0) for row in found] if source.all_at_once else found
+
+
+def _with_gpus(row: TraceRow, some: bool) -> TraceRow:
+    """Return a row that names its number of GPUs."""
+    terms = row.spec.terms
+    if terms.gpus is not None:
+        return row
+    gpus = gpus_of(terms, some)
+    spec = replace(row.spec, terms=replace(terms, gpus=gpus))
+    return replace(row, spec=spec, cores=row.cores or (0.0 if gpus else 1.0))
+
+
+def _check(path: str, row: TraceRow, devices: Sequence[Device]) -> None:
+    """Refuse a row for which the machine has too few GPUs, or no host."""
+    gpus = sum(device.is_gpu for device in devices)
+    if row.gpus > gpus:
+        raise InputError(
+            path,
+            f"wants {count(row.gpus, 'GPU')}, the simulated machine has {gpus or 'none'}: --devices {row.gpus}x24GiB",
+            row.spec.row,
+            "gpus",
+        )
+    if not row.gpus and not any(device.key == HOST for device in devices):
+        raise InputError(
+            path, "runs on the host, which the simulated machine has not: add host:64GiB to --devices", row.spec.row
+        )
+
+
+def _of_list(source: ScenarioSource, devices: Sequence[Device], settings: Settings) -> list[TraceRow]:
+    """Return the rows of a list as `run` reads it."""
+    python = chosen_python(settings)
+    listing = csv_listing(source.path, header=0, defaults={}, append="both", python=python.path)
+    some = any(device.is_gpu for device in devices)
+    profile = _profiles(settings, Programs(os.environ, os.getcwd(), python))
+    made = []
+    for number, cells, _, nth in listing.rows:
+        spec = listing.form.spec(cells, number)
+        job = Job(spec, command.name(spec), command.key(spec, nth), listing.form.append)
+        own = {name.strip().lower(): value for name, value in spec.own}
+        gpus = gpus_of(spec.terms, some)
+        of_row = MeasuredTask(peak=declared(spec.terms, gpus), host_peak=spec.terms.host_memory if gpus else None)
+        earlier = from_profile(profile(job), spec.terms.epochs, gpus)
+        known = measured(source.path, number, own).over(earlier).over(of_row).over(source.assumed)
+        guessed = source.guess and (known.seconds is None or known.peak is None)
+        known = known.over(_usual(spec)) if guessed else known
+        _complete(source.path, number, job.name, known)
+        made.append(replace(trace_row(spec, known, job.name), guessed=guessed))
+    return made
+
+
+def _usual(spec: Spec) -> MeasuredTask:
+    """Return a guess for a row without a profile."""
+    epochs = spec.terms.epochs
+    return MeasuredTask(seconds=USUAL_EPOCH * epochs if epochs else USUAL_TIME, peak=USUAL_PEAK)
+
+
+def _complete(path: str, row: int, name: str, known: MeasuredTask) -> None:
+    """Refuse a row of which too little is known."""
+    missing = [
+        (what, column)
+        for value, what, column in (
+            (known.seconds, "how long it takes", "duration_s"),
+            (known.peak, "how much memory it takes", "peak_mem_mib"),
+        )
+        if value is None
+    ]
+    if missing:
+        what = " and ".join(what for what, _ in missing) + (" is" if len(missing) == 1 else " are")
+        columns = " and a column ".join(column for _, column in missing)
+        raise InputError(
+            path,
+            f"{what} not known of {name}, nothing like it ran to its end here (scheduler profiles): give the file a "
+            f"column {columns}, or say --assume 10min,4GiB for all such rows",
+            row,
+        )
+
+
+def _on(device: str, terms: Terms) -> str:  # whatever it asks for
+    return device
+
+
+def _profiles(settings: Settings, programs: Programs) -> Callable[[Job], Profile]:
+    """Return what earlier runs learned of a task's class, on any device."""
+    home = places(settings)
+    if not home.profiles.exists():
+        return lambda job: Profile()
+    store = ProfileStore(home.profiles)
+    kept = {one.key: one.profile for one in store.all()}
+    devices = sorted({one.device for one in store.all()})
+    finders = [TaskClassFinder(store, programs, os.getcwd(), partial(_on, device)) for device in devices]
+    store.close()
+
+    def find(job: Job) -> Profile:
+        kinds: list[TaskClass] = [finder.of(job) for finder in finders]
+        return next((kept[kind.key] for kind in kinds if kind.key in kept), Profile())
+
+    return find

@@ -1,0 +1,172 @@
+"""A simulated run: the real Brain and loop on a simulated machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+
+from scheduler.core.attempts.launch_spec import TaskEnvironment
+from scheduler.core.brain import Brain
+from scheduler.core.config import SchedulingConfig
+from scheduler.core.events import Event
+from scheduler.core.model import Device
+from scheduler.core.placement.refusal import Refusal
+from scheduler.core.ports import Launch, Request, View
+from scheduler.core.profiling.profile_index import ProfileIndex
+from scheduler.core.reporting.run_history import RunHistory
+from scheduler.runtime.loop import Loop, Ports
+from scheduler.runtime.paths import RunPaths
+from scheduler.simulation.devices import SimulatedDevices, SimulatedWatcher
+from scheduler.simulation.engine import SimulatedEngine
+from scheduler.simulation.interference import Interference
+from scheduler.simulation.lower_bound import lower_bound, works_of
+from scheduler.simulation.machine import SimulatedMachine
+from scheduler.simulation.memory_store import MemoryLeaseRegistry, MemoryRunStore
+from scheduler.simulation.metrics import RunMetrics, SimulatedResult, outcomes
+from scheduler.simulation.task_behaviour import TaskBehaviour
+from scheduler.simulation.workload import GivenTask, Workload, batches_by_arrival, model
+from scheduler.simulation.world import SimulatedWorld
+from scheduler.values import dataclass
+
+START = 1e9
+"""The simulated clock's first moment: any but 0, which stands for never."""
+BY_BATCH = "batches"
+USUAL_BATCH = 20
+"""Rows that the batch-by-batch original takes at a time."""
+
+
+class MetricsView:
+    """A view that shows nothing and keeps the history."""
+
+    def __init__(self) -> None:
+        self.fold = RunHistory()
+
+    def show(self, event: Event, at: float) -> None:
+        """Add an event to the history."""
+        self.fold.take(event, at)
+
+    def say(self, sentence: str) -> None:
+        """Ignore a sentence."""
+
+    def waits(self, refusals: Sequence[Refusal]) -> None:
+        """Ignore the reasons why tasks wait."""
+
+    def hang_up(self) -> None:
+        """Ignore that the terminal is gone."""
+
+
+class Simulation:
+    """A loop on a simulated machine, and everything that came of it."""
+
+    def __init__(
+        self,
+        given: Sequence[GivenTask],
+        machine: SimulatedMachine,
+        brain: Brain,
+        book: MemoryRunStore,
+        view: View,
+        *,
+        requests: Sequence[tuple[float, Request]] = (),
+        truth: Callable[[Launch, TaskBehaviour], TaskBehaviour] = lambda order, truth: truth,
+    ) -> None:
+        self.machine = machine
+        self.began = machine.now
+        self.book = book
+        self.brain = brain
+        self.view = view
+        self.truth = truth
+        self.requests = requests
+        self._by_spec = {id(one.spec): one for one in given}
+        self._given: dict[int, GivenTask] = {}
+        at_once, *later = batches_by_arrival(given) or [(0.0, [])]
+        if at_once[0] > 0:
+            at_once, later = (0.0, []), [at_once, *later]
+        self.submitted = self.book.accept(one.spec for one in at_once[1])
+        for batch in self.submitted:
+            self.brain.apply(batch)
+        self._arrivals = [self.began + at for at, _ in later]
+        self.book.expect(machine, [(self.began + at, [one.spec for one in rows]) for at, rows in later])
+        self.loop = self.scheduler()
+
+    def append(self, given: Sequence[GivenTask]) -> None:
+        """Add rows, which join at the run's next look."""
+        self._by_spec.update((id(one.spec), one) for one in given)
+        self.book.append(one.spec for one in given)
+
+    def given(self, task: int) -> GivenTask:
+        """Return what a task was made from."""
+        if task not in self._given:
+            self._given[task] = self._by_spec[id(self.book.row(task))]
+        return self._given[task]
+
+    def all_given(self) -> Mapping[int, GivenTask]:
+        """Return all tasks that arrived, by id."""
+        return {task: self.given(task) for task in self.brain.task_table}
+
+    def scheduler(self, brain: Brain | None = None) -> Loop:
+        """Return a scheduler of this run; it adopts what an earlier one left."""
+        engine = SimulatedEngine(self.machine, lambda order: self.truth(order, self.given(order.task).truth))
+        watcher = SimulatedWatcher(self.machine)
+        world = SimulatedWorld(self.machine, [engine, watcher], self.requests, self._arrivals)
+        devices, ledger = SimulatedDevices(self.machine), MemoryLeaseRegistry(self.machine)
+        ports = Ports(world, self.book, devices, engine, watcher, ledger, self.view)
+        around = TaskEnvironment("1", "python", "/", RunPaths(Path("/simulated"), 1), {})
+        return Loop(brain or self.brain, ports, around)
+
+    def run(self) -> Simulation:
+        """Run it to its end, or until it is left."""
+        self.loop.run()
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """The tasks, the machine and the settings of a simulation."""
+
+    workload: Workload
+    devices: Sequence[Device]
+    interference: Interference
+    rules: SchedulingConfig
+    num: int | None = 20
+    """Rows in a batch; None: all that come together are one, but for a policy that goes batch by batch."""
+
+    def rows_in_batch(self, policy: str) -> int:
+        """Return the number of rows in a batch."""
+        if self.num is not None:
+            return self.num
+        return USUAL_BATCH if policy == BY_BATCH else max(1, len(self.workload.tasks))
+
+
+def play(scene: Scene, policy: str = "packed") -> tuple[Simulation, RunHistory]:
+    """Run a scene to its end; return the simulation and the history of its events."""
+    machine = SimulatedMachine(scene.devices, now=START, slowdown=scene.interference.slowdown)
+    book = MemoryRunStore(num=scene.rows_in_batch(policy), model=model, kept=False)
+    known = {key: deepcopy(profile) for key, profile in scene.workload.known.items()}
+    brain = Brain(replace(scene.rules, policy=policy), book.terms, ProfileIndex(known))
+    view = MetricsView()
+    return Simulation(scene.workload.tasks, machine, brain, book, view).run(), view.fold
+
+
+def simulate(scene: Scene, policy: str) -> SimulatedResult:
+    """Run a scene to its end; return the result that metrics are computed from."""
+    run, fold = play(scene, policy)
+    states = dict(run.brain.state_counts)
+    return SimulatedResult(fold, run.all_given(), run.began, states, scene.devices, run.brain.wait_queue.most_bypassed)
+
+
+def measured(scene: Scene, policy: str, *, alone: bool = False) -> tuple[RunMetrics, SimulatedResult]:
+    """Run a scene to its end; return its metrics beside the lower bound.
+
+    `alone` adds how long the tasks of the best priority would wait if there were no others.
+    """
+    run = simulate(scene, policy)
+    bound = lower_bound(works_of(scene.workload.tasks), scene.devices, scene.interference)
+    found = outcomes(policy, run, bound)
+    if not alone or not found.waits:
+        return found, run
+    best = min(found.waits)
+    tasks = [one for one in scene.workload.tasks if one.spec.terms.priority == best]
+    there = simulate(replace(scene, workload=replace(scene.workload, tasks=tasks)), policy)
+    return replace(found, alone=outcomes(policy, there, bound).waits[best]), run

@@ -1,0 +1,225 @@
+"""Flags that several verbs share, each written once: settings, task fields, MPS, notifications; and reading them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Container, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from scheduler.errors import UsageError
+
+if TYPE_CHECKING:
+    from scheduler.simulation.workload import MeasuredTask
+
+
+class SettingFlag(NamedTuple):
+    """How one setting is shown in `--help`; its name is the setting's."""
+
+    metavar: str
+    help: str
+
+
+SETTINGS = {
+    "num": SettingFlag("N", "rows per batch (default 20)"),
+    "order": SettingFlag("batch|global", "rank by batch, then priority; or by priority alone (default batch)"),
+    "python": SettingFlag(
+        "EXE",
+        "interpreter for rows whose Executable is -1 or empty: a path, a name, conda:NAME or an environment's folder "
+        "(default: the active environment)",
+    ),
+    "log_max": SettingFlag("SIZE", "maximum size of a task's log; the middle is dropped beyond it (default 1GiB)"),
+    "buffer": SettingFlag("SIZE", "memory kept free on every device (default 512MiB)"),
+    "max_load": SettingFlag("SHARE", "share of the CPU cores that may be reserved (default 1.0)"),
+    "max_gpu_load": SettingFlag(
+        "SUM", "maximum summed GPU utilisation of co-located tasks, 2.0 = 200 %% (default 2.0)"
+    ),
+    "visible": SettingFlag("HOW", "how tasks see their GPUs: uuid, index, or all (default uuid)"),
+    "unmanaged": SettingFlag(
+        "HOW",
+        "policy for GPUs with unmanaged memory: headroom keeps extra memory free, avoid does not start there, ignore "
+        "(default headroom)",
+    ),
+    "unmanaged_calm": SettingFlag(
+        "TIME", "how long unmanaged memory must be stable before tasks start beside it (default 2m)"
+    ),
+    "profile": SettingFlag("HOW", "how unknown memory needs are learned: auto, probe, live or off (default auto)"),
+    "profile_epochs": SettingFlag("N", "epochs of a probe (default 2)"),
+    "profile_id": SettingFlag("own|same", "whether a probe gets an id of its own (default own)"),
+    "settle": SettingFlag("TIME", "time without a new peak after which a task has settled (default 5s, on GPUs 60s)"),
+    "margin": SettingFlag("M", "memory reserved above a known peak (default 10%%+256MiB)"),
+    "memory_args": SettingFlag("A,B", "arguments that determine a script's memory; all others do not"),
+    "ignore_args": SettingFlag("A,B", "arguments that do not change a script's memory"),
+}
+"""The settings that are flags. The order within a help page is the verb's own."""
+DEVICE_SETTINGS = ("buffer", "max_load", "max_gpu_load", "unmanaged", "unmanaged_calm", "visible")
+LEARNING_SETTINGS = ("profile", "profile_epochs", "profile_id", "settle", "margin", "memory_args", "ignore_args")
+RUN_SETTINGS = ("num", "order", "python", "log_max", *DEVICE_SETTINGS, *LEARNING_SETTINGS)
+
+DEVICES = (
+    "GPUs as nvidia-smi numbers them (0,2-3), UUIDs, all, or host; each may have a budget: 0:10GiB,host:12GiB "
+    "(default: every GPU that this shell may use, with the host's RAM)"
+)
+SLOTS = "; or slots for one task each, under any names: 'slots:0;0;1,2'"
+LARGEST = 10**12
+
+
+def add_settings(group: argparse._ActionsContainer, *names: str, **helps: str) -> None:
+    """Add the flags of settings; `helps` replaces the help of one where a verb has another default."""
+    for name in names:
+        flag = SETTINGS[name]
+        group.add_argument(f"--{name.replace('_', '-')}", metavar=flag.metavar, help=helps.get(name, flag.help))
+
+
+def add_devices(group: argparse._ActionsContainer, *, slots: bool = False) -> None:
+    """Add `--devices`, which names the devices of a run; `slots`: they may be slots too."""
+    group.add_argument("--devices", default="auto", metavar="WHICH", help=DEVICES + (SLOTS if slots else ""))
+
+
+def add_mps(group: argparse._ActionsContainer) -> None:
+    """Add the flags of NVIDIA MPS."""
+    group.add_argument(
+        "-m",
+        "--mps",
+        metavar="HOW",
+        default="off",
+        help="let tasks on one GPU run kernels at the same time: on (or no value) starts a private daemon, auto uses "
+        "MPS where it works, join uses the daemon that already runs, off (default)",
+    )
+    group.add_argument(
+        "--mps-fence", default="on", metavar="on|off", help="limit each task to its reserved memory (default on)"
+    )
+    group.add_argument(
+        "--mps-exclusive", action="store_true", help="as root: only MPS clients may use the GPUs until the run ends"
+    )
+
+
+def add_notify(group: argparse._ActionsContainer) -> None:
+    """Add `--notify`."""
+    group.add_argument(
+        "--notify",
+        metavar="WHERE",
+        help="a command or a web hook (https://...) to call when the run ends, when its first task fails, and when "
+        "it stops launching by itself",
+    )
+
+
+def add_task_fields(group: argparse._ActionsContainer, leave_out: Container[str] = ()) -> None:
+    """Add a flag for each task field, but for the columns of `leave_out`."""
+    from scheduler.core.tasks.fields import FIELDS
+
+    for field in FIELDS:
+        if field.flag and field.column not in leave_out:
+            action = "append" if field.column == "Env" else "store"
+            names = (field.flag, *field.aliases)
+            group.add_argument(*names, dest=f"field_{field.attribute}", action=action, metavar="X", help=field.help)
+
+
+def task_fields(args: argparse.Namespace) -> dict[str, str]:
+    """Return the texts of the task fields that the command line gives, by column."""
+    from shlex import join
+
+    from scheduler.core.tasks.fields import FIELDS
+
+    values = {field.column: getattr(args, f"field_{field.attribute}", None) for field in FIELDS}
+    given = {column: value for column, value in values.items() if value is not None}
+    return {column: join(value) if isinstance(value, list) else value for column, value in given.items()}
+
+
+def checked_fields(texts: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the task fields as they are; raise UsageError, with the flag, for a value that no cell may have."""
+    from scheduler.core.tasks.fields import FIELDS
+
+    by_column = {field.column: field for field in FIELDS}
+    for column, text in texts.items():
+        field = by_column[column]
+        try:
+            field.read(text)
+        except (ValueError, ArithmeticError) as exc:
+            raise UsageError(f"{field.flag}: {exc}") from exc
+    return texts
+
+
+def split_at_command(argv: list[str]) -> tuple[list[str], list[str] | None]:
+    """Split at `--` into the flags and the command after it; the command is None where there is no `--`."""
+    if "--" not in argv:
+        return argv, None
+    at = argv.index("--")
+    return argv[:at], argv[at + 1 :]
+
+
+def whole_number(flag: str, text: str, least: int = 1, most: int = LARGEST, given: str = "") -> int:
+    """Read a whole number within bounds; raise UsageError with the flag and, where it has several, all it was given."""
+    if not (text.isascii() and text.isdecimal()) or not least <= int(text) <= most:
+        bounds = f"from {least} to {most:,}" if most < LARGEST else f"of at least {least}"
+        raise UsageError(f"{flag} {given or text}: {f'{text!r} is not' if given else 'give'} a whole number {bounds}")
+    return int(text)
+
+
+def optional_count(flag: str, text: str | None) -> int | None:
+    """Read a whole number of at least 1, or None where the flag is not given."""
+    return None if text is None else whole_number(flag, text)
+
+
+def any_integer(flag: str, text: str) -> int:
+    """Read a whole number that may be negative."""
+    try:
+        return int(text)
+    except ValueError:
+        raise UsageError(f"{flag} {text}: give a whole number, such as 1") from None
+
+
+def positive_number(flag: str, text: str, most: float = 1e6) -> float:
+    """Read a number above 0."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number <= most:
+        raise UsageError(f"{flag} {text}: give a number above 0, such as 16")
+    return number
+
+
+def listed(flag: str, text: str) -> list[str]:
+    """Read different values, separated by commas."""
+    values = [value.strip() for value in text.split(",") if value.strip()]
+    if not values or len(set(values)) < len(values):
+        raise UsageError(f"{flag} {text!r}: give different values, separated by commas")
+    return values
+
+
+def listed_words(flag: str, text: str, known: Sequence[str]) -> list[str]:
+    """Read some of the known words, separated by commas."""
+    values = listed(flag, text)
+    for value in values:
+        if value not in known:
+            raise UsageError(f"{flag} {text}: {value!r} is not one of {', '.join(known)}")
+    return values
+
+
+def duration(flag: str, text: str) -> float:
+    """Read a duration such as 90s, 10min or 30d, in seconds."""
+    from scheduler.units import parse_duration
+
+    try:
+        return parse_duration(text)
+    except ValueError as exc:
+        raise UsageError(f"{flag}: {exc}") from exc
+
+
+def assumed_task(text: str | None) -> MeasuredTask:
+    """Read `--assume`: a time and a peak, such as `10min,4GiB`, or one of the two."""
+    from dataclasses import replace
+
+    from scheduler.simulation.workload import MeasuredTask
+    from scheduler.units import parse_duration, parse_size
+
+    task = MeasuredTask()
+    for part in filter(None, (text or "").split(",")):
+        try:
+            task = replace(task, seconds=parse_duration(part))
+        except ValueError:
+            try:
+                task = replace(task, peak=parse_size(part))
+            except ValueError as exc:
+                raise UsageError(f"--assume {text}: {part!r} is neither a time (10min) nor a size (4GiB)") from exc
+    return task

@@ -1,0 +1,60 @@
+"""`python scheduler.py`: the flags of the batch-by-batch original and of the one-shot tool, on the same engine."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from itertools import pairwise
+
+from scheduler.app.run.options import MPS_WORDS
+from scheduler.cli import main as command
+from scheduler.cli.parsing import joined_mps
+
+ONE_SHOT = (
+    "-gc", "--gpu_count", "-i", "--init", "-v", "--verbose", "-o", "--out", "-e", "--err", "-pg", "--prefered_gpu",
+    "-fg", "--forced_gpu", "-s", "--status", "-rg", "--release_gpu", "--export",
+)  # fmt: skip
+"""Flags that only the one-shot tool has."""
+AUTO = "auto"
+"""The default of `--mps`: the original used MPS by default, and here it is used where it works."""
+
+
+def main(argv: list[str]) -> int:
+    """Translate to `scheduler run` and run it; a quoted task and its flags go to the one-shot door."""
+    if is_one_shot(argv):
+        from scheduler.compat import schedule
+
+        return schedule.main(argv)
+    parser = argparse.ArgumentParser(
+        prog="scheduler.py",
+        description="Run a CSV of training jobs.",
+        epilog="example: python scheduler.py --csv jobs.csv",
+    )
+    parser.add_argument("-c", "--csv", metavar="FILE", help="the CSV (default scheduler_files/commands_1.csv)")
+    parser.add_argument("-n", "--num", help="rows in a batch (default 20)")
+    parser.add_argument("--header", default="0", help="row number of the header, or None")
+    parser.add_argument("-m", "--mps", default=AUTO, metavar="HOW", help="NVIDIA MPS: on, off, auto (default) or join")
+    parser.add_argument(
+        "--threads_percentage",
+        "--thread_percentage",
+        "--thread-percentage",
+        dest="percentage",
+        help="most of a GPU's threads that a task may use under MPS",
+    )
+    args, rest = parser.parse_known_args(joined_mps(argv))
+    said = [args.csv] if args.csv is not None else []
+    said += ["--num", args.num] if args.num is not None else []
+    said += [f"--mps={args.mps}"]
+    if args.percentage is not None and MPS_WORDS.get(args.mps.lower()) == "off":
+        sys.stderr.write("hint:   --threads_percentage is ignored, because MPS is off\n")
+    elif args.percentage is not None:
+        said += ["--thread-percentage", args.percentage]
+    return command.main(["run", *said, "--header", args.header, "--keep-going", *rest])
+
+
+def is_one_shot(argv: list[str]) -> bool:
+    """Tell whether a command line is for the one-shot tool: it has one of its flags, or a quoted task."""
+    said = argv[: argv.index("--")] if "--" in argv else argv
+    if any(word.partition("=")[0] in ONE_SHOT for word in said):
+        return True
+    return any(" " in word.strip() and not before.startswith("-") for before, word in pairwise(["", *said]))

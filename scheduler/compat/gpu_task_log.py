@@ -1,0 +1,96 @@
+"""The log of Python tasks: received, finished, skipped and failed ones, on standard error and in a file."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Mapping, Sequence
+
+from scheduler.core.events import Event, Exited, Placed
+from scheduler.core.model import NAMED, Job, Outcome, shown_in
+from scheduler.core.placement.refusal import Refusal
+from scheduler.core.ports import View
+from scheduler.ui.terminal.plain_view import ending
+
+_IN_FILE = logging.Formatter(
+    "%(asctime)s %(filename)s[line:%(lineno)d] %(levelname)s %(message)s", "%a, %d %b %Y %H:%M:%S"
+)
+_ON_CONSOLE = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
+
+
+def task_logger(path: str | None) -> logging.Logger:
+    """Return a logger of its own, so that several in one process do not repeat lines; the caller closes it."""
+    logger = logging.Logger("gpu_task_scheduler", logging.INFO)  # noqa: LOG001  # of this scheduler alone
+    console = logging.StreamHandler(sys.stderr)
+    console.setFormatter(_ON_CONSOLE)
+    logger.addHandler(console)
+    if path:
+        file = logging.FileHandler(path)
+        file.setFormatter(_IN_FILE)
+        logger.addHandler(file)
+    return logger
+
+
+class TaskLog:
+    """A view around another one that also writes the log of the older tool."""
+
+    def __init__(
+        self,
+        inner: View,
+        logger: logging.Logger,
+        job: Callable[[int], Job],
+        labels: Mapping[str, str],
+        log_of: Callable[[int, int], str],
+    ) -> None:
+        """Write to `logger`; `log_of` returns the path of an attempt's output, by task and attempt."""
+        self._inner = inner
+        self._logger = logger
+        self._job = job
+        self._labels = labels
+        self._log_of = log_of
+        self._workers: dict[int, str] = {}
+
+    def show(self, event: Event, at: float) -> None:
+        """Write a line for each start and each end."""
+        self._inner.show(event, at)
+        if isinstance(event, Placed):
+            self._workers[event.task] = self._worker(event)
+            self._logger.info("%s receives task %s", self._workers[event.task], self._job(event.task).name)
+        elif isinstance(event, Exited):
+            self._ended(event)
+
+    def _ended(self, event: Exited) -> None:
+        worker, name = self._workers.get(event.task, "unknown"), self._job(event.task).name
+        if event.outcome is Outcome.INTERRUPTED:
+            self._logger.info("%s stops task %s (%s)", worker, name, ending(event))
+        elif event.outcome is not Outcome.SUCCEEDED:
+            log = self._log_of(event.task, event.attempt)
+            self._logger.error("%s fails task %s (%s; log %s)", worker, name, ending(event), log)
+        elif "skipped" in event.result:
+            self._logger.info("%s skips task %s (%s)", worker, name, event.result["skipped"])
+        else:
+            self._logger.info("%s finishes task %s", worker, name)
+
+    def _worker(self, event: Placed) -> str:
+        """Return `gpu` and the entry of the list that the task runs on."""
+        shown = shown_in(event.reservation)
+        if shown[0].startswith(NAMED):
+            return "gpu" + shown[0].split(":", 2)[2]
+        numbers = [self._labels.get(key, key) for key in shown]
+        return ",".join(numbers).replace("GPU ", "gpu", 1).replace("GPU ", "")
+
+    def say(self, sentence: str) -> None:
+        """Write a sentence of the run."""
+        self._inner.say(sentence)
+        self._logger.info("%s", sentence)
+
+    def waits(self, refusals: Sequence[Refusal]) -> None:
+        """Pass refusals on; only the run's own log shows them."""
+        self._inner.waits(refusals)
+
+    def hang_up(self) -> None:
+        """Stop writing to the console, which is gone; the files continue."""
+        self._inner.hang_up()
+        for handler in list(self._logger.handlers):
+            if not isinstance(handler, logging.FileHandler):
+                self._logger.removeHandler(handler)

@@ -1,0 +1,137 @@
+"""The scheduler of Python tasks: it runs a user's class on every combination of a configuration."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from copy import deepcopy
+from typing import Any
+
+from scheduler.app.run import run_loop
+from scheduler.app.run import start as run_start
+from scheduler.app.run.devices import SLOTS
+from scheduler.app.run.options import RunOptions, this_python
+from scheduler.app.run.run_loop import RunResult
+from scheduler.app.run.session import RunSession
+from scheduler.app.run.task_list import PythonCall, PythonCalls
+from scheduler.compat.config_manager import AUTO, ConfigManager
+from scheduler.compat.gpu_task import GPUTask
+from scheduler.compat.gpu_task_log import TaskLog, task_logger
+from scheduler.core.ports import View
+from scheduler.errors import ConfigError
+from scheduler.inputs import python_calls
+from scheduler.runtime import task_launcher
+from scheduler.runtime.settings import read_settings
+from scheduler.units import count
+
+
+class GPUTaskScheduler:
+    """The runner of all combinations that are not done yet, one for each entry of `gpu` at a time."""
+
+    def __init__(self, config: dict[str, Any], gpu_task_class: type[GPUTask]) -> None:
+        """Check the configuration and leave it unchanged; raise ConfigError, a ValueError, if it is invalid."""
+        if not isinstance(config, dict):
+            raise ConfigError("the configuration must be a dictionary")
+        own = {name: deepcopy(said) if name == "scheduler_config" else said for name, said in config.items()}
+        self._manager = ConfigManager(own)
+        self._said = self._manager.get_all_scheduler_config()
+        self._class = gpu_task_class
+
+    def start(self) -> None:
+        """Run all that is left of it, and return when nothing is; whatever fails makes this process end with 1.
+
+        Ctrl-C once lets running tasks end, twice stops them; then the process ends with 130.
+        """
+        task_launcher.stop_loading()
+        target = python_calls.target_class(self._class)
+        logger = task_logger(self._said["scheduler_log_file_path"])
+        try:
+            todo = list(self._todo(logger))
+            ended = self._run(PythonCalls(target, todo), logger) if todo else None
+            for worker in self._manager.get_gpu_envs():
+                logger.info("%s finished", worker["name"])
+        finally:
+            for handler in list(logger.handlers):
+                handler.close()
+        if ended is not None and ended.signal in (2, 15):
+            raise SystemExit(ended.exit_code)
+        if ended is not None and ended.exit_code and not ended.signal:
+            logger.error("%s", _summary(ended))
+            ExitCodeView.fail()
+
+    def _todo(self, logger: Any) -> Iterator[PythonCall]:
+        """Return the combinations that are neither done nor repeated."""
+        workers, seen = self._manager.get_gpu_envs(), set[str]()
+        while (found := self._manager.get_next_config())["config"] is not None:
+            work_dir, name = found["work_dir"], found["test_config_string_filtered"]
+            done = not self._said["force_rerun"] and task_launcher.state_of(work_dir) == task_launcher.FINISHED
+            if done or work_dir in seen:
+                logger.info("%s skips task %s", workers[0]["name"], name)
+                continue
+            seen.add(work_dir)
+            yield self._call(found["config"], name, work_dir)
+
+    def _call(self, config: dict[str, Any], name: str, work_dir: str) -> PythonCall:
+        fixed = self._manager.get_all_global_config()
+        varied = {key: value for key, value in config.items() if key not in fixed or value != fixed[key]}
+        rest = {key: value for key, value in config.items() if key not in varied}
+        log_file = self._said["log_file"]
+        said = {"what": "task", "work_dir": work_dir, "force": bool(self._said["force_rerun"]), "log_file": log_file}
+        return PythonCall(
+            name or work_dir, said, python_calls.pickled(config, f"the configuration {name or work_dir}"), varied, rest
+        )
+
+    def _run(self, todo: PythonCalls, logger: Any) -> RunResult:
+        settings = read_settings({"num": str(len(todo.calls))})
+        gpus = self._said["gpu"]
+        devices = AUTO if gpus == AUTO else SLOTS + ";".join(gpus)
+        listing = todo.listing(f"{todo.target.name} of {todo.target.file or todo.target.module}")
+        session = run_start.begin(listing, RunOptions(devices, keep_going=True), settings, this_python(settings))
+        assert session is not None  # there is something to do
+        try:
+            logger.info(
+                "run %d: %s (scheduler list %d)", session.number, count(len(todo.calls), "task"), session.number
+            )
+            return run_loop.run_to_end(
+                session, None, run_loop.first_lines(session), lambda inner: self._view(inner, logger, session, todo)
+            )
+        finally:
+            session.close()
+
+    def _view(self, inner: View, logger: Any, session: RunSession, todo: PythonCalls) -> View:
+        book, labels = session.store, {device.key: device.label for device in session.devices.discover()}
+        log_file = self._said["log_file"]
+
+        def log_of(task: int, attempt: int) -> str:
+            work_dir = todo.calls[book.job(task).spec.row - 1].arguments["work_dir"]
+            path = os.path.join(work_dir, log_file) if log_file else ""
+            return path if path and os.path.exists(path) else str(session.places.task_log(task, attempt))
+
+        return TaskLog(inner, logger, book.job, labels, log_of)
+
+
+def _summary(ended: RunResult) -> str:
+    states = ", ".join(f"{number} {state}" for state, number in ended.states.items() if number)
+    return f"run {ended.number}: {states}; what has not succeeded runs when this is started again"
+
+
+class ExitCodeView:
+    """The exit code 1 of a program that continues after a failed task.
+
+    It takes effect when the program's modules are taken apart, after its atexit functions and the flush of its
+    streams, and only in the process that saw the failure.
+    """
+
+    failed: ExitCodeView | None = None
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+
+    def __del__(self, pid: Any = os.getpid, leave: Any = os._exit) -> None:
+        if pid() == self._pid:
+            leave(1)
+
+    @classmethod
+    def fail(cls) -> None:
+        """End the program with 1 from now on."""
+        cls.failed = cls.failed or cls()

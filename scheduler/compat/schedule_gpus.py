@@ -1,0 +1,137 @@
+"""The older one-shot tool's knowledge of GPUs: their users, those out of service, and releasing them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+
+from scheduler.app.control import device_reservations
+from scheduler.app.observe.lease_holders import LeaseHolder, holders
+from scheduler.app.observe.run_reader import RunReader, find_run, places
+from scheduler.app.run.devices import find_devices
+from scheduler.compat.schedule_messages import ScheduleGpu
+from scheduler.core.model import DeviceBudget
+from scheduler.errors import SchedulerError, StateError
+from scheduler.runtime.paths import make_private
+from scheduler.runtime.settings import Settings
+from scheduler.values import dataclass
+
+LEAST = 256 << 20
+"""Bytes of unmanaged memory below which a GPU counts as used by a display only."""
+NOT_SHOWN = ("(not", "shown)")
+BY_HAND = ("(started", "by", "hand)")
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleGpus:
+    """The GPUs of this machine that this shell may use, as they are now."""
+
+    budgets: Sequence[DeviceBudget]
+    held: Sequence[LeaseHolder]
+    out_of_service: Mapping[str, str]
+
+    @property
+    def numbers(self) -> list[int]:
+        """Return the numbers of GPUs as nvidia-smi counts."""
+        return [budget.device.index for budget in self.budgets]
+
+    def of(self, number: int) -> list[LeaseHolder]:
+        """Return the holders of leases on a GPU."""
+        keys = {budget.device.key for budget in self.budgets if budget.device.index == number}
+        return [holder for holder in self.held if not keys.isdisjoint(holder.reserved)]
+
+
+def look(settings: Settings) -> ScheduleGpus:
+    """Read the GPUs and all leases once."""
+    pool = find_devices("auto", settings)
+    try:
+        budgets = [budget for budget in pool.snapshot() if budget.device.is_gpu]
+    finally:
+        pool.close()
+    everybodys = device_reservations.closed_to_me(settings)
+    own = {b.device.key: "you have taken it out of service" for b in budgets if b.device.index in own_out(settings)}
+    return ScheduleGpus(budgets, holders(settings), {**own, **everybodys})
+
+
+def cards(gpus: ScheduleGpus, settings: Settings) -> list[ScheduleGpu]:
+    """Return each GPU as the older tool listed it; of others' tasks neither command nor arguments."""
+    return [_card(budget, gpus, settings) for budget in gpus.budgets]
+
+
+def _card(budget: DeviceBudget, gpus: ScheduleGpus, settings: Settings) -> ScheduleGpu:
+    device = budget.device
+    available = device.key not in gpus.out_of_service and not budget.closed
+    for holder in gpus.of(device.index):
+        task = _own_words(holder, settings) if holder.uid == os.getuid() else NOT_SHOWN
+        return ScheduleGpu(device.index, False, holder.user, task, holder.pid or holder.shim, holder.since)
+    for unmanaged_process in budget.unmanaged:
+        if unmanaged_process.bytes >= LEAST:
+            return ScheduleGpu(device.index, False, unmanaged_process.user or "unknown", BY_HAND, unmanaged_process.pid)
+    return ScheduleGpu(device.index, available)
+
+
+def _own_words(holder: LeaseHolder, settings: Settings) -> tuple[str, ...]:
+    try:
+        with contextlib.closing(RunReader(find_run(settings, holder.run))) as telling:
+            commands = [row["command"] for row in telling.rows() if row["id"] == holder.task]
+    except SchedulerError:  # it is kept in another state directory
+        return NOT_SHOWN
+    return tuple(shlex.split(commands[0])) if commands else NOT_SHOWN
+
+
+def own_out(settings: Settings) -> frozenset[int]:
+    """Return the GPUs that this user's one-shot tasks do not use."""
+    try:
+        said = json.loads(places(settings).out_of_service.read_text(encoding="ascii"))
+        return frozenset(int(number) for number in said)
+    except (OSError, ValueError, TypeError):
+        return frozenset()
+
+
+def put_out(settings: Settings, numbers: Sequence[int], gpus: ScheduleGpus) -> str:
+    """Take these out of service and put all others back: as root for all users, else for this user's one-shot tasks."""
+    if os.getuid() == 0:
+        device_reservations.set_disabled(settings, [b.device.key for b in gpus.budgets if b.device.index in numbers])
+        return "for all users of this machine, since you are root"
+    home = places(settings)
+    make_private(home.root)
+    part = home.out_of_service.with_suffix(".part")
+    try:
+        part.write_text(json.dumps(sorted(numbers)), encoding="ascii")
+        part.rename(home.out_of_service)
+    except OSError as exc:
+        raise StateError(f"{part} cannot be written: {exc.strerror}; give another state with --state DIR") from exc
+    return "for your own one-shot jobs; only root can do that for all users"
+
+
+def release(gpus: ScheduleGpus, numbers: Sequence[int]) -> Iterator[str]:
+    """End what holds these GPUs, one's own only, root's force aside; what became of each, in a sentence."""
+    for number in numbers:
+        for holder in gpus.of(number):
+            yield _release(number, holder)
+
+
+def _release(number: int, holder: LeaseHolder) -> str:
+    whose = "your" if holder.uid == os.getuid() else f"{holder.user}'s"
+    what = f"GPU {number}: {whose} task {holder.task} of run {holder.run}"
+    if holder.uid != os.getuid() and os.getuid() != 0:
+        return f"{what} runs there: only {holder.user} or root can end it, nothing was released"
+    if not holder.shim or not _is_of(holder.shim, holder.uid):
+        return f"{what} has no process that can be seen from here: nothing was released"
+    try:
+        os.kill(holder.shim, signal.SIGTERM)
+    except OSError as exc:
+        return f"{what} cannot be ended: {(exc.strerror or str(exc)).lower()}"
+    force = " by root's force" if holder.uid != os.getuid() else ""
+    return f"{what} is stopped{force}; the GPU is free once nothing of it is left"
+
+
+def _is_of(pid: int, uid: int) -> bool:
+    try:
+        return os.stat(f"/proc/{pid}").st_uid == uid
+    except OSError:
+        return False

@@ -1,0 +1,144 @@
+"""The messages of the older one-shot tool: at the start, at each Ctrl-C, at the end, and on the GPUs."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from scheduler.core.events import Event, Placed, Started
+from scheduler.core.model import HOST
+from scheduler.core.placement.refusal import Refusal
+from scheduler.ui.terminal.exec_view import ExecView
+from scheduler.ui.terminal.sink import let_go
+from scheduler.ui.text import clean
+from scheduler.values import dataclass
+
+STAMP = "%Y-%m-%d %H:%M:%S"
+_ASKED = {
+    "drain": "Next Ctrl-C terminate the task (PGID: {}).",
+    "stop": "The task (PGID: {}) was terminated.",
+    "kill": "The task (PGID: {}) was killed.",
+}
+
+
+class ClassicView(ExecView):
+    """The view of one task in the older tool's words; `asked` is the latest request of a signal."""
+
+    forced = ""
+    """The GPU it waits for, even if others are free."""
+    asked: Callable[[], str] = staticmethod(lambda: "")
+    indices: Mapping[str, int]
+    _group = 0
+    _gpus = ""
+    _told = ""
+    _waiting = False
+
+    def show(self, event: Event, at: float) -> None:
+        """Name GPUs and processes before anything of the task's output."""
+        if isinstance(event, Placed):
+            self._gpus = ",".join(f"cuda{self.indices.get(key, key)}" for key in event.reservation if key != HOST)
+        elif isinstance(event, Started):
+            self._group = event.pid
+            self._announce(event.pid)
+        super().show(event, at)
+
+    def _announce(self, pid: int) -> None:
+        gpu = [f"GPU: {self._gpus}"] if self._gpus else []
+        out([*gpu, f"SCH PID: {os.getpid()}", f"TASK PID: {pid}", f"SCH PGID: {os.getpgrp()}", f"TASK PGID: {pid}"])
+
+    def say(self, sentence: str) -> None:
+        """Show a sentence; at a Ctrl-C in the older tool's words."""
+        asked = self.asked()
+        if self._group and asked in _ASKED and asked != self._told:
+            self._told = asked
+            self._inner.say(sentence)
+            out([_ASKED[asked].format(self._group)])
+            return
+        super().say(sentence)
+
+    def waits(self, refusals: Sequence[Refusal]) -> None:
+        """Show once which GPU is waited for if it was forced, and whose tasks use it."""
+        if refusals and self.forced and not self._waiting:
+            self._waiting = True
+            out([f"Scheduler (PID: {os.getpid()}) is waiting for GPU {self.forced}."])
+        super().waits(refusals)
+
+
+def out(lines: Sequence[str]) -> None:
+    """Write lines to standard output, if it is open."""
+    try:
+        print(*lines, sep="\n", flush=True)
+    except (OSError, ValueError):
+        let_go(sys.stdout)
+
+
+def verbose_end(task: Sequence[str], files: tuple[str, str], began: float | None, ended: float | None) -> list[str]:
+    """Return the lines of `--verbose` on a task that has ended; hours count on beyond a day."""
+    start = began if began is not None else ended
+    seconds = int((ended or 0.0) - (start or 0.0))
+    total = f"{seconds // 3600}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
+    return [
+        "",
+        f"task: {list(task)}",
+        f"stdout: {files[0] or 'sys.stdout'}",
+        f"stderr: {files[1] or 'sys.stderr'}",
+        f"start: {stamp(start)}",
+        f"end: {stamp(ended)}",
+        f"total time: {total}",
+    ]
+
+
+def stamp(at: float | None) -> str:
+    """Return a time as the older tool wrote it."""
+    return "" if not at else time.strftime(STAMP, time.localtime(at))
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleGpu:
+    """One GPU as the older tool listed it."""
+
+    index: int
+    available: bool
+    user: str = ""
+    task: tuple[str, ...] = ()
+    pid: int = 0
+    started: float = 0.0
+
+    @property
+    def used(self) -> bool:
+        """True if a task uses it; a GPU that is neither used nor available is out of service."""
+        return bool(self.user)
+
+
+def status_lines(cards: Sequence[ScheduleGpu]) -> list[str]:
+    """Return the lines on used and free GPUs."""
+    said = []
+    used = [card for card in cards if card.used]
+    if used:
+        said.append("Currently used GPU:")
+    for card in used:
+        said += [
+            "-----",
+            f"GPU: {card.index}",
+            f"User: {clean(card.user)}",
+            f"Task: {clean(' '.join(card.task))}",
+            f"Task PID: {card.pid or ''}".rstrip(),
+            f"Started: {stamp(card.started)}".rstrip(),
+        ]
+    free = [f"GPU {card.index}" for card in cards if card.available]
+    return said + ([*([""] if used else []), "Free GPU:", *free] if free else ["No GPU available."])
+
+
+def info(cards: Sequence[ScheduleGpu]) -> dict[str, list[Any]]:
+    """Return the six lists of the older tool's file; null for a free GPU."""
+    return {
+        "avail": [card.available for card in cards],
+        "gpu_name": [f"cuda{card.index}" for card in cards],
+        "task": [list(card.task) if card.used else None for card in cards],
+        "task_pid": [card.pid if card.used else None for card in cards],
+        "task_start": [stamp(card.started) if card.used else None for card in cards],
+        "user": [card.user if card.used else None for card in cards],
+    }

@@ -1,0 +1,118 @@
+"""Publishes the living attempts to observers: the processes to sample, and the contents of leases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from scheduler.core.attempts.launch_spec import LaunchBuilder
+from scheduler.core.brain import Brain
+from scheduler.core.events import Resized, Started
+from scheduler.core.model import Placement
+from scheduler.core.ports import Engine, Key, LeaseRegistry, Watched, Watcher
+
+NAMING = 0.1
+"""Least seconds between moments at which shims are named in leases."""
+CHECKING = 0.4
+"""Least seconds between looks at whether the leases are there."""
+
+
+class AttemptPublisher:
+    """The attempts of one run, as samplers and other schedulers are told of them."""
+
+    def __init__(
+        self, brain: Brain, orders: LaunchBuilder, watcher: Watcher, ledger: LeaseRegistry, engine: Engine
+    ) -> None:
+        self._brain, self._orders, self._watcher, self._ledger = brain, orders, watcher, ledger
+        self._engine = engine
+        self._shims: dict[Key, int] = {}
+        self._unmanaged_processes: frozenset[int] = frozenset()
+        self._watched: dict[Key, Watched] = {}
+        self._moved: set[int] = set()
+        """Tasks that are to be looked at in another way than the samplers know."""
+        self._unlooked = True
+        """True if the samplers do not have the newest list of attempts."""
+        self._stale: set[int] = set()
+        """Tasks whose lease says less than is known of them."""
+        self._unnamed: set[int] = set()
+        self._named_at = 0.0
+        """Tasks whose lease lacks only the pid of the shim, and when leases were last written."""
+        self._missing: frozenset[Key] = frozenset()
+        self._checked_at = 0.0
+        """Attempts that had no lease at the last look, and when that was."""
+
+    def started(self, event: Started) -> None:
+        """Note the shim of an attempt."""
+        self._shims[event.task, event.attempt] = event.shim
+        self._unnamed.add(event.task)
+        self._moved.add(event.task)
+
+    def resized(self, event: Resized) -> None:
+        """Note the changed reservation of an attempt."""
+        self._stale.add(event.task)
+        self._moved.add(event.task)
+
+    def ended(self, key: Key) -> None:
+        """Note the end of an attempt."""
+        self._unlooked |= self._watched.pop(key, None) is not None
+        self._shims.pop(key, None)
+
+    def meet(self, shims: Iterable[int]) -> None:
+        """Note the shims in the leases of other schedulers."""
+        unmanaged_processes = frozenset(shims)
+        if unmanaged_processes != self._unmanaged_processes:
+            self._unmanaged_processes = unmanaged_processes
+            self._unlooked = True
+
+    def look(self) -> None:
+        """Tell the samplers which processes to sample, if that has changed."""
+        for number in self._moved:
+            task = self._brain.task(number)
+            if task is not None and task.placement is not None:
+                key = (number, task.attempts)
+                if shim := self._shims.get(key):
+                    self._watched[key] = self._orders.watched(task, shim)
+                    self._unlooked = True
+        self._moved.clear()
+        if self._unlooked:
+            self._unlooked = False
+            self._watcher.watch(self._watched, self._unmanaged_processes)
+
+    def rewrite(self, now: float) -> None:
+        """Bring stale leases up to date; raise LeaseError while another process keeps the directory locked: call it
+        again.
+
+        Most short tasks end before another scheduler could ask for their shims.
+        """
+        if self._unnamed and abs(now - self._named_at) >= NAMING:
+            self._named_at = now
+            self._stale |= self._unnamed
+            self._unnamed.clear()
+        while self._stale:
+            number = next(iter(self._stale))
+            task = self._brain.task(number)
+            if task is not None and task.placement is not None:
+                self._ledger.rewrite(task.placement, self._shims.get((number, task.attempts), 0))
+            self._stale.discard(number)
+
+    def restore(self, now: float) -> str:
+        """Make leases again that are gone while their attempts live; return a sentence about them, or nothing.
+
+        A single lease is gone when two looks in a row miss it: an attempt removes its own as it ends, a moment before
+        that is heard. The end may be known only much later: a failure on a GPU waits for the next look at that GPU. So
+        no lease is made for an attempt that has ended: others may have its memory by then. Raises LeaseError like
+        `rewrite`.
+        """
+        if abs(now - self._checked_at) < CHECKING:
+            return ""
+        self._checked_at = now
+        missing = frozenset(self._ledger.missing())
+        lost = missing if self._ledger.has_moved else missing & self._missing
+        self._missing = missing
+        living: list[tuple[Placement, int]] = []
+        for number, attempt in sorted(lost):
+            task = self._brain.task(number)
+            if task is None or task.placement is None or task.attempts != attempt:
+                self._ledger.forget(number, attempt)
+            elif not self._engine.has_ended(number, attempt):
+                living.append((task.placement, self._shims.get((number, attempt), 0)))
+        return self._ledger.restore(living) if living else ""

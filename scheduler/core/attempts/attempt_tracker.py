@@ -1,0 +1,171 @@
+"""The samples of living attempts, and the outcome of an attempt at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from scheduler.core.attempts import mps_policy
+from scheduler.core.attempts.early_abort import gist
+from scheduler.core.attempts.throughput import Colocation, MeanLoad, Throughput, alone
+from scheduler.core.brain import Brain
+from scheduler.core.events import Event, Exited
+from scheduler.core.lifecycle import TaskState
+from scheduler.core.model import Outcome, Placement
+from scheduler.core.ports import Devices, GpuSharing, Key, RunStore, Sample, World
+from scheduler.core.tasks import command
+from scheduler.units import MIB
+
+FULL = 128 * MIB
+"""A GPU that had less than this left when a task on it failed was full: the task need not say so."""
+SECOND_LOOK = 4.0
+"""Seconds within which the GPUs of a failed task are looked at once more before it is judged: its GPU may have been
+lost, and that is noticed up to a call's deadline later."""
+GO_ON = 75
+"""EX_TEMPFAIL: by this a resumable task asks for another turn."""
+
+
+_UNSEEN = Throughput()
+"""The sample of an attempt that was not sampled yet."""
+
+
+class AttemptTracker:
+    """The attempts of one run, as samples and exit records show them."""
+
+    def __init__(
+        self, brain: Brain, world: World, book: RunStore, devices: Devices, sharing: GpuSharing | None, python: str
+    ) -> None:
+        """Create a tracker; `python` is the interpreter that `-1` stands for."""
+        self._brain, self._book, self._devices, self._sharing, self._python = brain, book, devices, sharing, python
+        self._now = world.now
+        self.used: dict[Key, Mapping[str, int]] = {}
+        self.ended_on: dict[str, float] = {}
+        """When something last ended, by GPU."""
+        self.crowd = Colocation()
+        self.adopted: set[Key] = set()
+        self._peak: dict[Key, Mapping[str, int]] = {}
+        self._pace: dict[Key, Throughput] = {}
+        self._busy: dict[Key, MeanLoad] = {}
+        self._mps: dict[Key, str] = {}
+        self._failed: dict[Key, float] = {}
+        """When it was heard that an attempt on GPUs had failed, which is not judged yet."""
+
+    def forget(self, key: Key) -> None:
+        """Forget an attempt whose end was recorded."""
+        seen = (self.used, self._peak, self._pace, self._busy, self._mps, self._failed)
+        for memory in seen:
+            memory.pop(key, None)
+        self.adopted.discard(key)
+        self.crowd.leave(key)
+
+    def argv(self, task: int) -> Sequence[str]:
+        """Return the command of a task for a full attempt."""
+        job = self._book.job(task)
+        return command.argv(job.spec, task, job.spec.terms.epochs, self._python, job.append)
+
+    def sampled(self, sample: Sample) -> list[Event]:
+        """Take a look at a living attempt in; what that changes in what is known or reserved."""
+        key = (sample.task, sample.attempt)
+        task = self._brain.task(sample.task)
+        if task is None or task.placement is None or task.attempts != sample.attempt:
+            return []  # it was on its way when the attempt ended
+        self.used[key] = {**self.used.get(key, {}), **sample.used}
+        self._peak[key] = {**self._peak.get(key, {}), **sample.peak}
+        beside = self._brain.load_beside(task.placement) if sample.busy else {}
+        shares = {gpu: alone(share, beside.get(gpu, 0.0), sample.whole.get(gpu)) for gpu, share in sample.busy.items()}
+        self._busy.setdefault(key, MeanLoad()).see(shares)
+        if sample.mps:
+            self._mps[key] = sample.mps
+        now = self._now()
+        if sample.progress is not None:
+            self._pace.setdefault(key, Throughput()).see(sample.progress, now, beside=self.crowd.beside(key))
+        seen = {name: max(bytes_, sample.used.get(name, 0)) for name, bytes_ in sample.peak.items()}
+        return self._brain.watch(sample.task, sample.attempt, seen, now, busy=self._busy[key].value)
+
+    def completed(self, exited: Exited) -> Exited:
+        """Join what the shim measured with what was sampled: the higher one is the peak."""
+        key = (exited.task, exited.attempt)
+        task = self._brain.task(exited.task)
+        if task is not None and task.placement is not None:
+            self.ended_on.update(dict.fromkeys(task.placement.gpus, self._now()))
+        sampled = self._peak.get(key, {})
+        names = {*sampled, *exited.peak}
+        peak = {name: max(sampled.get(name, 0), exited.peak.get(name, 0)) for name in names}
+        pace, busy = self._pace.get(key, _UNSEEN), self._busy.get(key)
+        watched = 0.5 if key in self.adopted else 1.0
+        return replace(
+            self._compared(self._judged(self._under_mps(exited, task.placement if task is not None else None))),
+            peak=peak,
+            epoch_seconds=pace.seconds,
+            stretch=None if pace.stretch is None else round(pace.stretch, 3),
+            busy=0.0 if busy is None else round(busy.value or 0.0, 3),
+            watched=watched,
+            result=self._book.result(exited.task, exited.attempt),
+        )
+
+    def _under_mps(self, exited: Exited, placement: Placement | None) -> Exited:
+        """Return the outcome with what MPS did: it may have refused the client, or a fault may have ended it."""
+        if placement is None:
+            return exited
+        judged = mps_policy.judged(exited, placement, self._mps.get((exited.task, exited.attempt), ""))
+        if self._sharing is not None and judged.mps in mps_policy.FAILED:
+            self._sharing.suspect(placement.gpus[0], mps_policy.sentence(judged.mps))
+        return judged
+
+    def is_too_fresh(self, exited: Exited) -> bool:
+        """Tell whether an attempt failed on GPUs that were not sampled since."""
+        task = self._brain.task(exited.task)
+        if exited.outcome is not Outcome.FAILED or task is None or task.placement is None:
+            return False
+        now, here = self._now(), task.placement.gpus
+        since = now - self._failed.setdefault((exited.task, exited.attempt), now)
+        budgets = [b for b in self._devices.snapshot() if b.device.key in here and not b.closed]
+        return since < SECOND_LOOK and any(budget.age > since for budget in budgets)
+
+    def _compared(self, exited: Exited) -> Exited:
+        """Return the last line of its output in a form that can be compared with that of other rows."""
+        if exited.outcome is not Outcome.FAILED or not self._brain.rules.first_rows:
+            return exited
+        line = exited.last or exited.reason
+        words = self.argv(exited.task)
+        return replace(exited, last=line, gist=gist(line, words))
+
+    def _judged(self, exited: Exited) -> Exited:
+        """Return the outcome with the state of its GPUs: if one was lost, the task is not to blame; a full one ran
+        out of memory.
+        """
+        task = self._brain.task(exited.task)
+        if exited.outcome is not Outcome.FAILED or task is None or task.placement is None:
+            return exited
+        if exited.code == GO_ON and self._brain.terms[task.terms].resumable:
+            return self._wants_to_go_on(exited, task)
+        here = [b for b in self._devices.snapshot() if b.device.key in task.placement.gpus]
+        for budget in here:
+            if budget.closed:
+                return replace(exited, outcome=Outcome.LOST, reason=f"{budget.device.label}: {budget.closed}")
+        full = [b.device.label for b in here if b.least is not None and b.least < FULL]
+        if full and (exited.code or exited.signal):
+            how = f"exit {exited.code}" if exited.signal is None else f"signal {exited.signal}"
+            reason = f"{how} while {full[0]} was full"
+            return replace(exited, outcome=Outcome.OOM, reason=reason, part="gpu")
+        return exited
+
+    def _wants_to_go_on(self, exited: Exited, task: TaskState) -> Exited:
+        """Return the outcome of a task that asks to continue later; say so if it may not continue any more."""
+        rules = self._brain.rules
+        reason = f"exit {GO_ON}: it goes on in its next turn"
+        if exited.seconds < rules.short_turn and task.short_turns + 1 >= rules.max_short_turns:
+            often = f"{rules.max_short_turns} times in a row within {rules.short_turn:g} s of its start"
+            reason = f"exit {GO_ON} {often}: it gets nowhere"
+        return replace(exited, outcome=Outcome.AGAIN, reason=reason)
+
+    def lasts(self, task: TaskState) -> float | None:
+        """Return the seconds that a living attempt still takes, by its own progress or by its class."""
+        epochs = self._brain.terms[task.terms].epochs
+        pace = self._pace.get((task.id, task.attempts), Throughput()).seconds
+        whole = (
+            pace * epochs if pace and epochs else self._brain.profiles.expected(self._brain.kind_of(task.id), epochs)
+        )
+        if not whole or not task.started_at:
+            return None
+        return max(0.0, whole - (self._now() - task.started_at))

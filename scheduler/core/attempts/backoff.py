@@ -1,0 +1,226 @@
+"""The back-off of starts: after attempts whose program was never started, launching pauses and is tried again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import field
+from math import inf
+
+from scheduler.core.config import SchedulingConfig
+from scheduler.core.events import Exited
+from scheduler.core.model import Outcome
+from scheduler.core.placement.refusal import Reason, Refusal
+from scheduler.values import dataclass
+
+Key = tuple[int, int]
+MACHINE = ""
+"""The cause that concerns all tasks; every other cause is a directory that could not be entered."""
+"""The reasons of tasks that wait for the whole machine, and for their directory."""
+
+
+@dataclass(slots=True)
+class Pause:
+    """The pause of one cause: trial starts, the first after half a second, then after twice as long each time.
+
+    It changes with events only. What time alone changes (a trial is due, a trial has lived for long enough) is worked
+    out from the time that is asked about.
+    """
+
+    reason: str = ""
+    """Why the last attempt was not started."""
+    rounds: int = 0
+    """Failed rounds in a row: attempts that were placed together fail in one round."""
+    until: float = -inf
+    """When the next trial is due."""
+    window: int = 1
+    """So many trials may be under way at once."""
+    trials: dict[Key, float] = field(default_factory=dict)
+    """The attempts that were placed since the last failure, and when they began; inf: they have not begun."""
+
+    def fail(self, key: Key, reason: str, at: float, rules: SchedulingConfig) -> None:
+        """Take in that an attempt was not started."""
+        self.trials.pop(key, None)
+        self.reason, self.window = reason, 1
+        if at >= self.until:  # the others of its round were placed before it failed
+            self.until = at + min(rules.start_pause * 2.0**self.rounds, rules.start_pause_most)
+            self.rounds = min(self.rounds + 1, 30)
+
+    def settle(self, at: float, rules: SchedulingConfig) -> None:
+        """Take in that trials have lived for long enough."""
+        for key, began in list(self.trials.items()):
+            if at >= began + rules.start_proof:
+                self.work(key)
+
+    def work(self, key: Key) -> None:
+        """Take in that a trial start has worked."""
+        if self.trials.pop(key, None) is not None:
+            self.rounds, self.window, self.until = 0, self.window * 2, -inf
+
+    def left(self, now: float, rules: SchedulingConfig) -> int:
+        """Return how many starts may be tried now."""
+        proved = self._proved(now, rules)
+        if now < self.until and not proved:
+            return 0
+        return max(0, (self.window << proved) - (len(self.trials) - proved))
+
+    def stopped(self, now: float, rules: SchedulingConfig) -> bool:
+        """Tell whether enough rounds failed in a row to report it."""
+        return self.rounds >= rules.start_rounds and not self._proved(now, rules)
+
+    def over(self, rules: SchedulingConfig) -> bool:
+        """Tell whether enough starts have worked to stop counting them."""
+        return self.window > rules.start_window
+
+    def _proved(self, now: float, rules: SchedulingConfig) -> int:
+        return sum(now >= began + rules.start_proof for began in self.trials.values())
+
+
+class Backoff:
+    """The pauses of one run: one of the whole machine, and one of each directory that could not be entered."""
+
+    def __init__(self) -> None:
+        self._pauses: dict[str, Pause] = {}
+        self._directories: dict[int, str] = {}
+        """The directories of tasks that are known to be in one that has or had a pause, until they have started."""
+        self._numbers: dict[str, int] = {}
+
+    @property
+    def away(self) -> tuple[str, ...]:
+        """The directories that have a pause."""
+        return tuple(cause for cause in self._pauses if cause != MACHINE)
+
+    def pauses(self) -> Mapping[str, Pause]:
+        """Return all pauses by cause."""
+        return self._pauses
+
+    def directory(self, task: int) -> str:
+        """Return the directory of a task, if that directory has or had a pause; else an empty text."""
+        return self._directories.get(task, "")
+
+    def locate(self, task: int, directory: str) -> int:
+        """Note the directory of a task; the number that is given to the directory."""
+        self._directories[task] = directory
+        return self._numbers.setdefault(directory, len(self._numbers))
+
+    # ---- what happens ----
+
+    def placed(self, key: Key, at: float, rules: SchedulingConfig) -> None:
+        """Note that an attempt was placed: a trial, if its cause has a pause."""
+        for pause in self._of(key[0], at, rules):
+            pause.trials[key] = inf
+
+    def started(self, key: Key, at: float, rules: SchedulingConfig) -> None:
+        """Note that the process of an attempt runs; its program may still fail to start."""
+        for pause in self._of(key[0], at, rules):
+            if key in pause.trials:
+                pause.trials[key] = at
+
+    def exited(self, event: Exited, at: float, *, began: bool, rules: SchedulingConfig) -> None:
+        """Note the end of an attempt."""
+        key = (event.task, event.attempt)
+        if event.outcome is Outcome.UNSTARTED:
+            self._failed(key, event, at, rules)
+            return
+        for pause in self._of(event.task, at, rules):
+            if began:
+                pause.work(key)
+            else:
+                pause.trials.pop(key, None)
+        self._directories.pop(event.task, None)
+        machine = self._pauses.get(MACHINE)
+        if machine is not None and began:
+            machine.until = min(machine.until, at)  # what it held may be what was short
+        self._drop(rules)
+
+    def _failed(self, key: Key, event: Exited, at: float, rules: SchedulingConfig) -> None:
+        for pause in self._of(event.task, at, rules):
+            if event.away and pause is not self._pauses.get(event.away):
+                pause.work(key)  # its process was started: the machine is short of nothing
+            else:
+                pause.trials.pop(key, None)
+        pause = self._pauses.setdefault(event.away, Pause())
+        pause.settle(at, rules)
+        pause.fail(key, event.reason, at, rules)
+
+    def clear(self) -> None:
+        """Forget all pauses: a scheduler that takes the run over tries at once."""
+        self._pauses.clear()
+
+    def _of(self, task: int, at: float, rules: SchedulingConfig) -> Iterator[Pause]:
+        """Return the pauses that concern a task and are not over."""
+        if not self._pauses:
+            return
+        for pause in self._pauses.values():
+            pause.settle(at, rules)
+        self._drop(rules)
+        for cause in dict.fromkeys((MACHINE, self.directory(task))):
+            if cause in self._pauses:
+                yield self._pauses[cause]
+
+    def _drop(self, rules: SchedulingConfig) -> None:
+        for cause in [cause for cause, pause in self._pauses.items() if pause.over(rules)]:
+            del self._pauses[cause]
+
+    # ---- what a decision asks ----
+
+    def left(self, now: float, rules: SchedulingConfig) -> int | None:
+        """Return how many starts may be tried now; None: no limit."""
+        pause = self._pauses.get(MACHINE)
+        return None if pause is None else pause.left(now, rules)
+
+    def suspended(self, task: int) -> Refusal:
+        """Return the refusal of a task while all starts pause."""
+        pause = self._pauses[MACHINE]
+        return Refusal(task, Reason.SUSPENDED, text=pause.reason)
+
+    def look(self, now: float, rules: SchedulingConfig) -> tuple[object, ...]:
+        """Return what a decision at that time depends on."""
+        return tuple((cause, pause.left(now, rules)) for cause, pause in self._pauses.items())
+
+    def starts(self, now: float, rules: SchedulingConfig) -> Starts | None:
+        """Return the trials of one pass for each directory that has a pause; None: no directory has one."""
+        if not self.away:
+            return None
+        left = {cause: self._pauses[cause].left(now, rules) for cause in self.away}
+        return Starts(self._directories, left, {cause: self._pauses[cause].reason for cause in self.away})
+
+
+@dataclass(slots=True)
+class Starts:
+    """The trial starts that are left for each directory, in one pass."""
+
+    directories: Mapping[int, str]
+    left: Mapping[str, int]
+    reasons: Mapping[str, str]
+    taken: Counter[str] = field(default_factory=Counter)
+
+    def refuses(self, task: int) -> Refusal | None:
+        """Return the refusal of a task whose directory has a pause; None: it may be tried."""
+        directory = self.directories.get(task, "")
+        if directory not in self.left or self.left[directory] > self.taken[directory]:
+            return None
+        return Refusal(task, Reason.AWAY, directory, text=self.reasons[directory])
+
+    def take(self, task: int) -> None:
+        """Note that a task was placed."""
+        directory = self.directories.get(task)
+        if directory is not None:
+            self.taken[directory] += 1
+
+
+def stopped(cause: str, pause: Pause, rules: SchedulingConfig) -> str:
+    """Return the sentence for the moment when starts stop."""
+    again = f"no task is charged for it, and it is tried again, at the latest every {rules.start_pause_most:g} s"
+    if cause == MACHINE:
+        rounds = f"{pause.rounds} rounds of starts in a row failed"
+        return f"nothing is started for now, since {rounds}: {pause.reason}; {again}, what runs goes on"
+    return (
+        f"tasks in {cause} are not started for now: {pause.reason}; {again}. Other tasks go on; scheduler cancel ends "
+        "the waiting for a directory that will not come back"
+    )
+
+
+def goes_on(cause: str) -> str:
+    """Return the sentence for the moment when starts continue."""
+    return f"tasks in {cause} are started again" if cause else "a start has worked: tasks are started again"

@@ -1,0 +1,117 @@
+"""When a list is not worth going on with: its last ends are all alike, or more of it failed than was allowed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import field
+
+from scheduler.core.config import SchedulingConfig
+from scheduler.core.events import Exited, Halted
+from scheduler.core.model import Outcome, State
+from scheduler.units import count
+from scheduler.values import dataclass
+
+LONGEST = 300
+"""Characters of a last line that are kept."""
+_NEUTRAL = (Outcome.LOST, Outcome.UNSTARTED, Outcome.INTERRUPTED)
+_FAILED = (State.FAILED, State.OOM, State.TIMEOUT)
+_BETWEEN = r"[\s\"'`=,:;()\[\]{}<>]+"
+_TOKEN = re.compile(_BETWEEN.replace("[", "[^", 1))
+_MASKED = re.compile(rf"_(?:{_BETWEEN}_)+")
+
+
+def last_line(text: str) -> str:
+    """Return the last line of an output that is not blank; for a progress bar its last state."""
+    for line in reversed(text.rstrip().split("\n")):
+        shown = line.rstrip().rpartition("\r")[2].strip()
+        if shown:
+            return shown[:LONGEST]
+    return ""
+
+
+def gist(line: str, words: Iterable[str]) -> str:
+    """Return a last line without numbers and without the row's own words, to compare it with those of other rows.
+
+    "unrecognized arguments: --lr 0.1 --id=17" differs in every row and means one thing in all of them.
+    """
+    own = {token for word in words for token in _TOKEN.findall(word)}
+    masked = _TOKEN.sub(lambda m: "_" if m[0] in own or any(map(str.isdigit, m[0])) else m[0], line)
+    short = _MASKED.sub("_", masked)
+    return short if any(map(str.isalpha, short)) else line
+
+
+@dataclass(slots=True)
+class FailureTally:
+    """The attempts that have ended since a scheduler took the run."""
+
+    tasks: list[int] = field(default_factory=list)
+    """The tasks of the last attempts, as far as they failed alike one after another."""
+    first: Exited | None = None
+    """The first of these attempts."""
+    mixed: bool = False
+    """True if an attempt ended in another way before them, so that the whole list cannot be wrong."""
+    failed: int = 0
+    """Tasks that failed for good."""
+    last: Exited | None = None
+
+    def take(self, event: Exited, to: State, rules: SchedulingConfig) -> None:
+        """Count an attempt that has ended, and whose task goes to a state; what is no fault of a row is not counted."""
+        if event.outcome in _NEUTRAL:
+            return
+        if to in _FAILED:
+            self.failed, self.last = self.failed + 1, event
+        again = event.task in self.tasks and event.outcome is Outcome.FAILED
+        if rules.first_rows and not again:
+            self._compare(event, rules)
+
+    def _compare(self, event: Exited, rules: SchedulingConfig) -> None:
+        if not _is_early(event, rules):
+            self.tasks, self.first, self.mixed = [], None, True
+        elif self.first is None or event.gist != self.first.gist:
+            self.mixed = self.mixed or self.first is not None
+            self.tasks, self.first = [event.task], event
+        elif len(self.tasks) < self._most(rules):
+            self.tasks.append(event.task)
+
+    def _most(self, rules: SchedulingConfig) -> int:
+        return rules.rows_alike if self.mixed else rules.first_rows
+
+    def verdict(self, rules: SchedulingConfig) -> Halted | None:
+        """Return why no more tasks should start; None: they may."""
+        if self.first is not None and rules.first_rows > 0 and len(self.tasks) >= self._most(rules):
+            return _halted("alike" if self.mixed else "first rows", self.first, len(self.tasks))
+        if self.last is not None and rules.max_failures is not None and self.failed >= rules.max_failures:
+            return _halted("failures", self.last, self.failed)
+        return None
+
+
+def _is_early(event: Exited, rules: SchedulingConfig) -> bool:
+    """Tell whether an attempt failed soon after its start, with a last line that can be compared."""
+    return event.outcome is Outcome.FAILED and bool(event.gist) and event.seconds <= rules.first_rows_within
+
+
+def _halted(why: str, event: Exited, number: int) -> Halted:
+    return Halted(why, event.task, event.attempt, number, event.last)
+
+
+def sentences(halted: Halted, command: str, log: str, run: str, waiting: int) -> list[str]:
+    """Return what users are told: the line, the command, the log and the next step."""
+    said = f"nothing more is started, {count(waiting, 'task')} left waiting: "
+    onward = f"scheduler resume {run} --keep-going goes on as it is"
+    if halted.why == "first rows":
+        said += f"the first {halted.number} tasks that ended all failed within a minute with the same last line"
+    elif halted.why == "alike":
+        said += f"the last {halted.number} tasks that ended all failed within a minute with the same last line"
+        onward += f"; scheduler retry --run {run} first lets the failed ones wait again"
+    else:
+        said += f"{count(halted.number, 'task')} failed, which is all that --max-failures allows; the last was"
+        said += f" task {halted.task}"
+        onward = f"scheduler resume {run} goes on until as many more have failed"
+    return [
+        said + (f": {halted.line}" if halted.line else ""),
+        f"    command  {command}",
+        f"    log      {log}",
+        f"    next     mend the script, then scheduler resume {run}; {onward}",
+        "             where the list itself is wrong: mend it, then scheduler run FILE --new",
+    ]

@@ -1,0 +1,173 @@
+"""Launch specifications for the engine and the samplers: command, environment and files of an attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import PurePath, PurePosixPath
+from signal import Signals
+from typing import Protocol
+
+from scheduler.core.leases import HeldLease
+from scheduler.core.lifecycle import TaskState
+from scheduler.core.model import HOST, EstimateSource, Job, Placement, Purpose, Warn
+from scheduler.core.ports import Devices, GpuSharing, Launch, MpsLaunch, Watched
+from scheduler.core.tasks import command
+from scheduler.values import dataclass
+
+_UNATTENDED = MpsLaunch({}, (), -1)
+
+
+class TaskPaths(Protocol):
+    """Where a task's files lie."""
+
+    def task(self, task: int) -> str:
+        """Return the directory in which a task may leave files."""
+
+    def result(self, task: int, attempt: int) -> str:
+        """Return the file for its result."""
+
+    def progress(self, task: int, attempt: int) -> str:
+        """Return the file for its progress."""
+
+    def task_log(self, task: int, attempt: int) -> PurePath:
+        """Return the file for its output."""
+
+    def task_errors(self, task: int, attempt: int) -> PurePath:
+        """Return the file for its errors, if they are kept apart."""
+
+
+APART = "apart"
+"""As Stderr: in a file of its own, beside the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEnvironment:
+    """The settings that every task of the run gets besides its own row."""
+
+    run: str
+    python: str
+    directory: str
+    places: TaskPaths
+    environ: Mapping[str, str]
+    """The environment that every task of the run starts from."""
+    same_id: bool = False
+    """True if a probe uses its task's own id, as the batch-by-batch original does."""
+
+
+class LaunchBuilder:
+    """Writes the orders of one run."""
+
+    def __init__(
+        self, around: TaskEnvironment, devices: Devices, profile_epochs: int, sharing: GpuSharing | None = None
+    ) -> None:
+        self._around = around
+        self._devices = devices
+        self._numbers: dict[str, str] = {}
+        self._sharing = sharing
+        self._profile_epochs = profile_epochs
+        self._directory = ("", str(PurePosixPath(around.directory)))
+        """The last that a row said, and where that is."""
+
+    def launch(self, placement: Placement, job: Job, lease: HeldLease) -> Launch:
+        """Return the launch specification of a placement."""
+        terms = job.spec.terms
+        told = placement.told or placement.task
+        asked, timed = terms.stop_signal, placement.purpose is Purpose.RUN
+        attended = _UNATTENDED
+        if placement.percentage and self._sharing is not None:
+            attended = self._sharing.attend(placement)
+        argv = command.argv(job.spec, told, self._epochs(placement, job), self._around.python, job.append)
+        if job.append == command.ONE_SHOT:
+            argv = command.numbered(argv, self._indices(placement))
+        return Launch(
+            placement.task,
+            placement.attempt,
+            placement.purpose,
+            argv,
+            self._where(job.spec.directory),
+            self._environment(placement, job, attended),
+            terms.timeout if timed else None,
+            terms.grace,
+            int(Signals.SIGTERM) if isinstance(asked, Warn) else asked,
+            lease.path,
+            lease.fd,
+            asked if timed and isinstance(asked, Warn) else None,
+            job.spec.stdout,
+            self._stderr(placement, job),
+            attended.ending,
+            attended.kept_fd,
+            bool(placement.gpus),
+        )
+
+    def directory(self, job: Job) -> str:
+        """Return the directory in which a task runs."""
+        return self._where(job.spec.directory)
+
+    def _where(self, said: str) -> str:
+        """Return the directory in which a task runs; most rows name one directory."""
+        if said != self._directory[0]:
+            self._directory = (said, str(PurePosixPath(self._around.directory, said)))
+        return self._directory[1]
+
+    def _stderr(self, placement: Placement, job: Job) -> str:
+        """Return the file for its errors; empty: its log."""
+        if job.spec.stderr != APART:
+            return job.spec.stderr
+        return str(self._around.places.task_errors(placement.task, placement.attempt))
+
+    def _environment(self, placement: Placement, job: Job, attended: MpsLaunch) -> dict[str, str | None]:
+        """Return the environment: the documented variables, then those of the devices, of its Python and of its row."""
+        places, key = self._around.places, (placement.task, placement.attempt)
+        told: dict[str, str | None] = {
+            "SCHEDULER_TASK_ID": str(placement.told or placement.task),
+            "SCHEDULER_ATTEMPT": str(placement.attempt),
+            "SCHEDULER_KEY": job.key,
+            "SCHEDULER_NAME": job.name,
+            "SCHEDULER_RUN": self._around.run,
+            "SCHEDULER_PURPOSE": str(placement.purpose),
+            "SCHEDULER_EPOCHS": str(self._epochs(placement, job) or ""),
+            "SCHEDULER_MEMORY_BYTES": str(max([placement.reservation[key] for key in placement.devices], default=0)),
+            "SCHEDULER_HOST_MEMORY_BYTES": str(placement.reservation.get(HOST, 0)),
+            "SCHEDULER_GPU_INDICES": self._indices(placement),
+            "SCHEDULER_TASK_DIR": places.task(placement.told or placement.task),
+            "SCHEDULER_RESULT": places.result(*key),
+            "SCHEDULER_PROGRESS": places.progress(*key),
+            "PYTHONUNBUFFERED": "1",
+        }
+        if placement.purpose is Purpose.PROBE and "WANDB_MODE" not in self._around.environ:
+            told["WANDB_MODE"] = "disabled"
+        told.update(self._devices.environment_for(placement))
+        if job.append == command.ONE_SHOT and placement.gpus:
+            told["GPU"] = ",".join(f"cuda{index}" for index in self._indices(placement).split(","))
+        told.update(attended.environ)
+        told.update(job.environ)
+        told.update(job.spec.env)
+        return told
+
+    def _epochs(self, placement: Placement, job: Job) -> int | None:
+        epochs = job.spec.terms.epochs
+        if placement.purpose is Purpose.PROBE and epochs is not None:
+            return min(epochs, self._profile_epochs)
+        return epochs
+
+    def _indices(self, placement: Placement) -> str:
+        """Return the numbers of its GPUs, as nvidia-smi counts."""
+        gpus = placement.gpus
+        if gpus and not self._numbers:
+            self._numbers = {device.key: str(device.index) for device in self._devices.discover()}
+        return ",".join([self._numbers.get(key, "") for key in gpus])
+
+    def watched(self, task: TaskState, shim: int) -> Watched:
+        """Return where to sample a living attempt."""
+        assert task.placement is not None
+        places, key = self._around.places, (task.id, task.attempts)
+        settled = task.settled or task.placement.source is not EstimateSource.MEASURED
+        return Watched(
+            shim,
+            str(places.task_log(*key)),
+            places.progress(*key),
+            task.placement.reservation,
+            settled,
+            task.placement.percentage > 0,
+            task.placement.ram_expected,
+        )

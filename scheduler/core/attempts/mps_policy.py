@@ -1,0 +1,93 @@
+"""NVIDIA's MPS: who gets which share of threads and memory, and the words by which a task says that it failed."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from scheduler.core.config import SchedulingConfig
+from scheduler.core.events import Exited
+from scheduler.core.model import SHARED_OUT, Outcome, Placement, Terms
+from scheduler.units import MIB
+
+CLIENT, TURNS, REFUSED, FAULT = "client", "turns", "refused", "fault"
+"""The states of an attempt under MPS: a client; no client, in turns with others; refused or given up by MPS; ended
+by a fault that ends all attempts on its GPU.
+"""
+
+FAILED = (REFUSED, FAULT)
+
+_REFUSED = re.compile(
+    r"\bCUDA_ERROR_MPS_(?:CONNECTION_FAILED|RPC_FAILURE|SERVER_NOT_READY|MAX_CLIENTS_REACHED"
+    r"|MAX_CONNECTIONS_REACHED|CLIENT_TERMINATED)\b"
+    r"|\bcudaErrorMps(?:ConnectionFailed|RpcFailure|ServerNotReady|MaxClientsReached|MaxConnectionsReached"
+    r"|ClientTerminated)\b"
+    r"|\bMPS client failed to connect to the MPS control daemon or the MPS server"
+    r"|\bthe remote procedural call between the MPS server and the MPS client failed"
+    r"|\bMPS server is not ready to accept new MPS client requests"
+    r"|\bhardware resources required to (?:create MPS client|support device connections) have been exhausted"
+    r"|\bMPS client has been terminated by the server"
+    r"|(?i:\bcuda(?: runtime| driver)? error[: (]+80[5-9]\b|\bcuda(?: runtime| driver)? error[: (]+810\b)"
+)
+"""CUDA's errors 805 to 810, by name, by number and in the driver's words."""
+_FAULT = re.compile(
+    r"\bCUDA_ERROR_(?:ILLEGAL_ADDRESS|LAUNCH_FAILED|LAUNCH_TIMEOUT|HARDWARE_STACK_ERROR|ILLEGAL_INSTRUCTION"
+    r"|MISALIGNED_ADDRESS|INVALID_ADDRESS_SPACE|INVALID_PC|ASSERT|ECC_UNCORRECTABLE|NVLINK_UNCORRECTABLE)\b"
+    r"|\bcudaError(?:IllegalAddress|LaunchFailure|LaunchTimeout|HardwareStackError|IllegalInstruction"
+    r"|MisalignedAddress|InvalidAddressSpace|InvalidPc|Assert|ECCUncorrectable|NvlinkUncorrectable)\b"
+    r"|\ban illegal memory access was encountered|\bunspecified launch failure"
+    r"|\bthe launch timed out and was terminated"
+    r"|\ban illegal instruction was encountered|\bmisaligned address|\bhardware stack error|\binvalid program counter"
+    r"|\boperation not supported on global/shared address space|\bdevice-side assert triggered"
+    r"|\buncorrectable (?:ECC|NVLink) error"
+)
+"""After these a process can do nothing more with its GPU; under MPS all that share it are told one of them."""
+
+
+def what_failed(output: str) -> str:
+    """Return REFUSED or FAULT if the last lines of a failed task under MPS say so; else an empty text."""
+    if _REFUSED.search(output):
+        return REFUSED
+    return FAULT if _FAULT.search(output) else ""
+
+
+def percentage(terms: Terms, beside: int) -> int:
+    """Return the share of the GPU's threads for a task that starts beside so many residents."""
+    said = terms.thread_percentage
+    if said is None:
+        return 100
+    return max(1, 100 // (beside + 1)) if said == SHARED_OUT else said
+
+
+def fence(placement: Placement, rules: SchedulingConfig) -> int:
+    """Return the bytes that MPS lets it use: its reservation in whole MiB; 0: no limit."""
+    if not rules.fence or rules.slots is not None:
+        return 0
+    return placement.reservation[placement.gpus[0]] // MIB * MIB
+
+
+def judged(exited: Exited, placement: Placement, seen: str) -> Exited:
+    """Return the outcome of an attempt: what MPS did, or a fault that ends all tasks on a GPU, is no failure of the
+    task.
+
+    `seen` is CLIENT or TURNS, where that is known.
+    """
+    if not placement.percentage:
+        return replace(exited, mps="") if exited.mps else exited
+    if not exited.mps or exited.outcome is not Outcome.FAILED:
+        return replace(exited, mps=seen)
+    return replace(exited, outcome=Outcome.LOST, reason=reason(exited.mps))
+
+
+def sentence(failed: str) -> str:
+    """Return why no task starts on a GPU on which an attempt has just failed in this way."""
+    if failed == REFUSED:
+        return "its MPS server did not take a task, or gave one up: nothing starts there before it does again"
+    return "a fault ended what shared it under MPS: nothing starts there before its MPS server has recovered"
+
+
+def reason(failed: str) -> str:
+    """Return the reason of such an end, for its task."""
+    if failed == REFUSED:
+        return "MPS did not take it, or gave it up: it starts again"
+    return "a fault of its GPU, which under MPS ends all that share it: it starts again outside of MPS"

@@ -1,0 +1,341 @@
+"""Requests to a run (cancel, hold, set …): the events that grant them, and the answers, task by task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from scheduler.core.brain import Brain
+from scheduler.core.events import Asked, Changed, Event, Limited
+from scheduler.core.model import LIVING, RETRIABLE, Device, DeviceBudget, State, Terms
+from scheduler.core.placement import fit
+from scheduler.core.placement.device_capacity import is_called
+from scheduler.core.ports import Answer, Request
+from scheduler.core.tasks.fields import BY_COLUMN, BadCell, Field, changed
+from scheduler.units import count, duration, ranges, size
+from scheduler.values import dataclass
+
+JOBS, PER_DEVICE, DEVICES, DISABLE, ENABLE = "-j", "--max-per-device", "--devices", "disable", "enable"
+"""The limits of a run that a request can change."""
+
+_WAITS = frozenset({State.WAITING, State.HELD, State.INTERRUPTED})
+_FITS: Mapping[str, frozenset[State]] = {
+    "cancel": _WAITS | LIVING,
+    "hold": frozenset({State.WAITING}),
+    "release": frozenset({State.HELD}),
+    "retry": RETRIABLE,
+    "set": _WAITS | RETRIABLE,
+}
+"""The states of tasks in which each verb applies."""
+MOST_SAID = 8
+"""So many answers to one request are among the lines of its run."""
+CONTROLS = frozenset({*_FITS, "limit"})
+WHY = "why"
+"""The request that changes nothing; only a living scheduler answers it."""
+_DONE = {"cancel": "cancelled", "hold": "held", "release": "waits for its turn again", "retry": "waits again"}
+_NOTHING = {
+    "hold": "no task of the run waits",
+    "release": "no task of the run is held",
+    "retry": "no task of the run failed, ran out of memory or time, or was cancelled",
+    "set": "no task of the run waits",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GrantedRequest:
+    """The result of a request: events to record, and the answers once they are recorded."""
+
+    events: tuple[Event, ...] = ()
+    answers: tuple[Answer, ...] = ()
+
+
+def grant(
+    brain: Brain, request: Request, budgets: Sequence[DeviceBudget], number: Callable[[Terms], int]
+) -> GrantedRequest:
+    """Judge a request by how the run stands now; changes nothing.
+
+    `number` gives new terms their number. Without budgets nothing is said about what the devices can hold.
+    """
+    if request.what == "limit":
+        return _limited(brain, request.said, [b.device for b in budgets])
+    if request.what not in _FITS:
+        return GrantedRequest(answers=(Answer((), False, f"unknown request: {request.what}"),))
+    tasks, unmanaged_processes = _meant(brain, request)
+    if not tasks and not unmanaged_processes:
+        return GrantedRequest(answers=(Answer((), False, _NOTHING.get(request.what, "the run has no such task")),))
+    fits = [task for task in tasks if brain.state(task) in _FITS[request.what]]
+    others = sorted({*tasks} - {*fits})
+    answers = [Answer((task,), False, "is not a task of this run") for task in unmanaged_processes]
+    answers += [Answer((task,), False, _why_not(request.what, brain.state(task))) for task in others]
+    if request.what == "set":
+        granted = _set(brain, request, fits, budgets, number)
+    else:
+        granted = _moved(brain, request.what, fits)
+    return GrantedRequest(granted.events, gathered([*granted.answers, *answers]))
+
+
+def _meant(brain: Brain, request: Request) -> tuple[list[int], list[int]]:
+    """Return the tasks that a request is about, and the numbers that are not tasks of this run."""
+    if request.tasks:
+        known = [task for task in request.tasks if task in brain.task_table]
+        return known, [task for task in request.tasks if task not in brain.task_table]
+    states = _FITS[request.what] - {State.REFUSED}
+    if request.what == "set":
+        states = _WAITS
+    return list(brain.task_table.in_state(*states)), []
+
+
+def _why_not(what: str, state: State) -> str:
+    if what == "release" and state is not State.HELD:
+        return f"is not held: {state}"
+    if what == "hold" and state is State.HELD:
+        return "is held already"
+    if what == "retry" and state not in (State.SUCCEEDED, State.SKIPPED):
+        return f"is {state}: only a task that ended without success can be retried"
+    if state in LIVING:
+        return "runs already and is not changed"
+    if state is State.INTERRUPTED:
+        return "was interrupted: scheduler resume starts it again"
+    return f"ended before: {state}"
+
+
+def _moved(brain: Brain, what: str, tasks: Sequence[int]) -> GrantedRequest:
+    living = [task for task in tasks if brain.state(task) in LIVING]
+    rest = [task for task in tasks if brain.state(task) not in LIVING]
+    stays = "" if what in ("cancel", "hold") else _standstill(brain)
+    answers = [Answer((task,), True, "is being stopped, then cancelled") for task in living]
+    for task in rest:
+        was = f" (it was {brain.state(task)})" if what == "retry" else ""
+        answers.append(Answer((task,), True, f"{_DONE[what]}{was}{stays}"))
+    return GrantedRequest((Asked(what, tuple(tasks)),) if tasks else (), tuple(answers))
+
+
+def _standstill(brain: Brain) -> str:
+    """Return why a waiting task does not start although there may be capacity; empty where it may."""
+    if brain.draining:
+        return ", but the run starts no more tasks before scheduler resume"
+    return ", but the run is paused (-j 0)" if brain.rules.jobs == 0 else ""
+
+
+# ---- set: of tasks ----
+
+
+def _set(
+    brain: Brain,
+    request: Request,
+    tasks: Sequence[int],
+    budgets: Sequence[DeviceBudget],
+    number: Callable[[Terms], int],
+) -> GrantedRequest:
+    fields = [BY_COLUMN[column.lower()] for column in request.said]
+    by_terms: dict[int, tuple[int | None, str]] = {}
+    told: dict[int, list[int]] = {}
+    answers = []
+    for task in tasks:
+        old = brain.task_table.terms(task)
+        if old not in by_terms:
+            by_terms[old] = _new(brain.terms[old], request.said, fields, budgets, number)
+        new, says = by_terms[old]
+        if new is not None and new != old:
+            told.setdefault(new, []).append(task)
+        again = " for its next attempt (scheduler retry)" if brain.state(task) in RETRIABLE and new is not None else ""
+        answers.append(Answer((task,), new is not None, says + again))
+    return GrantedRequest(tuple(Changed(new, tuple(ids)) for new, ids in told.items()), tuple(answers))
+
+
+def _new(
+    old: Terms,
+    said: Mapping[str, str],
+    fields: Sequence[Field],
+    budgets: Sequence[DeviceBudget],
+    number: Callable[[Terms], int],
+) -> tuple[int | None, str]:
+    """Return the number of the new terms and the differences; None and the reason where they cannot be."""
+    try:
+        new = changed(old, said)
+    except BadCell as exc:
+        return None, f"unchanged, {exc.column}: {exc}"
+    why = cannot(new, budgets) if budgets else ""
+    if why:
+        return None, f"unchanged: it {why}"
+    return number(new), ", ".join(_difference(field, old, new) for field in fields)
+
+
+def _difference(field: Field, old: Terms, new: Terms) -> str:
+    before, after = (shown(field, getattr(terms, field.attribute)) for terms in (old, new))
+    name = field.flag.removeprefix("--")
+    return f"{name} {before} → {after}" if before != after else f"{name} is {after} already"
+
+
+def shown(field: Field, value: object) -> str:
+    """Return a value of a task's terms as users write it."""
+    if value is None or value == "":
+        return "unset"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, tuple):
+        return f"{value[0]}@{value[1]:g}"
+    if field.column in ("Memory", "HostMemory") and isinstance(value, int):
+        return size(value)
+    if field.column in ("Timeout", "Grace") and isinstance(value, float):
+        return duration(value)
+    return str(value)
+
+
+def cannot(terms: Terms, budgets: Sequence[DeviceBudget]) -> str:
+    """Return why no device of this run can ever hold such a task, without the subject `it`; empty where one can."""
+    gpus = sum(b.device.is_gpu for b in budgets)
+    if (terms.gpus or 0) > gpus:
+        return f"needs {count(terms.gpus or 0, 'GPU')}; this run has {gpus}"
+    for name in (terms.device, terms.prefer):
+        if name and not any(is_called(b.device, name) for b in budgets):
+            labels = ", ".join(b.device.label for b in budgets)
+            return f"names the device {name!r}; there is: {labels}"
+    refusal = fit.never_fits(terms, budgets) if any(b.device.total for b in budgets) else None
+    if refusal is None:
+        return ""
+    return f"needs {size(refusal.wanted)}; the largest device ({refusal.device}) has {size(refusal.total)}"
+
+
+# ---- set, devices: of the run ----
+
+
+def _limited(brain: Brain, said: Mapping[str, str], devices: Sequence[Device]) -> GrantedRequest:
+    rules = brain.rules
+    before = Limited(rules.jobs, rules.max_per_device, tuple(sorted(rules.closed)))
+    if PER_DEVICE in said and rules.slots is not None:
+        slots = count(rules.slots, "slot")
+        says = f"unchanged: each device has {slots} (--slots); --max-per-device has no effect"
+        return GrantedRequest(answers=(Answer((), False, says),))
+    if PER_DEVICE in said and _slots(devices):
+        return GrantedRequest(
+            answers=(Answer((), False, "unchanged: a slot takes one task; --max-per-device has no effect"),)
+        )
+    try:
+        after = replace(
+            before,
+            jobs=_number(said[JOBS]) if JOBS in said else before.jobs,
+            max_per_device=_number(said[PER_DEVICE]) if PER_DEVICE in said else before.max_per_device,
+            closed=_closed(before.closed, said, devices),
+        )
+    except ValueError as exc:
+        return GrantedRequest(answers=(Answer((), False, f"unchanged: {exc}"),))
+    answers = tuple(Answer((), True, says) for says in _limits(before, after, said, devices))
+    return GrantedRequest((after,) if after != before else (), answers)
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text else None
+
+
+def _limits(before: Limited, after: Limited, said: Mapping[str, str], devices: Sequence[Device]) -> Iterable[str]:
+    pairs = {JOBS: (before.jobs, after.jobs), PER_DEVICE: (before.max_per_device, after.max_per_device)}
+    for flag, (old, new) in pairs.items():
+        if flag in said:
+            words = ["unlimited" if value is None else str(value) for value in (old, new)]
+            paused = " (paused: running tasks finish, no more tasks start)" if flag == JOBS and new == 0 else ""
+            yield f"{flag} {words[0]} → {words[1]}{paused}" if old != new else f"{flag} is {words[1]} already"
+    if {DEVICES, DISABLE, ENABLE} & said.keys():
+        where, closed = _slots(devices) or devices, frozenset(after.closed)
+        shut = [device.label for device in where if not closed.isdisjoint((device.key, *(device.cards or ())))]
+        opened = [device.label for device in where if closed.isdisjoint((device.key, *(device.cards or ())))]
+        if after.closed == before.closed:
+            yield f"unchanged: new tasks start on {', '.join(opened) or 'no device'}"
+            return
+        stays = f", none on {', '.join(shut)} (running tasks there continue)" if shut else ""
+        yield (
+            f"new tasks start on {', '.join(opened)}{stays}"
+            if opened
+            else "no more tasks start: every device is disabled"
+        )
+
+
+def _closed(before: Sequence[str], said: Mapping[str, str], devices: Sequence[Device]) -> tuple[str, ...]:
+    """Return the keys of devices on which no task starts; `--devices` selects GPUs, and does not change the host."""
+    closed = {*before}
+    if DEVICES in said:
+        pool = _slots(devices) or [device for device in devices if device.is_gpu] or devices
+        closed = (closed | {device.key for device in pool}) - _keys(said[DEVICES], devices)
+    closed |= _keys(said.get(DISABLE, ""), devices)
+    closed -= _keys(said.get(ENABLE, ""), devices)
+    return tuple(sorted(closed))
+
+
+def _keys(text: str, devices: Sequence[Device]) -> set[str]:
+    """Return the keys of the named devices, with the slots whose GPUs are all among them."""
+    keys = {device.key for device in named(text, devices)}
+    return keys | {slot.key for slot in _slots(devices) if slot.cards and keys.issuperset(slot.cards)}
+
+
+def _slots(devices: Sequence[Device]) -> list[Device]:
+    return [device for device in devices if device.is_slot]
+
+
+def named(text: str, devices: Sequence[Device]) -> list[Device]:
+    """Return the devices that words like `0-2,host` or `all` name; raise ValueError for an unknown one."""
+    found = [slot for slot in _slots(devices) if is_called(slot, text)]  # its name may have commas
+    if found:
+        return found + [device for device in devices if device.is_gpu and is_called(device, text)]
+    for word in text.split(",") if text else ():
+        first, dash, last = word.strip().partition("-")
+        if word.strip() in ("all", "auto"):
+            found += [*_slots(devices), *(device for device in devices if device.is_gpu)] or devices
+        elif dash and first.isdecimal() and last.isdecimal():
+            found += [device for index in range(int(first), int(last) + 1) for device in _called(str(index), devices)]
+        else:
+            found += _called(word.strip(), devices)
+    return found
+
+
+def _called(word: str, devices: Sequence[Device]) -> list[Device]:
+    """Return all devices of that name: slots can share a name with each other and with a GPU's number."""
+    called = [device for device in devices if is_called(device, word)]
+    if called:
+        return called
+    if ":" in word:
+        raise ValueError(f"{word!r}: budgets are given when a run starts (run --devices)")
+    labels = ", ".join(device.label for device in devices)
+    raise ValueError(f"{word!r} is none of this run's devices ({labels}): another run can use it (run --devices)")
+
+
+# ---- words ----
+
+
+def sentences(request: Request, answers: Sequence[Answer]) -> list[str]:
+    """Return the lines that a run prints about a request."""
+    asked = "asked" if request.what == "limit" else f"asked to {request.what}"
+    return [f"{asked}: {sentence(answer)}" for answer in answers[:MOST_SAID]]
+
+
+def onward(what: str, run: str, living: int, waiting: int) -> str:
+    """Return the line that a run prints after a signal, or after a request for it."""
+    if what == "hangup":
+        said = f"hung up: the run continues without its terminal (scheduler list {run} shows it, "
+        return said + "INT to this process lets running tasks end, QUIT leaves them running)"
+    if what == "leave":
+        go, wait = "goes" if living == 1 else "go", "waits" if waiting == 1 else "wait"
+        said = f"left: {living} running {go} on without the scheduler, {waiting} {wait}; "
+        return said + f"scheduler resume {run} takes them over"
+    if what == "drain":
+        end = "ends by itself" if living == 1 else "end by themselves"
+        said = f"nothing more is started; {count(living, 'running task')} {end} "
+        return said + "(Ctrl-C or INT again stops them, Ctrl-\\ or QUIT leaves them running)"
+    if what == "stop":
+        return f"stopping {count(living, 'running task')}: stop signal, grace, then KILL (once more kills now)"
+    gone, them = ("it is gone", "it") if living == 1 else ("they are gone", "them")
+    return f"killing {count(living, 'running task')} now; once {gone}, resume starts {them} again"
+
+
+def sentence(answer: Answer) -> str:
+    """Return the answer with the tasks that it is about."""
+    if not answer.tasks:
+        return answer.says
+    return f"{'task' if len(answer.tasks) == 1 else 'tasks'} {ranges(answer.tasks)}: {answer.says}"
+
+
+def gathered(answers: Iterable[Answer]) -> tuple[Answer, ...]:
+    """Join equal answers for several tasks into one."""
+    same: dict[tuple[bool, str, bool], list[int]] = {}
+    for answer in answers:
+        same.setdefault((answer.done, answer.says, bool(answer.tasks)), []).extend(answer.tasks)
+    return tuple(Answer(tuple(sorted(tasks)), done, says) for (done, says, _), tasks in same.items())

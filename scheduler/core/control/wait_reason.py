@@ -1,0 +1,74 @@
+"""The reason why a task waits, as data: its request, the state of each device, and the expected start."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from scheduler.core.model import EstimateSource
+from scheduler.core.placement.refusal import Refusal
+from scheduler.values import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class HolderUse:
+    """A holder of memory on a device, with its bytes."""
+
+    who: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceState:
+    """One device that a task may run on, as a decision sees it."""
+
+    device: str
+    room: int
+    total: int
+    held: tuple[HolderUse, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedResources:
+    """The memory that a task requests on each of its devices, with the source of that estimate."""
+
+    bytes: int | None
+    """None: unknown."""
+    peak: int
+    """The declared or measured part of it; the rest is margin."""
+    gpus: int
+    source: EstimateSource
+    share: float = 0.0
+    margin: int = 0
+    """`bytes` are `peak`, this share of it and these bytes; both 0 where they were not computed in this way."""
+    ooms: int = 0
+    """How often the task ran out of memory before."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitReason:
+    """The reason why one task does not start now."""
+
+    refusal: Refusal
+    wants: RequestedResources
+    devices: tuple[DeviceState, ...] = ()
+    bypassed: int = 0
+    """How many tasks behind it were started while it waited."""
+    at_most: int = 0
+    """The bypass limit."""
+    room_in: float | None = None
+    """Seconds until there may be capacity; None: unknown."""
+    after: int = 0
+    """The task of this run whose end frees it."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what `scheduler why --json` prints of it."""
+        return {
+            "refusal": asdict(self.refusal),
+            "wants": asdict(self.wants),
+            "devices": [asdict(device) for device in self.devices],
+            "bypassed": self.bypassed,
+            "at_most": self.at_most,
+            "room_in": self.room_in,
+            "after": self.after,
+        }

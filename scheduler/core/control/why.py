@@ -1,0 +1,188 @@
+"""Finds out why tasks wait: what they request, what each device has and who holds it, when it may be free."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from math import inf
+
+from scheduler.core.brain import Brain
+from scheduler.core.control.messages import waiting, waits
+from scheduler.core.control.wait_reason import DeviceState, HolderUse, RequestedResources, WaitReason
+from scheduler.core.lifecycle import TaskState
+from scheduler.core.model import HOST, Machine, Placement, State
+from scheduler.core.placement.device_capacity import ENOUGH, DeviceCapacity, is_called
+from scheduler.core.placement.refusal import Reason, Refusal
+from scheduler.core.placement.request import MemoryRequest, ResourceRequest, gpus_of
+from scheduler.core.placement.scheduling_pass import SchedulingPass
+from scheduler.core.placement.slot_pass import SlotPass
+from scheduler.core.ports import Answer, Key
+from scheduler.core.profiling import estimator
+
+MOST_GROUPS = 500
+"""How many groups of equal tasks of a run are examined, the best-ranked first; most lists have fewer than ten."""
+OTHER_RUNS, UNMANAGED_PROCESSES = "other runs", "unmanaged processes"
+UNMANAGED_MEMORY, BUFFER = "unmanaged memory", "buffer"
+"""Holders of memory that are no task of this run."""
+
+
+def answers(
+    brain: Brain, machine: Machine, tasks: Sequence[int], lasts: Mapping[Key, float], full: str = ""
+) -> list[Answer]:
+    """Return why these tasks wait, for those that wait; without tasks, for what all tasks of the run wait.
+
+    `full` is the sentence on a full disk, or empty.
+    """
+    if not tasks:
+        found = Counter({"full": brain.waiting}) if full else of_run(brain, machine)
+        return [Answer((), True, waiting(found), {"reasons": dict(found)})]
+    said = []
+    for task in tasks:
+        if task in brain.task_table and brain.state(task) is State.WAITING:
+            one = of_task(brain, machine, task, lasts)
+            if full:
+                one = replace(one, refusal=Refusal(task, Reason.FULL_DISK, text=full))
+            said.append(Answer((task,), True, waits(one), one.to_dict()))
+    return said
+
+
+def of_task(brain: Brain, machine: Machine, task: int, lasts: Mapping[Key, float]) -> WaitReason:
+    """Return why a waiting task waits; `lasts` are the seconds that living attempts still take, where known."""
+    asked = _asker(brain, machine)
+    refusal = _refusal(brain, machine, asked, task)
+    need = brain.need(task, gpus_of(brain.terms_of(task), bool(brain.capacity.gpus)))
+    rooms = _may_run_on(brain, task, need)
+    soon = _room_in(brain, need, refusal, rooms, lasts) if refusal.reason.ends_free_it else (None, 0)
+    return WaitReason(
+        refusal,
+        _wants(brain, task, need),
+        tuple(_stand(brain, machine, room) for room in rooms),
+        brain.wait_queue.bypassed(task),
+        brain.rules.bypass_limit,
+        *soon,
+    )
+
+
+def of_run(brain: Brain, machine: Machine) -> Counter[str]:
+    """Count the waiting tasks by the reason of their refusal, with `@host` behind it where the device is the host."""
+    groups: dict[tuple[int, int, bool, str], list[int]] = {}
+    for task in brain.task_table.in_state(State.WAITING):
+        equals = (brain.task_table.terms(task), brain.kind_of(task), task in brain.tasks, brain.backoff.directory(task))
+        groups.setdefault(equals, []).append(task)
+    found: Counter[str] = Counter()
+    asked = _asker(brain, machine)
+    first = sorted(groups.values(), key=lambda tasks: brain.wait_queue.rank(tasks[0]))
+    for number, tasks in enumerate(first):
+        refusal = (
+            _refusal(brain, machine, asked, tasks[0]) if number < MOST_GROUPS else Refusal(tasks[0], Reason.UNLOOKED)
+        )
+        found[refusal.reason + ("@host" if refusal.device == HOST else "")] += len(tasks)
+    return found
+
+
+def _asker(brain: Brain, machine: Machine) -> SchedulingPass | SlotPass:
+    """Return a pass that has decided already: a task that it is asked about comes after its decisions."""
+    brain.capacity.look(machine)
+    made = SlotPass(brain, machine) if brain.capacity.has_slots else SchedulingPass(brain, machine)
+    made.decide()
+    return made
+
+
+def _refusal(brain: Brain, machine: Machine, asked: SchedulingPass | SlotPass, task: int) -> Refusal:
+    if brain.draining:
+        return Refusal(task, Reason.DRAINING)
+    if brain.backoff.left(machine.now, brain.rules) == 0:
+        return brain.backoff.suspended(task)
+    if any(placement.task == task for placement in asked.placements):
+        return Refusal(task, Reason.NEXT)
+    if asked.left <= 0:
+        return asked.one_too_many(task)
+    tried = asked.met.get(task) or asked.ask(task)
+    return tried if isinstance(tried, Refusal) else Refusal(task, Reason.NEXT)
+
+
+def _wants(brain: Brain, task: int, need: ResourceRequest) -> RequestedResources:
+    ask = max(need.gpus, key=lambda one: one.bytes or 0) if need.gpus else need.host
+    share, margin = _margin(brain, ask)
+    touched = brain.task(task)
+    peak = ask.bare or ask.least
+    return RequestedResources(
+        ask.bytes, peak, len(need.gpus), need.source, share, margin, touched.ooms if touched else 0
+    )
+
+
+def _margin(brain: Brain, ask: MemoryRequest) -> tuple[float, int]:
+    """Return the share and the bytes that were added to a measured peak."""
+    rules, peak = brain.rules, ask.bare or ask.least
+    if ask.bytes is not None and ask.bytes == estimator.with_margin(peak, rules):
+        return rules.margin, rules.margin_bytes
+    if ask.bytes is not None and ask.bytes == int(peak * (1 + rules.tight_margin)) + rules.tight_margin_bytes:
+        return rules.tight_margin, rules.tight_margin_bytes
+    return 0.0, 0
+
+
+def _may_run_on(brain: Brain, task: int, need: ResourceRequest) -> list[DeviceCapacity]:
+    """Return the devices that a task may run on; the host if it has no GPUs."""
+    rooms, word = brain.capacity.rooms, brain.terms_of(task).device
+    if brain.capacity.has_slots:
+        keys: Iterable[str] = (key for key in rooms if rooms[key].device.is_slot)
+    else:
+        keys = brain.capacity.gpus if need.gpus else [key for key in rooms if key == HOST]
+    return [rooms[key] for key in keys if not word or is_called(rooms[key].device, word)]
+
+
+def _stand(brain: Brain, machine: Machine, room: DeviceCapacity) -> DeviceState:
+    """Return the free bytes of a device and its holders, the largest first."""
+    key = room.device.key
+    held = [HolderUse(f"task {p.task}", p.reservation[key]) for p in brain.placements() if p.reservation.get(key)]
+    others = sum(hold.reserved.get(key, 0) for hold in machine.holds)
+    held += [HolderUse(OTHER_RUNS, others)] if others else []
+    held += [HolderUse(UNMANAGED_PROCESSES, room.unmanaged_processes)] if room.unmanaged_processes else []
+    rest = room.most - max(0, room.bytes) - brain.rules.buffer - sum(one.bytes for one in held)
+    held += [HolderUse(UNMANAGED_MEMORY, rest)] if rest > brain.rules.peak_step_bytes else []
+    held.sort(key=lambda one: -one.bytes)
+    held += [HolderUse(BUFFER, brain.rules.buffer)] if brain.rules.buffer else []
+    return DeviceState(room.device.label, max(0, room.bytes), room.most, tuple(held))
+
+
+def _room_in(
+    brain: Brain, need: ResourceRequest, refusal: Refusal, rooms: Iterable[DeviceCapacity], lasts: Mapping[Key, float]
+) -> tuple[float | None, int]:
+    """Return in how many seconds enough devices may have capacity, and the task whose end frees it.
+
+    Only ends of this run's tasks are foreseen.
+    """
+    asks = need.gpus or (need.host,)
+    bytes_ = refusal.wanted if refusal.reason is Reason.UNKNOWN else max(ask.bytes or 0 for ask in asks)
+    soon = sorted(_room_on(brain, room, need, bytes_, refusal.reason.is_count, lasts) for room in rooms)
+    at, after = soon[len(asks) - 1] if len(soon) >= len(asks) else (inf, 0)
+    return (at, after) if at < inf else (None, 0)
+
+
+def _room_on(
+    brain: Brain, room: DeviceCapacity, need: ResourceRequest, bytes_: int, full: bool, lasts: Mapping[Key, float]
+) -> tuple[float, int]:
+    """Return when one device may have capacity if no other task starts there; a full one has it with the first end."""
+    left, load = replace(room), need.busy if room.device.is_gpu else need.cores
+    bytes_ = min(bytes_, room.most - brain.rules.buffer)
+    here = [task for task in brain.living() if task.placement and room.device.key in task.placement.reservation]
+    ends = sorted((lasts.get((task.id, task.attempts), inf), task.id) for task in here)
+    for at, number in [(0.0, 0), *ends]:
+        if number:
+            _give_back(left, brain.tasks[number])
+        elif full or left.taken_alone:
+            continue
+        enough = left.bytes >= bytes_ and load <= left.load + ENOUGH
+        if (full and number) or (left.residents <= 0 and number) or (enough and not need.alone):
+            return at, number
+    return inf, 0
+
+
+def _give_back(room: DeviceCapacity, task: TaskState) -> None:
+    placement: Placement | None = task.placement
+    assert placement is not None
+    key = room.device.key
+    room.bytes += max(placement.reservation[key], task.peak.get(key, 0))
+    room.load += placement.load.get(key, 0.0)
+    room.residents -= 1

@@ -1,0 +1,244 @@
+"""The capacity of every device, kept from pass to pass: only devices that changed since are computed again."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import compress, count
+from math import inf
+from operator import is_not
+
+from scheduler.core.config import SchedulingConfig
+from scheduler.core.model import Device, DeviceBudget, LeaseUse, Machine, Placement
+from scheduler.core.placement.device_capacity import ENOUGH, DeviceCapacity, capacity_of, is_called
+from scheduler.core.queue.released import Released
+from scheduler.values import dataclass
+
+Place = tuple[float, int]
+"""An amount left, and the number of its GPU."""
+
+
+@dataclass(slots=True)
+class FreeIndex:
+    """GPUs on which a task could still start, ordered by the bytes and by the load that are left.
+
+    An empty GPU stands last in both lists: special rules apply to what fits there.
+    """
+
+    bytes: list[Place]
+    load: list[Place]
+
+    def copy(self) -> FreeIndex:
+        return FreeIndex(self.bytes.copy(), self.load.copy())
+
+    def add(self, number: int, room: DeviceCapacity, rules: SchedulingConfig) -> None:
+        """Add a GPU if a task could start there."""
+        if is_open(room, rules):
+            free = room.residents == 0 or rules.slots is not None
+            insort(self.bytes, (inf if free else room.bytes, number))
+            insort(self.load, (inf if free else room.load, number))
+
+    def remove(self, number: int, room: DeviceCapacity, rules: SchedulingConfig) -> None:
+        """Remove a GPU with the capacity with which it was added."""
+        if is_open(room, rules):
+            free = room.residents == 0 or rules.slots is not None
+            del self.bytes[bisect_left(self.bytes, (inf if free else room.bytes, number))]
+            del self.load[bisect_left(self.load, (inf if free else room.load, number))]
+
+    @property
+    def most_bytes(self) -> float:
+        """The most bytes left on any GPU."""
+        return self.bytes[-1][0] if self.bytes else -inf
+
+    @property
+    def most_load(self) -> float:
+        """The most load left on any GPU."""
+        return self.load[-1][0] if self.load else -inf
+
+    def with_both(self, bytes_: float, load: float) -> list[int]:
+        """Return GPUs with enough bytes or enough load, by the criterion that fewer of them meet."""
+        by_bytes = bisect_left(self.bytes, (bytes_, -1))
+        by_load = bisect_left(self.load, (load - ENOUGH, -1))
+        if len(self.bytes) - by_bytes <= len(self.load) - by_load:
+            return [number for _, number in self.bytes[by_bytes:]]
+        return [number for _, number in self.load[by_load:]]
+
+
+def is_open(room: DeviceCapacity, rules: SchedulingConfig) -> bool:
+    """Tell whether a device could still take the smallest of tasks."""
+    if room.closed or room.taken_alone or room.shut is not None:
+        return False
+    per_device = rules.max_per_device if rules.slots is None else rules.slots
+    if per_device is not None and room.ours >= per_device:
+        return False
+    return room.residents == 0 or rules.slots is not None or (room.bytes > 0 and room.load > ENOUGH)
+
+
+class ScratchCapacity(dict[str, DeviceCapacity]):
+    """The capacities of one pass; those that it changes are copies of its own."""
+
+    def __init__(self, base: Mapping[str, DeviceCapacity]) -> None:
+        super().__init__()
+        self._base = base
+
+    def __missing__(self, key: str) -> DeviceCapacity:
+        mine = self[key] = self._base[key].copy()
+        return mine
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._base
+
+    def now(self, key: str) -> DeviceCapacity:
+        """Return the present capacity of a device, for reading only."""
+        return super().get(key) or self._base[key]
+
+
+class CapacityView:
+    """All devices of a run, as its decisions see them."""
+
+    def __init__(self, rules: SchedulingConfig) -> None:
+        self._rules = rules
+        self._here: dict[str, dict[int, Placement]] = {}
+        """Live reservations by device; what is left is computed from them, never counted."""
+        self._since: dict[str, int] = {}
+        """Bytes reserved on each device since it was last looked at, less what was given back."""
+        self._stale: set[str] = set()
+        self._coming: set[str] = set()
+        """Devices where memory is being given back: time alone ends that."""
+        self._machine: Machine | None = None
+        self._budgets: tuple[DeviceBudget, ...] = ()
+        self._holds: tuple[LeaseUse, ...] = ()
+        self._used: Mapping[tuple[int, int], Mapping[str, int]] = {}
+        self._at: dict[str, int] = {}
+        self._released = Released()
+        self._floor, self._floor_of = -1, -1
+        """The bytes that each GPU would have at least without leases, and the version for which that is exact."""
+        self.rooms: dict[str, DeviceCapacity] = {}
+        self.gpus: list[str] = []
+        self.everywhere: tuple[str, ...] = ()
+        self.numbers: dict[str, int] = {}
+        self.ends = FreeIndex([], [])
+        self.has_slots = False
+        self.smallest = 0
+        """The smallest capacity of a GPU, or its budget: a task that requests less fits on every empty one."""
+        self.version = 0
+        """A counter that grows when the capacity of any device changes."""
+
+    def follow(self, rules: SchedulingConfig) -> None:
+        """Compute all devices again, by other rules."""
+        self._rules, self._machine, self._budgets = rules, None, ()
+
+    def come(self, placement: Placement) -> None:
+        """Add a live reservation, or replace it."""
+        for key, bytes_ in placement.reservation.items():
+            self._here.setdefault(key, {})[placement.task] = placement
+            self._since[key] = self._since.get(key, 0) + bytes_
+            self._stale.add(key)
+
+    def go(self, placement: Placement) -> None:
+        """Remove a reservation."""
+        for key, bytes_ in placement.reservation.items():
+            del self._here[key][placement.task]
+            self._since[key] = self._since.get(key, 0) - bytes_
+            self._stale.add(key)
+
+    def left(self, key: str) -> int | None:
+        """Return the bytes that may still be reserved on a device; None: not known here."""
+        room = self.rooms.get(key)
+        return None if room is None else max(0, room.bytes - self._since.get(key, 0))
+
+    def here(self, key: str) -> Iterable[Placement]:
+        """Return the live reservations on a device."""
+        return self._here.get(key, {}).values()
+
+    def stir(self, placement: Placement) -> None:
+        """Compute the devices of an attempt again: its use was measured."""
+        self._stale.update(placement.reservation)
+
+    def look(self, machine: Machine) -> CapacityView:
+        """Bring all devices up to date with the machine.
+
+        The mapping of used bytes may differ from the last call's only on devices for which `stir` was called, if it
+        is the same object.
+        """
+        if machine is self._machine and not self._stale:
+            return self
+        self._machine = machine
+        differing = self._differing(machine.budgets)
+        if machine.used is not self._used or machine.holds != self._holds or differing is None:
+            self._build(machine)
+            return self
+        stale = self._coming.union(self._stale, differing, self._released.due(machine.now))
+        self._budgets = machine.budgets
+        for key in stale & self.rooms.keys():
+            self._renew(key, machine)
+        self._stale.clear()
+        self._since.clear()
+        return self
+
+    def _differing(self, budgets: Sequence[DeviceBudget]) -> set[str] | None:
+        """Return the devices that changed; None if the set of devices itself has changed."""
+        if budgets is self._budgets:
+            return set()
+        if len(budgets) != len(self._budgets):
+            return None
+        found = set()
+        for at in compress(count(), map(is_not, self._budgets, budgets)):
+            old, new = self._budgets[at], budgets[at]
+            if new.device != old.device or new.cap != old.cap:
+                return None
+            found.add(new.device.key)
+        return found
+
+    def _build(self, machine: Machine) -> None:
+        self._budgets, self._holds, self._used = machine.budgets, machine.holds, machine.used
+        self._at = {budget.device.key: at for at, budget in enumerate(machine.budgets)}
+        self.rooms = {budget.device.key: self._room(budget, machine) for budget in machine.budgets}
+        self.has_slots = any(budget.device.is_slot for budget in machine.budgets)
+        self.gpus = [budget.device.key for budget in machine.budgets if budget.device.is_gpu]
+        self.everywhere = tuple(self.gpus)
+        self.numbers = {key: number for number, key in enumerate(self.gpus)}
+        self.ends = FreeIndex([], [])
+        for number, key in enumerate(self.gpus):
+            self.ends.add(number, self.rooms[key], self._rules)
+        self._floor, self._floor_of = -1, -1
+        self.smallest = min((self.rooms[key].most for key in self.gpus), default=0)
+        self._stale.clear()
+        self._since.clear()
+        self.version += 1
+
+    def _renew(self, key: str, machine: Machine) -> None:
+        before = self.rooms[key]
+        after = self._room(machine.budgets[self._at[key]], machine)
+        if after == before:
+            return
+        self.rooms[key] = after
+        self.version += 1
+        if (number := self.numbers.get(key)) is not None:
+            self.ends.remove(number, before, self._rules)
+            self.ends.add(number, after, self._rules)
+            self._floor = min(self._floor, _releases(after))
+
+    def _room(self, budget: DeviceBudget, machine: Machine) -> DeviceCapacity:
+        key = budget.device.key
+        room = capacity_of(budget, list(self._here.get(key, {}).values()), machine, self._rules)
+        self._released.steady(room, machine.now)
+        (self._coming.add if room.coming else self._coming.discard)(key)
+        return room
+
+    def releases(self, bytes_: int) -> bool:
+        """Tell whether each GPU could give a task so many bytes if every lease there ended now."""
+        if bytes_ > self._floor and self._floor_of != self.version:
+            rooms = (self.rooms[key] for key in self.gpus)
+            self._floor = min(map(_releases, rooms), default=-1)
+            self._floor_of = self.version
+        return bytes_ <= self._floor
+
+    def called(self, word: str) -> list[Device]:
+        """Return the GPUs that a word may refer to."""
+        devices = (self.rooms[key].device for key in self.gpus)
+        return [device for device in devices if is_called(device, word)]
+
+
+def _releases(room: DeviceCapacity) -> int:
+    return room.released if room.shut is None else -1

@@ -1,0 +1,258 @@
+"""The capacity of one device: what is free there beside leases, unmanaged memory and the buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from scheduler.core.config import SchedulingConfig
+from scheduler.core.model import (
+    HOST,
+    Device,
+    DeviceBudget,
+    LeaseUse,
+    Machine,
+    Placement,
+    UnmanagedPolicy,
+)
+from scheduler.core.placement.refusal import Reason, Refusal
+from scheduler.values import dataclass
+
+if TYPE_CHECKING:
+    from scheduler.core.leases import Lease
+
+
+ENOUGH = 1e-9
+
+
+@dataclass(slots=True)
+class DeviceCapacity:
+    """The working copy of one device during a pass: what is left of it as placements are made."""
+
+    device: Device
+    most: int
+    """The most that one task can ever use here."""
+    bytes: int
+    load: float
+    residents: int
+    """Live leases of all schedulers."""
+    ours: int
+    """Attempts of this run."""
+    closed: bool = False
+    taken_alone: bool = False
+    unmanaged_processes: int = 0
+    """Bytes of unmanaged processes here."""
+    coming: bool = False
+    """True if memory is being given back here, so that the free bytes are not final yet."""
+    shut: Refusal | None = None
+    """Why nothing starts here at all, whatever it needs."""
+    released: int = 0
+    """Bytes that one task could be given if every lease here ended now; unmanaged memory stays."""
+    released_surely: int = 0
+    """The part of `released` that does not depend on leases whose use has not been measured yet."""
+    kept_for: str = ""
+    """The task and its user for which the device, or capacity on it, is kept in this pass."""
+
+    def copy(self) -> DeviceCapacity:
+        """Return a copy to change; dataclasses.replace takes four times as long, and a pass makes many."""
+        return DeviceCapacity(
+            self.device,
+            self.most,
+            self.bytes,
+            self.load,
+            self.residents,
+            self.ours,
+            self.closed,
+            self.taken_alone,
+            self.unmanaged_processes,
+            self.coming,
+            self.shut,
+            self.released,
+            self.released_surely,
+            self.kept_for,
+        )
+
+    def emptied(self) -> DeviceCapacity:
+        """Return the device as it would be if every lease on it ended now."""
+        shut = self.shut if self.shut is not None and self.shut.reason is not Reason.UNREADABLE else None
+        return DeviceCapacity(
+            self.device,
+            self.most,
+            self.released,
+            self.device.load_capacity,
+            0,
+            0,
+            taken_alone=self.device.single and self.unmanaged_processes > 0 and self.taken_alone,
+            unmanaged_processes=self.unmanaged_processes,
+            shut=shut,
+        )
+
+
+def others_hold(lease: Lease, used: Mapping[str, int]) -> LeaseUse:
+    """Return the use of another scheduler's lease. Use that cannot be seen counts as none: that wastes, never
+    overcommits.
+    """
+    return LeaseUse(
+        reserved=lease.reserved,
+        used=used,
+        load=lease.load,
+        unreadable=lease.unreadable,
+        alone=lease.alone,
+        uid=lease.uid,
+        since=lease.since,
+    )
+
+
+def room_on(budget: DeviceBudget, taken: Iterable[tuple[int, int]], buffer: int) -> int:
+    """Return the bytes that may be reserved on a device, given the reservation and the use of each lease on it.
+
+    The bytes free now, less what is reserved but not yet used, less the buffer; a budget of the user limits that
+    further. Free bytes alone or reservations alone would overcommit.
+    """
+    untaken = used_ = 0
+    for reserved, used in taken:
+        used_ += used
+        if reserved > used:
+            untaken += reserved - used
+    room = budget.free - untaken - buffer
+    return room if budget.cap is None else min(room, budget.cap - used_ - untaken - buffer)
+
+
+def capacities(machine: Machine, own: Iterable[Placement], rules: SchedulingConfig) -> dict[str, DeviceCapacity]:
+    """Return the capacity of every device, before this pass places anything."""
+    mine = list(own)
+    return {budget.device.key: capacity_of(budget, mine, machine, rules) for budget in machine.budgets}
+
+
+def capacity_of(
+    budget: DeviceBudget, mine: Sequence[Placement], machine: Machine, rules: SchedulingConfig
+) -> DeviceCapacity:
+    """Return the capacity of one device; `mine` are at least the reservations of this run that live there."""
+    found = _compute(budget, mine, machine, rules)
+    found.coming = _is_coming(budget, machine, rules)
+    if found.coming:  # memory that is being given back is in no number yet
+        found.released = max(
+            found.released, _most_released(budget, found.unmanaged_processes) - _kept_free(budget, rules)
+        )
+    return found
+
+
+def _most_released(budget: DeviceBudget, unmanaged_processes: int) -> int:
+    """Return the bytes that are free at most after all leases have ended: the use of unmanaged processes stays."""
+    most = budget.device.total - unmanaged_processes
+    return most if budget.cap is None else min(most, budget.cap)
+
+
+def _kept_free(budget: DeviceBudget, rules: SchedulingConfig) -> int:
+    return rules.buffer + kept_for_unmanaged(budget, rules)
+
+
+def _is_coming(budget: DeviceBudget, machine: Machine, rules: SchedulingConfig) -> bool:
+    if budget.unreclaimed >= rules.peak_step_bytes:
+        return True
+    ended = machine.ended.get(budget.device.key)
+    return ended is not None and machine.now - budget.age < ended + rules.back_after
+
+
+def _compute(
+    budget: DeviceBudget, mine: Sequence[Placement], machine: Machine, rules: SchedulingConfig
+) -> DeviceCapacity:
+    device, key = budget.device, budget.device.key
+    taken: list[tuple[int, int]] = []
+    ours, busy, alone, whose = 0, 0.0, False, ""
+    free_then = budget.free + budget.unreclaimed  # free bytes after all leases ended, as far as their use is known
+    unseen = 0  # the reservations of leases whose use is not measured yet
+    seen, is_gpu = machine.used, device.is_gpu
+    for placement in mine:  # one loop for all sums: it is most of the cost of a changed device in a pass
+        reserved = placement.reservation.get(key)
+        if reserved is None:
+            continue
+        used = seen.get((placement.task, placement.attempt)) if seen else None
+        holds = used.get(key, 0) if used else 0
+        taken.append((reserved, holds))
+        free_then += holds
+        unseen += reserved if used is None else 0
+        busy += placement.busy if is_gpu else placement.load_on(device)
+        ours += 1
+        alone = alone or (placement.alone and key in placement.devices)
+    residents = ours
+    for hold in machine.holds:
+        reserved, holds = hold.reserved.get(key, 0), hold.used.get(key, 0)
+        taken.append((reserved, holds))
+        free_then += holds
+        unseen += 0 if holds else reserved
+        residents += key in hold.reserved
+        busy += hold.load.get(key, 0.0)
+        alone = alone or (hold.alone and _runs_on(key, hold.reserved))
+        if hold.unreadable and (not hold.reserved or _runs_on(key, hold.reserved)):
+            whose = hold.unreadable
+    held = sum(unmanaged_process.bytes for unmanaged_process in budget.unmanaged) if budget.unmanaged else 0
+    single = device.single and not rules.mps and (residents > 0 or held > 0)
+    kept_free, most_released = _kept_free(budget, rules), _most_released(budget, held)
+    return DeviceCapacity(
+        device=device,
+        most=largest(device, budget.cap),
+        bytes=room_on(budget, taken, 0) - kept_free,
+        load=device.load_capacity * (rules.max_gpu_load if device.is_gpu else rules.max_load) - busy,
+        residents=residents,
+        ours=ours,
+        taken_alone=single or alone,
+        unmanaged_processes=held,
+        shut=_shut(budget, rules) or (Refusal(0, Reason.UNREADABLE, device.label, text=whose) if whose else None),
+        released=min(free_then + unseen, most_released) - kept_free,
+        released_surely=min(free_then, most_released) - kept_free,
+    )
+
+
+def _runs_on(key: str, reserved: Mapping[str, int]) -> bool:
+    """Tell whether a lease runs on a device: one of its GPUs, or the host if it has none."""
+    return key in reserved and (key != HOST or len(reserved) == 1)
+
+
+def kept_for_unmanaged(budget: DeviceBudget, rules: SchedulingConfig) -> int:
+    """Return the bytes that unmanaged processes may still come to need on a GPU they use."""
+    if not budget.unmanaged:
+        return 0
+    held = sum(unmanaged_process.bytes for unmanaged_process in budget.unmanaged)
+    if rules.manners is UnmanagedPolicy.IGNORE or held < rules.unmanaged_least or not budget.device.is_gpu:
+        return 0
+    return max(rules.unmanaged_room, int(held * rules.unmanaged_share))
+
+
+def _shut(budget: DeviceBudget, rules: SchedulingConfig) -> Refusal | None:
+    """Return the refusal of a device that does not answer, or where an unmanaged process has just come or still
+    grows.
+    """
+    label = budget.device.label
+    if budget.device.key in rules.closed:
+        return Refusal(0, Reason.DISABLED, label)
+    if budget.closed:
+        return Refusal(0, Reason.CLOSED_DEVICE, label, text=budget.closed)
+    if not budget.unmanaged or not kept_for_unmanaged(budget, rules):
+        return None
+    held = sum(unmanaged_process.bytes for unmanaged_process in budget.unmanaged)
+    who = ", ".join(
+        sorted({unmanaged_process.user for unmanaged_process in budget.unmanaged if unmanaged_process.user})
+    )
+    if rules.manners is UnmanagedPolicy.AVOID:
+        return Refusal(0, Reason.AVOIDED, label, room=held, text=who)
+    calm = min(unmanaged_process.calm for unmanaged_process in budget.unmanaged)
+    if calm < rules.unmanaged_calm:
+        return Refusal(0, Reason.YOUNG, label, wanted=int(rules.unmanaged_calm - calm) + 1, room=held, text=who)
+    return None
+
+
+def largest(device: Device, cap: int | None) -> int:
+    """Return the most that one task can ever use on a device."""
+    return device.total if cap is None else min(device.total, cap)
+
+
+def is_called(device: Device, word: str) -> bool:
+    """Tell whether a word names a device: its number in nvidia-smi, its UUID or the beginning of it, `host`, a
+    slot's name.
+    """
+    if word in (device.key, device.label) or (device.is_gpu and word == str(device.index)):
+        return True
+    if device.is_slot:
+        return device.label == f"slot {word}"
+    return device.is_gpu and len(word) >= len("GPU-") + 4 and device.key.startswith(word)

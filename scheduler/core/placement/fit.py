@@ -1,0 +1,333 @@
+"""The fit of tasks: the capacity of each device, and placements or refusals with their numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import compress
+from typing import TYPE_CHECKING
+
+from scheduler.core.config import SchedulingConfig
+from scheduler.core.model import (
+    HOST,
+    DeviceBudget,
+    Placement,
+    Terms,
+)
+from scheduler.core.placement.refusal import Reason, Refusal
+
+if TYPE_CHECKING:
+    pass
+
+from scheduler.core.placement.device_capacity import ENOUGH, DeviceCapacity, largest
+from scheduler.core.placement.request import MemoryRequest, ResourceRequest, declared, gpus_of
+
+NEARLY = 0.9
+"""The share of a whole device on which a task is tried again after it ran out of memory there. It was stopped at the
+device's edge, a little above what is free there now, and would wait for ever for the rest."""
+
+
+def never_fits(terms: Terms, budgets: Iterable[DeviceBudget]) -> Refusal | None:
+    """Return a refusal with its numbers if the row declares more than every device has."""
+    all_ = list(budgets)
+    gpus = gpus_of(terms, any(b.device.is_gpu for b in all_))
+    host = terms.host_memory if gpus else declared(terms, 0)
+    asked = [(declared(terms, gpus), True)] if gpus else []
+    for need, on_gpus in [*asked, (host, False)]:
+        fitting = [b for b in all_ if b.device.is_gpu is on_gpus]
+        totals = {b.device.label: largest(b.device, b.cap) for b in fitting}
+        label = max(totals, key=lambda k: totals[k], default="")
+        if need is not None and label and need > totals[label]:
+            return Refusal(task=0, reason=Reason.NEVER, device=label, wanted=need, total=totals[label])
+    return None
+
+
+def fit(
+    task: int,
+    attempt: int,
+    need: ResourceRequest,
+    gpus: Sequence[DeviceCapacity],
+    host: DeviceCapacity | None,
+    rules: SchedulingConfig,
+    expected: float = 0.0,
+) -> Placement | Refusal:
+    """Place one task on as many of these GPUs as it requests, best first, and in the host's RAM beside them.
+
+    All of it fits, or nothing is placed and the refusal names the missing number.
+    """
+    reservation = room_for(task, need, gpus, host, rules)
+    if isinstance(reservation, Refusal):
+        return reservation
+    return placed(task, attempt, need, reservation, host, expected)
+
+
+def room_for(
+    task: int,
+    need: ResourceRequest,
+    gpus: Sequence[DeviceCapacity],
+    host: DeviceCapacity | None,
+    rules: SchedulingConfig,
+) -> dict[str, int] | Refusal:
+    """Return the bytes to reserve on each device, or a refusal."""
+    reservation: dict[str, int] = {}
+    if need.gpus:
+        chosen = _choose(task, need, gpus, rules)
+        if isinstance(chosen, Refusal):
+            return chosen
+        reservation = dict(chosen)
+    if host is not None:
+        fitted = (_beside if need.gpus else _on)(task, need, need.host, host, rules)
+        if isinstance(fitted, Refusal):
+            return fitted
+        reservation[HOST] = fitted
+    return reservation
+
+
+def placed(
+    task: int,
+    attempt: int,
+    need: ResourceRequest,
+    reservation: Mapping[str, int],
+    host: DeviceCapacity | None,
+    expected: float,
+) -> Placement:
+    """Return the placement of a task with this reservation."""
+    cores = need.cores if host is None else min(need.cores, host.device.load_capacity)
+    return Placement(
+        task,
+        attempt,
+        need.purpose,
+        reservation,
+        cores,
+        need.source,
+        need.alone,
+        busy=need.busy if need.gpus else 0.0,
+        expected=expected,
+        ram_expected=bool(need.gpus) and host is not None and need.host.is_expected,
+    )
+
+
+def never_now(
+    task: int,
+    need: ResourceRequest,
+    gpus: Sequence[DeviceCapacity],
+    host: DeviceCapacity | None,
+    rules: SchedulingConfig,
+) -> tuple[list[DeviceCapacity], Refusal | None]:
+    """Return the GPUs on which a task would fit if every lease of the machine ended now, and why it would not.
+
+    Memory outside of leases stays: devices that it fills are not kept for the task.
+    """
+    then = None if host is None else host.emptied()
+    if not need.gpus:
+        tried = room_for(task, need, (), then, rules)
+        return [], tried if isinstance(tried, Refusal) else None
+    emptied = [room.emptied() for room in gpus]
+    tried = room_for(task, need, emptied, then, rules)
+    if isinstance(tried, Refusal):
+        return [], tried
+    smallest = min(need.gpus, key=lambda ask: -1 if ask.bytes is None else ask.bytes)
+    fits = (isinstance(_on(task, need, smallest, room, rules), int) for room in emptied)
+    return list(compress(gpus, fits)), None
+
+
+def _choose(
+    task: int, need: ResourceRequest, gpus: Sequence[DeviceCapacity], rules: SchedulingConfig
+) -> Refusal | list[tuple[str, int]]:
+    """Choose a GPU for each that the task requests, largest request first; return their reservations in the task's
+    order.
+    """
+    if len(need.gpus) > len(gpus):
+        return Refusal(task, Reason.GPUS, wanted=len(need.gpus), total=len(gpus))
+    if len(need.gpus) == 1:
+        return _choose_one(task, need, gpus, rules)
+    places: dict[int, tuple[str, int]] = {}
+    taken: set[str] = set()
+    by_size = sorted(range(len(need.gpus)), key=lambda place: -(need.gpus[place].bytes or 0))
+    for place in by_size:
+        refusal: Refusal | None = None
+        for room in gpus:
+            if room.device.key in taken:
+                continue
+            fitted = _on(task, need, need.gpus[place], room, rules)
+            if isinstance(fitted, int):
+                places[place] = (room.device.key, fitted)
+                taken.add(room.device.key)
+                break
+            refusal = better(refusal, fitted)
+        else:
+            return refusal or Refusal(task, Reason.GPUS, wanted=len(need.gpus), total=len(gpus))
+    return [places[place] for place in range(len(need.gpus))]
+
+
+def _choose_one(
+    task: int, need: ResourceRequest, gpus: Sequence[DeviceCapacity], rules: SchedulingConfig
+) -> Refusal | list[tuple[str, int]]:
+    """Choose a GPU for a task on one GPU."""
+    refusal: Refusal | None = None
+    for room in gpus:
+        fitted = _on(task, need, need.gpus[0], room, rules)
+        if isinstance(fitted, int):
+            return [(room.device.key, fitted)]
+        refusal = better(refusal, fitted)
+    return refusal or Refusal(task, Reason.GPUS, wanted=1, total=len(gpus))
+
+
+def better(known: Refusal | None, new: Refusal) -> Refusal:
+    """Return the refusal that tells more: of a device on which the task may fit some day, with the most capacity."""
+    if known is None or new.reason.hope > known.reason.hope:
+        return new
+    if known.reason == new.reason is Reason.NEVER:
+        return new if new.total > known.total else known
+    return new if known.reason == new.reason is Reason.MEMORY and new.room > known.room else known
+
+
+def _on(
+    task: int, need: ResourceRequest, ask: MemoryRequest, room: DeviceCapacity, rules: SchedulingConfig
+) -> int | Refusal:
+    """Return the bytes to reserve on a device that the task runs on, or a refusal."""
+    crowd = _crowded(task, need, room, rules)
+    if crowd is not None:
+        return crowd
+    if rules.slots is not None:
+        return ask.bytes or 0
+    return _fit_bytes(task, ask, room, rules)
+
+
+def _beside(
+    task: int, need: ResourceRequest, ask: MemoryRequest, host: DeviceCapacity, rules: SchedulingConfig
+) -> int | Refusal:
+    """Return the RAM to reserve for a task that runs on GPUs, or a refusal.
+
+    An unknown need gets the share of a task on the host, but enough to load its libraries.
+    """
+    if host.closed or host.taken_alone:
+        reason, text = (Reason.KEPT, host.kept_for) if host.closed else (Reason.ALONE, "")
+        return Refusal(task, reason, host.device.label, room=host.residents, text=text)
+    if rules.slots is not None:
+        return ask.bytes or 0
+    if host.residents > 0 and need.cores > host.load + ENOUGH:
+        return Refusal(task, Reason.LOAD, host.device.label, round(need.cores * 100), round(max(host.load, 0) * 100))
+    if ask.bytes is not None:
+        return _fit_bytes(task, ask, host, rules)
+    fitted = _fit_unknown(task, replace(ask, least=max(ask.least, rules.unknown_beside)), host, rules)
+    if isinstance(fitted, int):
+        return fitted
+    return Refusal(task, Reason.SPENT, host.device.label, rules.unknown_beside, max(host.bytes, 0), host.most)
+
+
+def _crowded(task: int, need: ResourceRequest, room: DeviceCapacity, rules: SchedulingConfig) -> Refusal | None:
+    """Return a refusal that does not concern bytes: unmanaged processes, slots, exclusive neighbours, load."""
+    if room.closed:
+        return Refusal(task, Reason.KEPT, room.device.label, text=room.kept_for)
+    if room.shut is not None:
+        return Refusal(task, room.shut.reason, room.device.label, room.shut.wanted, room.shut.room, text=room.shut.text)
+    if rules.counts_residents:
+        many = _too_many(task, room, rules)
+        if many is not None:
+            return many
+    if room.taken_alone or (need.alone and room.residents > 0):
+        return Refusal(task, Reason.ALONE, room.device.label, wanted=1, room=room.residents)
+    return _too_busy(task, need, room, rules) if room.residents > 0 and rules.slots is None else None
+
+
+def _too_busy(task: int, need: ResourceRequest, room: DeviceCapacity, rules: SchedulingConfig) -> Refusal | None:
+    """Return a refusal if less load is left than the task requests."""
+    on_gpu = room.device.index >= 0
+    if (load_asked(need.busy, rules) if on_gpu else need.cores) <= room.load + ENOUGH:
+        return None
+    reason, asked = (Reason.BUSY, need.busy) if on_gpu else (Reason.LOAD, need.cores)
+    return Refusal(task, reason, room.device.label, round(asked * 100), round(max(room.load, 0) * 100))
+
+
+def _too_many(task: int, room: DeviceCapacity, rules: SchedulingConfig) -> Refusal | None:
+    """Return a refusal if as many tasks are there as the user or MPS allows."""
+    per_device = rules.max_per_device if rules.slots is None else rules.slots
+    if per_device is not None and room.ours >= per_device:
+        return Refusal(task, Reason.SLOTS, room.device.label, wanted=1, room=0, total=per_device)
+    if rules.mps and room.device.is_gpu and room.residents >= rules.max_clients:
+        return Refusal(task, Reason.CLIENTS, room.device.label, room=room.residents, total=rules.max_clients)
+    return None
+
+
+def load_asked(busy: float, rules: SchedulingConfig) -> float:
+    """Return the load that must be left on a GPU where a task of this load starts."""
+    return busy * rules.gpu_load_share
+
+
+def _fit_bytes(task: int, ask: MemoryRequest, room: DeviceCapacity, rules: SchedulingConfig) -> int | Refusal:
+    """Return the bytes to reserve, cut at the device; a task too big for the buffer runs alone without it."""
+    most = room.most
+    if room.residents and ask.is_plain and ask.bare <= most - rules.buffer:
+        reservation = max(ask.bare, min(ask.bytes or 0, most - rules.buffer))
+        return reservation if reservation <= room.bytes else _too_little(task, reservation, room)
+    return _fit_odd_bytes(task, ask, room, rules)
+
+
+def _too_little(task: int, reservation: int, room: DeviceCapacity) -> Refusal:
+    return Refusal(task, Reason.MEMORY, room.device.label, reservation, max(room.bytes, 0), room.most, room.kept_for)
+
+
+def _fit_odd_bytes(task: int, ask: MemoryRequest, room: DeviceCapacity, rules: SchedulingConfig) -> int | Refusal:
+    """Return the bytes to reserve where no task runs, or where the request has further conditions."""
+    label, most = room.device.label, room.most
+    proved = ask.wanted if ask.had >= most * NEARLY else ask.bare  # it had nearly all of such a device
+    if max(proved, ask.bare) > most:
+        return Refusal(task, Reason.NEVER, label, max(proved, ask.bare), max(room.bytes, 0), most)
+    if ask.bytes is None:
+        return _fit_unknown(task, ask, room, rules)
+    whole = ask.bare > most - rules.buffer
+    final = room.residents == 0 and not room.coming
+    # nearly as much as a device holds beside the buffer may never be free beside it, either
+    alone = whole or (final and max(room.bytes, (most - rules.buffer) * NEARLY) < ask.bare)
+    limit, available = most if alone else most - rules.buffer, room.bytes
+    if room.residents == 0:
+        available += rules.buffer if alone else 0
+    if final:
+        limit = min(limit, available)  # no task's end would ever free more
+    least = int(ask.bare * NEARLY) if final and (ask.retried or whole) else ask.bare
+    least = max(least, min(ask.least, int((most - rules.buffer) * NEARLY)))
+    reservation = max(least, min(ask.bytes, limit))
+    if reservation <= available:
+        return reservation
+    return Refusal(task, Reason.MEMORY, label, reservation, max(available, 0), most, room.kept_for)
+
+
+def _fit_unknown(task: int, ask: MemoryRequest, room: DeviceCapacity, rules: SchedulingConfig) -> int | Refusal:
+    """Return the bytes to reserve for an unknown need: all that is free of a GPU, if that is at least half of it, so
+    that no other task starts there; half of what is free on the host.
+    """
+    label, most = room.device.label, room.most - rules.buffer
+    if room.device.is_gpu:
+        least = least_unknown(ask.least, room, rules)
+        if ask.retried and room.residents == 0 and not room.coming:
+            least = min(least, int(most * NEARLY), max(room.bytes, 1))  # no task's end would ever free more
+        if room.bytes >= least:
+            return room.bytes
+        return Refusal(task, Reason.UNKNOWN, label, least, room.bytes, room.most, room.kept_for)
+    known = min(ask.least, int(most * NEARLY))  # of an idle device all but the rest may be free
+    if room.residents == 0 and not room.coming:
+        known = min(known, room.bytes)  # the system's own use does not end
+    reservation = max(int(room.bytes * rules.unknown_share), known)
+    if reservation < rules.unknown_least or reservation > room.bytes:
+        return Refusal(task, Reason.MEMORY, label, rules.unknown_least * 2, max(room.bytes, 0), room.most)
+    return reservation
+
+
+def least_unknown(least: int, room: DeviceCapacity, rules: SchedulingConfig) -> int:
+    """Return the bytes that a GPU must have left for a task of unknown memory, which needs `least` in any case."""
+    most = int((room.most - rules.buffer) * NEARLY)  # of a device that is idle all but that may be free
+    half = int((room.most - room.unmanaged_processes) * rules.unknown_gpu_least)
+    return max(min(half, most), min(least, most))
+
+
+def take(rooms_: Mapping[str, DeviceCapacity], placement: Placement) -> None:
+    """Subtract a placement from the working copy, so that the next one of this pass sees it."""
+    for key, bytes_ in placement.reservation.items():
+        room = rooms_[key]
+        room.bytes -= bytes_
+        room.load -= placement.load_on(room.device)
+        room.residents += 1
+        room.ours += 1
+        if (room.device.single and not placement.percentage) or (placement.alone and key in placement.devices):
+            room.taken_alone = True

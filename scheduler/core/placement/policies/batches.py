@@ -1,0 +1,115 @@
+"""The batch-by-batch original, as a yardstick: profile every task first, then launch in order on the first device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from scheduler.core.lifecycle import TaskState
+from scheduler.core.model import HOST, Decision, EstimateSource, Machine, Placement, Purpose
+from scheduler.core.placement import fit
+from scheduler.core.placement.device_capacity import capacities
+from scheduler.core.placement.refusal import Reason, Refusal
+from scheduler.core.placement.request import MemoryRequest, ResourceRequest, gpus_of
+from scheduler.core.placement.scheduling_state import SchedulingState
+from scheduler.core.profiling import estimator
+from scheduler.core.queue.wait_queue import TaskGroup
+
+
+def decide(brain: SchedulingState, machine: Machine) -> Decision:
+    """Decide with a barrier between batches; every task is profiled for itself, and nothing is learned from others."""
+    return CurrentBatch(brain, machine).decide()
+
+
+class CurrentBatch:
+    """The first batch that is not over, and the capacity for it."""
+
+    def __init__(self, brain: SchedulingState, machine: Machine) -> None:
+        self._brain = brain
+        self._rules = brain.rules
+        self._rooms = capacities(machine, brain.placements(), brain.rules)
+        self._gpus = [room for room in self._rooms.values() if room.device.is_gpu]
+        self._living = brain.living()
+        self._number, self._tasks = _current(brain)
+        self._starts = brain.backoff.starts(machine.now, brain.rules)
+
+    def decide(self) -> Decision:
+        """Decide on the next profile run, or on as many real runs as fit one after another."""
+        if any(self._brain.batch_of(task.id) < self._number for task in self._living):
+            return Decision()
+        unprofiled = [task for task in self._tasks if self._peaks(task) is None]
+        if unprofiled and self._living:
+            return Decision(refusals=(Refusal(unprofiled[0], Reason.PROBING, wanted=self._living[0].id),))
+        return self._launch(unprofiled[:1] or self._tasks)
+
+    def _launch(self, tasks: list[int]) -> Decision:
+        """Place tasks in order; the first that does not fit holds up all behind it, unless it never will."""
+        placements: list[Placement] = []
+        impossible: list[Refusal] = []
+        for task in tasks:
+            tried = self._try(task, len(placements))
+            if isinstance(tried, Placement):
+                fit.take(self._rooms, tried)
+                placements.append(tried)
+                if self._starts is not None:
+                    self._starts.take(task)
+            elif tried.reason is Reason.NEVER:
+                impossible.append(tried)
+            else:
+                return Decision(tuple(placements), (tried,), tuple(impossible))
+        return Decision(tuple(placements), (), tuple(impossible))
+
+    def _try(self, task: int, started: int) -> Placement | Refusal:
+        if self._starts is not None and (away := self._starts.refuses(task)) is not None:
+            return away
+        jobs = self._rules.jobs
+        if jobs is not None and len(self._living) + started >= jobs:
+            return Refusal(task, Reason.JOBS, total=jobs)
+        touched = self._brain.task(task)
+        need = self._need(task, touched)
+        attempt = (touched.attempts if touched else 0) + 1
+        first = self._gpus[: len(need.gpus)]
+        return fit.fit(task, attempt, need, first, self._rooms.get(HOST), self._rules)
+
+    def _need(self, task: int, touched: TaskState | None) -> ResourceRequest:
+        """Return a task's own peak without a margin: the buffer is per device, however many share it. Load does not
+        count.
+        """
+        terms, peaks = self._brain.terms_of(task), self._peaks(task)
+        parts = [str(place) for place in range(gpus_of(terms, bool(self._gpus)))]
+        asks = tuple(_ask(peaks, part) for part in parts or [HOST])
+        need = ResourceRequest(
+            host=MemoryRequest(0) if parts else asks[0],
+            gpus=asks if parts else (),
+            cores=0.0,
+            source=EstimateSource.PROBE,
+            alone=peaks is None,
+            purpose=Purpose.PROBE if peaks is None else Purpose.RUN,
+        )
+        return estimator.retried(need, touched, self._rules) if touched is not None and touched.floors else need
+
+    def _peaks(self, task: int) -> Mapping[str, int] | None:
+        """Return the peaks of a task's own profile run; None before that."""
+        touched = self._brain.task(task)
+        return touched.probed if touched is not None else None
+
+
+def _ask(peaks: Mapping[str, int] | None, part: str) -> MemoryRequest:
+    return MemoryRequest(None) if peaks is None else MemoryRequest(peaks.get(part, 0), peaks.get(part, 0))
+
+
+def _current(brain: SchedulingState) -> tuple[int, list[int]]:
+    """Return the first batch with waiting tasks, and those tasks by priority and id."""
+    tasks = [task for group in brain.wait_queue.groups() for task in _first_of(group, brain)]
+    number = min((brain.batch_of(task) for task in tasks), default=0)
+    mine = (task for task in tasks if brain.batch_of(task) == number)
+    return number, sorted(mine, key=lambda task: (brain.terms_of(task).priority, task))
+
+
+def _first_of(group: TaskGroup, brain: SchedulingState) -> Iterator[int]:
+    """Yield the tasks of a group that are in the group's first batch."""
+    first = group.peek()
+    for place in range(len(group)):
+        task = group.peek(place)
+        if task is None or first is None or brain.batch_of(task) != brain.batch_of(first):
+            return
+        yield task

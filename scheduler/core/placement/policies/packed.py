@@ -1,0 +1,12 @@
+"""The default: continuous packing by rank, with backfill and a bound on bypassing."""
+
+from __future__ import annotations
+
+from scheduler.core.model import Decision, Machine
+from scheduler.core.placement.scheduling_pass import SchedulingPass
+from scheduler.core.placement.scheduling_state import SchedulingState
+
+
+def decide(brain: SchedulingState, machine: Machine) -> Decision:
+    """Go through the queue by rank until it or the machine is exhausted."""
+    return SchedulingPass(brain, machine).decide()

@@ -1,0 +1,75 @@
+"""The requests of tasks: bytes on each device, cores and load."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scheduler.core.model import (
+    EstimateSource,
+    Purpose,
+    Terms,
+)
+from scheduler.values import dataclass
+
+if TYPE_CHECKING:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRequest:
+    """The bytes that a task requests on one of its devices; None means unknown."""
+
+    bytes: int | None
+    bare: int = 0
+    """The part that was declared or measured; the rest is margin, which is cut where the device ends."""
+    retried: bool = False
+    """True if it ran out of memory before; the number of its attempts is bounded."""
+    had: int = 0
+    """Its reservation when it ran out of memory."""
+    wanted: int = 0
+    """Its use then and its further request together."""
+    least: int = 0
+    """The bytes that it is expected to need at least, though it was not seen to use them: a similar task needed so
+    much, or ran out of memory or failed with it."""
+
+    @property
+    def is_expected(self) -> bool:
+        """True if nothing of it was declared or measured: it is unknown, or estimated from others."""
+        return self.bytes is None or (self.least > 0 and not self.bare and not self.retried)
+
+    @property
+    def is_plain(self) -> bool:
+        """True if it is a number of bytes without further conditions."""
+        return self.bytes is not None and not (self.retried or self.had or self.least)
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceRequest:
+    """The request of a task: bytes of RAM, bytes on each of its GPUs in its own order, cores, load."""
+
+    host: MemoryRequest
+    cores: float
+    source: EstimateSource
+    gpus: tuple[MemoryRequest, ...] = ()
+    busy: float = 0.0
+    alone: bool = False
+    purpose: Purpose = Purpose.RUN
+
+    @property
+    def unknown(self) -> bool:
+        """True if its need is unknown where it runs."""
+        return any(ask.bytes is None for ask in self.gpus or (self.host,))
+
+
+def gpus_of(terms: Terms, some: bool) -> int:
+    """Return the number of GPUs of a task: as its row says, else one if the machine has any."""
+    if terms.gpus is not None:
+        return terms.gpus
+    return 1 if some else 0
+
+
+def declared(terms: Terms, gpus: int = 0) -> int | None:
+    """Return what the row declares for each of its task's GPUs, or for the host if it has none."""
+    if gpus or terms.memory is not None:
+        return terms.memory
+    return terms.host_memory

@@ -1,0 +1,214 @@
+"""From what is known of a task to what it is reserved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from scheduler.core.config import SchedulingConfig
+from scheduler.core.events import Exited
+from scheduler.core.lifecycle import TaskState
+from scheduler.core.model import HOST, EstimateSource, Placement, Profiling, Purpose, Terms
+from scheduler.core.placement.request import MemoryRequest, ResourceRequest, declared
+from scheduler.core.profiling.profile_index import Peaks, PredictedPeak, Profile, main_parts
+from scheduler.core.profiling.task_class import TaskClass
+
+
+def need(  # all that a need follows from
+    terms: Terms,
+    task: TaskState | None,
+    rules: SchedulingConfig,
+    profile: Profile | None = None,
+    kind: TaskClass | None = None,
+    gpus: int = 0,
+    guess: PredictedPeak | None = None,
+) -> ResourceRequest:
+    """Return what a task requests now: its declared need, else what is known of its class, else an unknown amount."""
+    source, asks = _main(terms, rules, profile, gpus, guess)
+    host = asks[0] if not gpus else _beside(terms, rules, profile, guess)
+    asked = ResourceRequest(
+        host=host,
+        gpus=asks if gpus else (),
+        cores=_cores(terms, profile, gpus),
+        busy=(profile.busy if profile is not None else 0.0) or (guess.busy if guess is not None else 0.0) or rules.busy,
+        source=source,
+        alone=terms.exclusive,
+    )
+    if task is not None and task.floors:
+        asked = retried(asked, task, rules)
+    if asked.unknown and should_probe(terms, rules, kind):
+        return replace(asked, source=EstimateSource.PROBE, purpose=Purpose.PROBE)
+    return asked
+
+
+def _main(
+    terms: Terms, rules: SchedulingConfig, profile: Profile | None, gpus: int, guess: PredictedPeak | None
+) -> tuple[EstimateSource, tuple[MemoryRequest, ...]]:
+    """Return the source and the requests of a task where it runs: on its GPUs, or on the host if it has none."""
+    parts = main_parts(gpus)
+    said = declared(terms, gpus)
+    if said is not None:
+        return EstimateSource.DECLARED, tuple(MemoryRequest(said, said) for _ in parts)
+    if rules.profile is Profiling.OFF:
+        return EstimateSource.MEASURED, tuple(MemoryRequest(None) for _ in parts)
+    if profile is not None and profile.knows(gpus):
+        return profile.source(gpus), tuple(_known(profile.part(part), rules) for part in parts)
+    if guess is not None and all(part in guess.peaks for part in parts):
+        return guess.by, tuple(_guessed(guess.peaks[part], rules) for part in parts)
+    above = [profile.part(part).above if profile is not None else 0 for part in parts]
+    return EstimateSource.MEASURED, tuple(
+        MemoryRequest(None, least=with_margin(bytes_, rules) if bytes_ else 0) for bytes_ in above
+    )
+
+
+def _beside(
+    terms: Terms, rules: SchedulingConfig, profile: Profile | None, guess: PredictedPeak | None
+) -> MemoryRequest:
+    """Return the request of a task on GPUs for RAM of the host."""
+    if terms.host_memory is not None:
+        return MemoryRequest(terms.host_memory, terms.host_memory)
+    if rules.profile is Profiling.OFF:
+        return MemoryRequest(None)
+    if profile is not None and profile.part(HOST).known:
+        return _known(profile.part(HOST), rules)
+    return _guessed(guess.peaks[HOST], rules) if guess is not None and HOST in guess.peaks else MemoryRequest(None)
+
+
+def _known(peaks: Peaks, rules: SchedulingConfig) -> MemoryRequest:
+    return MemoryRequest(reserved_for(peaks, rules), peaks.peak)
+
+
+def _guessed(peak: int, rules: SchedulingConfig) -> MemoryRequest:
+    return MemoryRequest(with_margin(peak, rules), 0, least=peak)
+
+
+def _cores(terms: Terms, profile: Profile | None, gpus: int) -> float:
+    """Return the cores: as declared, else measured; on the host at least one.
+
+    A task measured beside others seems to need fewer cores, so more tasks would start, and the next one would seem
+    to need fewer still. Beside GPUs cores limit nothing.
+    """
+    if terms.cpus is not None:
+        return terms.cpus
+    seen = round(profile.cores, 2 if gpus else 1) if profile is not None else 0.0
+    return seen if gpus else max(1.0, seen)
+
+
+def with_usual(asked: ResourceRequest, usual: int) -> ResourceRequest:
+    """Return the request with the usual need as the least for each GPU whose memory is unknown."""
+    gpus = tuple(replace(ask, least=max(ask.least, usual)) if ask.bytes is None else ask for ask in asked.gpus)
+    return replace(asked, gpus=gpus) if usual else asked
+
+
+def retried(asked: ResourceRequest, task: TaskState, rules: SchedulingConfig) -> ResourceRequest:
+    """Return the request of a task that ran out of memory; the last time it runs alone."""
+
+    def raised(ask: MemoryRequest, part: str) -> MemoryRequest:
+        floor = task.floors.get(part, 0)
+        if not floor:
+            return ask
+        had, wanted = task.wanted.get(part, (0, 0))
+        seen = max(ask.bare, task.seen.get(part, 0))
+        if ask.bytes is None and part != HOST:
+            return MemoryRequest(None, seen, True, had, wanted, max(ask.least, floor))
+        return MemoryRequest(max(ask.bytes or 0, floor), seen, True, had, wanted, max(ask.least, wanted))
+
+    gpus = tuple(raised(ask, str(position)) for position, ask in enumerate(asked.gpus))
+    alone = asked.alone or task.ooms >= rules.max_ooms
+    return replace(asked, host=raised(asked.host, HOST), gpus=gpus, alone=alone)
+
+
+def should_probe(terms: Terms, rules: SchedulingConfig, kind: TaskClass | None) -> bool:
+    """Tell whether a probe comes before the run: always, never, or where it costs little."""
+    if kind is None or not kind.probes or terms.epochs is None:
+        return False
+    if rules.learn_only or rules.profile is Profiling.PROBE:
+        return True
+    return rules.profile is Profiling.AUTO and rules.profile_epochs <= terms.epochs * rules.probe_share
+
+
+def reserved_for(peaks: Peaks, rules: SchedulingConfig) -> int:
+    """Return the reservation for a known peak; full runs that agree get a smaller margin."""
+    if peaks.settled(rules):
+        return int(peaks.peak * (1 + rules.tight_margin)) + rules.tight_margin_bytes
+    return with_margin(peaks.peak, rules)
+
+
+def with_margin(peak: int, rules: SchedulingConfig) -> int:
+    """Return a peak with the margin for the next attempt."""
+    return int(peak * (1 + rules.margin)) + rules.margin_bytes
+
+
+def short_of(placement: Placement, event: Exited) -> tuple[str, ...]:
+    """Return the parts that an out-of-memory was about: the one that it named, else those of all its GPUs."""
+    gpus = len(placement.gpus)
+    if not gpus or event.part == HOST:
+        return (HOST,)
+    if event.position is not None and event.position < gpus:
+        return (str(event.position),)
+    return main_parts(gpus)
+
+
+def after_oom(reserved: int, peak: int, rules: SchedulingConfig, asked: int = 0) -> int:
+    """Return the least bytes to reserve after an out-of-memory.
+
+    That is its use and what it asked for beyond that, where it said so; else one and a half times its reservation or
+    use.
+    """
+    if asked:
+        return with_margin(peak + asked, rules)
+    return max(reserved + reserved // 2, with_margin(peak, rules), peak + peak // 2)
+
+
+def grown(
+    reservation: Mapping[str, int], used: Mapping[str, int], rules: SchedulingConfig, ram_left: int | None = None
+) -> dict[str, int] | None:
+    """Return the new reservation of a living attempt that uses more than the old one; None where it does not.
+
+    `ram_left` is the RAM that may still be reserved; None: unknown.
+    """
+    above = {key: bytes_ for key, bytes_ in used.items() if bytes_ > reservation.get(key, 0)}
+    if not above:
+        return None
+    new = {**reservation, **{key: with_margin(bytes_, rules) for key, bytes_ in above.items()}}
+    if HOST in above:
+        new[HOST] = within(reservation.get(HOST, 0), new[HOST], above[HOST] + rules.peak_step_bytes, ram_left)
+    return new
+
+
+def once_loaded(held: int, rules: SchedulingConfig) -> int:
+    """Return the RAM that a task on GPUs is expected to need which uses so much while it may yet read its data."""
+    return int(held / rules.loaded_share) + rules.unknown_beside
+
+
+def within(had: int, wanted: int, least: int, left: int | None) -> int:
+    """Return what a reservation of so many bytes is raised to where only so much is left.
+
+    `least` is what it gets at any rate, if it wants so much: what was seen is reserved even where it overcommits, and a
+    little more, so that not every page that is touched is one more step; margins never overcommit.
+    """
+    return wanted if left is None else min(wanted, max(least, had + max(0, left)))
+
+
+def cut(placement: Placement, peak: Mapping[str, int], rules: SchedulingConfig) -> dict[str, int] | None:
+    """Return the reservation of an unknown attempt that has settled: its peak with the margin, never more than
+    before.
+    """
+    if not all(peak.get(key, 0) > 0 for key in placement.devices):
+        return None
+    return {
+        key: min(bytes_, with_margin(peak[key], rules)) if peak.get(key) else bytes_
+        for key, bytes_ in placement.reservation.items()
+    }
+
+
+def is_new_peak(before: int, now: int, rules: SchedulingConfig) -> bool:
+    """Tell whether a sample is far enough above the last peak to matter."""
+    if before == 0:
+        return now > 0
+    return now - before > rules.peak_step_bytes and now > before * (1 + rules.peak_step)
+
+
+def is_watched(placement: Placement, settled: bool) -> bool:  # of the attempt
+    """Tell whether an attempt was started with unknown need and has not settled yet."""
+    return placement.source is EstimateSource.MEASURED and placement.purpose is Purpose.RUN and not settled

@@ -1,0 +1,220 @@
+"""The arguments that differ between the task classes of one script: slots that change together, and labels of a row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import field
+from enum import StrEnum
+from operator import itemgetter
+
+from scheduler.core.profiling.family.arguments import (
+    Slots,
+    is_content,
+    is_content_file,
+    is_number,
+    labels,
+    plain_name,
+)
+from scheduler.values import dataclass
+
+Codes = tuple[int, ...]
+"""A kind's values by slot, each as its number in the order of first sight."""
+
+MOST_SLOTS = 100
+"""Further names share one slot: with a new name in every row the table would grow with the square of its rows."""
+REST = "..."
+LABELS_FROM = 8
+"""So many rows with another value each make a text a label whatever its name is ..."""
+NAMED_LABELS_FROM = 3
+"""... and so many make one of a slot whose name says so."""
+
+
+class Role(StrEnum):
+    """The role of a slot that varies."""
+
+    LEARNED = "learned"
+    """It is learned whether it matters."""
+    UNIQUE = "unique"
+    """Left out: a text with another value in every row."""
+    LABEL = "label"
+    """Left out: by its name too, or since it is put together from other values."""
+    IGNORED = "ignored"
+    """The user says that it doesn't matter."""
+    NEEDED = "needed"
+    """The user says that it does."""
+
+
+LEFT_OUT = (Role.UNIQUE, Role.LABEL)
+"""In the order in which they are blamed for a difference that nothing else explains."""
+SPLITTING = frozenset({Role.LEARNED, Role.NEEDED})
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentGroup:
+    """Slots of one role whose values always change together; the first stands for all of them."""
+
+    slots: tuple[int, ...]
+    role: Role
+    numbers: bool
+
+
+@dataclass(slots=True)
+class _Column:
+    """One slot over all kinds."""
+
+    name: str
+    texts: list[str | None] = field(default_factory=list)
+    """Its values by code; None where a kind doesn't have it."""
+    codes: dict[str | None, int] = field(default_factory=dict)
+    numbers: bool = True
+    content: bool = False
+    within: set[int] = field(default_factory=set)
+    """Slots whose value stands inside this one's, in every kind."""
+
+    def code(self, text: str | None) -> int:
+        code = self.codes.get(text)
+        if code is None:
+            code = self.codes[text] = len(self.texts)
+            self.texts.append(text)
+            self.numbers = self.numbers and text is not None and is_number(text)
+        return code
+
+
+class _Function:
+    """The test whether one slot follows from others; it continues where it stopped the last time."""
+
+    def __init__(self, domain: tuple[int, ...]) -> None:
+        self.domain = domain
+        self._of = itemgetter(*domain)
+        self._values: dict[object, int] = {}
+        self._read = 0
+        self._holds = True
+
+    def holds(self, slot: int, table: list[Codes]) -> bool:
+        while self._holds and self._read < len(table):
+            row = table[self._read]
+            self._holds = self._values.setdefault(self._of(row), row[slot]) == row[slot]
+            self._read += 1
+        return self._holds
+
+
+class ArgumentTable:
+    """The slots of all kinds of a script; adding a kind costs its number of slots."""
+
+    def __init__(self, ignore: Iterable[str] = (), only: Iterable[str] = ()) -> None:
+        self.columns: list[_Column] = []
+        self.table: list[Codes] = []
+        self.rows = 0
+        self._ignore = {plain_name(name) for name in ignore}
+        self._only = {plain_name(name) for name in only}
+        self._index: dict[str, int] = {}
+        self._together: list[list[int]] = [[]]
+        """Slots with the same codes in every kind; the first list never varied."""
+        self._functions: dict[int, _Function] = {}
+
+    def add(self, slots: Slots) -> None:
+        """Add one task class."""
+        said = self._folded(slots)
+        for name in said:
+            if name not in self._index:
+                self._new_column(name)
+        texts = [said.get(column.name) for column in self.columns]
+        codes = tuple(column.code(text) for column, text in zip(self.columns, texts, strict=True))
+        self._note_what_is_within(texts)
+        self._split(codes)
+        self.table.append(codes)
+
+    def bundles(self) -> tuple[ArgumentGroup, ...]:
+        """Return the slots that vary, by role; slots of one role that change together are one bundle."""
+        roles = self._roles()
+        found = []
+        for together in self._together[1:]:
+            by_role: dict[Role, list[int]] = {}
+            for slot in together:
+                by_role.setdefault(roles[slot], []).append(slot)
+            found += [self._bundle(slots, role) for role, slots in by_role.items()]
+        return tuple(sorted(found, key=lambda bundle: bundle.slots))
+
+    def _bundle(self, slots: list[int], role: Role) -> ArgumentGroup:
+        return ArgumentGroup(tuple(slots), role, all(self.columns[slot].numbers for slot in slots))
+
+    def values(self, slot: int) -> int:
+        """Return the number of values of a slot."""
+        return len(self.columns[slot].texts)
+
+    def _folded(self, slots: Slots) -> dict[str, str]:
+        new = [name for name, _ in slots if name not in self._index]
+        if len(self._index) + len(new) <= MOST_SLOTS:
+            return dict(slots)
+        over = set(new[max(0, MOST_SLOTS - len(self._index)) :])
+        rest = " ".join(f"{name}={value}" for name, value in slots if name in over)
+        return {**{name: value for name, value in slots if name not in over}, REST: rest}
+
+    def _new_column(self, name: str) -> None:
+        """Add a column that no class had so far, with None as the only value."""
+        slot = self._index[name] = len(self.columns)
+        column = _Column(name, content=is_content(name))
+        self.columns.append(column)
+        self._together[0].append(slot)
+        if self.table:
+            column.code(None)
+            self.table = [(*codes, 0) for codes in self.table]
+
+    def _note_what_is_within(self, texts: list[str | None]) -> None:
+        if not self.table:
+            for slot, column in enumerate(self.columns):
+                column.within = set(range(len(texts))) - {slot}
+        for column, text in zip(self.columns, texts, strict=True):
+            column.content = column.content or is_content_file(text or "")
+            column.within = {at for at in column.within if (part := texts[at]) and part in (text or "")}
+
+    def _split(self, codes: Codes) -> None:
+        """Keep slots together that have changed together, if this class has one code in all of them."""
+        split: list[list[int]] = [[]]
+        for number, together in enumerate(self._together):
+            by_code: dict[int, list[int]] = {}
+            for slot in together:
+                by_code.setdefault(codes[slot], []).append(slot)
+            if number == 0:
+                split[0] = by_code.pop(0, [])
+            split += by_code.values()
+        self._together = split
+
+    def _roles(self) -> dict[int, Role]:
+        varying = [slot for together in self._together[1:] for slot in together]
+        roles = {slot: self._role(slot) for slot in varying}
+        if not SPLITTING & set(roles.values()):
+            roles = {slot: Role.LEARNED if role is Role.UNIQUE else role for slot, role in roles.items()}
+        for slot in self._composed(roles):
+            roles[slot] = Role.LABEL
+        return roles
+
+    def _role(self, slot: int) -> Role:
+        column = self.columns[slot]
+        name, values = plain_name(column.name), len(column.texts)
+        only = self._only if any(plain_name(column.name) in self._only for column in self.columns) else set()
+        if only or name in self._ignore:  # a script that has none of these arguments was not meant
+            return Role.NEEDED if name in only - self._ignore else Role.IGNORED
+        if labels(column.name):
+            every = values == len(self.table) >= NAMED_LABELS_FROM
+            return Role.LABEL if every else Role.LEARNED
+        every = values == self.rows >= LABELS_FROM
+        return Role.UNIQUE if every and not column.numbers and not column.content else Role.LEARNED
+
+    def _composed(self, roles: Mapping[int, Role]) -> list[int]:
+        """Return the texts that are composed of at least two other values and follow from all others."""
+        learned = {slot for slot, role in roles.items() if role in SPLITTING}
+        texts = [slot for slot in learned if roles[slot] is Role.LEARNED and not self.columns[slot].numbers]
+        composed = [slot for slot in texts if len(self.columns[slot].within & learned) > 1]
+        domain = tuple(sorted(learned.difference(composed)))
+        return [
+            slot
+            for slot in composed
+            if len(self.columns[slot].within.intersection(domain)) > 1 and self._follows(slot, domain)
+        ]
+
+    def _follows(self, slot: int, domain: tuple[int, ...]) -> bool:
+        known = self._functions.get(slot)
+        if known is None or known.domain != domain:
+            known = self._functions[slot] = _Function(domain)
+        return known.holds(slot, self.table)

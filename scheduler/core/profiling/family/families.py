@@ -1,0 +1,326 @@
+"""Which arguments of a script determine its memory: learned from the peaks of its kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+
+from scheduler.core.model import EstimateSource
+from scheduler.core.profiling.family import noisy_factor_test
+from scheduler.core.profiling.family.argument_table import LEFT_OUT, ArgumentGroup, ArgumentTable, Role
+from scheduler.core.profiling.family.arguments import Slots
+from scheduler.core.profiling.family.class_summaries import NOTHING, Beside, Cell
+from scheduler.core.profiling.family.exploration import Exploration
+from scheduler.core.profiling.family.factor_test import ENOUGH, FactorVerdict, Key, judge, take
+from scheduler.core.profiling.family.interpolation import Point, between
+from scheduler.core.profiling.family.scatter import STEADY, Pool, differ, middle
+from scheduler.values import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyEstimate:
+    """The expected need of a task class, from the peaks of others."""
+
+    peaks: dict[str, int]
+    """The bytes by part, without a margin."""
+    by: EstimateSource
+    """FAMILY: of kinds that are alike; INTERPOLATED: of two with a number below and above its own."""
+    of: tuple[Cell, ...]
+    """The cells that it was taken from, as they are now: they take further kinds in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """Arguments that always change together, and whether they matter."""
+
+    name: str
+    """The first of its slots."""
+    slots: tuple[str, ...]
+    values: int
+    neutral: bool
+    """Found, presumed or said to change no peak."""
+    left_out: bool
+    """It only labels rows, and is presumed neutral until a peak contradicts."""
+    said: bool
+    """The user's word, which no peak changes."""
+
+
+class Family:
+    """All kinds of one script, however their arguments differ.
+
+    What it says follows from the kinds and peaks it was given, not from when it was asked. It is worked out when it
+    is asked for; an answer costs little unless a factor began or ceased to matter since the last one.
+    """
+
+    def __init__(self, ignore: Iterable[str] = (), only: Iterable[str] = ()) -> None:
+        """Create a family; `ignore` names slots that do not matter, `only` those that do, with or without dashes."""
+        self._columns = ArgumentTable(ignore, only)
+        self._numbers: dict[int, int] = {}
+        """Kinds by their row in the table of columns."""
+        self._rows: dict[int, int] = {}
+        self._parts: tuple[str, ...] = ()
+        self._peaks: dict[int, dict[str, int]] = {}
+        self._beside: dict[int, Beside] = {}
+        self._runs = Pool()
+        self._scatter = STEADY
+        self._bundles: tuple[ArgumentGroup, ...] = ()
+        self._values: tuple[int, ...] = ()
+        """How many values each bundle has, as far as it matters to a proof."""
+        self._verdict = FactorVerdict()
+        self._judged: dict[Key, list[tuple[int, int, int]]] = {}
+        """The spans of the verdict's cells, as far as they were asked for."""
+        self._vectors: list[Key] = []
+        """For each row of the table its values by bundle."""
+        self._keys: list[Key] = []
+        """The places that split: classes with one key are alike."""
+        self._cells: dict[Key, Cell] = {}
+        self._listed: list[int] = []
+        """Rows of the table whose kinds are in the list, in its order."""
+        self._grown = self._unjudged = self._repeated = False
+        self._questions: Exploration | None = None
+        self._asked = 0
+        """So many of the listed are known to the questions."""
+        self._guesses: dict[Key, FamilyEstimate | None] = {}
+        self._lines: dict[tuple[int, Key], list[Point]] | None = None
+
+    def add(self, kind: int, slots: Slots, rows: int = 1) -> None:
+        """Add a class with this number of further rows in the list; 0 where it is only remembered from earlier runs."""
+        before = self._rows.get(kind)
+        if before is None:
+            self._numbers[kind] = len(self._columns.table)
+            self._columns.add(slots)
+        self._rows[kind] = (before or 0) + rows
+        self._columns.rows += max(1, self._rows[kind]) - (0 if before is None else max(1, before))
+        if rows and not before:
+            self._listed.append(self._numbers[kind])
+        self._grown = True
+
+    def rows(self, kind: int) -> int:
+        """Return the number of rows of a class."""
+        return self._rows[kind]
+
+    def observe(
+        self, kind: int, peaks: Mapping[str, int], runs: Sequence[Sequence[int]] = (), beside: Beside = NOTHING
+    ) -> None:
+        """Take the peaks of a class as they are known now, by part; it needs nothing of a part that is not named.
+
+        `runs` are the peaks of its full runs one by one, for each part with several.
+        """
+        self._note_beside(kind, beside)
+        if runs:
+            self._runs.put(kind, runs)
+            self._repeated = True
+        before, now = self._peaks.get(kind), dict(peaks)
+        if not now or now == before:
+            return
+        if not self._unjudged:
+            self._refresh()
+            self._unjudged = not (self._expected(kind, now) if before is None else self._is_alike(kind, before, now))
+        self._peaks[kind] = now
+
+    def _note_beside(self, kind: int, beside: Beside) -> None:
+        """Keep what a kind needs beside its peaks, also in the cell that it is in."""
+        before = self._beside.get(kind, NOTHING)
+        if beside == before:
+            return
+        self._beside[kind] = beside
+        if kind not in self._peaks or self._unjudged:
+            return  # it is in no cell, or all cells are made anew
+        cell = self._cells[self._key(kind)]
+        cell.change(before, beside)
+        if before.host == cell.host > beside.host:
+            cell.lower(self._beside.get(other, NOTHING).host for other in cell.kinds)
+
+    def like(self, kind: int) -> FamilyEstimate | None:
+        """Return the expected need of a class without peaks, from similar or neighbouring classes; None where it is
+        unknown.
+        """
+        self._refresh()
+        key = self._key(kind)
+        if key not in self._guesses:
+            self._guesses[key] = self._guess(key)
+        return self._guesses[key]
+
+    def group(self, kind: int) -> Hashable:
+        """Return a value that is equal for classes of which one should run before the next starts unknown; it changes
+        with what is known.
+
+        Classes that are alike are in one group. So are those that ask one question (another value of a factor that
+        may be neutral), and those that can wait until such a question is answered.
+        """
+        self._refresh()
+        questions = self._questions = self._questions or self._ask()
+        for order in range(self._asked, len(self._listed)):
+            questions.take(self._keys[self._listed[order]], order)
+        self._asked = len(self._listed)
+        return questions.group(self._key(kind))
+
+    def factors(self) -> list[Factor]:
+        """Return all factors that vary, for users to read."""
+        self._refresh()
+        return [self._factor(place, bundle) for place, bundle in enumerate(self._bundles)]
+
+    def claims(self) -> frozenset[str]:
+        """Return the names of the factors that were found neutral and that no peak contradicts."""
+        return frozenset(one.name for one in self.factors() if one.neutral and not one.said and not one.left_out)
+
+    # ---- working it out ----
+
+    def _refresh(self) -> None:
+        """Bring everything up to what was given; only what changed is worked out again."""
+        if self._grown:
+            self._lay_out()
+        if self._repeated:
+            self._pool()
+        if self._unjudged:
+            self._judge()
+        if len(self._keys) < len(self._vectors):
+            self._make_keys()
+        self._grown = self._unjudged = self._repeated = False
+
+    def _pool(self) -> None:
+        """Return how the runs of one class scatter, as far as is known now."""
+        now = self._runs.scatter()
+        self._unjudged = self._unjudged or now != self._scatter
+        self._scatter = now
+
+    def _lay_out(self) -> None:
+        """Work out what varies now, and every class's values of it."""
+        bundles = self._columns.bundles()
+        values = tuple(min(ENOUGH, self._columns.values(bundle.slots[0])) for bundle in bundles)
+        if bundles != self._bundles:
+            self._vectors.clear()
+            self._keys.clear()
+        if bundles != self._bundles or values != self._values:
+            self._bundles, self._values = bundles, values
+            self._unjudged = True
+        pick = take([bundle.slots[0] for bundle in bundles])
+        self._vectors += map(pick, self._columns.table[len(self._vectors) :])
+
+    def _judge(self) -> None:
+        """Judge the factors by all peaks together."""
+        self._parts = tuple(sorted({part for peaks in self._peaks.values() for part in peaks}))
+        seen = [(self._vectors[self._numbers[kind]], self._row(peaks)) for kind, peaks in self._peaks.items()]
+        roles = [bundle.role for bundle in self._bundles]
+        steady = not self._scatter.share
+        verdict = (
+            judge(seen, roles, self._values)
+            if steady
+            else noisy_factor_test.judge(seen, roles, self._values, self._scatter)
+        )
+        if verdict.splits != self._verdict.splits:
+            self._keys.clear()
+        self._verdict = verdict
+        self._judged.clear()
+        self._make_keys()
+        self._cells.clear()
+        for kind, peaks in self._peaks.items():
+            self._cells.setdefault(self._key(kind), Cell()).take(kind, peaks, self._beside.get(kind, NOTHING))
+        self._guesses.clear()
+        self._lines = self._questions = None
+
+    def _row(self, peaks: Mapping[str, int]) -> tuple[int, ...]:
+        return tuple([peaks.get(part, 0) for part in self._parts])
+
+    def _key(self, kind: int) -> Key:
+        return self._keys[self._numbers[kind]]
+
+    def _make_keys(self) -> None:
+        """Make the keys of all classes that have none."""
+        pick = take(self._verdict.splits)
+        self._keys += map(pick, self._vectors[len(self._keys) :])
+
+    def _expected(self, kind: int, peaks: Mapping[str, int]) -> bool:
+        """Tell whether the first peaks of a class lie among those of similar classes; then it only joins them."""
+        if not self._are_usual(kind, peaks):
+            return False
+        key = self._key(kind)
+        self._cells[key].take(kind, peaks, self._beside.get(kind, NOTHING))
+        self._guesses.pop(key, None)
+        return True
+
+    def _is_alike(self, kind: int, before: Mapping[str, int], now: Mapping[str, int]) -> bool:
+        """Tell whether further peaks of a class agree with its former ones: both lie among those of similar classes.
+
+        Where the former ones alone are the lowest or the highest of all, the verdict may have changed.
+        """
+        if before.keys() != now.keys() or not self._are_usual(kind, now) or not self._are_usual(kind, before):
+            return False
+        key = self._key(kind)
+        cell, spans = self._cells[key], zip(self._parts, self._spans(key), strict=True)
+        for part, (low, _, high) in spans:
+            was = before.get(part, 0)
+            if was in (low, high) and was != now.get(part, 0) and cell.times[part][was] < 2:
+                return False
+        cell.replace(before, now)
+        return True
+
+    def _are_usual(self, kind: int, peaks: Mapping[str, int]) -> bool:
+        """Tell whether these peaks lie among those of similar classes, and no open question could change that."""
+        if self._verdict.contradicted or not peaks.keys() <= set(self._parts):
+            return False
+        key = self._key(kind)
+        return key in self._verdict.cells and all(map(self._is_usual, self._spans(key), self._row(peaks)))
+
+    def _spans(self, key: Key) -> list[tuple[int, int, int]]:
+        """Return the lowest, the usual and the highest peak on each part of a cell that was judged."""
+        if key not in self._judged:
+            parts = zip(*self._verdict.cells[key], strict=True)
+            self._judged[key] = [(min(seen), middle(seen), max(seen)) for seen in parts]
+        return self._judged[key]
+
+    def _is_usual(self, span: tuple[int, int, int], peak: int) -> bool:
+        """Tell whether a peak lies among others, and not apart from most of them."""
+        low, usual, high = span
+        return low <= peak <= high and not (self._scatter.share and differ(min(peak, usual), max(peak, usual)))
+
+    # ---- answers ----
+
+    def _guess(self, key: Key) -> FamilyEstimate | None:
+        cell = self._cells.get(key)
+        if cell is not None:
+            return FamilyEstimate(dict(cell.highest), EstimateSource.SIMILAR, (cell,))
+        if self._lines is None:
+            self._lines = self._draw()
+        found = []
+        for at, bundle in self._numeric():
+            points = self._lines.get((at, key[:at] + key[at + 1 :]), ())
+            if guessed := between(points, self._number(bundle, key[at]), self._scatter.reach):
+                found.append(guessed)
+        if not found:
+            return None
+        peaks, of = max(found, key=lambda guessed: sum(guessed[0].values()))
+        return FamilyEstimate(peaks, EstimateSource.INTERPOLATED, of)
+
+    def _draw(self) -> dict[tuple[int, Key], list[Point]]:
+        """Collect the observed points of every line: cells that differ in one number only."""
+        lines: dict[tuple[int, Key], list[Point]] = {}
+        for at, bundle in self._numeric():
+            for key, cell in self._cells.items():
+                point = Point(self._number(bundle, key[at]), cell.highest, cell)
+                lines.setdefault((at, key[:at] + key[at + 1 :]), []).append(point)
+        return lines
+
+    def _numeric(self) -> list[tuple[int, ArgumentGroup]]:
+        """Return the bundles of numbers that split, with their place in a key."""
+        splits = [self._bundles[place] for place in self._verdict.splits]
+        return [(at, bundle) for at, bundle in enumerate(splits) if bundle.numbers]
+
+    def _number(self, bundle: ArgumentGroup, code: int) -> tuple[float, ...]:
+        """Return the numbers of a bundle's value, which has one code in all its slots."""
+        return tuple(float(self._columns.columns[slot].texts[code] or 0) for slot in bundle.slots)
+
+    def _ask(self) -> Exploration:
+        """Set up the exploration of what is not known yet; where all is known, with the first of the list as
+        unknown.
+        """
+        self._asked = 0
+        first = self._keys[self._listed[0] if self._listed else 0]
+        undecided = [at for at, place in enumerate(self._verdict.splits) if place in self._verdict.undecided]
+        return Exploration(undecided, list(self._cells) or [first])
+
+    def _factor(self, place: int, bundle: ArgumentGroup) -> Factor:
+        names = tuple(self._columns.columns[slot].name for slot in bundle.slots)
+        left_out = bundle.role in LEFT_OUT and place not in self._verdict.withdrawn
+        said = bundle.role in {Role.IGNORED, Role.NEEDED}
+        neutral = place not in self._verdict.splits
+        return Factor(names[0], names, self._columns.values(bundle.slots[0]), neutral, left_out, said)

@@ -1,0 +1,46 @@
+"""From the end of an attempt to an observation of its class."""
+
+from __future__ import annotations
+
+from scheduler.core.config import SchedulingConfig
+from scheduler.core.events import Exited
+from scheduler.core.lifecycle import TaskState
+from scheduler.core.model import Outcome, Placement, Purpose
+from scheduler.core.profiling import estimator
+from scheduler.core.profiling.profile_index import Observation
+
+
+def peaks(task: TaskState, placement: Placement, event: Exited) -> dict[str, int]:
+    """Return the highest measured use of an attempt, by part."""
+    known = {key: max(event.peak.get(key, 0), task.peak.get(key, 0)) for key in {*event.peak, *task.peak}}
+    return placement.by_part(known)
+
+
+def evidence(
+    task: TaskState, placement: Placement, epochs: int | None, event: Exited, rules: SchedulingConfig
+) -> Observation:
+    """Return the observation of an attempt at a task with this number of epochs: peaks, times and load."""
+    probe = placement.purpose is Purpose.PROBE
+    good = event.outcome is Outcome.SUCCEEDED
+    return Observation(
+        _taught(task, placement, event),
+        seconds=event.seconds,
+        epochs=min(rules.profile_epochs, epochs or 0) if probe else epochs,
+        epoch_seconds=event.epoch_seconds,
+        cpu_seconds=event.cpu_seconds,
+        busy=event.busy,
+        whole=good and not probe and event.watched >= 1.0,
+        probe=probe and good,
+        broken=not good,
+    )
+
+
+def _taught(task: TaskState, placement: Placement, event: Exited) -> dict[str, int]:
+    """Return the need that an attempt has shown: its use, and where memory ran out what it asked for beyond that.
+
+    If the GPU that ran out is unknown, it is the one with the least use; that amount is never added to the highest.
+    """
+    held = peaks(task, placement, event)
+    short = estimator.short_of(placement, event) if event.outcome is Outcome.OOM else ()
+    least = min((held.get(part, 0) for part in short), default=0)
+    return {part: max(peak, least + event.asked) if part in short else peak for part, peak in held.items()}

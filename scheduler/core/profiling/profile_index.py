@@ -1,0 +1,501 @@
+"""Profiles of task classes: peaks, times and cores, learned from every run and read before every placement."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import field
+from typing import TYPE_CHECKING
+
+from scheduler.core.config import SchedulingConfig
+from scheduler.core.model import HOST, EstimateSource
+from scheduler.core.profiling.family.class_summaries import Beside
+from scheduler.core.profiling.task_class import TaskClass
+from scheduler.values import dataclass
+
+if TYPE_CHECKING:
+    from scheduler.core.profiling.family.families import Family
+
+RERANK_STEP = 0.25
+"""Times wander a little with every run; only what changes by more moves a task in the line."""
+IDLE_KINDS = 2000
+"""So many kinds are remembered at least of which no task waits or runs; twice as many at most."""
+MOST_PEAKS = 20
+"""Older peaks are forgotten: a script's data may have changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """The observation of one ended attempt."""
+
+    peaks: Mapping[str, int]
+    """The bytes by part: `host`, or the place of a GPU among those that the task sees."""
+    seconds: float = 0.0
+    epochs: int | None = None
+    epoch_seconds: float | None = None
+    cpu_seconds: float = 0.0
+    busy: float = 0.0
+    whole: bool = True
+    """A full, watched, successful run; anything else can raise what is known, never lower it."""
+    broken: bool = False
+    """It failed or was stopped: what it held says little about what its like will need."""
+    probe: bool = False
+
+
+@dataclass(slots=True)
+class Peaks:
+    """The observed peaks of one part of a class's memory."""
+
+    full: list[int] = field(default_factory=list)
+    """The peaks of full runs, the newest last."""
+    lower: int = 0
+    """The most that was seen outside full runs: in probes, in runs that failed or still go on."""
+    lower_by: EstimateSource = EstimateSource.PROFILE
+    above: int = 0
+    """The use (or request) of attempts that failed before anything was known: the class needs at least that."""
+
+    @property
+    def known(self) -> bool:
+        """True if there is a peak to reserve by."""
+        return bool(self.full) or self.lower > 0
+
+    @property
+    def peak(self) -> int:
+        """The most it is known to need."""
+        return max([self.lower, *self.full])
+
+    def settled(self, rules: SchedulingConfig) -> bool:
+        """Tell whether enough full runs agree to trust the peak with the small margin."""
+        enough = self.full[-rules.tight_samples :]
+        return len(enough) >= rules.tight_samples and self.peak <= min(enough) * (1 + rules.tight_spread)
+
+    def learn(self, peak: int, evidence: Observation) -> None:
+        """Take one attempt's peak in."""
+        if peak > 0 and evidence.whole:
+            self.full = [*self.full, peak][-MOST_PEAKS:]
+            self.lower = 0 if self.lower <= peak else self.lower
+        elif evidence.broken and not self.known:
+            self.above = max(self.above, peak)
+        elif peak > self.lower:
+            self.lower = peak
+            self.lower_by = EstimateSource.PROBE if evidence.probe else EstimateSource.PROFILE
+
+
+@dataclass(frozen=True, slots=True)
+class PredictedPeak:
+    """The possible need of a class, taken from others, with its source."""
+
+    peaks: Mapping[str, int]
+    """The bytes by part."""
+    by: EstimateSource
+    busy: float = 0.0
+
+
+def main_parts(gpus: int) -> tuple[str, ...]:
+    """Return the parts without which a task is unknown: those of its GPUs, or the host's where it has none."""
+    return tuple(str(position) for position in range(gpus)) or (HOST,)
+
+
+@dataclass(slots=True)
+class Profile:
+    """The profile of one class."""
+
+    parts: dict[str, Peaks] = field(default_factory=dict)
+    epoch_seconds: float = 0.0
+    ranked_seconds: float = 0.0
+    """The epoch time that tasks are ranked by: follows the learned one in steps, so that the line keeps its order."""
+    whole_seconds: float = 0.0
+    """How long it takes as a whole."""
+    cores: float = 0.0
+    busy: float = 0.0
+    """The share of a GPU that it keeps busy."""
+    earlier: bool = False
+    """Known before this run began."""
+    settlings: int = 0
+    """How many attempts held still for long enough to be believed, and were still running then."""
+    family: str = ""
+    slots: tuple[tuple[str, str], ...] = ()
+    """Its script and arguments, by which it may be compared."""
+
+    def part(self, name: str) -> Peaks:
+        """Return the peaks of one part; empty ones where none are known."""
+        return self.parts.get(name) or Peaks()
+
+    def knows(self, gpus: int) -> bool:
+        """Tell whether there are peaks to reserve by for a task with this number of GPUs."""
+        return all(self.part(name).known for name in main_parts(gpus))
+
+    def source(self, gpus: int) -> EstimateSource:
+        """Return the source of these peaks."""
+        probed = any(not p.full and p.lower_by is EstimateSource.PROBE for p in map(self.part, main_parts(gpus)))
+        return EstimateSource.PROBE if probed and not self.earlier else EstimateSource.PROFILE
+
+    def is_sure(self, rules: SchedulingConfig) -> bool:
+        """Tell whether more than one task at a time may rely on it: an attempt may reach its peak at its very end."""
+        seen = any(
+            part.full or part.lower_by is EstimateSource.PROBE for name, part in self.parts.items() if name != HOST
+        )
+        return self.earlier or seen or self.settlings >= rules.sure_after
+
+    def expected(self, epochs: int | None) -> float:
+        """Return how long an attempt takes, by its epochs, else as a whole; 0 while that is not known."""
+        return self.epoch_seconds * (epochs or 0) or self.whole_seconds
+
+    @property
+    def peaks(self) -> dict[str, int]:
+        """The most that is known to be needed of each part."""
+        return {name: part.peak for name, part in self.parts.items() if part.known}
+
+    def runs(self, parts: Iterable[str]) -> list[list[int]]:
+        """Return the peaks of all its full runs, for each of these parts with several."""
+        return [self.part(name).full for name in parts if len(self.part(name).full) > 1]
+
+    def learn(self, evidence: Observation) -> None:
+        """Take one attempt in."""
+        for name, peak in evidence.peaks.items():
+            self.parts.setdefault(name, Peaks()).learn(peak, evidence)
+        on_its_devices = set(evidence.peaks) != {HOST}  # RAM beside GPUs says nothing about these
+        self.settlings += on_its_devices and not (evidence.whole or evidence.broken or evidence.probe)
+        self._learn_times(evidence)
+
+    def rerank(self) -> bool:
+        """Let the ranking follow what was learned; True where that changed it."""
+        if abs(self.epoch_seconds - self.ranked_seconds) <= RERANK_STEP * self.ranked_seconds:
+            return False
+        self.ranked_seconds = self.epoch_seconds
+        return True
+
+    def _learn_times(self, evidence: Observation) -> None:
+        if not evidence.broken and evidence.busy:
+            self.busy = (self.busy + evidence.busy) / 2 if self.busy else evidence.busy
+        if not evidence.whole and not evidence.probe:
+            return
+        if evidence.whole:
+            whole = evidence.seconds
+            self.whole_seconds = whole if not self.whole_seconds else (self.whole_seconds + whole) / 2
+        seconds = evidence.epoch_seconds
+        if seconds is None and evidence.epochs and evidence.seconds > 0:
+            seconds = evidence.seconds / evidence.epochs
+        if seconds:
+            self.epoch_seconds = seconds if not self.epoch_seconds else (self.epoch_seconds + seconds) / 2
+        if evidence.seconds >= 1.0:
+            self.cores = max(self.cores, evidence.cpu_seconds / evidence.seconds)
+
+
+def on_gpus(peaks: Mapping[str, int]) -> dict[str, int]:
+    """Return the peaks of a class by which it is compared: those where it runs."""
+    return {part: peak for part, peak in peaks.items() if part != HOST} or dict(peaks)
+
+
+def family_of(profiles: Iterable[Profile]) -> Family:
+    """Return the family of the profiles of one script, with what they teach about its arguments."""
+    from scheduler.core.profiling.family.families import Family  # 3 ms that whoever only looks at a run never pays
+
+    family = Family()
+    for number, profile in enumerate(profiles):
+        family.add(number, profile.slots)
+        seen = on_gpus(profile.peaks)
+        family.observe(number, seen, profile.runs(seen))
+    return family
+
+
+def _is_without_gpus(kind: TaskClass) -> bool:
+    """Return whether tasks of a kind run on the host alone."""
+    return not kind.device or kind.device.startswith(HOST)
+
+
+class Sizes:
+    """One size for each kind, and all of them in order."""
+
+    def __init__(self) -> None:
+        self._of: dict[int, int] = {}
+        self._sorted: list[int] = []
+
+    def put(self, number: int, now: int) -> None:
+        """Replace the size of a kind; 0 while it has none."""
+        if now == self._of.get(number, 0):
+            return
+        self.drop(number)
+        if now:
+            self._of[number] = now
+            insort(self._sorted, now)
+
+    def drop(self, number: int) -> None:
+        """Forget a kind."""
+        if before := self._of.pop(number, 0):
+            del self._sorted[bisect_left(self._sorted, before)]
+
+    def usual(self, share: float, least: int) -> int:
+        """Return what so large a share of the kinds has at most; 0 while fewer than `least` of them are known."""
+        return self._sorted[int(share * (len(self._sorted) - 1))] if len(self._sorted) >= least else 0
+
+
+class ProfileIndex:
+    """Task classes and their profiles by number; number 0 stands for tasks that were not examined."""
+
+    def __init__(
+        self, known: Mapping[str, Profile] | None = None, *, ignore: Iterable[str] = (), only: Iterable[str] = ()
+    ) -> None:
+        self.kinds: dict[int, TaskClass] = {}
+        self._profiles: dict[int, Profile] = {}
+        self._nothing = Profile()
+        self._numbers: dict[str, int] = {}
+        self._newest = 0
+        """The highest number of a kind; none is given twice."""
+        self._looked_over = 0
+        """The highest one when it was last looked which kinds are idle."""
+        self._known = dict(known or {})
+        self._relatives: dict[str, dict[str, None]] = {}
+        """Kinds of earlier runs, by the script they are of."""
+        for key, profile in self._known.items():
+            if profile.family:
+                self._relatives.setdefault(profile.family, {})[key] = None
+        self._families: dict[str, Family] = {}
+        self._words = tuple(ignore), tuple(only)
+        self._unheard = {name for names in self._words for name in names}
+        self._claims: dict[str, frozenset[str]] = {}
+        self._on_gpus, self._beside = Sizes(), Sizes()
+        """The most that each kind was seen to need on one of its GPUs, and of RAM beside them."""
+        self._ram: dict[str, int] = {}
+        """The most RAM that any kind of a script was seen to need beside its GPUs, by script."""
+        self._loading: dict[str, int] = {}
+        """The most RAM that tasks which may yet load their data are expected to need, by script."""
+        self._seen_busy: dict[str, dict[int, float]] = {}
+        """How busy the kinds of each script were seen to keep a GPU."""
+        self._busy_sums: dict[str, float] = {}
+        """The sums of these."""
+        self._touched: set[str] = set()
+        """Families of which something was learned since `news` was asked."""
+
+    def number(self, kind: TaskClass) -> int:
+        """Return the number of the class of one more task, a new one for a new class."""
+        number = self._numbers.get(kind.key) or self._take(kind)
+        self.kinds[number] = kind
+        if kind.family:
+            self._family(kind.family).add(number, kind.slots)
+        if self._unheard:
+            self._hear(kind)
+        self._observe(number)
+        return number
+
+    @property
+    def may_forget(self) -> bool:
+        """True if so many classes were added that some of them may have to go."""
+        return self._newest - self._looked_over >= IDLE_KINDS
+
+    def forget(self, used: Collection[int]) -> list[int]:
+        """Forget kinds of which no task is left, the oldest first, and return their numbers; `used` are the others.
+
+        What earlier runs knew of a kind is kept for further tasks of it. Of a family that loses kinds everything is
+        worked out again from those that it keeps.
+        """
+        self._looked_over = self._newest
+        gone = [number for number in self.kinds if number not in used][:-IDLE_KINDS]
+        families = {self._drop(number) for number in gone}
+        left: dict[str, list[int]] = {family: [] for family in families if family}
+        for number, kind in self.kinds.items() if left else ():
+            if kind.family in left:
+                left[kind.family].append(number)
+        for family, numbers in left.items():
+            self._renew(family, numbers)
+        return gone
+
+    def _drop(self, number: int) -> str:
+        """Forget one kind, but for what is known of its family; which that is."""
+        kind, profile = self.kinds.pop(number), self._profiles.pop(number)
+        del self._numbers[kind.key]
+        if profile.earlier:
+            self._known[kind.key] = profile
+            self._relatives.setdefault(kind.family, {})[kind.key] = None
+        for sizes in (self._on_gpus, self._beside):
+            sizes.drop(number)
+        seen = self._seen_busy.get(kind.family, {})
+        if number in seen:
+            self._busy_sums[kind.family] -= seen.pop(number)
+        return kind.family
+
+    def _renew(self, name: str, numbers: Sequence[int]) -> None:
+        """Make a family anew of the kinds that are left of it; without any it is forgotten."""
+        from scheduler.core.profiling.family.families import Family  # as in family_of
+
+        before = self._families.pop(name)
+        if not numbers:
+            self._touched.discard(name)
+            for kept in (self._claims, self._seen_busy, self._busy_sums, self._ram, self._loading):
+                kept.pop(name, None)
+            return
+        family = self._families[name] = Family(*self._words)
+        for number in numbers:
+            family.add(number, self.kinds[number].slots, before.rows(number))
+        for number in numbers:
+            self._observe(number)
+
+    def _hear(self, kind: TaskClass) -> None:
+        """Note which of the arguments that the user named this kind has."""
+        from scheduler.core.profiling.family.arguments import plain_name  # not for who only looks at runs
+
+        slots = {plain_name(name) for name, _ in kind.slots}
+        self._unheard = {name for name in self._unheard if plain_name(name) not in slots}
+
+    def _take(self, kind: TaskClass) -> int:
+        self._newest += 1
+        number = self._numbers[kind.key] = self._newest
+        self.kinds[number] = kind
+        profile = self._known.pop(kind.key, None) or Profile()
+        profile.rerank()
+        self._profiles[number] = profile
+        return number
+
+    def _family(self, name: str) -> Family:
+        """Return the family of a script, with the classes of earlier runs."""
+        family = self._families.get(name)
+        if family is None:
+            from scheduler.core.profiling.family.families import Family  # as in family_of
+
+            family = self._families[name] = Family(*self._words)
+            for key in self._relatives.pop(name, {}):
+                if key in self._known:
+                    self._remember(family, name, key)
+        return family
+
+    def _remember(self, family: Family, name: str, key: str) -> None:
+        slots = self._known[key].slots
+        number = self._take(TaskClass(key, "", False, name, slots))
+        family.add(number, slots, rows=0)
+        self._observe(number)
+
+    def _size(self, number: int) -> None:
+        """Keep what a kind needs on one GPU, and of RAM beside it, among what all of them do."""
+        parts, kind = self._profiles[number].parts, self.kinds[number]
+        now = max((max(part.peak, part.above) for name, part in parts.items() if name != HOST), default=0)
+        self._on_gpus.put(number, now)
+        if not now and _is_without_gpus(kind):
+            return
+        ram = self._profiles[number].part(HOST).peak
+        self._beside.put(number, ram)
+        if kind.family and ram > self._ram.get(kind.family, 0):
+            self._ram[kind.family] = ram
+
+    def usual(self, share: float, least: int) -> int:
+        """Return the bytes on one GPU that are enough for this share of all classes; 0 while fewer than `least` are
+        known.
+        """
+        return self._on_gpus.usual(share, least)
+
+    def usual_ram(self, number: int, share: float, least: int) -> int:
+        """Return the RAM that a kind is expected to need beside its GPUs; 0 where there is nothing to go by.
+
+        It is the most that any kind of the same script was seen to need, else what living tasks of it are expected to,
+        else what so large a share of all kinds needs at most, once `least` of them are known.
+        """
+        kind = self.kinds.get(number)
+        script = kind.family if kind is not None else ""
+        return self._ram.get(script) or self._loading.get(script) or self._beside.usual(share, least)
+
+    def expect_ram(self, number: int, bytes_: int) -> None:
+        """Note what a living task of a kind is expected to need of RAM, until any of its script is known."""
+        kind = self.kinds.get(number)
+        if kind is not None and kind.family:
+            self._loading[kind.family] = max(bytes_, self._loading.get(kind.family, 0))
+
+    def _observe(self, number: int) -> None:
+        """Let a kind's family know what it needs where it runs."""
+        self._size(number)
+        kind, peaks = self.kinds.get(number), self._profiles[number].peaks
+        if kind is None or not kind.family or not peaks:
+            return
+        if _is_without_gpus(kind) or peaks.keys() != {HOST}:  # else it was over before anybody saw it on its GPUs
+            seen, profile = on_gpus(peaks), self._profiles[number]
+            beside = Beside(profile.part(HOST).peak, profile.busy)
+            self._families[kind.family].observe(number, seen, profile.runs(seen), beside)
+
+    def script(self, number: int) -> str:
+        """Return what the kinds of one script have in common; empty for number 0 and a kind that was forgotten."""
+        kind = self.kinds.get(number)
+        return kind.family if kind is not None else ""
+
+    def unheard(self) -> list[str]:
+        """Return the arguments that the user named and no class has: most likely misspelt."""
+        return sorted(self._unheard)
+
+    def profile(self, number: int) -> Profile:
+        """Return the profile of a class; an empty one for number 0 and for a class that was forgotten."""
+        return self._profiles.get(number, self._nothing)
+
+    def kind(self, number: int) -> TaskClass | None:
+        """Return the class of a number; None for number 0 and for a class that was forgotten."""
+        return self.kinds.get(number)
+
+    def group(self, number: int) -> Hashable:
+        """Return a value that is equal for classes of which one should be learned before the next starts unknown."""
+        kind = self.kinds.get(number)
+        return (kind.family, self._families[kind.family].group(number)) if kind is not None and kind.family else number
+
+    def guess(self, number: int) -> PredictedPeak | None:
+        """Return the possible need of a class that was never observed, from similar ones; None where it is unknown."""
+        kind = self.kinds.get(number)
+        guess = self._families[kind.family].like(number) if kind is not None and kind.family else None
+        if guess is None:
+            return None
+        beside = max(cell.host for cell in guess.of)
+        kinds = sum(cell.busy_kinds for cell in guess.of)
+        busy = sum(cell.busy for cell in guess.of) / kinds if kinds else 0.0
+        return PredictedPeak({HOST: beside, **guess.peaks} if beside else guess.peaks, guess.by, busy)
+
+    def usual_busy(self, number: int) -> float:
+        """Return the mean share of a GPU that the classes of its script keep busy; 0 where none was observed."""
+        kind = self.kinds.get(number)
+        if kind is None or not kind.family:
+            return 0.0
+        seen = self._seen_busy.get(kind.family)
+        return self._busy_sums[kind.family] / len(seen) if seen else 0.0
+
+    def learn(self, number: int, evidence: Observation) -> bool:
+        """Take one attempt of a kind in; True where its tasks rank elsewhere now."""
+        if number not in self._profiles:
+            return False
+        self._profiles[number].learn(evidence)
+        self._observe(number)
+        kind = self.kinds.get(number)
+        if kind is not None and kind.family:
+            self._touched.add(kind.family)
+            self._see_busy(kind.family, number)
+        return self._profiles[number].rerank()
+
+    def _see_busy(self, family: str, number: int) -> None:
+        """Keep the sum of what the kinds of a script keep busy up to date."""
+        busy = self._profiles[number].busy
+        if busy:
+            seen = self._seen_busy.setdefault(family, {})
+            self._busy_sums[family] = self._busy_sums.get(family, 0.0) + busy - seen.get(number, 0.0)
+            seen[number] = busy
+
+    def news(self) -> list[tuple[str, str, bool]]:
+        """Return the findings since the last call: script, argument, and whether it is neutral, or no longer."""
+        found = []
+        for name in sorted(self._touched):
+            before, now = self._claims.get(name, frozenset()), self._families[name].claims()
+            self._claims[name] = now
+            found += [(self._script(name), factor, True) for factor in sorted(now - before)]
+            found += [(self._script(name), factor, False) for factor in sorted(before - now)]
+        self._touched.clear()
+        return found
+
+    def _script(self, family: str) -> str:
+        whats = (kind.what for kind in self.kinds.values() if kind.family == family and kind.what)
+        return next(whats, "").split(" ", 1)[0]
+
+    def learned(self) -> Iterator[tuple[str, Profile, bool]]:
+        """Yield the profile of each class, with its script, and whether the class is one of this run's."""
+        for number, kind in self.kinds.items():
+            yield kind.family, self._profiles[number], True
+        for profile in self._known.values():
+            yield profile.family, profile, False
+
+    def expected(self, number: int, epochs: int | None) -> float:
+        """Return how long an attempt of this class takes, for forecasts; 0 while that is not known."""
+        return self.profile(number).expected(epochs)
+
+    def duration(self, number: int, epochs: int | None) -> float:
+        """Return how long a task of this class takes; 0 while that is not known."""
+        return self.profile(number).ranked_seconds * (epochs or 0)

@@ -1,0 +1,147 @@
+"""From a sample of a living attempt to events: a new peak, a reservation that grows or shrinks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Protocol
+
+from scheduler.core.config import SchedulingConfig
+from scheduler.core.events import Event, Peaked, Resized
+from scheduler.core.lifecycle import TaskState
+from scheduler.core.model import HOST, EstimateSource, Placement, Purpose
+from scheduler.core.placement.request import ResourceRequest
+from scheduler.core.profiling import estimator
+
+
+class _Capacity(Protocol):
+    def left(self, key: str) -> int | None:
+        """Return the bytes of a device that may still be reserved; None: unknown."""
+
+
+class SampledRun(Protocol):
+    """The part of a Brain that a sample is judged by."""
+
+    rules: SchedulingConfig
+
+    @property
+    def capacity(self) -> _Capacity:
+        """The devices, as decisions see them."""
+
+    def need(self, task: int, gpus: int, *, untouched: bool = False) -> ResourceRequest:
+        """Return what a task requests now; `untouched`: what an equal task requests that was never tried."""
+
+    def is_unsure(self, task: int) -> bool:
+        """Tell whether one more attempt must show what its class needs."""
+
+    def load_beside(self, placement: Placement) -> Mapping[str, float]:
+        """Return the load of the other tasks on its GPUs."""
+
+
+def watch(
+    run: SampledRun, living: TaskState, placement: Placement, used: Mapping[str, int], now: float, busy: float | None
+) -> list[Event]:
+    """Return the events of one sample, and change nothing."""
+    task, attempt, rules = living.id, living.attempts, run.rules
+    events: list[Event] = []
+    news = {k: b for k, b in used.items() if estimator.is_new_peak(living.peak.get(k, 0), b, rules)}
+    if news:
+        events.append(Peaked(task, attempt, news))
+    seen = {key: max(used.get(key, 0), living.peak.get(key, 0)) for key in {*used, *living.peak}}
+    still = 0.0 if HOST in news else now - living.last_ram_peak_at
+    if (ram := _corrected_ram(run, living, placement, seen, still)) is not None:
+        if ram.cause == "ram_settled":
+            events.append(Peaked(task, attempt, {HOST: seen[HOST]}))
+        events.append(ram)
+        placement = replace(placement, reservation=ram.reservation)
+    growth = estimator.grown(placement.reservation, used, rules, run.capacity.left(HOST))
+    if growth is not None:
+        events.append(Resized(task, attempt, growth, _why_grown(living, placement, used)))
+    elif (less := _known_meanwhile(run, living, placement, seen)) is not None:
+        events.append(Resized(task, attempt, less, "known"))
+    elif not any(key in placement.devices for key in news) and _may_settle(run, living, placement, now, busy == 0.0):
+        known = placement.source is not EstimateSource.MEASURED and placement.purpose is Purpose.RUN
+        less = dict(placement.reservation) if known else estimator.cut(placement, seen, rules)
+        if less is not None:
+            events.append(Peaked(task, attempt, seen))
+            events.append(Resized(task, attempt, less, "settled", busy or 0.0))
+    return events
+
+
+def _why_grown(living: TaskState, placement: Placement, used: Mapping[str, int]) -> str:
+    """Return `grew` for use above a reservation, `seen` for use where nothing was reserved."""
+    above = [key for key, bytes_ in used.items() if bytes_ > placement.reservation.get(key, 0)]
+    nothing = not any(placement.reservation.get(key, 0) for key in above)
+    beside = HOST in above and len(above) == 1 and bool(placement.gpus) and not living.settled
+    return "seen" if nothing or beside else "grew"
+
+
+def _known_meanwhile(
+    run: SampledRun, living: TaskState, placement: Placement, seen: Mapping[str, int]
+) -> dict[str, int] | None:
+    """Return the new reservation of an attempt on GPUs after another attempt of its class has shown the need.
+
+    That of an unsettled attempt shrinks; that of any attempt grows before it uses more and its neighbours fail.
+    """
+    gpus, rules = placement.gpus, run.rules
+    if not gpus or placement.source is EstimateSource.DECLARED:
+        return None
+    asked = run.need(living.id, len(gpus), untouched=True)
+    if asked.unknown or rules.slots is not None or not all(seen.get(key) for key in gpus):
+        return None
+    unsettled = estimator.is_watched(placement, living.settled)
+    reservation = dict(placement.reservation)
+    for key, ask in zip(gpus, asked.gpus, strict=True):
+        need = max(ask.bytes or 0, estimator.with_margin(seen[key], rules))
+        if (unsettled and need < reservation[key]) or estimator.is_new_peak(reservation[key], ask.bytes or 0, rules):
+            reservation[key] = need
+    return reservation if reservation != placement.reservation else None
+
+
+def _corrected_ram(
+    run: SampledRun, living: TaskState, placement: Placement, seen: Mapping[str, int], still: float
+) -> Resized | None:
+    """Return the corrected reservation of RAM that was an expectation; None while it stays as it is.
+
+    `still` is the number of seconds for which its use of RAM has not grown.
+
+    The need is known after the class of the attempt has shown it, or after the use has not grown for the settle time
+    of GPU memory. Before that, once the attempt uses its GPUs and has not grown for the settle time of the host, it
+    keeps a multiple of what it uses: it may yet load its data, but other tasks need not wait for that.
+    """
+    rules, had, held = run.rules, placement.reservation.get(HOST, 0), seen.get(HOST)
+    if not placement.ram_expected or held is None or rules.slots is not None:
+        return None
+
+    def resized(ram: int, cause: str) -> Resized:
+        return Resized(living.id, living.attempts, {**placement.reservation, HOST: ram}, cause)
+
+    asked, least = run.need(living.id, len(placement.gpus)).host, estimator.with_margin(held, rules)
+    if asked.bytes is not None and not asked.is_expected:
+        return resized(estimator.within(had, max(asked.bytes, least), held, run.capacity.left(HOST)), "ram_settled")
+    if still >= rules.gpu_settle:
+        return resized(min(had, least), "ram_settled")
+    if still < rules.settle or not all(map(seen.get, placement.gpus)):
+        return None
+    wanted = estimator.with_margin(estimator.once_loaded(held, rules), rules)
+    loading = estimator.within(had, wanted, held, run.capacity.left(HOST))
+    moved = estimator.is_new_peak(min(had, loading), max(had, loading), rules)
+    return resized(loading, "ram_seen") if moved else None
+
+
+def _may_settle(run: SampledRun, living: TaskState, placement: Placement, now: float, idle: bool) -> bool:
+    """Tell whether an attempt of unknown need has settled: its peak has not grown for the settle time."""
+    rules = run.rules
+    if living.settled or rules.slots is not None or living.last_peak_at == 0.0:
+        return False
+    unknown = placement.source is EstimateSource.MEASURED or placement.purpose is Purpose.PROBE
+    if not unknown and not (placement.gpus and run.is_unsure(living.id)):
+        return False
+    settle = rules.gpu_settle if placement.gpus else rules.settle
+    settle *= rules.idle_patience if idle else _slowed(run, placement)
+    return now - living.last_peak_at >= settle
+
+
+def _slowed(run: SampledRun, placement: Placement) -> float:
+    """Return how many times slower an attempt is on a GPU whose load is above 1."""
+    return max([1.0, *(load + placement.busy for load in run.load_beside(placement).values())])

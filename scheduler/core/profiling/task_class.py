@@ -1,0 +1,118 @@
+"""The class of a task, which determines its memory: the key of its profile."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import PurePath
+
+from scheduler.core.model import Spec
+from scheduler.core.profiling.family.arguments import slots
+from scheduler.core.tasks.command import THIS_PYTHON, meant, shell_line
+from scheduler.core.tasks.fields import words
+from scheduler.core.tasks.placeholders import takes
+from scheduler.values import dataclass
+
+_EPOCHS = ("--epochs", "--num_train_epochs", "--num-epochs", "--max_epochs")
+_ID = ("--id",)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskClass:
+    """Tasks that are assumed to need the same memory until measurements show otherwise."""
+
+    key: str
+    what: str
+    """The name for users: script and arguments."""
+    probes: bool
+    """True if its command takes a number of epochs, so that a short probe can run."""
+    family: str = ""
+    """Equal for kinds that differ in the values of arguments only."""
+    slots: tuple[tuple[str, str], ...] = ()
+    """The arguments that may differ within a family: names and values."""
+    device: str = ""
+    """The device on which it runs, in words for users."""
+
+
+_REDIRECTION = re.compile(r"(?:\d*|&)(?:>>|>\||<>|[<>]&?)")
+
+
+def said_by(spec: Spec) -> list[str]:
+    """Return the words of a row; for a line that a shell reads its words, without the redirections."""
+    said = meant(words(spec.command or spec.filename))
+    line = shell_line(said)
+    try:
+        return _without_redirections(words(line)) if line else said
+    except ValueError:  # it takes a shell to read it
+        return said
+
+
+def _without_redirections(said: list[str]) -> list[str]:
+    kept, skip = [], False
+    for word in said:
+        match = _REDIRECTION.match(word)
+        if match is None and not skip:
+            kept.append(word)
+        skip = match is not None and match.end() == len(word)
+    return kept
+
+
+def script_of(spec: Spec) -> str:
+    """Return the word that names the script or module whose content matters; empty where there is none."""
+    said = said_by(spec)
+    if not spec.command and said and not said[0].startswith("-"):
+        return said[0]
+    script = next((word for word in said if PurePath(word).suffix in (".py", ".sh")), "")
+    if not script and "-m" in said[:-1]:
+        return said[said.index("-m") + 1]
+    return script
+
+
+def files_of(spec: Spec, script: str) -> tuple[str, ...]:
+    """Return where the content of a script is, or may be, relative to the directory of the task."""
+    said = said_by(spec)
+    if script in said and "-m" in said[: said.index(script)] and PurePath(script).suffix not in (".py", ".sh"):
+        path = script.replace(".", "/")
+        return (f"{path}.py", f"{path}/__main__.py")
+    return (script,)
+
+
+def kind(spec: Spec, append: str, python: str, digest: str, device: str) -> TaskClass:
+    """Return the class of a row: script content, arguments without epochs and id, interpreter, kind of device and
+    model.
+    """
+    text = spec.command or spec.filename
+    said = said_by(spec)
+    script = script_of(spec)
+    kept = _without(said, (*_EPOCHS, *_ID))
+    executable = "" if spec.command else python if spec.executable in THIS_PYTHON else spec.executable
+    first = kept.index(script) + 1 if script in kept else 1
+    named = [digest if digest and word == script else word for word in kept[:first]]
+    same = (executable, *named, repr(spec.env), device)
+    key = _hash((executable, *named, *kept[first:], repr(spec.env), device))
+    shown = [PurePath(word).name if word == script else word for word in kept]
+    tells = takes(text, "epochs") or (not spec.command and append in ("both", "epochs"))
+    probes = tells and spec.terms.epochs is not None
+    what = " ".join(shown).encode("utf-8", "replace").decode()
+    return TaskClass(key, what, probes, _hash(same), slots(kept[first:]), device)
+
+
+def _hash(parts: Sequence[str]) -> str:
+    from hashlib import blake2b  # 2 ms that no light verb pays
+
+    return blake2b("\0".join(parts).encode("utf-8", "surrogateescape"), digest_size=10).hexdigest()
+
+
+def _without(said: list[str], names: tuple[str, ...]) -> list[str]:
+    """Return the words without these options and their values."""
+    kept, skip = [], False
+    for word in said:
+        if skip:
+            skip = False
+        elif word in names:
+            skip = True
+        elif not word.startswith(tuple(f"{name}=" for name in names)) and not (
+            takes(word, "id") or takes(word, "epochs")
+        ):
+            kept.append(word)
+    return kept

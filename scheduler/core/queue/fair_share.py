@@ -1,0 +1,383 @@
+"""Turns: which waiting scheduler is next on a device, among those of all users of this machine.
+
+Next on a device is the waiting user who holds least there; among equals, whose newest start there is the oldest (a user
+with many runs always has one that waited longest), then, and between the waiters of one user, who came first.
+What is free is kept for those who are before a task and fit in now; who does not fit is passed over, until it
+was bypassed too often: then its devices are drained for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from scheduler.core.config import SchedulingConfig
+from scheduler.core.leases import Lease
+from scheduler.core.model import (
+    NO_TASK,
+    Decision,
+    EstimateSource,
+    LeaseUse,
+    Machine,
+    Placement,
+    Turn,
+    Waiter,
+    WaitTicket,
+)
+from scheduler.core.placement import fit
+from scheduler.core.placement.device_capacity import DeviceCapacity
+from scheduler.core.placement.refusal import Refusal
+from scheduler.core.placement.request import MemoryRequest, ResourceRequest
+
+STANDS_STILL = 5.0
+"""Seconds without a look after which a waiter is left out: it was stopped, or its disk is full."""
+CHANCE = 1.0
+"""Seconds within which a waiter takes the room that is kept for it; if it looks and does not, it has its reasons."""
+MOST_ENDS = 55
+"""A waiter that is passed over starts within so many ends of others, and a few that were over before it looked: what
+runs when its devices close ends as well. So where much runs they close before it was passed as often as it may be, but
+not before half of that."""
+IN_VAIN = 3.0
+"""Seconds in all for which room is kept for a user's tickets, whatever their names, until the user takes some."""
+LOSES_TURN, MOST_TIMES = 10.0, 64
+"""Seconds for which such a user's tickets count for nothing: not less than devices were drained for them in vain. It is
+twice as long each time, up to so many times the first."""
+LONGEST_DRAIN = 1800.0
+"""Seconds in all for which devices are drained for a user's tickets, before the user starts something of that size.
+The next drain may last four times as long: tasks that last for hours may run there."""
+Stake = tuple[int, float]
+"""The bytes a user holds, and when the newest lease among them began."""
+Rank = tuple[int, int, float, float]
+_OTHER_RUN = 0
+"""The task number of a placement that belongs to another run."""
+
+
+class Contenders:
+    """The other schedulers that wait, as one pass over this run's queue sees them."""
+
+    def __init__(
+        self, machine: Machine, own: Iterable[Placement], rules: SchedulingConfig, *, slots: bool = False
+    ) -> None:
+        """Take the view of one pass; `slots`: the run fills slots, which do not look at memory."""
+        self._fitting: list[str] = []
+        self._draining: list[str] = []
+        self._me = machine.uid
+        self._turn = machine.turn
+        self._rules = replace(rules, slots=None, max_per_device=None)
+        self._slots = slots or rules.slots is not None
+        self._waiters = [waiter for waiter in machine.waiters if waiter.idle <= STANDS_STILL]
+        self._holds = machine.holds
+        self._own = [placement.reservation for placement in own]
+        self._now = machine.now
+        self._last = machine.turn.last
+
+    def named(self, decision: Decision) -> Decision:
+        """Return a pass's decision with the waiters for which it kept capacity or drained devices."""
+        return replace(decision, fitting=tuple(self._fitting), draining=tuple(self._draining))
+
+    def take(self, placement: Placement) -> None:
+        """Count a placement of this run as held from now on."""
+        self._own.append(placement.reservation)
+        self._last = self._now
+
+    def give_way(self, task: int, rooms: Mapping[str, DeviceCapacity], host: DeviceCapacity | None) -> bool:
+        """Keep capacity for all waiters that come before a task, each once in a pass; tell whether there are any."""
+        turn = self._turn if task == self._turn.task else Turn()
+        before = [waiter for waiter in self._waiters if self._is_before(waiter, turn)]
+        for waiter in sorted(before, key=self._rank):
+            self._waiters.remove(waiter)
+            self._keep_room(waiter, rooms, host)
+        return bool(before)
+
+    def _is_before(self, waiter: Waiter, turn: Turn) -> bool:
+        mine = _rank(turn.closed, self._stake(self._me, waiter.ticket), turn.waited)
+        return self._rank(waiter) < mine
+
+    def _rank(self, waiter: Waiter) -> Rank:
+        return _rank(waiter.ticket.closed, self._stake(waiter.uid, waiter.ticket), waiter.ticket.waited)
+
+    def _stake(self, uid: int, ticket: WaitTicket) -> Stake:
+        held, newest = _stake(uid, ticket, self._holds, self._own if uid == self._me else ())
+        return held, max(newest, self._last) if uid == self._me else newest
+
+    def _keep_room(self, waiter: Waiter, rooms: Mapping[str, DeviceCapacity], host: DeviceCapacity | None) -> None:
+        ticket = waiter.ticket
+        here = [rooms[key] for key in ticket.devices if key in rooms]
+        gpus = [room for room in here if room.device.is_gpu]
+        if not here or len(gpus) < len(ticket.gpus):
+            return  # it waits for what this run knows nothing of
+        need, best = _need(ticket), sorted(gpus, key=_best_first)
+        tried = fit.fit(_OTHER_RUN, 1, need, best, host, self._rules)
+        if not isinstance(tried, Refusal):
+            self._fitting.append(waiter.name)
+            if not waiter.passed_up:
+                self._reserve(tried, rooms, _called(waiter))
+        elif ticket.closed:
+            self._drain(waiter, need, here, host)
+
+    def _drain(
+        self, waiter: Waiter, need: ResourceRequest, here: Sequence[DeviceCapacity], host: DeviceCapacity | None
+    ) -> None:
+        """Close the devices on which a waiter's task would fit if all leases there ended.
+
+        For a user who has lost its turn the leases of that same user do not end: they could keep devices closed for
+        ever.
+        """
+        then = {room.device.key: self._released_for(waiter, room) for room in here}
+        gpus = sorted((room for room in then.values() if room.device.is_gpu), key=_best_first)
+        host_then = None if host is None else self._released_for(waiter, host)
+        fits, never = fit.never_now(_OTHER_RUN, need, gpus, host_then, self._rules)
+        if never is not None:
+            return
+        keys = {room.device.key for room in fits} if gpus else then.keys()
+        for room in here:
+            if room.device.key in keys:
+                room.closed, room.kept_for = True, room.kept_for or _called(waiter)
+        self._draining += [waiter.name] if keys else []
+
+    def _released_for(self, waiter: Waiter, room: DeviceCapacity) -> DeviceCapacity:
+        """Return a device with the bytes that may be released there for a waiter."""
+        if waiter.uid == self._me or not waiter.lets_capacity_pass:
+            return room
+        key, left = room.device.key, room.copy()
+        theirs = [lease for lease in self._holds if lease.uid == waiter.uid]
+        left.released -= sum(max(lease.reserved.get(key, 0), lease.used.get(key, 0)) for lease in theirs)
+        return left
+
+    def _reserve(self, placement: Placement, rooms: Mapping[str, DeviceCapacity], who: str) -> None:
+        fit.take(rooms, placement)
+        for key in placement.reservation:
+            rooms[key].ours -= 1
+            rooms[key].kept_for = who
+        if self._slots:
+            for key in placement.devices:
+                rooms[key].closed = True  # slots do not look at memory
+
+
+def _called(waiter: Waiter) -> str:
+    number = waiter.run.partition("-")[0]
+    return f"task {waiter.ticket.task} of run {number} of {waiter.who or f'user {waiter.uid}'}"
+
+
+def _best_first(room: DeviceCapacity) -> tuple[bool, float, int]:
+    return room.unmanaged_processes > 0, -room.load, -room.bytes
+
+
+def _rank(closed: bool, stake: Stake, waited: float) -> Rank:  # of a ticket
+    """Return a sort key, smaller is next; a waiter that was bypassed too often comes before all others."""
+    return (0, 0, 0.0, -waited) if closed else (1, *stake, -waited)
+
+
+def _stake(uid: int, ticket: WaitTicket, holds: Iterable[LeaseUse], own: Iterable[Mapping[str, int]]) -> Stake:
+    """Return the bytes a user holds on the devices of a ticket, and since when the newest of them."""
+    held, newest = sum(reserved.get(key, 0) for reserved in own for key in ticket.devices), 0.0
+    for hold in holds:
+        if hold.uid == uid and (bytes_ := sum(hold.reserved.get(key, 0) for key in ticket.devices)):
+            held, newest = held + bytes_, max(newest, hold.since)
+    return held, newest
+
+
+def richer(machine: Machine, own: Iterable[Placement], decision: Decision) -> frozenset[int]:
+    """Return the waiting users who hold more than this run's user where it waits: this run comes before them."""
+    ticket = decision.wait
+    if ticket is None:
+        return frozenset()
+    mine = [placement.reservation for placement in (*own, *decision.placements)]
+    held, _ = _stake(machine.uid, ticket, machine.holds, mine)
+    users = {waiter.uid for waiter in machine.waiters} - {machine.uid}
+    return frozenset(uid for uid in users if _stake(uid, ticket, machine.holds, ())[0] > held)
+
+
+def _need(ticket: WaitTicket) -> ResourceRequest:
+    asked = ticket.gpus or (ticket.host,)
+    bare = ticket.bare if len(ticket.bare) == len(asked) else [bytes_ or 0 for bytes_ in asked]
+    asks = tuple(
+        MemoryRequest(bytes_, least if bytes_ is None else min(least, bytes_))
+        for bytes_, least in zip(asked, bare, strict=True)
+    )
+    host = MemoryRequest(ticket.host, ticket.host or 0) if ticket.gpus else asks[0]
+    return ResourceRequest(
+        host, ticket.cores, EstimateSource.DECLARED, asks if ticket.gpus else (), ticket.busy, ticket.alone
+    )
+
+
+class Patience:
+    """The seconds for which capacity was kept in vain for each other user, and devices drained.
+
+    They are counted by user, so a ticket under a new name changes nothing.
+    """
+
+    def __init__(self) -> None:
+        self._at = 0.0
+        self._kept: dict[int, float] = {}
+        """Seconds for which capacity was kept, by user."""
+        self._drained: dict[int, float] = {}
+        """Seconds for which devices were drained, by user."""
+        self._longest: dict[int, float] = {}
+        """The longest drain by user, where it is not `LONGEST_DRAIN`."""
+        self._asked: dict[int, int] = {}
+        """The most bytes that room was kept for meanwhile."""
+        self._losses: dict[int, int] = {}
+        """How often a user has lost its turn."""
+        self._lost: dict[int, tuple[float, float]] = {}
+        """Until when a user's tickets count for nothing, and for how long that is."""
+        self._leases: frozenset[str] = frozenset()
+
+    def see(self, now: float, waiters: Sequence[Waiter], decision: Decision, leases: Sequence[Lease]) -> None:
+        """Note for which tickets capacity is kept, or devices are drained, from now on.
+
+        A user who has taken such capacity since the last call has a clean slate.
+        """
+        passed, self._at = min(max(0.0, now - self._at), STANDS_STILL), now
+        if self._asked:
+            for lease in leases:
+                if lease.name not in self._leases and lease.uid in self._asked:
+                    self._take(lease)
+        self._leases = frozenset(lease.name for lease in leases)
+        kept = [waiter for waiter in waiters if waiter.name in decision.fitting and not waiter.passed_up]
+        draining = [waiter for waiter in waiters if waiter.name in decision.draining]
+        for uid in self._count(self._kept, kept, min(passed, CHANCE)):
+            if self._kept[uid] > IN_VAIN:
+                self._lose(uid, now)
+        for uid in self._count(self._drained, draining, passed):
+            longest = self._longest.get(uid, LONGEST_DRAIN)
+            if self._drained[uid] > longest:
+                self._lose(uid, now)
+                self._longest[uid] = 4 * longest
+
+    def _count(self, seconds: dict[int, float], waiters: Sequence[Waiter], passed: float) -> set[int]:
+        """Add the seconds since the last call to the users of these waiters; return the users."""
+        users = {waiter.uid for waiter in waiters}
+        for uid in users:
+            asked = max(_bytes(waiter.ticket) for waiter in waiters if waiter.uid == uid)
+            self._asked[uid] = max(asked, self._asked.get(uid, 0))
+            seconds[uid] = seconds.get(uid, 0.0) + passed
+        return users
+
+    def _lose(self, uid: int, now: float) -> None:
+        """Have a user's tickets count for nothing for a while."""
+        self._kept[uid] = 0.0
+        losses = self._losses.get(uid, 0)
+        loss = max(LOSES_TURN, self._drained.pop(uid, 0.0)) * min(2**losses, MOST_TIMES)
+        self._lost[uid], self._losses[uid] = (now + loss, loss), losses + 1
+
+    def _take(self, lease: Lease) -> None:
+        """Forget what a user has not taken, once a lease is at least half of what was kept."""
+        if 2 * sum(lease.reserved.values()) >= self._asked[lease.uid]:
+            for of in (self._kept, self._drained, self._longest, self._asked, self._lost, self._losses):
+                of.pop(lease.uid, None)
+
+    def has_had_losses(self, uid: int) -> bool:
+        """Tell whether a user has lost its turn since it last took what was kept."""
+        return uid in self._losses
+
+    def has_lost_its_turn(self, uid: int, now: float) -> bool:
+        """Tell whether a user's tickets count for nothing now."""
+        until, loss = self._lost.get(uid, (0.0, 0.0))
+        return 0 < until - now <= loss
+
+
+def _bytes(ticket: WaitTicket) -> int:
+    return sum(bytes_ or 0 for bytes_ in ticket.gpus or (ticket.host,))
+
+
+class TurnTracker:
+    """How this run stands among all who wait, from one decision to the next."""
+
+    def __init__(self, rules: SchedulingConfig) -> None:
+        self._rules = rules
+        self._task = NO_TASK
+        self._since = 0.0
+        self._passed = self._lately = self._beside = 0
+        self._last: tuple[float, WaitTicket] | None = None
+        """The ticket that was shown last, and when it was true."""
+        self._waits_for: Sequence[str] = ()
+        self._devices: frozenset[str] = frozenset()
+        """The devices that the ticket waits for; the set is made anew only when they change."""
+        self._ahead: frozenset[str] = frozenset()
+        """Runs that came before this one: what they start does not count as bypassing."""
+        self._leases: frozenset[str] = frozenset()
+        self._placed = 0.0
+        """When this run last started something."""
+        self._patience = Patience()
+        self._fits: dict[str, float] = {}
+        """Since when there seems to be room for others whose turn it is."""
+
+    def turn(self, now: float, leases: Sequence[Lease]) -> Turn:
+        """Return this run's turn, after counting what was started since the last look."""
+        if self._task == NO_TASK:
+            return Turn(last=self._placed)
+        new = [lease for lease in leases if lease.name not in self._leases and lease.run not in self._ahead]
+        self._lately = sum(not self._devices.isdisjoint(lease.reserved) for lease in new)
+        self._passed += self._lately
+        if 2 * self._passed >= self._rules.bypass_limit:
+            beside = sum(not self._devices.isdisjoint(lease.reserved) for lease in leases)
+            self._beside = max(self._beside, beside)  # where some have just ended, as many start at once
+        self._leases = frozenset(lease.name for lease in leases)
+        waited = max(0.0, now - self._since)
+        return Turn(self._task, waited, self._is_closed(waited), self._placed)
+
+    def _is_closed(self, waited: float) -> bool:
+        """Tell whether later comers may no longer bypass, also where they would have too often by the next look."""
+        most = self._rules.bypass_limit
+        too_often = self._passed >= most or self._passed + self._lately > most
+        too_late = 2 * self._passed >= most and self._passed + self._lately + self._beside >= MOST_ENDS
+        return too_often or too_late or waited >= self._rules.bypassed_for
+
+    def waiters(self, now: float, waiters: Sequence[Waiter]) -> tuple[Waiter, ...]:
+        """Return the other waiters, marking those that had the chance to start and did not take it."""
+        return tuple(self._seen(waiter, now) for waiter in waiters)
+
+    def _seen(self, waiter: Waiter, now: float) -> Waiter:
+        waiter = replace(waiter, lets_capacity_pass=self._patience.has_had_losses(waiter.uid))
+        if self._patience.has_lost_its_turn(waiter.uid, now):
+            return replace(waiter, passed_up=True, ticket=replace(waiter.ticket, closed=False))
+        return replace(waiter, passed_up=self._had_its_chance(waiter, now))
+
+    def _had_its_chance(self, waiter: Waiter, now: float) -> bool:
+        since = self._fits.get(waiter.name)
+        return since is not None and now - waiter.idle > since + CHANCE
+
+    def after(
+        self,
+        now: float,
+        decision: Decision,
+        waiters: Sequence[Waiter],
+        leases: Sequence[Lease],
+        after: frozenset[int] = frozenset(),
+    ) -> WaitTicket | None:
+        """Return the ticket of this run from now on; None where it waits for nothing that others hold.
+
+        `after`: users whose turn is after this run's, however long they have waited.
+        """
+        self._patience.see(now, waiters, decision, leases)
+        self._fits = {name: self._fits.get(name, now) for name in decision.fitting}
+        if decision.placements:
+            self._placed = now
+        wait = decision.wait or self._still(now, decision)
+        if wait is None:
+            self._task = NO_TASK
+            return None
+        if decision.wait is not None:
+            self._last = now, wait
+        if self._task == NO_TASK or any(placement.task == self._task for placement in decision.placements):
+            self._since, self._passed, self._lately, self._beside = now, 0, 0, 0
+            self._leases = frozenset(lease.name for lease in leases)
+        self._task = wait.task
+        if wait.devices is not self._waits_for:
+            self._waits_for, self._devices = wait.devices, frozenset(wait.devices)
+        waited = max(0.0, now - self._since)
+        self._ahead = frozenset(
+            waiter.run for waiter in waiters if waiter.ticket.waited > waited and waiter.uid not in after
+        )
+        return replace(wait, waited=waited, closed=self._is_closed(waited))
+
+    def _still(self, now: float, decision: Decision) -> WaitTicket | None:
+        """Return the ticket of a task that something else keeps from starting for a moment.
+
+        As when a neighbour's memory is seen before its lease says whose it is: that costs no place in the queue.
+        """
+        if self._last is None or now - self._last[0] > STANDS_STILL:
+            return None
+        waits = any(refusal.task == self._task for refusal in decision.refusals)
+        return self._last[1] if waits and self._last[1].task == self._task else None

@@ -1,0 +1,189 @@
+"""Quotas: what one user may still reserve in a pass, and up to what the leases of other users count."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from scheduler.core.model import HOST, Device, LeaseUse, Machine, Placement, gpus_in
+from scheduler.core.placement.device_capacity import DeviceCapacity
+from scheduler.core.placement.refusal import Reason, Refusal
+from scheduler.core.placement.request import MemoryRequest, ResourceRequest
+from scheduler.core.site_policy import GPUS, MEMORY, TASKS, Caps, UserQuotas
+
+NO_END = 1 << 62
+
+
+class QuotaUse:
+    """A user's quota in one pass, and what counts for it: leases of all runs, and what the pass has placed."""
+
+    def __init__(self, machine: Machine, own: Iterable[Placement]) -> None:
+        self._caps = machine.caps
+        others = [hold.reserved for hold in machine.holds if hold.uid == machine.uid]
+        self._mine = [*others, *(placement.reservation for placement in own)]
+        self._used = {key for reserved in self._mine for key in gpus_in(reserved)}
+
+    @property
+    def tasks_left(self) -> int:
+        """The number of tasks that may still start."""
+        return NO_END if self._caps.tasks is None else self._caps.tasks - len(self._mine)
+
+    def take(self, placement: Placement) -> None:
+        """Count a placement of this pass from now on."""
+        self._mine.append(placement.reservation)
+        self._used.update(placement.gpus)
+
+    def too_many(self, task: int) -> Refusal:
+        """Return the refusal of a task where its user may run no more."""
+        return self._refusal(task, TASKS, 1, len(self._mine), self._caps.tasks)
+
+    def refuses(self, task: int, need: ResourceRequest) -> Refusal | None:
+        """Return why a task may not start now, or never may, by its request; None where it may."""
+        if self.tasks_left <= 0:
+            return self.too_many(task)
+        never = self._never(task, need)
+        if never is not None:
+            return never
+        for what, asks, held, cap in self._sizes(need):
+            wanted = sum(ask.bytes for ask in asks if ask.bytes is not None)
+            if cap is not None and wanted > cap - held and held:
+                return self._refusal(task, what, wanted, held, cap)
+        return None
+
+    def _never(self, task: int, need: ResourceRequest) -> Refusal | None:
+        """Return a refusal where a task asks for more than its user may ever hold."""
+        cap = self._caps.gpus
+        if cap is not None and len(need.gpus) > cap:
+            return self._refusal(task, GPUS, len(need.gpus), 0, cap, Reason.NEVER)
+        for what, asks, _, most in self._sizes(need):
+            bare = sum(ask.bare for ask in asks)
+            if most is not None and bare > most:
+                return self._refusal(task, what, bare, 0, most, Reason.NEVER)
+        return None
+
+    def _sizes(self, need: ResourceRequest) -> list[tuple[str, Sequence[MemoryRequest], int, int | None]]:
+        """Return (what, requests, bytes held, quota) of GPU memory and of RAM."""
+        gpus = sum(reserved.get(key, 0) for reserved in self._mine for key in gpus_in(reserved))
+        ram = sum(reserved.get(HOST, 0) for reserved in self._mine)
+        return [(MEMORY, need.gpus, gpus, self._caps.memory), (HOST, (need.host,), ram, self._caps.host_memory)]
+
+    def among(self, task: int, number: int, gpus: Sequence[DeviceCapacity]) -> Sequence[DeviceCapacity] | Refusal:
+        """Return the GPUs that a task on so many may have; where they run short, first those in use by its user."""
+        cap = self._caps.gpus
+        if cap is None or not number:
+            return gpus
+        left = cap - len(self._used)
+        if left >= number:
+            return gpus
+        mine = [room for room in gpus if room.device.key in self._used]
+        if len(mine) + max(0, left) < number:
+            return self._refusal(task, GPUS, number, len(self._used), cap)
+        return mine if left <= 0 else mine + [room for room in gpus if room.device.key not in self._used]
+
+    def cut(self, placement: Placement, need: ResourceRequest) -> Placement | Refusal:
+        """Return a placement as the quota allows it: margins are cut where it ends, as where a device ends."""
+        most = self._caps.gpus
+        if most is not None and len(self._used.union(placement.gpus)) > most:
+            return self._refusal(placement.task, GPUS, len(placement.gpus), len(self._used), most)
+        reservation = dict(placement.reservation)
+        keys = (placement.gpus, tuple(key for key in (HOST,) if key in reservation))
+        for (what, asks, held, cap), here in zip(self._sizes(need), keys, strict=True):
+            wanted = sum(reservation[key] for key in here)
+            if cap is None or wanted <= cap - held:
+                continue
+            if held and cap - held < min(cap, _enough(asks, wanted)):
+                return self._refusal(placement.task, what, wanted, held, cap)
+            for key, ask in zip(here, asks, strict=True):
+                reservation[key] = max(ask.bare, int(reservation[key] * max(0, cap - held) / wanted))
+        return replace(placement, reservation=reservation)
+
+    def _refusal(
+        self, task: int, what: str, wanted: int, held: int, cap: int | None, reason: Reason = Reason.QUOTA
+    ) -> Refusal:
+        return Refusal(task, reason, what, wanted, held, cap or 0, text=self._caps.source)
+
+
+def _enough(asks: Iterable[MemoryRequest], wanted: int) -> int:
+    """Return the bytes a task starts with beside others of its user: half of the reservation of an unknown need."""
+    return wanted // 2 if any(ask.bytes is None for ask in asks) else wanted
+
+
+def bounded(
+    leases: Sequence[LeaseUse], own: int, quotas: UserQuotas, devices: Sequence[Device]
+) -> tuple[LeaseUse, ...]:
+    """Return leases as they count: those of other users at most up to their quotas and the devices.
+
+    A user writes the own lease files, and may write anything into them. `own` is the user whose leases count as they
+    are. What a lease is seen to use stays, so that this memory is not taken for unmanaged. Of leases that exceed a
+    quota together, earlier ones of the sequence count first; unreadable ones come last and get what is left.
+    """
+    sizes = {device.key: device for device in devices}
+    users: dict[int, _CountedUser] = {}
+    found = [lease for lease in leases if lease.uid == own]
+    for lease in sorted((lease for lease in leases if lease.uid != own), key=_has_no_sizes):
+        user = users.setdefault(lease.uid, _CountedUser(quotas.of(lease.uid), sizes))
+        found += user.count(lease)
+    return tuple(found)
+
+
+def _has_no_sizes(lease: LeaseUse) -> bool:
+    return bool(lease.unreadable) and not lease.reserved
+
+
+class _CountedUser:
+    """The rest of another user's quota while the leases of that user are counted."""
+
+    def __init__(self, caps: Caps, devices: Mapping[str, Device]) -> None:
+        self._devices = devices
+        self._most_gpus = NO_END if caps.gpus is None else caps.gpus
+        self._gpus: set[str] = set()
+        self._left = {MEMORY: caps.memory, HOST: caps.host_memory}
+        """Bytes that may still count on GPUs and of RAM; None: no quota."""
+        self._tasks = NO_END if caps.tasks is None else caps.tasks
+
+    def count(self, lease: LeaseUse) -> Iterator[LeaseUse]:
+        """Return a lease as it counts; one without sizes becomes two, one for the GPUs and one for the host."""
+        self._tasks -= 1
+        if self._tasks < 0:
+            yield replace(lease, reserved={}, load={}, alone=False, unreadable="")
+        elif _has_no_sizes(lease):
+            yield self._possible(lease, MEMORY, [key for key in self._devices if key != HOST])
+            yield self._possible(replace(lease, used={}), HOST, [key for key in self._devices if key == HOST])
+        else:
+            yield self._cut(lease)
+
+    def _cut(self, lease: LeaseUse) -> LeaseUse:
+        reserved = {key: self._take(key, bytes_) for key, bytes_ in lease.reserved.items()}
+        counted = {key: bytes_ for key, bytes_ in reserved.items() if bytes_ is not None}
+        if not counted:
+            return replace(lease, reserved={}, load={}, alone=False, unreadable="")
+        here = {key: load for key, load in lease.load.items() if key in counted or key not in reserved}
+        load = {key: min(load, self._devices[key].load_capacity) for key, load in here.items() if key in self._devices}
+        return replace(lease, reserved=counted, load=load)
+
+    def _take(self, key: str, wanted: int) -> int | None:
+        """Take bytes on a device from what is left; None where nothing of a lease can be there."""
+        device, what = self._devices.get(key), HOST if key == HOST else MEMORY
+        if what == MEMORY and gpus_in((key,)) and not self._may_use(key):
+            return None
+        left = self._left[what]
+        most = min(wanted, wanted if left is None else left, wanted if device is None else device.total)
+        if left is not None:
+            self._left[what] = left - most
+        return most if most or not wanted else None
+
+    def _may_use(self, key: str) -> bool:
+        if key not in self._gpus and len(self._gpus) >= self._most_gpus:
+            return False
+        self._gpus.add(key)
+        return True
+
+    def _possible(self, lease: LeaseUse, what: str, keys: Sequence[str]) -> LeaseUse:
+        """Return what a lease may reserve at most on devices, where it does not say: all that its user has left."""
+        left = self._left[what]
+        if left is None:
+            return replace(lease, reserved=dict.fromkeys(keys, 0), unreadable=lease.unreadable if keys else "")
+        memory = gpus_in(keys) if what == MEMORY else keys
+        here = {key: min(left, self._devices[key].total) for key in memory} if left else {}
+        self._left[what] = 0
+        return replace(lease, reserved=here, unreadable="")

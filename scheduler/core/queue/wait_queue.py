@@ -1,0 +1,568 @@
+"""The wait queue: waiting tasks, grouped by what they request, ranked by batch, priority and id."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right, insort
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from heapq import heappop, heappush
+from math import inf
+
+from scheduler.core.model import RankOrder, State, Terms
+from scheduler.core.queue.task_table import TaskTable
+
+Rank = tuple[int, int, float, int]
+Asked = tuple[int, int, int]
+"""The key of a group: the number of its terms, the number of its task class, and its only task if that requests more
+than equal tasks."""
+UNKNOWN = -1.0
+"""Stands in place of the bytes that a head requests: its memory is unknown, as that of every other such head."""
+TOGETHER = -1
+"""Stands in place of that task for a group of equal tasks. Numbers below it stand for the tasks of one directory."""
+
+
+def out_of_turn(roll: TaskTable, terms: Sequence[Terms]) -> Counter[int]:
+    """Return how many waiting tasks of each priority are in a later batch than one with a worse priority."""
+    found: Counter[int] = Counter()
+    batch, before, worst = 0, -inf, -inf
+    for task in roll.in_state(State.WAITING):
+        priority = terms[roll.terms(task)].priority
+        if roll.batch(task) != batch:
+            batch, before = roll.batch(task), worst
+        if priority < before:
+            found[priority] += 1
+        worst = max(worst, priority)
+    return found
+
+
+class TaskGroup:
+    """The waiting tasks that request the same; inside a group they rank by id."""
+
+    __slots__ = ("back", "gone", "ids", "next")
+
+    def __init__(self) -> None:
+        self.ids: array[int] = array("q")
+        self.next = 0
+        self.back: list[int] = []
+        """Ids that came back (a retry, a release), sorted."""
+        self.gone: set[int] = set()
+        """Ids of `ids[next:]` that no longer wait (cancelled, held); they are skipped at the front."""
+
+    def __len__(self) -> int:
+        return len(self.ids) - self.next + len(self.back) - len(self.gone)
+
+    def peek(self, skip: int = 0) -> int | None:
+        """Return the id at the given place of this group, without taking it."""
+        if not self.back and not self.gone:
+            place = self.next + skip
+            return self.ids[place] if place < len(self.ids) else None
+        return self._peek_slowly(skip)
+
+    def _peek_slowly(self, skip: int) -> int | None:
+        back, place = list(self.back), self.next
+        while True:
+            while place < len(self.ids) and self.ids[place] in self.gone:
+                place += 1
+            fresh = self.ids[place] if place < len(self.ids) else None
+            if fresh is None and not back:
+                return None
+            if back and (fresh is None or back[0] < fresh):
+                task = back.pop(0)
+            else:
+                assert fresh is not None
+                task, place = fresh, place + 1
+            if skip == 0:
+                return task
+            skip -= 1
+
+    def waiting(self, most: int) -> list[int]:
+        """Return the first ids of this group."""
+        if not self.back and not self.gone:
+            return self.ids[self.next : self.next + most].tolist()
+        fresh = [task for task in self.ids[self.next : self.next + most + len(self.gone)] if task not in self.gone]
+        return sorted([*self.back, *fresh])[:most]
+
+    def add(self, task: int) -> None:
+        """Add an id that was never in this group."""
+        if not self.ids or task > self.ids[-1]:
+            self.ids.append(task)
+        else:
+            insort(self.back, task)
+
+    def put_back(self, task: int) -> None:
+        """Take an id back, or take it into a group of its own."""
+        if task in self.gone:
+            self.gone.discard(task)
+        else:
+            insort(self.back, task)
+
+    def remove(self, task: int) -> None:
+        """Remove an id from the group, wherever it stands."""
+        place = bisect_left(self.back, task)
+        if place < len(self.back) and self.back[place] == task:
+            del self.back[place]
+        elif self.next < len(self.ids) and self.ids[self.next] == task:
+            self.next += 1
+        else:
+            self.gone.add(task)
+        while self.next < len(self.ids) and self.ids[self.next] in self.gone:
+            self.gone.discard(self.ids[self.next])
+            self.next += 1
+        if self.next > 4096 and self.next * 2 > len(self.ids):
+            del self.ids[: self.next]
+            self.next = 0
+
+
+class WaitQueue:
+    """All waiting tasks; the groups' heads are kept ranked, so that a pass never sorts the queue.
+
+    The tasks of a group have the same terms and the same class. A task that requests more than its equals (after an
+    out-of-memory) is a group of its own, so that they do not wait for what only it needs. Tasks of a directory that
+    could not be entered are a group of their own as well, so that a pass leaves all of them out at once.
+    """
+
+    def __init__(
+        self,
+        roll: TaskTable,
+        terms: Sequence[Terms],
+        order: RankOrder,
+        duration: Callable[[int, int | None], float] | None = None,
+    ) -> None:
+        self._roll = roll
+        self._terms = terms
+        self._order = order
+        self._duration = duration or (lambda kind, epochs: 0.0)
+        self.looked = 0
+        """The number of waiting tasks whose class is determined."""
+        self._groups: dict[Asked, TaskGroup] = {}
+        self._of_kind: dict[int, set[Asked]] = {}
+        """The groups of each task class."""
+        self._heads: list[tuple[Rank, Asked]] = []
+        self._unlooked: list[tuple[Rank, Asked]] = []
+        """The heads whose class is not determined."""
+        self._least: list[float] = []
+        """For each head the bytes on one GPU without which it does not fit beside others; 0: not computed."""
+        self._busy: list[float] = []
+        """For each head the load without which it does not fit beside others; 0: not computed."""
+        self._unknown: dict[str, set[int]] = {}
+        """By script the task classes of which a head may be kept as UNKNOWN."""
+        self._ranked: dict[Asked, Rank] = {}
+        self._places: dict[int, int] = {}
+        """The groups of waiting tasks whose directory could not be entered, as the last number of GroupKey."""
+        self._passed: list[Rank] = []
+        self._before: dict[int, int] = {}
+        self._moved: dict[Asked, dict[tuple[int, int], int]] = {}
+        """How many tasks seem to have bypassed the tasks of a group, batch and priority only because their rank
+        changed when their duration was learned; below 0 if some seem not to have."""
+        self._unseen = 0
+        """The most by which a bypass count exceeds the number of started tasks that rank behind."""
+        self.most_bypassed = 0
+        """The highest bypass count of a task at its start."""
+
+    def rank(self, task: int) -> Rank:
+        """Return the rank of a task: smaller comes first; within a priority the longest duration, where it is known."""
+        batch, terms = self._roll.batch(task), self._terms[self._roll.terms(task)]
+        kind = self._roll.kind(task)
+        longest = -self._duration(kind, terms.epochs) if kind else 0.0
+        if self._order is RankOrder.GLOBAL:
+            return (terms.priority, batch, longest, task)
+        return (batch, terms.priority, longest, task)
+
+    def rank_behind(self, rank: Rank, task: int) -> Rank:
+        """Return the rank of a task of the same group as one of the given rank."""
+        batch = self._roll.batch(task)
+        if self._order is RankOrder.GLOBAL:
+            return (rank[0], batch, rank[2], task)
+        return (batch, rank[1], rank[2], task)
+
+    def extend(self, first: int, terms: Sequence[int]) -> None:
+        """Add a whole batch, whose classes are not determined yet."""
+        for offset, number in enumerate(terms):
+            asked = (number, 0, TOGETHER)
+            group = self._groups.get(asked)
+            if group is None:
+                group = self._groups[asked] = TaskGroup()
+            group.ids.append(first + offset)
+        for number in set(terms):
+            if (number, 0, TOGETHER) not in self._ranked:
+                self._rerank((number, 0, TOGETHER))
+        if self._order is RankOrder.GLOBAL and self._passed:
+            for task in range(first, first + len(terms)):
+                self._forgive(task, 0)
+
+    def unlooked(self, most: int) -> list[int]:
+        """Return waiting tasks whose class is not determined, best-ranked groups first."""
+        found: list[int] = []
+        for _, asked in self._unlooked if most > 0 else ():
+            found += self._groups[asked].waiting(most - len(found))
+            if len(found) >= most:
+                break
+        return found
+
+    def assign(self, task: int, kind: int) -> None:
+        """Note the class of a waiting task."""
+        old, bypassed = self._where(task), self.bypassed(task)
+        new = (old[0], kind, old[2])
+        self._groups[old].remove(task)
+        self._groups.setdefault(new, TaskGroup()).add(task)
+        self.looked += bool(kind) - bool(old[1])
+        self._roll.assign(task, kind)
+        self._rerank(old)
+        if old != new:
+            self._rerank(new)
+        self._forgive(task, bypassed)
+
+    def change(self, task: int, terms: int) -> None:
+        """Give a waiting task other terms; its class has to be determined again."""
+        old, bypassed = self._where(task), self.bypassed(task)
+        self._groups[old].remove(task)
+        self.looked -= bool(old[1])
+        self._roll.change(task, terms)
+        self._rerank(old)
+        new = (terms, 0, old[2])
+        self._groups.setdefault(new, TaskGroup()).put_back(task)
+        self._rerank(new)
+        self._forgive(task, bypassed)
+
+    def set_apart(self, task: int, directory: int) -> None:
+        """Put a task, now or when it waits again, into the group of its directory, which is given by its number."""
+        place = TOGETHER - 1 - directory
+        if self._roll.state(task) is not State.WAITING:
+            self._places[task] = place
+            return
+        old, bypassed = self._where(task), self.bypassed(task)
+        if old[2] != TOGETHER:
+            return
+        self._groups[old].remove(task)
+        self._places[task] = place
+        new = (old[0], old[1], place)
+        self._groups.setdefault(new, TaskGroup()).put_back(task)
+        self._rerank(old)
+        self._rerank(new)
+        self._forgive(task, bypassed)
+
+    def first_together(self, most: int) -> list[int]:
+        """Return the best-ranked waiting tasks that are in no group apart, group by group."""
+        found: list[int] = []
+        for _, asked in self._heads:
+            if asked[2] == TOGETHER:
+                found += self._groups[asked].waiting(most - len(found))
+            if len(found) >= most:
+                break
+        return found
+
+    def keep(self, task: int, least: float, busy: float) -> None:
+        """Note the least bytes and load of a task's request. They are kept for a head until its class is better
+        known.
+        """
+        asked = self._where(task)
+        place = bisect_left(self._heads, (self._ranked[asked], asked))
+        if self._heads[place][0][3] == task:
+            self._least[place], self._busy[place] = least, busy
+
+    def keep_unknown(self, task: int, script: str) -> None:
+        """Keep a head as one of unknown memory, until more is known of any task class of its script."""
+        self.keep(task, UNKNOWN, 0.0)
+        if script:
+            self._unknown.setdefault(script, set()).add(self._roll.kind(task))
+
+    def forget_unknown(self, script: str) -> None:
+        """Forget that heads of a script have unknown memory, because more is known of one of its task classes."""
+        for kind in self._unknown.pop(script, ()):
+            self.forget(kind)
+
+    def forget_all_unknown(self) -> None:
+        """Forget of all heads that they have unknown memory."""
+        for script in list(self._unknown):
+            self.forget_unknown(script)
+
+    @property
+    def lightest(self) -> float:
+        """The least known load of all heads."""
+        return min(self._busy, default=0.0)
+
+    def forget(self, kind: int) -> None:
+        """Forget the noted requests of a class's groups: its profile has changed."""
+        for asked in self._of_kind.get(kind, ()):
+            place = bisect_left(self._heads, (self._ranked[asked], asked))
+            self._least[place] = self._busy[place] = 0
+
+    def before(self, times: int) -> int:
+        """Return how many heads may have been bypassed that often."""
+        times -= self._unseen
+        if times <= 0:
+            return len(self._heads)
+        if times > len(self._passed):
+            return 0
+        return bisect_left(self._heads, (self._passed[-times],))
+
+    def refresh(self, kind: int) -> None:
+        """Rank the groups of a class again after its duration was learned."""
+        for asked in sorted(self._of_kind.get(kind, ())):
+            before = self._ranked[asked]
+            self._rerank(asked)
+            if asked in self._ranked:
+                self._keep_counts(asked, before, self._ranked[asked])
+        self._unseen = self._most_unseen()
+
+    def _most_unseen(self) -> int:
+        moved = min((least for its in self._moved.values() if (least := min(its.values(), default=0)) < 0), default=0)
+        return -moved - min(0, min(self._before.values(), default=0))
+
+    def _keep_counts(self, asked: Asked, before: Rank, now: Rank) -> None:
+        """Keep the bypass counts of a group whose rank changed."""
+        moved = self._moved.setdefault(asked, {})
+        for first, second in {passed[:2] for passed in self._passed}:
+            place = (first, second)
+            more = self._passes((*place, *now[2:])) - self._passes((*place, *before[2:]))
+            moved[place] = moved.get(place, 0) + more
+
+    def put_back(self, task: int, *, apart: bool = False) -> None:
+        """Add a task that waits again; tasks that started while it did not wait do not count as bypassing it."""
+        place = task if apart else self._places.get(task, TOGETHER)
+        asked = (self._roll.terms(task), self._roll.kind(task), place)
+        self._groups.setdefault(asked, TaskGroup()).put_back(task)
+        self.looked += bool(asked[1])
+        self._forgive(task, 0)
+        self._rerank(asked)
+
+    def remove(self, task: int, *, started: bool) -> None:
+        """Remove a task that no longer waits; if it was started, it may have bypassed others."""
+        asked, rank = self._where(task), self.rank(task)
+        if started:
+            self.most_bypassed = max(self.most_bypassed, self.bypassed(task, rank))
+        self._groups[asked].remove(task)
+        self.looked -= bool(asked[1])
+        self._before.pop(task, None)
+        self._places.pop(task, None)
+        self._rerank(asked)
+        if started:
+            self._pass(rank)
+
+    def _where(self, task: int) -> Asked:
+        terms, kind = self._roll.terms(task), self._roll.kind(task)
+        apart = (terms, kind, task)
+        return apart if apart in self._groups else (terms, kind, self._places.get(task, TOGETHER))
+
+    def _rerank(self, asked: Asked) -> None:
+        old, least, busy = self._ranked.pop(asked, None), 0.0, 0.0
+        if old is not None:
+            place = bisect_left(self._heads, (old, asked))
+            least, busy = self._least[place], self._busy[place]  # the next task of a group requests the same
+            del self._heads[place], self._least[place], self._busy[place]
+            if not asked[1]:
+                del self._unlooked[bisect_left(self._unlooked, (old, asked))]
+        head = self._groups[asked].peek()
+        if head is None:
+            del self._groups[asked]
+            self._of_kind[asked[1]].discard(asked)
+            if not self._of_kind[asked[1]]:
+                del self._of_kind[asked[1]]
+            self._moved.pop(asked, None)
+            return
+        rank = self.rank(head)
+        self._ranked[asked] = rank
+        self._of_kind.setdefault(asked[1], set()).add(asked)
+        place = bisect_left(self._heads, (rank, asked))
+        self._heads.insert(place, (rank, asked))
+        self._least.insert(place, least)
+        self._busy.insert(place, busy)
+        if not asked[1]:
+            insort(self._unlooked, (rank, asked))
+
+    def _pass(self, rank: Rank) -> None:
+        if not self._heads:
+            self._passed.clear()
+            return
+        best = self._heads[0][0]
+        del self._passed[: bisect_left(self._passed, best)]
+        if rank > best:
+            insort(self._passed, rank)
+
+    def _passes(self, rank: Rank) -> int:
+        return len(self._passed) - bisect_right(self._passed, rank)
+
+    def _forgive(self, task: int, bypassed: int) -> None:
+        """Set the bypass count of a task, whatever started before it had its place in the queue."""
+        before = self._passes(self.rank(task)) - self._seeming(task) - bypassed
+        if before:
+            self._before[task] = before
+            if before < 0:
+                self._unseen = self._most_unseen()
+        else:
+            self._before.pop(task, None)
+
+    def bypassed(self, task: int, rank: Rank | None = None) -> int:
+        """Return how many tasks that rank behind this one were started while it waited; `rank` saves computing its
+        rank.
+        """
+        passes = self._passes(self.rank(task) if rank is None else rank)
+        return max(0, passes - self._seeming(task) - self._before.get(task, 0))
+
+    def _seeming(self, task: int) -> int:
+        """Return how many tasks seem to have bypassed it only because its rank changed."""
+        if not self._moved:
+            return 0
+        moved = self._moved.get(self._where(task))
+        return moved.get(self.rank(task)[:2], 0) if moved else 0
+
+    @property
+    def kinds(self) -> Iterable[int]:
+        """The numbers of the task classes of all waiting tasks."""
+        return self._of_kind
+
+    def groups(self) -> Iterable[TaskGroup]:
+        """Return all groups, in no order."""
+        return self._groups.values()
+
+    def grouped(self) -> Iterable[tuple[Asked, TaskGroup]]:
+        """Return all groups with their keys, in no order."""
+        return self._groups.items()
+
+    def walk(self) -> QueueCursor:
+        """Start going through the queue by rank without changing it."""
+        return QueueCursor(self, self._heads, self._least, self._groups)
+
+
+def _first_to_look_at(chunk: Sequence[float], bytes_: float, except_above: float, unknown_fits: bool) -> int:
+    """Return the place of the first head that may fit, or may never fit; the length where there is none."""
+    for number, least in enumerate(chunk):
+        if (least <= bytes_ and (unknown_fits or least != UNKNOWN)) or least > except_above:
+            return number
+    return len(chunk)
+
+
+CHUNK = 256
+"""The number of heads that are passed over at a time where none of them can fit."""
+
+
+class QueueCursor:
+    """One pass over the groups by rank: each group in front is taken from or skipped, without changing the queue."""
+
+    def __init__(
+        self, line: WaitQueue, heads: list[tuple[Rank, Asked]], least: list[float], groups: dict[Asked, TaskGroup]
+    ) -> None:
+        self._line = line
+        self._heads = heads
+        self._least = least
+        self._groups = groups
+        self._at = 0
+        self._followers: list[tuple[Rank, Asked]] = []
+        """The next tasks of groups from which one was taken."""
+        self._unknown_fits = True
+        """True if a task of unknown memory may fit on some GPU."""
+        self._same: dict[Asked, float] = {}
+        """The least bytes that these request: as much as the task before."""
+        self._taken: dict[Asked, int] = {}
+        self.passed_over: list[int] = []
+        """Heads that were passed over without a look, because nothing left could hold them."""
+        self._passed_followers: list[tuple[Rank, Asked]] = []
+        self._first: tuple[Rank, Asked] | None = None
+        """The rank and the group in front."""
+
+    def front(
+        self, bytes_: float = inf, except_above: float = inf, forced: int = 0, *, unknown_fits: bool = True
+    ) -> int | None:
+        """Return the best-ranked task that was neither taken nor skipped.
+
+        Pass over heads that request more than `bytes_`, but not those that request more than `except_above`, and not
+        the first `forced` ones. Pass over heads of unknown memory unless `unknown_fits`.
+        """
+        if bytes_ < except_above:
+            self._unknown_fits = unknown_fits
+            self._pass_over(bytes_, except_above, forced)
+        at, heads = self._at, self._heads
+        first = heads[at] if at < len(heads) else None
+        if self._followers and (first is None or self._followers[0] < first):
+            first = self._followers[0]
+        self._first = first
+        return first[0][3] if first is not None else None
+
+    @property
+    def rank(self) -> Rank:
+        """The rank of the task in front."""
+        assert self._first is not None
+        return self._first[0]
+
+    @property
+    def asked(self) -> Asked:
+        """The group of the task in front."""
+        assert self._first is not None
+        return self._first[1]
+
+    @property
+    def is_known(self) -> bool:
+        """True if the least request of the group in front is known."""
+        is_head = self._at < len(self._heads) and self._first is self._heads[self._at]
+        return not is_head or self._least[self._at] != 0
+
+    def _pass_over(self, bytes_: float, except_above: float, forced: int) -> None:
+        """Go on to the first group that is to be looked at, among heads and followers by rank."""
+        while self._followers:
+            first = self._followers[0]
+            if not self._pass_heads(bisect_left(self._heads, first, self._at), bytes_, except_above, forced):
+                return
+            if self._at < forced or not _first_to_look_at(
+                [self._same[first[1]]], bytes_, except_above, self._unknown_fits
+            ):
+                return
+            self._passed_followers.append(heappop(self._followers))
+        self._pass_heads(len(self._heads), bytes_, except_above, forced)
+
+    def _pass_heads(self, end: int, bytes_: float, except_above: float, forced: int) -> bool:
+        """Go on to the first head before this place that is to be looked at; return whether there is none."""
+        while self._at < end:
+            if self._at < forced:
+                return False
+            chunk = self._least[self._at : min(self._at + CHUNK, end)]
+            passed = len(chunk)
+            if min(chunk) <= bytes_ or max(chunk) > except_above:
+                passed = _first_to_look_at(chunk, bytes_, except_above, self._unknown_fits)
+            self._go(passed)
+            if passed < len(chunk):
+                return False
+        return True
+
+    def _go(self, number: int) -> None:
+        if number:
+            self.passed_over += range(self._at, self._at + number)
+            self._at += number
+
+    def passed_before(self, place: int) -> list[int]:
+        """Return the tasks passed over before a place among the heads, each only once."""
+        if not place:
+            return []
+        number = bisect_left(self.passed_over, place)
+        found, self.passed_over = self.passed_over[:number], self.passed_over[number:]
+        tasks = [self._heads[place][0][3] for place in found]
+        if self._passed_followers:
+            last = self._heads[place] if place < len(self._heads) else None
+            tasks += [one[0][3] for one in self._passed_followers if last is None or one < last]
+            self._passed_followers = [one for one in self._passed_followers if last is not None and one > last]
+        return tasks
+
+    def take(self) -> None:
+        """Take the task in front, which is placed or left out alone: the next of its group follows at its own rank."""
+        at, rank = self._at, self.rank
+        asked = self._leave()
+        if self._at > at:
+            self._same[asked] = self._least[at]
+        taken = self._taken.get(asked, 0) + 1
+        self._taken[asked] = taken
+        follower = self._groups[asked].peek(taken)
+        if follower is not None:
+            heappush(self._followers, (self._line.rank_behind(rank, follower), asked))
+
+    def skip(self) -> None:
+        """Skip the group in front, of which nothing fits."""
+        self._leave()
+
+    def _leave(self) -> Asked:
+        first = self._first
+        assert first is not None
+        if self._followers and first is self._followers[0]:
+            heappop(self._followers)
+        else:
+            self._at += 1
+        return first[1]

@@ -1,0 +1,72 @@
+"""The columns of results: one row for each task, the same in every format."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from scheduler.core.model import HOST, Job, Outcome, Spec, State, gpus_in
+from scheduler.core.reporting.run_history import TaskHistory
+
+COLUMNS = (
+    "id", "key", "row", "name", "state", "exit_code", "reason", "priority", "batch", "attempts", "ooms", "device",
+    "gpus", "reserved_bytes", "peak_bytes", "host_reserved_bytes", "host_peak_bytes", "source", "submitted",
+    "started", "ended", "waited_s", "ran_s", "neighbours_max", "stretched", "command", "directory", "log", "done_by",
+    "mps", "thread_percentage", "fenced",
+)  # fmt: skip
+"""Then come the file's own columns, then `result.*`."""
+OURS = frozenset(COLUMNS)
+TEXTS = ("name", "reason", "command")
+"""The text columns, which may contain a secret."""
+
+
+def row(  # noqa: PLR0913  # all that a row is made of
+    task: int,
+    batch: int,
+    job: Job,
+    state: State,
+    story: TaskHistory | None,
+    command: str,
+    log: str,
+    submitted: float,
+    labels: Mapping[str, str] | None = None,
+    done_by: int | None = None,
+) -> dict[str, Any]:
+    """Return one task's row; unknown values are None."""
+    last = story.last if story else None
+    values: dict[str, Any] = dict.fromkeys(COLUMNS)
+    values.update(
+        id=task, key=job.key, row=job.spec.row, name=job.name, state=str(state), priority=job.spec.terms.priority,
+        batch=batch, attempts=0, ooms=0, command=command, directory=job.spec.directory, submitted=submitted,
+        done_by=done_by,
+    )  # fmt: skip
+    if story is not None:
+        values["reason"] = story.refused or (story.attempts[-1].reason if story.attempts else "")
+    if story is not None and story.attempts:
+        values["attempts"] = len(story.attempts)
+        values["ooms"] = sum(a.outcome is Outcome.OOM for a in story.attempts)
+        newest = story.attempts[-1]
+        values["exit_code"] = newest.code if newest.signal is None else 128 + newest.signal
+        values["log"] = log
+    if last is not None:
+        gpus = gpus_in(last.reserved)
+        main = {key: last.reserved[key] for key in gpus or (HOST,) if key in last.reserved}
+        values.update(
+            device=",".join((labels or {}).get(key, key) for key in last.devices), gpus=len(gpus),
+            source=last.source, neighbours_max=last.neighbours, stretched=last.stretch,
+            reserved_bytes=max(main.values(), default=None), host_reserved_bytes=last.reserved.get(HOST),
+            peak_bytes=max((last.peak.get(key, 0) for key in main), default=0) or None,
+            host_peak_bytes=last.peak.get(HOST), started=last.started, ended=last.ended,
+            waited_s=max(0.0, round((last.started or last.placed) - submitted, 3)),
+            ran_s=round(last.seconds, 3) if last.ended is not None else None,
+            mps=(last.mps or None) if last.percentage else None, thread_percentage=last.percentage or None,
+            fenced=last.fenced,
+        )  # fmt: skip
+    values.update(_own(job.spec))
+    values.update({f"result.{name}": value for name, value in (last.result if last else {}).items()})
+    return values
+
+
+def _own(spec: Spec) -> dict[str, str]:
+    """Return the file's own columns; `file.` precedes a name that is also one of COLUMNS."""
+    return {(f"file.{name}" if name in COLUMNS else name): value for name, value in spec.own}

@@ -1,0 +1,83 @@
+"""A forecast: when a run and its tasks are expected to start and to end, as values and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from typing import Any
+
+from scheduler.values import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class TimeSpan:
+    """An expected moment between an early and a late one, in seconds since the epoch."""
+
+    likely: float
+    early: float
+    late: float
+
+    def to_dict(self) -> dict[str, float]:
+        """Return the span as JSON values."""
+        return {"likely": self.likely, "early": self.early, "late": self.late}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, float]) -> TimeSpan:
+        """Return the span that `to_dict` wrote."""
+        return cls(data["likely"], data["early"], data["late"])
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedTask:
+    """The expected start and end of one task."""
+
+    start: TimeSpan | None
+    """None: the task runs."""
+    end: TimeSpan
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return both spans as JSON values."""
+        return {"start": self.start and self.start.to_dict(), "end": self.end.to_dict()}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> ExpectedTask:
+        """Return the task that `to_dict` wrote."""
+        return cls(data["start"] and TimeSpan.from_dict(data["start"]), TimeSpan.from_dict(data["end"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """The expected course of a run, made at one moment."""
+
+    at: float
+    end: TimeSpan | None
+    """When the last task of the run ends; None: unknown, and `why` says why."""
+    why: str = ""
+    tasks: Mapping[int, ExpectedTask] = field(default_factory=dict)
+    """The tasks that run, and the next ones to start."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the forecast as JSON values."""
+        tasks = {str(task): expected.to_dict() for task, expected in self.tasks.items()}
+        return {"at": self.at, "end": self.end and self.end.to_dict(), "why": self.why, "tasks": tasks}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Forecast:
+        """Return the forecast that `to_dict` wrote."""
+        tasks = {int(task): ExpectedTask.from_dict(expected) for task, expected in data["tasks"].items()}
+        return cls(data["at"], data["end"] and TimeSpan.from_dict(data["end"]), data["why"], tasks)
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """The likely course of a run: expected starts and ends, in seconds since the epoch."""
+
+    starts: Mapping[int, float]
+    """Expected start of each task that waits now."""
+    ends: Mapping[int, float]
+    over: float | None
+    """When the last task ends; None: some tasks never fit beside what is in use."""
+    devices: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    """Keys of the devices that each task runs on."""
+    stuck: int = 0
+    """Number of tasks that never fit beside what is in use."""

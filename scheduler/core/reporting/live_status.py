@@ -1,0 +1,285 @@
+"""The data of a live view of a run at one moment: the sums of its events, joined with samples."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
+
+from scheduler.core.brain import Brain
+from scheduler.core.lifecycle import TaskState
+from scheduler.core.model import HOST, LIVING, UNFINISHED, DeviceBudget, LeaseUse, Purpose, State, gpus_in, shown_in
+from scheduler.core.ports import Key
+from scheduler.core.queue.task_table import TaskTable
+from scheduler.core.reporting.forecast import Forecast, TimeSpan
+from scheduler.core.reporting.run_history import RunSummary
+from scheduler.values import dataclass
+
+MOST_BATCHES = 3
+"""So many of the waiting batches are told one by one."""
+LONG_BATCH = 10_000
+"""The size of a batch above which its priorities are not counted at every refresh."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedState:
+    """The samples of the machine and of living attempts, which are not events."""
+
+    budgets: Sequence[DeviceBudget] = ()
+    used: Mapping[Key, Mapping[str, int]] = field(default_factory=dict)
+    """The bytes that each living attempt uses now, by device."""
+    epochs: Mapping[Key, float] = field(default_factory=dict)
+    """How many of its epochs are done."""
+    others: Sequence[LeaseUse] = ()
+    """The leases of other runs, of all users."""
+    expected: Mapping[int, float] = field(default_factory=dict)
+    """How many seconds a task takes, where that is known."""
+    forecast: Forecast | None = None
+    """The forecast of its scheduler; None: none yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryBar:
+    """The memory of one device: parts that add up to its total at most, in bytes."""
+
+    label: str
+    total: int
+    ours: int
+    """Held by this run."""
+    others: int
+    """Used by other runs and by unmanaged processes."""
+    reserved: int
+    """Reserved, and not used yet."""
+    buffer: int
+    tasks: int
+    load: float | None
+    """The load of a GPU, the reserved cores of a host; None where it was not sampled."""
+    capacity: float
+    celsius: int | None = None
+    closed: str = ""
+
+    @property
+    def free(self) -> int:
+        """The bytes that are neither used nor reserved."""
+        return max(0, self.total - self.ours - self.others - self.reserved - self.buffer)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveTask:
+    """One task with an attempt."""
+
+    task: int
+    attempt: int
+    name: str
+    devices: tuple[str, ...]
+    probe: bool
+    asked: str
+    """`stop` or `cancel` where it was told to end."""
+    seconds: float
+    epochs: float | None
+    of_epochs: int | None
+    used: int | None
+    peak: int
+    reserved: int
+    left: float | None
+    """Seconds until it ends, where that can be told."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingBatch:
+    """The waiting tasks of one batch."""
+
+    batch: int
+    tasks: int
+    priorities: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSummary:
+    """The waiting tasks: the first batches one by one, the rest as a number."""
+
+    first: Sequence[WaitingBatch] = ()
+    batches: int = 0
+    tasks: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LiveStatus:
+    """Everything that a live view shows of one run."""
+
+    run: int
+    what: str
+    now: float
+    seconds: float
+    """Since its first start."""
+    states: Mapping[State, int]
+    retried: int
+    ooms: int
+    bars: Sequence[MemoryBar]
+    living: Sequence[LiveTask]
+    queue: QueueSummary
+    end: TimeSpan | None
+    """When all tasks are expected to have ended; None: `unknown` says why that is not known."""
+    unknown: str = ""
+    draining: bool = False
+
+    @property
+    def tasks(self) -> int:
+        """All of them."""
+        return sum(self.states.values())
+
+    @property
+    def over(self) -> int:
+        """The number of tasks that have ended."""
+        return self.tasks - sum(self.states.get(state, 0) for state in UNFINISHED)
+
+
+class StatusBuilder:
+    """Makes pictures of one run; between two of them it keeps only what is dear to find again."""
+
+    def __init__(
+        self, run: int, what: str, brain: Brain, fold: RunSummary, name: Callable[[int], str], labels: Mapping[str, str]
+    ) -> None:
+        self._run = run
+        self._what = what
+        self._brain = brain
+        self._fold = fold
+        self._name = name
+        self._labels = labels
+        self._names: dict[int, str] = {}
+        self._queue: tuple[int, QueueSummary] = (-1, QueueSummary())
+
+    def paint(self, seen: ObservedState, now: float) -> LiveStatus:
+        """Return the status of the run now."""
+        brain, fold = self._brain, self._fold
+        living = brain.living()
+        self._names = {task.id: self._names.get(task.id) or self._name(task.id) for task in living}
+        counts = {state: number for state in State if (number := brain.state_counts[state])}
+        seconds = now - fold.first if fold.first is not None else 0.0
+        return LiveStatus(
+            self._run,
+            self._what,
+            now,
+            seconds,
+            counts,
+            fold.retried,
+            fold.ooms,
+            [bar(budget, living, seen, brain.rules.buffer) for budget in seen.budgets if not budget.device.is_slot],
+            [self._living(task, seen, now) for task in living],
+            self._waiting(),
+            seen.forecast.end if seen.forecast is not None else None,
+            _unknown(counts, seen.forecast),
+            brain.draining,
+        )
+
+    def _living(self, task: TaskState, seen: ObservedState, now: float) -> LiveTask:
+        assert task.placement is not None
+        key, placement = (task.id, task.attempts), task.placement
+        attempt = self._fold.living[task.id]
+        main = gpus_in(placement.reservation) or (HOST,)
+        used = seen.used.get(key)
+        seconds = max(0.0, now - (attempt.started or attempt.placed))
+        epochs, of = seen.epochs.get(key), self._brain.terms[task.terms].epochs
+        return LiveTask(
+            task.id,
+            task.attempts,
+            self._names[task.id],
+            tuple(self._labels.get(device, device) for device in shown_in(placement.reservation)),
+            placement.purpose is Purpose.PROBE,
+            task.asked,
+            seconds,
+            epochs,
+            of,
+            None if used is None else max(used.get(device, 0) for device in main),
+            max(max(attempt.peak.get(d, 0), (used or {}).get(d, 0)) for d in main),
+            max(placement.reservation.get(device, 0) for device in main),
+            _left(seconds, epochs, of, seen.expected.get(task.id, 0.0), _foreseen(task.id, seen.forecast, now)),
+        )
+
+    def _waiting(self) -> QueueSummary:
+        changes, queue = self._queue
+        if changes != self._brain.changes:
+            queue = waiting(self._brain)
+            self._queue = (self._brain.changes, queue)
+        return queue
+
+
+def bar(budget: DeviceBudget, living: Sequence[TaskState], seen: ObservedState, buffer: int) -> MemoryBar:
+    """Return the memory bar of one device; where a run has a budget of it, that is all of it."""
+    device = budget.device
+    key, total = device.key, device.total if budget.cap is None else budget.cap
+    placed = [task for task in living if task.placement is not None and key in task.placement.reservation]
+    ours = yet = 0
+    for task in placed:
+        assert task.placement is not None
+        used = seen.used.get((task.id, task.attempts), {}).get(key, 0)
+        ours += used
+        yet += max(0, task.placement.reservation[key] - used)
+    theirs = 0
+    for hold in seen.others:
+        theirs += hold.used.get(key, 0)
+        yet += max(0, hold.reserved.get(key, 0) - hold.used.get(key, 0))
+    taken = ours + theirs if budget.cap is not None else max(ours + theirs, device.total - budget.free)
+    ours = min(ours, total)
+    others = max(0, min(taken, total) - ours)
+    reserved = max(0, min(yet, total - ours - others))
+    left = total - ours - others - reserved
+    here = [t for t in placed if t.placement is not None and key in (gpus_in(t.placement.reservation) or (HOST,))]
+    return MemoryBar(
+        device.label, total, ours, others, reserved, max(0, min(buffer, left)), len(here),
+        budget.busy if device.is_gpu else _cores(placed, seen, key), device.load_capacity, budget.celsius,
+        budget.closed,
+    )  # fmt: skip
+
+
+def _cores(placed: Sequence[TaskState], seen: ObservedState, key: str) -> float:
+    """Return the reserved cores of the host."""
+    mine = sum(task.placement.cores for task in placed if task.placement is not None)
+    return mine + sum(hold.load.get(key, 0.0) for hold in seen.others)
+
+
+def _left(
+    seconds: float, epochs: float | None, of: int | None, expected: float, foreseen: float | None
+) -> float | None:
+    """Return the seconds left: by its own epochs, else by its class, else by the forecast."""
+    if epochs and of and epochs <= of:
+        return seconds * (of - epochs) / epochs
+    return max(0.0, expected - seconds) if expected else foreseen
+
+
+def _foreseen(task: int, forecast: Forecast | None, now: float) -> float | None:
+    one = forecast.tasks.get(task) if forecast is not None else None
+    return None if one is None or one.start is not None else max(0.0, one.end.likely - now)
+
+
+def _unknown(states: Mapping[State, int], forecast: Forecast | None) -> str:
+    """Return why the end is not known; empty where no task is left."""
+    if not any(states.get(state, 0) for state in (*LIVING, State.WAITING)):
+        return ""
+    return forecast.why if forecast is not None else "unknown yet"
+
+
+def waiting(brain: Brain) -> QueueSummary:
+    """Return the queue by batch, and the first batches by priority."""
+    found, first = 0, list[WaitingBatch]()
+    for batch, start, total, number in brain.task_table.blocks(State.WAITING):
+        if not number:
+            continue
+        if first and first[-1].batch == batch:
+            first[-1] = WaitingBatch(batch, first[-1].tasks + number)
+            continue
+        found += 1
+        if len(first) < MOST_BATCHES:
+            first.append(WaitingBatch(batch, number, _priorities(brain, start, total)))
+    return QueueSummary(first, found, brain.waiting)
+
+
+def _priorities(brain: Brain, start: int, total: int) -> dict[int, int]:
+    if total > LONG_BATCH:
+        return {}
+    roll: TaskTable = brain.task_table
+    terms = Counter(roll.terms(task) for task in range(start, start + total) if roll.state(task) is State.WAITING)
+    found: Counter[int] = Counter()
+    for number, tasks in terms.items():
+        found[brain.terms[number].priority] += tasks
+    return dict(sorted(found.items()))

@@ -1,0 +1,262 @@
+"""The history of a run, replayed from its events: the source of every table and total.
+
+`RunSummary` keeps sums and the attempts that live; a living run uses it, because its size does not grow with every task
+that ends. `RunHistory` keeps every attempt of every task besides; results are made from it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field
+from operator import itemgetter
+from typing import Any
+
+from scheduler.core.events import Arrived, Event, Exited, Peaked, Placed, Refused, Resized, Skipped, Started
+from scheduler.core.model import Outcome, Purpose, State, shown_in
+from scheduler.values import dataclass
+
+STRETCHED = 1.5
+"""How many times its time alone an attempt may take beside others before users are told."""
+
+
+@dataclass(slots=True)
+class AttemptHistory:
+    """One attempt, as its events describe it."""
+
+    number: int
+    purpose: Purpose
+    devices: tuple[str, ...]
+    reserved: Mapping[str, int]
+    source: str
+    placed: float
+    started: float | None = None
+    ended: float | None = None
+    seconds: float = 0.0
+    outcome: Outcome | None = None
+    code: int | None = None
+    signal: int | None = None
+    reason: str = ""
+    peak: dict[str, int] = field(default_factory=dict)
+    result: Mapping[str, Any] = field(default_factory=dict)
+    stretch: float | None = None
+    """How many times longer its epochs took beside other tasks than alone."""
+    percentage: int = 0
+    """The share of its GPU's threads under MPS; 0: outside of MPS."""
+    fence: int = 0
+    mps: str = ""
+    neighbours: int = 0
+    """The most other attempts of this run that shared a device with it at one moment."""
+
+    @property
+    def fenced(self) -> bool | None:
+        """True if MPS kept it below its last reservation; None outside of MPS."""
+        if not self.percentage:
+            return None
+        return 0 < self.fence <= min(self.reserved[device] for device in self.devices)
+
+    def end(self, event: Exited, at: float) -> None:
+        """Take over what its end says."""
+        self.ended, self.seconds, self.outcome = at, event.seconds, event.outcome
+        self.code, self.signal, self.reason = event.code, event.signal, event.reason
+        self.result, self.stretch, self.mps = event.result, event.stretch, event.mps
+        self.raise_peak(event.peak)
+
+    def raise_peak(self, seen: Mapping[str, int]) -> None:
+        """Raise its peak on each device to at least these bytes."""
+        for key, bytes_ in seen.items():
+            self.peak[key] = max(self.peak.get(key, 0), bytes_)
+
+
+@dataclass(slots=True)
+class TaskHistory:
+    """All attempts of one task, in order."""
+
+    attempts: list[AttemptHistory] = field(default_factory=list)
+    refused: str = ""
+    """Why no device of this machine can ever hold it."""
+
+    @property
+    def last(self) -> AttemptHistory | None:
+        """The newest attempt that was not a probe."""
+        return next((a for a in reversed(self.attempts) if a.purpose is Purpose.RUN), None)
+
+
+class RunSummary:
+    """The sums of a run over its ended attempts, and the attempts that live."""
+
+    def __init__(self) -> None:
+        self.living: dict[int, AttemptHistory] = {}
+        """The living attempts by task."""
+        self.ended_attempt: AttemptHistory | None = None
+        """The attempt that ended last."""
+        self.first: float | None = None
+        """When the first attempt was placed."""
+        self.last: float | None = None
+        """When the last attempt ended so far."""
+        self.retried = self.ooms = 0
+        """How many runs were not the first of their task, and how many attempts ran out of memory."""
+        self.ended = 0
+        """How many attempts ended."""
+        self.spent = 0.0
+        """The seconds that they ran, in sum."""
+        self.kept = 0.0
+        """The seconds that their reservations lasted, from the placement until the end was recorded, in sum."""
+        self.probing = 0.0
+        """The seconds that probes ran, in sum."""
+        self.byte_seconds = 0.0
+        """Each attempt's peak times the seconds that it ran, in sum."""
+        self.good_reserved = self.good_peaks = 0
+        """The last reservations and the peaks of the runs that succeeded, in sums of bytes."""
+        self.sources: Counter[str] = Counter()
+        """How many ended runs had each source of their estimate."""
+        self.stretched: dict[int, float] = {}
+        """How many times longer the epochs of a task's newest run took beside others, where users are told."""
+        self._only_probed: set[int] = set()
+        """Tasks that had probes and no run yet."""
+        self._on_device: dict[str, dict[int, AttemptHistory]] = {}
+        """Living attempts by task on each device."""
+
+    def take(self, event: Event, at: float) -> None:
+        """Take the next event."""
+        match event:
+            case Placed():
+                self._place(event, at)
+            case Started():
+                attempt = self.living[event.task]
+                attempt.started = at if attempt.started is None else attempt.started
+            case Exited():
+                self._end(event, at)
+            case Resized():
+                self.living[event.task].reserved = event.reservation
+            case Peaked():
+                self.living[event.task].raise_peak(event.peak)
+
+    def _place(self, event: Placed, at: float) -> None:
+        devices = shown_in(event.reservation)
+        attempt = AttemptHistory(event.attempt, event.purpose, devices, event.reservation, str(event.source), at)
+        attempt.percentage, attempt.fence = event.percentage, event.fence
+        self.living[event.task] = attempt
+        self.first = at if self.first is None else self.first
+        if event.purpose is Purpose.PROBE:
+            if event.attempt == 1:
+                self._only_probed.add(event.task)
+        else:
+            self.retried += event.attempt > 1 and event.task not in self._only_probed
+            self._only_probed.discard(event.task)
+            self.stretched.pop(event.task, None)
+        for device in devices:
+            here = self._on_device.setdefault(device, {})
+            here[event.task] = attempt
+            for resident in here.values():
+                resident.neighbours = max(resident.neighbours, len(here) - 1)
+
+    def _end(self, event: Exited, at: float) -> None:
+        self.ended_attempt = attempt = self.living.pop(event.task)
+        attempt.end(event, at)
+        self.last = at
+        for device in attempt.devices:
+            self._on_device.get(device, {}).pop(event.task, None)
+        self._sum_up(attempt, max(event.seconds, at - attempt.placed))
+        if attempt.purpose is Purpose.RUN and attempt.stretch is not None and attempt.stretch > STRETCHED:
+            self.stretched[event.task] = attempt.stretch
+
+    def _sum_up(self, attempt: AttemptHistory, kept: float) -> None:
+        """Add an attempt that ended to the sums; `kept` is for how many seconds its reservation lasted."""
+        self.ended, self.spent, self.kept = self.ended + 1, self.spent + attempt.seconds, self.kept + kept
+        self.byte_seconds += sum(attempt.peak.values()) * attempt.seconds
+        self.ooms += attempt.outcome is Outcome.OOM
+        if attempt.purpose is Purpose.PROBE:
+            self.probing += attempt.seconds
+            return
+        self.sources[attempt.source] += 1
+        if attempt.outcome is Outcome.SUCCEEDED:
+            self.good_reserved += sum(attempt.reserved.values())
+            self.good_peaks += sum(attempt.peak.get(key, 0) for key in attempt.reserved)
+
+
+class RunHistory(RunSummary):
+    """Every attempt of a run by task, and its sums."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tasks: dict[int, TaskHistory] = {}
+        """The history of each task that was placed or refused."""
+        self.done_by: dict[int, int] = {}
+        """The earlier run in which a skipped task succeeded, by task."""
+        self._arrived: list[tuple[int, float]] = []
+        """Batches that arrived while the run went on, and when."""
+
+    def take(self, event: Event, at: float) -> None:
+        """Take the next event, and keep what it says of its task."""
+        super().take(event, at)
+        match event:
+            case Placed():
+                self.tasks.setdefault(event.task, TaskHistory()).attempts.append(self.living[event.task])
+            case Refused():
+                self.tasks.setdefault(event.task, TaskHistory()).refused = event.reason
+            case Arrived():
+                self._arrived.append((event.batch, at))
+            case Skipped():
+                self.done_by.update(dict.fromkeys(event.tasks, event.done_by))
+
+    def submitted(self, batch: int, first: float) -> float:
+        """Return when a batch was accepted; `first` is when the run was."""
+        place = bisect_right(self._arrived, batch, key=itemgetter(0))
+        return self._arrived[place - 1][1] if place else first
+
+    def take_all(self, events: Iterable[tuple[Event, float]]) -> RunHistory:
+        """Take events with their times, and return this history."""
+        for event, at in events:
+            self.take(event, at)
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class RunTotals:
+    """A run in numbers."""
+
+    tasks: int
+    states: Mapping[State, int]
+    makespan: float
+    one_at_a_time: float
+    """The seconds of all attempts in sum."""
+    probing: float
+    """The share of these seconds that probes took."""
+    memory_use: float
+    """The memory that was used (peaks) as a share of the capacity, over the makespan."""
+    ooms: int
+    source: Mapping[str, int]
+    """How many ended runs had each source of their estimate."""
+    reserved_for_peaks: float
+    """The reservations at the end over the peaks, of the runs that succeeded."""
+    stretched: Sequence[tuple[int, float]] = ()
+    """Tasks whose epochs took more than half as long again because of their neighbours, the worst first."""
+
+    @property
+    def speedup(self) -> float:
+        """How many times faster than one task at a time."""
+        return self.one_at_a_time / self.makespan if self.makespan else 1.0
+
+
+def stretched(run: RunSummary) -> list[tuple[int, float]]:
+    """Return the tasks that took much longer beside others, and how many times as long, the worst first."""
+    return sorted(run.stretched.items(), key=lambda item: (-item[1], item[0]))
+
+
+def totals(run: RunSummary, states: Mapping[State, int], capacity: int) -> RunTotals:
+    """Return the run in numbers; `capacity` is the memory of all its devices, in bytes."""
+    makespan = (run.last or 0.0) - (run.first or 0.0)
+    return RunTotals(
+        tasks=sum(states.values()),
+        states={state: count for state, count in states.items() if count},
+        makespan=makespan,
+        one_at_a_time=run.spent,
+        probing=run.probing / run.spent if run.spent else 0.0,
+        memory_use=run.byte_seconds / (capacity * makespan) if capacity and makespan > 0 else 0.0,
+        ooms=run.ooms,
+        source=dict(run.sources),
+        reserved_for_peaks=run.good_reserved / run.good_peaks if run.good_peaks else 0.0,
+        stretched=stretched(run),
+    )

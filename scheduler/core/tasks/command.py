@@ -1,0 +1,108 @@
+"""From a row to what is executed: argument lists, names and keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePath
+
+from scheduler.core.model import Spec
+from scheduler.core.tasks.fields import words
+from scheduler.core.tasks.placeholders import launched, takes
+from scheduler.core.tasks.redaction import without_secrets
+
+APPEND = ("both", "none", "epochs", "id")
+ONE_SHOT = "one-shot"
+"""Nothing is appended to the command of the older one-shot tool either, but it may ask for a number of its GPU's."""
+FIRST_NUMBER, NUMBERS = 3600, 100
+THIS_PYTHON = ("-1", "-1.0", "")
+LAUNCHER = "/code/scheduler/runtime/task_launcher.py"
+"""How the path of a run's own launcher of Python tasks ends; behind it stands a file of that run."""
+PLAIN_PYTHON = "python"
+"""A name that some systems lack; there it means this interpreter too."""
+SHELL = ("/bin/sh", "-c")
+"""Shells, which read a line of commands."""
+LONGEST_NAME = 200
+
+
+def argv(spec: Spec, task: int, epochs: int | None, python: str, append: str = "both") -> tuple[str, ...]:
+    """Return the argument list of one attempt; no shell reads it.
+
+    Five columns: executable, the words of Filename and Args, then `--epochs=N --id=I` unless `{epochs}` or `{id}`
+    stands among the words or `append` says otherwise. A Command gets nothing appended.
+    """
+    if append == ONE_SHOT:
+        return tuple(words(spec.command))
+    count = "" if epochs is None else str(epochs)
+    text = spec.command or spec.filename
+    said = [launched(word, count, str(task)) for word in words(text)]
+    if spec.command:
+        return tuple(said)
+    executable = python if spec.executable in THIS_PYTHON else spec.executable
+    tail = []
+    if epochs is not None and append in ("both", "epochs") and not takes(text, "epochs"):
+        tail.append(f"--epochs={epochs}")
+    if append in ("both", "id") and not takes(text, "id"):
+        tail.append(f"--id={task}")
+    return (executable, *said, *tail)
+
+
+def shell_line(said: Sequence[str]) -> str:
+    """Return the line that a command gives to a shell; empty where it gives none."""
+    return said[2] if len(said) == 3 and tuple(said[:2]) == SHELL else ""
+
+
+def meant(said: list[str]) -> list[str]:
+    """Return the words of a command without its launcher and the launcher's own options."""
+    return [said[0], *said[3:]] if len(said) > 3 and said[1].endswith(LAUNCHER) else said
+
+
+def numbered(said: tuple[str, ...], indices: str) -> tuple[str, ...]:
+    """Return the words with each whole word `__num__` replaced by 3600 + 100 for each GPU before its own: distinct
+    ports.
+    """
+    first = indices.partition(",")[0]
+    number = str(FIRST_NUMBER + NUMBERS * int(first or 0))
+    return tuple(number if word == "__num__" else word for word in said)
+
+
+def name(spec: Spec, *, secrets: bool = False) -> str:
+    """Return the name of a task: its Name, else the script's stem and its arguments, else the beginning of its line."""
+    called = _name(spec)
+    return called if secrets else without_secrets(called)
+
+
+def _name(spec: Spec) -> str:
+    if spec.name:
+        return spec.name
+    said = words(spec.command or spec.filename)
+    if line := shell_line(said):
+        return line[:LONGEST_NAME]
+    if spec.command and len(said) > 1 and PurePath(said[0]).name.startswith("python"):
+        said = said[1:]
+    return " ".join([PurePath(said[0]).stem, *said[1:]]) if said else f"row {spec.row}"
+
+
+Content = tuple[object, ...]
+
+
+def content(spec: Spec, nth: int, append: str, directory: str) -> Content:
+    """Return what identifies a row in other runs: its command, its directory and its needs.
+
+    Priority, retries and timeouts do not count. Relative directories start from `directory`.
+    """
+    terms = spec.terms
+    text = spec.command or spec.filename
+    own = tuple(value for name, value in spec.own if f"{{{name}}}" in text)
+    needs = (terms.gpus, terms.memory, terms.host_memory, terms.cpus, terms.device, terms.exclusive)
+    place = str(PurePath(directory, spec.directory))
+    return (place, spec.executable, text, spec.env, terms.epochs, own, nth, append, needs)
+
+
+def key(spec: Spec, nth: int) -> str:
+    """Return the key that all attempts and later runs of a row share: its content, and its number among equal rows."""
+    from hashlib import blake2b  # 2 ms that only whoever looks at tasks pays
+
+    said = " ".join(meant(words(spec.command))) if LAUNCHER in spec.command else spec.command
+    parts = (spec.directory, spec.executable, spec.filename, said, repr(spec.env), repr(spec.terms.epochs))
+    digest = blake2b("\0".join((*parts, str(nth))).encode("utf-8", "surrogateescape"), digest_size=8)
+    return digest.hexdigest()

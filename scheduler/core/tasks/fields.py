@@ -1,0 +1,466 @@
+"""The one table of task fields: what makes CSV columns, flags, Python keywords and the reference."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
+from operator import itemgetter
+from typing import Any
+
+from scheduler import units
+from scheduler.core.model import SHARED_OUT, Spec, Terms, Warn
+from scheduler.core.tasks.placeholders import filled, filled_template
+from scheduler.values import dataclass
+
+SEPARATOR = "\x1f"
+LARGEST = 10**12
+"""Above this a count of epochs or a priority is a slip of the keyboard."""
+
+
+class BadCell(ValueError):
+    """A cell that cannot be taken; the door adds file and row."""
+
+    def __init__(self, column: str, message: str) -> None:
+        super().__init__(message)
+        self.column = column
+
+
+def _integer(text: str) -> int:
+    """Read a whole number; `5.0` is taken (spreadsheets write it), `5.5`, nan and 1e30 are not."""
+    try:
+        return _bounded(int(text, 10))
+    except ValueError:
+        pass
+    try:
+        number = float(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a whole number") from None
+    if not math.isfinite(number) or number != int(number):
+        raise ValueError(f"{text!r} is not a whole number")
+    return _bounded(int(number))
+
+
+class _TooLarge(ArithmeticError):
+    """A number that cannot be meant; no ValueError, so that no other reading of the cell is tried."""
+
+
+def _bounded(number: int) -> int:
+    if abs(number) > LARGEST:
+        raise _TooLarge(f"{number} is larger than anything that makes sense here (at most {LARGEST})")
+    return number
+
+
+def _at_least(least: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        number = _integer(text)
+        if number < least:
+            raise ValueError(f"{number} is below {least}")
+        return number
+
+    return read
+
+
+def _memory(text: str) -> int:
+    bytes_ = units.parse_size(text) if text.strip(" 0.") else 0
+    if bytes_ < 1:
+        raise ValueError(f"{text!r} is no memory at all: leave it empty where nobody knows")
+    if bytes_ > units.TIB * 1024:
+        raise ValueError(f"{text!r} is more than any machine has")
+    return bytes_
+
+
+def _cores(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a number of cores") from None
+    if not 0 < number <= 100_000:
+        raise ValueError(f"{text!r} is not a number of cores above 0")
+    return number
+
+
+def _positive_duration(text: str) -> float:
+    seconds = units.parse_duration(text)
+    if seconds <= 0:
+        raise ValueError(f"{text!r} is no time at all")
+    return seconds
+
+
+def _stop_signal(text: str) -> int | Warn:
+    """Read `INT`, or `USR1@120` and `USR1@2m`: a warning so long before the time limit."""
+    name, at, before = text.partition("@")
+    try:
+        number = int(signal.Signals["SIG" + name.strip().upper().removeprefix("SIG")])
+    except KeyError:
+        raise ValueError(f"{text!r} is not a signal: write it like TERM, INT or USR1@120") from None
+    if not at:
+        return number
+    before = before.strip()
+    return Warn(number, _positive_duration(f"{before}s" if before.isdecimal() else before))
+
+
+def _retry_on(text: str) -> str:
+    """Read `failed`, `timeout` or both."""
+    said = {word.strip().lower() for word in text.split(",")}
+    if not said <= {"failed", "timeout"}:
+        raise ValueError(f"{text!r} is none of failed, timeout and failed,timeout")
+    return ",".join(sorted(said))
+
+
+def _thread_percentage(text: str) -> int:
+    if text.strip().lower() == "auto":
+        return SHARED_OUT
+    number = _integer(text.strip().removesuffix("%"))
+    if not 1 <= number <= 100:
+        raise ValueError(f"{text!r} is no share of a GPU's threads: write 1 to 100, or auto")
+    return number
+
+
+_YES = {"yes": True, "true": True, "1": True, "on": True, "no": False, "false": False, "0": False, "off": False}
+
+
+def _yes_or_no(text: str) -> bool:
+    try:
+        return _YES[text.lower()]
+    except KeyError:
+        raise ValueError(f"{text!r} is neither yes nor no") from None
+
+
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+
+
+def _env(text: str) -> tuple[tuple[str, str], ...]:
+    pairs = []
+    for word in words(text):
+        name, equals, value = word.partition("=")
+        if not equals or not _ENV_NAME.match(name):
+            raise ValueError(f"{word!r} is not NAME=value")
+        pairs.append((name, value))
+    return tuple(pairs)
+
+
+def words(text: str) -> list[str]:
+    """Split like a shell does, without a shell: shlex only where a quote or a backslash stands (it is slow)."""
+    if '"' not in text and "'" not in text and "\\" not in text:
+        return text.split()
+    import shlex  # only where a quote or a backslash stands
+
+    try:
+        return shlex.split(text)
+    except ValueError as exc:
+        raise ValueError(f"{text!r} cannot be split into words: {str(exc).lower()}") from exc
+
+
+def joined(said: Sequence[str]) -> str:
+    """Return a text that `words` splits into these words again."""
+    if not any(not word or "'" in word or '"' in word or "\\" in word or word.split() != [word] for word in said):
+        return " ".join(said)
+    import shlex  # only where a word needs quotes
+
+    return shlex.join(said)
+
+
+def _command_text(text: str) -> str:
+    if not words(text):
+        raise ValueError("it is empty")
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One task field: its column, its flag, where its value goes, and how its text is read."""
+
+    column: str
+    attribute: str
+    read: Callable[[str], Any]
+    help: str
+    flag: str = ""
+    default: str = ""
+    in_terms: bool = True
+    aliases: tuple[str, ...] = ()
+    """Other spellings of its flag."""
+
+
+FIELDS: tuple[Field, ...] = (
+    Field("Name", "name", str, "what the task is called", "--name", "", in_terms=False),
+    Field("Directory", "directory", str, "working directory of the process", in_terms=False),
+    Field("Executable", "executable", str, "program, conda:NAME, environment's folder; -1 = --python", in_terms=False),
+    Field("Filename", "filename", _command_text, "the script; may carry arguments", in_terms=False),
+    Field("Args", "args", str, "further arguments", in_terms=False),
+    Field("Command", "command", _command_text, "a whole command instead of the five columns", in_terms=False),
+    Field("Env", "env", _env, "NAME=value pairs for its environment", "--env", "", in_terms=False),
+    Field("Stdout", "stdout", str, "file for its standard output instead of its log", "--stdout", "", in_terms=False),
+    Field("Stderr", "stderr", str, "the same for its errors; apart: beside its log", "--stderr", "", in_terms=False),
+    Field("Epochs", "epochs", _at_least(1), "how many epochs the task trains"),
+    Field("Priority", "priority", _integer, "smaller starts first", "--priority", "0"),
+    Field("GPUs", "gpus", _at_least(0), "how many GPUs it needs; 0 = host only", "--gpus", ""),
+    Field("Memory", "memory", _memory, "memory it needs on each device; empty = unknown", "--memory", ""),
+    Field("HostMemory", "host_memory", _memory, "host RAM it needs; empty = unknown", "--host-memory", ""),
+    Field("CPUs", "cpus", _cores, "cores it keeps busy", "--cpus", ""),
+    Field("Timeout", "timeout", _positive_duration, "longest running time of one attempt", "--timeout", ""),
+    Field("Grace", "grace", units.parse_duration, "time between the stop signal and KILL", "--grace", "30s"),
+    Field(
+        "StopSignal",
+        "stop_signal",
+        _stop_signal,
+        "signal that asks it to end; USR1@120 warns with USR1 120 s before the time limit",
+        "--stop-signal",
+        "TERM",
+    ),
+    Field("Retries", "retries", _at_least(0), "how often a failed task is tried again", "--retries", "0"),
+    Field("RetryOn", "retry_on", _retry_on, "what Retries are for: failed, timeout or both", "--retry-on", "failed"),
+    Field("Resumable", "resumable", _yes_or_no, "if it ends with 75 it waits for its next turn", "--resumable", "no"),
+    Field("Device", "device", str, "the one device it may run on", "--device", ""),
+    Field("Prefer", "prefer", str, "the device to take first where there is a choice", "--prefer", ""),
+    Field(
+        "ThreadPercentage",
+        "thread_percentage",
+        _thread_percentage,
+        "most of a GPU's threads it may use under MPS, 1 to 100, or auto: shared out over those that run there",
+        "--thread-percentage",
+        aliases=("--thread_percentage", "--threads_percentage"),
+    ),
+    Field("Exclusive", "exclusive", _yes_or_no, "nothing else of this machine's runs beside it", "--exclusive", "no"),
+)
+"""Every column the CSV door knows. Other columns are the user's own and come back in the results."""
+
+RESERVED = {
+    "after": "tasks that wait for other tasks are not there yet",
+}
+"""Column names that will mean something, refused until they do."""
+
+BY_COLUMN = {field.column.lower(): field for field in FIELDS}
+FIVE = ("Directory", "Executable", "Filename", "Epochs", "Priority")
+REQUIRED = ("Directory", "Executable", "Filename", "Epochs")
+WHOLE_COMMAND = ("Executable", "Filename", "Args", "Command")
+"""Columns that name the command: in a table whose command follows `--` they are parameters."""
+_TERMS = {field.name for field in fields(Terms)}
+
+
+class RowForm:
+    """How the cells of one source become Terms and Specs: its columns, and the defaults its flags gave.
+
+    A journal keeps the form once and the cells of each row, so that the text of a waiting task need not be in memory.
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[str],
+        defaults: Mapping[str, str] | None = None,
+        append: str = "both",
+        template: Sequence[str] = (),
+    ) -> None:
+        self.columns = tuple(columns)
+        self.defaults = dict(defaults or {})
+        self.append = append
+        self.template = tuple(template)
+        """The words of the command that every row fills; none: each row says its own."""
+        self.known = {
+            BY_COLUMN[name.lower()].column: index
+            for index, name in enumerate(self.columns)
+            if name.lower() in BY_COLUMN and not (template and BY_COLUMN[name.lower()].column in WHOLE_COMMAND)
+        }
+        known = {*self.known.values()}
+        self.own = tuple((name, index) for index, name in enumerate(self.columns) if index not in known)
+        self.term_columns = tuple(
+            (field, self.known[field.column]) for field in FIELDS if field.in_terms and field.column in self.known
+        )
+        self._commands = bool(template) or "Command" in self.known or "Command" in self.defaults
+        """Rows may be commands, which need no epochs; then the door checks the rows that are not."""
+        self._term_cells = _getter([index for _, index in self.term_columns])
+        self._terms: dict[Any, Terms] = {}
+        self._base = self._base_terms()
+        self._same = {
+            field.column: text
+            for field in FIELDS
+            if field.column not in self.known and not ("{" in (text := self._default(field.column)) and self.own)
+        }
+        """Texts that are the same in every row."""
+        self._env: tuple[str, Any] = ("", _read(BY_COLUMN["env"], ""))
+        """The last one that was read, and what it says."""
+
+    def _default(self, column: str) -> str:
+        return self.defaults.get(column, "")
+
+    def _base_terms(self) -> dict[str, Any]:
+        base = {}
+        for field in FIELDS:
+            text = self.defaults.get(field.column, field.default)
+            if field.in_terms and text != "":
+                base[field.attribute] = _read(field, text)
+        return base
+
+    def terms(self, cells: Sequence[str]) -> Terms:
+        """Return the scheduling terms of one row; equal cells give one object, without parsing them again."""
+        key = self._term_cells(cells)
+        terms = self._terms.get(key)
+        if terms is None:
+            terms = self._read_terms(cells)
+            if len(self._terms) > 50_000:
+                self._terms.clear()
+            self._terms[key] = terms
+        return terms
+
+    def _read_terms(self, cells: Sequence[str]) -> Terms:
+        values = dict(self._base)
+        for field, index in self.term_columns:
+            text = cells[index].strip()
+            if text:
+                values[field.attribute] = _read(field, text)
+            elif field.column == "Epochs" and not self._commands:
+                raise BadCell("Epochs", "it is empty")
+        return _checked(Terms(**values))
+
+    def cell(self, cells: Sequence[str], column: str) -> str:
+        """Return the text of a known column, or its default where the column or its text is missing."""
+        index = self.known.get(column)
+        text = cells[index].strip() if index is not None else ""
+        return text or self._default(column)
+
+    def words_of(self, cells: Sequence[str]) -> list[str]:
+        """Return the words of a table's command, filled from this row."""
+        values = {name.lower(): cells[index] for index, name in enumerate(self.columns)}
+        if "Epochs" in self.known:
+            del values["epochs"]
+        return [filled_template(word, values) for word in self.template]
+
+    def text(self, cells: Sequence[str], column: str) -> str:
+        """Return the text of a known column, filled from the row's own columns."""
+        same = self._same.get(column)
+        if same is not None:
+            return same
+        text = self.cell(cells, column)
+        if "{" not in text or not self.own:
+            return text
+        values = {name.lower(): cells[index] for name, index in self.own}
+        if column == "Name":
+            return filled(text, values)
+        try:
+            said = words(text)
+        except ValueError as exc:
+            raise BadCell(column, str(exc)) from exc
+        new = [filled(word, values) for word in said]
+        return text if new == said else joined(new)
+
+    def spec(self, cells: Sequence[str], row: int) -> Spec:
+        """Return the whole row as a Spec; raise BadCell for a wrong cell."""
+        filename = " ".join([text for text in (self.text(cells, "Filename"), self.text(cells, "Args")) if text])
+        return Spec(
+            row=row,
+            directory=self.cell(cells, "Directory"),
+            executable=self.cell(cells, "Executable"),
+            filename=filename,
+            command=joined(self.words_of(cells)) if self.template else self.text(cells, "Command"),
+            name=self.text(cells, "Name"),
+            env=self._environment(self.cell(cells, "Env")),
+            own=tuple([(name, cells[index]) for name, index in self.own]),
+            terms=self.terms(cells),
+            stdout=self.text(cells, "Stdout"),
+            stderr=self.text(cells, "Stderr"),
+        )
+
+    def _environment(self, text: str) -> Any:
+        if text != self._env[0]:
+            self._env = (text, _read(BY_COLUMN["env"], text))
+        return self._env[1]
+
+    def pack(self) -> str:
+        """Return the form as text for a journal."""
+        data = {"columns": self.columns, "defaults": self.defaults, "append": self.append}
+        return json.dumps({**data, "template": self.template} if self.template else data)
+
+    @classmethod
+    def unpack(cls, text: str) -> RowForm:
+        """Return the form that `pack` wrote."""
+        data = json.loads(text)
+        return cls(data["columns"], data["defaults"], data["append"], data.get("template", ()))
+
+
+def _getter(indexes: list[int]) -> Callable[[Sequence[str]], Any]:
+    if not indexes:
+        return lambda cells: ()
+    return itemgetter(*indexes)
+
+
+def _read(field: Field, text: str) -> Any:
+    try:
+        return field.read(text)
+    except (ValueError, ArithmeticError) as exc:
+        raise BadCell(field.column, str(exc)) from exc
+
+
+def _checked(terms: Terms) -> Terms:
+    """Return the terms of a row after checking that they agree with each other."""
+    warn = terms.stop_signal
+    if not isinstance(warn, Warn):
+        return terms
+    said = f"the warning is sent {warn.before:g} s before the time limit"
+    if terms.timeout is None:
+        raise BadCell("StopSignal", f"{said}, and there is none: give the task a Timeout, or a signal without @")
+    if warn.before >= terms.timeout:
+        raise BadCell("StopSignal", f"{said}, which is {terms.timeout:g} s: warn later, or raise the Timeout")
+    return terms
+
+
+SETTABLE = tuple(field for field in FIELDS if field.in_terms and field.flag)
+"""The fields of a task that can be changed while it waits."""
+
+
+def changed(terms: Terms, said: Mapping[str, str]) -> Terms:
+    """Return terms with other values, as text by column; an empty text resets a value. Raise BadCell for a wrong
+    one.
+    """
+    values: dict[str, Any] = {}
+    for column, text in said.items():
+        field = BY_COLUMN[column.lower()]
+        text = text.strip() or field.default
+        values[field.attribute] = _read(field, text) if text else getattr(Terms(), field.attribute)
+    return _checked(replace(terms, **values))
+
+
+def pack_cells(cells: Sequence[str]) -> str:
+    """Return the cells of one row as one text; fast for a million rows without a separator in a cell."""
+    text = SEPARATOR.join(cells)
+    if text.count(SEPARATOR) != len(cells) - 1 or text.startswith("[") or not is_text(text):
+        return "[" + json.dumps(list(cells))
+    return text
+
+
+def is_text(text: str) -> bool:
+    """Tell whether a text can be written as UTF-8: a line of a pipe may hold any bytes."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def unpack_cells(text: str) -> list[str]:
+    """Return the cells that `pack_cells` wrote."""
+    if text.startswith("["):
+        cells: list[str] = json.loads(text[1:])
+        return cells
+    return text.split(SEPARATOR)
+
+
+def pack_terms(terms: Terms) -> str:
+    """Return terms as text for a journal, without defaults."""
+    default = Terms()
+    kept = {name: getattr(terms, name) for name in sorted(_TERMS) if getattr(terms, name) != getattr(default, name)}
+    return json.dumps({**kept, "retry_on": terms.retry_on} if terms.retries else kept)
+
+
+def unpack_terms(text: str) -> Terms:
+    """Return the terms that `pack_terms` wrote; ignore names of a newer version."""
+    values = {name: value for name, value in json.loads(text).items() if name in _TERMS}
+    if isinstance(values.get("stop_signal"), list):
+        values["stop_signal"] = Warn(*values["stop_signal"])
+    if values.get("retries"):
+        values.setdefault("retry_on", "failed,timeout")  # as it was before the journal said it
+    return Terms(**values)

@@ -1,0 +1,70 @@
+"""Grids of parameters: every combination of values, in order or shuffled, and the commands that they make."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice, product
+from math import prod
+
+Values = Mapping[str, Sequence[str]]
+"""The values of each parameter, in the order in which they were given."""
+
+_SAFE = re.compile(r"[\w@%+=:,./{}\- ]*", re.ASCII)
+
+
+class BadPattern(ValueError):
+    """A command that the parameters cannot fill."""
+
+
+def combinations(values: Values) -> Iterator[dict[str, str]]:
+    """Yield all combinations, the last parameter fastest."""
+    return (dict(zip(values, chosen, strict=True)) for chosen in product(*values.values()))
+
+
+def shuffled(values: Values, shuffle: Callable[[list[int]], None]) -> Iterator[dict[str, str]]:
+    """Yield all combinations once, in the order that `shuffle` gives to their numbers."""
+    numbers = list(range(prod(map(len, values.values()))))
+    shuffle(numbers)
+    return (_combination(values, number) for number in numbers)
+
+
+def _combination(values: Values, number: int) -> dict[str, str]:
+    chosen: list[tuple[str, str]] = []
+    for name in reversed(list(values)):
+        number, place = divmod(number, len(values[name]))
+        chosen.append((name, values[name][place]))
+    return dict(reversed(chosen))
+
+
+def first(found: Iterable[dict[str, str]], most: int | None) -> Iterator[dict[str, str]]:
+    """Return the first combinations, or all."""
+    return islice(found, most)
+
+
+def command(pattern: str, values: Mapping[str, str]) -> str:
+    """Return the pattern filled with the values, as `str.format_map` does; raise BadPattern for a wrong one."""
+    try:
+        return pattern.format_map(values)
+    except KeyError as exc:
+        name = exc.args[0]
+        raise BadPattern(
+            f"the command asks for {{{name}}}, which no -p gives: add -p {name} VALUE ..., or write {{{{{name}}}}} "
+            f"for braces that stay"
+        ) from exc
+    except (ValueError, IndexError, AttributeError, TypeError) as exc:
+        raise BadPattern(f"the command {pattern!r} cannot be filled ({_why(exc)})") from exc
+
+
+def _why(exc: Exception) -> str:
+    said = str(exc).lower()
+    if "positional" in said or "format string contains" in said:
+        return "{} names no parameter: write {NAME}, and {{}} for braces that stay"
+    if "format code" in said or "format specifier" in said:
+        return f"{said}; values are texts: leave what is behind the colon out"
+    return f"{said}; write {{{{ and }}}} for braces that stay"
+
+
+def needs_no_shell(text: str) -> bool:
+    """Tell whether splitting at blanks is all that a shell would do to this command."""
+    return bool(_SAFE.fullmatch(text)) and "=" not in text.split(None, 1)[0] and "{" not in text

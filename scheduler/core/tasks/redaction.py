@@ -1,0 +1,109 @@
+"""Removes secrets from texts by their name or shape; every view takes its commands from here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from shlex import join
+from typing import Any
+
+SECRET = ("TOKEN", "KEY", "SECRET", "PASS", "CREDENTIAL", "AUTH")
+HIDDEN = "***"
+_PLAIN = "=:@hidden@:="
+"""Stands for it while words are joined, as no shell would quote it."""
+_PARTS = ("token", "key", "secret", "password", "passwd", "passphrase", "credential")
+_WORDS = frozenset({"pass", "pwd", "pw", "auth", "authorization"})
+_HARMLESS = re.compile(r"tokens|tokeni[sz]|key(?:point|frame|board|word|hole)s?|monkey|donkey|turkey|hockey|whiskey")
+"""Words of machine learning, and others, that only sound like one."""
+_HINT = re.compile(
+    r"token|key|secret|pass|pw|credential|auth|://|hf_|sk-|gh[po]_|github_|glpat-|xox|akia|eyj", re.IGNORECASE
+)
+"""Nothing is hidden of a text without any of these."""
+
+_VALUE = r"""('[^']*'|"[^"]*"|[^\s'"]+)"""
+_VARIABLE = re.compile(rf"(?<![\w.-])([A-Za-z_][\w.-]*)=(?!=){_VALUE}")
+_FLAG = re.compile(rf"(?<![\w-])(--?[A-Za-z][\w.-]*)(=|\s+){_VALUE}")
+_FIELD = re.compile(r"""(["'])([A-Za-z_][\w.-]*)\1(\s*:\s*)("[^"]*"|'[^']*')""")
+_HEADER = re.compile(r"(\bauthorization:\s*(?:bearer|basic|token)\s+)[^\s'\"]+", re.IGNORECASE)
+_ADDRESS = re.compile(r"(\b[a-z][a-z0-9+.-]*://[^\s/:@]*:)[^\s/@]+(?=@)")
+_SHAPE = re.compile(r"\b(?:hf_|sk-|ghp_|gho_|github_pat_|glpat-|xox[abp]-|AKIA|eyJ)[A-Za-z0-9_.-]{12,}")
+_BOUNDARY = re.compile(r"[-_.]|(?<=[a-z])(?=[A-Z])")
+_NAMED = re.compile(r"(-{0,2}[A-Za-z_][\w.-]*)=(.*)", re.DOTALL)
+
+
+def looks_secret(name: str) -> bool:
+    """Tell whether the value of a variable of this name must not be written down."""
+    return any(part in name.upper() for part in SECRET)
+
+
+def hides(name: str) -> bool:
+    """Tell whether the value of a flag, argument or column of this name is hidden: one of its words names a secret."""
+    words = (word.lower() for word in _BOUNDARY.split(name))
+    return any(word in _WORDS or any(part in _HARMLESS.sub("", word) for part in _PARTS) for word in words)
+
+
+def without_secrets(text: str) -> str:
+    """Return a command or a reason with `***` in place of each secret: variables, flags, addresses and tokens."""
+    if not _HINT.search(text):
+        return text
+    text = _VARIABLE.sub(_variable, text)
+    text = _FLAG.sub(_flag, text)
+    text = _FIELD.sub(lambda m: f'{m[1]}{m[2]}{m[1]}{m[3]}"{HIDDEN}"' if hides(m[2]) else m[0], text)
+    text = _HEADER.sub(rf"\g<1>{HIDDEN}", text)
+    return _SHAPE.sub(HIDDEN, _ADDRESS.sub(rf"\g<1>{HIDDEN}", text))
+
+
+def notifier(text: str) -> str:
+    """Return a notification command or web hook without the secret part of its address."""
+    if not text.startswith(("http://", "https://")):
+        return without_secrets(text)
+    scheme, _, rest = text.partition("://")
+    host, slash, _ = rest.partition("/")
+    return f"{scheme}://{host.rpartition('@')[2]}{f'/{HIDDEN}' if slash else ''}"
+
+
+def shown(argv: Sequence[str], *, secrets: bool = False) -> str:
+    """Return a command as one line of shell to read; without its secrets, unless they are requested."""
+    if secrets or not any(map(_HINT.search, argv)):
+        return join(argv)
+    words = [_word(before, word) for before, word in pairwise(["", *argv])]
+    return join(word.replace(HIDDEN, _PLAIN) for word in words).replace(_PLAIN, HIDDEN)
+
+
+def masked(row: Mapping[str, Any], ours: frozenset[str], texts: Sequence[str]) -> dict[str, Any]:
+    """Return a row of results without secrets: only text columns of `ours` and the user's own columns can contain
+    one.
+    """
+    return {name: _cell(name, value) if name not in ours or name in texts else value for name, value in row.items()}
+
+
+def _cell(name: str, value: Any) -> Any:
+    if not isinstance(value, str) or not value:
+        return value
+    return HIDDEN if hides(name) and not name.startswith("result.") else without_secrets(value)
+
+
+def _word(before: str, word: str) -> str:
+    """Return one word of a command without secrets; the word before it may be a flag."""
+    named = _NAMED.fullmatch(word)
+    is_line = not word.startswith("-") and " " in word
+    if named and not is_line and _is_hidden(named[1].lstrip("-")):
+        return f"{named[1]}={HIDDEN}"
+    is_value = before.startswith("-") and "=" not in before and hides(before.lstrip("-"))
+    return HIDDEN if is_value and not word.startswith("--") else without_secrets(word)
+
+
+def _is_hidden(name: str) -> bool:
+    return hides(name) or (name.isupper() and looks_secret(name))
+
+
+def _variable(match: re.Match[str]) -> str:
+    return f"{match[1]}={HIDDEN}" if _is_hidden(match[1]) else match[0]
+
+
+def _flag(match: re.Match[str]) -> str:
+    value = match[3]
+    if value.startswith("--") or not hides(match[1].lstrip("-")):
+        return match[0]
+    return f"{match[1]}{match[2]}{HIDDEN}"

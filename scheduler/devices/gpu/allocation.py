@@ -1,0 +1,239 @@
+"""The GPUs of the node that this process may use, by its environment.
+
+NVML lists every GPU of the node. They are hidden from this process by, in this order: a device cgroup, then
+CUDA_VISIBLE_DEVICES, or where that is not set Slurm's variables, or the container runtime's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+from scheduler.errors import DeviceError
+from scheduler.values import dataclass
+
+T = TypeVar("T")
+
+CUDA, ORDER, CONTAINER = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "NVIDIA_VISIBLE_DEVICES"
+SLURM = ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS")
+CGROUP = "the device cgroup"
+_NVIDIA = 195
+"""The major number of /dev/nvidia0, /dev/nvidia1, …"""
+_RULE = re.compile(r"^([ac]) (\d+|\*):(\d+|\*) (\w*)", re.MULTILINE)
+_NUMBER = re.compile(r"\+?(\d+)")
+_NONE_MEANT = re.compile(r"|-\d+|NoDevFiles")
+"""Entries by which users and Slurm end the list on purpose."""
+
+
+@dataclass(frozen=True, slots=True)
+class VisibleGpu:
+    """One GPU of the node, as NVML describes it."""
+
+    index: int
+    """The number that nvidia-smi gives it."""
+    uuid: str
+    model: str
+    bus_id: str
+    total: int
+    mig: bool = False
+    """True if it is divided into MIG instances."""
+    minor: int = -1
+    """The number of its /dev/nvidiaN, which cgroups and Slurm use; -1: the same as its index."""
+
+    @property
+    def label(self) -> str:
+        """Its name for users."""
+        return f"GPU {self.index}"
+
+    @property
+    def number(self) -> int:
+        """N of its /dev/nvidiaN; within a container or a Slurm job nvidia-smi counts otherwise."""
+        return self.index if self.minor < 0 else self.minor
+
+
+@dataclass(frozen=True, slots=True)
+class AllowedGpus:
+    """The GPUs that this process may use."""
+
+    gpus: tuple[VisibleGpu, ...]
+    """The GPUs in the order in which they are counted."""
+    source: str = ""
+    """The variable or the cgroup that limits them; empty where nothing does."""
+    notes: tuple[str, ...] = ()
+    """Sentences about GPUs that were left out, where that may surprise."""
+
+
+Found = tuple[tuple[VisibleGpu, ...], str]
+"""The GPUs that a variable leaves, and its name."""
+
+
+def allowed(node: Sequence[VisibleGpu], environ: Mapping[str, str], device_rules: str = "") -> AllowedGpus:
+    """Return the GPUs that the environment allows; `device_rules` is the content of a cgroup's `devices.list`.
+
+    Raise DeviceError where numbers could mean one GPU as well as another.
+    """
+    if not node:
+        return AllowedGpus(())
+    notes: list[str] = []
+    reachable = within(node, device_rules)
+    sources = [CGROUP] if len(reachable) < len(node) else []
+    gpus, source = _named(reachable, environ, notes)
+    if len(gpus) < len(reachable):
+        sources.append(source)
+    notes += [
+        f"{gpu.label} is in MIG mode and left out, as MIG instances are not packed: nvidia-smi -i {gpu.index} -mig 0 "
+        "as root makes it whole"
+        for gpu in gpus
+        if gpu.mig
+    ]
+    return AllowedGpus(tuple(gpu for gpu in gpus if not gpu.mig), " and ".join(sources), tuple(notes))
+
+
+def cuda_numbers(reachable: Sequence[VisibleGpu]) -> dict[str, int]:
+    """Return, by UUID, CUDA's number of a GPU under CUDA_DEVICE_ORDER=PCI_BUS_ID, which need not be NVML's index.
+
+    Call it with the GPUs that are `within` the cgroup: CUDA counts only those that it can open.
+    """
+    return {gpu.uuid: number for number, gpu in enumerate(_by_bus(reachable))}
+
+
+def labels(gpus: Iterable[VisibleGpu]) -> str:
+    """Return the names of several GPUs for users: `GPU 2, 5`."""
+    return "GPU " + ", ".join(str(gpu.index) for gpu in gpus)
+
+
+def starting_with(prefix: str, gpus: Iterable[VisibleGpu]) -> list[VisibleGpu]:
+    """Return the GPUs whose UUID starts with a prefix."""
+    return [gpu for gpu in gpus if gpu.uuid.startswith(prefix)]
+
+
+def within(node: Sequence[VisibleGpu], device_rules: str) -> tuple[VisibleGpu, ...]:
+    """Return the GPUs that the cgroup lets this process open: all where it sets no rules.
+
+    A line gives a permission (`c 195:2 rwm`); what no line names is forbidden. The permission to make nodes (`m`) alone
+    does not allow use. A cgroup that forbids single devices lists `a *:* rwm` all the same; NVML cannot open these, and
+    leaves them out.
+    """
+    if not device_rules.strip():
+        return tuple(node)
+    leaves = [rule for rule in _RULE.finditer(device_rules) if {"r", "w"} <= set(rule[4])]
+    numbers = {rule[3] for rule in leaves if rule[1] == "a" or rule[2] in ("*", str(_NVIDIA))}
+    return tuple(gpu for gpu in node if not numbers.isdisjoint(("*", str(gpu.number))))
+
+
+def _named(gpus: Sequence[VisibleGpu], environ: Mapping[str, str], notes: list[str]) -> Found:
+    """Return the GPUs that the variables leave; CUDA's own variable goes before those that it is usually made from."""
+    if CUDA in environ:
+        return _by_cuda(environ[CUDA].strip(), gpus, environ, notes)
+    name, numbers = _slurm(environ)
+    if numbers:
+        return _by_slurm(numbers, gpus), name
+    return _by_container(environ.get(CONTAINER, ""), gpus), CONTAINER
+
+
+# CUDA_VISIBLE_DEVICES
+
+
+def _by_cuda(said: str, gpus: Sequence[VisibleGpu], environ: Mapping[str, str], notes: list[str]) -> Found:
+    """Return the GPUs of UUIDs or numbers, not both: CUDA uses the kind of the first and ends the list at another
+    kind."""
+    if said.startswith("MIG-"):
+        notes.append(f"{CUDA}={said} names a MIG instance: these are not packed, so it is left out")
+        return (), CUDA
+    if said.startswith("GPU-"):
+        return tuple(_entries(said, lambda entry: _of_prefix(entry, gpus), notes)), CUDA
+    numbers = _entries(said, lambda entry: _number(entry, len(gpus)), notes)
+    line = _in_cuda_order(gpus, environ)
+    if line is not None:
+        return tuple(line[number] for number in numbers), CUDA
+    if len(numbers) in (0, len(gpus)):
+        return tuple(gpus if numbers else ()), CUDA
+    return _by_slurm_instead(said, len(numbers), gpus, environ)
+
+
+def _entries(said: str, read: Callable[[str], T | None], notes: list[str]) -> list[T]:
+    """Return what the list names, up to the first entry that names nothing or was named before."""
+    found: list[T] = []
+    for entry in (entry.strip() for entry in said.split(",")):
+        item = read(entry)
+        if item is not None and item not in found:
+            found.append(item)
+            continue
+        if not _NONE_MEANT.fullmatch(entry):
+            why = "names no GPU here" if item is None else "comes twice"
+            notes.append(f"{CUDA}={said} ends before {entry!r}, which {why}: CUDA goes no further either")
+        break
+    return found
+
+
+def _of_prefix(entry: str, gpus: Sequence[VisibleGpu]) -> VisibleGpu | None:
+    """Return the GPU of a UUID's prefix: CUDA accepts as much of a UUID as is needed to tell it from the others."""
+    found = starting_with(entry, gpus) if entry.startswith("GPU-") else []
+    return found[0] if len(found) == 1 else None
+
+
+def _number(entry: str, count: int) -> int | None:
+    """Return the number at the beginning of an entry, as CUDA reads it by strtoul: `1st` is 1, and `0-3` is 0."""
+    match = _NUMBER.match(entry)
+    return int(match[1]) if match and int(match[1]) < count else None
+
+
+def _in_cuda_order(gpus: Sequence[VisibleGpu], environ: Mapping[str, str]) -> list[VisibleGpu] | None:
+    """Return the GPUs as CUDA counts them; None where only CUDA knows which of different models is the fastest."""
+    if environ.get(ORDER) == "PCI_BUS_ID" or len({gpu.model for gpu in gpus}) <= 1:
+        return _by_bus(gpus)
+    return None
+
+
+def _by_bus(gpus: Iterable[VisibleGpu]) -> list[VisibleGpu]:
+    """Return the GPUs sorted by PCI bus id, whose parts are hexadecimal and of varying width."""
+    return sorted(gpus, key=lambda gpu: [int(part, 16) for part in re.findall(r"[0-9a-fA-F]+", gpu.bus_id)])
+
+
+def _by_slurm_instead(said: str, count: int, gpus: Sequence[VisibleGpu], environ: Mapping[str, str]) -> Found:
+    """Return the GPUs of ambiguous numbers where Slurm made them: as many GPUs as Slurm names."""
+    name, numbers = _slurm(environ)
+    named = tuple(gpu for gpu in gpus if gpu.number in numbers)
+    if len(named) == len(numbers) == count:
+        return named, f"{CUDA} and {name}"
+    models = ", ".join(f"{gpu.label} {gpu.model}" for gpu in gpus)
+    raise DeviceError(
+        f"{CUDA}={said} could mean one GPU or another: this machine has different models ({models}), and without "
+        f"{ORDER} CUDA counts the fastest first: set {ORDER}=PCI_BUS_ID or name them by UUID"
+    )
+
+
+# Slurm and containers
+
+
+def _slurm(environ: Mapping[str, str]) -> tuple[str, frozenset[int]]:
+    """Return Slurm's variable that names GPUs, and their numbers; none where neither is set or it is malformed."""
+    for name in SLURM:
+        words = [word.strip() for word in environ.get(name, "").split(",")]
+        if all(word.isdecimal() for word in words):
+            return name, frozenset(int(word) for word in words)
+    return "", frozenset()
+
+
+def _by_slurm(numbers: frozenset[int], gpus: Sequence[VisibleGpu]) -> tuple[VisibleGpu, ...]:
+    """Return the GPUs of Slurm's numbers; where NVML lists no more than Slurm gave, a cgroup has hidden the rest
+    already."""
+    if len(gpus) <= len(numbers):
+        return tuple(gpus)
+    return tuple(gpu for gpu in gpus if gpu.number in numbers)
+
+
+def _by_container(said: str, gpus: Sequence[VisibleGpu]) -> tuple[VisibleGpu, ...]:
+    """Return the GPUs of a container, where it sees more than it was given (a privileged one sees all).
+
+    Words that name no GPU are ignored, `void` among them: it is set where the devices came in another way (CDI),
+    https://github.com/NVIDIA/nvidia-container-toolkit/pull/395.
+    """
+    words = [word.strip() for word in said.split(",")]
+    if words == ["none"]:
+        return ()
+    if len(gpus) <= len(words) or not all(word.isdecimal() or word.startswith("GPU-") for word in words):
+        return tuple(gpus)
+    by_uuid = {gpu.uuid for word in words if word.startswith("GPU-") for gpu in starting_with(word, gpus)}
+    return tuple(gpu for gpu in gpus if gpu.uuid in by_uuid or str(gpu.index) in words)

@@ -1,0 +1,348 @@
+"""The attribution of one GPU's memory: to attempts, to unmanaged processes, and to memory that is not reclaimed yet.
+
+Where the list gives the memory of every process, an attempt uses what its processes use. Where it does not (Windows'
+driver, a container that sees no pids but its own, a task whose container is no descendant of its shim) memory cannot be
+attributed to processes: then the rise of the device since before the launch is shared out. One attempt whose need is
+not known yet gets the rest of it, and that is believed; the others are credited with their reservations, as far as the
+rise goes, and nothing is learned from it. Pure: time and all observations are arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from scheduler.core.ports import Key, Watched
+from scheduler.devices.gpu.unattributed import GROWTH, Lag, RiseShare, UnattributedMemory
+from scheduler.units import GIB, MIB
+from scheduler.values import dataclass
+
+UNLISTED = 512 * MIB
+"""More than this in use while no process is listed means that the list is hidden."""
+UNLISTED_OLD = GIB
+"""The limit where the driver's own share is part of what is in use."""
+SURE = 3
+"""The number of looks in a row before a device that was seen as one kind is taken as the other."""
+
+PROCESS, DEVICE = "process", "device"
+
+
+@dataclass(frozen=True, slots=True)
+class ListedProcess:
+    """A process that the driver lists."""
+
+    pid: int
+    bytes: int | None
+    owner: str
+    """`7.1` is an attempt, `!4711` the shim of an unmanaged process; empty: no lease owns it."""
+    there: bool
+    """True if there is such a process here."""
+    age: float
+    uid: int
+    busy: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceLook:
+    """One look at one device."""
+
+    at: float
+    cost: float
+    total: int
+    free: int
+    held: int
+    exact: bool
+    """True if the driver's own share is left out of `held`."""
+    processes: tuple[ListedProcess, ...] | None
+    """None: the driver does not list them."""
+    busy: float | None
+    peaks: Mapping[int, int]
+    """The exact highest use of each process, where accounting mode gives it."""
+    clients: frozenset[str]
+    """Attempts with a container client in their tree and no process in any list."""
+    celsius: int | None = None
+
+
+def read_look(said: Mapping[str, Any], pids: Mapping[str, Any], clients: Iterable[str]) -> DeviceLook:
+    """Return a look as the sampler child reported it."""
+    listed = said["processes"]
+    return DeviceLook(
+        at=said["at"],
+        cost=said["cost"],
+        total=said["total"],
+        free=said["free"],
+        held=said["held"],
+        exact=said["exact"],
+        processes=None if listed is None else tuple(_listed(entry, pids) for entry in listed),
+        busy=said["busy"],
+        peaks={int(pid): peak for pid, peak in said["peaks"].items()},
+        clients=frozenset(clients),
+        celsius=said.get("celsius"),
+    )
+
+
+def _listed(entry: tuple[int, int | None, float | None], pids: Mapping[str, Any]) -> ListedProcess:
+    pid, held, busy = entry
+    owner, age, uid = pids.get(str(pid), ("", 0.0, -1))
+    return ListedProcess(pid, held, owner, str(pid) in pids, age, uid, busy)
+
+
+def name_of(key: Key) -> str:
+    """Return the sampler child's name of an attempt."""
+    return f"{key[0]}.{key[1]}"
+
+
+@dataclass(slots=True)
+class UnmanagedProcess:
+    """The memory of a user without a lease, and since when it has not grown."""
+
+    bytes: int
+    uid: int
+    came: float
+    since: float
+    low: int
+
+    def see(self, held: int, now: float) -> None:
+        """Take in what it uses now. Its calm begins again when it has grown by more than a little."""
+        if held > self.low + GROWTH:
+            self.low, self.since = held, now
+        self.low = min(self.low, held)
+        self.bytes = held
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchBaseline:
+    """The use of a device when an attempt was about to be launched."""
+
+    at: float
+    held: int
+    unexplained: int
+    """The part of it for which no process was listed."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownProcess:
+    """The owner of a process when it was last seen, and the time of its birth."""
+
+    owner: str
+    born: float
+
+
+class DeviceAccount:
+    """The account of one device, updated look by look."""
+
+    def __init__(self, uuid: str, *, first_namespace: bool = True, reads: str = PROCESS) -> None:
+        self.reads = reads
+        """The way in which its memory is read: per process or per device."""
+        self.used: dict[Key, int] = {}
+        self.peak: dict[Key, int] = {}
+        """The highest use of attempts, as far as it was really seen."""
+        self.busy: dict[Key, float] = {}
+        self.unmanaged_processes: dict[int, int] = {}
+        """Bytes of unmanaged processes, by the pid of their shim."""
+        self.unmanaged: dict[int, UnmanagedProcess] = {}
+        """Unmanaged users by pid; 0: no visible process. Of some nothing is left once the memory of attempts is
+        subtracted."""
+        self.unreclaimed: dict[str, int] = {}
+        """Bytes that ended attempts have not given back, by their names."""
+        self.astray: dict[str, int] = {}
+        """Attempts that use memory here without a reservation."""
+        self._uuid = uuid
+        self._first_namespace = first_namespace
+        self._known: dict[int, KnownProcess] = {}
+        self._held_by: dict[int, int] = {}
+        self._doubts = 0
+        self._seen = False
+        self._lag = Lag()
+        self._rise = UnattributedMemory()
+        self._rising_since = 0.0
+        self._before: dict[Key, LaunchBaseline] = {}
+        self._at_last = LaunchBaseline(0.0, 0, 0)
+
+    @property
+    def doubtful(self) -> bool:
+        """True if the last look contradicts `reads`."""
+        return self._doubts > 0
+
+    def watch(self, attempts: Mapping[Key, Watched]) -> None:
+        """Set the attempts that are here from now on; the use at the last look was before the new ones."""
+        here = {key for key, watched in attempts.items() if self._uuid in watched.reservation}
+        self._before = {key: self._before.get(key, self._at_last) for key in here}
+        self.used = {key: used for key, used in self.used.items() if key in here}
+        self.peak = {key: peak for key, peak in self.peak.items() if key in here}
+
+    def see(self, look: DeviceLook, attempts: Mapping[Key, Watched]) -> None:
+        """Take in one look."""
+        here = {name_of(key): key for key in self._before}
+        listed = [(process, self._owner(process, look.at)) for process in look.processes or ()]
+        self._choose(look, listed, here)
+        if self.reads == DEVICE:
+            listed = []
+        explained: dict[str, int] = {}
+        for process, owner in listed:
+            explained[owner] = explained.get(owner, 0) + (process.bytes or 0)
+        unexplained = max(0, look.held - sum(explained.values()))
+        self._see_unmanaged_users(look, listed)
+        self._see_attempts(look, listed, explained, here)
+        self._update_unreclaimed(listed, explained, unexplained, {name_of(key) for key in attempts})
+        self._share_out(look, unexplained, attempts)
+        self._see_the_unseen(look)
+        self._at_last = LaunchBaseline(look.at, look.held, unexplained)
+        self._held_by = {process.pid: process.bytes or 0 for process, _ in listed}
+        self._known = {
+            process.pid: KnownProcess(owner, look.at - process.age) if process.there else self._known[process.pid]
+            for process, owner in listed
+            if process.there or process.pid in self._known
+        }
+        self._seen = True
+
+    def _owner(self, process: ListedProcess, at: float) -> str:
+        """Return the owner of a process; one that is gone, or has lost its parents, keeps its earlier owner."""
+        known = self._known.get(process.pid)
+        if process.owner or known is None:
+            return process.owner
+        same = not process.there or abs(known.born - (at - process.age)) < 1
+        return known.owner if same else ""
+
+    def _choose(self, look: DeviceLook, listed: _Processes, here: Mapping[str, Key]) -> None:
+        """Choose between processes and the whole device: the earlier choice stays until several looks contradict it."""
+        seen = self._tells_processes(look, listed, here)
+        if seen is None or seen == (self.reads == PROCESS):
+            self._doubts = 0
+            return
+        self._doubts += 1
+        if self._doubts >= SURE:
+            self.reads = PROCESS if seen else DEVICE
+            self._doubts = 0
+            self._rise, self._lag, self.unmanaged = UnattributedMemory(), Lag(), {}
+
+    def _tells_processes(self, look: DeviceLook, listed: _Processes, here: Mapping[str, Key]) -> bool | None:
+        if look.processes is None:
+            return False
+        if not listed:
+            unexplained = look.held - self._lag.owed - self._rise.owed
+            return False if unexplained > self._unlisted(look) else None
+        silent = [owner for process, owner in listed if process.bytes is None]
+        unknown = [process for process, _ in listed if not process.there and process.pid not in self._known]
+        if len(silent) == len(listed) or any(owner in here for owner in silent):
+            return False
+        return not unknown or (self._first_namespace and len(unknown) < len(listed))
+
+    @staticmethod
+    def _unlisted(look: DeviceLook) -> int:
+        return UNLISTED if look.exact else UNLISTED_OLD
+
+    def _see_unmanaged_users(self, look: DeviceLook, listed: _Processes) -> None:
+        """Update the unmanaged users. A process from before the first look may have any age; a later one came then.
+
+        A process that is listed and cannot be found may have ended between the two questions, so its owner is unknown:
+        it counts only once it is listed again.
+        """
+        before = self.unmanaged
+        self.unmanaged = {}
+        for process, owner in listed:
+            if owner or (not process.there and process.pid not in self._held_by):
+                continue
+            held, came = process.bytes or 0, look.at if self._seen else look.at - process.age
+            one = before.get(process.pid) or UnmanagedProcess(held, process.uid, came, came, held)
+            one.see(held, look.at)
+            self.unmanaged[process.pid] = one
+
+    def _see_attempts(
+        self, look: DeviceLook, listed: _Processes, explained: Mapping[str, int], here: Mapping[str, Key]
+    ) -> None:
+        self.unmanaged_processes = {int(owner[1:]): held for owner, held in explained.items() if owner.startswith("!")}
+        self.used = {key: explained.get(name, 0) for name, key in here.items()}
+        for key, used in self.used.items():
+            self._note_peak(key, used)
+        now = {process.pid: owner for process, owner in listed}
+        for pid, peak in look.peaks.items():
+            owner = now.get(pid) or self._once(pid)
+            if owner in here:
+                self._note_peak(here[owner], peak)
+        self.busy = self._shares_of_time(look, listed, here)
+
+    def _once(self, pid: int) -> str:
+        """Return the owner of a process at the last look."""
+        return self._known[pid].owner if pid in self._known else ""
+
+    def _note_peak(self, key: Key, peak: int) -> None:
+        if peak:
+            self.peak[key] = max(peak, self.peak.get(key, 0))
+
+    def _shares_of_time(self, look: DeviceLook, listed: _Processes, here: Mapping[str, Key]) -> dict[Key, float]:
+        """Return each attempt's share of the GPU's time: by process where that is known; an attempt that is alone has
+        all of it."""
+        shares: dict[Key, float] = {}
+        for process, owner in listed:
+            if owner in here and process.busy is not None:
+                shares[here[owner]] = shares.get(here[owner], 0.0) + process.busy
+        alone = set(here) if self.reads == DEVICE else {owner for _, owner in listed}
+        if not shares and len(alone) == 1 and alone <= here.keys() and look.busy is not None:
+            return {here[alone.pop()]: look.busy}
+        return shares
+
+    def _update_unreclaimed(
+        self, listed: _Processes, explained: Mapping[str, int], unexplained: int, living: set[str]
+    ) -> None:
+        """Update the memory of attempts that are over, or that use a device without a reservation."""
+        others = {owner: held for owner, held in explained.items() if owner and not owner.startswith("!")}
+        without = {owner: held for owner, held in others.items() if owner not in map(name_of, self._before) and held}
+        self.astray = {owner: held for owner, held in without.items() if owner in living}
+        self.unreclaimed = {owner: held for owner, held in without.items() if owner not in living}
+        here = {process.pid for process, _ in listed}
+        gone = [(self._once(pid), held) for pid, held in self._held_by.items() if pid not in here]
+        self._lag.see(unexplained, [(owner, held) for owner, held in gone if owner and not owner.startswith("!")])
+        self._add_unreclaimed(self._lag.names, self._lag.owed)
+
+    def _add_unreclaimed(self, names: Sequence[str], owed: int) -> None:
+        if owed:
+            name = names[-1] if names else ""
+            self.unreclaimed[name] = self.unreclaimed.get(name, 0) + owed
+
+    def _share_out(self, look: DeviceLook, unexplained: int, attempts: Mapping[Key, Watched]) -> None:
+        """Share out the memory that cannot be attributed to processes."""
+        unseen = [key for key in self._before if self.reads == DEVICE or self._works_elsewhere(key, look)]
+        if not self._rise.credit and not self._rise.owed:
+            first = min((self._before[key] for key in unseen), key=lambda before: before.at, default=self._at_last)
+            self._rising_since = first.at
+            self._rise.base = first.held if self.reads == DEVICE else first.unexplained
+        young = sum(one.bytes for one in self._young())
+        pool = look.held if self.reads == DEVICE else max(0, unexplained - self._lag.owed) + young
+        shares = {key: RiseShare(attempts[key].reservation[self._uuid], attempts[key].settled) for key in unseen}
+        self._rise.see(pool, shares)
+        self.used.update(self._rise.credit)
+        for key in self._rise.believed:
+            self._note_peak(key, self._rise.credit[key])
+        self._add_unreclaimed([name_of(key) for key in self._rise.gone], self._rise.owed)
+
+    def _works_elsewhere(self, key: Key, look: DeviceLook) -> bool:
+        return name_of(key) in look.clients and not self.used.get(key)
+
+    def _young(self) -> list[UnmanagedProcess]:
+        """Return the unmanaged users that came after attempts whose processes are invisible: the
+        memory may be theirs."""
+        young = [one for one in self.unmanaged.values() if one.came > self._rising_since]
+        return sorted(young, key=lambda one: one.came, reverse=True)
+
+    def _see_the_unseen(self, look: DeviceLook) -> None:
+        """Update the unmanaged memory: less the users that came with attempts, or the use above all reservations."""
+        rise = self._rise
+        if self.reads == PROCESS:
+            ours = sum(rise.credit.values()) + rise.owed
+            for one in self._young():
+                taken = min(ours, one.bytes)
+                one.bytes -= taken
+                ours -= taken
+            return
+        held = rise.base + rise.left if rise.credit or rise.owed else look.held
+        if held <= self._unlisted(look):
+            self.unmanaged = {}
+            return
+        came = look.at if self._seen else 0.0
+        one = self.unmanaged.setdefault(0, UnmanagedProcess(held, -1, came, came, held))
+        one.see(held, look.at)
+
+
+_Processes = list[tuple[ListedProcess, str]]
+"""Processes, each with its owner."""

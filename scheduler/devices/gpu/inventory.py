@@ -1,0 +1,183 @@
+"""The inventory of this node by the NVIDIA library: its GPUs, or the reason why there are none."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from scheduler.values import dataclass
+
+EXCLUSIVE_PROCESS, PROHIBITED = 3, 2
+_REBOOT = "see the kernel log (dmesg) for lines with NVRM or Xid; usually a reboot helps"
+_RESET = "nvidia-smi --gpu-reset as root while no process uses it, or a reboot"
+_ACCESS = "ask the administrator of the container or the cgroup for access"
+_LIBRARIES = "install the driver's libraries; a container gets them with NVIDIA_DRIVER_CAPABILITIES=compute,utility"
+_HOST = "run on the host's RAM, --devices host"
+_RELOAD = "reboot, or reload its modules"
+_INSTALL = "pip install nvidia-ml-py"
+REINSTALL = "pip uninstall pynvml; pip install --force-reinstall nvidia-ml-py"
+_CURES = (_REBOOT, _RESET, _ACCESS, _LIBRARIES, _HOST, _RELOAD, REINSTALL, _INSTALL)
+_SENTENCES = {
+    "GPU_IS_LOST": f"is lost (it has fallen off the bus): {_REBOOT}",
+    "RESET_REQUIRED": f"needs a reset: {_RESET}",
+    "NO_PERMISSION": f"cannot be read by this user: {_ACCESS}",
+    "OPERATING_SYSTEM": f"is blocked by the operating system (a device cgroup or a container keeps it away): {_ACCESS}",
+    "NOT_FOUND": "no longer exists",
+    "NOT_SUPPORTED": f"has no memory of its own to schedule: {_HOST}",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class InstalledGpu:
+    """One GPU of the node, whether it may be used or not."""
+
+    index: int
+    """The number that nvidia-smi gives it."""
+    uuid: str
+    model: str
+    bus_id: str
+    total: int
+    minor: int = -1
+    """The number of its /dev/nvidiaN; -1: unknown."""
+    mig: bool = False
+    """True if it is divided into MIG devices."""
+    compute_mode: int = 0
+    capability: Sequence[int] = ()
+    """CUDA's compute capability, major and minor; empty where it is unknown."""
+    accounting: bool = False
+    """True if accounting mode is on, which gives exact peaks."""
+
+    @property
+    def label(self) -> str:
+        """Its name for users."""
+        return f"GPU {self.index}"
+
+    @property
+    def unusable(self) -> str:
+        """Why nothing can be run on it; empty where tasks can."""
+        if self.mig:
+            return (
+                f"{self.label} is divided by MIG: switch that off (nvidia-smi -i {self.index} -mig 0 as root) to use it"
+            )
+        if self.compute_mode == PROHIBITED:
+            return (
+                f"{self.label} is closed for computing (compute mode PROHIBITED): "
+                f"nvidia-smi -i {self.index} -c DEFAULT as root opens it"
+            )
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuInventory:
+    """The inventory of a node, before any of its GPUs is chosen."""
+
+    gpus: tuple[InstalledGpu, ...] = ()
+    driver: str = ""
+    cuda: str = ""
+    reads: str = "process"
+    """How memory is seen: per `process`, or only per `device`."""
+    errors: tuple[tuple[int, str], ...] = ()
+    """(index, sentence) of GPUs that cannot be looked at."""
+    why: str = ""
+    """Why there are no GPUs at all."""
+    broken: bool = False
+    """True if that is to be repaired; False on a machine without a GPU."""
+    hint: str = ""
+    first_namespace: bool = True
+    """True if this process is in the pid namespace of NVML's numbers."""
+
+
+def read_node(said: Mapping[str, Any], hint: str) -> GpuInventory:
+    """Return the inventory as the sampler child reported it."""
+    gpus = tuple(InstalledGpu(**facts) for facts in said["gpus"])
+    errors = tuple((index, f"GPU {index} {trouble(code, word, call)}") for index, code, word, call in said["errors"])
+    why = "" if gpus or errors else "the NVIDIA driver is there, but it lists no GPU"
+    reads = "device" if _in_wsl() else "process"
+    return GpuInventory(gpus, said["driver"], said["cuda"], reads, errors, why, False, hint, said["first_namespace"])
+
+
+def _in_wsl() -> bool:
+    """Tell whether this is Windows' driver, which gives no process's memory, and has its device in this place."""
+    return os.path.exists("/dev/dxg")
+
+
+def trouble(code: int, word: str, call: str) -> str:
+    """Return the trouble of a GPU, in words that follow its name."""
+    said = _SENTENCES.get(word)
+    return f"{said} ({call}: {word})" if said else f"cannot be read ({call}: {word}, error {code}): {_REBOOT}"
+
+
+def why_not(code: int, word: str, there: bool) -> tuple[str, bool]:
+    """Return why the library could not be initialised, and whether that is to be repaired; `there`: the kernel has
+    GPUs."""
+    if code == 12 and there:
+        return f"there is an NVIDIA GPU, but libnvidia-ml.so.1 was not found: {_LIBRARIES}", True
+    if code == 12:
+        return "there is no NVIDIA driver here (libnvidia-ml.so.1 was not found)", False
+    if code == 9 and there:
+        return f"the NVIDIA driver does not answer although its devices are there: {_REBOOT}", True
+    if code == 9:
+        return "the NVIDIA driver is not loaded", False
+    if code == 18:
+        return f"the NVIDIA driver was upgraded while the old one is still loaded: {_RELOAD}", True
+    return f"the NVIDIA library could not be initialised ({word}, error {code}): {_REBOOT}", True
+
+
+def apart(sentence: str) -> tuple[str, str]:
+    """Split a sentence about a GPU or the library into the trouble and its cure; the default cure is a reboot."""
+    cure = next((cure for cure in _CURES if f": {cure}" in sentence), "")
+    return sentence.replace(f": {cure}", "") if cure else sentence, cure or _REBOOT
+
+
+def hung(call: str, seconds: float) -> str:
+    """Return the trouble of a GPU that does not answer."""
+    return f"does not answer: {call} hung for {seconds:.0f} s"
+
+
+def hung_at_start(seconds: float) -> str:
+    """Return the sentence about a library that does not come up."""
+    return f"the NVIDIA library did not come up within {seconds:.0f} s: {_REBOOT}"
+
+
+def death(code: int | None) -> str:
+    """Return how a process ended: `SIGSEGV`, `exit code 1`."""
+    if code is None:
+        return "it closed its output"
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
+
+
+@dataclass(frozen=True, slots=True)
+class PynvmlModule:
+    """The place of NVIDIA's own module pynvml, found without importing it."""
+
+    path: Path | None
+    hint: str = ""
+    """The trouble with it and its cure; else empty."""
+
+
+def find_pynvml() -> PynvmlModule:
+    """Find pynvml; a package of that name from an old distribution `pynvml` may hide it or have replaced it."""
+    try:
+        spec = importlib.util.find_spec("pynvml")
+    except ValueError:  # its spec was removed after its import
+        spec = None
+    if spec is not None and spec.submodule_search_locations is None and spec.origin:
+        return PynvmlModule(Path(spec.origin))
+    beside = next((path for place in sys.path if (path := Path(place, "pynvml.py")).is_file()), None)
+    if spec is None:
+        return PynvmlModule(beside, "" if beside else f"the Python module pynvml is missing: {_INSTALL}")
+    where = next(iter(spec.submodule_search_locations or ()), "somewhere")
+    said = f"the package in {where} hides NVIDIA's own module pynvml"
+    return PynvmlModule(
+        beside, f"{said}, which is used nevertheless: {REINSTALL}" if beside else f"{said}: {REINSTALL}"
+    )

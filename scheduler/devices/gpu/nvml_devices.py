@@ -1,0 +1,311 @@
+"""The NVIDIA GPUs of this machine as a device port: their capacity, their free memory, and the use of each attempt."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import select
+import shutil
+import time
+from collections import deque
+from collections.abc import Collection, Mapping
+from dataclasses import field
+from pathlib import Path
+from typing import Any
+
+from scheduler.core.model import HOST, Device, DeviceBudget, Placement, UnmanagedUse
+from scheduler.core.ports import Key, Sample, Watched
+from scheduler.devices.gpu.attribution import DeviceAccount, DeviceLook, UnmanagedProcess, name_of
+from scheduler.devices.gpu.discovery import find_node
+from scheduler.devices.gpu.inventory import EXCLUSIVE_PROCESS, GpuInventory, InstalledGpu, find_pynvml
+from scheduler.devices.gpu.sampler_group import SamplerGroup, SamplerLimits
+from scheduler.devices.gpu.unattributed import GROWTH
+from scheduler.devices.sampler_child import GPUS, SamplerChild
+from scheduler.errors import DeviceError
+from scheduler.runtime.paths import PACKAGE
+from scheduler.runtime.users import user_name_soon
+from scheduler.units import size
+from scheduler.values import dataclass
+
+RECENT = 2.0
+"""Seconds for which the lowest free memory is remembered."""
+REPEAT = 0.5
+"""Seconds between samples that have no news."""
+LINGERS = 5.0
+"""Seconds after which unreclaimed memory is worth a sentence."""
+
+_SAMPLER = Path("scheduler/devices/gpu/nvml_sampler.py")
+"""Runs that were begun before there were GPUs have no copy of it."""
+
+
+@dataclass(slots=True)
+class GpuState:
+    """The state of one GPU."""
+
+    device: Device
+    account: DeviceAccount
+    look: DeviceLook | None = None
+    recent: deque[tuple[float, int]] = field(default_factory=deque)
+    unreclaimed_since: float | None = None
+
+    def take(self, look: DeviceLook, attempts: Mapping[Key, Watched]) -> None:
+        """Take in a new look at it."""
+        self.look = look
+        self.account.see(look, attempts)
+        self.recent.append((look.at, look.free))
+        while self.recent[0][0] < look.at - RECENT:
+            self.recent.popleft()
+
+
+class NvmlDevices:
+    """The Devices and Watcher of the GPUs; only `node` and `discover` wait for the NVIDIA library.
+
+    `code` is the directory of the run's copy of the sampler, `env` the environment of its process; `dev` is /dev.
+    """
+
+    def __init__(
+        self,
+        code: Path | None = None,
+        limits: SamplerLimits | None = None,
+        env: Mapping[str, str] | None = None,
+        dev: Path = Path("/dev"),
+    ) -> None:
+        self._code = code if code and (code / _SAMPLER).is_file() else PACKAGE.parent
+        self._limits = limits or SamplerLimits()
+        self._env = env
+        self._dev = dev
+        self._module = Path()
+        self._node: GpuInventory | None = None
+        self._finder: SamplerChild | None = None
+        self._samplers: SamplerGroup | None = None
+        self._chosen: Collection[str] | None = None
+        self._caps: Mapping[str, int] = {}
+        self._seen: dict[str, GpuState] = {}
+        self._attempts: dict[Key, Watched] = {}
+        self._told: dict[Key, tuple[float, Sample]] = {}
+        self._news: list[str] = []
+        self._said: set[tuple[str, str]] = set()
+
+    def node(self) -> GpuInventory:
+        """Return the inventory of this node, before GPUs are chosen; it is made once, and may take seconds."""
+        if self._node is None:
+            module = find_pynvml()
+            if module.path is None:
+                there = (self._dev / "nvidiactl").exists()
+                self._node = GpuInventory(why=module.hint, broken=there, hint=module.hint)
+            else:
+                self._module = module.path
+                self._node, self._finder = find_node(self._begin, self._limits, self._dev, module.hint)
+                self._samplers = SamplerGroup(self._begin, self._limits)
+            self._news += [module.hint] if module.hint and self._node.gpus else []
+            self._news += [sentence for _, sentence in self._node.errors]
+        return self._node
+
+    def _begin(self, said: Mapping[str, Any]) -> SamplerChild:
+        return SamplerChild(GPUS, self._code, [str(self._module), json.dumps(said)], self._env)
+
+    def move(self, code: Path) -> None:
+        """Start samplers from a run's copies from now on, NVIDIA's module among them: no upgrade changes them."""
+        if not (code / _SAMPLER).is_file():
+            return
+        self._code = code
+        with contextlib.suppress(OSError):
+            shutil.copyfile(self._module, code / "pynvml.py")
+            self._module = code / "pynvml.py"
+
+    def use(self, uuids: Collection[str], caps: Mapping[str, int] | None = None) -> None:
+        """Choose these GPUs alone, within these budgets. Call it before `discover`."""
+        self._chosen = tuple(uuids)
+        self._caps = dict(caps or {})
+
+    def discover(self) -> tuple[Device, ...]:
+        """Return the chosen GPUs that can be used, each looked at once. Raise DeviceError where there is none."""
+        if not self._seen:
+            self._start()
+        return tuple(seen.device for seen in self._seen.values())
+
+    def _start(self) -> None:
+        node = self.node()
+        gpus = [gpu for gpu in node.gpus if self._chosen is None or gpu.uuid in self._chosen]
+        usable = [gpu for gpu in gpus if not gpu.unusable]
+        if not usable:
+            sentences = [gpu.unusable for gpu in gpus] + [sentence for _, sentence in node.errors]
+            raise DeviceError("; ".join([node.why] if node.why else sentences) or "none of the chosen GPUs is here")
+        for gpu in usable:
+            account = DeviceAccount(gpu.uuid, first_namespace=node.first_namespace, reads=node.reads)
+            self._seen[gpu.uuid] = GpuState(_device(gpu), account)
+        assert self._finder is not None
+        assert self._samplers is not None
+        self._samplers.adopt(self._finder, usable)
+        self._look_once(self._samplers)
+
+    def _look_once(self, samplers: SamplerGroup) -> None:
+        """Wait until each GPU has been seen, or is known to be away."""
+        end = time.monotonic() + self._limits.call * (len(self._seen) + 1)
+        while time.monotonic() < end:
+            select.select([samplers], [], [], 0.05)
+            self.collect()
+            if all(seen.look or samplers.why_away(uuid) for uuid, seen in self._seen.items()):
+                return
+
+    def snapshot(self) -> tuple[DeviceBudget, ...]:
+        """Return what the last collected round found, which the last samples were made from too."""
+        now = time.monotonic()
+        return tuple(self._budget(uuid, seen, now) for uuid, seen in self._seen.items())
+
+    def _budget(self, uuid: str, seen: GpuState, now: float) -> DeviceBudget:
+        look, cap, closed = seen.look, self._caps.get(uuid), self._why_closed(uuid, seen, now)
+        if look is None:
+            return DeviceBudget(seen.device, 0, cap, closed=closed)
+        unmanaged = [_unmanaged(pid, one, now) for pid, one in seen.account.unmanaged.items() if one.bytes]
+        unreclaimed = sum(seen.account.unreclaimed.values())
+        least = min(free for _, free in seen.recent)
+        age = now - look.at
+        return DeviceBudget(
+            seen.device, look.free, cap, tuple(unmanaged), unreclaimed, closed, least, look.busy, age, look.celsius
+        )
+
+    def _why_closed(self, uuid: str, seen: GpuState, now: float) -> str:
+        away = self._samplers.why_away(uuid) if self._samplers else ""
+        if away:
+            return away
+        age = now - seen.look.at if seen.look else now
+        if age <= self._limits.fresh:
+            return ""
+        return f"has not been seen for {age:.0f} s" if seen.look else "has not been seen yet"
+
+    def environment_for(self, placement: Placement) -> Mapping[str, str | None]:
+        """Return the task's variables for its GPUs, by names that are unambiguous."""
+        uuids = [key for key in placement.reservation if key != HOST]
+        return {"CUDA_VISIBLE_DEVICES": ",".join(uuids), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+
+    def fileno(self) -> int:
+        """Return the descriptor that is readable when there is news; -1 before GPUs were found."""
+        return self._samplers.fileno() if self._samplers else -1
+
+    def watch(self, attempts: Mapping[Key, Watched], unmanaged_processes: frozenset[int]) -> None:
+        """Look at these attempts from now on; attempts without a GPU are known too, in case they use
+        one all the same."""
+        self._attempts = dict(attempts)
+        self._told = {key: told for key, told in self._told.items() if key in self._attempts}
+        for seen in self._seen.values():
+            seen.account.watch(self._attempts)
+        if self._samplers:
+            orders = {
+                name_of(key): [
+                    watched.shim,
+                    [uuid for uuid in watched.reservation if uuid in self._seen],
+                    watched.settled,
+                ]
+                for key, watched in self._attempts.items()
+            }
+            self._samplers.tell(orders, unmanaged_processes)
+
+    def look_again(self, unmanaged_processes: frozenset[int]) -> None:
+        """Wait for one round that looks at the trees of these shims, but no longer than a call may take."""
+        self.watch({}, unmanaged_processes)
+        asked, end = time.monotonic(), time.monotonic() + self._limits.call
+        while self._samplers and time.monotonic() < end:
+            select.select([self._samplers], [], [], 0.05)
+            self.collect()
+            if all(seen.look and seen.look.at > asked for seen in self._seen.values()):
+                return
+
+    def used_by(self, shim: int, _whose: str = "") -> Mapping[str, int]:
+        """Return what another scheduler's tree was last seen to use; nothing where only devices can be read."""
+        held = {uuid: seen.account.unmanaged_processes.get(shim, 0) for uuid, seen in self._seen.items()}
+        return {uuid: bytes_ for uuid, bytes_ in held.items() if bytes_}
+
+    def held_by(self, key: Key, uuid: str) -> int:
+        """Return what an attempt was last seen to use of a GPU."""
+        seen = self._seen.get(uuid)
+        return seen.account.used.get(key, 0) if seen is not None else 0
+
+    def reads(self, uuid: str) -> str:
+        """Return how this GPU's memory is seen: per `process`, or only per `device`."""
+        return self._seen[uuid].account.reads
+
+    def is_sure(self) -> bool:
+        """Tell whether the last look at every GPU confirms how it `reads`; a change takes some looks."""
+        return not any(seen.account.doubtful for seen in self._seen.values())
+
+    def collect(self) -> list[Sample]:
+        """Return the attempts' samples by the newest round; call it once a second even if nothing is readable."""
+        looks = self._samplers.gather() if self._samplers else {}
+        for uuid, look in looks.items():
+            if uuid in self._seen:
+                self._seen[uuid].take(look, self._attempts)
+        now = time.monotonic()
+        here = [key for key, watched in self._attempts.items() if not looks.keys().isdisjoint(watched.reservation)]
+        samples = [self._sample(key) for key in here]
+        fresh = [sample for sample in samples if self._is_news(sample, now)]
+        self._told.update({(sample.task, sample.attempt): (now, sample) for sample in fresh})
+        return fresh
+
+    def _sample(self, key: Key) -> Sample:
+        accounts = {uuid: self._seen[uuid].account for uuid in self._attempts[key].reservation if uuid in self._seen}
+        used = {uuid: account.used.get(key, 0) for uuid, account in accounts.items()}
+        peak = {uuid: account.peak[key] for uuid, account in accounts.items() if key in account.peak}
+        busy = {uuid: account.busy[key] for uuid, account in accounts.items() if key in account.busy}
+        looks = {uuid: self._seen[uuid].look for uuid in busy}
+        whole = {uuid: look.busy for uuid, look in looks.items() if look is not None and look.busy is not None}
+        return Sample(*key, used, peak, None, busy, whole)
+
+    def _is_news(self, sample: Sample, now: float) -> bool:
+        at, told = self._told.get((sample.task, sample.attempt), (0.0, None))
+        return sample != told or now - at >= REPEAT
+
+    def troubles(self) -> list[str]:
+        """Return sentences for the user about GPUs, each once."""
+        news, self._news = self._news, []
+        news += self._samplers.news() if self._samplers else []
+        now = time.monotonic()
+        for seen in self._seen.values():
+            news += [*self._unreclaimed(seen, now), *self._astray(seen)]
+        return news
+
+    def _unreclaimed(self, seen: GpuState, now: float) -> list[str]:
+        held = sum(seen.account.unreclaimed.values())
+        if held < GROWTH:
+            seen.unreclaimed_since = None
+            return []
+        seen.unreclaimed_since = seen.unreclaimed_since or now
+        if now - seen.unreclaimed_since < LINGERS:
+            return []
+        seen.unreclaimed_since = now + 1e9  # said
+        return [_still_held(seen.device.label, held, list(seen.account.unreclaimed))]
+
+    def _astray(self, seen: GpuState) -> list[str]:
+        new = {name: held for name, held in seen.account.astray.items() if (name, seen.device.key) not in self._said}
+        self._said.update((name, seen.device.key) for name in new)
+        return [_not_given(seen.device.label, held, name) for name, held in new.items()]
+
+    def close(self) -> None:
+        """End the samplers."""
+        if self._samplers is not None:
+            if self._finder is not None and not self._seen:
+                self._samplers.adopt(self._finder, ())
+            self._samplers.close()
+            self._samplers = None
+
+
+def _device(gpu: InstalledGpu) -> Device:
+    single = gpu.compute_mode == EXCLUSIVE_PROCESS
+    return Device(gpu.uuid, gpu.label, gpu.total, 1.0, gpu.index, gpu.model, single)
+
+
+def _still_held(label: str, held: int, names: list[str]) -> str:
+    tasks = ", ".join(f"task {name.partition('.')[0]}" for name in names if name) or "a task"
+    how = "perhaps its container runs on, or one of its processes cannot be killed"
+    return f"{label} still holds {size(held)} of {tasks}, which has ended ({how}): new tasks get it once it is free"
+
+
+def _not_given(label: str, held: int, name: str) -> str:
+    task = f"task {name.partition('.')[0]}"
+    return (
+        f"{task} holds {size(held)} on {label}, a GPU that it was not given: does it set CUDA_VISIBLE_DEVICES itself?"
+    )
+
+
+def _unmanaged(pid: int, one: UnmanagedProcess, now: float) -> UnmanagedUse:
+    return UnmanagedUse(one.bytes, user_name_soon(one.uid) if one.uid >= 0 else "", pid, max(0.0, now - one.since))

@@ -1,0 +1,476 @@
+"""The sampler child of the GPUs: it reads the use of processes from the NVIDIA library, and their owners from /proc.
+
+It alone loads pynvml, from the path that it is given. `sampler_protocol` describes orders, answers and the board on
+which it announces every call; at end-of-file it ends, whatever the library is doing. Standard library only: it is
+started from a copy in the run's directory.
+
+    begin   {"find": true, "skip": [index]}: answered with {"node": {...}}; else with {"ready": 1}; or {"failed": [...]}
+            {"cards": true}: answered with {"cards": [...]}, and that is all
+    order   {"gpus": [[uuid, bus, index]], "attempts": {name: [shim, [uuid], settled]}, "unmanaged_processes": [shim]}
+    round   {"looks": {uuid: {...} or {"failed": [...]}}, "pids": {pid: [owner, age, uid]}, "clients": [name]}
+
+The owner of a pid is an attempt's name, `!` and a shim's pid for another user's attempt, or empty: no lease.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib.util
+import json
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from scheduler.devices.gpu.process_owner import ProcessOwners, has_container_client
+from scheduler.devices.sampler_protocol import Board, OrderReader, tell
+from scheduler.runtime.shim import children_finder, descendants
+
+FAST, CALM, IDLE = 0.075, 0.5, 1.0
+"""Seconds between rounds: while something is new or rises, while nothing does, and while nothing is watched."""
+RISEN = 3.0
+"""Seconds for which rounds are frequent after a rise."""
+RISE = 16 << 20
+SHARE = 30.0
+"""A round is followed by a rest of at least this many times its processor time: 3 % of a core at most."""
+LONGEST = 2.0
+SELDOM = 0.25
+"""Seconds between looks at values that change slowly or cost more: utilisation, accounting, names of processes."""
+SM, MEMORY = 1, 2
+"""The numbers of a GPU's clocks."""
+GPU_SENSOR = 0
+FUNCTION_NOT_FOUND, INSUFFICIENT_SIZE, NOT_SUPPORTED, NO_PERMISSION = 13, 7, 3, 4
+
+
+class NvmlFailure(Exception):
+    """A call that the library refused."""
+
+    def __init__(self, code: int, call: str) -> None:
+        super().__init__(code, call)
+        self.code = code
+        self.call = call
+
+
+class _Old(ctypes.Structure):
+    _fields_ = (("pid", ctypes.c_uint32), ("used", ctypes.c_uint64))
+
+
+class _Usual(ctypes.Structure):
+    _fields_ = (*_Old._fields_, ("gpu_instance", ctypes.c_uint32), ("compute_instance", ctypes.c_uint32))
+
+
+class _Long(ctypes.Structure):
+    """The longer structure that some drivers of the 530s fill in under the usual one's name."""
+
+    _fields_ = (*_Usual._fields_, ("protected", ctypes.c_uint64))
+
+
+class Library:
+    """The NVIDIA library through pynvml: every call is announced, every error becomes an NvmlFailure."""
+
+    def __init__(self, path: str, board: Board) -> None:
+        self._nvml = _load(path)
+        self.board = board
+        self._forms: dict[str, list[tuple[str, type[ctypes.Structure]]]] = {}
+        self._words: dict[int, str] = {}
+        self._room = 64
+
+    def call(self, name: str, *arguments: Any) -> Any:
+        """Call a function of pynvml."""
+        self.board.say(name)
+        function = getattr(self._nvml, name, None)
+        if function is None:
+            raise NvmlFailure(FUNCTION_NOT_FOUND, name)
+        try:
+            return function(*arguments)
+        except self._nvml.NVMLError as exc:
+            raise NvmlFailure(int(exc.value), name) from exc
+
+    def maybe(self, name: str, *arguments: Any) -> Any:
+        """Call a function of pynvml; return None where this driver, device or user cannot have the value."""
+        try:
+            return self.call(name, *arguments)
+        except NvmlFailure as failure:
+            if failure.code in (FUNCTION_NOT_FOUND, NOT_SUPPORTED, NO_PERMISSION):
+                return None
+            raise
+
+    def word(self, code: int) -> str:
+        """Return NVML's name of an error: `GPU_IS_LOST`."""
+        if not self._words:
+            names = (name for name in dir(self._nvml) if name.startswith("NVML_ERROR_"))
+            self._words = {getattr(self._nvml, name): name[11:] for name in names}
+        return self._words.get(code, f"error {code}")
+
+    def has(self, name: str) -> bool:
+        """Tell whether the driver's library has a function."""
+        with contextlib.suppress(self._nvml.NVMLError):
+            return bool(self._nvml._nvmlGetFunctionPointer(name))
+        return False
+
+    def processes(self, kind: str, handle: Any) -> list[tuple[int, int | None]]:
+        """Return (pid, bytes or None) of one of the lists; drivers before 510 have only older forms of it."""
+        forms = self._forms.setdefault(kind, self._forms_of_lists())
+        while forms:
+            suffix, form = forms[0]
+            try:
+                return self._list(f"nvmlDeviceGet{kind}RunningProcesses{suffix}", form, handle)
+            except NvmlFailure as failure:
+                if failure.code != FUNCTION_NOT_FOUND:
+                    raise
+                del forms[0]
+        return []
+
+    def _forms_of_lists(self) -> list[tuple[str, type[ctypes.Structure]]]:
+        """Return the forms of the lists, newest first; nvitop (nvitop/api/libnvml.py) knows which drivers mean the
+        longer one."""
+        long = self.has("nvmlDeviceGetConfComputeMemSizeInfo") and not self.has("nvmlDeviceGetRunningProcessDetailList")
+        return [("_v3", _Long if long else _Usual), ("_v2", _Usual), ("", _Old)]
+
+    def _list(self, name: str, form: type[Any], handle: Any) -> list[tuple[int, int | None]]:
+        for _ in range(5):
+            count, entries = ctypes.c_uint32(self._room), (form * self._room)()
+            code = self._raw(name, handle, ctypes.byref(count), entries)
+            if code == 0:
+                return [(entry.pid, _known(entry.used)) for entry in entries[: count.value]]
+            if code != INSUFFICIENT_SIZE:
+                raise NvmlFailure(code, name)
+            self._room = max(self._room, count.value) * 2 + 5
+        raise NvmlFailure(INSUFFICIENT_SIZE, name)
+
+    def _raw(self, name: str, *arguments: Any) -> int:
+        self.board.say(name)
+        try:
+            return int(self._nvml._nvmlGetFunctionPointer(name)(*arguments))
+        except self._nvml.NVMLError as exc:
+            raise NvmlFailure(int(exc.value), name) from exc
+
+    def memory(self, handle: Any) -> dict[str, int | bool]:
+        """Return free and used bytes; `exact` where the driver's own share is not part of them."""
+        try:
+            said = self.call("nvmlDeviceGetMemoryInfo", handle, getattr(self._nvml, "nvmlMemory_v2", 0x02000028))
+            return {"total": said.total, "free": said.free, "held": said.used, "exact": True}
+        except NvmlFailure as failure:
+            if failure.code != FUNCTION_NOT_FOUND:
+                raise
+        said = self.call("nvmlDeviceGetMemoryInfo", handle)
+        return {"total": said.total, "free": said.free, "held": said.used, "exact": False}
+
+
+_Listed = dict[int, tuple[int | None, bool]]
+"""{pid: (bytes where they can be seen, whether it is a client of MPS)}."""
+
+
+def _load(path: str) -> Any:
+    """Return the official module, loaded by its path: a package of the same name may hide it."""
+    spec = importlib.util.spec_from_file_location("pynvml", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules["pynvml"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _known(value: int) -> int | None:
+    return None if value == 0xFFFF_FFFF_FFFF_FFFF else value
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+class SampledGpu:
+    """One GPU: its handle, and what was seen of it so far."""
+
+    def __init__(self, library: Library, uuid: str, bus: str, index: int) -> None:
+        self.uuid = uuid
+        self._library = library
+        self._place = (bus, index)
+        self._handle: Any = None
+        self._seldom_at = 0.0
+        self._busy: float | None = None
+        self._celsius: int | None = None
+        self._shares: dict[int, float] = {}
+        self._shares_since = 0
+        self._accounting = False
+        self._peaks: dict[int, int] = {}
+        self._last: _Listed = {}
+
+    def look(self, own: Callable[[Iterable[int]], set[int]]) -> dict[str, Any]:
+        """Look once. Free memory is read before and after the processes and the lower value counts, so that no memory
+        seems to be both used and free."""
+        began = time.monotonic()
+        self._library.board.begin(self.uuid)
+        try:
+            handle = self._open()
+            before = self._library.memory(handle)
+            processes = self._processes(handle)
+            memory = self._library.memory(handle)
+            memory["free"] = min(before["free"], memory["free"])
+            self._look_seldom(handle, began, own(self._last.keys() | (processes or {}).keys()), processes or {})
+        except NvmlFailure as failure:
+            return {"failed": [failure.code, self._library.word(failure.code), failure.call]}
+        now = time.monotonic()
+        listed = (
+            None if processes is None else [[pid, used, self._shares.get(pid)] for pid, (used, _) in processes.items()]
+        )
+        seldom = {"busy": self._busy, "celsius": self._celsius, "peaks": self._peaks}
+        return {**memory, "at": now, "cost": now - began, "processes": listed, **seldom}
+
+    def _open(self) -> Any:
+        """Return the GPU's handle by its place on the bus: a search by UUID asks every GPU, and fails if any of them
+        is lost."""
+        if self._handle is None:
+            call = self._library.call
+            try:
+                handle = call("nvmlDeviceGetHandleByPciBusId", self._place[0].encode())
+            except NvmlFailure as failure:
+                if failure.code not in (FUNCTION_NOT_FOUND, 6, 2):
+                    raise
+                handle = call("nvmlDeviceGetHandleByIndex", self._place[1])
+            if _text(call("nvmlDeviceGetUUID", handle)) != self.uuid:
+                raise NvmlFailure(6, "nvmlDeviceGetUUID")
+            self._accounting = self._library.maybe("nvmlDeviceGetAccountingMode", handle) == 1
+            self._handle = handle
+        return self._handle
+
+    def _processes(self, handle: Any) -> _Listed | None:
+        """Return the listed processes; one that is in several lists has the highest value of them."""
+        found: _Listed = {}
+        for kind in ("Compute", "Graphics", "MPSCompute"):
+            try:
+                listed = self._library.processes(kind, handle)
+            except NvmlFailure as failure:
+                if failure.code not in (NOT_SUPPORTED, NO_PERMISSION):
+                    raise
+                if kind == "Compute":
+                    return None
+                continue
+            for pid, used in listed:
+                before, mps = found.get(pid, (None, False))
+                most = used if before is None else max(before, used or 0)
+                found[pid] = (most, mps or kind == "MPSCompute")
+        return found
+
+    def _look_seldom(self, handle: Any, now: float, own: set[int], listed: _Listed) -> None:
+        gone = own - listed.keys()
+        if now - self._seldom_at >= SELDOM or gone:
+            all_listed = self._last | listed
+            self._peaks = {pid: peak for pid in own if not all_listed[pid][1] for peak in self._peak(handle, pid)}
+        if now - self._seldom_at >= SELDOM:
+            self._seldom_at = now
+            self._look_how_busy(handle)
+        self._last = listed
+
+    def _peak(self, handle: Any, pid: int) -> Iterator[int]:
+        """Yield the exact peak of a process where accounting mode is on; it is known after the
+        process's end as well."""
+        if self._accounting:
+            with contextlib.suppress(NvmlFailure):
+                peak = self._library.call("nvmlDeviceGetAccountingStats", handle, pid).maxMemoryUsage
+                yield from [peak] if peak else []
+
+    def _look_how_busy(self, handle: Any) -> None:
+        said = self._library.maybe("nvmlDeviceGetUtilizationRates", handle)
+        self._busy = None if said is None else said.gpu / 100.0
+        self._celsius = self._library.maybe("nvmlDeviceGetTemperature", handle, GPU_SENSOR)
+        try:
+            samples = self._library.call("nvmlDeviceGetProcessUtilization", handle, self._shares_since)
+        except NvmlFailure:
+            self._shares = {}  # NOT_FOUND: no process used it since; NOT_SUPPORTED: it is not recorded
+            return
+        by_pid: dict[int, list[int]] = {}
+        for sample in samples:
+            self._shares_since = max(self._shares_since, sample.timeStamp)
+            by_pid.setdefault(sample.pid, []).append(sample.smUtil)
+        self._shares = {pid: sum(shares) / len(shares) / 100.0 for pid, shares in by_pid.items() if pid}
+
+
+def find_gpus(library: Library, skip: set[int]) -> dict[str, Any]:
+    """Return the GPUs of this node, each asked alone: one that is lost must not hide the others."""
+    gpus, errors = [], []
+    driver, cuda = _versions(library)
+    for index in range(library.call("nvmlDeviceGetCount")):
+        if index in skip:
+            continue
+        library.board.begin(str(index))
+        try:
+            gpus.append(_facts(library, index))
+        except NvmlFailure as failure:
+            errors.append([index, failure.code, library.word(failure.code), failure.call])
+    library.board.rest()
+    return {"gpus": gpus, "errors": errors, "driver": driver, "cuda": cuda, "first_namespace": _in_first_namespace()}
+
+
+def _versions(library: Library) -> tuple[str, str]:
+    cuda = library.maybe("nvmlSystemGetCudaDriverVersion_v2") or library.maybe("nvmlSystemGetCudaDriverVersion") or 0
+    driver = _text(library.maybe("nvmlSystemGetDriverVersion") or "")
+    return driver, f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else ""
+
+
+def _facts(library: Library, index: int) -> dict[str, Any]:
+    handle = library.call("nvmlDeviceGetHandleByIndex", index)
+    mig = library.maybe("nvmlDeviceGetMigMode", handle)
+    return {
+        "index": index,
+        "uuid": _text(library.call("nvmlDeviceGetUUID", handle)),
+        "model": _text(library.call("nvmlDeviceGetName", handle)),
+        "bus_id": _text(library.call("nvmlDeviceGetPciInfo", handle).busId),
+        "total": library.memory(handle)["total"],
+        "minor": _or(library.maybe("nvmlDeviceGetMinorNumber", handle), -1),
+        "mig": mig is not None and mig[0] == 1,
+        "compute_mode": library.maybe("nvmlDeviceGetComputeMode", handle) or 0,
+        "capability": list(library.maybe("nvmlDeviceGetCudaComputeCapability", handle) or ()),
+        "accounting": library.maybe("nvmlDeviceGetAccountingMode", handle) == 1,
+    }
+
+
+def look_at_cards(library: Library) -> list[dict[str, Any]]:
+    """Return the clocks, throttle reasons, power and energy of every GPU, as far as it gives them."""
+    cards = []
+    for index in range(library.call("nvmlDeviceGetCount")):
+        library.board.begin(str(index))
+        with contextlib.suppress(NvmlFailure):
+            cards.append(_card(library, index))
+    return cards
+
+
+def _card(library: Library, index: int) -> dict[str, Any]:
+    handle = library.call("nvmlDeviceGetHandleByIndex", index)
+
+    def maybe(name: str, *arguments: int) -> Any:
+        try:
+            return library.maybe(name, handle, *arguments)
+        except NvmlFailure:  # of what only describes it nothing is essential
+            return None
+
+    return {
+        "index": index,
+        "uuid": _text(library.call("nvmlDeviceGetUUID", handle)),
+        "sm_clock_mhz": maybe("nvmlDeviceGetClockInfo", SM),
+        "sm_clock_max_mhz": maybe("nvmlDeviceGetMaxClockInfo", SM),
+        "memory_clock_mhz": maybe("nvmlDeviceGetClockInfo", MEMORY),
+        "memory_clock_max_mhz": maybe("nvmlDeviceGetMaxClockInfo", MEMORY),
+        "power_mw": maybe("nvmlDeviceGetPowerUsage"),
+        "power_cap_mw": maybe("nvmlDeviceGetEnforcedPowerLimit"),
+        "temperature_c": maybe("nvmlDeviceGetTemperature", 0),
+        "throttled": maybe("nvmlDeviceGetCurrentClocksThrottleReasons"),
+        "energy_mj": maybe("nvmlDeviceGetTotalEnergyConsumption"),
+    }
+
+
+def _or(value: int | None, otherwise: int) -> int:
+    return otherwise if value is None else value
+
+
+def _in_first_namespace() -> bool:
+    """Tell whether this is the first pid namespace, by the kernel's number; NVML knows only the pids of that one."""
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino == 0xEFFFFFFC
+    except OSError:
+        return True
+
+
+class GpuSampler:
+    """The rounds over the GPUs that the last order names."""
+
+    def __init__(self, library: Library) -> None:
+        self._library = library
+        self._owners = ProcessOwners()
+        self._gpus: dict[str, SampledGpu] = {}
+        self._attempts: dict[str, tuple[int, list[str], bool]] = {}
+        self._clients: list[str] = []
+        self._clients_at = 0.0
+        self._high: dict[str, int] = {}
+        self._risen_at = time.monotonic()
+
+    def order(self, said: dict[str, Any]) -> None:
+        """Take a new list of what to look at; what is on both lists keeps its history."""
+        self._gpus = {
+            uuid: self._gpus.get(uuid) or SampledGpu(self._library, uuid, bus, index)
+            for uuid, bus, index in said["gpus"]
+        }
+        self._attempts = {name: tuple(rest) for name, rest in said["attempts"].items()}
+        roots = {shim: name for name, (shim, _, _) in self._attempts.items()}
+        self._owners.order({**{shim: f"!{shim}" for shim in said["unmanaged_processes"]}, **roots})
+
+    def look(self) -> dict[str, Any]:
+        """Look at everything once."""
+        looks = {uuid: gpu.look(self._own) for uuid, gpu in self._gpus.items()}
+        self._library.board.rest()
+        listed = {pid for look in looks.values() for pid, *_ in look.get("processes") or ()}
+        pids = self._owners.of(listed)
+        self._note_rises(looks)
+        return {"looks": looks, "pids": pids, "clients": self._container_clients({said[0] for said in pids.values()})}
+
+    def _own(self, pids: Iterable[int]) -> set[int]:
+        return {pid for pid in pids if self._owners.owner(pid) in self._attempts}
+
+    def _note_rises(self, looks: dict[str, Any]) -> None:
+        for uuid, look in looks.items():
+            if look.get("held", 0) > self._high.get(uuid, 0) + RISE:
+                self._risen_at = time.monotonic()
+            self._high[uuid] = look.get("held", 0)
+
+    def _container_clients(self, seen: set[str]) -> list[str]:
+        """Return the attempts without GPU memory that have a container daemon do their work."""
+        now = time.monotonic()
+        if now - self._clients_at >= SELDOM:
+            self._clients_at = now
+            children = children_finder()
+            hidden = [(name, shim) for name, (shim, gpus, _) in self._attempts.items() if gpus and name not in seen]
+            self._clients = [name for name, shim in hidden if has_container_client(descendants(shim, children))]
+        return self._clients
+
+    def rest(self, cost: float) -> float:
+        """Return the seconds until the next round."""
+        here = [settled for _, gpus, settled in self._attempts.values() if gpus]
+        rising = not all(here) or time.monotonic() - self._risen_at < RISEN
+        period = IDLE if not here else FAST if rising else CALM
+        return min(LONGEST, max(period, cost * SHARE))
+
+
+def run(library: Library, begin: dict[str, Any]) -> None:
+    """Initialise the library, report the inventory, and look until no order comes any more."""
+    orders = OrderReader()
+    library.board.begin("init")
+    try:
+        library.call("nvmlInit")
+        if begin.get("cards"):
+            tell(cards=look_at_cards(library))
+            return
+        if begin.get("find"):
+            tell(node=find_gpus(library, set(begin.get("skip", ()))))
+        else:
+            tell(ready=1)
+    except NvmlFailure as failure:
+        tell(failed=[failure.code, library.word(failure.code), failure.call])
+        return
+    library.board.rest()
+    sampler, wait = GpuSampler(library), None
+    while True:
+        order = orders.next(wait)
+        if order is not None:
+            sampler.order(order)
+        started = time.process_time()
+        looks = sampler.look()
+        wait = sampler.rest(time.process_time() - started)
+        tell(order=orders.number, rest=wait, **looks)
+
+
+def main() -> None:
+    """Run with these arguments: the board's descriptor, the path of pynvml.py, and the first order."""
+    try:
+        run(Library(sys.argv[3], Board(int(sys.argv[2]))), json.loads(sys.argv[4]))
+    except BrokenPipeError:
+        os._exit(0)
+    except Exception:
+        tell(bug=traceback.format_exc())
+        raise
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+"""The owners of processes: the sampler child of the GPUs finds them in /proc for the processes that NVML lists.
+
+Standard library only: it is started from a copy in the run's directory.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from scheduler.runtime.shim import children_finder, descendants
+
+SELDOM = 1.0
+"""Seconds between looks through whole trees, which cost more."""
+CLIENTS = frozenset({b"docker", b"podman", b"nerdctl"})
+"""Programs whose containers are not their descendants (those of singularity and apptainer are)."""
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Process(NamedTuple):
+    """The facts of /proc about one process."""
+
+    name: bytes
+    parent: int
+    start: int
+
+
+def process(pid: int) -> Process | None:
+    """Look at a process; None where there is none."""
+    name, _, rest = _read(f"/proc/{pid}/stat").rpartition(b")")
+    fields = rest.split()
+    if len(fields) < 20:
+        return None
+    return Process(name.partition(b"(")[2], int(fields[1]), int(fields[19]))
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb", buffering=0) as file:
+            return file.read()
+    except OSError:
+        return b""
+
+
+def pids_outside_in(pid: int | str) -> list[int]:
+    """Return a process's pids, from that of this /proc down to that of its innermost namespace."""
+    words = _read(f"/proc/{pid}/status").partition(b"\nNSpid:")[2].partition(b"\n")[0].split()
+    return [int(word) for word in words]
+
+
+class ProcessOwners:
+    """The owners of pids: found by climbing from a process to a shim, and remembered even when its
+    parents have gone."""
+
+    def __init__(self) -> None:
+        self.roots: dict[int, str] = {}
+        self._found: dict[int, tuple[int, str, int]] = {}
+        """(start, owner, uid) of a pid."""
+        self._inside: dict[int, str] = {}
+        self._inside_at = 0.0
+
+    def owner(self, pid: int) -> str:
+        """Return the owner that a pid had when it was last listed."""
+        return self._found.get(pid, (0, "", 0))[1]
+
+    def order(self, roots: dict[int, str]) -> None:
+        """Set the shims; a process without an owner is looked up again."""
+        self.roots = _as_this_proc_counts(roots)
+        self._found = {pid: found for pid, found in self._found.items() if found[1]}
+
+    def of(self, pids: Iterable[int]) -> dict[int, list[Any]]:
+        """Return {pid: [owner, age in seconds, uid]} of the processes that exist."""
+        told: dict[int, list[Any]] = {}
+        uptime = time.clock_gettime(time.CLOCK_BOOTTIME)
+        for pid in pids:
+            seen = process(pid)
+            if seen is not None:
+                _, owner, uid = self._of(pid, seen)
+                told[pid] = [owner, max(0.0, uptime - seen.start / TICKS), uid]
+            elif owner := self._among_inner(pid):
+                told[pid] = [owner, 0.0, -1]
+        self._found = {pid: found for pid, found in self._found.items() if pid in told}
+        return told
+
+    def _of(self, pid: int, seen: Process) -> tuple[int, str, int]:
+        found = self._found.get(pid)
+        if found is None or found[0] != seen.start:
+            owner = self._climb(pid, seen)
+            found = self._found[pid] = (seen.start, owner, -1 if owner else _user(pid))
+        return found
+
+    def _climb(self, pid: int, seen: Process | None) -> str:
+        for _ in range(1000):
+            if pid in self.roots:
+                return self.roots[pid]
+            if seen is None or seen.parent <= 1:
+                break
+            pid, seen = seen.parent, process(seen.parent)
+        return ""
+
+    def _among_inner(self, pid: int) -> str:
+        """Return the owner of a pid that exists only in an inner namespace of one of the trees."""
+        if time.monotonic() - self._inside_at >= SELDOM:
+            self._inside_at = time.monotonic()
+            children = children_finder()
+            self._inside = {
+                inner: owner
+                for root, owner in self.roots.items()
+                for below in descendants(root, children)
+                for inner in pids_outside_in(below)[1:]
+            }
+        return self._inside.get(pid, "")
+
+
+def _as_this_proc_counts(roots: dict[int, str]) -> dict[int, str]:
+    """Translate pids where /proc is that of an outer pid namespace, which counts them differently."""
+    if os.readlink("/proc/self") == str(os.getpid()):
+        return roots
+    level = len(pids_outside_in("self")) - 1
+    outer = {}
+    for name in os.listdir("/proc"):
+        pids = pids_outside_in(name) if name.isdigit() else []
+        if len(pids) > level:
+            outer[pids[level]] = int(name)
+    return {outer[pid]: owner for pid, owner in roots.items() if pid in outer}
+
+
+def _user(pid: int) -> int:
+    words = _read(f"/proc/{pid}/status").partition(b"\nUid:")[2].split(None, 1)
+    return int(words[0]) if words else -1
+
+
+def has_container_client(pids: list[int]) -> bool:
+    """Tell whether one of the processes is the client of a container daemon."""
+    return any(seen.name in CLIENTS for pid in pids if (seen := process(pid)))

@@ -1,0 +1,315 @@
+"""The sampler children of the GPUs: one looks at all healthy GPUs; a GPU that hangs, crashes or errs is set apart.
+
+A GPU that keeps the others waiting stays with the child that waits for it, and the others get a new child; so they are
+seen again long before the slow one is judged. A GPU that hung, crashed the library or erred is away until it answers a
+child of its own, which is started for it after a while; then that child, the youngest, takes the others in. No method
+waits for a child.
+"""
+
+from __future__ import annotations
+
+import select
+import signal
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import field
+from typing import Any
+
+from scheduler.devices.gpu.attribution import DeviceLook, read_look
+from scheduler.devices.gpu.inventory import InstalledGpu, death, hung, hung_at_start, trouble, why_not
+from scheduler.devices.sampler_child import INIT, LibraryCall, SamplerChild, bury
+from scheduler.values import dataclass
+
+AT_ONCE = frozenset(
+    {"GPU_IS_LOST", "RESET_REQUIRED", "NO_PERMISSION", "OPERATING_SYSTEM", "NOT_FOUND", "NOT_SUPPORTED"}
+)
+"""Errors that repeated calls do not clear; of others several in a row are needed."""
+ERRORS = 3
+CRASHES = frozenset(
+    {signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGSYS}
+)
+"""Signals by which the library ends a process; other signals come from elsewhere."""
+MOST_DEATHS = 5
+"""The number of children that end for no reason within a minute before a pause."""
+GOOD_LOOKS = 3
+DYING = 0.5
+"""Seconds that a process that has closed its output may take to end."""
+
+
+@dataclass(frozen=True, slots=True)
+class SamplerLimits:
+    """The time limits of the samplers, in seconds."""
+
+    init: float = 10.0
+    """The start of the library."""
+    call: float = 3.0
+    """One call."""
+    patience: float = 0.4
+    """How long a GPU may keep the others waiting; together with a tick of the loop that is less than a second."""
+    retry: float = 60.0
+    """The time until a GPU that is away is tried again."""
+    fresh: float = 3.0
+    """How long a look stays valid."""
+    quick: float = 0.25
+    """The duration of a look that delays nothing."""
+
+
+@dataclass(slots=True, eq=False)
+class SampledGroup:
+    """A child, and the GPUs that it looks at."""
+
+    child: SamplerChild
+    gpus: dict[str, InstalledGpu]
+    apart: bool
+    """True if it was started for a GPU that may be ill."""
+    began: float
+    ready: bool = False
+    good: int = 0
+    errors: dict[str, int] = field(default_factory=dict)
+    died: float | None = None
+    bug: str = ""
+
+
+@dataclass(slots=True)
+class QuarantinedGpu:
+    """A GPU on which nothing may be started."""
+
+    reason: str
+    again_at: float
+    together: bool
+    """True if it has the same trouble as others, so that one child tries them all."""
+    trying: bool = False
+
+
+class SamplerGroup:
+    """All sampler children. `fileno` is readable when `gather` has something; call that once a second anyway, for the
+    deadlines."""
+
+    def __init__(self, start: Callable[[Mapping[str, Any]], SamplerChild], limits: SamplerLimits) -> None:
+        self._start = start
+        self._limits = limits
+        self._epoll = select.epoll()
+        self._groups: list[SampledGroup] = []
+        self._away: dict[str, QuarantinedGpu] = {}
+        self._gpus: dict[str, InstalledGpu] = {}
+        self._dying: list[SamplerChild] = []
+        self._deaths: deque[float] = deque(maxlen=MOST_DEATHS)
+        self._watched: Mapping[str, Any] = {"attempts": {}, "unmanaged_processes": []}
+        self._news: list[str] = []
+        self._told_silent = False
+
+    def fileno(self) -> int:
+        """Return a descriptor that stays valid, whichever children there are."""
+        return self._epoll.fileno()
+
+    def adopt(self, child: SamplerChild, gpus: Iterable[InstalledGpu]) -> None:
+        """Go on with the child that found the GPUs."""
+        group = SampledGroup(child, {gpu.uuid: gpu for gpu in gpus}, False, time.monotonic(), True)
+        self._gpus.update(group.gpus)
+        self._add(group)
+
+    def tell(self, attempts: Mapping[str, Any], unmanaged_processes: Iterable[int]) -> None:
+        """Set the attempts and shims that processes are attributed to from now on."""
+        watched = {"attempts": attempts, "unmanaged_processes": sorted(unmanaged_processes)}
+        if watched != self._watched:
+            self._watched = watched
+            for group in self._groups:
+                self._order(group)
+
+    def why_away(self, uuid: str) -> str:
+        """Return the trouble of a GPU, in words that follow its name; empty while it is well."""
+        away = self._away.get(uuid)
+        return away.reason if away else ""
+
+    def news(self) -> list[str]:
+        """Return sentences about GPUs since the last call."""
+        news, self._news = self._news, []
+        return news
+
+    def gather(self) -> dict[str, DeviceLook]:
+        """Return the newest look at each GPU that was looked at since the last call; check the children as well."""
+        looks: dict[str, DeviceLook] = {}
+        for group in list(self._groups):
+            if group not in self._groups:  # it was merged into another just now
+                continue
+            group.child.push()
+            for answer in group.child.answers(time.monotonic()):
+                self._take(group, answer, looks)
+        now = time.monotonic()
+        for group in list(self._groups):
+            if group.child.ended:
+                self._see_how_it_died(group, now)
+            else:
+                self._judge(group, now)
+        self._try_again(now)
+        self._dying = bury(self._dying)
+        return looks
+
+    def close(self) -> None:
+        """End all children."""
+        for group in list(self._groups):
+            self._end(group)
+        bury(self._dying, 1.0)
+        self._epoll.close()
+
+    def _take(self, group: SampledGroup, answer: Mapping[str, Any], looks: dict[str, DeviceLook]) -> None:
+        if group not in self._groups:
+            return
+        group.ready = True
+        group.bug = answer.get("bug", group.bug)
+        if "failed" in answer:
+            code, word, _ = answer["failed"]
+            self._give_up(group, list(group.gpus), f"cannot be read: {why_not(code, word, there=True)[0]}")
+        for uuid, said in answer.get("looks", {}).items():
+            if uuid not in group.gpus:
+                continue
+            if "failed" in said:
+                self._note_error(group, uuid, *said["failed"])
+                continue
+            looks[uuid] = read_look(said, answer["pids"], answer["clients"])
+            self._note_well(group, uuid, looks[uuid].cost)
+
+    def _note_error(self, group: SampledGroup, uuid: str, code: int, word: str, call: str) -> None:
+        group.errors[uuid] = group.errors.get(uuid, 0) + 1
+        group.good = 0
+        if word in AT_ONCE or group.errors[uuid] >= ERRORS:
+            self._give_up(group, [uuid], trouble(code, word, call))
+
+    def _note_well(self, group: SampledGroup, uuid: str, cost: float) -> None:
+        group.errors.pop(uuid, None)
+        group.good = group.good + 1 if cost < self._limits.quick else 0
+        if self._away.pop(uuid, None):
+            self._news.append(f"{self._gpus[uuid].label} answers again")
+        main = self._main()
+        if main is None:
+            group.apart = False
+        elif group.apart and group.good >= GOOD_LOOKS * len(group.gpus):
+            self._merge(group, main)
+
+    def _main(self) -> SampledGroup | None:
+        return next((group for group in self._groups if not group.apart), None)
+
+    def _merge(self, group: SampledGroup, main: SampledGroup) -> None:
+        """Give the GPUs of a child to the younger one: a library that was loaded before the trouble may not see its
+        end."""
+        gpus = {**main.gpus, **group.gpus}
+        group.gpus = {uuid: gpus[uuid] for uuid in sorted(gpus, key=lambda uuid: gpus[uuid].index)}
+        group.apart = False
+        self._end(main)
+        self._order(group)
+
+    def _judge(self, group: SampledGroup, now: float) -> None:
+        """Judge whether a child's current call takes too long."""
+        limits, call = self._limits, group.child.call()
+        if not group.ready and now - group.began > limits.init + limits.call:
+            self._give_up(group, list(group.gpus), f"cannot be read: {hung_at_start(now - group.began)}")
+        elif call is None or group.child.is_stopped():
+            if group.ready and group.child.silence(now) > limits.call:
+                self._replace_silent(group, now)
+        elif call.where == INIT:
+            if now - call.since > limits.init:
+                self._give_up(group, list(group.gpus), f"cannot be read: {hung_at_start(limits.init)}")
+        elif now - call.since > limits.call:
+            self._give_up(group, [call.where], hung(call.name, limits.call), kill=True)
+        elif call.where in group.gpus and len(group.gpus) > 1 and now - call.there_since > limits.patience:
+            self._set_apart(group, call.where)
+
+    def _set_apart(self, group: SampledGroup, uuid: str) -> None:
+        """Leave this GPU with its child, and give the others to a new one."""
+        others = {other: gpu for other, gpu in group.gpus.items() if other != uuid}
+        self._open(others, apart=group.apart)
+        group.gpus, group.apart, group.good = {uuid: group.gpus[uuid]}, True, 0
+        self._order(group)
+
+    def _see_how_it_died(self, group: SampledGroup, now: float) -> None:
+        group.died = group.died or now
+        code = group.child.code()
+        if code is None and now - group.died < DYING:
+            return
+        call = group.child.call()
+        crashed = not group.bug and (code is None or code > 0 or -code in CRASHES)
+        if crashed and call is not None:
+            self._blame(group, call, death(code))
+            return
+        self._note_death(group, now, group.bug.strip().rpartition("\n")[2] or death(code))
+
+    def _note_death(self, group: SampledGroup, now: float, why: str) -> None:
+        """Replace a child that ended for no reason of its GPUs; where that happens too often, make a pause."""
+        self._deaths.append(now)
+        if len(self._deaths) == MOST_DEATHS and now - self._deaths[0] < self._limits.retry:
+            self._give_up(group, list(group.gpus), f"cannot be read: the sampler keeps ending ({why})", kill=True)
+            return
+        self._replace(group)
+
+    def _replace_silent(self, group: SampledGroup, now: float) -> None:
+        """Replace a child that does nothing though no call of the library keeps it."""
+        why = f"it did not answer for {self._limits.call:g} s"
+        if not self._told_silent:
+            self._told_silent = True
+            self._news.append(f"the sampler of the GPUs is started again: {why}, and no call of the library kept it")
+        self._note_death(group, now, why)
+
+    def _blame(self, group: SampledGroup, call: LibraryCall, how: str) -> None:
+        if call.where == INIT:
+            reason = f"cannot be read: the NVIDIA library crashes as it comes up ({how} in {call.name})"
+            self._give_up(group, list(group.gpus), reason)
+        else:
+            self._give_up(group, [call.where], f"crashes the NVIDIA library ({how} in {call.name})", kill=True)
+
+    def _give_up(self, group: SampledGroup, uuids: list[str], reason: str, *, kill: bool = False) -> None:
+        """Send these GPUs away for a while. The others go on: in the same child, or where that has to go, in a new
+        one."""
+        self._send_away([uuid for uuid in uuids if group.gpus.pop(uuid, None)], reason)
+        if kill or not group.gpus:
+            self._replace(group)
+        else:
+            self._order(group)
+
+    def _send_away(self, uuids: Sequence[str], reason: str) -> None:
+        """Mark GPUs as away, and say it once, however often they are tried in vain."""
+        new = [self._gpus[uuid].label for uuid in uuids if uuid not in self._away]
+        again = time.monotonic() + self._limits.retry
+        self._away.update({uuid: QuarantinedGpu(reason, again, len(uuids) > 1) for uuid in uuids})
+        if new:
+            self._news.append(f"{', '.join(new)} {reason}; no task starts there until it answers again")
+
+    def _replace(self, group: SampledGroup) -> None:
+        self._end(group)
+        self._open(group.gpus, apart=group.apart)
+
+    def _open(self, gpus: Mapping[str, InstalledGpu], *, apart: bool = False) -> None:
+        if not gpus:
+            return
+        try:
+            child = self._start({})
+        except OSError as exc:
+            self._send_away(list(gpus), f"cannot be read: the sampler cannot be started ({exc.strerror})")
+            return
+        self._add(SampledGroup(child, dict(gpus), apart, time.monotonic()))
+
+    def _add(self, group: SampledGroup) -> None:
+        self._groups.append(group)
+        self._epoll.register(group.child.fileno(), select.EPOLLIN)
+        self._order(group)
+
+    def _end(self, group: SampledGroup) -> None:
+        self._groups.remove(group)
+        self._epoll.unregister(group.child.fileno())
+        group.child.end()
+        self._dying.append(group.child)
+
+    def _order(self, group: SampledGroup) -> None:
+        gpus = [[gpu.uuid, gpu.bus_id, gpu.index] for gpu in group.gpus.values()]
+        group.child.order({"gpus": gpus, **self._watched})
+
+    def _try_again(self, now: float) -> None:
+        """Try GPUs that are away, each in a child of its own; GPUs with one common trouble share a child."""
+        due = {uuid: away for uuid, away in self._away.items() if now >= away.again_at and not away.trying}
+        for away in due.values():
+            away.trying = True
+        gpus = {uuid: self._gpus[uuid] for uuid in due}
+        together = {uuid for uuid, away in due.items() if away.together}
+        self._open({uuid: gpus[uuid] for uuid in together}, apart=True)
+        for uuid in due.keys() - together:
+            self._open({uuid: gpus[uuid]}, apart=True)

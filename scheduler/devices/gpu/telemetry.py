@@ -1,0 +1,54 @@
+"""The current state of the GPUs: clocks, power, throttle reasons, energy so far; asked once, in a child."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from scheduler.devices.gpu.discovery import answer, dismiss
+from scheduler.devices.gpu.inventory import find_pynvml
+from scheduler.devices.gpu.sampler_group import SamplerLimits
+from scheduler.devices.sampler_child import GPUS, SamplerChild
+from scheduler.runtime.paths import PACKAGE
+
+Cards = Sequence[Mapping[str, Any]]
+"""The telemetry of each GPU."""
+REASONS = {
+    0x1: "idle", 0x2: "clocks set by an application", 0x4: "power cap", 0x8: "slowdown by hardware",
+    0x10: "sync boost", 0x20: "slowdown by software for heat", 0x40: "slowdown by hardware for heat",
+    0x80: "power brake", 0x100: "display clocks",
+}  # fmt: skip
+"""The bits of nvmlDeviceGetCurrentClocksThrottleReasons in words (nvml.h)."""
+
+
+def look_at_cards() -> Cards:
+    """Return NVML's values of each GPU, None where it gives none; nothing where there is no NVML, or it hangs."""
+    module = find_pynvml()
+    if module.path is None:
+        return []
+    child = SamplerChild(GPUS, PACKAGE.parent, [str(module.path), json.dumps({"cards": True})])
+    try:
+        said = answer(child, SamplerLimits())
+    finally:
+        dismiss(child)
+    if not isinstance(said, Mapping):
+        return []
+    return [{**card, "throttled": reasons(card["throttled"])} for card in said.get("cards", ())]
+
+
+def reasons(bits: int | None) -> list[str] | None:
+    """Return in words why the clocks are below their maximum."""
+    if bits is None:
+        return None
+    known = [word for bit, word in REASONS.items() if bits & bit]
+    rest = bits & ~sum(REASONS)
+    return [*known, hex(rest)] if rest else known
+
+
+def joules(before: Cards, after: Cards, uuids: Sequence[str]) -> float | None:
+    """Return the energy that these GPUs used between two looks; None where one of them does not give it."""
+    first, last = ({card["uuid"]: card["energy_mj"] for card in cards} for cards in (before, after))
+    if not uuids or any(last.get(uuid) is None or first.get(uuid) is None for uuid in uuids):
+        return None
+    return float(sum(last[uuid] - first[uuid] for uuid in uuids)) / 1000

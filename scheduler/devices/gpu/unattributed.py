@@ -1,0 +1,89 @@
+"""The memory of a device for which no process is listed, and its likely owners."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+
+from scheduler.core.ports import Key
+from scheduler.units import MIB
+from scheduler.values import dataclass
+
+GROWTH = 64 * MIB
+"""Less than this is neither growth nor unreclaimed memory, in bytes."""
+USUAL = 8
+"""The number of looks that determine the usual unattributed memory of a device."""
+
+
+class Lag:
+    """Memory of ended processes that is not free yet; it can only shrink."""
+
+    def __init__(self) -> None:
+        self.owed = 0
+        self.names: list[str] = []
+        self._usual: deque[int] = deque(maxlen=USUAL)
+        self._last: int | None = None
+
+    def see(self, unexplained: int, gone: Sequence[tuple[str, int]]) -> None:
+        """Take in the memory without a process now, and (owner, bytes) of processes that were listed until now.
+
+        The usual amount is what two looks have seen: the driver is asked for the processes first and for the memory
+        then, so memory that was allocated in between has no process for one look.
+        """
+        self.names += [name for name, _ in gone]
+        usual = max(self._usual, default=unexplained)
+        self.owed = min(self.owed + sum(held for _, held in gone), max(0, unexplained - usual))
+        if self.owed < GROWTH:
+            self.owed, self.names = 0, []
+            self._usual.append(unexplained if self._last is None else min(unexplained, self._last))
+        self._last = unexplained
+
+
+@dataclass(frozen=True, slots=True)
+class RiseShare:
+    """The part of the rise that an attempt may have."""
+
+    reservation: int
+    settled: bool
+
+
+class UnattributedMemory:
+    """The rise of a device above its base, shared out among attempts whose processes are not visible."""
+
+    def __init__(self) -> None:
+        self.base = 0
+        """The use of the device before the first of them."""
+        self.credit: dict[Key, int] = {}
+        self.believed: list[Key] = []
+        """Attempts whose credit is what they really use."""
+        self.owed = 0
+        """The bytes of ended attempts that are not free yet."""
+        self.gone: list[Key] = []
+        self.left = 0
+        """The rest beyond what all attempts may have."""
+        self._last = 0
+
+    def see(self, pool: int, shares: Mapping[Key, RiseShare]) -> None:
+        """Share out `pool` bytes among the attempts."""
+        self._settle_up(pool, shares)
+        left = max(0, pool - self.base - self.owed)
+        new = [key for key, share in shares.items() if not share.settled]
+        before, self.credit = self.credit, {}
+        for key, share in shares.items():
+            if share.settled:
+                # Beside one that is measured, the others are taken to hold still: else its rise would be theirs.
+                self.credit[key] = min(left, before.get(key, 0) if new else share.reservation)
+                left -= self.credit[key]
+        self.credit.update(dict.fromkeys(new, left // len(new) if new else 0))
+        self.believed = new if len(new) == 1 else []
+        self.left = 0 if new else left
+
+    def _settle_up(self, pool: int, shares: Mapping[Key, RiseShare]) -> None:
+        """Count a fall of the pool as memory that ended attempts give back."""
+        ended = [key for key in self.credit if key not in shares]
+        self.gone += ended
+        self.owed += sum(self.credit[key] for key in ended)
+        self.owed = max(0, self.owed - max(0, self._last - pool))
+        self._last = pool
+        if self.owed < GROWTH or (not shares and pool <= self.base):
+            self.owed, self.gone = 0, []

@@ -1,0 +1,232 @@
+"""The sampler child of the host: reads from /proc what trees of processes hold.
+
+Orders (`sampler_protocol`): `{"trees": {name: [pid, log, progress]}, "unmanaged_processes": [pid], "groups": [[limit,
+usage, stat]]}`. Answers: `{"trees": {name: [used, peak, epochs done]}, "unmanaged_processes": {pid: used}, "at": began,
+"free": bytes}`. `at` is the moment at which the look began; `free` is the least that was free before and after it, of
+the machine and of each group. The child ends at end-of-file. Standard library only: it is started from a copy in the
+run's directory, so that a changed installation cannot change a living run.
+
+Memory of one process is its RSS (and its high-water mark, which no poll can miss). Of several it is their PSS: shared
+pages are counted once; that is dear, so the sum of RSS is the trigger, and PSS is looked at only when that sum passes
+the highest one looked at by a twentieth, never again before a hundred times the last look's cost.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from scheduler.devices.host.cgroups import Group, left
+from scheduler.devices.sampler_protocol import Board, OrderReader, tell
+from scheduler.runtime.shim import children_finder, descendants
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+GATHER = 0.02
+"""Seconds between an order and the look that it asks for: another order may follow at once."""
+FAST, SLOW = 0.1, 1.0
+"""Seconds between looks while something is new, and once nothing grew for a while."""
+CALM = 20.0
+SHARE = 50.0
+"""A look is followed by a rest of at least this many times its own cost: 2 % of a core at most."""
+TRIGGER = 1.05
+PSS_REST = 100.0
+PROGRESS_REST = 0.5
+TAIL = 2048
+_COUNT = re.compile(rb"(\d+(?:\.\d+)?)\s*/\s*\d+")
+_EPOCH = re.compile(rb"epoch[\s:#\[=]*(\d+(?:\.\d+)?)", re.IGNORECASE)
+
+
+class Tree:
+    """The memory and progress of one attempt's processes, as far as they were seen."""
+
+    def __init__(self, pid: int, log: str = "", progress: str = "") -> None:
+        self.pid = pid
+        self.log = log
+        self.progress = progress
+        self.epochs: float | None = None
+        self._read_at = 0.0
+        self.used = 0
+        self.peak = 0
+        self._looked_at = 0
+        """The sum of RSS at the last look at PSS."""
+        self._share = 1.0
+        """The share of the sum of RSS that PSS confirmed at that look."""
+        self._next_look = 0.0
+
+    def look(self, children: Callable[[int], list[int]]) -> bool:
+        """Look once; return True when the peak rose."""
+        before = self.peak
+        pids = descendants(self.pid, children)
+        rss = sum(resident(pid) for pid in pids)
+        if len(pids) == 1:
+            self.used = rss
+            self.peak = max(self.peak, rss, high_water(pids[0]))
+        else:
+            self._look_at_several(pids, rss)
+        self._look_at_progress()
+        return self.peak > before
+
+    def _look_at_progress(self) -> None:
+        """Read how many epochs are done: from SCHEDULER_PROGRESS if that exists, else from the last epoch line of the
+        output."""
+        now = time.monotonic()
+        if now - self._read_at < PROGRESS_REST:
+            return
+        self._read_at = now
+        said = _done(_tail(self.progress), b"") if self.progress else None
+        if said is None and self.log:
+            said = _done(_tail(self.log), b"epoch")
+        self.epochs = said if said is not None else self.epochs
+
+    def _look_at_several(self, pids: list[int], rss: int) -> None:
+        now = time.monotonic()
+        if rss > self._looked_at * TRIGGER and now >= self._next_look:
+            pss = sum(proportional(pid) for pid in pids)
+            self._next_look = now + (time.monotonic() - now) * PSS_REST
+            self._looked_at, self._share = rss, min(1.0, pss / rss) if rss else 1.0
+            self.peak = max(self.peak, pss)
+        self.used = int(rss * self._share)
+
+
+def _done(text: bytes, word: bytes) -> float | None:
+    """Return the last count in a text: `3/10`, or behind the word `epoch 3`."""
+    found = (_EPOCH if word else _COUNT).findall(text)
+    return float(found[-1]) if found else None
+
+
+def _tail(path: str) -> bytes:
+    """Return the end of a task's output; nothing where the file is not a plain one, above all a pipe."""
+    try:
+        with open(path, "rb", buffering=0, opener=_without_waiting) as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL))
+            return file.read()
+    except OSError:
+        return b""
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW)
+
+
+def resident(pid: int) -> int:
+    """Return the RSS of one process; 0 once it is gone."""
+    return _statm(pid, 1) * PAGE
+
+
+def private(pid: int) -> int:
+    """Return RSS less shared pages: all that can be known of other users' processes."""
+    return max(0, _statm(pid, 1) - _statm(pid, 2)) * PAGE
+
+
+def _statm(pid: int, field: int) -> int:
+    words = _read(f"/proc/{pid}/statm").split()
+    return int(words[field]) if len(words) > field else 0
+
+
+def high_water(pid: int) -> int:
+    """Return the highest RSS that a process ever had."""
+    return _kilobytes(_read(f"/proc/{pid}/status"), b"VmHWM:")
+
+
+def proportional(pid: int) -> int:
+    """Return the PSS of one process, or its RSS where the kernel gives no PSS."""
+    text = _read(f"/proc/{pid}/smaps_rollup")
+    return _kilobytes(text, b"\nPss:") if text else resident(pid)
+
+
+def available(groups: Iterable[Group]) -> int:
+    """Return what the kernel calls available, or less where a control group's limit leaves less."""
+    lefts = [room for room in map(left, groups) if room is not None]
+    return min([_kilobytes(_read("/proc/meminfo"), b"MemAvailable:"), *lefts])
+
+
+def _kilobytes(text: bytes, name: bytes) -> int:
+    words = text.partition(name)[2].split(None, 1)
+    return int(words[0]) * 1024 if words else 0
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb", buffering=0) as file:
+            return file.read()
+    except OSError:
+        return b""
+
+
+class HostSampler:
+    """The loop: read orders, look, answer, rest."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self.trees: dict[str, Tree] = {}
+        self.unmanaged_processes: list[int] = []
+        self._groups: list[Group] = []
+        self._last_rise = time.monotonic()
+
+    def order(self, said: dict[str, Any]) -> None:
+        """Take a new list of what to look at; what is on both lists keeps its history."""
+        known = self.trees
+        self.trees = {}
+        for name, (pid, log, progress) in said["trees"].items():
+            old = known.get(name)
+            self.trees[name] = old if old is not None and old.pid == pid else Tree(pid, log, progress)
+            if old is None:
+                self._last_rise = time.monotonic()
+        self.unmanaged_processes = said["unmanaged_processes"]
+        self._groups = said.get("groups", [])
+
+    def look(self) -> dict[str, Any]:
+        """Look at everything once."""
+        at, before, children = time.monotonic(), available(self._groups), children_finder()
+        for name, tree in self.trees.items():
+            self._announce(name)
+            if tree.look(children):
+                self._last_rise = time.monotonic()
+        unmanaged_processes = {pid: self._held_by(pid, children) for pid in self.unmanaged_processes}
+        trees = {name: [tree.used, tree.peak, tree.epochs] for name, tree in self.trees.items()}
+        free = min(before, available(self._groups))
+        self._board.rest()
+        return {"trees": trees, "unmanaged_processes": unmanaged_processes, "at": at, "free": free}
+
+    def _held_by(self, shim: int, children: Callable[[int], list[int]]) -> int:
+        self._announce(f"!{shim}")
+        return sum(private(pid) for pid in descendants(shim, children))
+
+    def _announce(self, name: str) -> None:
+        self._board.begin(name)
+        self._board.say("look")
+
+    def rest(self, cost: float) -> float | None:
+        """Return the seconds until the next look; None while there is nothing to look at."""
+        if not self.trees and not self.unmanaged_processes:
+            return None
+        calm = time.monotonic() - self._last_rise > CALM
+        return max(SLOW if calm else FAST, cost * SHARE)
+
+
+def main() -> None:
+    """Look until no order comes any more; the argument is the board's descriptor."""
+    orders, sampler, wait = OrderReader(), HostSampler(Board(int(sys.argv[2]))), None
+    while True:
+        order = orders.next(wait)
+        if order is not None:
+            sampler.order(order)
+            wait = GATHER
+            continue
+        if wait is None:
+            continue
+        started = time.monotonic()
+        said = sampler.look()
+        wait = sampler.rest(time.monotonic() - started)
+        try:
+            tell(order=orders.number, rest=wait, **said)
+        except BrokenPipeError:
+            os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,235 @@
+"""The scheduler's end of the host's sampler child: it gives orders, takes samples, and starts the child again if it
+fails."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from scheduler.core.model import HOST
+from scheduler.core.ports import Key, Sample, Watched
+from scheduler.devices import sampler_child
+from scheduler.devices.host.cgroups import Group
+from scheduler.devices.sampler_child import SamplerChild, bury
+
+LONG = 30.0
+"""Seconds after which a look says nothing about free memory any more."""
+PAUSE = 0.1
+"""The least time between orders, in seconds: as long as the child rests between looks."""
+PATIENCE = 3.0
+"""Seconds for which a child may owe an answer without a sign of life, before it is killed."""
+LONGEST = 30.0
+"""The longest time before a child that failed is started again, in seconds; it doubles with each failure in a row."""
+WELL = 60.0
+"""Seconds after which a child that lives ends a row of failures."""
+CLOSING = 0.5
+"""Seconds that killed children get to end when the watcher is closed."""
+OFTEN = 3
+"""The number of failures in a row that is worth a sentence of its own."""
+_WHAT = "the sampler of the host's memory"
+
+
+class Restarts:
+    """The times at which a child that fails may be started again, and the sentences about it."""
+
+    def __init__(self) -> None:
+        self.at = 0.0
+        """The moment before which the child is not started, on the monotonic clock."""
+        self.in_a_row = 0
+        self._began = inf
+        self._said: set[str] = set()
+        self._news: list[str] = []
+
+    def begun(self, now: float) -> None:
+        """Note a start."""
+        self._began = now
+
+    def well(self, now: float) -> None:
+        """Note an answer: one that comes long after the start ends a row of failures."""
+        if self.in_a_row and now - self._began > WELL:
+            self.in_a_row = 0
+            if "often" in self._said:
+                self._news.append(f"{_WHAT} answers again")
+            self._said.clear()
+
+    def failed(self, now: float, why: str, *, silent: bool) -> None:
+        """Note that it has to be started again: at once the first time in a row, later and later after that."""
+        self.in_a_row = 1 if now - self._began > WELL else self.in_a_row + 1
+        wait = 0.0 if self.in_a_row == 1 else min(LONGEST, 2.0 ** (self.in_a_row - 2))
+        self._began, self.at = inf, now + wait
+        if silent:
+            self._say("silent", f"{_WHAT} {why}: it was killed and is started again")
+        if self.in_a_row >= OFTEN:
+            self._say(
+                "often",
+                f"{_WHAT} has failed {self.in_a_row} times in a row (it {why}) and is started again after up to "
+                f"{LONGEST:g} s each time; until it answers, what tasks use of host memory is not seen: no reservation "
+                "is lowered, and a task's peak is only what is measured at its end",
+            )
+
+    def _say(self, what: str, sentence: str) -> None:
+        if what not in self._said:
+            self._said.add(what)
+            self._news.append(sentence)
+
+    def news(self) -> list[str]:
+        """Return the sentences since the last call."""
+        news, self._news = self._news, []
+        return news
+
+
+class HostWatcher:
+    """The watcher of host RAM; `fileno` becomes readable when there are samples. No method waits for the child."""
+
+    def __init__(self, code: Path, groups: Sequence[Group] = ()) -> None:
+        """Prepare the watcher; the limits of `groups` count, too."""
+        self._code = code
+        self._groups = list(groups)
+        self._attempts: Mapping[Key, Watched] = {}
+        self._others: frozenset[int] = frozenset()
+        self._order: dict[str, Any] = {}
+        """The last order for the child."""
+        self._unsent, self._send_at = False, 0.0
+        """True if the child does not know the order yet, and when it may be sent."""
+        self._unmanaged_processes: Mapping[str, int] = {}
+        self._looked = 0.0
+        """When the last look began."""
+        self._free: int | None = None
+        """The memory that was free at that look."""
+        self._held: dict[str, int] = {}
+        """Bytes by attempt and by shim of an unmanaged process, at that look."""
+        self._here: frozenset[str] = frozenset()
+        """The attempts and processes of that look that live."""
+        self._asked: dict[int, tuple[str, float]] = {}
+        """For each shim, the lease that was asked about last, and since when."""
+        self._child: SamplerChild | None = None
+        self._dying: list[SamplerChild] = []
+        """Children that were killed and have not ended yet: one in a system call that cannot be interrupted takes
+        long."""
+        self._restarts = Restarts()
+
+    def fileno(self) -> int:
+        """Return a descriptor to wait on; -1 where no sampler lives."""
+        return self._child.fileno() if self._child else -1
+
+    def watch(self, attempts: Mapping[Key, Watched], unmanaged_processes: frozenset[int]) -> None:
+        """Have these attempts and processes looked at; the child gets a new order soon, if they have changed."""
+        self._asked = {shim: since for shim, since in self._asked.items() if shim in unmanaged_processes}
+        self._attempts, self._others = attempts, unmanaged_processes
+        self._here = frozenset((*(f"{task}.{attempt}" for task, attempt in attempts), *map(str, unmanaged_processes)))
+        self._unsent = True
+        self._send_if_due()
+
+    def _send_if_due(self) -> None:
+        """Send the order if it is due: not at every start of a task that may be over before the first look."""
+        now = time.monotonic()
+        if not self._unsent or now < self._send_at:
+            return
+        self._unsent, self._send_at = False, now + PAUSE
+        order = self._said()
+        if order == self._order and self._child is not None:
+            return
+        self._order = order
+        if self._child is not None:
+            self._child.order(order)
+        elif order["trees"]:
+            self._start(now)
+
+    def _said(self) -> dict[str, Any]:
+        trees = {f"{task}.{attempt}": [w.shim, w.log, w.progress] for (task, attempt), w in self._attempts.items()}
+        return {"trees": trees, "unmanaged_processes": sorted(self._others), "groups": self._groups}
+
+    def _start(self, now: float) -> None:
+        """Start a child with the newest order, if that is due."""
+        if now < self._restarts.at:
+            self._unsent, self._send_at = True, self._restarts.at
+            return
+        try:
+            self._child = SamplerChild(sampler_child.HOST, self._code)
+        except OSError as exc:  # this user may have no more processes, or the machine has no memory for one
+            self._failed(now, f"could not be started: {exc.strerror}")
+            return
+        self._restarts.begun(now)
+        self._child.order(self._order)
+
+    def _failed(self, now: float, why: str, *, silent: bool = False) -> None:
+        """Give the child up, and have the next one started in its turn, with the newest order."""
+        if self._child is not None:
+            self._child.end()
+            self._dying.append(self._child)
+            self._child = None
+        self._restarts.failed(now, why, silent=silent)
+        self._unsent, self._send_at = True, max(now, self._restarts.at)
+
+    def collect(self) -> list[Sample]:
+        """Return the newest sample of each attempt; call it once a second at least, since it also checks the child."""
+        self._send_if_due()
+        self._dying = bury(self._dying)
+        child, now = self._child, time.monotonic()
+        if child is None:
+            return []
+        child.push()
+        answers = child.answers(now)
+        if answers:
+            self._restarts.well(now)
+        if child.ended:
+            self._failed(now, "ended by itself")
+            self._send_if_due()
+        elif child.silence(now) > PATIENCE:
+            self._failed(now, self._why_silent(child), silent=True)
+            self._send_if_due()
+        return self._samples(answers[-1]) if answers else []
+
+    @staticmethod
+    def _why_silent(child: SamplerChild) -> str:
+        call = child.call()
+        what = call.where if call is not None else ""
+        where = "" if not what or what.startswith("!") else f" while it looked at task {what.partition('.')[0]}"
+        where = " (a signal had stopped it)" if child.is_stopped() else where
+        return f"did not answer for {PATIENCE:g} s{where}"
+
+    def _samples(self, said: Mapping[str, Any]) -> list[Sample]:
+        self._unmanaged_processes, self._looked = said["unmanaged_processes"], said.get("at", inf)
+        self._free = said.get("free")
+        self._held = {**self._unmanaged_processes, **{name: used for name, (used, _, _) in said["trees"].items()}}
+        samples = []
+        for name, (used, peak, epochs) in said["trees"].items():
+            task, attempt = name.split(".")
+            samples.append(Sample(int(task), int(attempt), {HOST: used}, {HOST: peak}, epochs))
+        return samples
+
+    def free(self, now: int) -> int:
+        """Return how much of `now` was free when the last look saw what the living attempts use.
+
+        What attempts used that have ended since is free as well. After a long time without a look the answer is `now`:
+        everything that seems to be used may have been given back, and be counted in it.
+        """
+        if self._free is None or self._here.isdisjoint(self._held):
+            return now
+        if time.monotonic() - self._looked > LONG:
+            return now - sum(used for name, used in self._held.items() if name in self._here)
+        return min(now, self._free + sum(used for name, used in self._held.items() if name not in self._here))
+
+    def used_by(self, shim: int, whose: str = "") -> Mapping[str, int]:
+        """Return what another scheduler's tree used, by a look that began after the shim got that lease.
+
+        A shim that has just begun another attempt would otherwise seem to use what the one before gave back.
+        """
+        if shim not in self._asked or self._asked[shim][0] != whose:
+            self._asked[shim] = whose, time.monotonic()
+        return {HOST: self._unmanaged_processes.get(str(shim), 0) if self._looked > self._asked[shim][1] else 0}
+
+    def troubles(self) -> list[str]:
+        """Return sentences for the user about the sampler, each once."""
+        return self._restarts.news()
+
+    def close(self) -> None:
+        """End the sampler; one that cannot die at once is left to the kernel."""
+        if self._child is not None:
+            self._child.end()
+            self._dying.append(self._child)
+        self._child, self._attempts, self._unsent = None, {}, False
+        self._dying = bury(self._dying, CLOSING)

@@ -1,0 +1,4 @@
+"""NVIDIA MPS: private daemons, clients, compute modes.
+
+Start at `sharing`, then `daemon`.
+"""

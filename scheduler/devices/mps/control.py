@@ -1,0 +1,99 @@
+"""The client of an MPS control daemon, through NVIDIA's own program; standard library only, since every task's end
+needs it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from scheduler.runtime.processes import answer
+
+PROGRAM = "nvidia-cuda-mps-control"
+DIRECTORY, LOG_DIRECTORY = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"
+PERCENTAGE, LIMIT = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
+PATIENCE = 5.0
+"""Seconds that a daemon may take to answer; a real one takes 0.002 s."""
+LONGEST = 106
+"""The longest path of a socket in bytes; with one more a real daemon ends at once without a reason."""
+HEALTHY = "get_default_active_thread_percentage"
+"""A command that every healthy daemon answers."""
+
+
+class DaemonSilent(Exception):
+    """A daemon that does not exist or does not answer; the message says which."""
+
+
+class MpsControl:
+    """One daemon, identified by the directory of its pipes; `environ` is added to the program's environment."""
+
+    def __init__(self, program: str, directory: str | Path, environ: Mapping[str, str] | None = None) -> None:
+        self.program = program
+        self.directory = str(directory)
+        base = os.environ if environ is None else environ
+        self._env = {**base, DIRECTORY: self.directory}
+
+    def ask(self, command: str, patience: float = PATIENCE) -> str:
+        """Return the answer to one command, without the blanks around it. Raise DaemonSilent.
+
+        A command that it refuses is answered as well, with exit code 0: read back what was set.
+        """
+        try:
+            code, said = answer([self.program], command + "\n", patience, self._env)
+        except subprocess.TimeoutExpired as exc:
+            raise DaemonSilent(f"the MPS daemon in {self.directory} did not answer within {patience:g} s") from exc
+        except OSError as exc:
+            raise DaemonSilent(f"{self.program} cannot be started: {(exc.strerror or str(exc)).lower()}") from exc
+        if code:
+            raise DaemonSilent(f"no MPS daemon answers in {self.directory} ({said.strip() or f'exit {code}'})")
+        return said.strip()
+
+    def percentage(self) -> float:
+        """Return the share of the threads that tasks get unless they ask for less. Raise DaemonSilent where it is no
+        number."""
+        said = self.ask(HEALTHY)
+        try:
+            return float(said)
+        except ValueError:
+            raise DaemonSilent(f"the MPS daemon in {self.directory} answers {said[:200]!r} to {HEALTHY}") from None
+
+    def servers(self) -> list[int]:
+        """Return the pids of the daemon's servers; it has one for each user, once a task has come."""
+        return _numbers(self.ask("get_server_list"))
+
+    def clients(self, server: int) -> list[int]:
+        """Return the pids of the processes that use a server."""
+        return _numbers(self.ask(f"get_client_list {server}"))
+
+    def is_faulty(self, server: int) -> bool | None:
+        """Tell whether a server takes no clients since a fault; None where this daemon is too old to tell."""
+        said = self.ask(f"get_server_status {server}")
+        return None if "Unknown command" in said else "FAULT" in said.upper()
+
+    def terminate(self, server: int, client: int, patience: float) -> bool:
+        """End all work of a client on its GPU, and wait for that; afterwards a signal does no harm."""
+        return self.ask(f"terminate_client {server} {client}", patience).splitlines()[-1:] == ["0"]
+
+    def quit(self, patience: float = PATIENCE) -> None:
+        """Ask the daemon to end once its servers have ended; they get `patience` seconds."""
+        self.ask(f"quit -t {max(1, int(patience) - 1)}", patience)
+
+    def owner(self) -> tuple[int, int]:
+        """Return (pid, uid) of the process that listens. Raise DaemonSilent where none does."""
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as end:
+                end.settimeout(1.0)
+                end.connect(f"{self.directory}/control")
+                said = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        except OSError as exc:
+            raise DaemonSilent(f"no MPS daemon listens in {self.directory}") from exc
+        pid, uid, _ = struct.unpack("3i", said)
+        return pid, uid
+
+
+def _numbers(said: str) -> list[int]:
+    """Return a list of pids; a sentence with a number in it gives none."""
+    return [int(line) for line in said.splitlines() if line.strip().isdecimal()]

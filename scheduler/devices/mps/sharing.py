@@ -1,0 +1,279 @@
+"""MPS as a run uses it: the launch parameters of each task, whether it became a client, and the health
+of the daemons."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import field
+from pathlib import Path
+
+from scheduler.core.attempts.mps_policy import CLIENT, TURNS
+from scheduler.core.model import Placement
+from scheduler.core.ports import Key, MpsLaunch, Sample, Watched
+from scheduler.devices.mps import terminate_client
+from scheduler.devices.mps.control import DIRECTORY, LIMIT, PERCENTAGE, DaemonSilent, MpsControl
+from scheduler.devices.mps.daemon import MpsHome
+from scheduler.errors import DeviceError
+from scheduler.runtime.paths import PACKAGE
+from scheduler.runtime.processes import tree
+from scheduler.units import MIB
+from scheduler.values import dataclass
+
+LOOK = 0.25
+"""Seconds between looks at daemons about which something is to be found out."""
+HEALTH = 2.0
+"""Seconds between looks at all other daemons."""
+SILENT = 60.0
+"""Seconds without an answer after which a daemon that lives is replaced."""
+LEAVE = 15.0
+"""Seconds that the thread gets at the end to receive an answer: three answers at most."""
+TAKES = 4.0
+"""Seconds that a task may use its GPU without being on its daemon's list before it counts as outside of MPS."""
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonLook:
+    """The answers of a daemon, or why there are none."""
+
+    began: float
+    clients: frozenset[int] = frozenset()
+    faulty: bool | None = False
+    """None: the daemon is too old to tell."""
+    trouble: str = ""
+    revived: bool = False
+
+
+@dataclass(slots=True)
+class MpsGpu:
+    """The daemon of one GPU."""
+
+    label: str
+    control: MpsControl
+    home: MpsHome | None = None
+    """None: the daemon belongs to another user."""
+    fd: int = -1
+    answered: float = 0.0
+    """When its daemon answered last."""
+    look: DaemonLook | None = None
+    news: bool = False
+    suspected: float = 0.0
+    why: str = ""
+    before: frozenset[int] = frozenset()
+    """Its clients when it was suspected."""
+
+
+@dataclass(slots=True)
+class UnverifiedClient:
+    """An attempt of which it is not known yet whether MPS took it."""
+
+    shim: int
+    uuid: str
+    since: float = field(default=0.0)
+    """When it was first seen to use its GPU."""
+
+
+class MpsSharing:
+    """The GpuSharing and Watcher of a run. A thread of its own talks to the daemons, so that none of them stops the
+    loop."""
+
+    def __init__(self, gpus: Mapping[str, MpsGpu], *, exclusive: bool = False) -> None:
+        self._gpus = dict(gpus)
+        self._exclusive = exclusive
+        self._code = str(PACKAGE.parent)
+        self._holds: Callable[[Key, str], int] = lambda key, uuid: 0
+        self._open: dict[Key, UnverifiedClient] = {}
+        self._known: set[Key] = set()
+        self._news: list[str] = []
+        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._poked = threading.Event()
+        self._over = False
+        self._thread: threading.Thread | None = None
+
+    def begin(self) -> None:
+        """Use the daemon of every GPU, started where none of this user runs; all of them or none. Raise DeviceError."""
+        try:
+            for gpu in self._gpus.values():
+                if gpu.home is not None:
+                    gpu.fd = gpu.home.enter(exclusive=self._exclusive)
+                    gpu.answered = time.monotonic()
+        except (DeviceError, DaemonSilent) as exc:
+            self._leave_all()
+            raise DeviceError(f"MPS on {gpu.label}: {exc}") from exc
+
+    def serve(self, code: Path, holds: Callable[[Key, str], int]) -> None:
+        """Look after the daemons from now on; `holds` returns what an attempt was last seen to use of a GPU."""
+        self._code, self._holds = str(code), holds
+        self._thread = threading.Thread(target=self._look_after, name="mps", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the use of all daemons."""
+        self._over = True
+        self._poked.set()
+        if self._thread is not None:
+            self._thread.join(LEAVE)
+        self._leave_all()
+        if self._thread is None or not self._thread.is_alive():  # else it still rings
+            os.close(self._bell)
+
+    def _leave_all(self) -> None:
+        for gpu in self._gpus.values():
+            if gpu.home is not None and gpu.fd >= 0:
+                with contextlib.suppress(DeviceError):  # what stays is cleaned by the next run
+                    gpu.home.leave(gpu.fd)
+                gpu.fd = -1
+
+    # ---- launching ----
+
+    def attend(self, placement: Placement) -> MpsLaunch:
+        """Return the attempt's daemon, its share of the threads and the limit of its memory, for exactly the GPU that
+        it sees."""
+        (uuid,) = placement.gpus
+        gpu = self._gpus[uuid]
+        limit = f"{uuid}={placement.fence // MIB}M" if placement.fence else None
+        environ = {
+            DIRECTORY: gpu.control.directory,
+            PERCENTAGE: str(placement.percentage) if placement.percentage < 100 else None,
+            LIMIT: limit,
+        }
+        return MpsLaunch(
+            environ, terminate_client.command(self._code, gpu.control.program, gpu.control.directory), gpu.fd
+        )
+
+    def suspect(self, device: str, sentence: str) -> None:
+        """Close a GPU until its daemon is seen to be well."""
+        gpu = self._gpus.get(device)
+        if gpu is None:
+            return
+        gpu.before = gpu.look.clients if gpu.look is not None else frozenset()
+        gpu.suspected, gpu.why = time.monotonic(), sentence
+        self._poked.set()
+
+    def closed(self) -> Mapping[str, str]:
+        """Return the GPUs whose daemon is silent or suspected, with the reason."""
+        found = {}
+        for uuid, gpu in self._gpus.items():
+            why = (gpu.look.trouble if gpu.look is not None else "") or gpu.why
+            if why:
+                found[uuid] = why
+        return found
+
+    def percentages(self) -> dict[str, float]:
+        """Return the share of the threads that each daemon gives, by the GPU's name for users."""
+        found = {}
+        for gpu in self._gpus.values():
+            with contextlib.suppress(DaemonSilent):
+                found[gpu.label] = gpu.control.percentage()
+        return found
+
+    # ---- looking ----
+
+    def watch(self, attempts: Mapping[Key, Watched], unmanaged_processes: frozenset[int]) -> None:
+        """Find out of each new attempt under MPS whether it became a client."""
+        self._known &= attempts.keys()
+        mine = {key: watched for key, watched in attempts.items() if watched.mps and key not in self._known}
+        self._open = {
+            key: self._open.get(key) or UnverifiedClient(watched.shim, next(iter(watched.reservation)))
+            for key, watched in mine.items()
+        }
+        if self._open:
+            self._poked.set()
+
+    def used_by(self, shim: int, _whose: str = "") -> Mapping[str, int]:
+        """Return nothing: this watcher sees no memory that the others do not see."""
+        return {}
+
+    def troubles(self) -> list[str]:
+        """Return sentences for the user, each once."""
+        news, self._news = self._news, []
+        return news
+
+    def fileno(self) -> int:
+        """Return the descriptor that is readable when a daemon has answered."""
+        return self._bell
+
+    def collect(self) -> list[Sample]:
+        """Return, of attempts since the last call, which are known to be clients, and which are known not to be."""
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._bell)
+        fresh = [uuid for uuid, gpu in self._gpus.items() if gpu.news]
+        for uuid in fresh:
+            self._gpus[uuid].news = False
+            self._heard(self._gpus[uuid])
+        found = [(key, self._verdict(key, one)) for key, one in self._open.items() if one.uuid in fresh]
+        samples = [Sample(*key, {}, {}, mps=verdict) for key, verdict in found if verdict]
+        for sample in samples:
+            del self._open[sample.task, sample.attempt]
+            self._known.add((sample.task, sample.attempt))
+        return samples
+
+    def _heard(self, gpu: MpsGpu) -> None:
+        look = gpu.look
+        assert look is not None
+        if look.revived:
+            self._news.append(f"the MPS daemon of {gpu.label} has died and was started again")
+        if not gpu.suspected or look.began < gpu.suspected or look.trouble:
+            return
+        if not (gpu.before & look.clients if look.faulty is None else look.faulty):
+            gpu.suspected, gpu.why = 0.0, ""
+
+    def _verdict(self, key: Key, one: UnverifiedClient) -> str:
+        look = self._gpus[one.uuid].look
+        if look is None or look.trouble:
+            return ""
+        if not look.clients.isdisjoint(tree(one.shim)):
+            return CLIENT
+        if not self._holds(key, one.uuid):
+            return ""
+        one.since = one.since or look.began
+        if look.began - one.since < TAKES:
+            return ""
+        label = self._gpus[one.uuid].label
+        self._news.append(
+            f"task {key[0]} uses {label} outside of MPS: it takes turns with other tasks, and its memory is not limited"
+        )
+        return TURNS
+
+    # ---- the thread ----
+
+    def _look_after(self) -> None:
+        while not self._over:
+            busy = bool(self._open) or any(gpu.suspected for gpu in self._gpus.values())
+            for gpu in list(self._gpus.values()):
+                gpu.look = _look(gpu)
+                gpu.news = True
+            with contextlib.suppress(OSError):
+                os.eventfd_write(self._bell, 1)
+            self._poked.wait(LOOK if busy else HEALTH)
+            self._poked.clear()
+
+
+def _look(gpu: MpsGpu) -> DaemonLook:
+    """Ask one daemon for its whole state; start it again where it has died."""
+    began = time.monotonic()
+    try:
+        revived = _revive(gpu)
+        servers = gpu.control.servers()
+        clients = frozenset(pid for server in servers for pid in gpu.control.clients(server))
+        states = [gpu.control.is_faulty(server) for server in servers]
+    except (DaemonSilent, DeviceError, OSError) as exc:
+        return DaemonLook(began, trouble=f"its MPS daemon has failed: {exc}")
+    faulty = True if True in states else None if None in states else False
+    return DaemonLook(began, clients, faulty, revived=revived)
+
+
+def _revive(gpu: MpsGpu) -> bool:
+    """Start a daemon again that has died; one that lives may only be busy with the end of a client."""
+    try:
+        gpu.control.percentage()
+    except DaemonSilent:
+        busy = time.monotonic() - gpu.answered < SILENT and gpu.home is not None and gpu.home.is_running()
+        if gpu.home is None or busy:
+            raise
+        return gpu.home.revive()
+    gpu.answered = time.monotonic()
+    return False

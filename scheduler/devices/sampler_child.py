@@ -1,0 +1,207 @@
+"""A sampler child as its parent sees it: started, given orders, read, supervised and killed, always without a wait."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import mmap
+import os
+import select
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from scheduler.devices.sampler_protocol import BOARD
+from scheduler.runtime.processes import is_stopped, isolated_python, start_child
+from scheduler.values import dataclass
+
+HOST, GPUS = "host.sampler", "gpu.nvml_sampler"
+"""The modules from which a child can be started."""
+INIT = "init"
+STEP = 1.0
+"""The longest time between two looks at a child that counts as its silence, in seconds: beyond it the parent itself
+stood still."""
+_START = "import sys; sys.path.insert(0, sys.argv[1]); from scheduler.devices.{} import main; main()"
+_RUNS = b"R"
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryCall:
+    """A step that a child has announced."""
+
+    where: str
+    """A UUID, an index while the GPUs are being found, `init`, or the name of a tree of processes."""
+    name: str
+    since: float
+    """When the step began, on the monotonic clock."""
+    there_since: float
+    """When the steps about this `where` began."""
+
+
+class SamplerChild:
+    """A process that may hang, stand still or crash at any moment; no method waits for it.
+
+    Of orders only the newest matters: one that was not sent yet is replaced, so the outgoing buffer holds the rest of
+    one order and one more at most, however long the child does not read.
+    """
+
+    def __init__(
+        self, module: str, code: Path, arguments: Sequence[str] = (), env: Mapping[str, str] | None = None
+    ) -> None:
+        """Start the child from the `code` directory. Raise OSError where that is impossible."""
+        board = os.memfd_create("board")
+        try:
+            os.ftruncate(board, BOARD)
+            self._board = mmap.mmap(board, BOARD, prot=mmap.PROT_READ)
+            command = [*isolated_python(), "-c", _START.format(module), str(code), str(board), *arguments]
+            self._process = start_child(command, env=env, pass_fds=(board,))
+        finally:
+            os.close(board)
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._stdin, self._stdout = self._process.stdin.fileno(), self._process.stdout.fileno()
+        os.set_blocking(self._stdin, False)
+        os.set_blocking(self._stdout, False)
+        self._epoll = select.epoll()
+        self._epoll.register(self._stdout, select.EPOLLIN)
+        self._pushes = False
+        """True if the epoll also waits until the child's standard input takes more."""
+        self._unsent = self._order = self._pending = b""
+        self._number = self._answered = 0
+        """The numbers of the newest order, and of the order that the last answer followed."""
+        self._due = float("inf")
+        """When the next answer is due without an order."""
+        self._sign: tuple[Any, ...] = ()
+        """The last sign of life; any change shows that the child does not stand still."""
+        self._silent = self._judged = 0.0
+        self._heard = 0
+        self.ended = False
+
+    @property
+    def pid(self) -> int:
+        """The pid of the child."""
+        return self._process.pid
+
+    def fileno(self) -> int:
+        """Return the descriptor that is readable when `push` or `answers` has something to do, and at
+        the child's end."""
+        return self._epoll.fileno()
+
+    def order(self, order: Mapping[str, Any]) -> None:
+        """Send an order; one that has not been sent yet is replaced."""
+        self._number += 1
+        self._order = json.dumps({"order": self._number, **order}).encode() + b"\n"
+        self.push()
+
+    def push(self) -> None:
+        """Send what the child's pipe takes now."""
+        try:
+            while self._unsent or self._order:
+                if not self._unsent:
+                    self._unsent, self._order = self._order, b""
+                self._unsent = self._unsent[os.write(self._stdin, self._unsent) :]
+        except BlockingIOError:
+            self._wait_for_room(wanted=True)
+        except OSError:  # it ended, which reading tells
+            self._unsent = self._order = b""
+            self._wait_for_room(wanted=False)
+        else:
+            self._wait_for_room(wanted=False)
+
+    def _wait_for_room(self, *, wanted: bool) -> None:
+        if wanted and not self._pushes:
+            self._epoll.register(self._stdin, select.EPOLLOUT)
+        elif self._pushes and not wanted:
+            self._epoll.unregister(self._stdin)
+        self._pushes = wanted
+
+    def answers(self, now: float) -> list[dict[str, Any]]:
+        """Return its answers since the last call; `ended` is set once no more can come."""
+        lines: list[bytes] = []
+        while (got := self._read()) is not None:
+            *whole, self._pending = (self._pending + got).split(b"\n")
+            lines += whole
+        answers = [json.loads(line) for line in lines]
+        for answer in answers:
+            self._heard += 1
+            self._answered = max(self._answered, answer.pop("order", 0))
+            rest = answer.pop("rest", None)
+            self._due = float("inf") if rest is None else now + rest
+        return answers
+
+    def _read(self) -> bytes | None:
+        try:
+            got = os.read(self._stdout, 1 << 18)
+        except BlockingIOError:
+            return None
+        if not got:
+            self.ended = True
+            return None
+        return got
+
+    def silence(self, now: float) -> float:
+        """Return for how many seconds the child has owed an answer without a sign of life; call it again and again.
+
+        Signs are an answer, a new step on the board, used processor time, and waiting for a processor: on a machine
+        with a thousand busy tasks that takes long, and the child does not stand still. Seconds in which this process
+        itself stood still do not count.
+        """
+        step, self._judged = min(now - self._judged, STEP), now
+        if self._answered == self._number and now <= self._due:
+            self._silent, self._sign = 0.0, ()
+            return 0.0
+        state, spent = _state(self.pid)
+        sign = (self._heard, self._board[:], spent)
+        if sign != self._sign or state == _RUNS:
+            self._silent, self._sign = 0.0, sign
+        else:
+            self._silent += step
+        return self._silent
+
+    def call(self) -> LibraryCall | None:
+        """Return the step it is in, or was in when it died; None where it is or was in none."""
+        words = self._board[:].rstrip(b"\0").decode(errors="replace").split()
+        with contextlib.suppress(ValueError):  # read while it was being written
+            since, there_since, where, name = words
+            return LibraryCall(where, name, float(since), float(there_since))
+        return None
+
+    def is_stopped(self) -> bool:
+        """Tell whether a signal has stopped it, so that it does nothing before another one continues it."""
+        return is_stopped(self.pid)
+
+    def end(self) -> None:
+        """Kill the child. It may take long to die (in a system call that cannot be interrupted): see `bury`."""
+        self.ended = True
+        with contextlib.suppress(OSError):
+            self._process.kill()
+        self._epoll.close()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+    def code(self) -> int | None:
+        """Return how it ended; None while it has not."""
+        return self._process.poll()
+
+
+def bury(children: Iterable[SamplerChild], patience: float = 0.0) -> list[SamplerChild]:
+    """Reap the children that died; return the others, after `patience` seconds each."""
+    left = []
+    for child in children:
+        try:
+            child._process.wait(patience)
+        except subprocess.TimeoutExpired:
+            left.append(child)
+    return left
+
+
+def _state(pid: int) -> tuple[bytes, tuple[bytes, ...]]:
+    """Return a process's state by its letter, and the processor time that it has used so far."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return b"", ()
+    return fields[0], tuple(fields[11:13])

@@ -1,0 +1,124 @@
+"""The meaning of `--devices`: the GPUs of a run, and budgets on them and on the host."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from scheduler.core.model import HOST
+from scheduler.devices.gpu.allocation import AllowedGpus, VisibleGpu, labels, starting_with
+from scheduler.errors import UsageError
+from scheduler.units import parse_size
+from scheduler.values import dataclass
+
+ALL, AUTO = "all", "auto"
+_NUMBERS = re.compile(r"(\d+)(?:-(\d+))?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuBudget:
+    """A GPU of a run; `cap` is the budget of all leases on it, None: its whole memory."""
+
+    gpu: VisibleGpu
+    cap: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenDevices:
+    """The devices of a run."""
+
+    shares: tuple[GpuBudget, ...] = ()
+    host_cap: int | None = None
+
+    @property
+    def host_only(self) -> bool:
+        """True if every task runs on the host alone."""
+        return not self.shares
+
+
+def choose(spec: str, allowed: AllowedGpus, node: Sequence[VisibleGpu]) -> ChosenDevices:
+    """Read `--devices`: items `all`, `auto`, `host`, numbers as nvidia-smi counts, ranges, UUIDs or their beginnings.
+
+    Each item may have a budget (`0:10GiB`); of two for the same device the later counts. `auto`, the default, is every
+    allowed GPU, even if there is none. The caller checks whether a budget leaves anything beside the buffer. Raise
+    UsageError.
+    """
+    caps: dict[str, int | None] = {}
+    beyond: dict[int, VisibleGpu] = {}
+    for item in (spec.strip() or AUTO).split(","):
+        which, cap = _budget(spec, item.strip())
+        for key, gpu in _meant(spec, which, allowed, node):
+            caps[key] = caps.get(key) if cap is None else cap
+            if gpu is not None and gpu not in allowed.gpus:
+                beyond[gpu.index] = gpu
+    if beyond:
+        raise UsageError(_too_much(spec, allowed, [beyond[index] for index in sorted(beyond)]))
+    shares = tuple(GpuBudget(gpu, caps[gpu.uuid]) for gpu in allowed.gpus if gpu.uuid in caps)
+    return ChosenDevices(shares, caps.get(HOST))
+
+
+def _budget(spec: str, item: str) -> tuple[str, int | None]:
+    which, colon, size = item.partition(":")
+    if not colon:
+        return which, None
+    try:
+        return which, parse_size(size)
+    except ValueError as exc:
+        raise UsageError(f"--devices {spec}: {exc}") from exc
+
+
+def _meant(
+    spec: str, which: str, allowed: AllowedGpus, node: Sequence[VisibleGpu]
+) -> Iterator[tuple[str, VisibleGpu | None]]:
+    """Yield key and GPU of each device that one item names."""
+    if which == HOST:
+        yield HOST, None
+        return
+    if which in (ALL, AUTO):
+        found: Sequence[VisibleGpu] = allowed.gpus
+        if not found and which == ALL:
+            raise UsageError(f"--devices {spec}: {_may_use(allowed) if node else 'there is no GPU here'}")
+    else:
+        found = _by_number(spec, which, node) if which[:1].isdecimal() else [_by_uuid(spec, which, node)]
+    yield from ((gpu.uuid, gpu) for gpu in found)
+
+
+def _by_number(spec: str, which: str, node: Sequence[VisibleGpu]) -> list[VisibleGpu]:
+    match = _NUMBERS.fullmatch(which)
+    numbers = range(int(match[1]), int(match[2] or match[1]) + 1) if match else range(0)
+    by_index = {gpu.index: gpu for gpu in node}
+    if not numbers or not by_index.keys() >= {numbers[0], numbers[-1]}:
+        raise UsageError(_unknown(spec, which, node))
+    return [by_index[number] for number in numbers if number in by_index]
+
+
+def _by_uuid(spec: str, which: str, node: Sequence[VisibleGpu]) -> VisibleGpu:
+    found = starting_with(which, node) if which.startswith("GPU-") else []
+    if not found:
+        raise UsageError(_unknown(spec, which, node))
+    if len(found) > 1:
+        raise UsageError(
+            f"--devices {spec}: {which} could be any of {', '.join(gpu.uuid for gpu in found)}: write more of it"
+        )
+    return found[0]
+
+
+def _unknown(spec: str, which: str, node: Sequence[VisibleGpu]) -> str:
+    return f"--devices {spec}: there is no device {which!r} here; this machine has: {_what_there_is(node)}"
+
+
+def _what_there_is(node: Sequence[VisibleGpu]) -> str:
+    listed = [f"{gpu.index} ({gpu.model}, {gpu.uuid})" for gpu in node]
+    return ", ".join([*listed, HOST])
+
+
+def _may_use(allowed: AllowedGpus) -> str:
+    which = labels(allowed.gpus) if allowed.gpus else "no GPU"
+    return f"this shell may use {which}" + (f" ({allowed.source})" if allowed.source else "")
+
+
+def _too_much(spec: str, allowed: AllowedGpus, beyond: Sequence[VisibleGpu]) -> str:
+    return (
+        f"--devices {spec}: {_may_use(allowed)}; asked for {labels(beyond)} besides: "
+        "leave that out, or start where it is allowed" + "".join(f" ({note})" for note in allowed.notes)
+    )

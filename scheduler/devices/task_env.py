@@ -1,0 +1,38 @@
+"""The environment variables that tell a task its GPUs, and the user's variables that are kept from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+UUID, INDEX, ALL = "uuid", "index", "all"
+"""How GPUs are named in CUDA_VISIBLE_DEVICES. INDEX is for scripts that read it as a number. ALL sets nothing, for
+scripts that choose their GPU themselves by SCHEDULER_GPU_INDICES or GPU, and count as nvidia-smi does."""
+_NO_PREALLOCATION = {"TF_FORCE_GPU_ALLOW_GROWTH": "true", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+"""Variables against preallocation: TensorFlow and JAX otherwise take nearly the whole device, whatever they need."""
+MPS_VARIABLES = (
+    "CUDA_MPS_PIPE_DIRECTORY",
+    "CUDA_MPS_LOG_DIRECTORY",
+    "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
+    "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
+)
+"""Variables that lead to a daemon of the user's, which is not the scheduler's: they are removed from tasks."""
+
+
+def gpu_environment(
+    uuids: Sequence[str], visible: str, indices: Sequence[int], environ: Mapping[str, str]
+) -> dict[str, str | None]:
+    """Return the variables of a task outside of MPS on these GPUs, in the order that it sees them; None removes one.
+
+    No GPUs: it runs on the host alone and finds none. `visible` is UUID or INDEX; `indices` is what CUDA calls each of
+    them in the order of bus ids (`allocation.cuda_numbers`), which is not always NVML's index. Variables about
+    preallocation in `environ`, the user's own, stay.
+    """
+    variables: dict[str, str | None] = dict.fromkeys(MPS_VARIABLES)
+    if not uuids:
+        return {**variables, "CUDA_VISIBLE_DEVICES": ""}
+    names = [str(index) for index in indices] if visible == INDEX else uuids
+    if visible != ALL:
+        variables["CUDA_VISIBLE_DEVICES"] = ",".join(names)
+    variables["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+    variables.update({name: text for name, text in _NO_PREALLOCATION.items() if name not in environ})
+    return variables

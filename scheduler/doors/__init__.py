@@ -1,1 +1,0 @@
-"""Outside languages turned into Specs."""

@@ -1,0 +1,301 @@
+"""The fork server and its shims, as the engine sees them: each shim is given one order after another."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scheduler.runtime import processes, shim
+
+if TYPE_CHECKING:
+    from scheduler.core.ports import Key, Launch
+
+INLINE = 16000
+"""The longest order that is a message by itself, in bytes; a longer one is read from memory that comes with the
+message."""
+LONGEST = 2 * shim.BLOCK
+"""The longest answer, in bytes: a claim or a record, and the JSON around it."""
+REST = 1.0
+"""Seconds for which a shim without an attempt is kept for the next one."""
+
+
+class ForkServer:
+    """The fork server's process and socket. The process may die; it is started again when it is needed."""
+
+    def __init__(self, shim_path: Path, base_env: Mapping[str, str], bounds: Mapping[str, Any]) -> None:
+        self.output: tuple[int, ...] = ()
+        self.loose = False
+        """A flag: what its tasks leave behind lives on."""
+
+        self._shim_path = shim_path
+        self._base_env = dict(base_env)
+        self._bounds = dict(bounds)
+        self._process: processes.Child | None = None
+        self._sock: socket.socket | None = None
+        self.last_answer = 0.0
+
+    @property
+    def lives(self) -> bool:
+        """True if the server lives, as far as is known."""
+        return self._sock is not None
+
+    @property
+    def pid(self) -> int:
+        """The pid of the server's process; 0 where there is none."""
+        return self._process.pid if self._process is not None else 0
+
+    def fileno(self) -> int:
+        """Return the descriptor that is readable at the end of the server."""
+        return self._sock.fileno() if self._sock is not None else -1
+
+    def start(self) -> bool:
+        """Start the server unless it runs; tell whether it was started. Raise OSError where it cannot be."""
+        if self._sock is not None:
+            return False
+        with _memory(self._base_env) as base, _memory(self._bounds) as bounds:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            ours.setblocking(False)
+            try:
+                with theirs:
+                    self._process = processes.start_server(self._shim_path, theirs)
+                socket.send_fds(ours, [b"base"], [base])
+                if self._bounds:
+                    socket.send_fds(ours, [b"bounds"], [bounds])
+                if self.output:
+                    socket.send_fds(ours, [b"output"], self.output)
+                if self.loose:
+                    ours.send(b"loose")
+            except OSError:
+                ours.close()
+                raise
+        self._sock = ours
+        return True
+
+    def fork(self) -> ShimClient | None:
+        """Have a shim forked; return None where the server can take no more now. Raise OSError where
+        nothing was sent."""
+        assert self._sock is not None
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            try:
+                socket.send_fds(self._sock, [b"shim"], [theirs.fileno()])
+            except OSError as error:
+                ours.close()
+                if isinstance(error, BlockingIOError):
+                    return None
+                raise
+        return ShimClient(ours)
+
+    def check(self) -> bool:
+        """Tell whether the server lives; clean up where its socket has ended. It sends nothing but that end."""
+        while self._sock is not None and (data := receive(self._sock)) is not None:
+            if not data:
+                self.kill()
+        return self.lives
+
+    def kill(self) -> None:
+        """Kill the server process and close its socket."""
+        if self._process is not None:
+            self._process.kill()
+        self.end()
+
+    def end(self, patience: float = 2.0) -> None:
+        """Close the socket; the server ends with the last of its shims, which may go on. Wait `patience` seconds at
+        most."""
+        process, sock = self._process, self._sock
+        self._process = self._sock = None
+        if process is not None:
+            processes.continue_stopped(process.pid)
+        if sock is not None:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_WR)
+            _read_to_end(sock, patience)
+            sock.close()
+        if process is not None and not processes.tree(process.pid):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(patience)
+
+
+class ShimClient:
+    """One shim, at the other end of a channel of its own; the channel's end means that it is dead or was never forked.
+
+    A shim is given an order only after the end of the attempt before was received, so nothing that is meant for one
+    attempt, a stop signal above all, can reach a later one. A shim whose channel is closed ends once its attempt is
+    over.
+    """
+
+    def __init__(self, channel: socket.socket) -> None:
+        channel.setblocking(False)
+        self._channel = channel
+        self.fd = channel.fileno()
+        self.key: Key | None = None
+        """The attempt that it was given and that is not over; None where it is idle."""
+        self.process = (0, 0)
+        """Its pid and its start time, once it has reported an attempt."""
+        self.served = 0
+        self.idle_since = 0.0
+
+    def order(self, key: Key, order: Mapping[str, Any], held: Sequence[int]) -> None:
+        """Give the shim its next attempt. Raise OSError where nothing was sent."""
+        message = json.dumps(order).encode()
+        if len(message) <= INLINE:
+            socket.send_fds(self._channel, [message], held)
+        else:
+            with _memory(order) as memory:
+                socket.send_fds(self._channel, [b"order"], [memory, *held])
+        self.key = key
+
+    def receive(self) -> dict[str, Any] | None:
+        """Return the next answer; None where there is none now. Raise EOFError at the end of the channel."""
+        data = receive(self._channel)
+        if data is None:
+            return None
+        if not data:
+            raise EOFError
+        message: dict[str, Any] = json.loads(data.decode())
+        return message
+
+    def close(self) -> None:
+        """Close the channel: the shim ends, now or when its attempt is over."""
+        self._channel.close()
+
+
+class ShimPool:
+    """The shims of one scheduler: each is at work, or idle for a moment before the next attempt."""
+
+    def __init__(self, server: ForkServer, epoll: select.epoll) -> None:
+        self._server = server
+        self._epoll = epoll
+        self._by_fd: dict[int, ShimClient] = {}
+        """The shims by the descriptors of their channels."""
+        self._idle: list[ShimClient] = []
+        """The idle shims; the one that has been idle longest comes first."""
+
+    def processes(self) -> dict[int, int]:
+        """Return the pids and start times of the shims that have reported an attempt."""
+        return dict(client.process for client in self._by_fd.values())
+
+    def at(self, fd: int) -> ShimClient | None:
+        """Return the shim whose channel has this descriptor."""
+        return self._by_fd.get(fd)
+
+    def give(self, key: Key, order: Mapping[str, Any], held: Sequence[int], *, once: bool) -> ShimClient | None:
+        """Give an order to an idle shim or a new one; return None where none can be had now. Raise OSError where
+        nothing was sent."""
+        while (client := self._next(once)) is not None:
+            try:
+                client.order(key, order, held)
+            except ConnectionError:  # it died with nothing to do
+                self.drop(client)
+            except OSError:
+                self.drop(client)
+                raise
+            else:
+                return client
+        return None
+
+    def _next(self, once: bool) -> ShimClient | None:
+        """Return the shim that was at work last; a new one where none is idle, or where it is to be used once."""
+        if self._idle and not once:
+            return self._idle.pop()
+        client = self._server.fork()
+        if client is not None:
+            self._by_fd[client.fd] = client
+            self._epoll.register(client.fd, select.EPOLLIN)
+        return client
+
+    def free(self, client: ShimClient, *, once: bool) -> None:
+        """Mark a shim as idle after its attempt, or let it end where it was to be used `once`."""
+        client.key = None
+        client.served += 1
+        if once:
+            self.drop(client)
+        else:
+            client.idle_since = time.monotonic()
+            self._idle.append(client)
+
+    def drop(self, client: ShimClient) -> None:
+        """Remove a shim from the pool and close its channel; it ends once its attempt is over."""
+        del self._by_fd[client.fd]
+        self._epoll.unregister(client.fd)  # a copy of this process may keep the channel open a little longer
+        if client in self._idle:
+            self._idle.remove(client)
+        client.close()
+
+    def dismiss(self, now: float) -> None:
+        """Let the shims end that have been idle for long enough."""
+        while self._idle and now - self._idle[0].idle_since > REST:
+            self.drop(self._idle[0])
+
+    def close(self) -> None:
+        """Let all shims end, each once its attempt is over."""
+        for client in list(self._by_fd.values()):
+            self.drop(client)
+
+
+def order_values(
+    order: Launch, folder: str, cookie: str, log_max: int = shim.LOG_MAX, spare: bool = False, grouped: bool = True
+) -> dict[str, Any]:
+    """Return the fields of the `AttemptOrder` that a shim gets for a launch."""
+    return {
+        "task": order.task,
+        "attempt": order.attempt,
+        "argv": order.argv,
+        "directory": os.path.abspath(order.directory),
+        "env": order.env,
+        "folder": folder,
+        "cookie": cookie,
+        "timeout": order.timeout,
+        "grace": order.grace,
+        "stop_signal": order.stop_signal,
+        "lease": order.lease,
+        "warn": order.warn,
+        "log_max": log_max,
+        "spare": spare,
+        "stdout": order.stdout,
+        "stderr": order.stderr,
+        "ending": list(order.ending),
+        "cgroup": grouped,
+    }
+
+
+def receive(sock: socket.socket) -> bytes | None:
+    """Return the next message; None where there is none now, and an empty one at the end of the socket."""
+    while True:
+        try:
+            return sock.recv(LONGEST)
+        except BlockingIOError:
+            return None
+        except ConnectionResetError:
+            continue  # told once, before the answers that are still to be read
+
+
+def _read_to_end(sock: socket.socket, patience: float) -> None:
+    """Discard messages until the other end is closed, for `patience` seconds at most."""
+    until = time.monotonic() + patience
+    poll = select.poll()  # unlike select, it takes a descriptor of any number
+    poll.register(sock, select.POLLIN)
+    while (left := until - time.monotonic()) > 0 and poll.poll(1000 * left):
+        if not receive(sock):
+            return
+
+
+@contextlib.contextmanager
+def _memory(values: Mapping[str, Any]) -> Iterator[int]:
+    """Yield the descriptor of memory that holds the values as JSON; unlike a message, it may have any length."""
+    fd = os.memfd_create("order", os.MFD_CLOEXEC)
+    try:
+        data = json.dumps(values).encode()
+        while data:
+            data = data[os.write(fd, data) :]
+        yield fd
+    finally:
+        os.close(fd)

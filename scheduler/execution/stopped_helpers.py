@@ -1,0 +1,58 @@
+"""Detection of a fork server and of shims that a signal has stopped; they are continued.
+
+A stopped shim neither ends nor reports its task and ignores time limits and requests. To kill it would lose its task's
+exit code, so SIGCONT is the only right answer. It does not reach a task: a task leads a session of its own, and stays
+stopped where its user has stopped it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from scheduler.runtime import processes
+
+REST = 1.0
+"""Seconds between looks."""
+SLICE = 200
+"""The number of helpers that one look covers: each takes 10 microseconds, on the loop's thread."""
+
+
+class StoppedHelpers:
+    """The looks at the helpers, in turn; a helper that two looks in a row find stopped is continued."""
+
+    def __init__(self) -> None:
+        self._next = 0.0
+        self._last = 0
+        """The pid of the last helper that was looked at."""
+        self._suspected: set[int] = set()
+        self._told = False
+        self._news: list[str] = []
+
+    def is_due(self, now: float) -> bool:
+        """Tell whether it is time for a look."""
+        return now >= self._next
+
+    def look(self, helpers: Mapping[int, int], now: float) -> None:
+        """Look at some of these pids (with their start times), and at the pids that were stopped at the last look."""
+        self._next = now + REST
+        in_order = sorted(helpers)
+        later = [pid for pid in in_order if pid > self._last][:SLICE]
+        chosen = later or in_order[:SLICE]
+        self._last = chosen[-1] if chosen else 0
+        stopped = {pid for pid in {*chosen, *self._suspected.intersection(in_order)} if processes.is_stopped(pid)}
+        for pid in stopped & self._suspected:
+            self._continue(pid, helpers[pid])
+        self._suspected = stopped
+
+    def _continue(self, pid: int, start: int) -> None:
+        if processes.continue_stopped(pid, start) and not self._told:
+            self._told = True
+            self._news.append(
+                f"process {pid}, which starts or supervises tasks, was stopped by a signal (SIGSTOP) and has been "
+                "continued, since a stopped one cannot report the end of a task (said once)"
+            )
+
+    def news(self) -> list[str]:
+        """Return the sentences since the last call."""
+        news, self._news = self._news, []
+        return news

@@ -1,0 +1,78 @@
+"""The header of a CSV file: its delimiter, its columns, and columns whose names look misspelled."""
+
+from __future__ import annotations
+
+import csv
+import difflib
+from collections.abc import Sequence
+
+from scheduler.core.tasks.fields import BY_COLUMN, FIVE, REQUIRED, RESERVED
+from scheduler.errors import InputError
+
+
+def known_names(line: str, delimiter: str) -> set[str]:
+    """Return the task fields that a line names, in lower case."""
+    cells = next(csv.reader([line], delimiter=delimiter), [])
+    return {cell.strip().lower() for cell in cells} & BY_COLUMN.keys()
+
+
+def delimiter_of(line: str) -> str:
+    """Return the comma, unless the header has task fields only when it is split at another delimiter."""
+    if known_names(line, ","):
+        return ","
+    return max((",", "\t", ";"), key=lambda delimiter: len(known_names(line, delimiter)))
+
+
+def checked_columns(
+    path: str, row: int, cells: list[str], given: set[str], parameters: set[str] | None = None
+) -> tuple[list[str], list[str]]:
+    """Return the columns of a header, and warnings about them. Raises InputError.
+
+    `given` are the columns for which flags give a default. `parameters` are the columns of a table that its command
+    uses; None: every row has a command of its own.
+    """
+    columns = [cell.strip() or f"column_{number}" for number, cell in enumerate(cells, 1)]
+    for number, name in enumerate(columns):
+        if name.lower() in (other.lower() for other in columns[:number]):
+            raise InputError(path, f"two columns have the name {name!r}", row)
+        if _plain(name) in RESERVED:
+            raise InputError(path, f"{RESERVED[_plain(name)]}: leave the column out or rename it", row, name)
+    known = {BY_COLUMN[name.lower()].column for name in columns if name.lower() in BY_COLUMN}
+    slips = {name: meant for name, meant in _slips(columns, known).items() if name not in (parameters or ())}
+    missing = [name for name in REQUIRED if name not in known | given]
+    if parameters is None and missing and "Command" not in known | given:
+        raise InputError(path, _missing(columns, missing, slips if slips or known & {*FIVE} else None), row)
+    doubt = f"{path}: column {{!r}} is not a task field and is kept as your own: did you mean {{}}?"
+    return columns, [doubt.format(name, meant) for name, meant in slips.items()]
+
+
+def _missing(columns: list[str], missing: list[str], slips: dict[str, str] | None) -> str:
+    """Return a sentence about missing columns; `slips` is None where the header has no task field at all."""
+    if slips is None:
+        shown = ", ".join(repr(name) for name in columns[:5])
+        return (
+            f"the header has none of the columns {', '.join(FIVE)}; it has {shown}:"
+            f" name the columns, give a command that takes them (-- python train.py {{{columns[0]}}}),"
+            " or use --header None if the file has no header"
+        )
+    wrong = [f"{name!r} for {meant}" for name, meant in slips.items() if meant in missing]
+    hint = f"; did you mean {' and '.join(wrong)}?" if wrong else ""
+    named = f"column {missing[0]} is" if len(missing) == 1 else f"columns {', '.join(missing)} are"
+    return f"the {named} missing{hint}"
+
+
+def _plain(name: str) -> str:
+    return "".join(filter(str.isalnum, name.lower()))
+
+
+def _slips(columns: Sequence[str], known: set[str]) -> dict[str, str]:
+    """Return the columns whose names look like misspelled task fields that the file does not have."""
+    absent = {name: field.column for name, field in BY_COLUMN.items() if field.column not in known}
+    slips = {}
+    for column in columns:
+        plain = _plain(column)
+        begun = [name for name in absent if len(plain) > 2 and name.startswith(plain)]
+        near = difflib.get_close_matches(plain, absent, 1, 0.8) or begun[:1]
+        if near and column.lower() not in BY_COLUMN:
+            slips[column] = absent[near[0]]
+    return slips

@@ -1,0 +1,214 @@
+"""Files that are followed: appended lines are commands, also after a restart and after a rotation."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from hashlib import blake2b
+
+from scheduler.core.ports import Happening
+from scheduler.core.tasks.fields import RowForm
+from scheduler.errors import InputError
+from scheduler.inputs.lines import LineCutter, PendingLines, Row
+from scheduler.units import count
+from scheduler.values import dataclass
+
+BLOCK = 1 << 18
+TAIL = 64
+"""The number of bytes before the reading position that must be unchanged."""
+
+
+@dataclass(frozen=True, slots=True)
+class FollowMark:
+    """How far a file was accepted: its inode, the byte and line, and a digest of the accepted part."""
+
+    inode: int = 0
+    offset: int = 0
+    lines: int = 0
+    digest: str = ""
+    multiline: bool = False
+
+    def pack(self) -> str:
+        """Return the mark as text for a journal."""
+        return json.dumps(
+            {
+                "inode": self.inode,
+                "offset": self.offset,
+                "lines": self.lines,
+                "digest": self.digest,
+                "multiline": self.multiline,
+            }
+        )
+
+    @classmethod
+    def unpack(cls, text: str) -> FollowMark:
+        """Return the mark that `pack` wrote."""
+        return cls(**json.loads(text))
+
+
+class FollowedFile:
+    """A growing file as a source of rows; it never ends by itself.
+
+    A rotated file is read to its end before the new one, a truncated file is read again from its beginning, and a file
+    that an editor rewrote with the same beginning is read on from its mark.
+    """
+
+    def __init__(self, path: str, form: RowForm, mark: FollowMark) -> None:
+        self.form = form
+        self._path = os.path.abspath(path)
+        self._lines = PendingLines(form)
+        self._mark = self._next = mark
+        """The mark of the accepted rows, and the mark after the rows that were returned last."""
+        self._hash = self._next_hash = _new_hash()
+        self._cutter = LineCutter()
+        self._fd = -1
+        self._read_to = 0
+        self._tail = b""
+        self._quiet = False
+        """Whether nothing was added at the last look; a file that was moved away is then finished."""
+        self._said = ""
+        self._always = os.eventfd(1, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        if os.path.isdir(self._path):
+            raise InputError(path, "it is a directory: follow a file to which commands are appended")
+        if os.path.exists(self._path) and not os.access(self._path, os.R_OK):
+            raise InputError(path, "you may not read it: chmod it, or follow another file")
+
+    # ---- something to wait on ----
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable while commands wait; -1 where only a look shows growth."""
+        return self._always if self._lines.pending or (self._fd >= 0 and not self._quiet) else -1
+
+    def collect(self) -> Sequence[Happening]:
+        """Return nothing: the file is read by `appended`."""
+        return ()
+
+    # ---- rows ----
+
+    @property
+    def mark(self) -> str:
+        """The packed mark of the accepted rows."""
+        return self._mark.pack()
+
+    @property
+    def more(self) -> bool:
+        """True: the file may always grow."""
+        return True
+
+    def untaken(self) -> tuple[Sequence[Row], str]:
+        """Return nothing: every line is a command."""
+        return (), ""
+
+    def appended(self, *, last: bool) -> tuple[Sequence[Row], str, str]:
+        """Return the new commands, the mark after them, and a sentence about other changes of the file."""
+        said = ""
+        if not self._lines.pending:
+            try:
+                said = self._look()
+            except OSError as exc:
+                said = f"{self._path} cannot be read ({(exc.strerror or str(exc)).lower()}): the run waits for it"
+        rows = self._lines.next_rows()
+        if line := self._lines.last_returned:
+            self._next_hash = self._hash.copy()
+            self._next_hash.update(os.pread(self._fd, line.end - self._mark.offset, self._mark.offset))
+            inode, digest = os.fstat(self._fd).st_ino, self._next_hash.hexdigest()
+            self._next = FollowMark(inode, line.end, line.lines, digest, self._mark.multiline)
+        news, self._said = (said if said != self._said else ""), said
+        return rows, self._next.pack() if rows else "", news
+
+    def accepted(self) -> None:
+        """Go on after the rows that were returned last: they and their mark are in the journal."""
+        self._lines.accepted()
+        self._mark, self._hash = self._next, self._next_hash
+
+    # ---- the file ----
+
+    def _look(self) -> str:
+        """Read what was added; at the end of the file, look whether it was replaced. Return a sentence."""
+        said = ""
+        if self._fd < 0 and (said := self._open()) and self._fd < 0:
+            return said
+        if self._was_cut():
+            self._begin(self._fd, FollowMark(multiline=self._mark.multiline))
+            said = f"{self._path} was truncated: it is read again from its beginning"
+        grew = self._read()
+        if not grew and self._quiet:
+            said = self._succeed() or said
+        self._quiet = not grew
+        return said
+
+    def _read(self) -> bool:
+        """Read available lines and tell whether there were any."""
+        before = self._read_to
+        while not self._lines.pending and (data := os.pread(self._fd, BLOCK, self._read_to)):
+            self._read_to += len(data)
+            self._tail = (self._tail + data)[-TAIL:]
+            self._lines.pending.extend(self._cutter.feed(data))
+        return self._read_to > before
+
+    def _was_cut(self) -> bool:
+        """Tell whether the file no longer contains what was read."""
+        before = self._read_to - len(self._tail)
+        return os.pread(self._fd, len(self._tail), before) != self._tail
+
+    def _open(self) -> str:
+        """Open the file, or the one to which it was renamed since its mark was made. Return a sentence."""
+        try:
+            fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except FileNotFoundError:
+            return f"{self._path} does not exist yet: the run waits for it"
+        inode, mark = os.fstat(fd).st_ino, self._mark
+        moved = _with_inode(os.path.dirname(self._path), mark.inode) if mark.inode not in (0, inode) else ""
+        if moved:
+            os.close(fd)
+            fd = os.open(moved, os.O_RDONLY | os.O_CLOEXEC)
+        if self._begin(fd, mark) or not mark.offset:
+            return ""
+        gone = f"{self._path} is not the file any more of which the first {count(mark.lines, 'line')} were accepted"
+        return f"{gone}, and that file is not in its directory: this one is read from its beginning"
+
+    def _begin(self, fd: int, mark: FollowMark) -> bool:
+        """Start at the mark if the accepted part is unchanged; else start at the beginning and return False."""
+        if self._fd not in (-1, fd):
+            os.close(self._fd)
+        self._fd = fd
+        digest = _new_hash()
+        digest.update(os.pread(fd, mark.offset, 0))
+        known = bool(mark.offset) and digest.hexdigest() == mark.digest
+        if not known:
+            mark, digest = FollowMark(multiline=mark.multiline), _new_hash()
+        self._mark = self._next = mark
+        self._hash = self._next_hash = digest
+        self._cutter = LineCutter(multiline=mark.multiline, offset=mark.offset, number=mark.lines)
+        self._read_to = mark.offset
+        self._tail = os.pread(fd, min(TAIL, mark.offset), max(0, mark.offset - TAIL))
+        return known
+
+    def _succeed(self) -> str:
+        """Go on with another file if one has the name now. Return a sentence."""
+        try:
+            fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except FileNotFoundError:
+            return ""  # between being moved away and being made anew
+        if os.path.sameopenfile(fd, self._fd):
+            os.close(fd)
+            return ""
+        self._lines.pending.extend(self._cutter.rest())
+        if self._lines.pending:
+            os.close(fd)
+            return ""
+        taken = count(self._mark.lines, "line")
+        if self._begin(fd, self._mark):
+            return f"{self._path} was rewritten and still begins with the accepted {taken}: reading goes on after them"
+        return f"{self._path} was rotated after {taken}: the new file is read from its beginning"
+
+
+def _new_hash() -> blake2b:
+    return blake2b(digest_size=10)
+
+
+def _with_inode(folder: str, inode: int) -> str:
+    """Return the file in a folder that has this inode; empty where there is none."""
+    with os.scandir(folder) as entries:
+        return next((entry.path for entry in entries if entry.inode() == inode and entry.is_file()), "")

@@ -1,0 +1,143 @@
+"""Commands cut out of bytes: one on each line, or one between blank lines."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import deque
+from collections.abc import Mapping, Sequence
+
+from scheduler.core.model import Terms
+from scheduler.core.tasks.command import SHELL
+from scheduler.core.tasks.fields import BY_COLUMN, BadCell, RowForm
+from scheduler.errors import UsageError
+from scheduler.values import dataclass
+
+COLUMN = "line"
+"""The column of the results that holds the command as it was written."""
+LONGEST = 32 * os.sysconf("SC_PAGE_SIZE") + 1
+"""The most bytes of a command that are kept; Linux refuses to start a command of that length."""
+MOST_ROWS = 5000
+"""The most commands that are accepted in one transaction."""
+_END = re.compile(rb"(\n|\0)")
+_BLANKS = b" \t\r\n\v\f"
+
+Row = tuple[int, list[str], Terms, int]
+"""A row of an input: its number in the source, its cells, their terms, and the number of earlier equal rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandLine:
+    """One command: its first line (from 1), its text, and the numbers of bytes and lines up to its end."""
+
+    number: int
+    text: str
+    end: int
+    lines: int
+
+
+class LineCutter:
+    """The state of cutting bytes into commands; blank commands and comments are counted as lines and left out."""
+
+    def __init__(self, *, multiline: bool = False, offset: int = 0, number: int = 0) -> None:
+        """Begin after `offset` bytes and `number` lines; with `multiline` a blank line or a NUL ends a command."""
+        self._multiline = multiline
+        self._offset = offset
+        self._number = number
+        self._rest = b""
+        self._dropped = 0
+        """Bytes of the unfinished line that were not kept."""
+        self._parts: list[bytes] = []
+        """The lines of an unfinished command of several lines."""
+        self._first = 0
+
+    def feed(self, data: bytes) -> list[CommandLine]:
+        """Return the commands that these bytes complete."""
+        found: list[CommandLine] = []
+        if self._multiline:
+            pieces = _END.split(self._rest + data)
+            for piece, end in zip(pieces[:-1:2], pieces[1::2], strict=True):
+                self._take_one_of_several(piece, end, found)
+            self._rest = pieces[-1]
+        else:
+            *lines, self._rest = (self._rest + data).split(b"\n")
+            for line in lines:
+                self._take(line, found)
+        if len(self._rest) > LONGEST:
+            self._dropped += len(self._rest) - LONGEST
+            self._rest = self._rest[:LONGEST]
+        return found
+
+    def rest(self) -> list[CommandLine]:
+        """Return the last command, which has no line end."""
+        found: list[CommandLine] = []
+        if self._multiline:
+            self._take_one_of_several(self._rest, b"", found)
+            self._finish(found)
+        elif self._rest:
+            self._take(self._rest, found, ended=0)
+        self._rest = b""
+        return found
+
+    def _take(self, line: bytes, found: list[CommandLine], ended: int = 1) -> None:
+        self._pass(line, ended)
+        text = line[:LONGEST].rstrip(_BLANKS)
+        if text and text.lstrip(_BLANKS)[:1] != b"#":
+            found.append(self._line(self._number, text))
+
+    def _pass(self, line: bytes, ended: int) -> None:
+        self._number += 1
+        self._offset += len(line) + self._dropped + ended
+        self._dropped = 0
+
+    def _take_one_of_several(self, line: bytes, end: bytes, found: list[CommandLine]) -> None:
+        self._pass(line, len(end))
+        text = line.rstrip(b"\r")
+        if text.strip(_BLANKS):
+            self._first = self._first if self._parts else self._number
+            if sum(map(len, self._parts)) <= LONGEST:
+                self._parts.append(text)
+        if end == b"\0" or not text.strip(_BLANKS):
+            self._finish(found)
+
+    def _finish(self, found: list[CommandLine]) -> None:
+        if any(text.lstrip(_BLANKS)[:1] != b"#" for text in self._parts):
+            found.append(self._line(self._first, b"\n".join(self._parts)))
+        self._parts = []
+
+    def _line(self, number: int, text: bytes) -> CommandLine:
+        return CommandLine(number, text.decode("utf-8", "surrogateescape"), self._offset, self._number)
+
+
+def form_of_lines(defaults: Mapping[str, str], more: Sequence[str] = ()) -> RowForm:
+    """Return the form of rows that are commands for a shell; the columns `more` only appear in the results."""
+    try:
+        return RowForm((COLUMN, *more), defaults, "none", (*SHELL, f"{{{COLUMN}}}"))
+    except BadCell as exc:
+        raise UsageError(f"{BY_COLUMN[exc.column.lower()].flag}: {exc}") from exc
+
+
+class PendingLines:
+    """Commands that are not accepted yet; `next_rows` returns them again until `accepted` is called."""
+
+    def __init__(self, form: RowForm) -> None:
+        self.form = form
+        self.pending: deque[CommandLine] = deque()
+        self._returned: list[CommandLine] = []
+        self._terms = form.terms([""] * len(form.columns))
+
+    def next_rows(self) -> list[Row]:
+        """Return the next commands as rows; its line number distinguishes a command from equal ones."""
+        self._returned = [self.pending[place] for place in range(min(len(self.pending), MOST_ROWS))]
+        return [(line.number, [line.text], self._terms, line.number) for line in self._returned]
+
+    @property
+    def last_returned(self) -> CommandLine | None:
+        """The last command of the rows that were returned last."""
+        return self._returned[-1] if self._returned else None
+
+    def accepted(self) -> None:
+        """Drop the rows that were returned last: they are in the journal."""
+        for _ in self._returned:
+            self.pending.popleft()
+        self._returned = []

@@ -1,0 +1,129 @@
+"""Classes and functions of the user, as a command by which another process finds and calls them."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+from collections.abc import Mapping, Sequence
+from types import FunctionType
+from typing import Any
+
+from scheduler.core.tasks.placeholders import literal
+from scheduler.errors import ConfigError
+from scheduler.runtime.task_launcher import MAIN
+from scheduler.values import dataclass
+
+LONGEST = 200
+"""The most characters of a value in a command; a longer value is shown by its beginning and a digest."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallTarget:
+    """The place where another process finds a class or a function."""
+
+    module: str
+    file: str
+    """The file of the module; empty: the module is imported by its name."""
+    package: str
+    name: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the place as the launcher reads it."""
+        where = {"module": self.module, "file": self.file, "package": self.package, "name": self.name}
+        return {**where, "path": sys.path, "argv": sys.argv}
+
+
+def target_class(what: object) -> CallTarget:
+    """Return where a class is found. Raises ConfigError with the reason where it is not."""
+    if not isinstance(what, type):
+        raise ConfigError(f"{what!r} is not a class: give the class itself, not an instance")
+    return _target(what, "class")
+
+
+def target_function(what: object) -> CallTarget:
+    """Return where a function is found. Raises ConfigError with the reason where it is not."""
+    if not isinstance(what, FunctionType):
+        raise ConfigError(f"{what!r} is not a plain function of a module: write one with def that calls it")
+    return _target(what, "function")
+
+
+def _target(what: type | FunctionType, kind: str) -> CallTarget:
+    """Return the place by the file of the module, else by the module's name."""
+    name = what.__qualname__
+    if "<lambda>" in name:
+        raise ConfigError("a lambda has no name by which another process can find it: write a function with def")
+    if "<locals>" in name:
+        inside = name.partition(".<locals>")[0]
+        raise ConfigError(
+            f"{name} is defined inside {inside}, where other processes cannot find it: move it out of there"
+        )
+    module = sys.modules.get(what.__module__)
+    file = getattr(module, "__file__", None) or ""
+    if what.__module__ in ("__main__", MAIN):
+        return _of_main(module, file, name, kind)
+    package = getattr(module, "__package__", None) or ""
+    by_file = file.endswith(".py")
+    return CallTarget(what.__module__, os.path.abspath(file) if by_file else "", package if by_file else "", name)
+
+
+def _of_main(module: Any, file: str, name: str, kind: str) -> CallTarget:
+    """Return the place in the script that was run; a notebook, a prompt and `python -c` have none."""
+    if not os.path.isfile(file):
+        raise ConfigError(
+            f"the {kind} {name} was defined in a notebook or at a prompt, where other processes cannot find it: "
+            "put it into a .py file and import it"
+        )
+    spec = getattr(module, "__spec__", None)
+    return CallTarget(
+        spec.name if spec else MAIN, os.path.abspath(file), getattr(module, "__package__", "") or "", name
+    )
+
+
+def pickled(value: object, where: str) -> bytes:
+    """Return a value as bytes for another process. Raises ConfigError that names the value."""
+    try:
+        return pickle.dumps(value)
+    except Exception as exc:  # objects of the user raise anything
+        raise ConfigError(f"{where} cannot be passed to another process: {_which(value)}{exc}") from exc
+
+
+def _which(value: object) -> str:
+    """Return the key whose value cannot be pickled, as the beginning of a sentence; empty where it is unknown."""
+    if not isinstance(value, dict):
+        return ""
+    for key, one in value.items():
+        try:
+            pickle.dumps(one)
+        except Exception:  # noqa: BLE001  # as above
+            return f"the value of {key!r}: "
+    return ""
+
+
+def words(
+    python: str, launcher: str, given: str, where: CallTarget, varied: Mapping[str, Any], rest: object
+) -> Sequence[str]:
+    """Return the command of one task: the words after `given` describe it for users and profiles only.
+
+    `rest` is the part that does not vary; it may contain anything, so only its digest is shown.
+    """
+    said = [f"--{key}={literal(_short(str(value)))}" for key, value in varied.items()]
+    if rest:
+        said.append(f"--rest={_digest(repr(rest))}")
+    return [*(literal(word) for word in (python, launcher, given, where.file or where.module)), where.name, *said]
+
+
+def _short(text: str) -> str:
+    text = "".join(character if character.isprintable() else "?" for character in text)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}~{_digest(text)}"
+
+
+def _digest(text: str) -> str:
+    from hashlib import blake2b
+
+    return blake2b(text.encode("utf-8", "surrogateescape"), digest_size=6).hexdigest()
+
+
+def plain(name: str) -> str:
+    """Return a name in which no placeholder is filled."""
+    return literal(name)

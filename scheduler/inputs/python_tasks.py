@@ -1,0 +1,141 @@
+"""Tasks written as Python objects, turned into the rows that a file would give."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from scheduler.core.model import Terms
+from scheduler.core.tasks.fields import BY_COLUMN, BadCell, RowForm
+from scheduler.inputs.row_checks import BadRows, RowChecker, place_of_command, split_words
+
+_COLUMNS = (
+    "Command", "Name", "Directory", "Env", "Epochs", "Priority", "GPUs", "Memory", "HostMemory", "CPUs", "Timeout",
+    "Grace", "StopSignal", "Retries", "RetryOn", "Resumable", "Device", "Prefer", "Exclusive",
+    "ThreadPercentage", "Stdout", "Stderr",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """One task for `run`: a command as a list or one string, and the fields that a CSV column can have.
+
+    Sizes and times are texts with a unit (`"8GiB"`, `"90s"`). `{id}` and `{epochs}` in the command are filled in,
+    and so are the values in `columns`, which come back in the results.
+    """
+
+    command: str | Sequence[str]
+    name: str = ""
+    directory: str = ""
+    env: Mapping[str, str] = field(default_factory=dict)
+    epochs: int | None = None
+    priority: int = 0
+    gpus: int | None = None
+    memory: str = ""
+    host_memory: str = ""
+    cpus: float | None = None
+    timeout: str = ""
+    grace: str = ""
+    stop_signal: str = ""
+    retries: int = 0
+    retry_on: str = ""
+    resumable: bool = False
+    device: str = ""
+    prefer: str = ""
+    exclusive: bool = False
+    thread_percentage: int | str = ""
+    stdout: str = ""
+    stderr: str = ""
+    columns: Mapping[str, Any] = field(default_factory=dict)
+
+
+def rows(
+    tasks: Sequence[Task], defaults: Mapping[str, str], python: str
+) -> tuple[RowForm, Iterator[tuple[int, list[str], Terms, int]]]:
+    """Return the form and the validated rows of a list of tasks. Raises InputError."""
+    _refuse_non_tasks(tasks)
+    columns = list(_COLUMNS)
+    if not any(task.epochs is not None for task in tasks):
+        columns.remove("Epochs")
+    own = list(dict.fromkeys(name for task in tasks for name in task.columns))
+    form = RowForm([*columns, *own], defaults, append="none")
+    return form, _validated(tasks, form, columns, python)
+
+
+def _refuse_non_tasks(tasks: Sequence[object]) -> None:
+    """Refuse objects that are not tasks, and columns that are task fields. Raises InputError."""
+    bad = BadRows("tasks")
+    for number, task in enumerate(tasks, 1):
+        try:
+            _refuse_non_task(task)
+        except BadCell as exc:
+            bad.add(number, str(exc), exc.column)
+    bad.refuse()
+
+
+def _refuse_non_task(task: object) -> None:
+    if not isinstance(task, Task):
+        raise BadCell("", f"{task!r:.80} is not a Task: write Task(command=...)")
+    for name in task.columns:
+        if not isinstance(name, str):
+            raise BadCell("", f"the name of its column {name!r} is not a text")
+        ours = BY_COLUMN.get(name.lower())
+        if ours is not None and ours.column in _COLUMNS:
+            raise BadCell("", f"its column {name!r} is a field of every task: write Task({ours.attribute}=...)")
+
+
+def _validated(
+    tasks: Sequence[Task], form: RowForm, columns: list[str], python: str
+) -> Iterator[tuple[int, list[str], Terms, int]]:
+    seen: dict[tuple[str, ...], int] = {}
+    ground, bad = RowChecker("", python, ""), BadRows("tasks")
+    for number, task in enumerate(tasks, 1):
+        try:
+            cells = [_cell(task, column) for column in columns]
+            cells += [str(task.columns.get(name, "")) for name, _ in form.own]
+            terms = _checked(form, cells, number, ground)
+        except BadCell as exc:
+            bad.add(number, str(exc), exc.column)
+        if bad:
+            continue
+        key = tuple(cells[:4])
+        nth = seen.get(key, 0)
+        seen[key] = nth + 1
+        yield number, cells, terms, nth
+    bad.refuse()
+
+
+def _checked(form: RowForm, cells: list[str], number: int, ground: RowChecker) -> Terms:
+    """Return the terms of a task after checking its cells and its program. Raises BadCell."""
+    for name, cell in zip(form.columns, cells, strict=True):
+        if "\0" in cell:
+            raise BadCell(name, "it contains a NUL byte, which a command cannot contain: remove it")
+    said = split_words("Command", form.text(cells, "Command"))
+    place_of_command(ground.__getitem__, form.cell(cells, "Directory") or ".", said)
+    form.spec(cells, number)
+    return form.terms(cells)
+
+
+def _cell(task: Task, column: str) -> str:
+    if column == "Command":
+        return _command(task.command)
+    if column == "Env":
+        return shlex.join(f"{name}={value}" for name, value in (task.env or {}).items())
+    value = getattr(task, BY_COLUMN[column.lower()].attribute)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "" if value is None else str(value)
+
+
+def _command(said: object) -> str:
+    """Return a command as one text. Raises BadCell."""
+    if isinstance(said, str):
+        return said
+    if not isinstance(said, Sequence) or isinstance(said, bytes):
+        raise BadCell("Command", f"{said!r:.80} is neither a text nor a list of words")
+    for word in said:
+        if word is None or isinstance(word, bytes):
+            raise BadCell("Command", f"{word!r:.80} is not a word: write a text, a number or a path")
+    return shlex.join(str(word) for word in said)

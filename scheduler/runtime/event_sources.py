@@ -1,0 +1,152 @@
+"""The real world: waits for events on descriptors, by a clock that does not jump."""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from scheduler.core.events import Started
+from scheduler.core.ports import Happening, Request, Sample, World
+from scheduler.runtime import clock
+
+GATHER = 0.02
+"""Seconds for which starts alone are held back."""
+
+
+ASK_ALL = 0.1
+"""Seconds after which all sources are asked, also those whose descriptor is not readable."""
+
+
+class EventSource(Protocol):
+    """A source of happenings that can be waited on."""
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable when `collect` has something; -1 where there is none at the moment."""
+
+    def collect(self) -> Sequence[Happening]:
+        """Return what happened; never block."""
+
+
+class RequestSource(Protocol):
+    """A source of words that users send by signals."""
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable when there is a word."""
+
+    def collect(self) -> Sequence[str]:
+        """Return the words that came."""
+
+
+class Asking:
+    """The words of a request source as requests."""
+
+    def __init__(self, waker: RequestSource) -> None:
+        self._waker = waker
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable when there is a request."""
+        return self._waker.fileno()
+
+    def collect(self) -> list[Request]:
+        """Return the requests that came."""
+        return [Request(word) for word in self._waker.collect()]
+
+
+class PeriodicCheck:
+    """A check that runs again and again while a run goes on; it reports nothing, and ends the run by
+    raising an error."""
+
+    def __init__(self, check: Callable[[], object], every: float) -> None:
+        """Run `check` at most once in `every` seconds."""
+        self._check = check
+        self._every = every
+        self._due = 0.0
+
+    def fileno(self) -> int:
+        """Return -1: nothing becomes readable."""
+        return -1
+
+    def collect(self) -> Sequence[Happening]:
+        """Run the check if it is due."""
+        if time.monotonic() >= self._due:
+            self._due = time.monotonic() + self._every
+            self._check()
+        return ()
+
+
+class SystemWorld:
+    """The real world: waits on the descriptors of all its sources at once."""
+
+    def __init__(self, sources: Sequence[EventSource]) -> None:
+        self._sources = list(sources)
+        self._asked_all = 0.0
+        """The time at which all sources were asked last, readable or not."""
+
+    def add(self, source: EventSource) -> None:
+        """Wait for one more source."""
+        self._sources.append(source)
+
+    def now(self) -> float:
+        """Return the wall clock as it was when this process began, plus the time since."""
+        return clock.now()
+
+    def wait(self, timeout: float) -> list[Happening]:
+        """Return when any source has something, or when the time is over.
+
+        Starts alone free nothing, so they wait a moment for more: with the end of a short task they are one durable
+        record.
+        """
+        news = self._wait(timeout)
+        if news and all(isinstance(happening, Started) for happening in news):
+            until = time.monotonic() + GATHER
+            while all(isinstance(happening, Started) for happening in news) and (left := until - time.monotonic()) > 0:
+                news += self._wait(left)
+        return news
+
+    def _wait(self, timeout: float) -> list[Happening]:
+        poll = select.poll()  # made anew: what sources wait on changes, and this is one call to the kernel
+        fds = [source.fileno() for source in self._sources]
+        for fd in fds:
+            if fd >= 0:
+                poll.register(fd, select.POLLIN)
+        ready = {fd for fd, _ in poll.poll(max(0.0, timeout) * 1000)}
+        now = time.monotonic()
+        if now - self._asked_all >= ASK_ALL:
+            self._asked_all, ready = now, set(fds)
+        return [
+            happening
+            for fd, source in zip(fds, self._sources, strict=True)
+            if fd in ready or fd < 0
+            for happening in source.collect()
+        ]
+
+
+class Observer(Protocol):
+    """A view of a run that is shown every sample, and may draw before each wait."""
+
+    def see(self, sample: Sample) -> None:
+        """Take in what a living attempt uses now."""
+
+    def draw(self) -> float:
+        """Show the state of the run if that is due; return the seconds until it is due again. Never block or raise."""
+
+
+class ObservedWorld:
+    """A world with observers, each of which sees every sample."""
+
+    def __init__(self, world: World, observers: Sequence[Observer]) -> None:
+        self._world = world
+        self._observers = observers
+        self.now = world.now
+
+    def wait(self, timeout: float) -> list[Happening]:
+        """Let the observers draw, then return the world's happenings, at the latest when one is due again."""
+        due = min((max(0.0, observer.draw()) for observer in self._observers), default=timeout)
+        happenings = self._world.wait(min(timeout, due))
+        for happening in happenings:
+            if isinstance(happening, Sample):
+                for observer in self._observers:
+                    observer.see(happening)
+        return happenings

@@ -1,0 +1,503 @@
+"""The loop: wait, record, apply, act. It drives the real and the simulated world alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from scheduler.core.attempts.attempt_publisher import AttemptPublisher
+from scheduler.core.attempts.attempt_tracker import AttemptTracker
+from scheduler.core.attempts.early_abort import sentences
+from scheduler.core.attempts.launch_spec import LaunchBuilder, TaskEnvironment
+from scheduler.core.brain import Brain
+from scheduler.core.control import requests as control_requests
+from scheduler.core.control import why as control_why
+from scheduler.core.control.messages import why
+from scheduler.core.events import Asked, Event, Exited, Learned, Placed, Refused, Resized, Started
+from scheduler.core.leases import HeldLease, Lease
+from scheduler.core.model import Decision, DeviceBudget, Machine, Outcome, Placement, Purpose
+from scheduler.core.placement.device_capacity import others_hold
+from scheduler.core.placement.refusal import Refusal
+from scheduler.core.ports import (
+    Answer,
+    Devices,
+    Engine,
+    GpuSharing,
+    Happening,
+    Key,
+    LeaseRegistry,
+    LeaseTransaction,
+    Request,
+    RunStore,
+    Sample,
+    View,
+    Watcher,
+    World,
+)
+from scheduler.core.profiling.profile_index import Observation
+from scheduler.core.profiling.task_class import TaskClass
+from scheduler.core.queue import quota
+from scheduler.core.queue.fair_share import TurnTracker, richer
+from scheduler.core.tasks import redaction
+from scheduler.errors import LeaseError, StateError
+from scheduler.runtime.look_ahead import DirectoryLookup, look_ahead
+from scheduler.runtime.notices import LoopNotices
+from scheduler.values import dataclass
+
+TICK = 0.5
+"""Seconds between looks at what no event reports: free memory, other schedulers' leases, rows appended to the file, a
+GPU that hangs."""
+ENDINGS = ("drain", "stop", "kill", "leave")
+"""Requests that end a scheduler, at once or soon."""
+_WITHOUT_RECORD = (Outcome.LOST, Outcome.UNSTARTED)
+"""Outcomes that an exit record may not contain, and whose lease no shim has removed."""
+BUSY_TICK = 0.25
+"""Seconds between looks while tasks wait and no attempt of this run lives whose end would wake the loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """The ports that the loop acts on."""
+
+    world: World
+    run_store: RunStore
+    devices: Devices
+    engine: Engine
+    watcher: Watcher
+    leases: LeaseRegistry
+    view: View
+    answer: Callable[[Request, Sequence[Answer]], None] = lambda request, answers: None
+    """Reports what became of a request to its sender, once that is durable."""
+    sharing: GpuSharing | None = None
+    """MPS, where the run uses it."""
+    full: Callable[[], str] = str
+    """Returns why nothing can be launched at the moment (a disk that is nearly full); an empty text where nothing
+    prevents it."""
+
+
+class Loop:
+    """Runs one Brain to its end."""
+
+    def __init__(self, brain: Brain, ports: Ports, around: TaskEnvironment) -> None:
+        self.brain = brain
+        self.ports = ports
+        self.around = around
+        self._launch_builder = LaunchBuilder(around, ports.devices, brain.rules.profile_epochs, ports.sharing)
+        self.left_early = False
+        self._tracker = AttemptTracker(brain, ports.world, ports.run_store, ports.devices, ports.sharing, around.python)
+        self._publisher = AttemptPublisher(brain, self._launch_builder, ports.watcher, ports.leases, ports.engine)
+        self._probes: dict[Key, int] = {}
+        self._late: list[Happening] = []
+        """Happenings that came while the journal could not be written, or that cannot be judged yet."""
+        self._behind = False
+        """True if there are late happenings, so that the devices were looked at since samples were last processed."""
+        self._notices = LoopNotices(brain, ports.view, around.run)
+        self._ended_attempts: list[Key] = []
+        """Attempts whose end is known and whose files can go, once the tasks that waited for their memory have been
+        started."""
+        self._observations: list[tuple[TaskClass, Observation]] = []
+        """Observations of ended attempts, for later runs."""
+        self._may_get_rows = False
+        """True if rows may still arrive though no task is left."""
+        self._turns = TurnTracker(brain.rules)
+        self._directories = DirectoryLookup(
+            brain, lambda task: self._launch_builder.directory(ports.run_store.job(task))
+        )
+
+    def adopt(self, just_ended: Sequence[Key] = ()) -> None:
+        """Take over what an earlier scheduler of this run left; call it once, before `run`.
+
+        Of the attempts in `just_ended` only the files are removed, if they are still there.
+        """
+        for key in just_ended:
+            self.ports.engine.forget(*key)
+        for task in self.brain.living():
+            self._tracker.adopted.add((task.id, task.attempts))
+            self._tracker.crowd.enter((task.id, task.attempts), task.placement.devices if task.placement else ())
+            self.ports.leases.adopt(task.id, task.attempts)
+            self.ports.engine.adopt(task.id, task.attempts)
+            if task.asked == "cancel":
+                self._stop(task.id)  # the scheduler that was to do it may have died before it could
+        look_ahead(self.brain, self.ports.run_store.kind)
+
+    def run(self) -> None:
+        """Return when nothing runs and nothing will be started, or when asked to leave."""
+        while not self.left_early and not self._finished():
+            self.place()
+            if self._finished():
+                continue
+            self.digest(self.ports.world.wait(self._timeout()))
+        self._forget()
+
+    def _forget(self) -> None:
+        """Record what no other event has taken along, and remove the files of ended attempts once the journal is on
+        the disk."""
+        ended, observations = self._ended_attempts, self._observations
+        self._write_down((), self.ports.world.now(), later=not ended)
+        self._ended_attempts, self._observations = [], []
+        for task_class, observation in observations:
+            self.ports.run_store.learn(task_class, observation)
+        for key in ended:
+            self.ports.engine.forget(*key)
+
+    def _finished(self) -> bool:
+        """Tell whether nothing is left, also after a last look at the source for appended rows."""
+        if not self.brain.over:
+            return False
+        return self.brain.draining or not self._arrive(last=True)
+
+    def _timeout(self) -> float:
+        if self._behind:
+            return 0.0
+        if self.brain.waiting and not self.brain.draining and not self.brain.placements_exist():
+            return BUSY_TICK
+        return TICK
+
+    # ---- what happened ----
+
+    def digest(self, happenings: Sequence[Happening]) -> None:
+        """Record and apply what happened, then act on it.
+
+        Samples come first: they were taken before an end that is reported with them. Requests come last, one by one:
+        they mean the tasks that live once the rest is applied. Events that claims and exit records hold as well are
+        written together with the placements that follow from them, unless there is a request.
+        """
+        happenings, self._late, self._behind = [*self._late, *happenings], [], False
+        samples, moves, requests = _sort(happenings)
+        events: list[Event] = []
+        for sample in samples:
+            events += self._tracker.sampled(sample)
+        for happening in moves:
+            if isinstance(happening, Started):
+                events.append(happening)
+            elif self._tracker.is_too_fresh(happening):
+                self._late.append(happening)
+            else:
+                events.append(self._ending(happening))
+        self._settle(events, later=not requests and all(map(_is_on_disk, events)))
+        self._halt()
+        for request in requests:
+            self._answer(request)
+        self._record([Learned(*news) for news in self.brain.profiles.news()])
+        self._rewrite_leases()
+        self._arrive(last=False)
+
+    def _settle(self, events: Sequence[Event], *, later: bool = False) -> None:
+        self._record(events, later=later)
+        for event in events:
+            self._act(event)
+
+    def _halt(self) -> None:
+        """Stop launching where the latest ends show that it would be in vain."""
+        halted = self.brain.halt()
+        if halted is None:
+            return
+        self._record([halted])
+        shown = redaction.shown(self._tracker.argv(halted.task))
+        log = str(self.around.places.task_log(halted.task, halted.attempt))
+        for sentence in sentences(halted, shown, log, self.around.run, self.brain.waiting):
+            self.ports.view.say(sentence)
+
+    def _ending(self, exited: Exited) -> Exited:
+        """Return the end with all that was seen of the attempt, and keep the observation for later runs."""
+        event = self._tracker.completed(exited)
+        task_class = self.brain.profiles.kind(self.brain.kind_of(event.task))
+        if task_class is not None:
+            self._observations.append((task_class, self.brain.evidence(event)))
+        return event
+
+    def _answer(self, request: Request) -> None:
+        """Do what was asked, and answer once it is durable."""
+        if request.what == control_requests.WHY:
+            self.ports.answer(request, self._explain(request.tasks))
+            return
+        if request.what not in control_requests.CONTROLS:
+            self._settle(self._requested(request))
+            self.ports.answer(request, [])
+            return
+        granted = control_requests.grant(
+            self.brain, request, self.ports.devices.snapshot(), self.ports.run_store.number_of
+        )
+        self._settle(granted.events)
+        self.ports.answer(request, granted.answers)
+        for sentence in control_requests.sentences(request, granted.answers):
+            self.ports.view.say(sentence)
+
+    def _explain(self, tasks: Sequence[int]) -> Sequence[Answer]:
+        """Return why tasks wait, by what a decision would look at now."""
+        look_ahead(self.brain, self.ports.run_store.kind)
+        try:
+            with self.ports.leases.deciding() as transaction:
+                machine = self._machine(transaction, transaction.others())
+        except LeaseError as exc:
+            return [Answer(tuple(tasks), False, str(exc))]
+        lasts = {(t.id, t.attempts): left for t in self.brain.living() if (left := self._tracker.lasts(t)) is not None}
+        return control_why.answers(self.brain, machine, tasks, lasts, self._notices.full)
+
+    def _requested(self, request: Request) -> list[Event]:
+        brain = self.brain
+        self.ports.view.say(control_requests.onward(request.what, self.around.run, len(brain.living()), brain.waiting))
+        if request.what == "hangup":
+            self.ports.view.hang_up()
+            return []
+        if request.what == "leave":
+            self.left_early = True
+            return []
+        events: list[Event] = [] if self.brain.draining else [Asked("drain")]
+        if request.what in ("stop", "kill"):
+            fresh = tuple(t.id for t in self.brain.living() if not t.asked)
+            events += [Asked("stop", fresh)] if fresh else []
+            if request.what == "kill":
+                self._kill_all()
+        return events
+
+    def _kill_all(self) -> None:
+        for task in self.brain.living():
+            self.ports.engine.stop(task.id, task.attempts, kill=True)
+
+    # ---- acting ----
+
+    def _act(self, event: Event) -> None:
+        """Do what an applied event asks of the world."""
+        match event:
+            case Started():
+                self._publisher.started(event)
+            case Exited():
+                self._ended(event)
+            case Resized():
+                self._publisher.resized(event)
+            case Asked(what="stop" | "cancel"):
+                for number in event.tasks:
+                    self._stop(number)
+
+    def _stop(self, number: int) -> None:
+        """Have a living task ended."""
+        task = self.brain.task(number)
+        if task is not None and task.placement is not None:
+            self.ports.engine.stop(number, task.attempts)
+
+    def _rewrite_leases(self) -> None:
+        """Bring leases up to date, and make missing ones again.
+
+        Where another process keeps the directory locked, that is done at the next look.
+        """
+        try:
+            self._publisher.rewrite(self.ports.world.now())
+            if restored := self._publisher.restore(self.ports.world.now()):
+                self.ports.view.say(restored)
+        except LeaseError as exc:
+            self._notices.say_trouble(exc)
+
+    def _ended(self, event: Exited) -> None:
+        key = (event.task, event.attempt)
+        if event.outcome in _WITHOUT_RECORD:
+            self.ports.leases.drop(*key)
+        else:
+            self.ports.leases.forget(*key)
+        self._ended_attempts.append(key)
+        self._tracker.forget(key)
+        self._publisher.ended(key)
+        probe_id = self._probes.pop(key, 0)
+        if probe_id:
+            self.ports.run_store.end_probe(event.task, probe_id)
+
+    def _record(self, events: Sequence[Event], *, later: bool = False) -> None:
+        """Write events to the journal, then apply and show them; `later`: the journal may write them with the next
+        ones, since claims and records on the disk hold them too."""
+        if not events:
+            return
+        now = self.ports.world.now()
+        self._write_down(events, now, later=later)
+        for event in events:
+            self.brain.apply(event, now)
+            self.ports.view.show(event, now)
+
+    def _write_down(self, events: Sequence[Event], now: float, *, later: bool = False) -> None:
+        """Return when the events are durable, however long the disk stays full; what runs goes on under its shims
+        meanwhile.
+
+        Raise StateError as soon as an ending is requested: the next scheduler finds all of it in the exit records.
+        """
+        while True:
+            try:
+                self.ports.run_store.record(events, now, later=later)
+            except StateError as exc:
+                self._notices.say_trouble(StateError(f"{exc}: nothing starts before it can, what runs goes on"))
+                news = self.ports.world.wait(TICK)
+                self._late += news
+                self._behind = self._behind or bool(news)
+                if any(isinstance(happening, Request) and happening.what in ENDINGS for happening in news):
+                    raise
+            else:
+                return
+
+    # ---- what arrives ----
+
+    def _arrive(self, *, last: bool) -> bool:
+        """Accept rows that were appended to the source; return True if there were any, or may be some."""
+        try:
+            arrivals = self.ports.run_store.arrivals(last=last)
+        except StateError as exc:
+            self._notices.say_trouble(exc)
+            return self._may_get_rows
+        self._may_get_rows = arrivals.more
+        if arrivals.sentence:
+            self.ports.view.say(arrivals.sentence)
+        for batch in arrivals.batches:
+            self.brain.apply(batch)
+            self.ports.view.show(batch, self.ports.world.now())
+        return bool(arrivals.batches) or self._may_get_rows
+
+    # ---- deciding ----
+
+    def place(self) -> None:
+        """Decide and carry it out: take leases inside the mutex, write the journal outside, then launch."""
+        for sentence in (*self.ports.watcher.troubles(), *self.ports.engine.troubles()):
+            self.ports.view.say(sentence)
+        self._notices.say_uncounted(self.ports.leases.troubles())
+        self._publisher.look()  # an attempt that has ended uses nothing any more
+        if not self.brain.waiting or self.brain.draining:
+            self.ports.leases.leave()
+        elif not self._behind and self._has_disk_space():
+            self._place()
+        self._notices.say_held()
+        self._notices.say_pauses(self.ports.world.now())
+        self._publisher.look()  # at the shims that were met
+        self._forget()
+
+    def _place(self) -> None:
+        look_ahead(self.brain, self.ports.run_store.kind)
+        self._directories.look()
+        try:
+            decision, taken = self._decide()
+        except LeaseError as exc:
+            self._notices.say_trouble(exc)
+            return
+        if len(taken) == len(decision.placements):
+            self._notices.end_trouble()
+        self._refuse(decision.impossible)
+        self._launch(decision.placements[: len(taken)], taken)
+        self.ports.view.waits(decision.refusals)
+        if self.brain.rules.learn_only and not decision.placements and not self.brain.placements_exist():
+            self._skip_the_rest()
+
+    def _skip_the_rest(self) -> None:
+        """Skip the remaining tasks where nothing is left to learn, unless a pause keeps some from starting."""
+        if not self.brain.backoff.pauses():
+            self._record([Asked("skip")])
+
+    def _has_disk_space(self) -> bool:
+        """Tell whether the disks have space; say once when they have none any more, and once when they have again."""
+        self._notices.say_full(self.ports.full())
+        return not self._notices.full
+
+    def _decide(self) -> tuple[Decision, list[HeldLease]]:
+        ports = self.ports
+        with ports.leases.deciding() as transaction:
+            others = transaction.others()
+            machine = self._machine(transaction, others)
+            decision = self.brain.decide(machine)
+            taken = self._take(transaction, decision.placements)
+            after = richer(machine, self.brain.placements(), decision) if machine.waiters else frozenset()
+            transaction.wait(self._turns.after(machine.now, decision, machine.waiters, others, after))
+            return decision, taken
+
+    def _take(self, transaction: LeaseTransaction, placements: Sequence[Placement]) -> list[HeldLease]:
+        """Take the leases of as many placements as possible; the others wait for the next decision."""
+        taken: list[HeldLease] = []
+        try:
+            for placement in placements:
+                taken.append(transaction.take(placement))  # noqa: PERF401 - what was taken is kept when the next one fails
+        except LeaseError as exc:
+            self._notices.say_trouble(exc)
+        return taken
+
+    def _machine(self, transaction: LeaseTransaction, others: Sequence[Lease]) -> Machine:
+        self._publisher.meet([lease.shim for lease in others if lease.shim])
+        holds = tuple(others_hold(lease, self.ports.watcher.used_by(lease.shim, lease.name)) for lease in others)
+        now, turns, policy = self.ports.world.now(), self._turns, transaction.house()
+        budgets = self._budgets(policy.closed)  # after what leases use: what is free must not be the older of the two
+        return Machine(
+            now,
+            budgets,
+            quota.bounded(holds, self.ports.leases.uid, policy.quotas, [budget.device for budget in budgets]),
+            self._tracker.used,
+            self._tracker.ended_on,
+            self.ports.leases.uid,
+            policy.caps,
+            turns.waiters(now, transaction.waiters()),
+            turns.turn(now, others),
+        )
+
+    def _budgets(self, closed: Mapping[str, str]) -> tuple[DeviceBudget, ...]:
+        """Return what the devices have free; nothing starts on a device that the administrator or MPS has closed."""
+        budgets = self.ports.devices.snapshot()
+        if self.ports.sharing is not None:
+            closed = {**self.ports.sharing.closed(), **closed}
+        if not closed:
+            return budgets
+        return tuple(replace(b, closed=b.closed or closed.get(b.device.key, "")) for b in budgets)
+
+    def _refuse(self, refusals: Sequence[Refusal]) -> None:
+        self._record([Refused(refusal.task, why(refusal)) for refusal in refusals])
+
+    def _launch(self, placements: Sequence[Placement], taken: Sequence[HeldLease]) -> None:
+        try:
+            named = self._all_named(placements)
+        except StateError as exc:  # no numbers for its probes: all of it is decided again at the next look
+            self._notices.say_trouble(exc)
+            for placement in placements:
+                self.ports.leases.drop(placement.task, placement.attempt)
+            return
+        self._record([_placed(placement) for placement in named])
+        for placement, lease in zip(named, taken, strict=True):
+            self._tracker.crowd.enter((placement.task, placement.attempt), placement.devices)
+            if placement.told:
+                self._probes[placement.task, placement.attempt] = placement.told
+            job = self.ports.run_store.job(placement.task)
+            self.ports.engine.launch(self._launch_builder.launch(placement, job, lease))
+
+    def _all_named(self, placements: Sequence[Placement]) -> list[Placement]:
+        """Give the probes among the placements their ids. Raise StateError, and then none has one."""
+        named: list[Placement] = []
+        try:
+            for placement in placements:
+                named.append(self._named(placement))  # noqa: PERF401 - those before the one that fails are needed
+        except StateError:
+            for placement in named:
+                if placement.told:
+                    self.ports.run_store.end_probe(placement.task, placement.told)
+            raise
+        return named
+
+    def _named(self, placement: Placement) -> Placement:
+        """Return a placement with the id for its command: a probe has one of its own, so that it touches no file of
+        its task."""
+        if placement.purpose is not Purpose.PROBE:
+            return placement
+        own = placement.task if self.around.same_id else self.ports.run_store.probe_id(placement.task)
+        return replace(placement, told=own)
+
+
+def _sort(happenings: Sequence[Happening]) -> tuple[list[Sample], list[Started | Exited], list[Request]]:
+    samples: list[Sample] = []
+    moves: list[Started | Exited] = []
+    requests: list[Request] = []
+    for happening in happenings:
+        if isinstance(happening, Sample):
+            samples.append(happening)
+        elif isinstance(happening, Request):
+            requests.append(happening)
+        else:
+            moves.append(happening)
+    return samples, moves, requests
+
+
+def _is_on_disk(event: Event) -> bool:
+    """Tell whether a claim or an exit record holds the event too; these stay until the journal is on the disk."""
+    return isinstance(event, Started) or (isinstance(event, Exited) and event.outcome not in _WITHOUT_RECORD)
+
+
+def _placed(p: Placement) -> Placed:
+    rest = p.source, p.alone, p.told, p.busy, p.percentage, p.fence, p.ram_expected
+    return Placed(p.task, p.attempt, p.purpose, p.reservation, p.cores, *rest)

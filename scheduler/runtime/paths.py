@@ -1,0 +1,337 @@
+"""The names and places of all files; no other module knows them."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from dataclasses import field
+from pathlib import Path
+from typing import BinaryIO
+
+from scheduler.errors import StateError
+from scheduler.values import dataclass
+
+APPLICATION = "gpu-batch-scheduler"
+NETWORK_FILE_SYSTEMS = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "ceph", "glusterfs", "afs", "9p", "fuse.sshfs"}
+)
+
+PACKAGE = Path(__file__).parent.parent
+PAGE = PACKAGE / "ui" / "web" / "page"
+"""The files that a browser gets: the live page, and the parts of a report."""
+COPIED = (
+    "runtime/shim.py",
+    "runtime/task_launcher.py",
+    "runtime/processes.py",
+    "devices/sampler_protocol.py",
+    "devices/gpu/nvml_sampler.py",
+    "devices/gpu/process_owner.py",
+    "devices/host/sampler.py",
+    "devices/host/cgroups.py",
+    "devices/mps/control.py",
+    "devices/mps/terminate_client.py",
+    *(f"{package}/__init__.py" for package in ("runtime", "devices", "devices/gpu", "devices/host", "devices/mps")),
+)
+RUN_CODE = (
+    *((PACKAGE / name, f"scheduler/{name}") for name in COPIED),
+    (PACKAGE / "devices" / "__init__.py", "scheduler/__init__.py"),
+)
+"""The files of which a run keeps copies in its own directory, to start processes from."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatePaths:
+    """The state of one user on one machine."""
+
+    root: Path
+    why: str = ""
+    """A sentence about why the usual place could not be used; else empty."""
+
+    shared: bool = False
+    """True if the states of other machines may lie beside this one, each under its host's name."""
+
+    def of_other_machines(self) -> list[StatePaths]:
+        """Return the states beside this one, where several machines share a home."""
+        if not self.shared:
+            return []
+        try:
+            others = sorted(self.root.parent.iterdir())
+        except OSError:
+            return []
+        return [StatePaths(other) for other in others if other != self.root and (other / "runs").is_dir()]
+
+    @property
+    def counter(self) -> Path:
+        return self.root / "counter"
+
+    @property
+    def profiles(self) -> Path:
+        return self.root / "profiles.db"
+
+    @property
+    def out_of_service(self) -> Path:
+        """The GPUs that the user's one-shot tasks leave alone."""
+        return self.root / "out-of-service.json"
+
+    @property
+    def runs(self) -> Path:
+        return self.root / "runs"
+
+    def run(self, number: int) -> RunPaths:
+        return RunPaths(self.runs / str(number), number)
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentPaths:
+    """The folder of one experiment, which users look into."""
+
+    root: Path
+
+    @property
+    def table(self) -> Path:
+        return self.root / "table.csv"
+
+    @property
+    def batches(self) -> Path:
+        return self.root / "batches.csv"
+
+    @property
+    def page(self) -> Path:
+        return self.root / "report.html"
+
+    @property
+    def picture(self) -> Path:
+        return self.root / "report.svg"
+
+    @property
+    def machine(self) -> Path:
+        return self.root / "machine.json"
+
+    @property
+    def kept(self) -> Path:
+        """Every result as it was made, so that an interrupted experiment can go on."""
+        return self.root / "readings.json"
+
+    @property
+    def copies(self) -> Path:
+        """The list of an experiment on one command."""
+        return self.root / "copies.csv"
+
+
+@dataclass(frozen=True, slots=True)
+class RunPaths:
+    """The directory of one run."""
+
+    root: Path
+    number: int
+    tasks: Path = field(init=False, repr=False, compare=False)
+    _tasks: str = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tasks", self.root / "tasks")  # made once: they are asked for at every start
+        object.__setattr__(self, "_tasks", str(self.tasks))
+
+    @property
+    def journal(self) -> Path:
+        return self.root / "journal.db"
+
+    @property
+    def log(self) -> Path:
+        return self.root / "run.log"
+
+    @property
+    def forecast(self) -> Path:
+        """The forecast of the run's scheduler."""
+        return self.root / "forecast.json"
+
+    @property
+    def requests(self) -> Path:
+        return self.root / "requests"
+
+    @property
+    def bell(self) -> Path:
+        return self.requests / "bell"
+
+    @property
+    def env(self) -> Path:
+        return self.root / "env"
+
+    @property
+    def code(self) -> Path:
+        return self.root / "code"
+
+    @property
+    def shim(self) -> Path:
+        return self.code / "scheduler" / "runtime" / "shim.py"
+
+    @property
+    def launcher(self) -> Path:
+        return self.code / "scheduler" / "runtime" / "task_launcher.py"
+
+    @property
+    def given(self) -> Path:
+        """The arguments of Python tasks, and the results of functions."""
+        return self.root / "given"
+
+    def given_to(self, row: int) -> Path:
+        return self.given / str(row)
+
+    def task(self, task: int) -> str:
+        """Return the task's folder, with its logs and the files that it leaves."""
+        return f"{self._tasks}/{task}"
+
+    def result(self, task: int, attempt: int) -> str:
+        return f"{self._tasks}/{task}/.result.{attempt}"
+
+    def progress(self, task: int, attempt: int) -> str:
+        return f"{self._tasks}/{task}/.progress.{attempt}"
+
+    def task_log(self, task: int, attempt: int) -> Path:
+        return self.tasks / f"{task}/{attempt}.log"
+
+    def task_errors(self, task: int, attempt: int) -> Path:
+        """Return the file of an attempt's errors, where they are kept apart from its output."""
+        return self.tasks / f"{task}/{attempt}.err"
+
+
+def find_places(state: str | None) -> StatePaths:
+    """Return the user's state directory: the given one, else XDG's, else (on a network file system) one under
+    /var/tmp.
+
+    Raise StateError where there is no home, or where another user has made the directory under /var/tmp and could write
+    there.
+    """
+    if state:
+        return StatePaths(Path(state).expanduser().absolute())
+    host = os.uname().nodename or "localhost"
+    base = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    if base.startswith("~"):
+        raise StateError("there is no home directory to keep the state in: set HOME, or give one with --state DIR")
+    usual = Path(base) / APPLICATION / host
+    kind = file_system(usual)
+    if kind not in NETWORK_FILE_SYSTEMS:
+        return StatePaths(usual, shared=True)
+    mine = Path(f"/var/tmp/{APPLICATION}-{os.getuid()}")
+    if os.path.lexists(mine) and mine.lstat().st_uid != os.getuid():
+        raise _of_another_user(mine, mine.lstat().st_uid)
+    local = mine / host
+    return StatePaths(
+        local, f"state is kept in {local}, because {usual} is on a network file system ({kind})", shared=True
+    )
+
+
+def file_system(path: Path) -> str:
+    """Return the type of the file system that a path lies (or would lie) on, as /proc/mounts names it."""
+    real = os.path.realpath(nearest(path))
+    best, kind = "", ""
+    for place, name in _mounts():
+        inside = real == place or real.startswith(place.rstrip("/") + "/")
+        if inside and len(place) >= len(best):
+            best, kind = place, name
+    return kind
+
+
+def _mounts() -> list[tuple[str, str]]:
+    """Return the mount points of file systems, and their types."""
+    try:
+        with open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as mounts:
+            words = [line.split(" ")[1:3] for line in mounts]
+    except OSError:
+        return []
+    return [(place.encode("latin-1", "replace").decode("unicode_escape"), name) for place, name in words]
+
+
+def open_plain(path: Path | str) -> BinaryIO:
+    """Open a file that a task may have put there: no link is followed, and a pipe does not block."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "it is not a plain file", str(path))
+    return os.fdopen(fd, "rb")
+
+
+def open_within(path: Path, root: Path) -> BinaryIO:
+    """Open a file like `open_plain`, and follow no link in the folders below `root` either."""
+    file = open_plain(path)
+    if os.readlink(f"/proc/self/fd/{file.fileno()}") != os.path.join(os.path.realpath(root), path.relative_to(root)):
+        file.close()
+        raise OSError(errno.EINVAL, "a link stands in its way", str(path))
+    return file
+
+
+def make_private(path: Path) -> None:
+    """Make a directory that only its owner may enter, with its parents; refuse one that belongs to another user."""
+    if not path.parent.exists():
+        make_private(path.parent)
+    try:
+        path.mkdir(mode=0o700, exist_ok=True)
+        status = path.lstat()
+    except OSError as exc:
+        raise StateError(
+            f"cannot make the state directory {path}: {exc.strerror}; give another with --state DIR"
+        ) from exc
+    if status.st_uid == os.getuid():
+        if status.st_mode & 0o077:
+            path.chmod(0o700)
+    elif os.getuid() != 0 or stat.S_ISLNK(status.st_mode):  # root looks after others, but not where they lead it
+        raise _of_another_user(path, status.st_uid)
+
+
+def owner_beside_root(path: Path) -> tuple[int, int] | None:
+    """Return the user and the group of a file or of its directory, where root looks at another user's; else None."""
+    if os.getuid() != 0:
+        return None
+    for place in (path.parent, path):
+        with contextlib.suppress(OSError):  # it is not there
+            status = place.lstat()
+            if status.st_uid:
+                return status.st_uid, status.st_gid
+    return None
+
+
+def _of_another_user(path: Path, uid: int) -> StateError:
+    return StateError(f"{path} belongs to user {uid}, not to you: give another with --state DIR")
+
+
+def nearest(path: Path) -> Path:
+    """Return the path itself, or its nearest parent that exists."""
+    while not os.path.exists(path) and path != path.parent:
+        path = path.parent
+    return path
+
+
+def why_not_writable(path: Path) -> str:
+    """Return why a directory cannot be made or written by its user, in words that follow its name; empty where it can.
+
+    Nothing is left of the test; a directory that is not there yet is judged by its nearest parent.
+    """
+    import tempfile  # 8 ms that only who asks pays
+
+    there = nearest(path)
+    if not there.is_dir():
+        return f"cannot be made: {there} is no directory"
+    if there != path:
+        return "" if os.access(there, os.W_OK | os.X_OK) else f"cannot be made: you may not write in {there}"
+    owner = path.stat().st_uid
+    if owner != os.getuid() and os.getuid() != 0:
+        return f"belongs to user {owner}, not to you"
+    try:
+        fd, name = tempfile.mkstemp(dir=path)
+        try:
+            os.write(fd, bytes(4096))
+        finally:
+            os.close(fd)
+            os.unlink(name)
+    except OSError as exc:
+        return f"cannot be written: {(exc.strerror or str(exc)).lower()}"
+    return ""
+
+
+def tilde(path: Path | str) -> str:
+    """Return a path with `~` for the home directory."""
+    text, home = str(path), os.path.expanduser("~")
+    if home != "/" and (text == home or text.startswith(home + "/")):
+        return "~" + text[len(home) :]
+    return text

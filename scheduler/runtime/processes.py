@@ -1,0 +1,516 @@
+"""Starts of processes, and looks at processes that are not children of this one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from scheduler.runtime import shim
+from scheduler.runtime.shim import boot_id, hostname, is_here, is_stopped, machine_id, start_time
+
+Child = subprocess.Popen[bytes]
+
+__all__ = [
+    "Child",
+    "answer",
+    "boot_id",
+    "continue_stopped",
+    "empty_group",
+    "end_aside",
+    "hostname",
+    "is_here",
+    "is_stopped",
+    "isolated_python",
+    "leave_terminal",
+    "machine_id",
+    "reap_aside",
+    "signal_one",
+    "start_aside",
+    "start_child",
+    "start_copy",
+    "start_server",
+    "start_time",
+    "sweep",
+    "tree",
+    "trees",
+    "wait_for",
+]
+
+LAST_MOMENT = 1.0
+"""Seconds that a killed process gets to end: one in a call that cannot be interrupted may take for ever."""
+_LONGEST_PAUSE = 0.05
+_PR_SET_PDEATHSIG = 1
+_LONGEST_ANSWER = 1 << 20
+
+
+def start_server(shim_path: Path, sock: socket.socket) -> Child:
+    """Start the fork server, with `sock` as its end of the socket; the caller closes `sock` then.
+
+    Raise OSError where no process can be started.
+    """
+    return _start(
+        [*isolated_python(), str(shim_path), str(sock.fileno())],
+        pass_fds=(sock.fileno(),),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+    )
+
+
+def start_child(argv: Sequence[str], *, env: Mapping[str, str] | None = None, pass_fds: Sequence[int] = ()) -> Child:
+    """Start a helper in a session of its own, with unbuffered pipes for its stdin and stdout."""
+    return _start(argv, env=env, pass_fds=pass_fds, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+def answer(
+    argv: Sequence[str], text: str = "", patience: float = 5.0, env: Mapping[str, str] | None = None, cwd: str = "/"
+) -> tuple[int, str]:
+    """Run a small program to its end, with `text` as its input; return its exit code and its output.
+
+    The output goes into memory, so that a background process of the program blocks nothing. Raise TimeoutExpired after
+    `patience` seconds, with the program killed, and OSError where it cannot be started.
+    """
+    with _text_to_read(text) as given, open(os.memfd_create("out", os.MFD_CLOEXEC), "r+b", buffering=0) as out:
+        child = subprocess.Popen(argv, stdin=given, stdout=out, stderr=out, env=env, start_new_session=True, cwd=cwd)
+        try:
+            code = child.wait(patience)
+        except BaseException:
+            child.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):  # it is in a call that cannot be interrupted
+                child.wait(LAST_MOMENT)
+            raise
+        return code, os.pread(out.fileno(), _LONGEST_ANSWER, 0).decode(errors="replace")
+
+
+@contextlib.contextmanager
+def _text_to_read(text: str) -> Iterator[int]:
+    fd = os.memfd_create("given", os.MFD_CLOEXEC)
+    try:
+        os.write(fd, text.encode())
+        os.lseek(fd, 0, os.SEEK_SET)
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def start_copy(work: Callable[[int], int]) -> tuple[int, int]:
+    """Run `work` in a copy of this process; return its pid, and the pipe of what it writes to the descriptor that it
+    gets.
+
+    The result of `work` is the copy's exit code. Call it before there are threads. Raises OSError.
+    """
+    read, write = os.pipe2(os.O_CLOEXEC)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    try:
+        pid = os.fork()
+    except OSError:
+        os.close(read)
+        os.close(write)
+        raise
+    if not pid:
+        os.close(read)
+        _be_copy(work, write)
+    os.close(write)
+    return pid, read
+
+
+def _be_copy(work: Callable[[int], int], write: int) -> NoReturn:
+    """Run the work and end the process, whatever happens: the caller of `start_copy` goes on in its parent alone."""
+    code = 1
+    try:
+        code = work(write)
+    except BaseException:  # noqa: BLE001 - it goes where the copy's errors go, and the exit code tells
+        sys.excepthook(*sys.exc_info())
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(code)
+
+
+def start_aside(work: Callable[[], bytes], seconds: int) -> tuple[int, int]:
+    """Have a copy of this process compute something; return its pid and the pipe of the answer, which is empty if it
+    fails.
+
+    The copy leads a session of its own, has no descriptor of this process open, runs at the lowest priority, and ends
+    with its parent or once it has used `seconds` of processor time. Raises OSError where there can be none.
+    """
+    read, write = os.pipe2(os.O_CLOEXEC)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # our Ctrl-C must not reach our handlers
+    pid, starter = -1, os.getpid()
+    try:
+        pid = os.fork()
+    except OSError:
+        os.close(read)
+        raise
+    finally:
+        if pid:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            os.close(write)
+    if not pid:
+        _be_aside(work, write, seconds, before, starter)
+    return pid, read
+
+
+def _be_aside(work: Callable[[], bytes], write: int, seconds: int, mask: Iterable[int], starter: int) -> NoReturn:
+    code = 1
+    try:
+        import ctypes
+        import gc
+        import resource
+
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != starter:
+            os._exit(1)
+        os.setsid()
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP, signal.SIGTSTP):
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        gc.disable()  # going through all objects would copy the memory that we share
+        null = os.open(os.devnull, os.O_RDWR)
+        for fd in (0, 1, 2):
+            os.dup2(null, fd)
+        os.closerange(3, write)
+        os.closerange(write + 1, 1 << 20)
+        spent = time.process_time()
+        resource.setrlimit(resource.RLIMIT_CPU, (int(spent) + seconds, int(spent) + seconds))
+        os.nice(10)
+        answer_ = memoryview(work())
+        while answer_:
+            answer_ = answer_[os.write(write, answer_) :]
+        code = 0
+    except BaseException:  # noqa: BLE001 - the parent finds no answer, and that is the only report there is
+        pass
+    finally:
+        os._exit(code)
+
+
+def end_aside(pid: int) -> int:
+    """Kill a copy that was started aside, and return its exit code as `wait_for` does.
+
+    It never waits for long: a copy in a call that cannot be interrupted counts as killed, and is left to the kernel.
+    """
+    until = time.monotonic() + LAST_MOMENT
+    pause = 0.0005
+    while (code := _exit_code(pid)) is None:
+        if time.monotonic() > until:
+            return 128 + signal.SIGKILL
+        for kill in (os.killpg, os.kill):  # it may have been stopped before it led a group
+            with contextlib.suppress(ProcessLookupError):
+                kill(pid, signal.SIGKILL)
+        time.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE)
+    return code
+
+
+def reap_aside(pid: int) -> int:
+    """Return the exit code of a copy that has closed its pipe, which is the last that it does; then as `end_aside`."""
+    until = time.monotonic() + LAST_MOMENT
+    while (code := _exit_code(pid)) is None and time.monotonic() < until:
+        time.sleep(0.0005)
+    return end_aside(pid) if code is None else code
+
+
+def _exit_code(pid: int) -> int | None:
+    """Return the exit code of a child; None while it lives."""
+    try:
+        found, status = os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        return 0
+    if not found:
+        return None
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
+
+
+def leave_terminal(log: Path) -> None:
+    """Start a session without a terminal; the standard streams go into the log from now on."""
+    os.setsid()
+    null = os.open(os.devnull, os.O_RDONLY)
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    for number, fd in ((0, null), (1, file), (2, file)):
+        os.dup2(fd, number)
+    os.close(null)
+    os.close(file)
+
+
+def wait_for(pid: int) -> int:
+    """Return the exit code of a copy; 128 plus the signal's number where a signal ended it, 0 where it is unknown.
+
+    (A process that ignores SIGCHLD passes that on to its children, and the kernel then keeps no exit codes.)
+    """
+    try:
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    except ChildProcessError:
+        return 0
+    return code if code >= 0 else 128 - code
+
+
+def _start(
+    argv: Sequence[str],
+    *,
+    stdin: int,
+    stdout: int,
+    env: Mapping[str, str] | None = None,
+    pass_fds: Sequence[int] = (),
+) -> Child:
+    return subprocess.Popen(
+        argv,
+        bufsize=0,
+        stdin=stdin,
+        stdout=stdout,
+        stderr=subprocess.DEVNULL,
+        env=env,
+        pass_fds=pass_fds,
+        start_new_session=True,
+    )
+
+
+def isolated_python() -> list[str]:
+    """Return the command of this interpreter without the user's Python settings, but with the encoding
+    of file names."""
+    return [sys.executable, "-I", "-S", "-X", f"utf8={sys.flags.utf8_mode}"]
+
+
+def tree(pid: int) -> list[int]:
+    """Return all descendants of a process, nearest first."""
+    return shim.descendants(pid, shim.children_finder())
+
+
+def trees(pids: Iterable[int]) -> dict[int, list[int]]:
+    """Return the descendants of several processes; where the kernel keeps no lists of children, one scan serves all."""
+    children = shim.children_finder()
+    return {pid: shim.descendants(pid, children) for pid in pids}
+
+
+def empty_group(group: str, deadline: float) -> bool:
+    """Kill every process in the control group of an attempt, and remove it; return False where `deadline` seconds were
+    too few."""
+    end = time.monotonic() + deadline
+    pause = 0.001
+    shim.kill_group(group)
+    while os.path.exists(group) and not shim.is_empty_group(group):
+        if time.monotonic() >= end:
+            return False
+        time.sleep(pause)
+        pause = min(pause * 2, _LONGEST_PAUSE)
+    shim.remove_group(group)
+    return True
+
+
+def signal_one(pid: int, start: int, number: int) -> None:
+    """Signal this process and none that got its pid since. Raise ProcessLookupError where it has gone.
+
+    The kernel has a pidfd for that; before 5.3 there is only the pid.
+    """
+    fd = _pidfd(pid)
+    try:
+        if start_time(pid) != start:
+            raise ProcessLookupError
+        if fd >= 0:
+            signal.pidfd_send_signal(fd, number)
+        else:
+            os.kill(pid, number)
+    finally:
+        if fd >= 0:
+            os.close(fd)
+
+
+def continue_stopped(pid: int, start: int = 0) -> bool:
+    """Continue a process that a signal has stopped; tell whether it was sent the signal for that.
+
+    `start` is its start time, where that is known: another process that was given its pid is left alone.
+    """
+    start = start or start_time(pid)
+    try:
+        if start and is_stopped(pid):
+            signal_one(pid, start, signal.SIGCONT)
+            return True
+    except (ProcessLookupError, PermissionError):
+        return False
+    return False
+
+
+def sweep(
+    cookie: str, deadline: float, session: int = 0, start: int = 0, log: str = "", dead: shim.Claim | None = None
+) -> list[int]:
+    """Kill what a dead shim left behind, until nothing is left or `deadline` seconds are over; return what survives,
+    or may.
+
+    The seconds count from the end of the first look, which is at every process and takes longest; during it a process
+    may always have ended. The next looks are only at new processes.
+
+    The processes bear the cookie in their environment. Some programs overwrite or clear theirs; so processes that are
+    still in the `session` that the task led (its pid, and its `start` time), or can write to its `log`, belong to it
+    too, and so do those whose parent is now the fork server that the claim of the `dead` shim names.
+    """
+    mark = os.fsencode(f"{shim.COOKIE}={cookie}")
+    file = _identity(log)
+    end = 0.0
+    pause = 0.001
+    others: set[int] = set()
+    while True:
+        found, missed = _kill_marked(
+            lambda pid: _bears(pid, mark) or _is_in(pid, session, start) or _writes(pid, file), others
+        )
+        if dead is not None:
+            missed += _kill_orphans(dead, found)
+        if not found and not missed:
+            return []
+        end = end or time.monotonic() + deadline
+        if found:
+            _wait_for(found, pause)
+        else:
+            time.sleep(pause)
+        pause = min(pause * 2, _LONGEST_PAUSE)
+        if time.monotonic() >= end:
+            return sorted([*found, *missed])
+
+
+def _kill_orphans(dead: shim.Claim, found: dict[int, int]) -> list[int]:
+    """Kill what dead shims of the same server left behind and add it to `found`; return what may be left all the same.
+
+    The kernel gives a shim's children away a moment after it has released its locks: until then they are not found.
+    """
+    if start_time(dead.shim) == dead.shim_start and not _is_zombie(dead.shim):
+        return [dead.shim]
+    known = {pid: _pidfd(pid) for pid in shim.orphans(dead.server, dead.server_start) if not _is_zombie(pid)}
+    still = {pid for pid in shim.orphans(dead.server, dead.server_start) if not _is_zombie(pid)}
+    for pid in known.keys() & still - found.keys():
+        found[pid] = known.pop(pid)
+        _send(pid, found[pid], signal.SIGKILL)
+    for fd in known.values():
+        if fd >= 0:
+            os.close(fd)
+    return sorted((known.keys() | still) - found.keys())
+
+
+def _kill_marked(belongs: Callable[[int], bool], others: set[int]) -> tuple[dict[int, int], list[int]]:
+    """Kill each process that belongs, as soon as it is seen (it may be about to fork); return {pid: pidfd}.
+
+    Return also the processes that ended before they could be examined: they may have belonged, and have forked before.
+    The newest come first, and a process that does not belong is examined once only: so no chain of forks escapes for
+    long.
+    """
+    found, missed = dict[int, int](), list[int]()
+    listed = {int(name) for name in os.listdir("/proc") if name.isdigit()} - {os.getpid()}
+    others &= listed
+    for pid in sorted(listed - others, reverse=True):
+        owner = _owner(pid)
+        own = owner == os.getuid()
+        fd = _pidfd(pid) if own and belongs(pid) else -1
+        if own and belongs(pid):
+            found[pid] = fd
+            _send(
+                pid, fd, signal.SIGKILL
+            )  # killed at once: a process that is only stopped would stay so if this one were killed
+            continue
+        if fd >= 0:
+            os.close(fd)
+        if owner == -1 or (own and _is_zombie(pid)):
+            missed.append(pid)
+        if owner != -1:
+            others.add(pid)
+    return found, missed
+
+
+def _pidfd(pid: int) -> int:
+    """Return a descriptor that always means this process; -1 where there are none, or no more."""
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        return -1
+
+
+def _owner(pid: int) -> int:
+    try:
+        return os.stat(f"/proc/{pid}").st_uid
+    except OSError:
+        return -1
+
+
+def _bears(pid: int, mark: bytes) -> bool:
+    try:
+        with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:
+            return mark in file.read().split(b"\0")
+    except OSError:
+        return False
+
+
+def _is_in(pid: int, session: int, start: int) -> bool:
+    """Tell whether a process is in the session; a session's number is reused only once it has no members."""
+    if not session:
+        return False
+    try:
+        here = os.getsid(pid) == session
+    except OSError:
+        return False
+    return here and start_time(session) in (0, start) and not _is_zombie(pid)
+
+
+def _identity(path: str) -> tuple[int, int]:
+    """Return the device and inode of a file, by which it is known whatever its name is."""
+    try:
+        status = os.stat(path, follow_symlinks=False)
+    except OSError:
+        return 0, 0
+    return status.st_dev, status.st_ino
+
+
+def _writes(pid: int, file: tuple[int, int]) -> bool:
+    """Tell whether a process has a file open to write; a reader proves nothing."""
+    if not file[1]:
+        return False
+    with contextlib.suppress(OSError):
+        return any(_is_open_to_write(pid, fd, file) for fd in os.listdir(f"/proc/{pid}/fd"))
+    return False
+
+
+def _is_open_to_write(pid: int, fd: str, file: tuple[int, int]) -> bool:
+    try:
+        status = os.stat(f"/proc/{pid}/fd/{fd}")
+        if (status.st_dev, status.st_ino) != file:
+            return False
+        with open(f"/proc/{pid}/fdinfo/{fd}", "rb", buffering=0) as info:
+            flags = info.read().partition(b"flags:")[2].split(None, 1)[0]
+    except (OSError, IndexError):
+        return False
+    return int(flags, 8) & os.O_ACCMODE != os.O_RDONLY
+
+
+def _is_zombie(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            return file.read().rpartition(b")")[2].split()[:1] in ([b"Z"], [b"X"])
+    except OSError:
+        return True
+
+
+def _wait_for(killed: Mapping[int, int], patience: float) -> None:
+    """Wait a moment until the kernel has ended the killed processes."""
+    poll = select.poll()
+    for fd in killed.values():
+        if fd >= 0:
+            poll.register(fd, select.POLLIN)
+    poll.poll(patience * 1000)
+    for fd in killed.values():
+        if fd >= 0:
+            os.close(fd)
+
+
+def _send(pid: int, pidfd: int, number: int) -> None:
+    with contextlib.suppress(OSError):
+        if pidfd >= 0:
+            signal.pidfd_send_signal(pidfd, number)
+        else:
+            os.kill(pid, number)

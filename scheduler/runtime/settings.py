@@ -1,0 +1,251 @@
+"""The settings of a run: flags over environment variables over the user's file over the machine's file
+over defaults."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import field, fields
+from pathlib import Path
+from typing import Any
+
+from scheduler import units
+from scheduler.errors import UsageError
+from scheduler.runtime import site_file
+from scheduler.runtime.paths import APPLICATION, tilde
+from scheduler.values import dataclass
+
+PREFIX = "SCHEDULER_"
+USER_FILE = f"~/.config/{APPLICATION}/config.toml"
+"""The user's file, where XDG_CONFIG_HOME names no other place than ~/.config."""
+MACHINE_FILE = site_file.PLACE
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The settings of one run, with texts already converted to numbers."""
+
+    state: str = ""
+    leases: str = ""
+    num: int = 20
+    buffer: int = 512 * units.MIB
+    order: str = "batch"
+    max_load: float = 1.0
+    python: str = ""
+    profile: str = "auto"
+    profile_epochs: int = 2
+    settle: float | None = None
+    """The settle time in seconds; None: 5 s on the host, 60 s on GPUs."""
+    unmanaged: str = "headroom"
+    unmanaged_calm: float = 120.0
+    max_gpu_load: float = 2.0
+    visible: str = "uuid"
+    memory_args: str = ""
+    ignore_args: str = ""
+    margin: tuple[float, int] = (0.10, 256 * units.MIB)
+    profile_id: str = "own"
+    log_max: int = units.GIB
+    cgroup: str = "auto"
+    """auto: each attempt is in a control group of its own where this user may make them; never: in the scheduler's
+    group."""
+    disk_min: tuple[float, int] = (0.02, units.GIB)
+    """Nothing is launched while less than this share, or less than this many bytes, of a disk of the run is free."""
+    notify: str = ""
+    """A command or a web hook that is called at a run's end, at its first failure, and when it stops launching."""
+    source: Mapping[str, str] = field(default_factory=dict)
+    """The source of each value that is not a default."""
+    ignored: str = ""
+    """A sentence about why the machine's file does not count; else empty."""
+
+
+MOST = 10**12
+"""The largest whole number that counts something."""
+
+NOT_SET = frozenset({"source", "ignored"})
+"""Fields that cannot be set: they describe the other values."""
+
+
+def _number(kind: Callable[[str], Any], text: str) -> Any:
+    """Return a number; raise ValueError with a sentence of ours where the text is none."""
+    try:
+        return kind(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a {'whole number' if kind is int else 'number'}") from None
+
+
+def _path(text: str) -> str:
+    """Return a path; only the kernel can check it further."""
+    if text.startswith("~") and os.path.expanduser(text).startswith("~"):
+        home = text.partition("/")[0]
+        raise ValueError(
+            f"{home!r} is no user's home directory here" if home != "~" else "there is no home directory: set HOME"
+        )
+    return text
+
+
+def _at_least_one(text: str) -> int:
+    number: int = _number(int, text)
+    if number < 1:
+        raise ValueError(f"{number} is below 1")
+    if number > MOST:
+        raise ValueError(f"{str(number)[:20]}... is above {MOST:,}")
+    return number
+
+
+def _share(text: str) -> float:
+    number: float = _number(float, text)
+    if not 0 < number <= 1000:
+        raise ValueError(f"{text} is not a share above 0")
+    return number
+
+
+def _one_of(*words: str) -> Any:
+    def read(text: str) -> str:
+        if text not in words:
+            raise ValueError(f"{text!r} is not one of {', '.join(words)}")
+        return text
+
+    return read
+
+
+def _margin(text: str) -> tuple[float, int]:
+    """Read `10%+256MiB`, `10%` or `256MiB`."""
+    share, bytes_ = 0.0, 0
+    for part in text.split("+"):
+        part = part.strip()
+        if part.endswith("%"):
+            share = _number(float, part[:-1]) / 100
+        else:
+            bytes_ = units.parse_size(part)
+    if not 0 <= share <= 10:
+        raise ValueError(f"{text!r} is not a margin: write it like 10%+256MiB")
+    return share, bytes_
+
+
+def _log_max(text: str) -> int:
+    bytes_ = units.parse_size(text)
+    if bytes_ < 64 * units.KIB:
+        raise ValueError(f"{text!r} is too small for a log: write at least 64KiB")
+    return bytes_
+
+
+def _disk_min(text: str) -> tuple[float, int]:
+    """Read `1GiB,2%`, one of the two, or `off`."""
+    if text.strip().lower() == "off":
+        return 0.0, 0
+    share, bytes_ = 0.0, 0
+    for part in text.split(","):
+        part = part.strip()
+        if part.endswith("%"):
+            share = _percent(part)
+        else:
+            bytes_ = units.parse_size(part)
+    return share, bytes_
+
+
+def _percent(text: str) -> float:
+    number: float = _number(float, text[:-1])
+    if not 0 <= number < 100:
+        raise ValueError(f"{text!r} is not a share of a disk")
+    return number / 100
+
+
+def _notify(text: str) -> str:
+    """Return a command as the words that the shell reads, or an address."""
+    import shlex
+
+    if "://" in text.split(" ", 1)[0] and not text.startswith(("http://", "https://")):
+        raise ValueError(f"{text.partition('://')[0]}:// is not a web address: write http:// or https://, or a command")
+    try:
+        shlex.split(text)
+    except ValueError as exc:
+        raise ValueError(f"{text!r} cannot be split into words: {str(exc).lower()}") from exc
+    return text
+
+
+READERS: dict[str, Any] = {
+    "state": _path,
+    "leases": _path,
+    "num": _at_least_one,
+    "buffer": units.parse_size,
+    "order": _one_of("batch", "global"),
+    "max_load": _share,
+    "python": str,
+    "profile": _one_of("auto", "probe", "live", "off"),
+    "profile_epochs": _at_least_one,
+    "settle": units.parse_duration,
+    "unmanaged": _one_of("headroom", "avoid", "ignore"),
+    "unmanaged_calm": units.parse_duration,
+    "max_gpu_load": _share,
+    "visible": _one_of("uuid", "index", "all"),
+    "memory_args": str,
+    "ignore_args": str,
+    "margin": _margin,
+    "profile_id": _one_of("own", "same"),
+    "log_max": _log_max,
+    "cgroup": _one_of("auto", "never"),
+    "disk_min": _disk_min,
+    "notify": _notify,
+}
+
+
+def read_settings(flags: Mapping[str, str | None], environ: Mapping[str, str] | None = None) -> Settings:
+    """Return the settings from all sources; the first source that sets a name wins."""
+    environ = os.environ if environ is None else environ
+    names = {f.name for f in fields(Settings)} - NOT_SET
+    machine = site_file.read(environ)
+    place = user_file(environ)
+    users = tilde(place)
+    own = _toml(place)
+    _check_names(own, names, users)
+    sources: list[tuple[str, Mapping[str, Any]]] = [
+        ("flag", {name: value for name, value in flags.items() if value is not None}),
+        ("environment", {name: environ[PREFIX + name.upper()] for name in names if environ.get(PREFIX + name.upper())}),
+        (users, own),
+        (machine.path, machine.said),
+    ]
+    values: dict[str, Any] = {}
+    origin: dict[str, str] = {}
+    for where, given in sources:
+        for name in names & given.keys() - values.keys():
+            values[name] = _read(name, given[name], where)
+            origin[name] = where
+    return Settings(**values, source=origin, ignored=machine.why_not)
+
+
+def user_file(environ: Mapping[str, str]) -> Path:
+    """Return the path of the user's file; as XDG demands, a relative XDG_CONFIG_HOME is ignored."""
+    base = environ.get("XDG_CONFIG_HOME", "")
+    if not os.path.isabs(base):
+        return Path(os.path.expanduser(USER_FILE))
+    return Path(base) / APPLICATION / "config.toml"
+
+
+def _check_names(given: Iterable[str], names: set[str], file: str) -> None:
+    """Raise UsageError for a setting whose name does not exist."""
+    for name in given:
+        if name not in names:
+            raise UsageError(f"{file}: there is no setting {name!r}; there are {', '.join(sorted(names))}")
+
+
+def _read(name: str, given: Any, where: str) -> Any:
+    try:
+        if isinstance(given, bool) or not isinstance(given, str | int | float):
+            raise ValueError(f"{str(given)[:80]} is neither a text nor a number")
+        if "\0" in (text := str(given)):
+            raise ValueError("it contains a NUL byte")
+        return READERS[name](text)
+    except (ValueError, ArithmeticError) as exc:
+        spelled = f"--{name.replace('_', '-')}" if where == "flag" else f"{name} ({where})"
+        raise UsageError(f"{spelled}: {exc}") from exc
+
+
+def _toml(path: Path) -> Mapping[str, Any]:
+    if not path.is_file():
+        return {}
+    import tomllib  # 4 ms that a machine without such a file never pays
+
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as exc:
+        raise UsageError(f"{path} cannot be read: {exc}") from exc

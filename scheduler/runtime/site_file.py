@@ -1,0 +1,74 @@
+"""The file in which root sets rules for all users of this machine: its place, whether it counts, its values."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import field
+from pathlib import Path
+from typing import Any
+
+from scheduler.errors import UsageError, describe_os_error
+from scheduler.values import dataclass
+
+PLACE = "/etc/gpu-batch-scheduler/machine.toml"
+ELSEWHERE = "SCHEDULER_MACHINE_FILE"
+"""A variable that names another file, for trials; it is only read where the usual file does not exist, so that it
+cannot bypass the machine's own."""
+ROOT = 0
+_MOST = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class SiteFile:
+    """The contents of the file; empty where it does not count."""
+
+    path: str
+    said: Mapping[str, Any] = field(default_factory=dict)
+    why_not: str = ""
+    """Why it does not count, as a sentence with the cure; empty where it does, or does not exist."""
+    there: bool = False
+
+
+def path(environ: Mapping[str, str]) -> Path:
+    """Return the path of the file."""
+    elsewhere = environ.get(ELSEWHERE, "")
+    return Path(elsewhere).absolute() if elsewhere and not os.path.lexists(PLACE) else Path(PLACE)
+
+
+def read(environ: Mapping[str, str]) -> SiteFile:
+    """Return the file's contents. Raise UsageError where root's own file is no TOML."""
+    place = path(environ)
+    try:
+        fd = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return SiteFile(str(place))
+    except OSError as exc:
+        why = f"{describe_os_error(exc)}, so it is ignored: sudo chmod 644 {place}"
+        return SiteFile(str(place), why_not=why, there=True)
+    try:
+        why = _why_not(str(place), os.fstat(fd))
+        return SiteFile(str(place), {} if why else _parsed(place, os.read(fd, _MOST)), why, there=True)
+    finally:
+        os.close(fd)
+
+
+def _why_not(place: str, status: os.stat_result) -> str:
+    """Return why a file does not count; empty where only root may have written it."""
+    if not stat.S_ISREG(status.st_mode):
+        return f"{place} is not a file, so it is ignored: sudo scheduler devices init writes one"
+    if status.st_uid != ROOT:
+        return f"{place} belongs to user {status.st_uid} and not to root, so it is ignored: sudo chown root {place}"
+    if status.st_mode & 0o022:
+        return f"{place} can be written by users other than root, so it is ignored: sudo chmod 644 {place}"
+    return ""
+
+
+def _parsed(place: Path, text: bytes) -> Mapping[str, Any]:
+    import tomllib  # 4 ms that a machine without such a file never pays
+
+    try:
+        return tomllib.loads(text.decode())
+    except (ValueError, RecursionError) as exc:
+        raise UsageError(f"{place} cannot be read: {exc}") from exc

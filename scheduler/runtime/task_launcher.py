@@ -1,0 +1,336 @@
+"""The launcher of one Python task in a process of its own: its folder, its class or function, its result.
+
+    python launcher.py GIVEN [words that only describe the task]
+
+GIVEN is a file of the scheduler: a line of JSON, then a pickle. It is only read where this user owns it and no other
+user can write it, since the writer of a pickle controls its reader. This module uses the standard library alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import importlib
+import importlib.util
+import json
+import os
+import pickle
+import stat
+import sys
+import traceback
+from types import ModuleType
+from typing import Any, BinaryIO
+
+MARKER = ".gpu_task_scheduler"
+"""The file in a result folder that says whether the work goes on or is done; it is locked while a task works there."""
+FINISHED, STARTED, FAILED = "finished", "started", "failed"
+MAIN = "__mp_main__"
+"""The name of a script that was run as `__main__`: its own guard keeps it from starting all over."""
+AGAIN = "SCHEDULER_LAUNCHED"
+"""The variable that is set while this process executes itself again: the descriptor of the locked
+marker, or nothing."""
+TAIL = 64 * 1024
+
+
+class SchedulerReached(BaseException):
+    """Raised where the module being loaded starts a scheduler: everything above that line is loaded."""
+
+
+class ModuleLoading:
+    """The flag that a task's module is being loaded; a call that starts a scheduler then ends the loading."""
+
+    now = False
+
+
+def stop_loading() -> None:
+    """End the loading of a module; every call that starts a scheduler calls this first."""
+    if ModuleLoading.now:
+        raise SchedulerReached
+
+
+# Files
+
+
+def open_own(path: str) -> BinaryIO:
+    """Open a file that only this user can have written. Raise OSError or PermissionError with the reason."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
+        os.close(fd)
+        raise PermissionError(f"{path} is not read: it must be a plain file of yours that no other user can write")
+    return os.fdopen(fd, "rb")
+
+
+def write_own(path: str, said: dict[str, Any], pickled: bytes) -> None:
+    """Write such a file, readable by its owner only, whole or not at all."""
+    fd = os.open(f"{path}.part", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(fd, "wb") as file:
+        file.write(json.dumps(said).encode() + b"\n" + pickled)
+        file.flush()
+        os.fsync(fd)  # else a power cut leaves an empty file of that name
+    os.replace(f"{path}.part", path)
+
+
+def said_in(file: BinaryIO) -> dict[str, Any]:
+    """Return the first line of such a file. Raise ValueError where it is no JSON object."""
+    said: dict[str, Any] = json.loads(file.readline())
+    return said
+
+
+def state_of(work_dir: str) -> str:
+    """Return the state of a result folder's task; empty where the folder does not exist or is empty.
+
+    A folder that holds results without a marker was finished by another program.
+    """
+    try:
+        with open(os.path.join(work_dir, MARKER), "rb") as file:
+            return _state(file.read())
+    except OSError:
+        pass
+    try:
+        return FINISHED if os.listdir(work_dir) else ""
+    except OSError:
+        return ""
+
+
+def _state(text: bytes) -> str:
+    try:
+        return str(json.loads(text)["state"])
+    except (ValueError, KeyError, TypeError):
+        return STARTED
+
+
+class ResultFolder:
+    """The result folder of a task while the task works there."""
+
+    def __init__(self, path: str, fd: int = -1) -> None:
+        self.path = path
+        self._fd = fd
+
+    def enter(self, *, force: bool) -> str:
+        """Make and lock the folder; return why there is nothing to do in it, else an empty text."""
+        before = state_of(self.path)
+        os.makedirs(self.path, exist_ok=True)
+        if before == FINISHED and not force:
+            return f"{self.path} holds its results already"
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        self._fd = os.open(os.path.join(self.path, MARKER), flags, 0o666)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | (0 if force else fcntl.LOCK_NB))
+        except BlockingIOError:
+            return f"another scheduler is running it in {self.path}"
+        except OSError:
+            pass  # a file system without locks: other users of the folder go unnoticed
+        if _state(os.pread(self._fd, 4096, 0) or b"{}") == FINISHED and not force:
+            return f"{self.path} holds its results already"  # since a moment ago
+        self.note(STARTED)
+        return ""
+
+    def note(self, state: str) -> None:
+        """Write the state down."""
+        if self._fd < 0:
+            return
+        said = {"state": state, "run": os.environ.get("SCHEDULER_RUN", ""), "task": os.environ.get("SCHEDULER_TASK_ID")}
+        text = json.dumps(said).encode() + b"\n"
+        os.pwrite(self._fd, text, 0)
+        os.ftruncate(self._fd, len(text))
+
+    def keep(self) -> str:
+        """Return the word by which this process finds the folder after it has executed itself anew; it stays locked
+        meanwhile."""
+        if self._fd >= 0:
+            os.set_inheritable(self._fd, True)
+        return str(self._fd)
+
+
+def share_log(path: str) -> int:
+    """Have the output in this file as well as in the log: one file under two names, where that is possible.
+
+    Else it goes to this file alone; return the descriptor of the log, which gets the end of the file afterwards, or -1.
+    """
+    temporary = f"{path}.{os.getpid()}"
+    log = os.readlink("/proc/self/fd/1")
+    try:
+        os.link(log, temporary)
+        os.replace(temporary, path)
+    except OSError:
+        return _write_there(path)
+    return -1
+
+
+def _write_there(path: str) -> int:
+    log = os.dup(1)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o666)
+    os.write(log, f"the output is in {os.path.abspath(path)}\n".encode("utf-8", "surrogateescape"))
+    os.dup2(fd, 1)
+    os.dup2(fd, 2)
+    os.close(fd)
+    return log
+
+
+def copy_end(path: str, log: int) -> None:
+    """Copy the end of a file to the log."""
+    with contextlib.suppress(OSError), open(path, "rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL))
+        os.write(log, file.read())
+
+
+# Modules
+
+
+def load(said: dict[str, Any]) -> ModuleType:
+    """Return the module of a task, loaded from its file under its own name; the working directory comes last on the
+    path."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [entry for entry in sys.path if entry not in ("", here)]
+    sys.path += [entry for entry in [os.getcwd(), *said["path"]] if entry not in sys.path]
+    name, file = said["module"], said["file"]
+    if not file:
+        return importlib.import_module(name)
+    ModuleLoading.now = True
+    try:
+        return _from_file(name, file, said["package"])
+    finally:
+        ModuleLoading.now = False
+
+
+def _from_file(name: str, file: str, package: str) -> ModuleType:
+    if package:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(package)
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{file} is no Python module")
+    module = importlib.util.module_from_spec(spec)
+    if package:
+        module.__package__ = package
+    sys.modules[name] = module
+    if name == MAIN:
+        sys.modules["__main__"] = module
+    with contextlib.suppress(SchedulerReached):
+        spec.loader.exec_module(module)
+    return module
+
+
+def find(module: ModuleType, qualname: str) -> Any:
+    """Return the object that has this name in the module."""
+    found: Any = module
+    for name in qualname.split("."):
+        found = getattr(found, name)
+    return found
+
+
+def no_display() -> None:
+    """Have matplotlib, where it is installed, draw into files."""
+    with contextlib.suppress(ImportError):
+        matplotlib = importlib.import_module("matplotlib")
+        matplotlib.use("Agg")
+
+
+# Tasks
+
+
+def run_task(said: dict[str, Any], given: BinaryIO) -> int:
+    """Run a task's class: its folder, its variables, its `main`; return the exit code."""
+    again = os.environ.pop(AGAIN, "")
+    marker, _, log = again.partition(":")
+    folder = ResultFolder(said["work_dir"], int(marker or -1))
+    why = "" if again else folder.enter(force=said["force"])
+    if why:
+        sys.stdout.write(f"skipped: {why}\n")
+        leave_result({"skipped": why})
+        return 0
+    log_file = said["log_file"] and os.path.join(said["work_dir"], said["log_file"])
+    copy_to = int(log or -1) if again or not log_file else share_log(log_file)
+    state = FAILED
+    try:
+        state = _work(said, given, folder, -1 if again else copy_to, again=bool(again))
+        return int(state != FINISHED)
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        folder.note(state)
+        if copy_to >= 0:
+            copy_end(log_file, copy_to)
+
+
+def _work(said: dict[str, Any], given: BinaryIO, folder: ResultFolder, log: int, *, again: bool) -> str:
+    """Run the class's `main` and note how far it came; return the exit code."""
+    try:
+        module = load(said)
+        no_display()
+        worker = find(module, said["name"])(pickle.load(given), said["work_dir"])
+        env = {} if again else variables(worker.required_env())
+        if env:
+            execute_again(env, folder, log)
+        worker.main()
+    except SystemExit as exc:
+        if exc.code not in (None, 0):
+            raise
+    except Exception:  # noqa: BLE001  # a task's own: its traceback goes into its log, where nothing of it is ours
+        traceback.print_exc()
+        return FAILED
+    return FINISHED
+
+
+def variables(said: object) -> dict[str, str]:
+    """Return the result of `required_env` as variables."""
+    if said is None:
+        return {}
+    if not isinstance(said, dict):
+        raise TypeError(f"required_env() must return a dictionary of texts, not {said!r}")
+    return {str(name): str(value) for name, value in said.items()}
+
+
+def execute_again(env: dict[str, str], folder: ResultFolder, log: int) -> None:
+    """Execute this program anew with these variables, since many are only read when a process starts."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if log >= 0:
+        os.set_inheritable(log, True)
+    os.environ.update(env)
+    os.environ[AGAIN] = f"{folder.keep()}:{log}"
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+
+
+def run_function(said: dict[str, Any], given: BinaryIO, result: str) -> int:
+    """Run a function; its result goes into a file beside its arguments. Return the exit code."""
+    try:
+        module = load(said)
+        value = find(module, said["name"])(pickle.load(given))
+        write_own(result, {"error": ""}, pickle.dumps(value))
+    except Exception as exc:  # noqa: BLE001  # a task's own: it is told as data, and as a traceback in the log
+        traceback.print_exc()
+        write_own(result, {"error": "".join(traceback.format_exception_only(exc)).strip()}, b"")
+        return 1
+    return 0
+
+
+def leave_result(said: dict[str, Any]) -> None:
+    """Report a result to the scheduler, where there is one."""
+    path = os.environ.get("SCHEDULER_RESULT")
+    if path:
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(said, file)
+
+
+def main(argv: list[str]) -> int:
+    """Run the task that a file describes; return the exit code."""
+    try:
+        path = argv[1]
+        given = open_own(path)
+        said = said_in(given)
+    except (OSError, ValueError, IndexError) as exc:
+        why = "there is no file to read" if isinstance(exc, IndexError) else exc
+        sys.stderr.write(f"{why}: the first argument is a file that a run has written, in its folder given\n")
+        return 2
+    sys.argv[:] = said.get("argv") or [said["file"] or said["module"]]  # older runs did not say it
+    with given:
+        return run_function(said, given, f"{path}.result") if said["what"] == "function" else run_task(said, given)
+
+
+if __name__ == "__main__":
+    sys.modules["scheduler.runtime.task_launcher"] = sys.modules[
+        "__main__"
+    ]  # for code that starts a scheduler while it is loaded
+    sys.exit(main(sys.argv))

@@ -1,0 +1,36 @@
+"""The names of users. Another machine may have to be asked for them, which takes time."""
+
+from __future__ import annotations
+
+PATIENCE = 0.05
+"""Seconds for which a name may delay everything else."""
+
+_names: dict[int, str] = {}
+_asked: set[int] = set()
+
+
+def user_name(uid: int) -> str:
+    """Return the name of a user; the number where it has none."""
+    if uid not in _names:
+        import pwd
+
+        try:
+            _names[uid] = pwd.getpwuid(uid).pw_name
+        except KeyError:
+            _names[uid] = str(uid)
+    return _names[uid]
+
+
+def user_name_soon(uid: int, patience: float = PATIENCE) -> str:
+    """Return the name of a user without a delay: the number until the name has come."""
+    if uid not in _names and uid not in _asked:
+        import threading
+
+        asking = threading.Thread(target=user_name, args=(uid,), daemon=True)
+        try:
+            asking.start()
+        except RuntimeError:  # this user may have no more of them now
+            return str(uid)
+        _asked.add(uid)
+        asking.join(patience)
+    return _names.get(uid, str(uid))

@@ -1,0 +1,138 @@
+"""Simulated devices, seen as real ones are: the free bytes, and the bytes that each attempt uses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import inf
+
+from scheduler.core.model import HOST, Device, DeviceBudget, Placement
+from scheduler.core.ports import Key, Sample, Watched
+from scheduler.errors import DeviceError
+from scheduler.simulation.machine import SimulatedMachine
+
+MANY = 1000
+"""So many attempts that have ended are remembered before they are sorted out."""
+SOON = 5.0
+"""Seconds from a change, which is seen at once, to the next look; then twice as long while nothing changes."""
+LATEST = 10.0
+"""The longest time between two looks while a task has not settled: a real machine is sampled ten times a second, and
+tasks that wait for a task to settle would start late."""
+
+
+class SimulatedDevices:
+    """The devices of a simulated machine; free is what no attempt really uses, whatever is reserved."""
+
+    def __init__(self, machine: SimulatedMachine) -> None:
+        self._machine = machine
+        self._at = {device.key: (at, device) for at, device in enumerate(machine.devices)}
+        self._budgets = [DeviceBudget(device, device.total) for device in machine.devices]
+        self._snapshot: tuple[DeviceBudget, ...] = ()
+        self._changed = machine.weigh()
+
+    def discover(self) -> tuple[Device, ...]:
+        """Return all devices."""
+        if not self._machine.devices:
+            raise DeviceError("the simulated machine has no devices: give it one")
+        return self._machine.devices
+
+    def snapshot(self) -> tuple[DeviceBudget, ...]:
+        """Return the state of each device at the machine's present time."""
+        if self._changed:
+            for key in self._changed:
+                at, device = self._at[key]
+                self._budgets[at] = DeviceBudget(device, self._machine.free(device), self._machine.caps.get(key))
+            self._changed.clear()
+            self._snapshot = tuple(self._budgets)
+        return self._snapshot
+
+    def environment_for(self, placement: Placement) -> Mapping[str, str | None]:
+        """Return the variables with the GPUs that an attempt may use, by the names they have here."""
+        return {"CUDA_VISIBLE_DEVICES": ",".join(key for key in placement.devices if key != HOST)}
+
+
+class SimulatedWatcher:
+    """A watcher that sees every change at once, and looks ever more rarely at what does not change."""
+
+    def __init__(self, machine: SimulatedMachine, soon: float = SOON) -> None:
+        self._machine = machine
+        self._soon = soon
+        self._pause = soon
+        self._attempts: Mapping[Key, Watched] = {}
+        self._unmanaged_processes: frozenset[int] = frozenset()
+        self._quiet: set[Key] = set()
+        """Attempts of which no look can tell more than their last change did."""
+        self._nothing = {device.key: 0 for device in machine.devices if device.key == HOST}
+        """What is seen of RAM that a task does not use."""
+        self._stirred = machine.look()
+        self._next = 0.0
+        self._alarm = inf
+
+    def watch(self, attempts: Mapping[Key, Watched], unmanaged_processes: frozenset[int]) -> None:
+        """Watch an attempt from now on."""
+        self._attempts = attempts
+        self._unmanaged_processes = unmanaged_processes
+        if self._attempts:
+            self._look_soon()
+
+    def _look_soon(self) -> None:
+        """Schedule a look soon; an attempt that always changes does not delay the look at all others."""
+        self._pause = self._soon
+        if not self._machine.now < self._next <= self._machine.now + self._soon:
+            self._look_in(self._soon)
+
+    def _look_in(self, pause: float) -> None:
+        self._pause = pause
+        self._next = self._machine.now + pause
+        self._set_alarm()
+
+    def _set_alarm(self) -> None:
+        """Set the alarm of the next look, unless one is set; an alarm that comes too early is set again."""
+        if not self._machine.now < self._alarm <= self._next:
+            self._alarm = self._next
+            self._machine.wake_at(self._alarm)
+
+    def used_by(self, shim: int, _whose: str = "") -> Mapping[str, int]:
+        """Return the bytes that another scheduler's task uses."""
+        return self._machine.unmanaged_processes.get(shim, {}) if shim in self._unmanaged_processes else {}
+
+    def troubles(self) -> list[str]:
+        """Return nothing: simulated devices have no troubles."""
+        return []
+
+    def collect(self) -> list[Sample]:
+        """Return samples of the attempts whose memory has changed, and of all of them now and then."""
+        changed = sorted(key for key in self._stirred if key in self._attempts)
+        for key in changed:
+            del self._stirred[key]
+        look = self._machine.now >= self._next and any(key in self._machine.running for key in self._attempts)
+        if look:
+            self._look_in(self._soon if changed else min(self._pause * 2, self._latest()))
+        elif changed:
+            self._look_soon()
+        elif self._alarm <= self._machine.now < self._next:
+            self._set_alarm()
+        return [self._sample(key) for key in sorted({*changed, *self._telling()} if look else changed)]
+
+    def _latest(self) -> float:
+        return inf if all(map(_is_settled, self._attempts.values())) else max(self._soon, LATEST)
+
+    def _telling(self) -> list[Key]:
+        """Return the attempts that a look says more of than their last change: not settled, or with epochs."""
+        if len(self._quiet) > 2 * len(self._attempts) + MANY:
+            self._quiet &= self._attempts.keys()
+        running = self._machine.running
+        living = {key: running[key] for key in self._attempts.keys() - self._quiet if key in running}
+        telling = [key for key, one in living.items() if not _is_settled(self._attempts[key]) or one.truth.epochs]
+        self._quiet.update(living.keys() - set(telling))
+        return telling
+
+    def _sample(self, key: Key) -> Sample:
+        running = self._machine.attempt(key)
+        busy, whole = self._machine.busy(running), self._machine.busy_as_a_whole(running)
+        peak = {**self._nothing, **running.peak}
+        return Sample(*key, dict(running.used), peak, running.epochs_done, busy, whole)
+
+
+def _is_settled(watched: Watched) -> bool:
+    """Return whether all that an attempt needs is known, on its GPUs and beside them."""
+    return watched.settled and not watched.ram_expected

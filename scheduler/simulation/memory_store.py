@@ -1,0 +1,246 @@
+"""The run store and the lease registry of a simulated run, kept in memory."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from scheduler.core.events import Changed, Event, Submitted
+from scheduler.core.leases import HeldLease, Lease
+from scheduler.core.model import HOST, Job, Placement, Spec, Terms, Waiter, WaitTicket
+from scheduler.core.ports import Arrivals, Key
+from scheduler.core.profiling import task_class
+from scheduler.core.profiling.profile_index import Observation
+from scheduler.core.profiling.task_class import TaskClass
+from scheduler.core.site_policy import SitePolicy
+from scheduler.core.tasks import command
+from scheduler.errors import LeaseError, StateError
+from scheduler.simulation.machine import SimulatedMachine
+
+
+class MemoryLeaseRegistry:
+    """The leases of one run on a simulated machine."""
+
+    def __init__(self, machine: SimulatedMachine, run: str = "1", uid: int = 0) -> None:
+        self._machine = machine
+        self._run = run
+        self._uid = uid
+
+    @contextmanager
+    def deciding(self) -> Iterator[MemoryLeaseRegistry]:
+        """Hold the machine's lock; another run that wants it meanwhile is refused at once."""
+        holder = self._machine.deciding
+        if holder:
+            raise LeaseError(f"the simulated leases are held by run {holder}: nothing is started before that ends")
+        self._machine.deciding = self._run
+        try:
+            yield self
+        finally:
+            self._machine.deciding = ""
+
+    def others(self) -> list[Lease]:
+        """Return the leases of all other runs."""
+        return self._machine.leases.beside(self._uid, self._run)
+
+    def take(self, placement: Placement) -> HeldLease:
+        """Take the lease of a placement, which lasts until its attempt ends."""
+        name = self._name(placement.task, placement.attempt)
+        self._machine.leases[name] = self._lease(name, placement, 0)
+        return HeldLease(name, -1)
+
+    @property
+    def uid(self) -> int:
+        """The user of the run."""
+        return self._uid
+
+    def waiters(self) -> list[Waiter]:
+        """Return every other run that waits."""
+        return [waiter for run, waiter in self._machine.waiters.items() if run != self._run]
+
+    def wait(self, ticket: WaitTicket | None) -> None:
+        """Publish what this run waits for."""
+        self.leave()
+        if ticket is not None:
+            name = f"ticket.{self._uid}.{self._run}"
+            self._machine.waiters[self._run] = Waiter(name, self._uid, self._run, ticket)
+
+    def leave(self) -> None:
+        """Withdraw what this run waits for."""
+        self._machine.waiters.pop(self._run, None)
+
+    def house(self) -> SitePolicy:
+        """Return no site policy: a simulated machine has no administrator."""
+        return SitePolicy()
+
+    def rewrite(self, placement: Placement, shim: int) -> bool:
+        """Bring a lease up to date; return False where there is none."""
+        name = self._name(placement.task, placement.attempt)
+        if name not in self._machine.leases:
+            return False
+        with self.deciding():
+            self._machine.leases[name] = self._lease(name, placement, shim)
+        return True
+
+    def drop(self, task: int, attempt: int) -> None:
+        """Remove what a lost attempt left."""
+        self._machine.leases.drop(self._name(task, attempt))
+
+    def troubles(self) -> Sequence[str]:
+        """Return nothing: memory has no troubles."""
+        return ()
+
+    def adopt(self, task: int, attempt: int) -> None:
+        """Do nothing: a simulated run has no earlier scheduler."""
+
+    def missing(self) -> Sequence[Key]:
+        """Return nothing: no lease is ever removed from memory."""
+        return ()
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether the store has moved: never."""
+        return False
+
+    def restore(self, living: Sequence[tuple[Placement, int]]) -> str:
+        """Do nothing: no lease has to be made again."""
+        return ""
+
+    def forget(self, task: int, attempt: int) -> None:
+        """Do nothing: a simulated attempt takes its lease along."""
+
+    def _name(self, task: int, attempt: int) -> str:
+        return f"{self._uid}.{self._run}.{task}.{attempt}"
+
+    def _lease(self, name: str, placement: Placement, shim: int) -> Lease:
+        who = (name, self._uid, self._run, placement.task, placement.attempt)
+        before = self._machine.leases.get(name)
+        return Lease(
+            *who,
+            shim=shim,
+            reserved=dict(placement.reservation),
+            load=placement.load,
+            alone=placement.alone,
+            since=before.since if before is not None else self._machine.now,
+        )
+
+
+class MemoryRunStore:
+    """The journal of a simulated run."""
+
+    def __init__(
+        self, first: int = 1, num: int = 20, model: Callable[[Terms], str] = lambda terms: HOST, kept: bool = True
+    ) -> None:
+        self.num = num
+        self._model = model
+        """What a task runs on, as far as its memory depends on that."""
+        self._kept = kept
+        """Whether anybody will ask what was recorded."""
+        self.terms: list[Terms] = []
+        self.recorded: list[tuple[Event, float]] = []
+        self.results: dict[Key, Mapping[str, Any]] = {}
+        """What attempts will have left when they end."""
+        self.lessons: list[tuple[TaskClass, Observation]] = []
+        self._next = first
+        self._batch = 0
+        self._jobs: dict[int, Job] = {}
+        self._changed: dict[int, Terms] = {}
+        """What tasks ask for now whose rows said something else."""
+        self._numbers: dict[Terms, int] = {}
+        self._equals: Counter[str] = Counter()
+        self._arrived: list[Spec] = []
+        self._later: deque[tuple[float, Sequence[Spec]]] = deque()
+        self._machine: SimulatedMachine | None = None
+
+    # ---- accepting ----
+
+    def accept(self, specs: Iterable[Spec]) -> list[Submitted]:
+        """Accept a list, in batches sorted by priority."""
+        rows = list(specs)
+        batches = [rows[start : start + self.num] for start in range(0, len(rows), self.num)]
+        return [self._accept(sorted(batch, key=lambda spec: spec.terms.priority)) for batch in batches]
+
+    def _accept(self, batch: Sequence[Spec]) -> Submitted:
+        self._batch += 1
+        first = self._next
+        for spec in batch:
+            same = command.key(spec, 0)
+            self._jobs[self._next] = Job(spec, command.name(spec), command.key(spec, self._equals[same]))
+            self._equals[same] += 1
+            self._next += 1
+        return Submitted(self._batch, first, [self._terms_number(spec.terms) for spec in batch])
+
+    def _terms_number(self, terms: Terms) -> int:
+        if terms not in self._numbers:
+            self._numbers[terms] = len(self.terms)
+            self.terms.append(terms)
+        return self._numbers[terms]
+
+    def number_of(self, terms: Terms) -> int:
+        """Return the number of these terms."""
+        return self._terms_number(terms)
+
+    def append(self, specs: Iterable[Spec]) -> None:
+        """Add rows while the run goes on."""
+        self._arrived += specs
+
+    def expect(self, machine: SimulatedMachine, later: Iterable[tuple[float, Sequence[Spec]]]) -> None:
+        """Add rows that arrive at these times of the machine, the earliest first."""
+        self._machine = machine
+        self._later.extend(later)
+
+    # ---- the port ----
+
+    def record(self, events: Sequence[Event], at: float, *, later: bool = False) -> None:
+        """Note events with their time."""
+        if self._kept:
+            self.recorded += [(event, at) for event in events]
+        for event in (event for event in events if isinstance(event, Changed)):
+            for task in event.tasks:
+                self._changed[task] = self.terms[event.terms]
+
+    def job(self, task: int) -> Job:
+        """Return the text of a task."""
+        if task not in self._jobs:
+            raise StateError(f"there is no task {task} in this simulated run")
+        job = self._jobs[task]
+        terms = self._changed.get(task)
+        return job if terms is None else replace(job, spec=replace(job.spec, terms=terms))
+
+    def row(self, task: int) -> Spec:
+        """Return the row that a task was made from, whatever was changed since."""
+        return self._jobs[task].spec
+
+    def result(self, task: int, attempt: int) -> Mapping[str, Any]:
+        """Return what an attempt left."""
+        return self.results.get((task, attempt), {})
+
+    def kind(self, task: int) -> TaskClass:
+        """Return the task class that its row names."""
+        job = self.job(task)
+        return task_class.kind(job.spec, job.append, "python", "", self._model(job.spec.terms))
+
+    def learn(self, kind: TaskClass, evidence: Observation) -> None:
+        """Note what an attempt showed."""
+        if self._kept:
+            self.lessons.append((kind, evidence))
+
+    def probe_id(self, task: int) -> int:
+        """Return an id that no task has."""
+        self._next += 1
+        return self._next - 1
+
+    def end_probe(self, task: int, told: int) -> None:
+        """Do nothing: a probe leaves nothing here."""
+
+    def arrivals(self, *, last: bool) -> Arrivals:
+        """Return the rows added since; where nothing else is left, let time pass until the next ones come."""
+        if self._machine is not None and self._later:
+            if last and not self._arrived:
+                self._machine.sleep(self._later[0][0])
+            while self._later and self._later[0][0] <= self._machine.now:
+                self._arrived += self._later.popleft()[1]
+        arrived, self._arrived = self._arrived, []
+        return Arrivals(self.accept(arrived))

@@ -1,0 +1,134 @@
+"""The metrics of a simulated run by which policies are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import ceil
+
+from scheduler.core.model import HOST, Device, EstimateSource, Outcome, State
+from scheduler.core.reporting.run_history import RunHistory, TaskHistory, stretched
+from scheduler.simulation.lower_bound import LowerBound
+from scheduler.simulation.workload import GivenTask
+from scheduler.values import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class PriorityWaits:
+    """The waits of the tasks of one priority until their start, in seconds."""
+
+    tasks: int
+    mean: float
+    most: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunMetrics:
+    """One simulated run in numbers; times are seconds from the first arrival, or from a task's own."""
+
+    policy: str
+    tasks: int
+    states: Mapping[State, int]
+    makespan: float
+    mean_completion: float
+    p95_completion: float
+    waits: Mapping[int, PriorityWaits]
+    memory_use: float
+    """Peaks of all attempts, for as long as they lived, over the memory there was."""
+    load_use: float
+    """What the devices would have been kept busy by the attempts that succeeded, each alone, over the makespan."""
+    ooms: int
+    unknown_ooms: int
+    """Out-of-memory ends of attempts whose need was unknown when they were placed."""
+    bypassed: int
+    """The most often that a task was bypassed."""
+    stretched: int
+    """How many tasks took more than half as long again for an epoch beside others as alone."""
+    bound: LowerBound
+    alone: PriorityWaits | None = None
+    """How long the tasks of the best priority wait with the machine to themselves, where that was asked."""
+
+    @property
+    def ratio(self) -> float:
+        """The makespan over its lower bound; 0 where nothing ran."""
+        return self.makespan / self.bound.makespan if self.bound.makespan else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedResult:
+    """A simulated run that is over."""
+
+    fold: RunHistory
+    given: Mapping[int, GivenTask]
+    """Every task that came, by id."""
+    began: float
+    states: Mapping[State, int]
+    devices: Sequence[Device]
+    bypassed: int
+
+
+def outcomes(policy: str, run: SimulatedResult, bound: LowerBound) -> RunMetrics:
+    """Sum a run up; tasks that never ended count in the states only."""
+    fold, given, began, devices = run.fold, run.given, run.began, _counted(run.devices)
+    ends = {task: story.last.ended for task, story in fold.tasks.items() if story.last and story.last.ended}
+    flows = sorted(at - began - given[task].arrives for task, at in ends.items())
+    first = min((one.arrives for one in given.values()), default=0.0)
+    makespan = max(ends.values(), default=began + first) - began - first
+    attempts = [a for story in fold.tasks.values() for a in story.attempts if a.ended is not None]
+    ooms = [a for a in attempts if a.outcome is Outcome.OOM]
+    return RunMetrics(
+        policy,
+        len(given),
+        {state: number for state, number in run.states.items() if number},
+        makespan,
+        sum(flows) / len(flows) if flows else 0.0,
+        flows[ceil(0.95 * len(flows)) - 1] if flows else 0.0,
+        _waits(fold.tasks, given, began),
+        _memory_use(fold, devices, makespan),
+        _load_use(fold, given, devices, makespan),
+        len(ooms),
+        sum(a.source == EstimateSource.MEASURED for a in ooms),
+        run.bypassed,
+        len(stretched(fold)),
+        bound,
+    )
+
+
+def _counted(devices: Sequence[Device]) -> Sequence[Device]:
+    """Return the devices that are to be filled: the GPUs, or the host where there are none."""
+    return [device for device in devices if device.is_gpu] or devices
+
+
+def _waits(
+    stories: Mapping[int, TaskHistory], given: Mapping[int, GivenTask], began: float
+) -> dict[int, PriorityWaits]:
+    by_priority: dict[int, list[float]] = {}
+    for task, story in stories.items():
+        one, last = given[task], story.last
+        if last is not None:
+            waited = (last.started or last.placed) - began - one.arrives
+            by_priority.setdefault(one.spec.terms.priority, []).append(waited)
+    return {
+        priority: PriorityWaits(len(waits), sum(waits) / len(waits), max(waits))
+        for priority, waits in sorted(by_priority.items())
+    }
+
+
+def _memory_use(fold: RunHistory, devices: Sequence[Device], makespan: float) -> float:
+    keys, capacity = {device.key for device in devices}, sum(device.total for device in devices)
+    held = sum(
+        a.seconds * sum(bytes_ for key, bytes_ in a.peak.items() if key in keys)
+        for story in fold.tasks.values()
+        for a in story.attempts
+    )
+    return held / (capacity * makespan) if makespan > 0 else 0.0
+
+
+def _load_use(fold: RunHistory, given: Mapping[int, GivenTask], devices: Sequence[Device], makespan: float) -> float:
+    done = 0.0
+    for task, story in fold.tasks.items():
+        last, truth = story.last, given[task].truth
+        if last is not None and last.outcome is Outcome.SUCCEEDED:
+            gpus = sum(key != HOST for key in last.devices)
+            done += truth.seconds * (truth.utilisation * gpus if devices[0].is_gpu else truth.cores)
+    there = sum(device.load_capacity for device in devices)
+    return done / (there * makespan) if makespan > 0 else 0.0

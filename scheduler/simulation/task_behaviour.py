@@ -1,0 +1,95 @@
+"""The behaviour of a simulated task: its duration, memory and end, which the scheduler does not know beforehand."""
+
+from __future__ import annotations
+
+import hashlib
+
+from scheduler.units import MIB
+from scheduler.values import dataclass
+
+Curve = tuple[tuple[float, int], ...]
+"""From so many seconds of work on, so many bytes."""
+
+START = 500 * MIB
+"""What a process holds on a device before it holds anything of its own: the CUDA context."""
+RISE = 45.0
+RISE_SHARE = 0.1
+"""A peak is there after 45 s or a tenth of the run, whichever is first."""
+LATE = 0.05
+"""So many tasks reach theirs in the last epoch only: a validation, a longer batch."""
+DIFFERS = 0.5
+FACTORS = ((0.05, 0.85), (0.10, 0.99), (0.25, 1.0), (0.50, 1.0), (0.75, 1.01), (0.90, 1.08), (0.95, 1.17), (0.99, 1.28))
+"""Half of the tasks differ from the peak of their kind by such a factor: its quantiles, as they were measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskBehaviour:
+    """The behaviour of one task: how long it works alone, what memory it uses, how it ends."""
+
+    seconds: float
+    memory: tuple[Curve, ...] = ()
+    """On each of its devices, by position; the last holds for all that follow."""
+    host_memory: Curve = ()
+    """In the host's RAM, beside its GPUs."""
+    cores: float = 1.0
+    utilisation: float = 1.0
+    """The share of each of its GPUs that it keeps busy."""
+    epochs: int | None = None
+    """With these it does as many as it is told to, and a probe is as much shorter."""
+    code: int = 0
+    signal: int | None = None
+    lost: bool = False
+    """Whether its shim dies with it, so that its end is unknown."""
+    says: str = ""
+    """The last line of its output."""
+    stops_in: float = 0.0
+    """Seconds from the stop signal to its end; beyond its grace it is killed."""
+
+    def memory_on(self, position: int) -> Curve:
+        """Return the curve on one of its devices."""
+        return self.memory[min(position, len(self.memory) - 1)] if self.memory else ()
+
+    def work(self, told: str | None) -> float:
+        """Return the seconds of work for this number of epochs."""
+        if not self.epochs or not told:
+            return self.seconds
+        return self.seconds / self.epochs * int(told)
+
+
+def curve(peak: int, seconds: float, *, late: bool = False, epochs: int | None = None) -> Curve:
+    """Return the memory of a training task: little at first, then its peak; a late one reaches it in its last epoch."""
+    rise = min(RISE, seconds * RISE_SHARE)
+    if late:
+        rise = max(rise, seconds * (1 - 1 / (epochs or 10)))
+    return ((0.0, min(START, peak)), (rise, peak))
+
+
+def draw(seed: int, task: int, peak: int, seconds: float, epochs: int | None = None) -> TaskBehaviour:
+    """Return a random task of a class with this usual peak: it may need more or less, and may need it late."""
+    mine = round(peak * deviation(seed, task))
+    late = chance(seed, "late", task) < LATE
+    return TaskBehaviour(seconds, (curve(mine, seconds, late=late, epochs=epochs),), epochs=epochs)
+
+
+def deviation(seed: int, task: int) -> float:
+    """Return the factor by which a task's peak differs from that of its class."""
+    if chance(seed, "differs", task) >= DIFFERS:
+        return 1.0
+    return _quantile(chance(seed, "factor", task))
+
+
+def _quantile(share: float) -> float:
+    before_share, before = FACTORS[0]
+    if share <= before_share:
+        return before
+    for next_share, factor in FACTORS[1:]:
+        if share <= next_share:
+            return before + (factor - before) * (share - before_share) / (next_share - before_share)
+        before_share, before = next_share, factor
+    return before
+
+
+def chance(seed: int, *what: object) -> float:
+    """Return a number from 0 to 1 that follows from its seed and its name alone."""
+    digest = hashlib.blake2b(repr((seed, *what)).encode(), digest_size=7).digest()
+    return int.from_bytes(digest, "big") / (1 << 56)

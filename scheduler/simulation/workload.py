@@ -1,0 +1,215 @@
+"""Workloads: the rows of a trace as tasks with the behaviour that a simulation gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field, fields, replace
+
+from scheduler.core.model import HOST, Spec, Terms
+from scheduler.core.profiling import task_class
+from scheduler.core.profiling.profile_index import Observation, Profile, main_parts
+from scheduler.core.profiling.task_class import TaskClass
+from scheduler.simulation.task_behaviour import TaskBehaviour, chance, curve, draw
+from scheduler.values import dataclass
+
+TOLD_EPOCHS = 90
+"""So many epochs the longest task of a kind has where times are known; the others have so many as fit their time."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredTask:
+    """The measurements of one task; None: unknown."""
+
+    arrives: float | None = None
+    seconds: float | None = None
+    peak: int | None = None
+    """Bytes on each of its GPUs; in the host's RAM where it has none."""
+    busy: float | None = None
+    """The share of each of its GPUs that it keeps busy when alone."""
+    cores: float | None = None
+    host_peak: int | None = None
+    """In the host's RAM, beside its GPUs."""
+
+    def over(self, other: MeasuredTask) -> MeasuredTask:
+        """Return this knowledge, completed by another."""
+        mine = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
+        return replace(other, **mine)
+
+
+@dataclass(frozen=True, slots=True)
+class TraceRow:
+    """A row as the scheduler will see it, and what it was measured to need."""
+
+    spec: Spec
+    seconds: float
+    peak: int
+    arrives: float = 0.0
+    busy: float = 1.0
+    cores: float = 0.0
+    host_peak: int = 0
+    job: str = ""
+    """What the trace calls it."""
+    guessed: bool = False
+    """Whether its time or its peak is what is usual, for want of knowledge."""
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs it gets."""
+        return 1 if self.spec.terms.gpus is None else self.spec.terms.gpus
+
+
+@dataclass(frozen=True, slots=True)
+class GivenTask:
+    """A row as the scheduler sees it, and its real behaviour."""
+
+    spec: Spec
+    truth: TaskBehaviour
+    arrives: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class InitialKnowledge:
+    """The knowledge before the first task starts."""
+
+    times: bool = False
+    peaks: bool = False
+    own: bool = False
+    """Every task's own peak, as no scheduler ever knows it: the oracle that others are compared with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """The tasks of a simulation, and the profiles known before it."""
+
+    tasks: Sequence[GivenTask]
+    known: Mapping[str, Profile] = field(default_factory=dict)
+    """What is known of their kinds beforehand."""
+
+
+def model(terms: Terms) -> str:
+    """Return the model of device that a simulated task runs on, as far as its memory depends on it."""
+    return HOST if terms.gpus == 0 else f"{terms.gpus or 1} x simulated"
+
+
+def kind_of(spec: Spec, append: str = "both") -> TaskClass:
+    """Return the task class of a simulated row."""
+    return task_class.kind(spec, append, "python", "", model(spec.terms))
+
+
+def trace_row(spec: Spec, found: MeasuredTask, job: str = "") -> TraceRow:
+    """Return a row whose time and peak are known; the rest is as usual."""
+    assert found.seconds is not None
+    assert found.peak is not None
+    usual = MeasuredTask(0.0, busy=1.0, cores=1.0 if spec.terms.gpus == 0 else 0.0, host_peak=0)
+    whole = found.over(usual)
+    return TraceRow(
+        spec,
+        found.seconds,
+        found.peak,
+        whole.arrives or 0.0,
+        whole.busy or 0.0,
+        whole.cores or 0.0,
+        whole.host_peak or 0,
+        job,
+    )
+
+
+def from_profile(profile: Profile, epochs: int | None, gpus: int) -> MeasuredTask:
+    """Return what earlier runs of its class say of a task."""
+    parts = profile.peaks
+    main = [parts[part] for part in main_parts(gpus) if part in parts]
+    return MeasuredTask(
+        seconds=profile.expected(epochs) or None,
+        peak=max(main) if main else None,
+        busy=profile.busy or None,
+        cores=profile.cores or None,
+        host_peak=parts.get(HOST) if gpus else None,
+    )
+
+
+def arriving_over(rows: Sequence[TraceRow], seconds: float, seed: int) -> list[TraceRow]:
+    """Return the rows in their order with random arrivals within some time; the first arrives at once."""
+    times = sorted(chance(seed, "arrives", number) * seconds for number in range(len(rows)))
+    first = times[0] if times else 0.0
+    return [replace(row, arrives=at - first) for row, at in zip(rows, times, strict=True)]
+
+
+def workload(
+    rows: Sequence[TraceRow], known: InitialKnowledge, *, seed: int = 1, deviation: bool = True, largest: int = 0
+) -> Workload:
+    """Return rows as tasks; peaks that deviate are cut at `largest` bytes, beyond which no task would ever run."""
+    if known.times:
+        rows = [_with_epochs(row, epochs) for row, epochs in zip(rows, _told_epochs(rows), strict=True)]
+    given = []
+    for number, row in enumerate(rows):
+        truth = _truth(row, number, seed, deviation, largest)
+        given.append(GivenTask(_with_peak(row.spec, truth) if known.own else row.spec, truth, row.arrives))
+    return Workload(given, _profiles(rows, known))
+
+
+def _truth(row: TraceRow, number: int, seed: int, deviation: bool, largest: int) -> TaskBehaviour:
+    epochs = row.spec.terms.epochs
+    truth = TaskBehaviour(row.seconds, (curve(row.peak, row.seconds),), epochs=epochs)
+    if deviation:
+        truth = draw(seed, number, row.peak, row.seconds, epochs)
+        if row.peak <= largest:
+            cut = tuple((at, min(bytes_, largest)) for at, bytes_ in truth.memory[0])
+            truth = replace(truth, memory=(cut,))
+    beside = curve(row.host_peak, row.seconds) if row.host_peak and row.gpus else ()
+    return replace(truth, utilisation=row.busy, cores=row.cores, host_memory=beside)
+
+
+def _with_peak(spec: Spec, truth: TaskBehaviour) -> Spec:
+    """Return a row that declares the memory that its task will really use."""
+    peak = max(bytes_ for _, bytes_ in truth.memory[0])
+    return replace(spec, terms=replace(spec.terms, memory=peak))
+
+
+def _with_epochs(row: TraceRow, epochs: int) -> TraceRow:
+    return replace(row, spec=replace(row.spec, terms=replace(row.spec.terms, epochs=epochs)))
+
+
+def _told_epochs(rows: Sequence[TraceRow]) -> list[int]:
+    """Return epochs of one length in each class, so that an epoch's time tells how long every task takes."""
+    keys = [kind_of(row.spec).key for row in rows]
+    longest: dict[str, float] = {}
+    for key, row in zip(keys, rows, strict=True):
+        longest[key] = max(longest.get(key, 0.0), row.seconds)
+    return [max(1, round(TOLD_EPOCHS * row.seconds / longest[key])) for key, row in zip(keys, rows, strict=True)]
+
+
+def _profiles(rows: Sequence[TraceRow], known: InitialKnowledge) -> dict[str, Profile]:
+    """Return the profiles that earlier runs of these classes would have left."""
+    profiles: dict[str, Profile] = {}
+    if not (known.times or known.peaks):
+        return profiles
+    for row in rows:
+        kind = kind_of(row.spec)
+        profile = profiles.setdefault(kind.key, Profile(earlier=True, family=kind.family, slots=kind.slots))
+        if known.peaks:
+            profile.learn(_evidence(row))
+        if known.times and row.spec.terms.epochs == TOLD_EPOCHS:
+            profile.epoch_seconds = row.seconds / TOLD_EPOCHS
+    return profiles
+
+
+def _evidence(row: TraceRow) -> Observation:
+    peaks = dict.fromkeys(main_parts(row.gpus), row.peak)
+    if row.gpus and row.host_peak:
+        peaks[HOST] = row.host_peak
+    return Observation(peaks, seconds=row.seconds, cpu_seconds=row.cores * row.seconds, busy=row.busy)
+
+
+def peaks_of(given: GivenTask) -> tuple[int, int]:
+    """Return the highest use of a task on each of its GPUs, and in the host's RAM."""
+    main = max((bytes_ for _, bytes_ in given.truth.memory_on(0)), default=0)
+    beside = max((bytes_ for _, bytes_ in given.truth.host_memory), default=0)
+    return (main, beside) if given.spec.terms.gpus != 0 else (0, max(main, beside))
+
+
+def batches_by_arrival(tasks: Iterable[GivenTask]) -> list[tuple[float, list[GivenTask]]]:
+    """Group rows that arrive at the same moment, the earliest first."""
+    moments: dict[float, list[GivenTask]] = {}
+    for one in tasks:
+        moments.setdefault(one.arrives, []).append(one)
+    return sorted(moments.items())

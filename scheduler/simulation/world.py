@@ -1,0 +1,74 @@
+"""The world of a simulated machine: a wait in it lets its time pass."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Protocol
+
+from scheduler.core.ports import Happening, Request
+from scheduler.errors import SchedulerError
+from scheduler.simulation.machine import SimulatedMachine
+
+STANDSTILL = 1000
+"""After this many waits in a row in which nothing can happen, the world stands still for ever."""
+
+
+class EventTeller(Protocol):
+    """A source of happenings."""
+
+    def collect(self) -> Sequence[Happening]:
+        """Return what happened since the last call."""
+
+
+class SimulatedWorld:
+    """A world that lets the machine's time pass to the next happening, however long that takes."""
+
+    def __init__(
+        self,
+        machine: SimulatedMachine,
+        tellers: Sequence[EventTeller],
+        requests: Sequence[tuple[float, Request]] = (),
+        arrivals: Sequence[float] = (),
+    ) -> None:
+        self._machine = machine
+        self._tellers = tellers
+        self._requests = sorted(requests, key=lambda request: request[0])
+        self._arrivals = deque(sorted(arrivals))
+        """The times at which rows join the run; a wait ends then."""
+        self._idle = 0
+        for at in (*self._arrivals, *(at for at, _ in self._requests)):
+            machine.wake_at(at)
+
+    def now(self) -> float:
+        """Return the machine's time."""
+        return self._machine.now
+
+    def wait(self, timeout: float) -> list[Happening]:
+        """Return what happens next, or nothing once rows arrive; the timeout counts only where nothing ever happens."""
+        happened, arrived = self._collect(), self._arrived()
+        while not (happened or arrived) and self._machine.advance():
+            happened, arrived = self._collect(), self._arrived()
+        if happened or arrived:
+            self._idle = 0
+            return happened
+        self._idle += 1
+        if self._idle > STANDSTILL:
+            raise SchedulerError(
+                f"the simulation stands still at {self._machine.now:g} s: nothing will happen any more"
+            )
+        self._machine.now += timeout
+        return []
+
+    def _arrived(self) -> bool:
+        """Tell whether rows have arrived since the last look."""
+        before = len(self._arrivals)
+        while self._arrivals and self._arrivals[0] <= self._machine.now:
+            self._arrivals.popleft()
+        return len(self._arrivals) < before
+
+    def _collect(self) -> list[Happening]:
+        happened = [happening for teller in self._tellers for happening in teller.collect()]
+        while self._requests and self._requests[0][0] <= self._machine.now:
+            happened.append(self._requests.pop(0)[1])
+        return happened

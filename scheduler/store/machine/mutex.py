@@ -1,0 +1,83 @@
+"""The mutex of the lease directory, taken in turn: a process that waits for it stands in the kernel's queue."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+import time
+
+TRYING = 0.002
+"""Longest pause between tries of a busy lock: a decision takes less, and a place in the queue costs a thread."""
+
+
+class Mutex:
+    """The lock of an open directory; the descriptor may be given to another directory only while the lock is held.
+
+    Other users may take the lock and let go of it without pause. A process that only tries now and then hardly ever
+    finds it free; so a thread waits in the kernel, and the caller waits for the thread, for a limited time. A thread
+    whose caller has given up keeps its place for the next call. Against a process that takes the lock anew in the very
+    moment in which it lets go nothing helps: the kernel wakes the waiting process, but does not keep the lock for it.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._changed = threading.Condition()
+        self._is_queued = False
+        """True while a thread waits for the lock; then nothing else may lock or unlock the file."""
+        self._is_wanted = False
+        """True where that thread is to keep the lock once it has it."""
+        self._error: OSError | None = None
+
+    def take(self, patience: float) -> bool:
+        """Take the lock; False where it is not free for so many seconds. Raises OSError."""
+        end = time.monotonic() + patience
+        with self._changed:
+            if not self._is_queued:
+                if self._try():
+                    return True
+                self._queue()
+            self._is_wanted = True
+            while self._is_queued and (left := end - time.monotonic()) > 0:
+                self._changed.wait(left)
+            self._is_wanted = False
+            if self._error is not None:
+                error, self._error = self._error, None
+                raise error
+            return not self._is_queued
+
+    def release(self) -> None:
+        """Let go of the lock."""
+        fcntl.flock(self._fd, fcntl.LOCK_UN)
+
+    def _try(self) -> bool:
+        pause = TRYING / 8
+        while True:
+            try:
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if pause > TRYING:
+                    return False
+            else:
+                return True
+            time.sleep(pause)
+            pause *= 2
+
+    def _queue(self) -> None:
+        """Have a thread wait, on a descriptor of its own: the caller may be gone when it gets the lock."""
+        self._is_queued, self._error = True, None
+        threading.Thread(target=self._wait, args=(os.dup(self._fd),), daemon=True, name="lease mutex").start()
+
+    def _wait(self, fd: int) -> None:
+        error = None
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+        except OSError as exc:
+            error = exc
+        with self._changed:
+            self._error = error
+            if error is None and not self._is_wanted:
+                fcntl.flock(fd, fcntl.LOCK_UN)
+            os.close(fd)
+            self._is_queued = False
+            self._changed.notify()

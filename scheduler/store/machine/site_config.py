@@ -1,0 +1,203 @@
+"""The site's rules from root's file: the quota of each user, and the users who may reserve or disable devices."""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any
+
+from scheduler import units
+from scheduler.core.site_policy import NO_CAPS, Caps, UserQuotas
+from scheduler.errors import UsageError
+from scheduler.runtime import site_file
+from scheduler.runtime.settings import READERS
+from scheduler.runtime.site_file import SiteFile
+from scheduler.values import dataclass
+
+RESERVE, DISABLE = "reserve", "disable"
+"""The rights that root may give: to keep devices for oneself, to take them out of service."""
+ALL_USERS = "*"
+_TABLES = ("caps", "may")
+_CAPS = ("gpus", "memory", "host_memory", "tasks")
+_SIZES = frozenset({"memory", "host_memory"})
+
+
+@dataclass(frozen=True, slots=True)
+class UserSet:
+    """Users by their ids, and all who are in a group, be it the one of their account."""
+
+    users: frozenset[int]
+    groups: frozenset[int] = frozenset()
+
+    def include(self, uid: int) -> bool:
+        """Tell whether a user is one of them."""
+        return uid in self.users or (bool(self.groups) and not self.groups.isdisjoint(_groups_of(uid)))
+
+
+NO_PEOPLE = UserSet(frozenset())
+
+
+@cache
+def _groups_of(uid: int) -> frozenset[int]:
+    """Return a user's groups as `id` does; a directory service may not list all users or members."""
+    try:
+        user = pwd.getpwuid(uid)
+        return frozenset(os.getgrouplist(user.pw_name, user.pw_gid))
+    except (KeyError, OSError):
+        return frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class SiteConfig:
+    """The site's rules, as far as they concern one user."""
+
+    path: str
+    devices: str = ""
+    """The GPUs that are offered, as `--devices` names them; empty: all of them."""
+    caps: Caps = NO_CAPS
+    """The quota of this user."""
+    quotas: UserQuotas = UserQuotas()
+    """The quotas of all users."""
+    may: Mapping[str, UserSet | None] | None = None
+    """The users who have each right besides root; None: all users."""
+    unknown: tuple[str, ...] = ()
+    """Users and groups that the file names and this machine does not have."""
+
+    @property
+    def names_groups(self) -> bool:
+        """True where it gives rights to groups; membership is asked once for each user."""
+        return any(people is not None and people.groups for people in (self.may or {}).values())
+
+    def allows(self, uid: int, what: str) -> bool:
+        """Tell whether a user has a right: to reserve or to disable devices."""
+        if uid == site_file.ROOT:
+            return True
+        found = (self.may or {}).get(what, NO_PEOPLE)
+        return found is None or found.include(uid)
+
+
+def read(environ: Mapping[str, str], uid: int) -> SiteConfig:
+    """Return the rules for a user. Raises UsageError with the place in the file that makes no sense."""
+    return parse(site_file.read(environ), uid)
+
+
+def parse(file: SiteFile, uid: int) -> SiteConfig:
+    """Return the rules for a user of a file that was read. Raises UsageError."""
+    _groups_of.cache_clear()
+    said, unknown = file.said, list[str]()
+    _known(file.path, said, {*READERS, *_TABLES, "devices"})
+    caps, may = _table(file.path, said, "caps"), _table(file.path, said, "may")
+    _known(f"{file.path}, [may]", may, {RESERVE, DISABLE})
+    people = {what: _people(f"{file.path}, [may], {what}", may[what], unknown) for what in may}
+    quotas = _quotas(file.path, caps, unknown)
+    return SiteConfig(file.path, str(said.get("devices", "")), quotas.of(uid), quotas, people, tuple(unknown))
+
+
+def _quotas(path: str, table: Mapping[str, Any], unknown: list[str]) -> UserQuotas:
+    """Return the quotas of all users; a number of a user's own table replaces that of the general one."""
+    _known(f"{path}, [caps]", table, {*_CAPS, "users"})
+    numbers = _numbers(f"{path}, [caps]", table)
+    users: dict[int, Caps] = {}
+    for user, own in _table(path, table, "users", "caps.users").items():
+        here = f"{path}, [caps.users.{user}]"
+        if not isinstance(own, Mapping):
+            raise UsageError(f"{path}: caps.users.{user} is a table: write [caps.users.{user}] above its lines")
+        _known(here, own, _CAPS)
+        said = _numbers(here, own)
+        if (uid := _uid(user, unknown)) is not None:
+            users[uid] = Caps(**{**numbers, **said}, source=f"[caps.users.{user}] in {path}")
+    return UserQuotas(Caps(**numbers, source=f"[caps] in {path}"), users)
+
+
+def _numbers(place: str, table: Mapping[str, Any]) -> dict[str, int | None]:
+    return {name: _number(f"{place}, {name}", name, table[name]) for name in _CAPS if name in table}
+
+
+def _number(place: str, name: str, said: object) -> int | None:
+    """Return a cap, a size or a number; `none` (None) removes the general one for a user."""
+    if said == "none":
+        return None
+    try:
+        number = units.parse_size(str(said)) if name in _SIZES else int(str(said))
+    except ValueError as exc:
+        raise UsageError(f"{place}: {exc}") from exc
+    if number < 1:
+        raise UsageError(f'{place}: {said} is below 1; "none" is no cap, and leaving it out is none either')
+    return number
+
+
+def _people(place: str, said: object, unknown: list[str]) -> UserSet | None:
+    """Return the users that a list names: `@staff` is a group, `*` (None) all users."""
+    words = [said] if isinstance(said, str) else said
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise UsageError(f'{place}: a list of users and groups is meant, like ["ben", "@staff"]')
+    if ALL_USERS in words:
+        return None
+    users = (_uid(word, unknown) for word in words if not word.startswith("@"))
+    groups = (_gid(word, unknown) for word in words if word.startswith("@"))
+    return UserSet(*(frozenset(one for one in some if one is not None) for some in (users, groups)))
+
+
+def _gid(word: str, unknown: list[str]) -> int | None:
+    try:
+        return grp.getgrnam(word[1:]).gr_gid
+    except KeyError:
+        unknown.append(word)
+        return None
+
+
+def _uid(user: str, unknown: list[str]) -> int | None:
+    """Return a user's number; an account that is gone is only noted, as it must not stop other users."""
+    if user.isdecimal():
+        return int(user)
+    try:
+        return pwd.getpwnam(user).pw_uid
+    except KeyError:
+        unknown.append(user)
+        return None
+
+
+def _table(path: str, said: Mapping[str, Any], name: str, spelled: str = "") -> Mapping[str, Any]:
+    found = said.get(name, {})
+    if not isinstance(found, Mapping):
+        raise UsageError(f"{path}: {name} is a table: write [{spelled or name}] above its lines")
+    return found
+
+
+def _known(place: str, said: Mapping[str, Any], names: Iterable[str]) -> None:
+    """Refuse unknown names: a cap with a misspelt name would have no effect."""
+    for name in said:
+        if name not in names:
+            raise UsageError(f"{place}: {name!r} is unknown; known are {', '.join(sorted(names))}")
+
+
+class SiteConfigReader:
+    """The current rules; the file is read again when it has changed."""
+
+    def __init__(self, uid: int, environ: Mapping[str, str] | None = None) -> None:
+        self._uid = uid
+        self._environ = os.environ if environ is None else environ
+        self._path = site_file.path(self._environ)
+        self._seen = self._look()
+        self._rules = read(self._environ, uid)
+
+    def now(self) -> SiteConfig:
+        """Return the rules of now; the former ones where the file no longer makes sense, which `doctor` says."""
+        seen = self._look()
+        if seen != self._seen:
+            self._seen = seen
+            try:
+                self._rules = read(self._environ, self._uid)
+            except UsageError:
+                return self._rules
+        return self._rules
+
+    def _look(self) -> tuple[int, ...]:
+        try:
+            status = os.stat(self._path)
+        except OSError:
+            return ()
+        return status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size

@@ -1,0 +1,126 @@
+"""Runs on disk, to be read: found by number or name, with or without a living scheduler."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+
+from scheduler.errors import NoSuchRun, StateError
+from scheduler.runtime.paths import RunPaths, StatePaths
+from scheduler.runtime.shim import is_here
+from scheduler.store.machine.locked_files import is_locked
+from scheduler.store.run.journal_reader import JournalReader
+from scheduler.store.run.removal import never_began
+from scheduler.values import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    """One run, by its directory and the facts in its journal."""
+
+    number: int
+    places: RunPaths
+    meta: Mapping[str, str]
+    alive: bool
+    lost: str = ""
+    """A sentence on how much of the end of its journal was lost; empty for a whole journal."""
+
+    @property
+    def what(self) -> str:
+        """The file or command that was run."""
+        return self.meta.get("file", "")
+
+    @property
+    def elsewhere(self) -> str:
+        """The other machine that it belongs to, where its lock and pids mean nothing here; empty for this machine."""
+        host = self.meta.get("host", "")
+        return "" if is_here(self.meta.get("boot", ""), self.meta.get("machine", ""), host) else host
+
+
+DIGITS = 18
+"""The most digits of the number of a run or a task."""
+
+
+class RunCatalog:
+    """All runs of one user on this machine."""
+
+    def __init__(self, places: StatePaths) -> None:
+        self.places = places
+
+    def numbers(self) -> list[int]:
+        """Return the numbers of all runs, oldest first."""
+        try:
+            names = os.listdir(self.places.runs)
+        except FileNotFoundError:
+            return []
+        except OSError as exc:
+            raise StateError(
+                f"{self.places.runs} cannot be read: {exc.strerror}; use another state directory with --state DIR"
+            ) from exc
+        return sorted(int(name) for name in names if name.isdecimal())
+
+    def info(self, number: int) -> RunInfo:
+        """Return one run. Raises NoSuchRun for one that does not exist or was never accepted."""
+        info, journal = self.open(number)
+        journal.close()
+        return info
+
+    def open(self, number: int) -> tuple[RunInfo, JournalReader]:
+        """Return one run with its journal, which the caller closes. Raises as `info`."""
+        places = self.places.run(number)
+        if not places.root.exists():
+            raise NoSuchRun(f"there is no run {number} in {self.places.runs}: scheduler runs shows what there is")
+        if never_began(places):
+            raise NoSuchRun(f"run {number} was never accepted: it ended while its list was read")
+        if not places.journal.exists():
+            raise StateError(
+                f"run {number} has no journal any more ({places.journal} was removed): the logs of its tasks are in "
+                f"{places.tasks}, scheduler runs rm {number} removes it"
+            )
+        journal = JournalReader.read(places.journal)
+        try:
+            meta = journal.meta()
+            return RunInfo(number, places, meta, is_locked(places.root), journal.lost), journal
+        except BaseException:
+            journal.close()
+            raise
+
+    def all(self) -> Iterator[RunInfo]:
+        """Yield every accepted run that can be read, newest first."""
+        for number in reversed(self.numbers()):
+            with contextlib.suppress(StateError):
+                yield self.info(number)
+
+    def find(self, word: str | None) -> RunInfo:
+        """Return a run by number or name; without a word, this machine's latest run, a living one first."""
+        if word is None:
+            return self._latest()
+        if word.isdecimal() and len(word) <= DIGITS:
+            return self.info(int(word))
+        for info in self.all():
+            if info.meta.get("name") == word:
+                return info
+        raise NoSuchRun(f"no run here is called {word!r}: scheduler runs shows what there is")
+
+    def _latest(self) -> RunInfo:
+        """Return the latest living run, else the latest of this machine, else the latest."""
+        for number in reversed(self.numbers()):
+            if is_locked(self.places.run(number).root):
+                with contextlib.suppress(StateError):
+                    return self.info(number)
+        first = None
+        for info in self.all():
+            if not info.elsewhere:
+                return info
+            first = first or info
+        if first is None:
+            self._raise_unreadable()
+            raise NoSuchRun(f"there is no run yet in {self.places.runs}: scheduler run FILE starts one")
+        return first
+
+    def _raise_unreadable(self) -> None:
+        """Raise the error of the newest run that cannot be read, if there is one."""
+        for number in reversed(self.numbers()):
+            with contextlib.suppress(NoSuchRun):
+                self.info(number)

@@ -1,0 +1,93 @@
+"""The durable counter: task ids and run numbers that never repeat, from one file under a lock."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from scheduler.errors import StateError
+from scheduler.store.machine.locked_files import holder, is_held_long, take_lock
+
+PATIENCE = 5.0
+"""Seconds to wait for the lock before an error names its holder; it is held for some milliseconds."""
+
+
+class Counter:
+    """Two numbers in one file: the next task id and the next run number."""
+
+    def __init__(self, path: Path, first: int = 0) -> None:
+        self._path = path
+        self._first = first
+
+    @contextmanager
+    def held(self, patience: float = PATIENCE) -> Iterator[HeldCounter]:
+        """Lock the counter for the block; taken numbers are durable at its end.
+
+        Keep the block short: every start of a run of this user waits for it. Raises StateError, with the holder, where
+        the lock cannot be had within `patience` seconds.
+        """
+        try:
+            fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        except OSError as exc:
+            raise StateError(f"the counter {self._path} cannot be opened: {exc.strerror}") from exc
+        try:
+            try:
+                take_lock(fd, patience)
+            except BlockingIOError:
+                raise StateError(f"{_locked(fd, self._path, f' for {patience:g}s')}, or try again later") from None
+            except OSError as exc:
+                why = (exc.strerror or str(exc)).lower()
+                raise StateError(
+                    f"the counter {self._path} cannot be locked ({why}): give a local disk with --state DIR"
+                ) from exc
+            yield HeldCounter(fd, self._path, self._first)
+        finally:
+            os.close(fd)
+
+    def next_task(self) -> int:
+        """Return the next task id as it is now, without the lock: another process may take it at any time."""
+        try:
+            fd = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            return self._first
+        try:
+            return HeldCounter(fd, self._path, self._first).task
+        finally:
+            os.close(fd)
+
+
+def why_locked(path: Path) -> str:
+    """Return a sentence on the process that keeps the counter locked for long; empty where there is none."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        return _locked(fd, path) if is_held_long(fd) else ""
+    finally:
+        os.close(fd)
+
+
+def _locked(fd: int, path: Path, how_long: str = "") -> str:
+    since = " has been locked" if how_long else " is locked"
+    who = holder(fd, command=True)
+    return f"the counter {path}{since}{how_long} by {who}, no run starts before that ends: continue or end that process"
+
+
+class HeldCounter:
+    """The numbers of the counter, to be written while its lock is held."""
+
+    def __init__(self, fd: int, path: Path, first: int) -> None:
+        self._fd = fd
+        words = os.pread(fd, 64, 0).split()
+        if words and (len(words) != 2 or not all(word.isdigit() for word in words)):
+            raise StateError(f"the counter {path} is damaged: write the next task id and the next run number into it")
+        self.task, self.run = (int(words[0]), int(words[1])) if words else (first, 1)
+
+    def advance(self, *, task: int, run: int) -> None:
+        """Write the next numbers durably."""
+        self.task, self.run = task, run
+        os.pwrite(self._fd, b"%-20d %-20d\n" % (task, run), 0)
+        os.fdatasync(self._fd)

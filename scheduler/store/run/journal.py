@@ -1,0 +1,237 @@
+"""Writing a journal: rows and events, appended in transactions that are durable when they return."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from scheduler.core import events as ev
+from scheduler.errors import StateError
+from scheduler.store.run import schema
+from scheduler.store.run.journal_database import Owner, checksum, connect, translated
+from scheduler.store.run.journal_reach import Reach, ReachFile, read_reach
+from scheduler.store.run.journal_reader import FACT_COUNT, STATUS, JournalReader
+
+EventRow = tuple[float, str, int | None, int | None, str, int]
+_to_json = json.JSONEncoder(check_circular=False).encode
+
+
+class Journal(JournalReader):
+    """The journal of a run, open for its one writer; append-only."""
+
+    def __init__(
+        self, path: Path, connection: sqlite3.Connection, owner: Owner = None, reached: Reach | None = None
+    ) -> None:
+        super().__init__(path, connection, owner, reached)
+        self._reach_file: ReachFile | None = None
+        self._current = self._pending = Reach()
+        """How far it goes, and how far it will go once the open transaction ends."""
+        self._is_lax = self._is_unsynced = False
+        self._deferred: list[EventRow] = []
+        """Events that are written with the next ones."""
+
+    @classmethod
+    def create(cls, path: Path) -> Journal:
+        """Create a journal that only its owner may read; it is empty until the first transaction ends."""
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+        journal = cls(path, connect(path, "rwc"))
+        with journal.transaction():
+            for statement in schema.CREATE:
+                journal._db.execute(statement)
+            journal.put_meta({"format": str(schema.VERSION)})
+        journal._reach_file = ReachFile(path)
+        return journal
+
+    @classmethod
+    def open(cls, path: Path) -> Journal:
+        """Open an existing journal for its one writer."""
+        reached = read_reach(path)
+        journal = cls(path, connect(path, "rw"), reached=reached)._checked()
+        last, newest = journal.reach()
+        journal._current = Reach(newest, last, journal.count()[0])
+        journal._reach_file = ReachFile(path)
+        return journal
+
+    def close(self) -> None:
+        """Close the database and the file beside it."""
+        if self._reach_file is not None:
+            self._reach_file.close()
+        super().close()
+
+    @contextmanager
+    def transaction(self, *, lax: bool = False) -> Iterator[None]:
+        """Write all of the block or nothing; it is durable at the end of the block, unless it is lax."""
+        try:
+            with self._translated():
+                self._set_durability(lax=lax)
+                self._db.execute(schema.BEGIN)
+                self._pending = self._current
+                yield
+                self._db.execute(schema.COMMIT)
+                self._current = self._pending
+                if not lax:
+                    self._write_reach()
+        except BaseException:
+            self._roll_back()
+            raise
+
+    def _set_durability(self, *, lax: bool) -> None:
+        """Choose whether the end of the next transaction waits for the disk."""
+        if lax != self._is_lax:
+            self._db.execute(schema.LATER if lax else schema.NOW)
+            self._is_lax = lax
+
+    def _write_reach(self) -> None:
+        """Write down how far the journal is durable; not over a loss that was not accepted."""
+        if self._reach_file is not None and not self.lost:
+            self._reach_file.write(self._current)
+
+    # ---- facts, terms and rows: inside a transaction ----
+
+    def put_meta(self, facts: dict[str, str]) -> None:
+        """Put facts about the run by name."""
+        self._put_meta(facts)
+        number = self._db.execute(schema.COUNT_META).fetchone()[0]
+        self._put_meta({FACT_COUNT: str(number)})
+
+    def _put_meta(self, facts: Mapping[str, str]) -> None:
+        self._db.executemany(
+            schema.PUT_META, [(name, text, checksum("meta", (name, text))) for name, text in facts.items()]
+        )
+
+    def put_form(self, number: int, text: str) -> None:
+        """Put the form of a source's cells."""
+        self._db.execute(schema.PUT_FORM, (number, text, checksum("forms", (number, text))))
+
+    def put_terms(self, number: int, text: str) -> None:
+        """Put terms, to which rows refer by number."""
+        self._db.execute(schema.PUT_TERMS, (number, text, checksum("terms", (number, text))))
+
+    def put_rows(self, rows: Iterable[tuple[int, int, int, int, int, int, str]]) -> None:
+        """Put accepted rows (task, batch, row, nth, terms, form, text)."""
+        self._db.executemany(schema.PUT_ROW, self._with_checksums(rows))
+
+    def _with_checksums(
+        self, rows: Iterable[tuple[int, int, int, int, int, int, str]]
+    ) -> Iterator[tuple[int | str, ...]]:
+        number, last = 0, self._pending.last
+        for row in rows:
+            number, last = number + 1, max(last, row[0])
+            yield (*row, checksum("submitted", row))
+        self._pending = replace(self._pending, last=last, rows=self._pending.rows + number)
+
+    def move_rows(self, first: int, by: int) -> None:
+        """Raise the ids of all rows from `first` on; in the transaction that put them."""
+        there, back = schema.MOVE_ROWS
+        self._db.create_function("row_sum", 7, lambda *row: checksum("submitted", row), deterministic=True)
+        self._db.execute(there, {"by": by, "first": first})
+        self._db.execute(back)
+        self._pending = replace(self._pending, last=self._pending.last + by)
+
+    def put_events(self, events: Sequence[ev.Event], at: float) -> None:
+        """Put events together with other rows."""
+        self._db.executemany(schema.PUT_EVENT, [_event_row(event, at) for event in events])
+        self._pending = replace(self._pending, newest=self._pending.newest + len(events))
+
+    def flush(self) -> None:
+        """Sync the rows that were put so far, so that the end of a long transaction takes little time."""
+        if os.path.exists(f"{self.path}-wal"):
+            self._sync()
+
+    # ---- events ----
+
+    def record(self, events: Sequence[ev.Event], at: float, *, later: bool = False) -> None:
+        """Append events in one transaction, together with all deferred ones; with `later`, defer them to the next call.
+
+        Without events, write the deferred ones; with `later`, a power cut before the next call may lose them.
+        """
+        if later and events:
+            self._deferred += [_event_row(event, at) for event in events]
+        elif events or self._deferred:
+            self._write([*self._deferred, *(_event_row(event, at) for event in events)], lax=later)
+            self._deferred.clear()
+            self._is_unsynced = later
+        elif self._is_unsynced and not later:
+            self._sync()
+            self._is_unsynced = False
+            self._write_reach()
+
+    def _write(self, rows: Sequence[EventRow], *, lax: bool) -> None:
+        """Write one transaction; unless it is lax, its end also waits for what lax ones wrote before."""
+        try:
+            self._set_durability(lax=lax)
+            self._db.execute(schema.BEGIN)
+            self._db.executemany(schema.PUT_EVENT, rows)
+            self._db.execute(schema.COMMIT)
+        except sqlite3.Error as exc:
+            self._roll_back()
+            raise translated(self.path, exc) from exc
+        self._current = replace(self._current, newest=self._current.newest + len(rows))
+        if not lax:
+            self._write_reach()
+
+    def _sync(self) -> None:
+        try:
+            log = os.open(f"{self.path}-wal", os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fdatasync(log)
+            finally:
+                os.close(log)
+        except OSError as exc:
+            raise StateError(f"the journal {self.path} cannot be written: {exc.strerror}") from exc
+
+    # ---- the whole journal ----
+
+    def put_status(self, status: dict[str, Any], *, lax: bool = False) -> bool:
+        """Write the run's status with the row and event it belongs to; return False where events are deferred."""
+        if self._deferred:
+            return False
+        with self.transaction(lax=lax):
+            self.put_meta({STATUS: _to_json({**status, "up_to": self.reach()})})
+        return True
+
+    def accept_loss(self) -> None:
+        """Take the journal as it is for whole from now on."""
+        self.lost, self._reached = "", Reach()
+
+    def write_again(self) -> Path:
+        """Write the whole journal into a new file in its place; beside it, where another file took the place.
+
+        This is for a journal that was removed: the open file can be read, but gets no name again. Returns the path of
+        the new file; raises StateError or OSError.
+        """
+        self.record([], 0.0)  # the deferred events too
+        saved = self.path.with_name("journal.saved")
+        with suppress(FileNotFoundError):
+            saved.unlink()
+        with self._translated(), closing(connect(saved, "rwc", writer=False)) as copy:
+            self._db.backup(copy)
+        with open(saved, "rb") as file:
+            os.fsync(file.fileno())
+        try:
+            os.link(saved, self.path)
+        except FileExistsError:
+            return saved
+        for end in ("-wal", "-shm"):  # they belong to the file that was removed
+            with suppress(FileNotFoundError):
+                os.unlink(f"{self.path}{end}")
+        saved.unlink()
+        return self.path
+
+    def checkpoint(self) -> None:
+        """Move the write-ahead log into the journal, as a run ends."""
+        with self._translated():
+            self._db.execute(schema.CHECKPOINT)
+        self._write_reach()
+
+
+def _event_row(event: ev.Event, at: float) -> EventRow:
+    data = ev.encode(event)
+    row = (float(at), event.kind, data.get("task"), data.get("attempt"), _to_json(data))
+    return (*row, checksum("events", row))

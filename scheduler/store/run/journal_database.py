@@ -1,0 +1,145 @@
+"""The SQLite database of a journal: connections, checksums of rows, and sentences for what goes wrong."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from zlib import crc32
+
+from scheduler.errors import Newer, StateError
+from scheduler.runtime.paths import owner_beside_root
+from scheduler.store.run import schema
+
+Owner = tuple[int, int] | None
+"""A user and a group; None: this process's own."""
+_DISK_ERRORS = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY})
+_MIN_FREE = 64 * 1024
+"""Bytes without which SQLite cannot write anything of a journal."""
+_SEEDS = {table: crc32(table.encode()) for table in ("meta", "forms", "terms", "submitted", "events")}
+
+
+def checksum(table: str, row: tuple[object, ...]) -> int:
+    """Return the checksum of a row; an equal row of another table has another one."""
+    return crc32(ascii(row).encode(), _SEEDS[table])
+
+
+def run_number(journal: Path) -> str:
+    """Return the number of the run that a journal belongs to."""
+    return journal.parent.name
+
+
+def newer(path: Path, what: str) -> Newer:
+    """Return the error for a journal with content that only a newer version writes."""
+    return Newer(f"run {run_number(path)} was written by a newer version ({what}): use that version")
+
+
+def damaged(path: Path, what: str) -> StateError:
+    """Return the error for a journal whose content is not what was written."""
+    return StateError(
+        f"the journal of run {run_number(path)} is damaged ({what}): move {path.parent} away; the logs of its tasks "
+        "are in that directory"
+    )
+
+
+def translated(path: Path, exc: sqlite3.Error) -> StateError:
+    """Return this project's error for one of SQLite."""
+    if isinstance(exc, sqlite3.OperationalError):
+        return StateError(f"the journal {path} cannot be used: {_reason(path, exc)}")
+    return damaged(path, str(exc))
+
+
+@contextmanager
+def acting_as(owner: Owner) -> Iterator[None]:
+    """Take the identity of a user for the block.
+
+    SQLite removes whatever file is named beside a database: as root it would remove files of others.
+    """
+    if owner is None:
+        yield
+        return
+    user, group = os.geteuid(), os.getegid()
+    os.setegid(owner[1])
+    os.seteuid(owner[0])
+    try:
+        yield
+    finally:
+        os.seteuid(user)
+        os.setegid(group)
+
+
+def connect(path: Path, mode: str, writer: bool = True) -> sqlite3.Connection:
+    """Open a journal; `mode` is one of SQLite's URIs. Raises StateError."""
+    try:
+        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True, isolation_level=None)
+        connection.execute(schema.BUSY)
+        for statement in schema.OPEN if writer else ():
+            connection.execute(statement)
+    except sqlite3.Error as exc:
+        raise StateError(f"the journal {path} cannot be opened: {_reason(path, exc)}") from exc
+    return connection
+
+
+def connect_reader(path: Path) -> sqlite3.Connection:
+    """Open a journal to read it; on a full disk, a copy in memory. Raises StateError.
+
+    A damaged journal is opened too: the first statement that reads it raises.
+    """
+    connection = connect(path, "rw", writer=False)
+    try:
+        connection.execute(schema.LOOK)
+    except sqlite3.Error as exc:
+        if _primary(exc) in _DISK_ERRORS:
+            connection.close()
+            return _copy(path)
+    return connection
+
+
+def _copy(path: Path) -> sqlite3.Connection:
+    """Copy a journal into memory, as it is now.
+
+    To read a journal SQLite makes a file beside it, which fails on a full disk. Where a write-ahead log is left, the
+    journal can be read without that file only under an exclusive lock, so the copy is made quickly. A living writer
+    has made the file, so its journal is never copied.
+    """
+    log = Path(f"{path}-wal")
+    has_log = log.exists() and log.stat().st_size > 0
+    copy = sqlite3.connect(":memory:", isolation_level=None)
+    try:
+        with closing(connect(path, "rw" if has_log else "ro&immutable=1", writer=False)) as source:
+            if has_log:
+                source.execute(schema.ALONE)
+            source.backup(copy)
+    except sqlite3.Error as exc:
+        raise StateError(f"the journal {path} cannot be read: {_reason(path, exc)}") from exc
+    return copy
+
+
+def _reason(path: Path, exc: sqlite3.Error) -> str:
+    """Return SQLite's words, or the cause and the next step where the disk is full."""
+    if _primary(exc) in _DISK_ERRORS:
+        with suppress(OSError):
+            disk = os.statvfs(path.parent)
+            if disk.f_bavail * disk.f_frsize < _MIN_FREE or (disk.f_files and not disk.f_favail):
+                return f"the disk is full: free some space for {path.parent}, then try again"
+    return str(exc)
+
+
+def _primary(exc: sqlite3.Error) -> int:
+    """Return the kind of an SQLite error; the higher bits of its code tell where in SQLite it happened."""
+    return getattr(exc, "sqlite_errorcode", 0) & 0xFF
+
+
+def is_unwritten(path: Path) -> bool:
+    """Tell whether no list was ever accepted in a journal; False where that is not certain."""
+    if not path.exists():
+        return True
+    try:
+        with acting_as(owner_beside_root(path)), closing(connect_reader(path)) as connection:
+            if not connection.execute(schema.GET_TABLES).fetchone()[0]:
+                return True
+            return connection.execute(schema.GET_ACCEPTED).fetchone() is None
+    except (StateError, sqlite3.Error):
+        return False

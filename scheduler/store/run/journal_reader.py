@@ -1,0 +1,310 @@
+"""Reading a journal: the facts about a run, its accepted rows, and its events in order.
+
+SQLite notices damage of its own structures only. It does not notice changed rows, and takes a log that was cut short
+for an older state. So each row carries a checksum, the places of events have no gaps, and `journal_reach` tells how far
+the journal was durable.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+from scheduler.core import events as ev
+from scheduler.errors import StateError
+from scheduler.runtime.paths import owner_beside_root
+from scheduler.store.run import schema
+from scheduler.store.run.journal_database import (
+    Owner,
+    acting_as,
+    checksum,
+    connect_reader,
+    damaged,
+    newer,
+    run_number,
+    translated,
+)
+from scheduler.store.run.journal_reach import Reach, read_reach
+from scheduler.values import dataclass
+
+STATUS = "status"
+"""The fact that holds the run's last status."""
+FACT_COUNT = "facts"
+"""The fact that holds the number of the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One accepted row; its text stays in the journal until the task is placed."""
+
+    row: int
+    """Its number in the source."""
+    nth: int
+    """How many earlier rows run an equal command."""
+    terms: int
+    form: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """An event with its place in the journal and its wall-clock time."""
+
+    seq: int
+    at: float
+    event: ev.Event
+
+
+class JournalReader:
+    """The journal of a run, to be read while its one writer may go on.
+
+    Every method raises StateError for what cannot be read, and for rows that are not what was written.
+    """
+
+    def __init__(
+        self, path: Path, connection: sqlite3.Connection, owner: Owner = None, reached: Reach | None = None
+    ) -> None:
+        self.path = path
+        self.lost = ""
+        """A sentence on how much of its end was lost; empty for a whole journal."""
+        self._reached = reached or Reach()
+        """How far it was durable at least when it was opened."""
+        self._db = connection
+        self._owner = owner
+        """The user as whom it is read, where that is not this process's."""
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Open an existing journal; on a full disk, a copy of it."""
+        owner = owner_beside_root(path)
+        reached = read_reach(path)  # before the journal, so that a writer is never ahead of it
+        with acting_as(owner):
+            return cls(path, connect_reader(path), owner, reached)._checked()
+
+    def _checked(self) -> Self:
+        """Check the format and the end; a lost end is kept in `lost`."""
+        with self._translated():
+            found = self._db.execute(schema.GET_FORMAT).fetchone()
+        version = found[0] if found is not None else None
+        if not (isinstance(version, str) and version.isascii() and version.isdigit()):
+            raise damaged(self.path, f"its format is {version!r}")
+        self._check_format(int(version))
+        last, newest = self.reach()
+        if last < self._reached.last or newest < self._reached.newest:
+            self.lost = (
+                f"the journal of run {run_number(self.path)} lost its end ({self.path}): {self._reached.newest} events "
+                f"of {self._reached.rows} tasks were on the disk, {newest} events up to task {last} are left, so the "
+                "later states of its tasks are unknown"
+            )
+        return self
+
+    def _check_format(self, version: int) -> None:
+        if version > schema.VERSION:
+            raise newer(self.path, f"format {version}; this one reads {schema.VERSION}")
+        if version < schema.VERSION:
+            raise StateError(
+                f"run {run_number(self.path)} was written by an older version (format {version}; this one reads "
+                f"{schema.VERSION}): use that version, or move {self.path.parent} away"
+            )
+
+    def close(self) -> None:
+        """Close the database."""
+        self._db.close()
+
+    def contradiction(self, what: object) -> StateError:
+        """Return the error for rows that can be read but make no sense together."""
+        return damaged(self.path, f"it contradicts itself: {what}")
+
+    @contextmanager
+    def at_one_moment(self) -> Iterator[None]:
+        """Read one state in the block: the one at its first statement, whatever the writer adds meanwhile."""
+        with self._translated():
+            self._db.execute(schema.BEGIN_TO_READ)
+        try:
+            yield
+        finally:
+            with self._translated():
+                self._roll_back()
+
+    def _roll_back(self) -> None:
+        if self._db.in_transaction:
+            self._db.execute(schema.ROLLBACK)
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            with acting_as(self._owner):
+                yield
+        except sqlite3.Error as exc:
+            raise translated(self.path, exc) from exc
+
+    # ---- facts, terms and rows ----
+
+    def reach(self) -> list[int]:
+        """Return the highest task (-1: none) and the number of events."""
+        with self._translated():
+            newest = self._db.execute(schema.GET_NEWEST).fetchone()[0]
+        last = self.last()
+        return [-1 if last is None else last, newest or 0]
+
+    def meta(self) -> dict[str, str]:
+        """Return all facts about the run by name."""
+        facts: dict[str, str] = dict(self._select(schema.GET_META))
+        if facts.pop(FACT_COUNT, "") != str(len(facts)):
+            raise damaged(self.path, "facts about the run are missing")
+        return facts
+
+    def forms(self) -> list[str]:
+        """Return the forms of the rows' cells by number."""
+        return self._numbered(schema.GET_FORMS)
+
+    def terms(self) -> list[str]:
+        """Return the terms by number."""
+        return self._numbered(schema.GET_TERMS)
+
+    def _numbered(self, statement: str) -> list[str]:
+        texts: list[str] = []
+        for number, text in self._select(statement):
+            if number != len(texts):
+                raise damaged(self.path, "terms or forms of rows are missing")
+            texts.append(text)
+        return texts
+
+    def row(self, task: int) -> Row:
+        """Return one accepted row."""
+        for _, _, *values in self._select(schema.GET_ROW, (task,)):
+            return Row(*values)
+        raise StateError(f"the journal {self.path} has no task {task}")
+
+    def rows(self) -> Iterator[tuple[int, int, Row]]:
+        """Yield all accepted rows as (task, batch, row), by task."""
+        for task, batch, *values in self._all_rows():
+            yield task, batch, Row(*values)
+
+    def _all_rows(self, after: int = 0) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows of the batches after the given one; raises StateError where some of all are missing."""
+        number, terms, form = 0, -1, -1
+        for row in self._select(schema.GET_ROWS, (after,)):
+            number, terms, form = number + 1, max(terms, row[4]), max(form, row[5])
+            yield row
+        with self._translated():
+            most = self._db.execute(schema.GET_MOST).fetchone()
+        if any(known is None or known < used for known, used in zip(most, (terms, form), strict=True) if used >= 0):
+            raise damaged(self.path, "the terms of some rows are missing")
+        if not after and number < self._reached.rows and not self.lost:
+            raise damaged(self.path, f"{self._reached.rows} rows were accepted, {number} can be found")
+
+    def count(self) -> tuple[int, int]:
+        """Return the numbers of tasks and batches."""
+        with self._translated():
+            tasks, batches = self._db.execute(schema.COUNT_ROWS).fetchone()
+        return tasks, batches or 0
+
+    def within(self, first: int, last: int) -> list[int]:
+        """Return the accepted tasks with ids from `first` to `last`."""
+        with self._translated():
+            return [task for (task,) in self._db.execute(schema.GET_WITHIN, (first, last))]
+
+    def last(self) -> int | None:
+        """Return the highest task id; None where no row was accepted."""
+        with self._translated():
+            found: int | None = self._db.execute(schema.GET_LAST).fetchone()[0]
+        return found
+
+    # ---- events ----
+
+    def submissions(self, after: int = 0) -> Iterator[ev.Submitted]:
+        """Yield the Submitted events of the batches after the given one, one for each stretch of following ids."""
+        batch, first = 0, 0
+        terms: list[int] = []
+        for task, next_batch, _, _, number, *_ in self._all_rows(after):
+            if terms and (next_batch != batch or task != first + len(terms)):
+                yield ev.Submitted(batch, first, terms)
+                terms = []
+            if not terms:
+                batch, first = next_batch, task
+            terms.append(number)
+        if terms:
+            yield ev.Submitted(batch, first, terms)
+
+    def events(self, after: int = 0) -> Iterator[Recorded]:
+        """Yield the events after the given place, in order."""
+        for row in self._in_order(self._events(schema.GET_EVENTS, (after,)), after):
+            yield self._recorded(*row)
+
+    def state_events(self) -> Iterator[Recorded]:
+        """Yield the events that change states of tasks, in order; most others are about memory."""
+        for row in self._in_order(self._events(schema.GET_STATE_EVENTS)):
+            if row[-1] is not None:
+                yield self._recorded(*row)
+
+    def changed_terms(self) -> Iterator[ev.Changed]:
+        """Yield the events that gave tasks other terms than their rows have."""
+        for row in self._events(schema.GET_CHANGES):
+            event = self._recorded(*row).event
+            if isinstance(event, ev.Changed):
+                yield event
+
+    def task_events(self, task: int) -> list[Recorded]:
+        """Return the events of one task, in order."""
+        return [self._recorded(*row) for row in self._events(schema.GET_TASK_EVENTS, (task,))]
+
+    def _events(self, statement: str, parameters: tuple[int, ...] = ()) -> Iterator[tuple[int, float, str, str | None]]:
+        """Yield events as (place, time, name, data)."""
+        for seq, at, name, *_, data in self._select(statement, parameters, unsummed=1):
+            yield seq, at, name, data
+
+    def _in_order(
+        self, events: Iterable[tuple[int, float, str, str | None]], after: int = 0
+    ) -> Iterator[tuple[int, float, str, str | None]]:
+        """Yield the given events; raises StateError where one is missing."""
+        for event in events:
+            if event[0] != after + 1:
+                raise damaged(self.path, f"event {after + 1} is missing")
+            after = event[0]
+            yield event
+        if after < self._reached.newest and not self.lost:
+            raise damaged(self.path, f"event {after + 1} is missing")
+
+    def _recorded(self, seq: int, at: float, name: str, data: str | None) -> Recorded:
+        try:
+            return Recorded(seq, at, ev.decode(name, json.loads(data or "")))
+        except (ValueError, KeyError, TypeError) as exc:  # its checksum is right, so it is as it was written
+            raise newer(self.path, f"its event {seq}, {name}, is unknown here") from exc
+
+    # ---- rows of any table ----
+
+    def _select(self, statement: str, parameters: tuple[int, ...] = (), unsummed: int = 0) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows of a statement without their checksums, which do not cover the first `unsummed` columns.
+
+        Rows of another user's journal are read all at once: no other code may run under that user's identity.
+        """
+        table = statement.partition(" FROM ")[2].split(maxsplit=1)[0]
+        with self._translated():
+            found = self._db.execute(statement, parameters)
+            if self._owner is None:
+                for row in found:
+                    yield self._verified(table, row, unsummed)
+                return
+            rows = found.fetchall()
+        for row in rows:
+            yield self._verified(table, row, unsummed)
+
+    def _verified(self, table: str, row: tuple[Any, ...], unsummed: int) -> tuple[Any, ...]:
+        has_no_data = unsummed and row[-2] is None
+        if not has_no_data and row[-1] != checksum(table, row[unsummed:-1]):
+            raise damaged(self.path, f"the row {str(row[:-1])[:60]!r} is not what was written")
+        return row[:-1]
+
+
+def last_status(meta: Mapping[str, str]) -> dict[str, Any]:
+    """Return the status that the run's scheduler wrote last; empty where it wrote none."""
+    try:
+        status: dict[str, Any] = json.loads(meta.get(STATUS, "{}"))
+    except ValueError:
+        return {}
+    return status

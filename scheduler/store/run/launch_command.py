@@ -1,0 +1,48 @@
+"""The program that a row starts, with the variables of its Python environment."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from shlex import quote
+
+from scheduler.core.model import Spec
+from scheduler.core.tasks.command import PLAIN_PYTHON, THIS_PYTHON
+from scheduler.runtime.python_envs import Environment, Programs
+
+Variables = tuple[tuple[str, str | None], ...]
+
+
+def launched(spec: Spec, programs: Programs) -> tuple[Spec, Variables]:
+    """Return the row with the python of its environment, and the variables of that environment.
+
+    Without a `python` on PATH, `python` means the same as `-1`.
+    """
+    if spec.command:
+        return _with_some_python(spec, programs), ()
+    if spec.executable in THIS_PYTHON:
+        prefix = programs.python.prefix
+        return spec, _variables(programs.environment(prefix) if prefix else None, programs)
+    environment = programs.environment(spec.executable, spec.directory)
+    if environment is not None:
+        return replace(spec, executable=environment.python), _variables(environment, programs)
+    lacks = spec.executable == PLAIN_PYTHON and programs.which(PLAIN_PYTHON) is None
+    return (replace(spec, executable="-1") if lacks else spec), ()
+
+
+def located(spec: Spec, programs: Programs) -> Spec:
+    """Return the row with the path of a program on PATH, by which a profile identifies it."""
+    spec, _ = launched(spec, programs)
+    if "/" in spec.executable or spec.executable in THIS_PYTHON:
+        return spec
+    return replace(spec, executable=programs.which(spec.executable) or spec.executable)
+
+
+def _with_some_python(spec: Spec, programs: Programs) -> Spec:
+    first, blank, rest = spec.command.partition(" ")
+    if first != PLAIN_PYTHON or programs.which(PLAIN_PYTHON) is not None:
+        return spec
+    return replace(spec, command=f"{quote(programs.python.path)}{blank}{rest}")
+
+
+def _variables(environment: Environment | None, programs: Programs) -> Variables:
+    return tuple(environment.variables(programs.environ).items()) if environment is not None else ()

@@ -1,0 +1,96 @@
+"""The removal of ended runs from the disk, under their locks."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from scheduler.errors import StateError, StillRunning
+from scheduler.runtime.paths import RunPaths, StatePaths
+from scheduler.runtime.shim import ClaimState, claim_state, read_claim
+from scheduler.store.run.journal_database import is_unwritten
+from scheduler.store.run.run_lock import Hold
+
+GOING = ".removed-"
+"""The prefix of a run's new name before it is removed: a removal that was killed leaves no partial run."""
+
+
+def remove(places: StatePaths, number: int, check: Callable[[], None]) -> int:
+    """Remove a run and return its size in bytes. Raises StillRunning for a locked run, and the errors of `check`.
+
+    `check` is called under the run's lock, so that the run is not resumed meanwhile.
+    """
+    run = places.run(number)
+    with _held(run):
+        check()
+        freed = _bytes_under(run.root)
+        going = places.runs / f"{GOING}{number}"
+        try:
+            run.root.rename(going)
+        except OSError as exc:
+            raise StateError(f"run {number} cannot be removed from {run.root}: {exc.strerror}") from exc
+    finish(places)
+    return freed
+
+
+def finish(places: StatePaths) -> None:
+    """Remove renamed runs, also those of removals that were killed."""
+    for left in places.runs.glob(f"{GOING}*"):
+        shutil.rmtree(left, ignore_errors=True)
+
+
+def clear_up(places: StatePaths) -> None:
+    """Rename runs whose list was never accepted, left by starts that were killed; `finish` removes them.
+
+    Call it with the counter held: a run is made and locked under it.
+    """
+    for name in os.listdir(places.runs):
+        if name.isdigit() and never_began(run := places.run(int(name))):
+            with contextlib.suppress(StateError, OSError), _held(run):
+                run.root.rename(places.runs / f"{GOING}{name}")
+
+
+def never_began(run: RunPaths) -> bool:
+    """Return whether the list of a run was never accepted; False where that is not certain."""
+    if run.log.exists():
+        return False
+    with contextlib.suppress(OSError), os.scandir(run.tasks) as found:
+        if any(found):
+            return False
+    return is_unwritten(run.journal)
+
+
+def claims(run: RunPaths) -> Iterator[tuple[int, int, Path, int]]:
+    """Yield task, attempt and file of every claim of a run, and the shim that lives (0: none); needs no journal."""
+    for path in run.tasks.glob("*/.claim.*"):
+        task, attempt = path.parent.name, path.name.removeprefix(".claim.")
+        if not (task.isdigit() and attempt.isdigit()):
+            continue
+        locked = claim_state(str(path)) is ClaimState.LOCKED
+        claim = read_claim(str(path)) if locked else None
+        yield int(task), int(attempt), path, claim.shim if claim is not None else -1 if locked else 0
+
+
+@contextlib.contextmanager
+def _held(run: RunPaths) -> Iterator[None]:
+    try:
+        hold = Hold(run)
+    except StillRunning:
+        raise StillRunning(f"run {run.number} is alive: scheduler stop {run.number} ends it first") from None
+    try:
+        yield
+    finally:
+        hold.close()
+
+
+def _bytes_under(root: Path) -> int:
+    """Return the bytes that a directory takes on the disk."""
+    total = 0
+    for folder, _, files in os.walk(root):
+        for name in files:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(folder, name)).st_blocks * 512
+    return total

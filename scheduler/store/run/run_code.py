@@ -1,0 +1,102 @@
+"""The copies of the code from which a run starts its processes, and their repair."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from pathlib import Path
+
+from scheduler.errors import StateError
+from scheduler.runtime.paths import RUN_CODE, tilde
+
+_DIGEST_BYTES = 16
+
+
+def copy(folder: Path, code: Sequence[tuple[Path, str]]) -> dict[str, str]:
+    """Copy files into a run's folder, and return their digests by name; the disk is not waited for."""
+    digests = {}
+    for source, name in code:
+        content, target = source.read_bytes(), folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+        if os.access(source, os.X_OK):
+            target.chmod(0o700)
+        digests[name] = digest(content)
+    return digests
+
+
+def digest(content: bytes) -> str:
+    """Return the digest of a content."""
+    return blake2b(content, digest_size=_DIGEST_BYTES).hexdigest()
+
+
+class RunCode:
+    """The copies of one run, which uses the code that it started with to its end."""
+
+    def __init__(
+        self, folder: Path, digests: Mapping[str, str], installed: Sequence[tuple[Path, str]] = RUN_CODE
+    ) -> None:
+        """Take the digests by name, as they were when the run started; a copy without one is not checked."""
+        self._folder = folder
+        self._installed = {name: source for source, name in installed}
+        self._digests = {name: text for name, text in digests.items() if name in self._installed}
+
+    def mend(self) -> None:
+        """Make missing or damaged copies again, and wait for the disk.
+
+        Raises StateError where the installed code is not what the run started with, OSError where nothing can be
+        written.
+        """
+        damaged = [name for name in self._digests if not self._is_whole(self._folder / name, name)]
+        for name in damaged:
+            if not self._is_whole(self._installed[name], name):
+                raise StateError(
+                    f"{tilde(self._folder / name)} is missing or damaged, and the installed scheduler is not the one "
+                    "that this run started with and needs: install that version again"
+                )
+        for name in damaged:
+            _write(self._folder / name, self._installed[name].read_bytes())
+
+    def _is_whole(self, path: Path, name: str) -> bool:
+        try:
+            return digest(path.read_bytes()) == self._digests[name]
+        except OSError:
+            return False
+
+    def sync_later(self) -> None:
+        """Sync the copies in a thread of its own; copies that a power cut takes are made again."""
+        thread = threading.Thread(target=self._sync, name="run code", daemon=True)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            thread.start()
+        except RuntimeError:  # this user may have no more threads
+            return
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def _sync(self) -> None:
+        paths = [self._folder / name for name in self._digests]
+        for path in [*paths, *{path.parent for path in paths}, self._folder.parent]:
+            with contextlib.suppress(OSError):
+                _sync(path)
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_bytes(content)
+    _sync(temporary)
+    temporary.replace(path)
+    _sync(path.parent)
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,498 @@
+"""The store of one run for its scheduler: created or resumed, locked, filled with rows and events."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Protocol
+
+from scheduler.core.events import Arrived, Changed, Event, Exited, Submitted
+from scheduler.core.model import Job, Terms
+from scheduler.core.ports import Arrivals, Happening
+from scheduler.core.profiling.profile_index import Observation
+from scheduler.core.profiling.task_class import TaskClass, files_of, kind, script_of
+from scheduler.core.tasks import command
+from scheduler.core.tasks.fields import (
+    SEPARATOR,
+    RowForm,
+    is_text,
+    pack_cells,
+    pack_terms,
+    unpack_cells,
+    unpack_terms,
+)
+from scheduler.errors import InputError, StateError
+from scheduler.runtime import clock
+from scheduler.runtime.paths import RunPaths, StatePaths, make_private, open_plain
+from scheduler.runtime.python_envs import Programs
+from scheduler.store.profiles import ProfileStore
+from scheduler.store.run import run_code
+from scheduler.store.run.catalog import RunCatalog, RunInfo
+from scheduler.store.run.counter import PATIENCE, Counter, HeldCounter
+from scheduler.store.run.journal import Journal
+from scheduler.store.run.launch_command import launched, located
+from scheduler.store.run.removal import clear_up, finish
+from scheduler.store.run.run_lock import Hold
+
+Cells = tuple[int, list[str], Terms, int]
+"""A row of an input: its number in the source, its cells, their terms, and the number of earlier equal rows."""
+LARGEST_RESULT = 64 * 1024
+MOST_JOBS = 256
+"""The number of task texts that are kept in memory."""
+LARGEST_SCRIPT = 16 * 1024 * 1024
+MOST_UNFLUSHED = 10_000
+"""Rows of a longer list are synced before the counter is locked, so that the lock is held for a short time."""
+LOOP_PATIENCE = 0.2
+"""Seconds that a running scheduler waits for the counter; it tries again later."""
+
+
+class GrowingRows(Protocol):
+    """A source that may grow while its run goes on."""
+
+    form: RowForm
+
+    @property
+    def more(self) -> bool:
+        """Whether more rows may come, so that the run is not over when all its tasks have ended."""
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable when there may be rows; -1 where only `appended` can tell."""
+
+    def collect(self) -> Sequence[Happening]:
+        """Read available input without blocking, and return nothing: rows become events when they are accepted."""
+
+    def appended(self, *, last: bool) -> tuple[Sequence[Cells], str, str]:
+        """Return the new rows, the mark after them, and a sentence about anything else."""
+
+    def accepted(self) -> None:
+        """Go on after the rows that were returned last; until this call they are returned again."""
+
+    def untaken(self) -> tuple[Sequence[Cells], str]:
+        """Look again, and return the rows that were not accepted and a sentence about the bad row after them."""
+
+
+class RerunPlan(Protocol):
+    """The consequences of earlier runs of a list for a new one."""
+
+    def refuse(self) -> None:
+        """Raise StateError where this list must not start now; no other list is accepted meanwhile."""
+
+    def events(self, first: int) -> Sequence[Event]:
+        """Return the events that its rows start with; `first` is the id of the first row."""
+
+
+class _Later:
+    """The plan of rows that join a run from a batch on."""
+
+    def __init__(self, batch: int) -> None:
+        self._arrived = Arrived(batch)
+
+    def refuse(self) -> None:
+        """Accept the rows: they belong to the run's own list."""
+
+    def events(self, first: int) -> Sequence[Event]:
+        """Return the event of their arrival."""
+        return [self._arrived]
+
+
+class SqliteRunStore:
+    """The store of a run, for its one scheduler: it accepts rows, records events and returns the texts of tasks."""
+
+    def __init__(self, places: RunPaths, journal: Journal, counter: Counter, hold: Hold) -> None:
+        self.places = places
+        self.journal = journal
+        self.terms: list[Terms] = []
+        self.source: GrowingRows | None = None
+        self.num = 20
+        self.code: dict[str, str] = {}
+        """The digests of the code that was copied for a new run."""
+        self.kinds: TaskClassFinder | None = None
+        self.programs = Programs(os.environ)
+        """The programs of rows, found as the shell that started the run finds them."""
+        self.check: Callable[[Terms, int], None] = lambda terms, row: None
+        """The check that refuses terms which this machine can never serve."""
+        self._counter = counter
+        self._hold = hold
+        hold.remember()
+        self._numbers: dict[int, tuple[Terms, int]] = {}
+        self._by_value: dict[Terms, int] = {}
+        self._forms: list[RowForm] = []
+        self._batch = 0
+        self._jobs: dict[int, Job] = {}
+        self._ended: list[tuple[int, int]] = []
+        """Attempts whose end is not durable yet; their result files stay until then."""
+        self._changed: dict[int, int] = {}
+        """The terms of tasks that were changed after they were accepted."""
+
+    # ---- opening ----
+
+    @classmethod
+    def create(cls, places: StatePaths, counter: Counter, code: Sequence[tuple[Path, str]]) -> SqliteRunStore:
+        """Create a run with the next number; it is not listed before its list is accepted."""
+        make_private(places.runs)
+        with counter.held() as held:  # `clear_up` runs under it too, so it never sees a new run without its lock
+            clear_up(places)
+            number = max([held.run, *(n + 1 for n in RunCatalog(places).numbers())])
+            held.advance(task=held.task, run=number + 1)
+            run = places.run(number)
+            make_private(run.root)
+            hold = Hold(run)
+        try:
+            finish(places)
+            digests = run_code.copy(run.code, code)
+            make_private(run.tasks)
+            book = cls(run, Journal.create(run.journal), counter, hold)
+            book.code = digests
+            return book
+        except BaseException:
+            shutil.rmtree(run.root, ignore_errors=True)
+            hold.close()
+            raise
+
+    @classmethod
+    def resume(cls, info: RunInfo, counter: Counter) -> SqliteRunStore:
+        """Take over an existing run. Raises StillRunning where its scheduler is alive.
+
+        Raises StateError for a run of another user: its commands would run as this user.
+        """
+        owner = info.places.root.stat().st_uid
+        if owner != os.getuid():
+            raise StateError(
+                f"run {info.number} belongs to user {owner}: its tasks would run as you, only that user can resume it"
+            )
+        hold = Hold(info.places)
+        try:
+            book = cls(info.places, Journal.open(info.places.journal), counter, hold)
+        except BaseException:
+            hold.close()
+            raise
+        book.num = int(info.meta.get("num", "20"))
+        book.terms = [unpack_terms(text) for text in book.journal.terms()]
+        book._by_value = {terms: number for number, terms in enumerate(book.terms)}
+        book._forms = [RowForm.unpack(text) for text in book.journal.forms()]
+        book._batch = book.journal.count()[1]
+        for event in book.journal.changed_terms():
+            book._changed.update(dict.fromkeys(event.tasks, event.terms))
+        return book
+
+    def close(self) -> None:
+        """Close the run and release its lock."""
+        if self.kinds is not None:
+            self.kinds.profiles.close()
+        with contextlib.suppress(StateError):
+            self.journal.checkpoint()
+        self.journal.close()
+        self._hold.close()
+
+    def check_files(self) -> None:
+        """Raise StateError where the run's directory or journal is not in its place any more.
+
+        A removed journal is written again, unless another file has its place.
+        """
+        gone = self._hold.misplaced()
+        if gone is None:
+            return
+        number, path = self.places.number, self.places.journal
+        goes_on = "nothing more is started, what runs goes on under its shims"
+        if gone == self.places.root:
+            raise StateError(f"run {number}: its directory {gone} was removed or moved while it ran: {goes_on}")
+        lost = f"run {number}: {gone} was removed or replaced while it ran: {goes_on}"
+        kept = path
+        try:
+            if gone == path:
+                kept = self.journal.write_again()
+            else:
+                self.journal.checkpoint()
+        except (StateError, OSError) as exc:
+            raise StateError(f"{lost}, and the journal cannot be written again: {exc}") from exc
+        if kept == path:
+            raise StateError(f"{lost}; the journal is whole again, scheduler resume {number} goes on")
+        raise StateError(f"{lost}; the journal that this scheduler wrote is kept as {kept}")
+
+    def discard(self) -> None:
+        """Remove a run that was created, because its list was refused."""
+        self.journal.close()
+        shutil.rmtree(self.places.root, ignore_errors=True)
+        self._hold.close()
+
+    # ---- accepting ----
+
+    def accept(
+        self,
+        form: RowForm,
+        batches: Iterable[Sequence[Cells]],
+        check: Callable[[Terms, int], None],
+        meta: Callable[[int], Mapping[str, str]],
+        again: RerunPlan | None = None,
+        patience: float = PATIENCE,
+    ) -> list[Submitted]:
+        """Accept a whole list in one durable transaction; an error of `check`, `again` or the rows leaves nothing.
+
+        The counter is locked only once all rows are read, checked and put, for as long as their numbers and the end of
+        the transaction take. Raises StateError where it cannot be locked within `patience` seconds.
+        """
+        submitted: list[Submitted] = []
+        known, forms = len(self.terms), len(self._forms)
+        try:
+            with ExitStack() as lock, self.journal.transaction():  # the lock outlives the transaction
+                first = self._counter.next_task()
+                self.journal.put_rows(self._rows(batches, first, self._form_number(form), check, submitted))
+                for terms in range(known, len(self.terms)):
+                    self.journal.put_terms(terms, pack_terms(self.terms[terms]))
+                tasks = sum(len(s.terms) for s in submitted)
+                self.journal.put_meta(dict(meta(tasks)))
+                if tasks > MOST_UNFLUSHED:
+                    self.journal.flush()
+                held = lock.enter_context(self._counter.held(patience))
+                if tasks and held.task != first:
+                    by = self._move(lock, held, first, tasks)
+                    held = lock.enter_context(self._counter.held(patience))
+                    submitted = [replace(batch, first=batch.first + by) for batch in submitted]
+                if again is not None:
+                    again.refuse()
+                    self.journal.put_events(again.events(submitted[0].first) if submitted else (), clock.now())
+                if tasks:
+                    held.advance(task=max(held.task, submitted[0].first + tasks), run=held.run)
+        except BaseException:
+            self._undo(known, forms)
+            raise
+        self._batch += len(submitted)
+        return submitted
+
+    def _move(self, lock: ExitStack, held: HeldCounter, first: int, tasks: int) -> int:
+        """Give the rows from `first` on the next free ids, and return by how much the ids were raised.
+
+        The ids are taken first; the rows are moved after the lock was released.
+        """
+        by = held.task - first
+        held.advance(task=held.task + tasks, run=held.run)
+        lock.close()
+        self.journal.move_rows(first, by)
+        self.journal.flush()
+        return by
+
+    def _undo(self, terms: int, forms: int) -> None:
+        """Forget the terms and forms of a refused list, which are not in the journal."""
+        del self.terms[terms:], self._forms[forms:]
+        self._by_value = {known: number for number, known in enumerate(self.terms)}
+        self._numbers.clear()
+
+    def _form_number(self, form: RowForm) -> int:
+        for number, known in enumerate(self._forms):
+            if known.pack() == form.pack():
+                return number
+        self._forms.append(form)
+        self.journal.put_form(len(self._forms) - 1, form.pack())
+        return len(self._forms) - 1
+
+    def _rows(
+        self,
+        batches: Iterable[Sequence[Cells]],
+        first: int,
+        form: int,
+        check: Callable[[Terms, int], None],
+        submitted: list[Submitted],
+    ) -> Iterator[tuple[int, int, int, int, int, int, str]]:
+        batch = self._batch
+        for rows in batches:
+            batch += 1
+            numbers: list[int] = []
+            for row, cells, terms, nth in rows:
+                known = self._numbers.get(id(terms))
+                number = known[1] if known is not None else self._terms_number(terms, row, check)
+                text = SEPARATOR.join(cells)
+                if text.count(SEPARATOR) != len(cells) - 1 or text[:1] == "[" or not is_text(text):
+                    text = pack_cells(cells)
+                yield (first + len(numbers), batch, row, nth, number, form, text)
+                numbers.append(number)
+            submitted.append(Submitted(batch, first, numbers))
+            first += len(numbers)
+
+    def _terms_number(self, terms: Terms, row: int, check: Callable[[Terms, int], None]) -> int:
+        number = self._by_value.get(terms)
+        if number is None:
+            check(terms, row)
+            number = self._by_value[terms] = len(self.terms)
+            self.terms.append(terms)
+        if len(self._numbers) > 50_000:
+            self._numbers.clear()
+        self._numbers[id(terms)] = (terms, number)
+        return number
+
+    # ---- the port ----
+
+    def record(self, events: Sequence[Event], at: float, *, later: bool = False) -> None:
+        """Append events; with `later`, together with those of the next call."""
+        self.journal.record(events, at, later=later)
+        for event in events:
+            if isinstance(event, Exited):
+                self._ended.append((event.task, event.attempt))
+                self._jobs.pop(event.task, None)
+            elif isinstance(event, Changed):
+                self._jobs.clear()
+                self._changed.update(dict.fromkeys(event.tasks, event.terms))
+        if not later:
+            ended, self._ended = self._ended, []
+            for task, attempt in ended:
+                self.clear(task, attempt)
+
+    def job(self, task: int) -> Job:
+        """Return the text of a task."""
+        if task not in self._jobs:
+            if len(self._jobs) >= MOST_JOBS:
+                self._jobs.clear()
+            self._jobs[task] = self._job(task)
+        return self._jobs[task]
+
+    def _job(self, task: int) -> Job:
+        row = self.journal.row(task)
+        form = self._forms[row.form]
+        said = form.spec(unpack_cells(row.text), row.row)
+        if task in self._changed:
+            said = replace(said, terms=self.terms[self._changed[task]])
+        spec, variables = launched(said, self.programs)
+        return Job(spec, command.name(said), command.key(said, row.nth), form.append, variables)
+
+    def number_of(self, terms: Terms) -> int:
+        """Return the number of these terms; new ones are written to the journal."""
+        number = self._by_value.get(terms)
+        if number is None:
+            number = len(self.terms)
+            with self.journal.transaction():
+                self.journal.put_terms(number, pack_terms(terms))
+            self._by_value[terms] = number
+            self.terms.append(terms)
+        return number
+
+    def kind(self, task: int) -> TaskClass:
+        """Return the class of a task."""
+        assert self.kinds is not None
+        return self.kinds.of(self._job(task))
+
+    def learn(self, kind: TaskClass, evidence: Observation) -> None:
+        """Add what an ended attempt showed to its profile."""
+        if self.kinds is not None and any(evidence.peaks.values()):
+            self.kinds.profiles.learn(kind, kind.device, evidence, clock.now())
+
+    def probe_id(self, task: int) -> int:
+        """Take an id from the counter and make its folder. Raises StateError."""
+        with self._counter.held(LOOP_PATIENCE) as held:
+            told = held.task
+            held.advance(task=told + 1, run=held.run)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(self.places.task(told), 0o700)
+        return told
+
+    def end_probe(self, task: int, told: int) -> None:
+        """Remove the folder of a probe with an id of its own."""
+        if told != task:
+            shutil.rmtree(self.places.task(told), ignore_errors=True)
+
+    def result(self, task: int, attempt: int) -> Mapping[str, Any]:
+        """Return the flat JSON object that an attempt left; the file stays until the end is recorded."""
+        path = self.places.result(task, attempt)
+        if not os.access(path, os.F_OK):
+            return {}
+        try:
+            with open_plain(path) as file:
+                text = file.read(LARGEST_RESULT + 1)
+        except OSError:
+            return {}
+        return flat_object(text)
+
+    def clear(self, task: int, attempt: int) -> None:
+        """Remove the result and the progress of an attempt whose end is recorded."""
+        for leftover in (self.places.result(task, attempt), self.places.progress(task, attempt)):
+            if os.access(
+                leftover, os.F_OK, follow_symlinks=False
+            ):  # most attempts leave none, and an exception takes longer
+                with contextlib.suppress(OSError):
+                    os.unlink(leftover)
+
+    def arrivals(self, *, last: bool) -> Arrivals:
+        """Accept rows that were appended to the source, as new batches."""
+        if self.source is None:
+            return Arrivals()
+        rows, mark, sentence = self.source.appended(last=last)
+        if not rows:
+            return Arrivals(sentence=sentence, more=self.source.more)
+        num = len(rows) if self.source.more else self.num  # in a source without an end, each arrival is a batch
+        batches = [sorted(rows[i : i + num], key=lambda r: r[2].priority) for i in range(0, len(rows), num)]
+        try:
+            later = _Later(self._batch + 1)
+            form, facts = self.source.form, {"mark": mark}
+            submitted = self.accept(form, batches, self.check, lambda count: facts, later, LOOP_PATIENCE)
+        except InputError as exc:
+            return Arrivals(sentence=f"{exc}; no appended row is accepted before this is corrected")
+        self.source.accepted()
+        return Arrivals(submitted, sentence, more=self.source.more)
+
+    def untaken(self) -> str:
+        """Return a sentence about appended rows that were never accepted; empty where there are none."""
+        if self.source is None:
+            return ""
+        rows, sentence = self.source.untaken()
+        try:
+            for row, _, terms, _ in rows:
+                self.check(terms, row)
+        except InputError as exc:
+            sentence = str(exc)
+        onward = f"correct it, then scheduler resume {self.places.number} runs them"
+        return f"{sentence}; this row and the rows after it were not accepted: {onward}" if sentence else ""
+
+
+class TaskClassFinder:
+    """The classes of tasks; a script is read once for each of its versions."""
+
+    def __init__(
+        self, profiles: ProfileStore, programs: Programs, directory: str, device: Callable[[Terms], str]
+    ) -> None:
+        self.profiles = profiles
+        self.device = device
+        """The device of a task, as far as its memory depends on it."""
+        self._programs = programs
+        self._directory = directory
+        self._digests: dict[tuple[str, int, int], str] = {}
+
+    def of(self, job: Job) -> TaskClass:
+        """Return the class of a task; a program on PATH is identified by its path."""
+        job = replace(job, spec=located(job.spec, self._programs))
+        place = os.path.join(self._directory, job.spec.directory)
+        files = files_of(job.spec, script_of(job.spec))
+        digest = next(filter(None, (self._digest(os.path.join(place, file)) for file in files)), "")
+        return kind(job.spec, job.append, self._programs.python.path, digest, self.device(job.spec.terms))
+
+    def _digest(self, path: str) -> str:
+        """Return the digest of a script; empty for what is not a readable file."""
+        try:
+            status = os.stat(path)
+            key = (path, status.st_mtime_ns, status.st_size)
+            if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST_SCRIPT:
+                return ""
+            if key not in self._digests:
+                self._digests[key] = blake2b(Path(path).read_bytes(), digest_size=10).hexdigest()
+        except OSError:
+            return ""
+        return self._digests[key]
+
+
+def flat_object(text: bytes) -> dict[str, Any]:
+    """Return the null, text, number and boolean values of a JSON object; empty for anything else."""
+    if len(text) > LARGEST_RESULT:
+        return {}
+    try:
+        data = json.loads(text)
+        json.dumps(data, ensure_ascii=False).encode()  # a lone surrogate is valid in JSON only
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(data, dict):
+        return {}
+    return {str(k): v for k, v in data.items() if v is None or isinstance(v, (str, int, float, bool))}

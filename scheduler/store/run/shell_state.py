@@ -1,0 +1,145 @@
+"""The state of the shell that started a run, kept for `resume`: variables without secrets, umask and limits."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from scheduler.core.tasks.redaction import looks_secret
+from scheduler.errors import StateError
+from scheduler.values import dataclass
+
+FORMAT = 1
+_LIMITS = tuple(sorted(name for name in dir(resource) if name.startswith("RLIMIT_") and name != "RLIMIT_OFILE"))
+_OURS = ("_", "SCHEDULER_NOTIFY")
+"""Variables that are kept from tasks: the path of this command, and the address of notifications, a secret."""
+_COERCED = ("C.UTF-8", "C.utf8", "UTF-8")
+"""The values to which Python sets LC_CTYPE in a C locale."""
+
+Limit = tuple[int, int]
+"""The soft and the hard limit; -1 is no limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShellState:
+    """The state that a process passes to its children, besides its directory."""
+
+    environ: Mapping[str, str]
+    umask: int
+    limits: Mapping[str, Limit]
+    withheld: tuple[str, ...] = ()
+    """Names of secrets: they are not in `environ`, and their values are not kept."""
+
+    def beyond(self, other: ShellState) -> dict[str, Any]:
+        """Return the umask and limits that differ from another state's, within the hard limits of that one."""
+        said: dict[str, Any] = {"umask": self.umask} if self.umask != other.umask else {}
+        limits = {
+            name: _within(limit, other.limits[name]) for name, limit in self.limits.items() if name in other.limits
+        }
+        changed = {name: limit for name, limit in limits.items() if limit != tuple(other.limits[name])}
+        return {**said, "limits": changed} if changed else said
+
+    def out_of_reach(self, other: ShellState) -> list[str]:
+        """Return sentences about soft limits that are above the hard limits of another state."""
+        return [
+            f"the run was started with {name[7:].lower()} limited to {_number(soft)}, and this shell may have "
+            f"{_number(other.limits[name][1])} at most: its tasks get that"
+            for name, (soft, _) in self.limits.items()
+            if name in other.limits and _within((soft, -1), other.limits[name])[0] != soft
+        ]
+
+
+def this_shell() -> ShellState:
+    """Return the state of this process, with the changes that a program using this package made."""
+    environ = dict(os.environ)
+    for name in _OURS:
+        environ.pop(name, None)
+    if environ.get("LC_CTYPE") in _COERCED and "LC_CTYPE" not in _first_environment():
+        del environ["LC_CTYPE"]
+    return ShellState(environ, _umask(), {name: resource.getrlimit(getattr(resource, name)) for name in _LIMITS})
+
+
+def keep(path: Path, shell: ShellState) -> None:
+    """Write a state durably, readable by its owner only, without the values of names that look like secrets."""
+    open_, withheld = {}, []
+    for name, text in shell.environ.items():
+        if looks_secret(name):
+            withheld.append(name)
+        else:
+            open_[name] = text
+    said = {
+        "format": FORMAT,
+        "environ": open_,
+        "withheld": sorted({*withheld, *shell.withheld}),
+        "umask": shell.umask,
+        "limits": shell.limits,
+    }
+    temporary = path.with_suffix(".part")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(fd, "w", encoding="ascii") as file:
+        json.dump(said, file, indent=1)
+        file.flush()
+        os.fsync(fd)
+    temporary.rename(path)
+
+
+def kept(path: Path) -> ShellState | None:
+    """Return the state that `keep` wrote; None where there is none. Raises StateError where it cannot be read."""
+    try:
+        said = json.loads(path.read_text(encoding="ascii"))
+        limits = {str(name): (int(soft), int(hard)) for name, (soft, hard) in said["limits"].items()}
+        return ShellState(dict(said["environ"]), int(said["umask"]), limits, tuple(said["withheld"]))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as exc:
+        raise StateError(
+            f"{path}, the environment that the run was started with, cannot be read ({exc}): "
+            "scheduler resume --env-from now uses the environment of this shell"
+        ) from exc
+
+
+def with_secrets(first: ShellState, now: Mapping[str, str]) -> ShellState:
+    """Return the first shell's state with the secrets that `now` has; `withheld` names the others."""
+    found = {name: now[name] for name in first.withheld if name in now}
+    missing = tuple(name for name in first.withheld if name not in found)
+    return replace(first, environ={**first.environ, **found}, withheld=missing)
+
+
+def _within(wanted: Limit, here: Limit) -> Limit:
+    """Return a limit within the hard limit here, which only root may raise."""
+    hard = _lower(wanted[1], here[1])
+    return _lower(wanted[0], hard), hard
+
+
+def _lower(one: int, other: int) -> int:
+    if resource.RLIM_INFINITY in (one, other):
+        return max(one, other)
+    return min(one, other)
+
+
+def _number(limit: int) -> str:
+    return "no limit" if limit == resource.RLIM_INFINITY else f"{limit:,}"
+
+
+def _first_environment() -> set[str]:
+    """Return the names in the environment with which this process began."""
+    try:
+        entries = Path("/proc/self/environ").read_bytes().split(b"\0")
+    except OSError:
+        return set()
+    return {os.fsdecode(entry.partition(b"=")[0]) for entry in entries}
+
+
+def _umask() -> int:
+    """Return the umask; it is read from /proc, since setting it would affect files that other threads make."""
+    for line in Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines():
+        if line.startswith("Umask:"):
+            return int(line.split()[1], 8)
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,127 @@
+"""The rows of results and lists as a table, CSV, JSON or Markdown."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
+from typing import Any, TextIO
+
+from scheduler.ui.text import clean, instant, short, table
+from scheduler.ui.verbs.eta import of_program_task, of_task
+from scheduler.units import duration, size
+
+_SHOWN = ("id", "name", "state", "exit_code", "priority", "batch", "device", "peak_bytes", "reserved_bytes", "ran_s")
+_TIMES = ("submitted", "started", "ended")
+_AHEAD = 1000
+"""Rows that are read before the header is written, so that columns which only later rows have are found."""
+
+
+def write_json(run: Mapping[str, Any], rows: Iterable[Mapping[str, Any]], out: TextIO) -> None:
+    """Write `{"format": 1, "run": {...}, "tasks": [...]}`, one task per line, as the rows come."""
+    print(f'{{"format": 1, "run": {json.dumps(run)}, "tasks": [', file=out, end="")
+    separator = "\n"
+    for row in rows:
+        print(separator + json.dumps({name: _finite(value) for name, value in _dated(row).items()}), file=out, end="")
+        separator = ",\n"
+    print("\n]}", file=out)
+
+
+def _finite(value: Any) -> Any:
+    """Return None for NaN and infinity, which JSON does not have; any other value as it is."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def write_csv(rows: Iterable[Mapping[str, Any]], out: TextIO) -> None:
+    """Write CSV with a header; a text that a spreadsheet would compute gets a quote before it."""
+    import csv
+
+    header, every = _header(rows)
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(header)
+    for row in every:
+        dated = _dated(row)
+        writer.writerow([_harmless(dated.get(name)) for name in header])
+
+
+def write_markdown(rows: Iterable[Mapping[str, Any]], out: TextIO) -> None:
+    """Write a Markdown table of all columns."""
+    header, every = _header(rows)
+    print("| " + " | ".join(map(_one_line, header)) + " |", file=out)
+    print("|" + " --- |" * len(header), file=out)
+    for row in every:
+        dated = _dated(row)
+        cells = (_one_line(dated.get(name)) for name in header)
+        print("| " + " | ".join(cells) + " |", file=out)
+
+
+def _one_line(value: Any) -> str:
+    """Return a value as a cell that cannot break its table."""
+    return clean("" if value is None else str(value)).replace("\n", " ").replace("|", "\\|")
+
+
+def write_table(rows: Iterable[Mapping[str, Any]], out: TextIO | None = None, *, expected: bool = False) -> None:
+    """Write the most important columns as a table, with the forecast of each task if `expected`."""
+    shown, now = (*_SHOWN, "expected") if expected else _SHOWN, time.time()
+    cells = [[_shown(name, row, now) for name in shown] for row in rows]
+    header = [name.removesuffix("_bytes").removesuffix("_s").replace("exit_code", "exit") for name in shown]
+    header[4] = "prio"
+    for line in table(header, cells, frozenset({0, 3, 4, 5, 7, 8, 9})):
+        print(line, file=out or sys.stdout)
+
+
+def _shown(name: str, row: Mapping[str, Any], now: float) -> str:
+    if name == "expected":
+        return of_task(row.get("expected"), now)
+    return _state(row) if name == "state" else _cell(name, row.get(name))
+
+
+def _state(row: Mapping[str, Any]) -> str:
+    """Return the state of a task; for a skipped one with the run in which it succeeded."""
+    return f"{row['state']} (run {row['done_by']})" if row.get("done_by") else str(row["state"])
+
+
+def _cell(name: str, value: Any) -> str:
+    if value is None:
+        return ""
+    if name.endswith("_bytes"):
+        return size(value)
+    if name.endswith("_s"):
+        return duration(value)
+    return short(str(value), 40)
+
+
+def _dated(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _instant(name, value) for name, value in row.items()}
+
+
+def _instant(name: str, value: Any) -> Any:
+    if name == "expected" and isinstance(value, dict):
+        return of_program_task(value)
+    return instant(value) if name in _TIMES else value
+
+
+def _header(rows: Iterable[Mapping[str, Any]]) -> tuple[Sequence[str], Iterator[Mapping[str, Any]]]:
+    """Return the union of the columns of the first rows, and an iterator over all rows."""
+    source = iter(rows)
+    first = list(islice(source, _AHEAD))
+    header = list(dict.fromkeys(name for row in first for name in row))
+    return header, chain(first, source)
+
+
+def _harmless(value: Any) -> Any:
+    value = clean(value) if isinstance(value, str) else value
+    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") and not _is_number(value):
+        return "'" + value
+    return "" if value is None else value
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

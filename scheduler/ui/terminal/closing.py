@@ -1,0 +1,133 @@
+"""The last lines of a run: totals, the rows of a short list, and every failure with the end of its output."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from scheduler.core.model import UNFINISHED, State
+from scheduler.core.reporting.run_history import RunTotals
+from scheduler.runtime.paths import open_plain, tilde
+from scheduler.ui.text import short, table
+from scheduler.units import count, duration, size
+
+MOST_ROWS = 40
+MOST_FAILURES = 20
+TAIL_LINES = 5
+_FAILED = (State.FAILED, State.OOM, State.TIMEOUT, State.REFUSED)
+_RIGHT_ALIGNED = frozenset({0, 2, 4, 5, 6, 7, 8})
+
+
+def lines(totals: RunTotals, rows: Callable[[], Iterable[dict[str, Any]]], run: int, untaken: str = "") -> list[str]:
+    """Return the last lines of a run; `untaken` is a sentence about rows that never joined its list."""
+    result = [""]
+    if 0 < totals.tasks <= MOST_ROWS:
+        result += [*_row_table(list(rows())), ""]
+    result += _failures(rows, sum(totals.states.get(state, 0) for state in _FAILED))
+    result += [*total_lines(totals, run), *_unfinished(totals, run)]
+    return [*result, f"hint:   {untaken}"] if untaken else result
+
+
+def _unfinished(totals: RunTotals, run: int) -> list[str]:
+    """Return how many tasks an interrupted run leaves unfinished, and how to continue it."""
+    left = sum(totals.states.get(state, 0) for state in UNFINISHED)
+    return [f"       {count(left, 'task')} unfinished: scheduler resume {run} continues the run"] if left else []
+
+
+def _row_table(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Return one line for each task."""
+    cells = [
+        [
+            str(row["id"]),
+            short(row["name"], 34),
+            str(row["priority"]),
+            row["state"],
+            "" if row["exit_code"] is None else str(row["exit_code"]),
+            duration(row["waited_s"]) if row["waited_s"] is not None else "",
+            duration(row["ran_s"]) if row["ran_s"] is not None else "",
+            size(row["peak_bytes"]) if row["peak_bytes"] else "",
+            size(row["reserved_bytes"]) if row["reserved_bytes"] else "",
+            row["source"] or "",
+        ]
+        for row in rows
+    ]
+    header = ["id", "name", "prio", "state", "exit", "waited", "ran", "peak", "reserved", "source"]
+    return table(header, cells, _RIGHT_ALIGNED)
+
+
+def _failures(rows: Callable[[], Iterable[dict[str, Any]]], failed: int) -> list[str]:
+    """Return the first failures, each with the end of its log."""
+    if not failed:
+        return []
+    result, shown = [], 0
+    for row in rows():
+        if row["state"] not in _FAILED:
+            continue
+        shown += 1
+        if shown > MOST_FAILURES:
+            result.append(f"... and {failed - MOST_FAILURES} more: scheduler list --state failed")
+            break
+        result += _failure(row)
+    return [*result, ""]
+
+
+def _failure(row: dict[str, Any]) -> list[str]:
+    """Return how one task failed, the last lines of its log, and the path of the log."""
+    code = "" if row["exit_code"] is None else f" (exit {row['exit_code']})"
+    reason = f": {row['reason']}" if row["reason"] else ""
+    head = f"{row['state']}: task {row['id']}, row {row['row']}, {short(row['name'], 60)}{code}{reason}"
+    if not row["log"]:
+        return [head]
+    last = tail(Path(row["log"]))
+    foot = f"    log {tilde(row['log'])}" if last else "    it printed nothing"
+    return [head, *(f"    | {short(line, 110)}" for line in last), foot]
+
+
+def _sources(totals: RunTotals) -> str:
+    """Return how the memory of the tasks was known, and how exact the reservations were."""
+    known = ", ".join(f"{number:,} {word}" for word, number in sorted(totals.source.items()))
+    ratio = totals.reserved_for_peaks
+    exact = f"; the last reservations were {ratio:.2f} times the peaks" if ratio else ""
+    return f"source of memory needs: {known}{exact}"
+
+
+def tail(path: Path, most: int = TAIL_LINES) -> list[str]:
+    """Return the last lines of a log, of a progress bar its last state; empty where it cannot be read."""
+    try:
+        with open_plain(path) as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - 8192))
+            text = file.read().decode("utf-8", "replace")
+    except OSError:
+        return []
+    states = [line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n")]
+    return [line for line in states if line.strip()][-most:]
+
+
+def total_lines(totals: RunTotals, run: int) -> list[str]:
+    """Return the totals of a run: its states, its times, its memory."""
+    states = ", ".join(f"{number:,} {state}" for state, number in sorted(totals.states.items())) or "none came"
+    result = [f"run {run}: {count(totals.tasks, 'task')}: {states}"]
+    if totals.makespan > 0:
+        alone = f"{duration(totals.one_at_a_time)} one task at a time"
+        words = [
+            f"took {duration(totals.makespan)} ({alone}, {totals.speedup:.2f} times as long)",
+            f"memory use {totals.memory_use:.0%}",
+            f"probes {totals.probing:.0%} of the time",
+            count(totals.ooms, "OOM"),
+        ]
+        result += ["       " + ", ".join(words), "       " + _sources(totals)]
+    return result + _slowed_down(totals)
+
+
+def _slowed_down(totals: RunTotals) -> list[str]:
+    """Return how many tasks a shared device slowed down by half or more, and which flags help."""
+    if not totals.stretched:
+        return []
+    task, most = totals.stretched[0]
+    tasks = count(len(totals.stretched), "task")
+    return [
+        f"       slowed down: epochs of {tasks} took at least 1.5 times as long beside other tasks",
+        f"       (task {task} the most, {most:.1f} times; --max-gpu-load, --max-load or --max-per-device share less)",
+    ]

@@ -1,0 +1,99 @@
+"""The view of `exec`: the output of one task here; why it waits and how it ended on standard error."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from scheduler.core.control import messages
+from scheduler.core.events import Event, Exited, Refused, Started
+from scheduler.core.model import Outcome, State
+from scheduler.core.placement.refusal import Refusal
+from scheduler.core.ports import View
+from scheduler.ui.terminal.file_follower import FileFollower
+from scheduler.ui.terminal.plain_view import ending
+from scheduler.ui.terminal.sink import let_go
+
+
+class ExecView:
+    """A view that follows one task, and passes everything on to an inner view.
+
+    `files` returns where an attempt's output and errors lie; `waits` who holds what it waits for, and for how long.
+    """
+
+    def __init__(
+        self,
+        inner: View,
+        files: Callable[[int, int], Mapping[Path, int]],
+        waits: Callable[[Refusal], str],
+        state: Callable[[int], State],
+    ) -> None:
+        self._inner = inner
+        self._files = files
+        self._waits = waits
+        self._state = state
+        self._follower: FileFollower | None = None
+        self._last_reason = ""
+
+    def show(self, event: Event, at: float) -> None:
+        """Pass an attempt's output on, from its start to its end."""
+        self._inner.show(event, at)
+        if isinstance(event, Started) and self._follower is None:
+            files = self._files(event.task, event.attempt)
+            self._follower = FileFollower(dict(files), self._lost)
+        elif isinstance(event, Exited):
+            self._ended(event)
+        elif isinstance(event, Refused):
+            self.tell(f"task {event.task} is refused: it {event.reason}")
+
+    def _ended(self, event: Exited) -> None:
+        """Pass on the rest of the output, and say how the attempt ended."""
+        if self._follower is None:  # it ended before its start was seen
+            files = self._files(event.task, event.attempt)
+            self._follower = FileFollower(dict(files), self._lost)
+        self._follower.finish()
+        self._follower = None
+        again = self._state(event.task) is State.WAITING
+        if event.reason or event.outcome is not Outcome.SUCCEEDED:
+            self._tell_end(event, again=again)
+
+    def _tell_end(self, event: Exited, *, again: bool) -> None:
+        """Say what the exit code alone does not say."""
+        if again:
+            self.tell(f"task {event.task}: {ending(event)}; it will be tried again")
+        elif event.reason or event.outcome is not Outcome.FAILED:
+            self.tell(f"task {event.task}: {event.outcome}, {ending(event)}")
+
+    def _lost(self) -> None:
+        """Say once that the reader of the output is gone."""
+        self.tell("the reader of the output is gone; it continues in the task's log (scheduler logs shows it)")
+
+    def say(self, sentence: str) -> None:
+        """Show a sentence about the run."""
+        self._inner.say(sentence)
+        self.tell(sentence)
+
+    def waits(self, refusals: Sequence[Refusal]) -> None:
+        """Say why the task does not start now, who holds what it needs and for about how long; again on a change."""
+        self._inner.waits(refusals)
+        if not refusals:
+            return
+        refusal = refusals[0]
+        holders = self._waits(refusal)
+        reason = f"{refusal.reason} {refusal.device} {holders.partition(',')[0]}"
+        if reason != self._last_reason:
+            self._last_reason = reason
+            self.tell(f"task {refusal.task} waits: it {messages.why(refusal)}{'; ' if holders else ''}{holders}")
+
+    def hang_up(self) -> None:
+        """Note that the terminal is gone; the log continues."""
+        self._inner.hang_up()
+        let_go(sys.stderr)
+
+    def tell(self, sentence: str) -> None:
+        """Print a sentence on standard error, as long as that has a reader."""
+        try:
+            print(f"scheduler: {sentence}", file=sys.stderr, flush=True)
+        except (OSError, ValueError):
+            let_go(sys.stderr)

@@ -1,0 +1,149 @@
+"""The live view of a run: a screen that is redrawn, while the plain lines continue in the log."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import TextIO
+
+from scheduler.core.control.messages import why
+from scheduler.core.events import Event, Exited
+from scheduler.core.placement.refusal import Refusal
+from scheduler.core.ports import Happening, Key, Sample, View
+from scheduler.core.reporting.live_status import LiveStatus
+from scheduler.ui.terminal import panels
+from scheduler.ui.terminal.screen import Screen, TerminalGone
+from scheduler.ui.terminal.sink import LineSink
+
+PERIOD = 0.5
+"""Least seconds between two redraws."""
+Paint = Callable[[Mapping[Key, Mapping[str, int]], Mapping[Key, float]], LiveStatus]
+"""Builds the status of a run from the memory last measured and the epochs last seen of its living attempts."""
+
+
+class RecentLines:
+    """A stream that keeps the last lines for the view to show."""
+
+    errors = "strict"
+
+    def __init__(self) -> None:
+        self.lines: deque[str] = deque(maxlen=50)
+
+    def write(self, text: str) -> int:
+        """Keep what `print` writes: a line, or its end."""
+        self.lines += [line for line in text.splitlines() if line]
+        return len(text)
+
+    def flush(self) -> None:
+        """Return at once; nothing is buffered."""
+
+    def fileno(self) -> int:
+        """Raise OSError: there is no file behind it."""
+        raise OSError("not a file")
+
+
+class LiveView:
+    """A view that draws a run until q is pressed; then, and if drawing fails, the plain lines continue.
+
+    It receives everything that a plain view receives, and every sample; it is drawn before each wait of the loop.
+    """
+
+    def __init__(self, plain: View, sink: LineSink, stream: TextIO, screen: Screen, paint: Paint) -> None:
+        self._plain = plain
+        self._sink = sink
+        self._stream: TextIO | None = stream
+        self._screen = screen
+        self._paint = paint
+        self._recent = RecentLines()
+        self._used: dict[Key, Mapping[str, int]] = {}
+        self._epochs: dict[Key, float] = {}
+        self._due = 0.0
+        self._last_sentence = self._waits = ""
+        sink.turn_to(self._recent)  # type: ignore[arg-type]  # all of a stream that a sink needs
+        self._guarded(screen.enter)
+
+    # ---- input ----
+
+    def show(self, event: Event, at: float) -> None:
+        """Show an event that was recorded and applied."""
+        self._plain.show(event, at)
+        if isinstance(event, Exited):
+            self._used.pop((event.task, event.attempt), None)
+            self._epochs.pop((event.task, event.attempt), None)
+
+    def say(self, sentence: str) -> None:
+        """Show a sentence about the run."""
+        self._last_sentence = sentence
+        self._plain.say(sentence)
+
+    def repeat(self) -> None:
+        """Show the last sentence once more, because the screen that showed it is gone."""
+        if self._last_sentence:
+            self._sink.show(self._last_sentence)
+
+    def waits(self, refusals: Sequence[Refusal]) -> None:
+        """Show why nothing starts."""
+        self._waits = f"task {refusals[0].task} {why(refusals[0])}" if refusals else ""
+        self._plain.waits(refusals)
+
+    def hang_up(self) -> None:
+        """Note that the terminal is gone; the log continues."""
+        self.leave()
+        self._plain.hang_up()
+
+    def see(self, sample: Sample) -> None:
+        """Keep what a living attempt uses now."""
+        key = (sample.task, sample.attempt)
+        self._used[key] = {**self._used.get(key, {}), **sample.used}
+        if sample.progress is not None:
+            self._epochs[key] = sample.progress
+
+    # ---- drawing and keys ----
+
+    def draw(self) -> float:
+        """Draw the screen if that is due; return in how many seconds it is due again."""
+        now = time.monotonic()
+        if now >= self._due:
+            self._due = now + PERIOD
+            if not self._screen.left:
+                self._guarded(lambda: self._screen.draw(self._lines))
+        return self._due - now
+
+    def _lines(self, width: int, height: int) -> list[panels.Line]:
+        status = self._paint(self._used, self._epochs)
+        return panels.lines(status, width, height, self._recent.lines, waits=self._waits)
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable when a key was pressed."""
+        return self._screen.fileno()
+
+    def collect(self) -> Sequence[Happening]:
+        """Leave the view at q; a key never changes the run."""
+        self._guarded(self._read)
+        return ()
+
+    def _read(self) -> None:
+        if not self._screen.left and "q" in self._screen.keys().lower():
+            self.leave()
+            self.say("left the live view; the run continues with plain lines (scheduler top shows the view again)")
+
+    def _guarded(self, act: Callable[[], None]) -> None:
+        """Call `act`; an error ends the view, not the run."""
+        try:
+            act()
+        except TerminalGone:
+            self.hang_up()
+        except Exception:  # noqa: BLE001 - a view must never stop a run, and the log gets the traceback
+            self.leave()
+            for line in traceback.format_exc().splitlines():
+                self._sink.log(line, at=time.time())
+            self.say("the live view failed; the run continues with plain lines (the traceback is in the run's log)")
+
+    def leave(self) -> None:
+        """Give the terminal back; plain lines are printed there again."""
+        self._screen.leave()
+        if self._stream is not None:
+            self._sink.turn_to(self._stream)
+        self._stream = None

@@ -1,0 +1,208 @@
+"""The first lines of a run, of a run that is taken over, and of a plan (`--dry-run`)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from scheduler.core.brain import Brain
+from scheduler.core.control import messages
+from scheduler.core.model import Decision, DeviceBudget, Job, Profiling, RankOrder, State
+from scheduler.core.placement.device_capacity import kept_for_unmanaged
+from scheduler.core.placement.request import declared, gpus_of
+from scheduler.core.profiling.estimator import should_probe
+from scheduler.core.queue.wait_queue import out_of_turn
+from scheduler.runtime.paths import tilde
+from scheduler.runtime.settings import Settings
+from scheduler.ui.terminal.detached import STOP
+from scheduler.ui.text import short
+from scheduler.units import count, size
+from scheduler.units import ranges as number_ranges
+
+
+def lines(
+    run: Mapping[str, str],
+    budgets: Sequence[DeviceBudget],
+    limits: Mapping[str, str],
+    settings: Settings,
+    brain: Brain,
+) -> list[str]:
+    """Return the first lines of a run: list, place, devices, Python, memory, how to watch and stop it."""
+    number = run["number"]
+    return [
+        f"run {number}  {_list_summary(run['file'], brain, settings.num)}      {tilde(run['root'])}",
+        *_device_lines(budgets, limits, settings, brain),
+        *_mps_lines(brain),
+        f"python  {_python(run)}",
+        f"memory  {_memory(brain, budgets)}",
+        *_priority_hints(brain),
+        f"watch   scheduler top {number}     stop   {how_to_stop(run)}",
+    ]
+
+
+def how_to_stop(run: Mapping[str, str]) -> str:
+    """Return how to stop a run: keys where it has a terminal, commands where it is detached."""
+    if run.get("detached"):
+        return STOP.format(run["number"])
+    return "Ctrl-C: finish what runs, start nothing new; twice: stop it; Ctrl-\\: leave it running"
+
+
+def _python(run: Mapping[str, str]) -> str:
+    """Return the Python that `-1` stands for, with the reason where the run recorded one."""
+    why = run.get("python_why", "")
+    return f"{tilde(run['python'])} ({why})" if why else tilde(run["python"])
+
+
+def _list_summary(file: str, brain: Brain, num: int) -> str:
+    """Return how many tasks a list has, and how they are ranked."""
+    tasks, batches = len(brain.task_table), brain.task_table.batches
+    if brain.rules.order is RankOrder.GLOBAL:
+        return f"{file}: {count(tasks, 'task')}, ranked by priority"
+    if batches <= 1:
+        return f"{file}: {count(tasks, 'task')} in 1 batch, ranked by priority"
+    return f"{file}: {count(tasks, 'task')} in {count(batches, 'batch')} of {num}, ranked by batch, then priority"
+
+
+def _device_lines(
+    budgets: Sequence[DeviceBudget], limits: Mapping[str, str], settings: Settings, brain: Brain
+) -> list[str]:
+    """Return one line for the GPUs and one for the host; `limits` names what limits the GPUs, the memory, the cores."""
+    gpus = [budget for budget in budgets if budget.device.is_gpu]
+    if any(budget.device.is_slot for budget in budgets):
+        return [_slot_line(budgets, gpus)]
+    found = [_host_line(budget, limits, settings) for budget in budgets if not budget.device.is_gpu]
+    if gpus:
+        allowed = f"; allowed by {limits['gpus']}" if limits.get("gpus") else ""
+        used = "   ".join(filter(None, (_unmanaged(budget, brain) for budget in gpus)))
+        numbers = number_ranges(budget.device.index for budget in gpus)
+        found.insert(0, f"GPUs    {numbers} ({_sizes(gpus)}{allowed})   {used}".rstrip())
+    return found
+
+
+def _slot_line(budgets: Sequence[DeviceBudget], gpus: Sequence[DeviceBudget]) -> str:
+    """Return the line for slots that the user named, with the GPUs that have these names."""
+    names = " ".join(b.device.label.removeprefix("slot ") or "''" for b in budgets if b.device.is_slot)
+    numbers = number_ranges(budget.device.index for budget in gpus)
+    where = f"on GPU {numbers} ({_sizes(gpus)})" if gpus else "no GPU has these names: only host RAM is measured"
+    return f"slots   {names}  (one task each; {where})"
+
+
+def _mps_lines(brain: Brain) -> list[str]:
+    """Return the line that says that tasks share a GPU under MPS, if they do."""
+    if not brain.rules.mps:
+        return []
+    fence = "; a task cannot use more memory than was reserved for it at its start" if brain.rules.fence else ""
+    return [f"mps     tasks on one GPU compute at the same time{fence}"]
+
+
+def _host_line(budget: DeviceBudget, limits: Mapping[str, str], settings: Settings) -> str:
+    """Return the line for the host's RAM and cores."""
+    device = budget.device
+    by = {what: f" (limited by {limits[what]})" if limits.get(what) else "" for what in ("memory", "cores")}
+    most = f"at most {size(budget.cap)} of " if budget.cap is not None else ""
+    return (
+        f"host    {most}{size(device.total)} RAM{by['memory']}, {size(budget.free)} free, "
+        f"{size(settings.buffer)} buffer; {device.load_capacity:g} cores{by['cores']}"
+    )
+
+
+def _sizes(gpus: Sequence[DeviceBudget]) -> str:
+    """Return how many GPUs there are of each size: `4 x 24.0GiB`."""
+    sizes = Counter((budget.device.total, budget.cap) for budget in gpus)
+    words = []
+    for (total, cap), number in sizes.items():
+        most = f"at most {size(cap)} of " if cap is not None else ""
+        words.append(f"{number} x {most}{size(total)}")
+    return ", ".join(words)
+
+
+def _unmanaged(budget: DeviceBudget, brain: Brain) -> str:
+    """Return the unmanaged memory on a GPU, and what is kept free for its growth."""
+    label = budget.device.label
+    if budget.closed:
+        return f"{label}: {budget.closed}"
+    used = sum(process.bytes for process in budget.unmanaged)
+    if not used:
+        return ""
+    kept = kept_for_unmanaged(budget, brain.rules)
+    users = ", ".join(sorted({process.user for process in budget.unmanaged if process.user})) or "an unknown user"
+    more = f", {size(kept)} more kept free for it" if kept else ""
+    return f"{label}: {size(used)} used by {users} (unmanaged){more}"
+
+
+def _priority_hints(brain: Brain) -> list[str]:
+    """Return a hint where the order by batches lets tasks with a better priority wait."""
+    found = out_of_turn(brain.task_table, brain.terms) if brain.rules.order is RankOrder.BATCH else {}
+    if not found:
+        return []
+    rows, which = sum(found.values()), sorted(found)
+    priorities = f"priority {which[0]}" if len(which) == 1 else f"priorities {which[0]} to {which[-1]}"
+    verb, them = ("is in a later batch", "it") if rows == 1 else ("are in later batches", "them")
+    found_rows = f"{count(rows, 'row')} with {priorities} {verb}"
+    return [f"hint:   {found_rows} than rows with a worse priority: --order global starts {them} first"]
+
+
+def _memory(brain: Brain, budgets: Sequence[DeviceBudget]) -> str:
+    """Return for how many tasks the memory is known, by source; of a long list only the rows that were read."""
+    if any(budget.device.is_slot for budget in budgets):
+        return "measured while tasks run; it keeps no slot empty"
+    words: Counter[str] = Counter()
+    some = any(budget.device.is_gpu for budget in budgets)
+    for task in brain.task_table:
+        if brain.state(task) is not State.SKIPPED:
+            words[_memory_source(brain, task, gpus_of(brain.terms_of(task), some))] += 1
+    return ", ".join(f"{number:,} {word}" for word, number in words.items()) or "no task waits"
+
+
+def _memory_source(brain: Brain, task: int, gpus: int) -> str:
+    """Return how the memory of a task is known, or becomes known."""
+    terms, kind = brain.terms_of(task), brain.kind_of(task)
+    if declared(terms, gpus) is not None:
+        return "declared"
+    if brain.rules.profile is Profiling.OFF:
+        return f"unknown: each reserves {_reserved(gpus)} at its start"
+    if brain.profiles.profile(kind).knows(gpus):
+        return "known from earlier runs"
+    if brain.profiles.guess(kind) is not None:
+        return "similar to known ones"
+    return _unknown(brain, task, gpus)
+
+
+def _unknown(brain: Brain, task: int, gpus: int) -> str:
+    """Return how the memory of a task that is unknown will be measured."""
+    terms, kind = brain.terms_of(task), brain.kind_of(task)
+    if should_probe(terms, brain.rules, brain.profiles.kind(kind)):
+        return f"unknown: measured first, once per task class ({count(brain.rules.profile_epochs, 'epoch')})"
+    if brain.rules.learn_only:
+        return "unknown and impossible to probe (their number of epochs cannot be set): a run measures them"
+    return f"unknown: measured while they run (each reserves {_reserved(gpus)} until its use settles)"
+
+
+def _reserved(gpus: int) -> str:
+    """Return what a task of unknown size reserves."""
+    return "all free memory of a GPU" if gpus else "half of the free RAM"
+
+
+def resuming_lines(run: Mapping[str, str], brain: Brain, *, asked: bool) -> list[str]:
+    """Return the first lines of a scheduler that takes a run over; `asked`: recorded requests are applied now."""
+    living = len(brain.living())
+    ended = len(brain.task_table) - brain.waiting - living - brain.state_counts[State.HELD]
+    if not living and not brain.waiting and not asked and run.get("door") != "followed":
+        return [f"run {run['number']}  {run['file']}: all {count(ended, 'task')} have ended: nothing to do"]
+    return [
+        f"run {run['number']}  {run['file']}: taken over; {ended:,} ended, {living:,} ran, {brain.waiting:,} waiting",
+        f"state   {tilde(run['root'])}",
+        f"python  {_python(run)}",
+    ]
+
+
+def plan_lines(what: str, brain: Brain, decision: Decision, jobs: Mapping[int, Job]) -> list[str]:
+    """Return what a dry run shows: the tasks that would start now, and why the next ones would wait."""
+    table = brain.task_table
+    plan = [f"{what}: {count(len(table), 'task')}, {count(table.batches, 'batch')}; nothing was started"]
+    for placement in decision.placements:
+        job = jobs.get(placement.task)
+        if job is not None:
+            reserved = size(max(placement.reservation.values(), default=0))
+            plan.append(f"would start now  row {job.spec.row:>5}  {short(job.name, 40):<40}  reserved {reserved}")
+    return plan + [f"would wait       task {r.task} {messages.why(r)}" for r in decision.refusals[:5]]

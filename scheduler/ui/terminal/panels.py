@@ -1,0 +1,330 @@
+"""The status of a run or a machine as styled lines of a given width and height, without a terminal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from types import MappingProxyType
+from typing import Any
+from unicodedata import combining, east_asian_width
+
+from scheduler.core.model import State
+from scheduler.core.reporting.live_status import LiveStatus, LiveTask, MemoryBar, QueueSummary
+from scheduler.ui.text import clean
+from scheduler.ui.verbs import eta
+from scheduler.ui.verbs.status import lines as status_lines
+from scheduler.units import GIB, count, duration
+
+Piece = tuple[str, str]
+"""A text and its style; colours by name, so that they are readable on any background."""
+Line = tuple[Piece, ...]
+
+NARROW, WIDE = 80, 100
+MOST_DEVICES = 8
+RECENT = 5
+"""How many of the last lines are shown, where there is room."""
+KEYS = "q: leave the view   Ctrl-C: start nothing new   Ctrl-\\: leave tasks running"
+MACHINE = "q: leave the view"
+WATCHING = "q: leave the view, the run continues   scheduler stop {run}: start nothing new"
+_PARTS = (("ours", "█", "green"), ("reserved", "▒", "cyan"), ("others", "▓", "magenta"), ("buffer", "░", "dim"))
+_LEGEND = {
+    "ours": "used by this run", "reserved": "reserved, not used yet", "others": "used by others", "buffer": "buffer",
+}  # fmt: skip
+MACHINE_LEGEND = {"ours": "used by tasks", "reserved": "reserved, not used yet", "others": "unmanaged"}
+_ASCII = {"█": "#", "▒": "=", "▓": "x", "░": "-", "·": ".", "…": "~"}
+_BLANKS = re.compile(" {3,}")
+_BAD = (State.FAILED, State.OOM, State.TIMEOUT, State.REFUSED)
+_COUNTED = (
+    (State.RUNNING, "running", "bold"),
+    (State.PROBING, "probing", "bold"),
+    (State.WAITING, "waiting", ""),
+    (State.HELD, "held", ""),
+    (State.SUCCEEDED, "succeeded", "green"),
+    (State.FAILED, "failed", "bold red"),
+    (State.OOM, "out of memory", "bold red"),
+    (State.TIMEOUT, "timed out", "bold red"),
+    (State.REFUSED, "refused", "bold red"),
+    (State.INTERRUPTED, "interrupted", ""),
+    (State.CANCELLED, "cancelled", ""),
+    (State.SKIPPED, "skipped", ""),
+)
+
+
+def lines(
+    status: LiveStatus, width: int, height: int, recent: Sequence[str] = (), keys: str = KEYS, waits: str = ""
+) -> list[Line]:
+    """Return at most `height` lines, each at most `width` columns wide.
+
+    `waits` says why the next task does not start; empty if that is unknown.
+    """
+    head = [*_head(status, width), (), *_devices(status.bars, width, height), ()]
+    queue = _queue(status.queue, width, waits)
+    foot: list[Line] = [((fit(keys, width), "dim"),)]
+    rest = height - len(head) - len(queue) - len(foot)
+    running = _running(status.living, width, rest - min(RECENT + 1, rest // 3))
+    news = _recent(recent, width, rest - len(running) - 1)
+    result = [*head, *running, *queue, *news]
+    gap: list[Line] = [()] * (height - len(result) - len(foot))
+    return [_clipped(line, width) for line in [*result[: max(0, height - len(foot))], *gap, *foot]]
+
+
+def _clipped(line: Line, width: int) -> Line:
+    """Cut a line that was made for a wider terminal."""
+    kept: list[Piece] = []
+    for text, style in line:
+        kept.append((fit(text, width) if columns(text) > width else text, style))
+        width -= columns(kept[-1][0])
+    return tuple(kept)
+
+
+def machine(facts: Mapping[str, Any], width: int, height: int, keys: str = MACHINE) -> list[Line]:
+    """Return the whole machine: bars of its devices, then the lines of `status`."""
+    bars = bars_of(facts)
+    words = [line for line in status_lines(facts)[1:] if not line.startswith(tuple(b.label for b in bars))]
+    head: list[Line] = [((fit(facts["hostname"], width), "bold"),), (), *_devices(bars, width, height, MACHINE_LEGEND)]
+    result = [*head, *(((fit(line, width), ""),) for line in words)]
+    foot: list[Line] = [((fit(keys, width), "dim"),)]
+    most = height - len(foot)
+    if len(result) > most:
+        result = [*result[: most - 1], ((f"and {len(result) - most + 1} more lines: scheduler status", ""),)]
+    return [_clipped(line, width) for line in [*result, *([()] * (most - len(result))), *foot]]
+
+
+def bars_of(facts: Mapping[str, Any]) -> list[MemoryBar]:
+    """Return a memory bar for each device in the facts of `status`."""
+    return [*map(_gpu_bar, facts["gpus"]), _host_bar(facts)]
+
+
+def _gpu_bar(gpu: Mapping[str, Any]) -> MemoryBar:
+    held = gpu["total"] - gpu["free"]
+    used = max(0, held - sum(one["bytes"] for one in gpu["unmanaged"]))
+    unused = max(0, min(gpu["free"], gpu["reserved"] - used))
+    return MemoryBar(
+        gpu["device"], gpu["total"], used, held - used, unused, 0, gpu["tasks"], None, 1.0, None, gpu["closed"]
+    )
+
+
+def _host_bar(facts: Mapping[str, Any]) -> MemoryBar:
+    total, free = facts["host"]["total"], facts["host"]["available"]
+    used = min(total - free, sum(lease["used"].get("host", 0) for lease in facts["leases"]))
+    unused = sum(max(0, one["reserved"].get("host", 0) - one["used"].get("host", 0)) for one in facts["leases"])
+    tasks = sum("host" in one["reserved"] for one in facts["leases"])
+    return MemoryBar("host", total, used, total - free - used, min(free, unused), 0, tasks, None, 1.0)
+
+
+def plain(status: LiveStatus, width: int) -> list[str]:
+    """Return everything without styles, whatever the height, for pipes and files."""
+    tall = 12 + len(status.bars) + len(status.living) + len(status.queue.first)
+    head = [*_head(status, width), (), *_devices(status.bars, width, 1 << 16), ()]
+    result = [*head, *_running(status.living, width, tall), *_queue(status.queue, width)]
+    return ["".join(text for text, _ in line).rstrip() for line in result]
+
+
+def ascii_only(line: Line) -> Line:
+    """Replace all characters of a line that are not ASCII."""
+    return tuple(
+        ("".join(_ASCII.get(c, c) for c in text).encode("ascii", "replace").decode(), style) for text, style in line
+    )
+
+
+def columns(text: str) -> int:
+    """Return how many columns of a terminal a text takes."""
+    return len(text) if text.isascii() else sum(map(_cells, text))
+
+
+def _cells(letter: str) -> int:
+    if combining(letter) or letter in "\u200b\u200c\u200d\ufe0e\ufe0f":
+        return 0
+    return 2 if east_asian_width(letter) in "WF" else 1
+
+
+def fit(text: str, width: int, *, pad: bool = False) -> str:
+    """Return a text as one clean line of at most `width` columns, cut with an ellipsis; padded with blanks if `pad`."""
+    line = clean(text).replace("\n", " ").replace("\t", " ")
+    wide = columns(line)
+    if wide > width:
+        kept, wide = "", 0
+        for letter in line:
+            if wide + _cells(letter) > width - 1:
+                break
+            kept, wide = kept + letter, wide + _cells(letter)
+        line, wide = (kept + "…", wide + 1) if width > 0 else ("", 0)
+    return line + " " * (width - wide) if pad else line
+
+
+# ---- the run ----
+
+
+def _head(status: LiveStatus, width: int) -> list[Line]:
+    end = duration(status.seconds)
+    title = fit(f"run {status.run}  {status.what}", width - len(end) - 2, pad=True)
+    return [((title, "bold"), (f"  {end}", "")), _counts(status, width), _progress(status, width)]
+
+
+def _counts(status: LiveStatus, width: int) -> Line:
+    result: list[Piece] = []
+    if status.draining:
+        result.append(("starts nothing new", "bold"))
+    result += [(f"{number:,} {word}", s) for state, word, s in _COUNTED if (number := status.states.get(state, 0))]
+    result += [(f"{status.retried:,} retried", "")] if status.retried else []
+    result += [(count(status.ooms, "OOM"), "")] if status.ooms else []
+    return _joined(result, width)
+
+
+def _joined(pieces: Sequence[Piece], width: int) -> Line:
+    """Join as many pieces as fit, with blanks between them."""
+    line: list[Piece] = []
+    used = 0
+    for text, style in pieces:
+        gap = "  " if line else ""
+        if used + len(gap) + columns(text) > width:
+            break
+        line += [(gap, ""), (text, style)] if gap else [(text, style)]
+        used += len(gap) + columns(text)
+    return tuple(line)
+
+
+def _progress(status: LiveStatus, width: int) -> Line:
+    share = status.over / status.tasks if status.tasks else 0.0
+    result = f"  {status.over:,}/{status.tasks:,}  {int(share * 100)}%{_left(status, width)}"
+    room = max(0, width - len(result))
+    bad = sum(status.states.get(state, 0) for state in _BAD)
+    full = int(room * share)
+    red = min(full, -(-room * bad // status.tasks)) if status.tasks else 0
+    return ("█" * (full - red), "green"), ("▓" * red, "red"), ("·" * (room - full), "dim"), (result, "bold")
+
+
+def _left(status: LiveStatus, width: int) -> str:
+    """Return when the run is expected to end, or why that is unknown."""
+    if status.end is None:
+        text = f"time left {status.unknown}" if width >= WIDE else "time left: unknown yet"
+        return f"  {text}" if status.unknown else ""
+    return "  " + eta.left(asdict(status.end), status.now)
+
+
+# ---- devices ----
+
+
+def _devices(
+    bars: Sequence[MemoryBar], width: int, height: int, legend: Mapping[str, str] = MappingProxyType(_LEGEND)
+) -> list[Line]:
+    if not bars:
+        return []
+    most = max(1, min(MOST_DEVICES if height < 1 << 15 else len(bars), height // 3))
+    shown = bars if len(bars) <= most else bars[: most - 1] if most > 1 else bars[:1]
+    label = max(len(bar.label) for bar in shown)
+    texts = [_device_text(bar) for bar in shown]
+    wide = max(8, min(60, width - label - 4 - max(map(len, texts))))
+    result = [_device(bar, label, wide, text, width) for bar, text in zip(shown, texts, strict=True)]
+    if len(bars) > len(shown):
+        rest = bars[len(shown) :]
+        words = f"and {len(rest)} more devices: {_short(sum(bar.ours for bar in rest))} used by this run"
+        free = f", {_short(sum(bar.free for bar in rest))} free"
+        result.append(((fit(words + free, width), ""),))
+    return [*result, _legend(width, legend)]
+
+
+def _device_text(bar: MemoryBar) -> str:
+    if bar.closed:
+        return f"drained: {bar.closed}"[:40]
+    result = f"{_short(bar.ours + bar.others)}/{_short(bar.total)} +{_short(bar.reserved)}"
+    if bar.load is not None:
+        busy = f"{bar.load:.0%} busy" if bar.capacity == 1.0 else f"load {bar.load:.1f}/{bar.capacity:g}"
+        result += f"  {busy}"
+    return result + (f" {bar.celsius}°C" if bar.celsius is not None else "") + f"  {count(bar.tasks, 'task')}"
+
+
+def _device(bar: MemoryBar, label: int, wide: int, text: str, width: int) -> Line:
+    result: list[Piece] = [(fit(bar.label, label, pad=True) + "  ", "bold")]
+    at, before = 0, 0
+    for part, letter, style in _PARTS:
+        at += getattr(bar, part)
+        end = min(wide, round(wide * at / bar.total)) if bar.total else 0
+        result.append((letter * (end - before), style))
+        before = end
+    result.append(("·" * (wide - before), "dim"))
+    style = "bold red" if bar.closed else ""
+    return (*result, ("  " + fit(text, max(0, width - label - wide - 4)), style))
+
+
+def _legend(width: int, legend: Mapping[str, str]) -> Line:
+    pieces = [(f"{letter} {legend[part]}", style) for part, letter, style in _PARTS if part in legend]
+    return _joined([*pieces, ("· free", "dim")], width)
+
+
+# ---- tasks ----
+
+
+def _running(living: Sequence[LiveTask], width: int, room: int) -> list[Line]:
+    """Return a table of the running tasks, as many as there is room for; the others are counted."""
+    if not living:
+        return [(("nothing runs", ""),)] if room > 0 else []
+    if room < 3:
+        return [((count(len(living), "task") + " running", ""),)] if room > 0 else []
+    most = room - 1 if len(living) < room else room - 2
+    label = min(14, max(6, *(len(", ".join(one.devices)) for one in living[:most]), 6))
+    number = max(4, *(len(str(one.task)) for one in living[:most]), 4)
+    name_room = max(8, width - number - label - (52 if width >= WIDE else 45))
+    longest = max((columns(clean(_title(one))) for one in living[:most]), default=0)
+    name = min(name_room, max(26, longest))
+    header = f"{'task':>{number}}  {'name':<{name}}  {'device':<{label}}  {'time':>6}  {'epochs':>7}"
+    result: list[Line] = [((fit(f"{header}  {'peak/reserved':>13}  {'left':>6}", width), "bold"),)]
+    result += [_task(one, number, name, label, width) for one in living[: max(0, most)]]
+    if len(living) > most:
+        result.append(((f"and {len(living) - most:,} more running", ""),))
+    return result
+
+
+def _task(one: LiveTask, number: int, name: int, label: int, width: int) -> Line:
+    first = f"{one.task:>{number}}  {fit(_title(one), name, pad=True)}  "
+    second = f"{fit(', '.join(one.devices), label, pad=True)}  {duration(one.seconds):>6}  {_epochs(one):>7}  "
+    memory = f"{_short(one.peak)}/{_short(one.reserved)}"
+    left = "" if one.left is None else duration(one.left)
+    tight = "bold red" if one.reserved and one.peak > one.reserved else ""
+    style = "bold" if one.asked else "cyan" if one.probe else ""
+    return (first, style), (second, ""), (f"{memory:>13}", tight), (fit(f"  {left:>6}", max(0, width)), "")
+
+
+def _title(one: LiveTask) -> str:
+    words = {"stop": "stopping: ", "cancel": "cancelling: "}
+    again = f" (attempt {one.attempt})" if one.attempt > 1 else ""
+    return f"{words.get(one.asked, '')}{'probe: ' if one.probe else ''}{one.name}{again}"
+
+
+def _epochs(one: LiveTask) -> str:
+    if one.epochs is None:
+        return f"-/{one.of_epochs}" if one.of_epochs else ""
+    return f"{one.epochs:.0f}/{one.of_epochs}" if one.of_epochs else f"{one.epochs:.0f}"
+
+
+def _short(bytes_: int) -> str:
+    return f"{bytes_ / GIB:.1f}G" if bytes_ >= GIB else f"{bytes_ >> 20}M"
+
+
+# ---- the queue and the last lines ----
+
+
+def _queue(queue: QueueSummary, width: int, waits: str = "") -> list[Line]:
+    if not queue.tasks:
+        return []
+    why: list[Line] = [((fit(f"next    {waits}", width), ""),)] if waits else []
+    result: list[Piece] = [(f"waiting {queue.tasks:,}", "bold")]
+    for batch in queue.first:
+        of = ", ".join(f"prio {priority}: {number:,}" for priority, number in [*batch.priorities.items()][:3])
+        more = ", …" if len(batch.priorities) > 3 else ""
+        result.append((f"batch {batch.batch}: {batch.tasks:,}{f' ({of}{more})' if of else ''}", ""))
+    rest = queue.tasks - sum(batch.tasks for batch in queue.first)
+    if rest > 0:
+        result.append((f"{count(queue.batches - len(queue.first), 'later batch')}: {rest:,}", ""))
+    return [(), _joined(result, width), *why]
+
+
+def _recent(recent: Sequence[str], width: int, most: int) -> list[Line]:
+    last = [line for line in recent if line.strip()][-most:] if most > 0 else []
+    return [(), *(((fit(_BLANKS.sub("  ", line), width), _style(line)),) for line in last)] if last else []
+
+
+def _style(line: str) -> str:
+    words = line.split(maxsplit=2)
+    return "red" if any(word in ("FAILED", "OOM", "TIMEOUT", "LOST", "REFUSED") for word in words[:2]) else "dim"

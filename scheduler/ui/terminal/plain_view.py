@@ -1,0 +1,167 @@
+"""The plain view of a run: one line for each start and end, readable in a log file."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+
+from scheduler.core.control import messages
+from scheduler.core.events import Event, Exited, Learned, Placed, Refused, Resized, Started, Submitted
+from scheduler.core.model import HOST, UNFINISHED, EstimateSource, Job, Outcome, State, gpus_in, shown_in
+from scheduler.core.placement.refusal import Reason, Refusal
+from scheduler.core.reporting.run_history import RunSummary
+from scheduler.runtime.paths import tilde
+from scheduler.ui.terminal.sink import LineSink
+from scheduler.ui.text import short
+from scheduler.units import count, duration, size
+
+NAME = 34
+_WORDS = {
+    Outcome.SUCCEEDED: "done",
+    Outcome.FAILED: "FAILED",
+    Outcome.OOM: "OOM",
+    Outcome.TIMEOUT: "TIMEOUT",
+    Outcome.INTERRUPTED: "stopped",
+    Outcome.LOST: "LOST",
+    Outcome.UNSTARTED: "requeued",
+    Outcome.AGAIN: "again",
+}
+_SOURCES = {EstimateSource.MEASURED: "unknown, measured while it runs"}
+
+
+class PlainView:
+    """A view that prints one line for each event, and keeps the history that the last lines are made from."""
+
+    def __init__(
+        self,
+        sink: LineSink,
+        job: Callable[[int], Job],
+        log_path: Callable[[int, int], Path],
+        counts: Callable[[], Mapping[State, int]],
+        fold: RunSummary,
+        labels: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        self.fold = fold
+        self._sink = sink
+        self._job = job
+        self._log_path = log_path
+        self._counts = counts
+        self._labels = labels
+        self._names: dict[int, tuple[Job, str]] = {}
+        """The living tasks, each with its job and its shortened name."""
+        self._waited = ""
+
+    def show(self, event: Event, at: float) -> None:
+        """Print a line for an event, if it is of interest."""
+        self.fold.take(event, at)
+        if isinstance(event, Started):
+            return
+        line = self._line(event)
+        if line:
+            self._sink.line(line, at=at, timed=True)
+
+    def say(self, sentence: str) -> None:
+        """Print a sentence about the run."""
+        self._sink.line(sentence, at=time.time())
+
+    def waits(self, refusals: Sequence[Refusal]) -> None:
+        """Print why nothing starts, once for each reason, and only while nothing runs."""
+        self._sink.catch_up()
+        running = self._counts().get(State.RUNNING, 0)
+        if running or not refusals:
+            self._waited = ""
+            return
+        refusal = refusals[0]
+        if refusal.reason in (Reason.SUSPENDED, Reason.AWAY):
+            return  # the run prints its own sentence
+        sentence = f"task {refusal.task} waits: it {messages.why(refusal)}"
+        key = f"{refusal.task} {refusal.reason} {refusal.device}"
+        if key != self._waited:
+            self._waited = key
+            self.say(sentence)
+
+    def hang_up(self) -> None:
+        """Note that the terminal is gone; the log continues."""
+        self._sink.hang_up()
+
+    def _line(self, event: Event) -> str:
+        match event:
+            case Placed():
+                return self._placed(event)
+            case Exited():
+                return self._exited(event)
+            case Resized(cause="grew"):
+                raised = ", ".join(
+                    f"{self._labels.get(key, key)} {size(b)}" for key, b in event.reservation.items() if b
+                )
+                return self._words(
+                    "grew", event.task, f"reservation raised to {raised}, because it used more than was reserved"
+                )
+            case Refused():
+                return self._words("REFUSED", event.task, event.reason)
+        return self._of_the_run(event)
+
+    def _of_the_run(self, event: Event) -> str:
+        """Return the line for an event that is not about a single task."""
+        if isinstance(event, Learned):
+            what = "does not change the memory" if event.neutral else "does change the memory"
+            return f"learned  {event.script}: {event.argument} {what}"
+        if isinstance(event, Submitted) and self.fold.first is not None:
+            return f"added    {count(len(event.terms), 'task')} as batch {event.batch}"
+        return ""
+
+    def _words(self, word: str, task: int, rest: str) -> str:
+        return f"{word:<8} {task:>5}  {self._known(task)[1]:<{NAME}}  {rest}"
+
+    def _known(self, task: int) -> tuple[Job, str]:
+        known = self._names.get(task)
+        if known is None:
+            job = self._job(task)
+            known = self._names[task] = (job, short(job.name, NAME))
+        return known
+
+    def _placed(self, event: Placed) -> str:
+        job, _ = self._known(event.task)
+        source = _SOURCES.get(event.source, str(event.source))
+        again = f"  attempt {event.attempt}" if event.attempt > 1 else ""
+        word = "probe" if event.purpose == "probe" else "start"
+        gpus = gpus_in(event.reservation)
+        devices = ", ".join(self._labels.get(key, key) for key in shown_in(event.reservation))
+        reserved = (
+            f"reserved {size(max((event.reservation[key] for key in gpus or event.reservation), default=0))} ({source})"
+        )
+        return self._words(word, event.task, f"prio {job.spec.terms.priority}  {devices}  {reserved}{again}")
+
+    def _exited(self, event: Exited) -> str:
+        attempt = self.fold.ended_attempt
+        assert attempt is not None, "the event has just been taken"
+        main = gpus_in(attempt.reserved) or (HOST,)
+        peak = max(attempt.peak.get(key, 0) for key in main)
+        reserved = max(attempt.reserved.get(key, 0) for key in main)
+        how = f"after {duration(event.seconds)}" if event.outcome is not Outcome.SUCCEEDED else duration(event.seconds)
+        memory = f"peak {size(peak)} of {size(reserved)}"
+        words = [f"{ending(event)} {how}".strip(), memory, self._progress()]
+        if event.outcome in (Outcome.FAILED, Outcome.OOM, Outcome.TIMEOUT):
+            words.append(f"log {tilde(self._log_path(event.task, event.attempt))}")
+        line = self._words(_WORDS[event.outcome], event.task, "  ".join(words))
+        self._names.pop(event.task, None)
+        return line
+
+    def _progress(self) -> str:
+        counts = self._counts()
+        total = sum(counts.values())
+        ended = total - sum(counts.get(state, 0) for state in UNFINISHED)
+        return f"[{ended}/{total}]"
+
+
+def ending(event: Exited) -> str:
+    """Return how an attempt ended, in a few words; empty for a success."""
+    if event.outcome is Outcome.SUCCEEDED:
+        return ""
+    if event.reason:
+        return event.reason
+    if event.signal is not None:
+        return f"signal {event.signal}"
+    return f"exit {event.code}" if event.code is not None else str(event.outcome)

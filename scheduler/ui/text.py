@@ -1,0 +1,97 @@
+"""Text helpers of all views: escape sequences removed, columns aligned, times formatted."""
+
+from __future__ import annotations
+
+import codecs
+import re
+import time
+from collections.abc import Sequence
+from functools import lru_cache
+
+_CSI = r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
+_STRING = r"(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])"
+"""The beginning of a string for the terminal itself, such as its title or clipboard."""
+_CONTROL = re.compile(
+    rf"{_CSI}|{_STRING}.*?(?:\x1b\\|\x07|\x9c|$)|\x1b[ -/]*[0-~]?"
+    r"|[\x00-\x08\x0b-\x1f\x7f-\x9f\udc80-\udc9f\u200e\u200f\u202a-\u202e\u2066-\u2069]",
+    re.DOTALL,
+)
+
+
+def clean(text: str, *, keep_bytes: bool = False) -> str:
+    """Remove escape sequences, control characters and characters that reverse the direction of text.
+
+    Bytes that are not UTF-8 become question marks, unless `keep_bytes`.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    plain = _CONTROL.sub("", text)
+    return plain if keep_bytes else plain.encode("utf-8", "replace").decode("utf-8")
+
+
+class TextCleaner:
+    """A cleaner of bytes that arrive in pieces; an unfinished escape sequence is kept back, a carriage return stays."""
+
+    MOST = 4096
+    """Longest escape sequence that is kept back, in characters; a longer one is shown as text."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._rest = ""
+
+    def clean(self, data: bytes, *, last: bool = False) -> str:
+        """Return the clean text of the next piece."""
+        text = self._rest + self._decoder.decode(data, last)
+        begun = _BEGUN.search(text)
+        whole = len(text) if last or begun is None or len(text) - begun.start() > self.MOST else begun.start()
+        self._rest = text[whole:]
+        return "\r".join(map(clean, text[:whole].split("\r")))
+
+
+_BEGUN = re.compile(rf"(?:(?:\x1b\[|\x9b)[0-?]*[ -/]*|{_STRING}[^\x07\x9c\x1b]*\x1b?|\x1b[ -/]*)\Z")
+
+
+def short(text: str, width: int) -> str:
+    """Return a text as one clean line, cut to a width."""
+    line = clean(text).replace("\n", " ").replace("\t", " ")
+    return line if len(line) <= width else line[: width - 1] + "…"
+
+
+def clock(at: float) -> str:
+    """Write a time of day."""
+    return _clock(int(at))
+
+
+def moment(at: float | None) -> str:
+    """Write a date and time that sorts; empty for None."""
+    return "" if at is None else _moment(int(at))
+
+
+@lru_cache(maxsize=64)
+def _clock(second: int) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(second))
+
+
+@lru_cache(maxsize=64)
+def _moment(second: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(second))
+
+
+def instant(at: float | None) -> str | None:
+    """Write an ISO 8601 time with milliseconds and offset, for programs."""
+    if at is None:
+        return None
+    local = time.localtime(at)
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', local)}.{int(at * 1000) % 1000:03d}{time.strftime('%z', local)}"
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]], right: frozenset[int] = frozenset()) -> list[str]:
+    """Return lines of aligned columns; `right` has the indexes of right-aligned ones."""
+    widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
+    lines = []
+    for row in [header, *rows]:
+        cells = (
+            cell.rjust(w) if i in right else cell.ljust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+        )
+        lines.append("  ".join(cells).rstrip())
+    return lines

@@ -1,0 +1,153 @@
+"""Profiles as text for people and as data for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from scheduler.core.model import HOST
+from scheduler.core.profiling.profile_index import Profile, family_of
+from scheduler.core.tasks.redaction import without_secrets
+from scheduler.ui.text import moment, short, table
+from scheduler.units import duration, size
+
+if TYPE_CHECKING:
+    from scheduler.core.profiling.family.families import Factor
+
+
+class ProfileRow(Protocol):
+    """One stored profile."""
+
+    @property
+    def key(self) -> str:
+        """The key of the profile."""
+
+    @property
+    def what(self) -> str:
+        """The script and its arguments."""
+
+    @property
+    def device(self) -> str:
+        """The model of the device that it was measured on."""
+
+    @property
+    def updated(self) -> float:
+        """The moment of its last change, in seconds since the epoch."""
+
+    @property
+    def profile(self) -> Profile:
+        """The measured values."""
+
+
+def facts(row: ProfileRow) -> dict[str, Any]:
+    """Return a profile as data for JSON."""
+    profile = row.profile
+    return {
+        "key": row.key,
+        "what": without_secrets(row.what),
+        "device": row.device,
+        "updated": moment(row.updated),
+        "peak_bytes": max(profile.peaks.values(), default=0),
+        "runs": _runs(profile),
+        "parts": {
+            name: {"peak_bytes": part.peak, "peaks_bytes": part.full, "lower_bound_bytes": part.lower}
+            for name, part in profile.parts.items()
+        },
+        "epoch_seconds": profile.epoch_seconds,
+        "whole_seconds": profile.whole_seconds,
+        "cores": profile.cores,
+        "busy": profile.busy,
+    }
+
+
+def family_lines(profiles: Sequence[ProfileRow]) -> list[str]:
+    """Return which arguments change the memory, for each script with several profiles."""
+    result: list[str] = []
+    for members in _families(profiles):
+        factors = family_of(one.profile for one in members).factors()
+        script = members[0].what.split(" ", 1)[0]
+        result += [f"arguments of {script}, from {len(members)} profiles"] if factors else []
+        result += [f"  {', '.join(one.slots):<40} {_verdict(one)}" for one in factors]
+    return result
+
+
+def family_facts(profiles: Sequence[ProfileRow]) -> list[dict[str, Any]]:
+    """Return the families as data for JSON."""
+    return [
+        {
+            "script": members[0].what.split(" ", 1)[0],
+            "keys": [one.key for one in members],
+            "arguments": [
+                {"slots": list(one.slots), "values": one.values, "neutral": one.neutral, "left_out": one.left_out}
+                for one in family_of(one.profile for one in members).factors()
+            ],
+        }
+        for members in _families(profiles)
+    ]
+
+
+def _families(profiles: Sequence[ProfileRow]) -> list[list[ProfileRow]]:
+    families: dict[str, list[ProfileRow]] = {}
+    for one in profiles:
+        if one.profile.family and one.profile.peaks:
+            families.setdefault(one.profile.family, []).append(one)
+    return [members for members in families.values() if len(members) > 1]
+
+
+def _verdict(factor: Factor) -> str:
+    if factor.left_out:
+        return "ignored: another value in every row"
+    if factor.neutral:
+        return f"does not change the memory ({factor.values} values)"
+    return f"may change the memory ({factor.values} values)"
+
+
+def _runs(profile: Profile) -> int:
+    return max((len(part.full) for part in profile.parts.values()), default=0)
+
+
+def _device_name(part: str) -> str:
+    return "host RAM" if part == HOST else f"GPU {part} of the task"
+
+
+def table_lines(profiles: Sequence[ProfileRow]) -> list[str]:
+    """Return a table with one line for each profile."""
+    if not profiles:
+        return ["there are no profiles yet: every run records them; scheduler profiles learn FILE only measures"]
+    rows = [
+        [
+            one.key[:10],
+            short(without_secrets(one.what), 50),
+            " ".join(size(part.peak) for name, part in sorted(one.profile.parts.items()) if name != HOST),
+            size(one.profile.part(HOST).peak),
+            str(_runs(one.profile)),
+            f"{one.profile.cores:.1f}" if one.profile.cores else "",
+            duration(one.profile.epoch_seconds) if one.profile.epoch_seconds else "",
+            one.device,
+            moment(one.updated),
+        ]
+        for one in profiles
+    ]
+    header = ["key", "task class", "GPU", "host", "runs", "cores", "epoch", "device", "updated"]
+    return table(header, rows, frozenset({2, 3, 4, 5, 6}))
+
+
+def full_lines(row: ProfileRow) -> list[str]:
+    """Return all that a profile holds."""
+    profile = row.profile
+    result = [f"{row.key}  {short(without_secrets(row.what), 100)}", f"  device   {row.device}"]
+    for name, part in sorted(profile.parts.items()):
+        peaks = ", ".join(size(peak) for peak in part.full) or "none yet"
+        result += [
+            f"  peak     {size(part.peak)} on {_device_name(name)}",
+            f"  runs     {peaks}",
+            f"  at least {size(part.lower)} seen outside of full runs (in probes, failed or running attempts)",
+        ]
+    busy = f", keeps a GPU {profile.busy:.0%} busy" if profile.busy else ""
+    return [
+        *result,
+        *([f"  epoch    {profile.epoch_seconds:.3f}s"] if profile.epoch_seconds else []),
+        f"  whole    {duration(profile.whole_seconds) if profile.whole_seconds else 'no full run yet'}",
+        f"  cores    {profile.cores:.2f}{busy}",
+        f"  updated  {moment(row.updated)}",
+    ]

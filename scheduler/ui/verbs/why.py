@@ -1,0 +1,267 @@
+"""The paragraph that `why` prints: the state of a task and its reason, from its scheduler or its journal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from scheduler.core.model import Outcome, State, Terms
+from scheduler.core.reporting.run_history import AttemptHistory, TaskHistory
+from scheduler.ui.text import clean, clock
+from scheduler.ui.verbs.eta import of_run, of_task_at_length
+from scheduler.units import count, duration, size
+from scheduler.values import dataclass
+
+LONGEST = 200
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReport:
+    """One task with all that its paragraph needs, from the journal of its run."""
+
+    task: int
+    state: State
+    story: TaskHistory
+    terms: Terms
+    labels: Mapping[str, str]
+    run: int
+    alive: bool
+    """True while the run has a scheduler."""
+    log: str = ""
+    last: str = ""
+    """The last line of its log."""
+    done_by: int | None = None
+    waits: str = ""
+    """The reason that a living scheduler gives for a waiting task."""
+    now: float = 0.0
+    expected: Mapping[str, Any] | None = None
+    """The forecast of a living scheduler for a waiting or running task."""
+
+    @property
+    def attempt(self) -> AttemptHistory | None:
+        """The last attempt; None before the first."""
+        return self.story.attempts[-1] if self.story.attempts else None
+
+
+def paragraph(one: TaskReport) -> str:
+    """Return the state of a task and the reason for it, as one paragraph."""
+    return clean(f"task {one.task} {_PARAGRAPHS[one.state](one)}")
+
+
+def _where(one: TaskReport, attempt: AttemptHistory) -> str:
+    return ", ".join(one.labels.get(key, key) for key in attempt.devices)
+
+
+def _memory(attempt: AttemptHistory) -> str:
+    """Return peak and reservation of an attempt on its main devices."""
+    peak = max((attempt.peak.get(key, 0) for key in attempt.devices), default=0)
+    reserved = max((attempt.reserved.get(key, 0) for key in attempt.devices), default=0)
+    return f"peak {size(peak)}, reserved {size(reserved)} (source: {attempt.source})"
+
+
+def _attempt_number(one: TaskReport) -> str:
+    number = len(one.story.attempts)
+    return f"attempt {number}"
+
+
+def _at(attempt: AttemptHistory) -> str:
+    return f" at {clock(attempt.ended)}" if attempt.ended is not None else ""
+
+
+def _exit(attempt: AttemptHistory) -> str:
+    if attempt.signal is not None:
+        return f"was killed by signal {attempt.signal}"
+    return f"ended with exit code {attempt.code}" if attempt.code is not None else "ended"
+
+
+def _log(one: TaskReport) -> str:
+    last = f"; the last line of its log: {one.last[:LONGEST]}" if one.last else ""
+    return f"{last}; log: {one.log}" if one.log else last
+
+
+def _earlier_attempts(one: TaskReport) -> str:
+    """Return how the attempts before the last one ended."""
+    earlier = [a for a in one.story.attempts[:-1] if a.outcome not in (None, Outcome.UNSTARTED)]
+    unstarted = _unstarted(one.story.attempts[:-1])
+    if not earlier:
+        return unstarted
+    ended = ", ".join(f"{a.number} {a.outcome}{' as a probe' if a.purpose == 'probe' else ''}" for a in earlier)
+    return f"; earlier attempts: {ended}{unstarted}"
+
+
+def _unstarted(attempts: Sequence[AttemptHistory]) -> str:
+    """Return how many attempts never started their program; there may be many."""
+    number = sum(attempt.outcome is Outcome.UNSTARTED for attempt in attempts)
+    return f"; {count(number, 'attempt')} never started (not counted as a failure)" if number else ""
+
+
+def _reason(attempt: AttemptHistory) -> str:
+    return f": {attempt.reason}" if attempt.reason else ""
+
+
+def _waiting(one: TaskReport) -> str:
+    if one.waits:
+        return one.waits + _expected(one) + _all_attempts(one)
+    resume = f"scheduler resume {one.run}"
+    if one.alive:
+        return f"is waiting; the scheduler of run {one.run} has not reported the reason"
+    return f"is waiting; run {one.run} has no scheduler: {resume} continues it{_all_attempts(one)}"
+
+
+def _expected(one: TaskReport) -> str:
+    text = of_task_at_length(one.expected, one.now)
+    return f"; {text}" if text else ""
+
+
+def _all_attempts(one: TaskReport) -> str:
+    if not one.story.attempts:
+        return ""
+    tried = [a for a in one.story.attempts if a.outcome not in (None, Outcome.UNSTARTED)]
+    ended = ", ".join(f"{a.number} {a.outcome}{_reason(a)}" for a in tried)
+    unstarted = _unstarted(one.story.attempts)
+    return f"; earlier attempts: {ended}{unstarted}" if ended else unstarted
+
+
+def _held(one: TaskReport) -> str:
+    return f"is held: scheduler release {one.task} puts it back into the queue"
+
+
+def _running(one: TaskReport) -> str:
+    attempt = one.attempt
+    if attempt is None:
+        return "is running"
+    since = attempt.started or attempt.placed
+    unseen = (
+        "" if one.alive else f"; run {one.run} has no scheduler, nothing measures the task: scheduler resume {one.run}"
+    )
+    what = "is being probed" if one.state is State.PROBING else "is running"
+    return (
+        f"{what} on {_where(one, attempt)} since {clock(since)} ({duration(one.now - since)}), {_attempt_number(one)}; "
+        f"{_memory(attempt)}{_expected(one)}{_earlier_attempts(one)}{unseen}"
+    )
+
+
+def _succeeded(one: TaskReport) -> str:
+    attempt = one.attempt
+    if attempt is None:
+        return "succeeded"
+    took = f"on {_where(one, attempt)} after {duration(attempt.seconds)}"
+    return f"succeeded{_at(attempt)} {took}, {_attempt_number(one)}; {_memory(attempt)}{_earlier_attempts(one)}"
+
+
+def _failed(one: TaskReport) -> str:
+    attempt = one.attempt
+    if attempt is None:
+        return "failed"
+    if attempt.outcome is Outcome.LOST:
+        losses = sum(a.outcome is Outcome.LOST for a in one.story.attempts)
+        lost = f"failed: its attempts were lost {count(losses, 'time')} for reasons outside of the task"
+        return f"{lost}{_reason(attempt)}; scheduler retry {one.task} starts it again"
+    tries = one.terms.retries
+    retried = f"of {tries + 1} allowed (Retries {tries})" if tries else "without retries (--retries)"
+    return (
+        f"failed: it {_exit(attempt)}{_at(attempt)} after {duration(attempt.seconds)} on {_where(one, attempt)}"
+        f"{_reason(attempt)}; {_attempt_number(one)} {retried}{_earlier_attempts(one)}{_log(one)}; "
+        f"scheduler retry {one.task} starts it again"
+    )
+
+
+def _oom(one: TaskReport) -> str:
+    ooms = [a for a in one.story.attempts if a.outcome is Outcome.OOM]
+    attempt = ooms[-1] if ooms else one.attempt
+    if attempt is None:
+        return "ran out of memory"
+    reserved = ", ".join(size(max((a.reserved.get(key, 0) for key in a.devices), default=0)) for a in ooms)
+    often, where = count(len(ooms), "time"), _where(one, attempt)
+    return (
+        f"ran out of memory {often}, the last time alone on {where}{_reason(attempt)}; "
+        f"{_memory(attempt)}; reservations in order: {reserved}{_log(one)}; "
+        f"reduce its memory or use a larger device, then scheduler retry {one.task}"
+    )
+
+
+def _timeout(one: TaskReport) -> str:
+    attempt = one.attempt
+    limit = f" of {duration(one.terms.timeout)}" if one.terms.timeout else ""
+    after = f" after {duration(attempt.seconds)} on {_where(one, attempt)}" if attempt else ""
+    return (
+        f"was stopped{after} at its time limit{limit} (Timeout){_log(one)}; to try again: "
+        f"scheduler set {one.task} --timeout TIME, then scheduler retry {one.task}"
+    )
+
+
+def _interrupted(one: TaskReport) -> str:
+    attempt = one.attempt
+    after = f" after {duration(attempt.seconds)}" if attempt else ""
+    return f"was interrupted{after}, when its run was stopped; scheduler resume {one.run} starts it again"
+
+
+def _cancelled(one: TaskReport) -> str:
+    attempt = one.attempt
+    ran = attempt is not None and attempt.outcome is Outcome.INTERRUPTED
+    when = f"after {duration(attempt.seconds)} on {_where(one, attempt)}" if ran and attempt else "while it waited"
+    return f"was cancelled {when}; scheduler retry {one.task} puts it back into the queue"
+
+
+def _refused(one: TaskReport) -> str:
+    return (
+        f"was refused: it {one.story.refused or 'fits on no device of this run'}; give it more GPUs or a larger "
+        f"device, then scheduler retry {one.task}"
+    )
+
+
+def _skipped(one: TaskReport) -> str:
+    why = (
+        f"the same row succeeded in run {one.done_by}"
+        if one.done_by
+        else "the run only measures, and starts nothing else"
+    )
+    return f"was skipped: {why}"
+
+
+_PARAGRAPHS: dict[State, Callable[[TaskReport], str]] = {
+    State.WAITING: _waiting,
+    State.HELD: _held,
+    State.PROBING: _running,
+    State.RUNNING: _running,
+    State.SUCCEEDED: _succeeded,
+    State.FAILED: _failed,
+    State.OOM: _oom,
+    State.TIMEOUT: _timeout,
+    State.INTERRUPTED: _interrupted,
+    State.CANCELLED: _cancelled,
+    State.REFUSED: _refused,
+    State.SKIPPED: _skipped,
+}
+
+
+def summary(
+    run: int,
+    what: str,
+    states: Mapping[str, int],
+    waits: str,
+    *,
+    alive: bool,
+    forecast: Mapping[str, Any] | None = None,
+    now: float = 0.0,
+) -> list[str]:
+    """Return a run as a whole: its states, what the waiting tasks wait for, its expected end."""
+    lines = [f"run {run}  {clean(what)}: " + (", ".join(f"{n:,} {s}" for s, n in states.items()) or "no tasks")]
+    if forecast is not None:
+        lines.append(of_run(forecast, now))
+    waiting = states.get("waiting", 0)
+    if waiting:
+        cause = f": {waits}" if waits else "; the scheduler has not reported the reason" if alive else ""
+        dead = "" if alive else f"; run {run} has no scheduler: scheduler resume {run} continues it"
+        lines.append(f"{waiting:,} waiting{cause}{dead}")
+    if states.get("held"):
+        lines.append(f"{states['held']:,} held: scheduler release --run {run} puts them back into the queue")
+    if states.get("interrupted"):
+        lines.append(f"{states['interrupted']:,} interrupted: scheduler resume {run} starts them again")
+    ended = {"failed", "oom", "timeout", "cancelled", "refused"} & states.keys()
+    if ended:
+        number = sum(states[state] for state in ended)
+        lines.append(
+            f"{number:,} did not succeed: scheduler why ID explains one, scheduler retry {run} starts them again"
+        )
+    return lines

@@ -1,0 +1,193 @@
+"""The report on runs: one HTML file that opens offline, JSON data, or CSV rows."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import html
+import json
+import re
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from statistics import median, quantiles
+from typing import Any, TextIO
+
+from scheduler.core.model import shown_in
+from scheduler.core.reporting.memory_timeline import AttemptTrack, lanes
+from scheduler.core.reporting.run_history import RunTotals
+from scheduler.ui.text import clean, instant
+from scheduler.values import dataclass
+
+FORMAT = 1
+PAGE, STYLES, SCRIPTS = "report.html", ("look.css", "report.css"), ("basics.js", "charts.js", "report.js")
+"""The files that a page is made of."""
+LONGEST = 300
+"""Characters of a command that are shown."""
+TASK_COLUMNS = (
+    "id", "name", "state", "priority", "batch", "device", "attempts", "ooms", "waited_s", "ran_s", "peak_bytes",
+    "reserved_bytes", "started", "exit_code", "reason", "command",
+)  # fmt: skip
+BAR_COLUMNS = (
+    "task", "attempt", "lane", "begin", "end", "outcome", "purpose", "reserved_bytes", "peak_bytes", "source",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedRun:
+    """One run with all that a report needs."""
+
+    facts: Mapping[str, Any]
+    totals: RunTotals
+    rows: Sequence[Mapping[str, Any]]
+    tracks: Sequence[AttemptTrack]
+    capacities: Mapping[str, int]
+    """Bytes of each device, by device id, if the run recorded them."""
+    now: float
+
+
+def data(runs: Sequence[ReportedRun]) -> dict[str, Any]:
+    """Return the report as data for JSON; times in seconds since each run's first placement."""
+    return {"format": FORMAT, "runs": [_run(one) for one in runs]}
+
+
+def _run(reported: ReportedRun) -> dict[str, Any]:
+    begin = min((track.placed for track in reported.tracks), default=float(reported.facts["accepted"]))
+    end = max((track.ended or reported.now for track in reported.tracks), default=begin)
+    return {
+        "number": reported.facts["number"],
+        "name": clean(str(reported.facts["name"])),
+        "file": clean(str(reported.facts["file"])),
+        "host": reported.facts["host"],
+        "alive": reported.facts["alive"],
+        "began": instant(begin),
+        "seconds": round(end - begin, 3),
+        "states": reported.facts["states"],
+        "summary": _summary(reported),
+        "waits": _waits(reported.rows),
+        "devices": _devices(reported, begin),
+        "task_columns": TASK_COLUMNS,
+        "tasks": [_task(row, begin) for row in reported.rows],
+    }
+
+
+def _summary(reported: ReportedRun) -> dict[str, Any]:
+    totals = reported.totals
+    attempts: dict[int, int] = {}
+    for track in reported.tracks:
+        if track.purpose == "run":
+            attempts[track.task] = attempts.get(track.task, 0) + 1
+    return {
+        "tasks": totals.tasks,
+        "makespan_s": round(totals.makespan, 3),
+        "one_at_a_time_s": round(totals.one_at_a_time, 3),
+        "times_faster": round(totals.speedup, 3),
+        "profiling_share": round(totals.probing, 4),
+        "memory_use": round(totals.memory_use, 4),
+        "reserved_for_peaks": round(totals.reserved_for_peaks, 3),
+        "ooms": totals.ooms,
+        "retries": sum(number - 1 for number in attempts.values()),
+        "stretched": len(totals.stretched),
+    }
+
+
+def _waits(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return how long tasks waited for their last start, by priority."""
+    by_priority: dict[int, list[float]] = {}
+    for row in rows:
+        if row.get("waited_s") is not None:
+            by_priority.setdefault(int(row["priority"]), []).append(max(0.0, float(row["waited_s"])))
+    return [
+        {
+            "priority": priority,
+            "tasks": len(found),
+            "median_s": round(median(found), 3),
+            "p95_s": round(quantiles(found, n=20, method="inclusive")[-1] if len(found) > 1 else found[0], 3),
+            "max_s": round(max(found), 3),
+        }
+        for priority, found in sorted(by_priority.items())
+    ]
+
+
+def _devices(reported: ReportedRun, begin: float) -> list[dict[str, Any]]:
+    labels: Mapping[str, str] = reported.facts["devices"]
+    keys = dict.fromkeys([*labels, *(key for track in reported.tracks for key in track.steps)])
+    found = []
+    for key in keys:
+        tracks = [track for track in reported.tracks if key in track.steps]
+        bars = _bars([track for track in tracks if key in shown_in(track.steps)], key, begin, reported.now)
+        if tracks:
+            memory = [_memory(number, track, key, begin, reported.now) for number, track in enumerate(tracks)]
+            found.append(
+                {
+                    "key": key,
+                    "label": labels.get(key, key),
+                    "capacity": reported.capacities.get(key),
+                    "bar_columns": BAR_COLUMNS,
+                    "bars": bars,
+                    "memory": [one for one in memory if any(reserved or held for _, reserved, held in one["steps"])],
+                }
+            )
+    return found
+
+
+def _bars(tracks: Sequence[AttemptTrack], key: str, begin: float, now: float) -> list[list[Any]]:
+    spans = [(track.placed, track.ended if track.ended is not None else now) for track in tracks]
+    return [
+        [
+            track.task,
+            track.attempt,
+            lane,
+            round(start - begin, 3),
+            round(end - begin, 3),
+            track.outcome or "running",
+            str(track.purpose),
+            track.steps[key][-1][1],
+            track.peak.get(key, 0),
+            track.source,
+        ]
+        for track, lane, (start, end) in zip(tracks, lanes(spans), spans, strict=True)
+    ]
+
+
+def _memory(number: int, track: AttemptTrack, key: str, begin: float, now: float) -> dict[str, Any]:
+    end = track.ended if track.ended is not None else now
+    steps = [(round(at - begin, 3), reserved, held) for at, reserved, held in track.steps[key]]
+    return {"task": track.task, "attempt": track.attempt, "end": round(end - begin, 3), "steps": steps}
+
+
+def _task(row: Mapping[str, Any], begin: float) -> list[Any]:
+    values = {name: row.get(name) for name in TASK_COLUMNS}
+    if values["started"] is not None:
+        values["started"] = round(values["started"] - begin, 3)
+    for name in ("name", "command", "reason"):
+        values[name] = clean(str(values[name] or ""))[:LONGEST]
+    return [values[name] for name in TASK_COLUMNS]
+
+
+def page(runs: Sequence[ReportedRun], parts: Mapping[str, str]) -> str:
+    """Return the page with styles, scripts and data in it; escaped data cannot end their element."""
+    found = data(runs)
+    title = " and ".join(f"run {run['number']} {run['name'] or run['file']}".strip() for run in found["runs"])
+    text = json.dumps(found, separators=(",", ":"), allow_nan=False)
+    for sign in "<>&\u2028\u2029":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    style, script = ("\n".join(parts[name] for name in names) for names in (STYLES, SCRIPTS))
+    policy = (
+        f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; img-src data:; base-uri 'none'"
+    )
+    put = {"title": html.escape(title), "policy": policy, "style": style, "script": script, "data": text}
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: put[match[1]], parts[PAGE])
+
+
+def _hash(text: str) -> str:
+    """Return the hash of a script or style for the page's policy: a browser runs nothing else."""
+    return f"sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+def write_csv(runs: Sequence[ReportedRun], out: TextIO) -> None:
+    """Write a row for each attempt on each device of all runs."""
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["run", "device", *BAR_COLUMNS])
+    for run in data(runs)["runs"]:
+        for device in run["devices"]:
+            writer.writerows([run["number"], device["label"], *bar] for bar in device["bars"])

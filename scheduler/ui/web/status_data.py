@@ -1,0 +1,144 @@
+"""The data of the page in the browser: a run, its tasks, the machine; texts without secrets, and numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from scheduler.core.brain import Brain
+from scheduler.core.model import LIVING, RETRIABLE, UNFINISHED, RankOrder, State
+from scheduler.core.reporting.live_status import LiveStatus
+from scheduler.core.reporting.run_history import RunHistory
+from scheduler.core.tasks.redaction import without_secrets
+from scheduler.ui.terminal import panels
+from scheduler.ui.text import clean
+from scheduler.ui.verbs import eta
+from scheduler.ui.web.server import TaskQuery
+
+ROWS = 50
+"""Tasks on one page of the table."""
+LONGEST = 400
+"""Characters of a command that are shown."""
+GROUPS: Mapping[str, frozenset[State]] = {
+    "all": frozenset(State),
+    "running": LIVING,
+    "waiting": UNFINISHED - LIVING,
+    "ended": frozenset(State) - UNFINISHED,
+    "failed": RETRIABLE,
+}
+_COLUMNS = (
+    "id", "state", "exit_code", "priority", "batch", "attempts", "ooms", "device", "reserved_bytes", "peak_bytes",
+    "source", "started", "ended", "waited_s", "ran_s",
+)  # fmt: skip
+TICKING = frozenset({"now", "seconds", "left"})
+"""Values that change with the clock alone; the browser counts them itself."""
+
+
+def shown(text: Any) -> str:
+    """Return a text of the user without secrets and control characters."""
+    return clean(without_secrets(str(text or "")))[:LONGEST]
+
+
+def run(status: LiveStatus, more: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the present status of a run, with the additional facts `more`."""
+    facts = asdict(status)
+    for one in facts["living"]:
+        one["name"] = shown(one["name"])
+    kept = {str(state): number for state, number in status.states.items()}
+    bars = [{**asdict(bar), "free": bar.free} for bar in status.bars]
+    changed = {"kind": "run", "what": shown(status.what), "states": kept, "bars": bars}
+    totals = {"tasks": status.tasks, "over": status.over, "legend": _LEGEND}
+    return {**facts, **changed, **_left(status), **totals, **more}
+
+
+def _left(status: LiveStatus) -> dict[str, float | None]:
+    """Return the seconds until the expected end, and their uncertainty."""
+    if status.end is None:
+        return {"left": None, "unsure": None}
+    return {"left": status.end.likely - status.now, "unsure": round((status.end.late - status.end.early) / 2)}
+
+
+_LEGEND = {
+    "ours": "used by this run",
+    "reserved": "reserved, not used yet",
+    "others": "used by others",
+    "buffer": "buffer",
+}
+_MACHINE_LEGEND = {"ours": "used by tasks", "reserved": _LEGEND["reserved"], "others": "unmanaged"}
+
+
+def machine(facts: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the present status of the machine: devices, leases, waiting tasks; never the commands of other users."""
+    bars = [{**asdict(bar), "free": bar.free} for bar in panels.bars_of(facts)]
+    kept = {name: facts[name] for name in ("hostname", "leases", "waiting", "disabled", "gpus_trouble")}
+    return {"kind": "machine", "bars": bars, "legend": _MACHINE_LEGEND, **kept, **more}
+
+
+def brief(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return one of the user's runs for the list of runs."""
+    kept = {name: facts.get(name) for name in ("number", "alive", "over", "states", "accepted", "ended", "trouble")}
+    return {**kept, "name": shown(facts.get("name")), "file": shown(facts.get("file"))}
+
+
+def tasks(rows: Iterable[dict[str, Any]], forecast: Mapping[str, Any] | None, now: float) -> Iterator[dict[str, Any]]:
+    """Yield rows of tasks, with the forecast of those that have not ended."""
+    for row in eta.with_expected(rows, forecast):
+        texts = {name: shown(row.get(name)) for name in ("name", "command", "reason")}
+        expected = eta.of_task(row.get("expected"), now)
+        yield {**{name: row.get(name) for name in _COLUMNS}, **texts, "expected": expected}
+
+
+def without_ticks(facts: Any) -> Any:
+    """Return facts without the values in TICKING, so that two states can be compared."""
+    if isinstance(facts, Mapping):
+        return {name: without_ticks(value) for name, value in facts.items() if name not in TICKING}
+    if isinstance(facts, list):
+        return [without_ticks(one) for one in facts]
+    return facts
+
+
+def chosen(brain: Brain, fold: RunHistory, wanted: TaskQuery, texts: Mapping[int, str]) -> list[int]:
+    """Return the tasks of a query, of all its pages, in its order."""
+    found = list(brain.task_table.in_state(*GROUPS.get(wanted.group, GROUPS["all"])))
+    if wanted.find:
+        word = wanted.find.lower()
+        found = [number for number in found if word in f"{number} {texts.get(number, '')}"]
+    keys = _keys(brain, fold, texts)
+    if wanted.sort in keys:
+        return sorted(found, key=keys[wanted.sort], reverse=wanted.down)
+    if wanted.group in ("ended", "failed"):
+        return sorted(found, key=keys["ended"], reverse=True)
+    return _by_rank(brain, found) if wanted.group == "waiting" else found
+
+
+def _keys(brain: Brain, fold: RunHistory, texts: Mapping[int, str]) -> Mapping[str, Callable[[int], Any]]:
+    """Return the sort keys of the columns; each ends with the id."""
+    return {
+        "id": lambda number: number,
+        "name": lambda number: (texts.get(number, ""), number),
+        "state": lambda number: (brain.state(number), number),
+        "priority": lambda number: (brain.terms_of(number).priority, number),
+        "batch": lambda number: (brain.batch_of(number), number),
+        "ended": lambda number: (_last(fold, number, "ended"), number),
+        "ran_s": lambda number: (_last(fold, number, "seconds"), number),
+        "peak_bytes": lambda number: (_peak(fold, number), number),
+    }
+
+
+def _by_rank(brain: Brain, found: Sequence[int]) -> list[int]:
+    """Sort waiting tasks by batch and priority, as they will start."""
+    roll, priorities = brain.task_table, [terms.priority for terms in brain.terms]
+    if brain.rules.order is RankOrder.GLOBAL:
+        return sorted(found, key=lambda number: (priorities[roll.terms(number)], roll.batch(number), number))
+    return sorted(found, key=lambda number: (roll.batch(number), priorities[roll.terms(number)], number))
+
+
+def _last(fold: RunHistory, number: int, what: str) -> float:
+    story = fold.tasks.get(number)
+    return getattr(story.attempts[-1], what) or 0.0 if story and story.attempts else 0.0
+
+
+def _peak(fold: RunHistory, number: int) -> int:
+    story = fold.tasks.get(number)
+    return max(story.attempts[-1].peak.values(), default=0) if story and story.attempts else 0

@@ -1,1 +1,0 @@
-"""What people and programs see; it is fed, it reads nothing by itself."""

@@ -1,0 +1,157 @@
+"""Real attempts for system tests: a driver for the local engine, and an eye on what is left of their processes."""
+
+from __future__ import annotations
+
+import os
+import select
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scheduler.core.events import Exited, Started
+from scheduler.core.model import Purpose
+from scheduler.core.ports import Launch
+from scheduler.execution.engine import LocalEngine
+from scheduler.runtime import processes, shim
+from tests.support.chromium import Browser, browser
+from tests.support.killing import parent_of, state_of
+from tests.support.waiting import wait_until
+
+SHIM = Path(shim.__file__)
+LOOKS = 8
+"""Whoever forks and ends at once may be missed by one look."""
+
+
+class Driver:
+    """A local engine, what it told, and the commands it was given."""
+
+    def __init__(self, root: Path, prefix: str, env: dict[str, str] | None = None, **settings: Any) -> None:
+        self.root = root
+        self.tasks = root / "tasks"
+        self.prefix = prefix
+        cgroups = settings.pop("cgroups", True)
+        base = {"PATH": os.environ["PATH"]} if env is None else env
+        self.engine = LocalEngine(self.tasks, SHIM, base, prefix, **settings)
+        if not cgroups:
+            self.engine.ungroup()
+        self.events: list[Started | Exited] = []
+        self._next = 0
+
+    def launch(self, *argv: str, task: int = 0, **fields: Any) -> int:
+        """Give an order and return its task's number; the attempt is 1 unless said otherwise."""
+        self._next = task or self._next + 1
+        order = {"attempt": 1, "purpose": Purpose.RUN, "directory": str(self.root), "env": {}, "grace": 5.0}
+        self.engine.launch(Launch(task=self._next, argv=argv, **{**order, **fields}))
+        return self._next
+
+    def sh(self, script: str, **fields: Any) -> int:
+        return self.launch("sh", "-c", script, **fields)
+
+    def collect(self) -> list[Started | Exited]:
+        """Take in what was told, after being woken for it or a short while."""
+        select.select([self.engine], [], [], 0.1)
+        self.events += self.engine.collect()
+        return self.events
+
+    def started(self, task: int, attempt: int = 1) -> Started:
+        return self._told(Started, task, attempt, 10.0)
+
+    def exited(self, task: int, attempt: int = 1, deadline: float = 10.0) -> Exited:
+        return self._told(Exited, task, attempt, deadline)
+
+    def _told(self, kind: type[Any], task: int, attempt: int, deadline: float) -> Any:
+        def seen() -> list[Started | Exited]:
+            events = (event for event in self.events if isinstance(event, kind))
+            return [event for event in events if (event.task, event.attempt) == (task, attempt)]
+
+        return wait_until(lambda: seen() or (self.collect() and seen()), deadline)[-1]
+
+    def run(self, *argv: str, **fields: Any) -> Exited:
+        return self.exited(self.launch(*argv, **fields), fields.get("attempt", 1))
+
+    def run_sh(self, script: str, **fields: Any) -> Exited:
+        return self.run("sh", "-c", script, **fields)
+
+    def log(self, task: int = 0, attempt: int = 1) -> str:
+        path = self.tasks / str(task or self._next) / f"{attempt}.log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def wait_for_line(self, line: str, task: int = 0) -> None:
+        wait_until(lambda: line in self.log(task).splitlines())
+
+    def shim_of(self, task: int) -> int:
+        return next(pid for number, _, pid, _ in self.engine.living() if number == task)
+
+    def server_of(self, task: int) -> int:
+        return parent_of(self.shim_of(task))
+
+    def end(self) -> None:
+        """Kill what still runs, so that no test leaves anything to the next one."""
+
+        def over() -> bool:
+            self.engine.collect()
+            for task, attempt in list(self.engine._attempts):
+                self.engine.stop(task, attempt, kill=True)
+            return not self.engine._attempts
+
+        wait_until(over)
+        self.engine.close()
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    """The one browser of all tests."""
+    with browser() as made:
+        yield made
+
+
+@pytest.fixture
+def drivers(tmp_path: Path) -> Iterator[Callable[..., Driver]]:
+    """Makes drivers over the same run directory, as schedulers that follow each other."""
+    made: list[Driver] = []
+    prefix = uuid.uuid4().hex
+
+    def make(**settings: Any) -> Driver:
+        made.append(Driver(tmp_path, prefix, **settings))
+        return made[-1]
+
+    yield make
+    for driver in made:
+        driver.end()
+
+
+@pytest.fixture
+def driver(drivers: Callable[..., Driver]) -> Driver:
+    made = drivers()
+    made.engine.warm()
+    return made
+
+
+@pytest.fixture
+def mark() -> Iterator[str]:
+    """A word for command lines, by which `marked` finds whoever is left of them; nobody may be in the end."""
+    word = f"mark-{uuid.uuid4().hex}"
+    yield word
+    wait_until(lambda: not any(marked(word) for _ in range(LOOKS)), 2.0)
+
+
+def is_zombie(pid: int) -> bool:
+    """Whether a process has ended, and nobody has asked for its exit code yet."""
+    return state_of(pid) == "Z"
+
+
+def marked(word: str) -> list[int]:
+    """The processes that have the word on their command line, but for those that are dead already."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                line = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if word.encode() in line and processes.start_time(int(entry.name)):
+                found.append(int(entry.name))
+    return found

@@ -1,0 +1,54 @@
+"""The end of an attempt that ran out of memory: which memory, and how much it requested."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from scheduler.core.model import Outcome
+from tests.e2e.conftest import Driver
+
+TORCH = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. "
+    "GPU 1 has a total capacity of 23.64 GiB of which 1.25 GiB is free."
+)
+
+
+def says(words: str, then: str) -> str:
+    return f"echo '{words}' >&2; {then}"
+
+
+def test_last_words_of_a_full_gpu_are_oom(driver: Driver) -> None:
+    exited = driver.run_sh(says(TORCH, "exit 1"))
+    assert (exited.outcome, exited.part, exited.asked, exited.position) == (Outcome.OOM, "gpu", 2 << 30, 1)
+    assert exited.reason == "exit 1, out of GPU memory by its own words"
+
+
+def test_last_words_of_a_full_host_are_oom(driver: Driver) -> None:
+    exited = driver.run(sys.executable, "-c", "raise MemoryError")
+    assert (exited.outcome, exited.part, exited.asked, exited.position) == (Outcome.OOM, "host", 0, None)
+    assert exited.reason == "exit 1, out of host memory by its own words"
+
+
+@pytest.mark.parametrize("signal", ["ABRT", "BUS"])
+def test_last_words_of_an_aborted_program_are_oom(driver: Driver, signal: str) -> None:
+    exited = driver.run_sh(says("  what():  std::bad_alloc", f"kill -{signal} $$"))
+    assert (exited.outcome, exited.part) == (Outcome.OOM, "host")
+    assert exited.reason.startswith("signal ")
+
+
+@pytest.mark.parametrize(
+    "script",
+    [says(TORCH, "exit 0"), says("KeyError: 1", "exit 1"), says(TORCH, "kill -KILL $$"), says("", "kill -ABRT $$")],
+    ids=["it helped itself", "something else was wrong", "it was killed", "it aborted in silence"],
+)
+def test_other_last_words_are_no_oom(driver: Driver, script: str) -> None:
+    exited = driver.run_sh(script)
+    assert exited.outcome in (Outcome.SUCCEEDED, Outcome.FAILED)
+    assert (exited.part, exited.asked, exited.position) == ("", 0, None)
+
+
+def test_last_words_after_long_output_are_oom(driver: Driver) -> None:
+    exited = driver.run_sh(f"seq 100000; {says(TORCH, 'exit 3')}")
+    assert exited.part == "gpu"

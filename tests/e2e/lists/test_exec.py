@@ -1,0 +1,334 @@
+"""`scheduler exec`: one job, its output here, its exit code; in line with everybody who waits on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.gpu_home import PATIENCE, GpuHome
+from tests.support.killing import Home, Started, is_alive, kill, state_of
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+
+SOON = 8.0
+"""Seconds within which a busy machine still does what it does in two when it is idle."""
+PIPES = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Home]:
+    made = Home(tmp_path)
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def one_gpu(tmp_path: Path) -> Iterator[GpuHome]:
+    made = GpuHome(tmp_path, gpus=1)
+    yield made
+    made.end()
+
+
+def sh(script: str) -> tuple[str, ...]:
+    return ("--", "sh", "-c", script)
+
+
+def waiting(home: Home) -> int:
+    """How many show a ticket."""
+    return len([*home.leases.glob("ticket.*")])
+
+
+class TestOneJob:
+    def test_its_output_comes_here_each_stream_by_itself_and_so_does_its_exit_code(self, home: Home) -> None:
+        done = home.call("exec", *sh("echo out; echo err >&2; exit 7"), code=7)
+        assert done.stdout == "out\n"
+        assert done.stderr.splitlines()[0] == "err"
+
+    def test_on_one_stream_they_come_in_the_order_in_which_they_were_written(self, home: Home) -> None:
+        done = home.call("exec", *sh("for i in 1 2 3; do echo o$i; echo e$i >&2; done"), stderr=subprocess.STDOUT)
+        assert done.stdout.split() == ["o1", "e1", "o2", "e2", "o3", "e3"]
+
+    def test_a_quoted_string_is_split_and_no_shell_reads_it(self, home: Home) -> None:
+        assert home.call("exec", "echo 'a  b' $HOME | cat", code=0).stdout == "a  b $HOME | cat\n"
+
+    def test_words_stay_as_they_are(self, home: Home) -> None:
+        assert home.call("exec", "--", "printf", "<%s>", "a b", "", "'q'", code=0).stdout == "<a b><><'q'>"
+
+    def test_it_is_a_run_like_any_other(self, home: Home) -> None:
+        home.call("exec", "--name", "mine", *sh("echo hello; exit 3"), code=3)
+        (task,) = home.tasks()
+        assert (task["name"], task["state"], task["exit_code"]) == ("mine", "failed", 3)
+        assert Path(task["log"]).read_text() == "hello\n"
+
+    def test_every_field_of_a_task_is_a_flag(self, home: Home) -> None:
+        said = home.call("exec", "--env", "A=1 2", "--timeout", "300ms", *sh('echo "$A"; sleep 60'))
+        assert said.stdout == "1 2\n"
+        assert [task["state"] for task in home.tasks()] == ["timeout"]
+
+    def test_output_can_go_into_files(self, home: Home) -> None:
+        (home.root / "o").write_text("old")
+        done = home.call("exec", "--stdout", "o", "--stderr", "e", *sh("echo out; echo err >&2"), code=0)
+        assert (done.stdout, (home.root / "o").read_text(), (home.root / "e").read_text()) == ("", "out\n", "err\n")
+
+    def test_a_file_that_cannot_be_written_is_named(self, home: Home) -> None:
+        done = home.call("exec", "--stdout", "nowhere/o", "--", "true", code=126)
+        assert "nowhere/o cannot take its output: No such file or directory" in done.stderr
+
+    def test_a_script_of_this_directory_needs_no_more_than_its_name(self, home: Home) -> None:
+        (home.root / "train.py").write_text("import sys; print(sys.argv[1:])")
+        assert home.call("exec", "train.py foo --bar 5", code=0).stdout == "['foo', '--bar', '5']\n"
+
+    def test_what_a_signal_ended_has_its_code(self, home: Home) -> None:
+        home.call("exec", *sh("kill -KILL $$"), code=137)
+
+    def test_large_output_comes_whole(self, home: Home) -> None:
+        done = home.call("exec", *sh("seq 1 200000"), code=0)
+        assert done.stdout.splitlines()[-1] == "200000"
+        assert done.stdout.count("\n") == 200000
+
+    def test_who_stops_reading_does_not_stop_it(self, home: Home) -> None:
+        with home.start("exec", *sh("seq 1 100000; until [ -e go ]; do sleep 0.01; done; exit 4"), **PIPES) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            assert process.stdout.readline() == "1\n"
+            process.stdout.close()
+            wait_until((home.state / "runs/1/tasks/0/1.log").exists, PATIENCE)
+            (home.root / "go").touch()
+            told = process.stderr.read()
+            assert process.wait(PATIENCE) == 4
+        assert told.count("the reader of the output is gone") == 1
+
+    def test_d_returns_the_id_and_goes_on(self, home: Home) -> None:
+        done = home.call("exec", "-d", *sh("echo later; until [ -e go ]; do sleep 0.01; done"), code=0)
+        assert done.stdout == "0\n"
+        (home.root / "go").touch()
+        wait_until(lambda: home.states() == ["succeeded"], PATIENCE, pause=0.05)
+
+    def test_and_tells_programs_more(self, home: Home) -> None:
+        told = json.loads(home.call("exec", "-d", "--json", "--", "true", code=0).stdout)
+        assert (told["run"], told["task"]) == (1, 0)
+
+
+class TestBadInput:
+    @pytest.mark.parametrize(
+        ("words", "sentence"),
+        [
+            ((), "no command was given: write it like"),
+            (("--",), "no command was given: write it like"),
+            (("true", "--", "true"), "stands before --"),
+            (("echo 'a",), "no closing quotation"),
+            (("--", "nothere"), "'nothere' is not a program on PATH"),
+            (("--", "./nothere"), "does not exist"),
+            (("--memory", "8", "--", "true"), "--memory: "),
+            (("--device", "7", "--", "true"), "--device 7: there is no device '7' in this run; there is: host"),
+            (("--gpus", "2", "--", "true"), "--gpus 2: wants 2 GPUs, this machine has none"),
+            (("--memory", "900GiB", "--", "true"), "--memory 900GiB: needs 900.0GiB; the largest device (host) has"),
+            (("--json", "--", "true"), "--json goes with -d"),
+            (("--thread-percentage", "50", "--", "true"), "unrecognized arguments: --thread-percentage"),
+        ],
+    )
+    def test_is_one_sentence_and_starts_nothing(self, home: Home, words: tuple[str, ...], sentence: str) -> None:
+        done = home.call("exec", *words, code=2)
+        assert sentence in done.stderr
+        assert done.stderr.count("\n") == 1
+        assert not [*home.state.glob("runs/*")]
+
+    def test_bytes_that_are_no_text_are_shown(self, home: Home) -> None:
+        with home.start("exec", "--", "echo", os.fsdecode(b"\xff"), **PIPES) as process:
+            _, said = process.communicate(timeout=60)
+        assert process.returncode == 2
+        assert "is not UTF-8" in said
+
+
+def hold(home: GpuHome, *flags: str, until: str = "go") -> Started:
+    """A job that has the GPU until a file is there."""
+    process = home.start("exec", *flags, *sh(f"touch has-{until}; until [ -e {until} ]; do sleep 0.01; done"))
+    wait_until((home.root / f"has-{until}").exists, PATIENCE)
+    return process
+
+
+def join_queue(home: GpuHome, number: int, *flags: str, stderr: int = subprocess.DEVNULL) -> Started:
+    """The next who waits for the GPU; it notes when it has it."""
+    process = home.start("exec", *flags, *sh(f"echo {number} >>order"), stderr=stderr)
+    wait_until(lambda: waiting(home) >= number, PATIENCE)
+    return process
+
+
+def stop_between_looks(home: GpuHome, process: Started) -> None:
+    """Stop a scheduler while it does not hold the mutex, which would keep everybody from deciding."""
+    directory = os.open(home.leases, os.O_RDONLY)
+    try:
+
+        def stopped() -> bool:
+            process.send_signal(signal.SIGSTOP)
+            wait_until(lambda: state_of(process.pid) == "T", PATIENCE)
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+            process.send_signal(signal.SIGCONT)
+            return False
+
+        wait_until(stopped, PATIENCE)
+    finally:
+        os.close(directory)
+
+
+class TestItsGpu:
+    def test_it_is_told_by_name_beside_what_it_may_see(self, one_gpu: GpuHome) -> None:
+        said = one_gpu.call("exec", *sh('echo "$GPU $CUDA_VISIBLE_DEVICES"; echo "$@"'), "x", "__num__", code=0)
+        name, seen = said.stdout.splitlines()[0].split()
+        assert (name, seen[:4], said.stdout.splitlines()[1]) == ("cuda0", "GPU-", "3600")
+
+
+class TestInLine:
+    def test_five_waiters_on_one_gpu_start_in_the_order_they_came(self, one_gpu: GpuHome) -> None:
+        with hold(one_gpu) as first:
+            waiters = [join_queue(one_gpu, number, "--exclusive", "yes") for number in (1, 2, 3, 4, 5)]
+            one_gpu.go()
+            assert [process.wait(2 * PATIENCE) for process in (first, *waiters)] == [0] * 6
+        assert (one_gpu.root / "order").read_text().split() == ["1", "2", "3", "4", "5"]
+        assert [*one_gpu.leases.iterdir()] == []
+
+    def test_a_list_waits_in_the_same_line(self, one_gpu: GpuHome) -> None:
+        (one_gpu.root / "jobs.csv").write_text("Command,Exclusive\nsh -c 'echo list >>order',yes\n")
+        with hold(one_gpu) as first:
+            before = join_queue(one_gpu, 1, "--exclusive", "yes")
+            run = one_gpu.start("run", "jobs.csv")
+            wait_until(lambda: waiting(one_gpu) == 2, PATIENCE)
+            after = join_queue(one_gpu, 3, "--exclusive", "yes")
+            one_gpu.go()
+            codes = [process.wait(2 * PATIENCE) for process in (first, before, run, after)]
+        assert codes == [0, 0, 0, 0]
+        assert (one_gpu.root / "order").read_text().split() == ["1", "list", "3"]
+
+    def test_who_waits_is_told_for_whom(self, one_gpu: GpuHome) -> None:
+        with hold(one_gpu) as first, join_queue(one_gpu, 1, stderr=subprocess.PIPE) as waiter:
+            assert waiter.stderr is not None
+            said = waiter.stderr.readline()
+            one_gpu.go()
+            assert (first.wait(PATIENCE), waiter.wait(PATIENCE)) == (0, 0)
+        assert "task 1 waits: it" in said
+        assert "GPU 0 is reserved by" in said
+        assert "(run 1, task 0 since" in said
+
+    def test_and_for_about_how_long_where_that_is_known(self, one_gpu: GpuHome) -> None:
+        script = "until [ -e go ]; do sleep 0.01; done; sleep 1.2"
+        one_gpu.go()
+        one_gpu.call("exec", *sh(script), code=0)
+        (one_gpu.root / "go").unlink()
+        with one_gpu.start("exec", "--exclusive", "yes", *sh(script)) as first:
+            wait_until(lambda: [*one_gpu.leases.glob("[0-9]*")], PATIENCE)
+            lease = json.loads(one_gpu.call("status", "--json", code=0).stdout)["leases"][0]
+            one_gpu.go()
+            assert first.wait(PATIENCE) == 0
+        assert 1.0 < lease["ends"] - lease["since"] < 60.0
+
+    def test_ctrl_c_while_it_waits_leaves_nothing_of_it(self, one_gpu: GpuHome) -> None:
+        with hold(one_gpu) as first, join_queue(one_gpu, 1) as waiter:
+            waiter.send_signal(signal.SIGINT)
+            assert waiter.wait(PATIENCE) == 130
+            assert [path.name for path in (one_gpu.state / "runs").iterdir()] == ["1"]
+            assert waiting(one_gpu) == 0
+            one_gpu.go()
+            assert first.wait(PATIENCE) == 0
+        assert not (one_gpu.root / "order").exists()
+
+    def test_one_that_stands_still_holds_nobody_up(self, one_gpu: GpuHome) -> None:
+        with hold(one_gpu) as first, join_queue(one_gpu, 1, "--exclusive", "yes") as stopped:
+            stop_between_looks(one_gpu, stopped)
+            with join_queue(one_gpu, 2, "--exclusive", "yes") as after:
+                one_gpu.go()
+                assert (first.wait(PATIENCE), after.wait(PATIENCE)) == (0, 0)
+                stopped.send_signal(signal.SIGCONT)
+                assert stopped.wait(PATIENCE) == 0
+        assert (one_gpu.root / "order").read_text().split() == ["2", "1"]
+
+    def test_the_second_ctrl_c_never_frees_a_gpu_that_is_still_in_use(self, one_gpu: GpuHome) -> None:
+        stubborn = "trap '' TERM INT; touch has-go; until [ -e go ]; do sleep 0.01; done; echo 0 >>order"
+        with one_gpu.start("exec", "--grace", "1h", *sh(stubborn)) as first:
+            wait_until((one_gpu.root / "has-go").exists, PATIENCE)
+            with join_queue(one_gpu, 1, "--exclusive", "yes") as waiter:
+                for words in ("nothing more is started", "stopping 1 running"):
+                    first.send_signal(signal.SIGINT)
+                    wait_until(lambda words=words: words in one_gpu.log(), PATIENCE)
+                looks = [path.name for path in one_gpu.leases.glob("[0-9]*")]
+                assert len(looks) == 1, "what it holds is still reserved to it"
+                assert not (one_gpu.root / "order").exists()
+                one_gpu.go()
+                assert waiter.wait(PATIENCE) == 0
+            first.wait(PATIENCE)
+        assert (one_gpu.root / "order").read_text().split() == ["0", "1"]
+
+    def test_a_killed_holder_frees_its_gpu_when_its_task_ends_and_not_before(self, one_gpu: GpuHome) -> None:
+        with hold(one_gpu) as first, join_queue(one_gpu, 1, "--exclusive", "yes") as waiter:
+            kill(first.pid)
+            first.wait(PATIENCE)
+            assert [path.name for path in one_gpu.leases.glob("[0-9]*")] != []
+            assert is_alive(waiter.pid)
+            assert not (one_gpu.root / "order").exists()
+            one_gpu.go()
+            assert waiter.wait(PATIENCE) == 0
+        assert (one_gpu.root / "order").read_text() == "1\n"
+        free, taken = (os.stat(one_gpu.root / name).st_mtime for name in ("go", "order"))
+        assert taken - free < SOON, "two seconds on a machine that has time"
+
+
+class TestStatus:
+    def test_who_holds_what_and_who_waits(self, one_gpu: GpuHome) -> None:
+        with hold(one_gpu, "--name", "secret-name") as first, join_queue(one_gpu, 1) as waiter:
+            facts = json.loads(one_gpu.call("status", "--json", code=0).stdout)
+            said = one_gpu.call("status", code=0).stdout
+            one_gpu.go()
+            assert (first.wait(PATIENCE), waiter.wait(PATIENCE)) == (0, 0)
+        (lease,) = facts["leases"]
+        assert (lease["run"], lease["task"], [*lease["reserved"]]) == ("1", 0, ["GPU 0", "host"])
+        assert lease["used"]["host"] > 0
+        assert lease["since"] > 0
+        assert [(one["run"], one["task"], one["devices"]) for one in facts["waiting"]] == [("2", 1, ["GPU 0"])]
+        assert "user  run  task  device" in said
+        assert "secret-name" not in said
+
+    def test_what_a_lease_uses_of_its_gpu(self, one_gpu: GpuHome) -> None:
+        with one_gpu.start("exec", "--", "python", "-S", "hold.py", "--take", "3GiB", "--until", "go") as first:
+            one_gpu.wait_for_use(0, 3 << 30)
+            facts = json.loads(one_gpu.call("status", "--json", code=0).stdout)
+            one_gpu.go()
+            assert first.wait(PATIENCE) == 0
+        assert facts["leases"][0]["used"]["GPU 0"] >= 3 << 30
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root disables devices for everybody")
+class TestDevices:
+    def test_what_root_disables_nobody_starts_on_until_it_is_enabled(self, one_gpu: GpuHome) -> None:
+        one_gpu.call("devices", "disable", "0", "--all-users", "--why", "a fan is broken", code=0)
+        assert (
+            "GPU 0 is disabled for all users: it is disabled by root (a fan is broken)" in one_gpu.call("status").stdout
+        )
+        with one_gpu.start("exec", *sh("touch ran"), stderr=subprocess.PIPE) as job:
+            assert job.stderr is not None
+            assert "it may not start on GPU 0: it is disabled by root (a fan is broken)" in job.stderr.readline()
+            assert not (one_gpu.root / "ran").exists()
+            one_gpu.call("devices", "enable", "all", "--all-users", code=0)
+            assert job.wait(PATIENCE) == 0
+
+    @pytest.mark.parametrize(
+        ("words", "sentence"),
+        [
+            (("disable",), "name a device"),
+            (("disable", "0"), "none of my runs is unfinished"),
+            (("disable", "9", "--all-users"), "scheduler: there is no device '9' here"),
+            (("disable", "0:4GiB", "--all-users"), "as a whole"),
+            (("list", "0"), "such as scheduler devices disable 2"),
+        ],
+    )
+    def test_bad_input(self, one_gpu: GpuHome, words: tuple[str, ...], sentence: str) -> None:
+        assert sentence in one_gpu.call("devices", *words, code=2).stderr

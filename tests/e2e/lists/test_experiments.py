@@ -1,0 +1,172 @@
+"""`scheduler experiment`: simulated, on the host, and under MPS on stand-in GPUs."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.support.gpu_home import GpuHome, training
+from tests.support.killing import Home
+from tests.support.standin.box import NO_COMPILER
+from tests.support.waiting import wait_until
+
+ROWS = [".,-1,train.py,5,1", ".,-1,train.py,8,2", ".,-1,train.py --n 2,6,1", ".,-1,train.py --n 2,9,4"]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Home]:
+    made = Home(tmp_path)
+    (tmp_path / "train.py").write_text("print('trained')\n")
+    made.write("jobs.csv", "Directory,Executable,Filename,Epochs,Priority", *ROWS)
+    yield made
+    made.end()
+
+
+def table(home: Home, folder: str) -> list[dict[str, str]]:
+    with open(home.root / folder / "table.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_simulated_mps_without_a_speed_changes_no_time_and_says_so(home: Home) -> None:
+    said = home.call("experiment", "mps", "jobs.csv", "--simulate", "1x24GiB", "--percentages", "50", code=0)
+    found = table(home, "experiment-mps-jobs")
+    by_arm = {row["arm"]: row["makespan_s"] for row in found if row["repeat"] == "1"}
+    assert by_arm["packed"] == by_arm["packed, MPS 50%"] != by_arm["one per GPU"]
+    assert {row["world"] for row in found} == {"simulated, MPS changes no time"}
+    assert "only real GPUs can tell" in said.stdout
+    assert json.loads((home.root / "experiment-mps-jobs/machine.json").read_text())["simulated"] is True
+
+
+def test_simulated_mps_gains_the_assumed_speed(home: Home) -> None:
+    flags = ("--simulate", "1x24GiB", "--percentages", "100", "--mps-speed", "2", "--repeats", "1")
+    home.call("experiment", "mps", "jobs.csv", *flags, code=0)
+    found = {row["arm"]: float(row["makespan_s"]) for row in table(home, "experiment-mps-jobs")}
+    assert found["packed, MPS 100%"] < found["packed"]
+    assert {row["world"] for row in table(home, "experiment-mps-jobs")} == {"simulated, --mps-speed 2 assumed"}
+
+
+def test_repeated_command_keeps_measured_arms_and_measures_the_others(home: Home) -> None:
+    flags = ("experiment", "priority", "jobs.csv", "--simulate", "1x24GiB", "--num", "1,4")
+    home.call(*flags, "--repeats", "1", code=0)
+    said = home.call(*flags, "--repeats", "2", code=0).stderr
+    assert "3 of 6 arms were measured before" in said
+    assert "4/6" in said
+    assert "3/6" not in said
+    assert len(table(home, "experiment-priority-jobs")) == 6
+    assert (home.root / "experiment-priority-jobs/batches.csv").read_text().startswith("arm,repeat,batch,priority")
+
+
+def test_experiment_with_other_terms_is_refused_in_the_same_folder(home: Home) -> None:
+    flags = ("experiment", "priority", "jobs.csv", "--simulate", "1x24GiB", "-o", "here")
+    home.call(*flags, "--num", "1", code=0)
+    said = home.call(*flags, "--num", "2", code=2).stderr
+    assert "holds an experiment with other terms (arms was --num 1, --order global" in said
+
+
+def test_the_page_and_the_picture_stand_by_themselves(home: Home) -> None:
+    home.call("experiment", "priority", "jobs.csv", "--simulate", "1x24GiB", "--repeats", "1", code=0)
+    page = (home.root / "experiment-priority-jobs/report.html").read_text()
+    assert "<svg" in page
+    assert "--order global" in page
+    assert 'class="simulated"' in page
+    chart = ElementTree.fromstring((home.root / "experiment-priority-jobs/report.svg").read_text())
+    assert float(chart.attrib["width"]) > 1000
+    assert {"#3b6fb6", "#222222"} <= {one.attrib["fill"] for one in chart.iter() if "fill" in one.attrib}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("mps",), "give a list: scheduler experiment mps"),
+        (("mps", "jobs.csv", "--devices", "host"), "MPS needs a GPU, and this machine has none"),
+        (("mps", "jobs.csv", "--num", "5"), "--num has no effect in experiment mps"),
+        (("mps", "jobs.csv", "--mps-speed", "2"), "add --simulate 4x24GiB"),
+        (("mps", "jobs.csv", "--simulate", "host:8GiB"), "MPS needs a GPU, and there is none"),
+        (("mps", "jobs.csv", "--copies", "1,2"), "--copies and a command after -- go together"),
+        (("mps", "jobs.csv", "--percentages", "0"), "--percentages 0: '0' is no share"),
+        (("priority", "jobs.csv", "--num", "0"), "'0' is not a whole number from 1"),
+        (("priority", "none.csv", "--simulate", "1x24GiB"), "none.csv: no such file"),
+        (("priority", "jobs.csv", "--simulate", "many"), "--simulate many: 'many' is no device"),
+    ],
+)
+def test_wrong_arguments_are_refused_and_leave_no_folder(home: Home, arguments: list[str], words: str) -> None:
+    before = sorted(path.name for path in home.root.iterdir())
+    said = home.call("experiment", *arguments, code=2).stderr
+    assert words in said
+    assert said.count("\n") == 1
+    assert [path.name for path in home.root.iterdir() if path.name.startswith("experiment-")] == []
+    assert "jobs.csv" in before
+
+
+@pytest.mark.slow
+def test_priority_experiment_on_the_host_measures_every_batch_size(home: Home) -> None:
+    flags = ("--devices", "host", "--num", "1,4", "--order", "batch", "--repeats", "1")
+    said = home.call("experiment", "priority", "jobs.csv", *flags, code=0)
+    found = table(home, "experiment-priority-jobs")
+    assert [(row["arm"], row["succeeded"], row["world"]) for row in found] == [
+        ("--num 1", "4", "real"),
+        ("--num 4", "4", "real"),
+    ]
+    assert "wait_mean_s.1" in found[0]
+    assert home.states(found[0]["run"]) == ["succeeded"] * 4
+    assert "2/2" in said.stderr
+
+
+WAITS = """
+import os, time
+open("here", "w").close()
+while not os.path.exists("go"):
+    time.sleep(0.05)
+"""
+
+
+@pytest.mark.slow
+def test_interrupted_experiment_leaves_no_process_and_continues(home: Home) -> None:
+    (home.root / "train.py").write_text(WAITS)
+    flags = ("experiment", "priority", "jobs.csv", "--devices", "host", "--num", "4", "--order", "batch")
+    with home.start(*flags, "--repeats", "1", stderr=subprocess.PIPE) as process:
+        wait_until((home.root / "here").exists, 60)
+        process.terminate()
+        said = process.communicate(timeout=60)[1]
+    assert (process.returncode, "Traceback" in said, "file descriptor" in said) == (143, False, False), said
+    assert home.living() == []
+    assert {"waiting", "running", "interrupted"}.isdisjoint(home.states())
+    (home.root / "go").touch()
+    home.call(*flags, "--repeats", "1", code=0)
+    assert [row["succeeded"] for row in table(home, "experiment-priority-jobs")] == ["4"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("cc"), reason=NO_COMPILER)
+def test_mps_experiment_on_gpus_measures_every_arm_and_leaves_no_daemon(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    home = GpuHome(tmp_path_factory.mktemp("m"), gpus=1)
+    try:
+        home.install_mps()
+        home.jobs(*[training(peak="2GiB", Memory="3GiB", seconds=0.5, busy=0.1, epochs=2)] * 3)
+        home.call("experiment", "mps", "jobs.csv", "--percentages", "50", "--repeats", "1", code=0)
+        found = table(home, "experiment-mps-jobs")
+        assert [(row["arm"], row["succeeded"], row["residents_max"]) for row in found] == [
+            ("one per GPU", "3", "1"),
+            ("packed", "3", "3"),
+            ("packed, MPS 50%", "3", "3"),
+        ]
+        assert found[2]["under_mps"] == "3"
+        machine = json.loads((home.root / "experiment-mps-jobs/machine.json").read_text())
+        arm = machine["arms"][2]
+        assert arm["percentages_read_back"] == {"GPU 0": 100.0}
+        assert arm["gpus_before"][0]["power_cap_mw"] == 300000
+        assert machine["driver"]
+        assert sys.executable
+        assert home.daemons() == []
+    finally:
+        home.end()

@@ -1,0 +1,102 @@
+"""`scheduler grid`: printed, kept as a list, run."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.older_tools.contracts import contract
+from tests.support.killing import Home
+
+pytestmark = pytest.mark.slow
+
+GRID = ("echo {lr} {memory} | cat >> out", "-p", "lr", "0.1", "-1e-3", "-p", "memory", "low", "--sampling-mode", "grid")
+ON_HOST = ("--devices", "host", "--slots", "4")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Home]:
+    made = Home(tmp_path)
+    yield made
+    made.end()
+
+
+def test_printed_one_on_each_line(home: Home) -> None:
+    out = home.call("grid", *GRID, code=0).stdout
+    assert out == "echo 0.1 low | cat >> out\necho -1e-3 low | cat >> out\n"
+
+
+def test_printed_as_json_lines_that_are_a_list_as_well(home: Home) -> None:
+    out = home.call("grid", *GRID, "--json", code=0).stdout
+    first = {"Command": "echo 0.1 low | cat >> out", "lr": "0.1", "memory": "low"}
+    assert json.loads(out.splitlines()[0]) == first
+
+
+def test_run_with_its_parameters_in_the_results(home: Home) -> None:
+    home.call("grid", *GRID, "--run", "--priority", "3", *ON_HOST, code=0)
+    assert sorted((home.root / "out").read_text().splitlines()) == ["-1e-3 low", "0.1 low"]
+    tasks = home.tasks()
+    assert [(task["lr"], task["line"], task["priority"]) for task in tasks] == [
+        ("0.1", "echo 0.1 low | cat >> out", 3),
+        ("-1e-3", "echo -1e-3 low | cat >> out", 3),
+    ]
+
+
+@contract("H-10")
+def test_a_command_of_several_lines_is_one_job(home: Home) -> None:
+    home.call("grid", "echo {a} >> out\necho {a}{a} >> out", "-p", "a", "1", "--run", *ON_HOST, code=0)
+    assert (home.root / "out").read_text() == "1\n11\n"
+    assert len(home.tasks()) == 1
+
+
+def test_a_failing_one_is_told_and_in_the_exit_code(home: Home) -> None:
+    done = home.call("grid", "exit {a}", "-p", "a", "0", "3", "--run", *ON_HOST, code=1)
+    assert "1 failed, 1 succeeded" in done.stdout
+
+
+def test_all_of_many_that_fail_alike_are_tried(home: Home) -> None:
+    home.call("grid", "echo no; exit {a}", "-p", "a", *["1"] * 8, "--run", *ON_HOST, code=1)
+    assert home.states() == ["failed"] * 8
+
+
+def test_kept_as_a_list_that_runs(home: Home) -> None:
+    home.call("grid", *GRID, "--out", "f.csv", code=0)
+    home.call("run", "f.csv", *ON_HOST, code=0)
+    assert sorted((home.root / "out").read_text().splitlines()) == ["-1e-3 low", "0.1 low"]
+    assert [task["lr"] for task in home.tasks()] == ["0.1", "-1e-3"]
+
+
+def test_what_needs_no_shell_is_kept_as_it_is(home: Home) -> None:
+    home.call("grid", "touch {a}", "-p", "a", "x", "{id}", "--sampling-mode", "grid", "--out", "f.csv", code=0)
+    with open(home.root / "f.csv", newline="") as file:
+        assert [row["Command"] for row in csv.DictReader(file)] == ["touch x", "/bin/sh -c 'touch {{id}}'"]
+    home.call("run", "f.csv", *ON_HOST, code=0)
+    assert (home.root / "{id}").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("p", "-p", "a"), "-p a: no values given"),
+        (("p {a}", "-p", "a", "1", "--memory", "4GiB"), "--memory has an effect only with --run: add --run"),
+        (("p {a}", "-p", "a", "1", "--run", "--out", "f.csv"), "--out writes a list and --run runs it"),
+        (("p {a}", "-p", "a", "1", "--json", "--out", "f.csv"), "--json prints the commands and --out writes them"),
+        (("p {a}", "-p", "a", "1", "--out", "there.csv"), "there.csv: it exists already"),
+        (("p {a}", "-p", "a", "1", "--out", "no/f.csv"), "it cannot be written (no such file or directory)"),
+        (("p {a}", "-p", "a", "1", "--out", "there.csv/f.csv"), "it cannot be written (not a directory)"),
+        (("p {a}", "-p", "a", "1", "--run", "--gpus", "2", "--devices", "host"), "wants 2 GPUs"),
+        (("p {a}", "-p", "a", "1", "--run", "--memory", "4"), "write 4GiB or 4MiB"),
+        (("p {a}", "-p", "a", "1", "--run", "--devices", "host", "--mps"), "--mps: this run has no GPU"),
+        (("p {a}", "--mps", "-p", "a", "1", "--run", "--devices", "host"), "--mps: this run has no GPU"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(home: Home, words: tuple[str, ...], said: str) -> None:
+    (home.root / "there.csv").write_text("mine")
+    done = home.call("grid", *words, code=2)
+    assert said in done.stderr
+    assert (done.stdout, done.stderr.count("\n")) == ("", 1)
+    assert (home.root / "there.csv").read_text() == "mine"

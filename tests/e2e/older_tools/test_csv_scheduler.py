@@ -1,0 +1,67 @@
+"""`python scheduler.py`, as the batch-by-batch original was called."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.older_tools.contracts import contract
+from tests.e2e.older_tools.simple_home import write_program
+from tests.support.killing import ROOT, Home
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Home]:
+    made = Home(tmp_path, [sys.executable, str(ROOT / "scheduler.py")])
+    yield made
+    made.end()
+
+
+@contract("S3-04")
+@pytest.mark.parametrize("off", ["False", "0", "no", "off", ""])
+def test_every_spelling_of_off_is_off(home: Home, off: str) -> None:
+    home.call("--csv", home.commands("true"), "--mps", off, code=0)
+
+
+@contract("S3-03", "S3-05")
+@pytest.mark.parametrize("flag", ["--thread_percentage", "--threads_percentage"])
+def test_threads_without_mps_are_said_to_be_ignored(home: Home, flag: str) -> None:
+    done = home.call("--csv", home.commands("true"), flag, "50", "--mps", "off", code=0)
+    assert "--threads_percentage is ignored, because MPS is off" in done.stderr
+
+
+@contract("S3-02", "S3-28")
+def test_flags_may_be_cut_short_and_a_missing_file_is_named(home: Home) -> None:
+    home.call("--cs", home.commands("true", "true"), "--nu", "1", "--mps", "off", code=0)
+    done = home.call("-c", "gone.csv", "-n", "3", "--mps", "off", code=2)
+    assert "gone.csv" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@contract("S3-26")
+def test_nothing_is_run_with_sudo(home: Home) -> None:
+    programs = home.root / "bin"
+    programs.mkdir()
+    for name in ("sudo", "bash"):
+        write_program(programs / name, f"touch {home.root}/called")
+    home.env["PATH"] = f"{programs}:{home.env['PATH']}"
+    home.call("--csv", home.commands("true"), "--mps", "off", code=0)
+    assert not (home.root / "called").exists()
+
+
+@contract("S3-23", "S3-24", "S3-D2", "S3-D3")
+def test_what_happens_is_said_and_output_is_there_as_it_comes(home: Home) -> None:
+    file = home.commands("sh -c 'echo loud; until [ -e go ]; do sleep 0.01; done'", "true")
+    with home.start("--csv", file, "--mps", "off", "-j", "1") as run:
+        log = home.state / "runs/1/tasks/0/1.log"
+        wait_until(lambda: log.exists() and log.read_text() == "loud\n", 60)
+        (home.root / "go").touch()
+        assert run.wait(60) == 0
+    assert "start        0" in home.log()
+    assert "done         1" in home.log()

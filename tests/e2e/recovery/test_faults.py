@@ -1,0 +1,280 @@
+"""Faults of the machine below a run: its disks, clocks, processes and ports."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from scheduler.core.model import EstimateSource, Outcome, Placement, Purpose
+from scheduler.runtime import paths, processes, shim
+from scheduler.runtime.shim import Claim
+from scheduler.store.machine.leases import FileLeaseRegistry, living
+from tests.e2e.conftest import Driver
+from tests.support.faults import fault
+from tests.support.killing import Home, is_alive
+from tests.support.mounts import folders, needs_mounts, run_apart
+from tests.support.waiting import wait_until
+
+UNTIL_GO = "sh -c 'touch here; until [ -e go ]; do sleep 0.01; done; exit 3'"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Home]:
+    made = Home(tmp_path)
+    yield made
+    made.end()
+
+
+def placement(task: int) -> Placement:
+    return Placement(task, 1, Purpose.RUN, {"host": 1 << 30}, 1.0, EstimateSource.DECLARED)
+
+
+# Processes
+
+
+@fault(6)
+@pytest.mark.slow
+def test_what_lies_on_the_disk_when_a_list_is_accepted_is_all_of_it(home: Home, tmp_path: Path) -> None:
+    """A copy of the files stands for a power cut."""
+    home.commands(*["true"] * 50)
+    home.call("run", "-d", "jobs.csv", "-j", "1", "--devices", "host", code=0)
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for path in sorted((home.state / "runs/1").glob("journal.db*")):
+        if not path.name.endswith("-shm"):
+            shutil.copy(path, copy)
+    with sqlite3.connect(copy / "journal.db") as journal:
+        assert journal.execute("pragma integrity_check").fetchone() == ("ok",)
+        (tasks,) = journal.execute("select count(*) from submitted").fetchone()
+    assert tasks == 50
+
+
+@fault(18)
+def test_a_process_that_has_the_number_of_a_shim_is_not_signalled(driver: Driver) -> None:
+    """Its claim is held, but by somebody else than the process that it names."""
+    with subprocess.Popen(["sleep", "600"]) as unmanaged_process:
+        folder = driver.tasks / "1"
+        folder.mkdir(parents=True)
+        who = {"boot_id": processes.boot_id(), "machine_id": processes.machine_id(), "hostname": processes.hostname()}
+        start = processes.start_time(unmanaged_process.pid) - 1
+        claim = Claim(1, 1, shim=unmanaged_process.pid, shim_start=start, pid=unmanaged_process.pid, start=start, **who)
+        fd = shim.take_claim(shim.claim_path(str(folder), 1), claim)
+        driver.engine.adopt(1, 1)
+        driver.engine.stop(1, 1, kill=True)
+        driver.collect()
+        driver.collect()
+        assert unmanaged_process.poll() is None
+        os.close(fd)
+        assert driver.exited(1).outcome is Outcome.LOST
+        assert unmanaged_process.poll() is None
+        unmanaged_process.kill()
+
+
+@fault(20)
+def test_a_task_that_stops_itself_ends_with_its_time_limit(driver: Driver) -> None:
+    ended = driver.run_sh("kill -STOP $$", timeout=0.3, grace=0.2)
+    assert ended.outcome is Outcome.TIMEOUT
+
+
+@fault(69)
+@pytest.mark.slow
+def test_modules_in_the_tasks_directory_are_no_modules_of_ours(home: Home) -> None:
+    for name in ("json", "signal", "struct", "psutil", "selectors"):
+        (home.root / f"{name}.py").write_text("open('taken', 'a').write(__name__)\nraise SystemExit(9)\n")
+    home.commands("sh -c 'exit 4'")
+    command = [sys.executable, "-P", "-m", "scheduler", "run", "jobs.csv", "--devices", "host"]
+    subprocess.run(command, cwd=home.root, env=home.env, check=False, capture_output=True)
+    for path in home.root.glob("*.py"):
+        path.unlink()  # Python puts the directory before its own modules for whoever looks at the results
+    assert [task["exit_code"] for task in home.tasks()] == [4]
+    assert not (home.root / "taken").exists()
+
+
+# Disks
+
+
+NO_INODES = """
+import json, subprocess, sys
+from pathlib import Path
+from tests.e2e.conftest import Driver
+root = Path(sys.argv[1])
+subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m,nr_inodes=24", "tmpfs", root], check=True)
+driver = Driver(root, "inodes")
+filler = driver.run_sh("i=0; while touch $i 2>/dev/null; do i=$((i+1)); done; exit 3")
+late = driver.run("true", directory="/")
+driver.end()
+print(json.dumps([filler.outcome, filler.code, late.outcome, late.reason]))
+"""
+
+
+@fault(24)
+@needs_mounts
+def test_without_inodes_no_exit_code_is_lost(tmp_path: Path) -> None:
+    filler, code, late, reason = json.loads(run_apart(NO_INODES, tmp_path))
+    assert (filler, code, late) == ("failed", 3, "unstarted")
+    assert "No space left on device" in reason
+
+
+@fault(24)
+def test_under_a_limit_on_the_size_of_files_the_exit_code_is_kept(driver: Driver) -> None:
+    ended = driver.run_sh("ulimit -f 16; exec head -c 100000 /dev/zero")
+    assert (ended.outcome, ended.signal) == (Outcome.FAILED, signal.SIGXFSZ)
+    assert (driver.tasks / "1/1.log").stat().st_size <= 16 * 1024
+
+
+READ_ONLY = """
+import subprocess, sys
+from pathlib import Path
+from tests.support.killing import Home
+from tests.support.waiting import wait_until
+root, outside = Path(sys.argv[1]), Path(sys.argv[2])
+subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", root], check=True)
+home = Home(root)
+home.env["SCHEDULER_DISK_MIN"] = "off"
+go, there = outside / "go", outside / "there"
+task = f"sh -c 'touch {there}; until [ -e {go} ]; do sleep 0.01; done; echo on >>{there}; exit 3'"
+scheduler = home.start("run", home.commands(task, "sh -c 'exit 4'"), "-j", "1", "--devices", "host")
+wait_until(there.exists, 60)
+subprocess.run(["mount", "-o", "remount,ro,force", root], check=False)
+subprocess.run(["mount", "-o", "remount,ro", root], check=False)
+go.touch()
+wait_until(lambda: there.read_text() == "on\\n", 60)
+subprocess.run(["mount", "-o", "remount,rw", root], check=True)
+code = scheduler.wait(60)
+if code != 1:
+    home.call("resume", code=1)
+print([(task["exit_code"], task["attempts"]) for task in home.tasks()])
+home.end()
+"""
+
+
+@fault(30)
+@pytest.mark.slow
+@needs_mounts
+def test_a_file_system_that_cannot_be_written_for_a_while_stops_no_task(tmp_path: Path) -> None:
+    assert run_apart(READ_ONLY, *folders(tmp_path, "root", "outside")) == "[(3, 1), (4, 1)]\n"
+
+
+@fault(26)
+def test_on_a_network_file_system_the_state_is_kept_elsewhere_and_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", "/home/me/.local/state")
+    monkeypatch.setattr(paths, "_mounts", lambda: [("/", "ext4"), ("/home", "nfs4")])
+    monkeypatch.setattr(os.path, "realpath", str)
+    monkeypatch.setattr(paths, "nearest", lambda path: path)
+    found = paths.find_places(None)
+    assert str(found.root).startswith(f"/var/tmp/gpu-batch-scheduler-{os.getuid()}/")
+    assert "because /home/me/.local/state/gpu-batch-scheduler" in found.why
+    assert "network file system (nfs4)" in found.why
+
+
+@fault(27)
+@pytest.mark.slow
+@pytest.mark.parametrize("harm", ["cut", "zeros"])
+def test_a_damaged_journal_is_named_and_nothing_of_it_starts_again(home: Home, harm: str) -> None:
+    home.commands(*["sh -c 'echo x >>told'"] * 3)
+    home.call("run", "jobs.csv", "--devices", "host", code=0)
+    journal = home.state / "runs/1/journal.db"
+    whole = journal.read_bytes()
+    middle = len(whole) // 2
+    journal.write_bytes(whole[:-1] if harm == "cut" else whole[:middle] + bytes(4096) + whole[middle + 4096 :])
+    said = home.call("resume", "1", code=1).stderr
+    assert "is damaged" in said
+    assert (home.root / "told").read_text() == "x\n" * 3
+
+
+@fault(29)
+@pytest.mark.skipif(not shutil.which("systemd-tmpfiles"), reason="there is no systemd-tmpfiles")
+def test_the_cleaner_of_tmp_takes_no_reservation_of_a_living_task(tmp_path: Path) -> None:
+    leases = tmp_path / "leases"
+    ledger = FileLeaseRegistry(leases, "1-aa", "boot")
+    with ledger.deciding() as desk:
+        living_one, dead_one = desk.take(placement(1)), desk.take(placement(2))
+    os.close(dead_one.fd)
+    for taken in (living_one, dead_one):
+        os.utime(taken.path, (0, 0))
+    assert [lease.task for lease in living(leases)] == [1]  # whoever looks makes it used
+    rules = tmp_path / "rules.conf"
+    rules.write_text(f"e {leases} - - - am:10d\n")
+    subprocess.run(["systemd-tmpfiles", "--clean", str(rules)], check=True)
+    assert [path.name for path in leases.iterdir()] == [Path(living_one.path).name]
+    assert [lease.task for lease in living(leases)] == [1]
+    os.close(living_one.fd)
+    ledger.close()
+
+
+@fault(29)
+def test_a_task_that_nobody_looks_at_keeps_its_reservation_young(tmp_path: Path) -> None:
+    script = """if True:
+        import os, signal, sys, time
+        from scheduler import shim
+        shim.TOUCH = 0.05
+        signal.pthread_sigmask(signal.SIG_BLOCK, shim._BLOCKED)
+        pid = os.fork()
+        if pid == 0:
+            time.sleep(0.5); os._exit(0)
+        order = shim.Order(1, 1, [], "", {}, "", "", lease=sys.argv[1])
+        shim.Watch(pid, order, shim.Log(os.devnull, 1 << 30, None)).run()
+    """
+    lease = tmp_path / "lease"
+    lease.touch()
+    os.utime(lease, (0, 0))
+    subprocess.run([sys.executable, "-c", script, str(lease)], check=True)
+    assert lease.stat().st_mtime > 0
+
+
+@fault(29)
+def test_who_had_the_lease_directory_open_when_it_was_removed_meets_the_others_in_the_new_one(tmp_path: Path) -> None:
+    leases = tmp_path / "leases"
+    first = FileLeaseRegistry(leases, "1-aa", "boot")
+    leases.rmdir()
+    other = FileLeaseRegistry(leases, "2-bb", "boot")
+    with first.deciding() as desk:
+        taken = desk.take(placement(1))
+    with other.deciding() as desk:
+        assert [lease.task for lease in desk.others()] == [1]
+    os.close(taken.fd)
+    first.close()
+    other.close()
+
+
+# Ports
+
+
+@fault(62, 63, 64)
+@pytest.mark.slow
+def test_a_run_listens_on_no_port(home: Home) -> None:
+    home.commands(UNTIL_GO)
+    with home.start("run", "jobs.csv", "--devices", "host") as scheduler:
+        wait_until((home.root / "here").exists, 30)
+        ours = {link for pid in home.living() for link in sockets(pid)}
+        assert scheduler.pid in home.living()
+        assert ours & listening() == set()
+        (home.root / "go").touch()
+        assert scheduler.wait(30) == 1
+
+
+def sockets(pid: int) -> set[str]:
+    """The inodes of a process's sockets."""
+    found = set()
+    if is_alive(pid):
+        for path in Path(f"/proc/{pid}/fd").iterdir():
+            try:
+                found.add(os.readlink(path).removeprefix("socket:[").removesuffix("]"))
+            except OSError:
+                continue
+    return found
+
+
+def listening() -> set[str]:
+    """The inodes of all TCP sockets that listen."""
+    lines = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()]
+    return {words[9] for words in lines if words[3] == "0A"}

@@ -1,0 +1,74 @@
+"""A home on a network file system that is really mounted: where the state is kept then."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.support.faults import fault
+from tests.support.mounts import folders, needs_mounts, run_apart
+
+BEGUN = """
+import json, os, subprocess, sys
+from pathlib import Path
+from tests.support.killing import Home
+
+root, far = Path(sys.argv[1]), Path(sys.argv[2])
+subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/var/tmp"], check=True)
+serve = [sys.executable, "-m", "tests.support.standin.sshfs", str(far)]
+with subprocess.Popen(serve, stdout=subprocess.PIPE) as server:
+    assert server.stdout.readline() == b"mounted\\n"
+    home = Home(root)
+    home.env["HOME"] = str(far)
+    del home.env["SCHEDULER_STATE"]
+    home.env.pop("XDG_STATE_HOME", None)
+    home.commands("sh -c 'exit 3'")
+"""
+RUN = (
+    BEGUN
+    + """
+    ran = home.call("run", "jobs.csv", "--devices", "host", "--plain")
+    again = home.call("results", "1", "--json")
+    journals = [str(path) for path in Path("/var/tmp").rglob("journal.db")]
+    (task,) = json.loads(again.stdout)["tasks"]
+    print(json.dumps([ran.returncode, ran.stdout + ran.stderr, task["exit_code"], journals]))
+    subprocess.run(["umount", far], check=True)
+"""
+)
+pytestmark = [
+    pytest.mark.slow,
+    needs_mounts,
+    pytest.mark.skipif(not os.access("/dev/fuse", os.R_OK | os.W_OK), reason="needs FUSE"),
+]
+
+
+@fault(26)
+def test_the_state_is_kept_on_a_local_disk_and_it_is_said(tmp_path: Path) -> None:
+    code, said, exit_code, journals = json.loads(run_apart(RUN, *folders(tmp_path, "root", "far")))
+    assert (code, exit_code) == (1, 3)
+    assert "is on a network file system (fuse.sshfs)" in " ".join(said.split())
+    assert [path.startswith(f"/var/tmp/gpu-batch-scheduler-{os.getuid()}/") for path in journals] == [True]
+
+
+SQUATTED = (
+    BEGUN
+    + """
+    mine = Path(f"/var/tmp/gpu-batch-scheduler-{os.getuid()}")
+    mine.mkdir(mode=0o777)
+    os.chown(mine, 61_002, 61_002)
+    ran = home.call("run", "jobs.csv", "--devices", "host", "--plain")
+    print(json.dumps([ran.returncode, ran.stderr, os.listdir(mine)]))
+    subprocess.run(["umount", far], check=True)
+"""
+)
+
+
+@fault(51)
+def test_where_somebody_else_has_made_that_place_nothing_is_kept_there(tmp_path: Path) -> None:
+    """Who made it could put other files in the place of ours, the code that is run above all."""
+    code, said, made = json.loads(run_apart(SQUATTED, *folders(tmp_path, "root", "far")))
+    assert (code, made) == (1, [])
+    assert f"/var/tmp/gpu-batch-scheduler-{os.getuid()} belongs to user 61002, not to you" in said

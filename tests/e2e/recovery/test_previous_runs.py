@@ -1,0 +1,284 @@
+"""The same list again: started once, and only what is not done where that is wished."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import scheduler
+from scheduler import StateError, UsageError
+from scheduler.app.run.previous_runs import PreviousRuns, RerunOptions
+from scheduler.core.tasks.fields import RowForm
+from scheduler.runtime.paths import StatePaths
+from scheduler.store.run.counter import Counter
+from scheduler.store.run.run_store import SqliteRunStore
+from tests.support.killing import Home, kill
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+
+UNTIL_GO = "sh -c 'touch here; until [ -e go ]; do sleep 0.01; done'"
+NOTE = """sh -c 'echo "$0" >>order; test "$0" != bad || test -e mended'"""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Home]:
+    made = Home(tmp_path)
+    yield made
+    made.end()
+
+
+def noted(home: Home) -> list[str]:
+    """What the rows wrote since this was asked last, in no order."""
+    path = home.root / "order"
+    words = path.read_text().split() if path.exists() else []
+    path.unlink(missing_ok=True)
+    return sorted(words)
+
+
+def listing(home: Home, *rows: str) -> str:
+    """A list of rows `NAME,Memory` that note their names as they run; `bad` fails until it is mended."""
+    cells = [(f"{NOTE} {name}", rest) for name, _, rest in (row.partition(",") for row in rows)]
+    return home.write("jobs.csv", "Command,Memory", *cells)
+
+
+def left_unfinished(home: Home) -> None:
+    """Run 1 of jobs.csv, dead, with one row waiting."""
+    home.commands("false", "true")
+    home.call("run", "jobs.csv", "-j", "1", "--max-failures", "1", code=1)
+    assert home.states("1") == ["failed", "waiting"]
+
+
+def waits_for_the_counter(home: Home, process: subprocess.Popen[str]) -> bool:
+    """Whether a scheduler has the counter's file open, which it does no longer than it needs its lock."""
+    try:
+        files = [os.readlink(f"/proc/{process.pid}/fd/{fd}") for fd in os.listdir(f"/proc/{process.pid}/fd")]
+    except OSError:
+        return False
+    return str(home.state / "counter") in files
+
+
+class TestOnlyWhatIsNotDone:
+    def test_one_failed_three_edited_two_appended_are_six(self, home: Home) -> None:
+        rows = ["bad,", "a,", "b,", "c,", "d,", "e,", "f,", "g,"]
+        home.call("run", listing(home, *rows), code=1)
+        assert noted(home) == ["a", "b", "bad", "c", "d", "e", "f", "g"]
+        (home.root / "mended").touch()
+        rows = ["bad,", "A,", "b,300MiB", "c,", "D,", "e,", "f,", "g,", "h,", "i,"]
+        said = home.call("run", listing(home, *rows), "--skip-done", code=0).stdout
+        assert noted(home) == ["A", "D", "b", "bad", "h", "i"]
+        assert "skipped 4 of 10 rows that succeeded before (4 in run 1); 6 run" in said
+        done_by = {task["row"]: task["done_by"] for task in home.tasks("2") if task["state"] == "skipped"}
+        assert done_by == {5: 1, 7: 1, 8: 1, 9: 1}
+        assert "skipped (run 1)" in home.call("results", "2", code=0).stdout
+
+    def test_a_third_time_names_the_run_that_did_them(self, home: Home) -> None:
+        home.call("run", listing(home, "a,", "b,"), code=0)
+        home.call("run", listing(home, "a,", "b,", "c,"), "--skip-done", code=0)
+        shutil.rmtree(home.state / "runs/1")
+        noted(home)
+        home.call("run", listing(home, "c,", "b,", "a,"), "--skip-done", code=0)
+        assert noted(home) == []
+        assert {task["name"][-1]: task["done_by"] for task in home.tasks("3")} == {"a": 1, "b": 1, "c": 2}
+
+    def test_of_equal_rows_the_nth_is_the_nth(self, home: Home) -> None:
+        home.call("run", listing(home, "a,", "a,"), code=0)
+        noted(home)
+        home.call("run", listing(home, "a,", "b,", "a,", "a,"), "--skip-done", code=0)
+        assert noted(home) == ["a", "b"]
+
+    def test_without_the_wish_all_run_and_it_is_named(self, home: Home) -> None:
+        home.call("run", listing(home, "a,", "bad,"), code=1)
+        said = home.call("run", "jobs.csv", code=1).stdout
+        assert "hint:   1 of 2 rows already succeeded (1 in run 1): --skip-done runs only the failed, changed" in said
+        assert noted(home) == ["a", "a", "bad", "bad"]
+
+    def test_a_plan_says_the_same_and_writes_nothing(self, home: Home) -> None:
+        home.call("run", listing(home, "a,", "bad,"), code=1)
+        said = home.call("run", "jobs.csv", "--skip-done", "--dry-run", code=0).stdout
+        assert "skipped 1 of 2 rows that succeeded before (1 in run 1); 1 run" in said
+        assert said.count("would start now") == 1
+        assert os.listdir(home.state / "runs") == ["1"]
+
+    def test_without_a_terminal_the_starter_is_told(self, home: Home) -> None:
+        home.call("run", listing(home, "a,", "b,"), code=0)
+        told = home.call("run", "jobs.csv", "-d", "--skip-done", code=0)
+        assert "hint:   skipped 2 of 2 rows that succeeded before (2 in run 1); 0 run" in told.stdout + told.stderr
+
+    def test_of_several_runs_that_did_a_row_the_newest_is_named(self, home: Home) -> None:
+        for _ in range(2):
+            home.call("run", listing(home, "a,"), "--new", code=0)
+        said = home.call("run", "jobs.csv", "--skip-done", "--dry-run", code=0).stdout
+        assert "skipped 1 of 1 row that succeeded before (1 in run 2); 0 run" in said
+
+    def test_what_is_skipped_stays_so_when_the_run_is_taken_over(self, home: Home) -> None:
+        home.call("run", listing(home, "a,", "b,"), code=0)
+        noted(home)
+        home.write(
+            "jobs.csv", "Command,Memory", *(home.root / "jobs.csv").read_text().splitlines()[1:], f'"{UNTIL_GO}",'
+        )
+        with home.start("run", "jobs.csv", "--skip-done") as process:
+            wait_until((home.root / "here").exists, 30)
+            process.kill()
+        (home.root / "go").touch()
+        home.call("resume", "2", code=0)
+        assert (home.states("2"), noted(home)) == (["skipped", "skipped", "succeeded"], [])
+
+    def test_where_nothing_was_run_before_all_of_it_runs(self, home: Home) -> None:
+        said = home.call("run", listing(home, "a,"), "--skip-done", code=0).stdout
+        assert "skipped 0 of 1 row that succeeded before (none did); 1 run" in said
+
+
+class TestOnce:
+    def test_at_the_same_moment_exactly_one_runs(self, home: Home) -> None:
+        home.commands(UNTIL_GO)
+        home.state.mkdir(mode=0o700)
+        piped = {"stderr": subprocess.PIPE}
+        with open(home.state / "counter", "a") as counter:
+            fcntl.flock(counter, fcntl.LOCK_EX)
+            both = [home.start("run", "jobs.csv", **piped) for _ in range(2)]
+            wait_until(lambda: all(waits_for_the_counter(home, process) for process in both), 30)
+        wait_until((home.root / "here").exists, 30)
+        refused = wait_until(lambda: [process for process in both if process.poll() is not None], 30)[0]
+        said = refused.communicate()[1]
+        (home.root / "go").touch()
+        (other,) = (process for process in both if process is not refused)
+        assert (refused.returncode, other.wait(30)) == (2, 0)
+        assert "of jobs.csv is alive, so nothing is started" in said
+        (number,) = os.listdir(home.state / "runs")
+        assert home.states(number) == ["succeeded"]
+
+    def test_one_that_dies_before_it_is_accepted_is_in_nobodys_way(self, home: Home) -> None:
+        home.commands("true")
+        home.state.mkdir(mode=0o700)
+        with open(home.state / "counter", "a") as counter:
+            fcntl.flock(counter, fcntl.LOCK_EX)
+            dying = home.start("run", "jobs.csv")
+            wait_until(lambda: waits_for_the_counter(home, dying), 30)
+            kill(dying.pid)
+            dying.wait()
+        home.call("run", "jobs.csv", code=0)
+
+    def test_beside_a_living_one_it_is_refused_with_what_to_do(self, home: Home) -> None:
+        home.commands(UNTIL_GO)
+        with home.start("run", "jobs.csv"):
+            wait_until((home.root / "here").exists, 30)
+            os.symlink("jobs.csv", home.root / "link.csv")
+            for name in ("jobs.csv", "./link.csv", str(home.root / "jobs.csv")):
+                said = home.call("run", name, code=2).stderr
+                assert "run 1 of jobs.csv is alive" in said
+                assert all(word in said for word in ("scheduler list 1", "scheduler resume 1", "--new"))
+            home.call("run", home.commands("true", name="other.csv"), code=0)
+            assert home.call("run", "jobs.csv", "-d", code=2).stderr.startswith("scheduler: run 1 of jobs.csv is alive")
+            plan = home.call("run", "jobs.csv", "--dry-run", code=0).stdout
+            assert "would be refused: run 1 of jobs.csv is alive" in plan
+            (home.root / "go").touch()
+            home.call("run", "jobs.csv", "--new", code=0)
+
+    def test_after_an_unfinished_one_it_is_refused_until_that_is_over(self, home: Home) -> None:
+        left_unfinished(home)
+        said = home.call("run", "jobs.csv", code=2).stderr
+        assert "run 1 of jobs.csv is unfinished (1 waiting), so nothing is started: scheduler resume 1" in said
+        home.call("resume", "1", code=1)
+        home.call("run", "jobs.csv", code=1)
+
+    def test_what_was_passed_over_once_is_no_obstacle_for_ever(self, home: Home) -> None:
+        left_unfinished(home)
+        home.call("run", "jobs.csv", "--new", code=1)
+        home.call("run", "jobs.csv", code=1)
+        assert home.states("3") == ["failed", "succeeded"]
+
+    def test_learning_from_a_list_is_no_run_of_it(self, home: Home) -> None:
+        left_unfinished(home)
+        home.call("profiles", "learn", "jobs.csv", code=0)
+
+    def test_a_pipe_is_another_list_each_time(self, home: Home) -> None:
+        for _ in range(2):
+            read, write = os.pipe()
+            os.write(write, b"Command\nfalse\ntrue\n")
+            os.close(write)
+            with os.fdopen(read) as stdin:
+                home.call("run", "/dev/stdin", "-j", "1", "--max-failures", "1", stdin=stdin, code=1)
+
+
+class TestTheSecondLook:
+    """The one under the counter's lock, which decides."""
+
+    def again(self, home: Home, file: str = "jobs.csv") -> PreviousRuns:
+        return PreviousRuns(StatePaths(home.state), str(home.root / file), RerunOptions())
+
+    def begin(self, home: Home, file: str = "jobs.csv") -> SqliteRunStore:
+        """A run of a file whose scheduler lives."""
+        places = StatePaths(home.state)
+        book = SqliteRunStore.create(places, Counter(places.counter), ())
+        form = RowForm(("Command",))
+        facts = {"accepted": "1", "path": str(home.root / file), "file": file}
+        book.accept(form, [[(2, ["true"], form.terms(["true"]), 0)]], lambda terms, row: None, lambda count: facts)
+        return book
+
+    def test_it_sees_a_run_that_was_accepted_since_the_first(self, home: Home) -> None:
+        again = self.again(home)
+        again.refuse()
+        book = self.begin(home)
+        with pytest.raises(StateError, match=r"run 1 of jobs\.csv is alive"):
+            again.refuse()
+        book.close()
+
+    def test_also_one_whose_journal_was_just_being_made_at_the_first(self, home: Home) -> None:
+        again = self.again(home)
+        half = home.state / "runs/1/journal.db"
+        half.parent.mkdir(parents=True)
+        half.touch()
+        again.refuse()
+        half.unlink()
+        half.parent.rmdir()
+        book = self.begin(home)
+        with pytest.raises(StateError, match=r"run 1 of jobs\.csv is alive"):
+            again.refuse()
+        assert again.words() == []
+        book.close()
+
+    def test_a_run_of_another_file_is_none_of_its_business(self, home: Home) -> None:
+        again, book = self.again(home), self.begin(home, "other.csv")
+        again.refuse()
+        again.refuse()
+        book.close()
+
+
+class TestDamagedRuns:
+    def test_a_damaged_run_is_named_and_prevents_no_new_run(self, home: Home) -> None:
+        home.call("run", home.commands("true"), code=0)
+        journal = home.state / "runs/1/journal.db"
+        journal.write_bytes(journal.read_bytes()[:-1])
+        said = home.call("run", "jobs.csv", "--skip-done", code=0).stdout
+        assert "hint:   run 1 cannot be read" in said
+        assert home.states("2") == ["succeeded"]
+
+
+class TestFromPython:
+    @pytest.fixture(autouse=True)
+    def _own_leases(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("SCHEDULER_LEASES", str(tmp_path / "leases"))
+
+    def test_a_file_is_protected_too(self, tmp_path: Path) -> None:
+        file, state = tmp_path / "jobs.csv", str(tmp_path / "state")
+        file.write_text("Command\nfalse\ntrue\n")
+        first = scheduler.run(file, state=state, jobs_at_once=1, max_failures=1)
+        assert first.counts == {"failed": 1, "waiting": 1}
+        with pytest.raises(StateError, match=r"run 1 of .*jobs\.csv is unfinished"):
+            scheduler.run(file, state=state)
+        assert scheduler.run(file, state=state, new=True).counts == {"failed": 1, "succeeded": 1}
+        last = scheduler.run(file, state=state, skip_done=True)
+        assert last.counts == {"failed": 1, "skipped": 1}
+        assert [task["done_by"] for task in last.tasks] == [None, 2]
+
+    @pytest.mark.parametrize("wish", [{"new": True}, {"skip_done": True}])
+    def test_tasks_are_no_file(self, tmp_path: Path, wish: dict[str, bool]) -> None:
+        with pytest.raises(UsageError, match="a list of tasks is none"):
+            scheduler.run([scheduler.Task(command="true")], state=str(tmp_path / "state"), **wish)

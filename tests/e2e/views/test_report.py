@@ -1,0 +1,53 @@
+"""`scheduler report`: a page, a picture, rows and data of a run that really went."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.support.killing import Home
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Home]:
+    made = Home(tmp_path)
+    made.commands("sh -c 'echo </script>; exit 3'", "env HF_TOKEN=abcdef true --api-key=sesame")
+    made.call("run", "jobs.csv", "--keep-going", code=1)
+    yield made
+    made.end()
+
+
+def test_report_page_holds_its_data_and_loads_nothing(home: Home) -> None:
+    home.call("report", "-o", "r.html", code=0)
+    page = (home.root / "r.html").read_text()
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    assert found is not None
+    (run,) = json.loads(found[1])["runs"]
+    assert len(run["tasks"]) == 2
+    assert not re.search(r'(?:src|href)="', page)
+    assert "abcdef" not in page
+    assert "sesame" not in page
+
+
+def test_report_writes_timeline_rows_and_data_by_the_ending_of_the_name(home: Home) -> None:
+    home.call("report", "1", "-o", "t.svg", "-o", "a.csv", "-o", "d.json", code=0)
+    drawn = ElementTree.fromstring((home.root / "t.svg").read_text())
+    words = [one.text or "" for one in drawn.iter("{http://www.w3.org/2000/svg}text")]
+    assert any("2 attempts" in text for text in words)
+    assert {"failed", "succeeded"} <= {*words}
+    with open(home.root / "a.csv", newline="") as file:
+        assert [row["outcome"] for row in csv.DictReader(file)] == ["failed", "succeeded"]
+    assert json.loads((home.root / "d.json").read_text())["runs"][0]["summary"]["tasks"] == 2
+
+
+def test_report_that_cannot_be_written_is_one_sentence(home: Home) -> None:
+    assert "ends with .html, .svg (the timeline), .csv or .json" in home.call("report", "-o", "r.png", code=2).stderr
+    assert "cannot be written" in home.call("report", "-o", "nowhere/r.html", code=1).stderr

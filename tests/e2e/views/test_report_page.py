@@ -1,0 +1,159 @@
+"""A report in a real browser: read, clicked, sorted, filtered, saved, beside another, narrow and dark."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from scheduler.app.observe import report as observe_report
+from scheduler.ui.web.report import ReportedRun
+from tests.support.chromium import NARROW, WIDE, Browser
+from tests.support.reported import told
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+
+TASKS = 270
+
+
+@pytest.fixture(scope="module")
+def packed() -> ReportedRun:
+    """Simulate on GPUs that are nearly too small, so that some tasks run out of memory."""
+    return told("tight", TASKS, "4x40GiB")
+
+
+@pytest.fixture(scope="module")
+def report(packed: ReportedRun, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    observe_report.write([packed], str(path))
+    return path
+
+
+@pytest.fixture(scope="module")
+def both(packed: ReportedRun, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("report") / "both.html"
+    observe_report.write([packed, told("tight", TASKS, "4x40GiB", number=2, policy="one-per-gpu")], str(path))
+    return path
+
+
+@pytest.fixture
+def looked(chromium: Browser) -> Iterator[Browser]:
+    """Start a browser; afterwards check that no page logged an error or asked another address."""
+    chromium.news()
+    yield chromium
+    complaints, asked = chromium.news()
+    assert complaints == []
+    assert [address for address in asked if not address.startswith(("file:", "data:", "blob:", "about:"))] == []
+
+
+def column(page: Browser, number: int) -> list[str]:
+    return page.texts(f"#tasks tbody td:nth-child({number})")
+
+
+def test_report_shows_the_figures_of_a_run(looked: Browser, report: Path, packed: ReportedRun) -> None:
+    looked.open(report.as_uri())
+    said = dict(zip(looked.texts("#numbers tbody th"), looked.texts("#numbers tbody td"), strict=True))
+    assert said["Tasks"] == str(TASKS)
+    assert said["Out of memory"] == str(packed.totals.ooms) != "0"
+    assert int(said["Retries"]) >= packed.totals.ooms
+    assert said["Speed-up"] == f"{packed.totals.speedup:.2f}"
+    assert {"Time spent on probes", "Time for one task at a time"} <= said.keys()
+    assert looked.texts(".wait > span:not(.says)") == [
+        f"priority {number} ({sum(row['priority'] == number for row in packed.rows)})" for number in (1, 2, 3)
+    ]
+
+
+def test_report_sorts_filters_and_pages_tasks(looked: Browser, report: Path) -> None:
+    looked.open(report.as_uri())
+    assert looked.texts("#shown") == [f"1–100 of {TASKS}"]
+    looked.click("[data-column=ran_s]")
+    looked.click("[data-column=ran_s]")
+    assert looked.texts("th[aria-sort=descending]") == ["ran ↓"]
+    looked.click("#next")
+    assert looked.texts("#shown") == [f"101–200 of {TASKS}"]
+    looked.find("#find").send_keys("tight_7.py")
+    found = column(looked, 16)
+    assert found
+    assert all("tight_7.py" in command for command in found)
+    looked.find("#find").clear()
+    looked.find("#find").send_keys("#12")
+    assert column(looked, 1) == ["12"]
+
+
+BAR = """(() => {
+    const r = RUNS[0], {d, top, lane} = r.layout[1], b = d.bars[20], box = r.timeline.getBoundingClientRect();
+    return [CHARTS.xAt((b[3] + b[4]) / 2, box.width), top + (b[2] + .5) * lane, b[0], box.width, box.height];
+})()"""
+"""Where a bar of the second device stands in the timeline, whose it is, and how large the timeline is."""
+
+
+def test_bar_shows_its_figures_and_leads_to_its_task(looked: Browser, report: Path) -> None:
+    looked.open(report.as_uri())
+    x, y, task, width, height = looked.tells(BAR)
+    from selenium.webdriver import ActionChains
+
+    canvas = looked.find("#charts canvas")
+    looked.driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", canvas)
+    mouse = ActionChains(looked.driver, duration=20)
+    mouse.move_to_element_with_offset(canvas, round(x - width / 2), round(y - height / 2)).perform()
+    assert looked.texts("#tip")[0].startswith(f"task {task} tight_")
+    assert "reserved" in looked.texts("#tip")[0]
+    mouse.click().perform()
+    assert column(looked, 1) == [str(task)]
+    looked.click("#controls button")
+    assert looked.tells("Math.round(CHARTS.longest / CHARTS.span)") == 2
+
+
+def test_charts_are_drawn_by_outcome_and_by_priority(looked: Browser, report: Path) -> None:
+    looked.open(report.as_uri())
+    colours = "new Set(new Uint32Array(c.getContext('2d').getImageData(0, 0, c.width, c.height).data.buffer)).size"
+    assert looked.tells("document.querySelectorAll('#charts canvas').length") == 5
+    assert looked.tells(f"[...document.querySelectorAll('#charts canvas')].every(c => {colours} > 8)")
+    assert sorted(looked.texts("#charts .legend")[0].split()) == ["oom", "succeeded"]
+    looked.find("#colour").send_keys("priority")
+    looked.until("document.querySelector('#charts .legend').innerText.includes('priority 3')")
+
+
+def test_report_saves_csv_json_and_png(looked: Browser, report: Path, packed: ReportedRun, tmp_path: Path) -> None:
+    looked.open(report.as_uri())
+    how = {"behavior": "allow", "downloadPath": str(tmp_path)}
+    looked.driver.execute_cdp_cmd("Browser.setDownloadBehavior", how)
+    looked.find("#find").send_keys("tight_7.py")
+    looked.click("#csv")
+    looked.click("#json")
+    looked.click("#controls button:last-child")
+    names = ("run-1.csv", "report.json", "run-1.png")
+    wait_until(lambda: all((tmp_path / name).exists() for name in names), 60, 0.05)
+    with open(tmp_path / names[0], newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == len(column(looked, 1))
+    assert len(json.loads((tmp_path / names[1]).read_bytes())["runs"][0]["tasks"]) == len(packed.rows)
+    assert (tmp_path / names[2]).read_bytes().startswith(b"\x89PNG")
+
+
+def test_report_compares_two_runs(looked: Browser, both: Path) -> None:
+    looked.open(both.as_uri())
+    assert looked.texts("#numbers thead th") == [
+        "run 1 tight-packed", "run 2 tight-one-per-gpu", "run 2 tight-one-per-gpu / run 1 tight-packed",
+    ]  # fmt: skip
+    places = looked.tells("[...document.querySelectorAll('.charts')].map(e => e.getBoundingClientRect().y)")
+    assert places[0] == places[1]
+    tops = looked.tells("RUNS.map(r => r.devices.map(d => Math.round(d.canvas.getBoundingClientRect().y)))")
+    assert tops[0] == tops[1]
+    assert looked.texts("#numbers td.worse")
+
+
+@pytest.mark.parametrize(("size", "dark"), [(WIDE, False), (NARROW, True)])
+def test_report_has_no_serious_accessibility_fault(
+    looked: Browser, both: Path, size: tuple[int, int], dark: bool, tmp_path: Path
+) -> None:
+    """Check for faults with axe and for overflow, in both colour schemes and widths."""
+    looked.open(both.as_uri(), size, dark=dark)
+    looked.shot(tmp_path / "report.png")
+    looked.find("#find").send_keys("tight_7.py")
+    assert looked.tells("document.documentElement.scrollWidth") <= size[0]
+    assert looked.faults() == []

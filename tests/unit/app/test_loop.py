@@ -1,0 +1,134 @@
+"""What the loop sees of the world before it decides, on a machine that is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from scheduler.core.attempts.launch_spec import TaskEnvironment
+from scheduler.core.brain import Brain
+from scheduler.core.events import Event, Exited, Placed
+from scheduler.core.model import DeviceBudget
+from scheduler.core.ports import Key, Watched
+from scheduler.errors import StateError
+from scheduler.runtime.loop import Loop, Ports
+from scheduler.runtime.paths import RunPaths
+from scheduler.simulation.devices import SimulatedDevices, SimulatedWatcher
+from scheduler.simulation.engine import SimulatedEngine
+from scheduler.simulation.machine import SimulatedMachine
+from scheduler.simulation.memory_store import MemoryLeaseRegistry, MemoryRunStore
+from scheduler.simulation.task_behaviour import TaskBehaviour
+from scheduler.simulation.world import SimulatedWorld
+from scheduler.units import GIB
+from tests.support.builders import Heard, gpu, host, rules, spec
+from tests.support.faults import fault
+
+START = 1e9
+FULL = (START + 4, START + 12)
+"""When the disk takes nothing."""
+
+
+class FullBook(MemoryRunStore):
+    """One on a disk that is full for a while."""
+
+    def __init__(self, machine: SimulatedMachine) -> None:
+        super().__init__()
+        self.machine = machine
+
+    def record(self, events: Sequence[Event], at: float, *, later: bool = False) -> None:
+        if FULL[0] <= self.machine.now < FULL[1]:
+            raise StateError("no space left")
+        super().record(events, at, later=later)
+
+
+def loop(
+    machine: SimulatedMachine, book: MemoryRunStore, gib: Sequence[int], truths: Sequence[TaskBehaviour], **ports: Any
+) -> Loop:
+    """Of tasks that say how much they need, and do what their truths say."""
+    brain = Brain(rules(), book.terms)
+    for batch in book.accept(spec(row=row, memory=f"{size}GiB") for row, size in enumerate(gib)):
+        brain.apply(batch)
+    engine = SimulatedEngine(machine, lambda order: truths[order.task - 1])
+    watcher = ports.pop("watcher", None) or SimulatedWatcher(machine)
+    devices = ports.pop("devices", None) or SimulatedDevices(machine)
+    world = SimulatedWorld(machine, [engine, watcher])
+    made = Ports(world, book, devices, engine, watcher, MemoryLeaseRegistry(machine), Heard())
+    return Loop(brain, made, TaskEnvironment("1", "python", "/", RunPaths(Path("/simulated"), 1), {}))
+
+
+@fault(23)
+def test_memory_that_came_back_while_the_disk_was_full_is_still_reserved_to_whoever_lives() -> None:
+    truths = [
+        TaskBehaviour(20, (((0, 10 * GIB), (8, 0)),)),  # lives on without what it held
+        TaskBehaviour(5, (((0, 2 * GIB),),)),  # its end cannot be written down
+        TaskBehaviour(1, (((0, 20 * GIB),),)),
+    ]
+    machine = SimulatedMachine([gpu().device, host().device], now=START)
+    book = FullBook(machine)
+    loop(machine, book, (10, 2, 20), truths).run()
+    placed = {event.task: at for event, at in book.recorded if isinstance(event, Placed)}
+    ended = {event.task: at for event, at in book.recorded if isinstance(event, Exited)}
+    assert (placed[1], placed[2]) == (START, START)
+    assert placed[3] >= ended[1]
+
+
+class Told(SimulatedWatcher):
+    """Knows whom it was told to look at last."""
+
+    told: frozenset[Key] = frozenset()
+
+    def watch(self, attempts: Mapping[Key, Watched], unmanaged_processes: frozenset[int]) -> None:
+        self.told = frozenset(attempts)
+        super().watch(attempts, unmanaged_processes)
+
+
+class Asked(SimulatedDevices):
+    """Notes who seemed to live, and was gone, whenever it was asked what is free."""
+
+    def __init__(self, machine: SimulatedMachine, watcher: Told) -> None:
+        super().__init__(machine)
+        self.machine, self.watcher = machine, watcher
+        self.gone: list[frozenset[Key]] = []
+
+    def snapshot(self) -> tuple[DeviceBudget, ...]:
+        self.gone.append(self.watcher.told - self.machine.running.keys())
+        return super().snapshot()
+
+
+def test_who_has_ended_is_not_looked_at_any_more_when_it_is_decided_what_is_free() -> None:
+    machine = SimulatedMachine([gpu().device, host().device], now=START)
+    watcher = Told(machine)
+    devices = Asked(machine, watcher)
+    truths = [TaskBehaviour(5.0 + n, (((0, 9 * GIB),),)) for n in range(6)]
+    loop(machine, MemoryRunStore(), [10] * 6, truths, watcher=watcher, devices=devices).run()
+    assert len(devices.gone) > 6
+    assert not any(devices.gone)
+
+
+class NumberlessBook(MemoryRunStore):
+    """One that has no ids for probes for a while."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refused = 0
+
+    def probe_id(self, task: int) -> int:
+        if self.refused < 3:
+            self.refused += 1
+            raise StateError("the counter is locked")
+        return super().probe_id(task)
+
+
+@fault(111)
+def test_a_probe_without_an_id_is_started_later_and_reserves_nothing_meanwhile() -> None:
+    machine = SimulatedMachine([gpu().device, host().device], now=START)
+    book = NumberlessBook()
+    made = loop(machine, book, [], [TaskBehaviour(100.0, (((0, 2 * GIB),),), epochs=100)])
+    made.brain.rules = rules(profile="auto")
+    for batch in book.accept([spec(filename="train.py --epochs {epochs}", epochs=100)]):
+        made.brain.apply(batch)
+    made.run()
+    assert book.refused == 3
+    assert [event.purpose for event, _ in book.recorded if isinstance(event, Placed)] == ["probe", "run"]
+    assert not machine.leases.beside(-1, "")

@@ -1,0 +1,48 @@
+"""What a run does not load before its first launch is nothing that it could come to need."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import scheduler
+from scheduler.app.run.run_loop import NOT_IN_A_RUN
+
+PACKAGE = Path(scheduler.__file__).parent
+RUNNING = ("cli.run", "cli.resume", "cli.exec", "cli.experiment", "cli.grid", "cli.profiles", "compat.schedule")
+"""The verbs that keep a run going."""
+DOORS = (
+    "scheduler.api", "scheduler.cli", "scheduler.compat", "scheduler.ui.terminal.live_view",
+    "scheduler.ui.terminal.screen",
+)  # fmt: skip
+"""Loaded by whoever comes through them, before there is anything to launch."""
+
+
+def modules() -> dict[str, ast.Module]:
+    """All of our modules by name."""
+    files = {path.relative_to(PACKAGE.parent): path for path in PACKAGE.rglob("*.py")}
+    names = {".".join(file.with_suffix("").parts).removesuffix(".__init__"): path for file, path in files.items()}
+    return {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in names.items()}
+
+
+def imported(module: ast.Module) -> Iterator[str]:
+    """What it imports anywhere, but for types."""
+    for node in ast.walk(module):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            node.body = []
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (node.module, *(f"{node.module}.{alias.name}" for alias in node.names))
+
+
+def test_nothing_that_a_run_reaches_is_left_out() -> None:
+    ours = modules()
+    todo = [*(f"scheduler.{where}" for where in RUNNING), "scheduler.api.run", "scheduler.api.map"]
+    reached = set(todo)
+    while todo:
+        new = {name for name in imported(ours[todo.pop()]) if name in ours} - reached
+        reached |= new
+        todo += new
+    assert [name for name in reached if name.startswith(NOT_IN_A_RUN) and not name.startswith(DOORS)] == []

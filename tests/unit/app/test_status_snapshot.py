@@ -1,0 +1,83 @@
+"""How a run stands is told without its events, for as long as that is true enough."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from scheduler.app.observe.status_snapshot import MANY, StatusRecorder, told
+from scheduler.core.reporting.run_history import RunHistory
+from scheduler.runtime import clock
+from scheduler.runtime.paths import RunPaths
+from scheduler.store.run.catalog import RunInfo
+from scheduler.store.run.journal import Journal
+from tests.support.builders import brain, placed, tasks, tell
+
+
+class Run:
+    """A run whose scheduler lives, with so many ends behind it."""
+
+    def __init__(self, folder: Path, ended: int) -> None:
+        self.meta = {"accepted": "5.0"}
+        self.brain = brain(tasks(2, "1GiB"))
+        self.history = RunHistory()
+        self.history.ended = ended
+        self.journal = Journal.create(folder / "journal.db")
+        self.store = SimpleNamespace(journal=self.journal)
+        self.places = RunPaths(folder, 1)
+        self.standing = StatusRecorder(self)  # type: ignore[arg-type] # as much of a session as it looks at
+
+    def starts(self, task: int) -> None:
+        tell(self.brain, placed(task))
+        self.journal.record([placed(task)], 6.0)
+
+    def told(self, *, alive: bool = True) -> Any:
+        said = told(RunInfo(1, self.places, {**self.meta, **self.journal.meta()}, alive=alive), self.journal)
+        return None if said is None else said["states"]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Run]:
+    made = Run(tmp_path, MANY + 1)
+    yield made
+    made.journal.close()
+
+
+def test_what_was_just_said_holds_for_a_moment_while_the_run_goes_on(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    run.standing.draw()
+    run.starts(1)
+    assert (run.told(), run.told(alive=False)) == ({"waiting": 2}, None)
+    later = clock.since_boot() + 2
+    monkeypatch.setattr("time.clock_gettime", lambda _: later)
+    assert run.told() is None
+
+
+def test_it_is_said_again_when_something_has_changed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    run.standing.draw()
+    run.starts(1)
+    run.standing.draw()
+    assert run.told() == {"waiting": 2}
+    later = clock.since_boot() + 1
+    monkeypatch.setattr("time.clock_gettime", lambda _: later)
+    run.standing.draw()
+    assert run.told() == run.told(alive=False) == {"running": 1, "waiting": 1}
+
+
+def test_nothing_is_said_that_is_not_written_yet(run: Run) -> None:
+    run.journal.record([placed(1)], 6.0, later=True)
+    run.standing.draw()
+    assert run.told() is None
+    run.journal.record([], 6.0)
+    run.standing.draw()
+    assert run.told() is not None
+
+
+def test_of_a_short_run_all_is_read(tmp_path: Path) -> None:
+    run = Run(tmp_path, MANY)
+    run.standing.draw()
+    assert run.told() is None
+    run.journal.close()

@@ -1,0 +1,52 @@
+"""How an end is judged by what was seen while the attempt lived."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from scheduler.core.attempts.attempt_tracker import FULL, AttemptTracker
+from scheduler.core.model import DeviceBudget, Outcome
+from scheduler.simulation.devices import SimulatedDevices
+from tests.support.builders import Simulation, exited, gpu, jobs
+
+
+class Seen(SimulatedDevices):
+    """Devices of which somebody tells how little was free on them just now."""
+
+    least: int | None = None
+
+    def snapshot(self) -> tuple[DeviceBudget, ...]:
+        return tuple(replace(budget, least=self.least) for budget in super().snapshot())
+
+
+def observed(least: int | None = None) -> AttemptTracker:
+    """One task runs on a GPU of which so little was free."""
+    run = Simulation(jobs(1, memory="4GiB"), gpu(0))
+    run.loop.place()
+    devices = Seen(run.machine)
+    devices.least = least
+    ports = run.loop.ports
+    return AttemptTracker(run.brain, ports.world, run.book, devices, None, "python")
+
+
+@pytest.mark.parametrize(
+    ("least", "outcome"), [(FULL - 1, Outcome.OOM), (FULL, Outcome.FAILED), (None, Outcome.FAILED)]
+)
+def test_who_fails_on_a_gpu_that_was_full_ran_out_of_memory(least: int | None, outcome: Outcome) -> None:
+    judged = observed(least).completed(exited(1, "failed", code=1))
+    assert judged.outcome is outcome
+    assert judged.reason == ("exit 1 while GPU-0 was full" if outcome is Outcome.OOM else "")
+
+
+def test_who_succeeds_there_did_not() -> None:
+    assert observed(0).completed(exited(1)).outcome is Outcome.SUCCEEDED
+
+
+@pytest.mark.parametrize(("adopted", "watched"), [(False, 1.0), (True, 0.5)])
+def test_who_was_adopted_was_not_watched_from_the_beginning(adopted: bool, watched: float) -> None:
+    seen = observed()
+    if adopted:
+        seen.adopted.add((1, 1))
+    assert seen.completed(exited(1)).watched == watched

@@ -1,0 +1,299 @@
+"""Starts that fail for want of something that is no fault of a task: nothing is charged, launching pauses."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler.core.attempts.backoff import (
+    MACHINE,
+    Backoff,
+    Pause,
+    goes_on,
+    stopped,
+)
+from scheduler.core.brain import Brain
+from scheduler.core.config import SchedulingConfig
+from scheduler.core.events import Asked, Exited, Placed
+from scheduler.core.model import HOST, Device, EstimateSource, Outcome, Purpose
+from scheduler.core.placement.refusal import Reason
+from scheduler.core.ports import Launch, Request
+from scheduler.simulation.machine import SimulatedMachine
+from tests.support.builders import (
+    Simulation,
+    asked,
+    brain,
+    event_of,
+    host,
+    jobs,
+    machine,
+    picture,
+    replay,
+    size,
+    started,
+    states,
+    tasks,
+    tell,
+)
+
+EAGAIN = "it could not be started: [Errno 11] Resource temporarily unavailable"
+RULES = SchedulingConfig()
+
+
+def unstarted(task: int, attempt: int = 1, away: str = "") -> Exited:
+    reason = f"{away}: No such file or directory" if away else EAGAIN
+    return Exited(task, attempt, Outcome.UNSTARTED, reason=reason, away=away)
+
+
+def place(b: Brain, now: float) -> list[tuple[int, int]]:
+    """Decide at a time and have it come true: the attempts."""
+    placements = b.decide(machine(host(cores=64), now=now)).placements
+    for placement in placements:
+        b.apply(event_of(placement), now)
+    return [(placement.task, placement.attempt) for placement in placements]
+
+
+def fail_all(b: Brain, now: float, away: str = "") -> list[tuple[int, int]]:
+    """Place what is placed at a time, none of which can be started."""
+    keys = place(b, now)
+    for key in keys:
+        b.apply(unstarted(*key, away=away), now)
+    return keys
+
+
+def list_of(number: int) -> Brain:
+    return brain(tasks(number, "1MiB", cpus=0.1))
+
+
+class TestTheWholeMachine:
+    def test_an_unstarted_attempt_is_neither_a_failure_nor_a_loss(self) -> None:
+        b = list_of(1)
+        for attempt in range(1, 30):
+            assert fail_all(b, attempt * 100.0) == [(1, attempt)]
+        assert states(b) == {1: "waiting"}
+        task = b.task(1)
+        assert task is not None
+        assert (task.failures, task.faults) == (0, 0)
+
+    def test_an_unstarted_attempt_leaves_the_losses_in_a_row_as_they_are(self) -> None:
+        b = list_of(1)
+        for attempt, outcome in enumerate([Outcome.LOST, Outcome.UNSTARTED, Outcome.LOST], 1):
+            tell(b, Placed(1, attempt, *_how()), started(1, attempt), Exited(1, attempt, outcome))
+        task = b.task(1)
+        assert task is not None
+        assert task.faults == 2
+
+    def test_after_a_failed_round_nothing_starts_for_half_a_second_and_then_one_trial(self) -> None:
+        b = list_of(50)
+        assert len(fail_all(b, 0.0)) == 50
+        assert place(b, 0.4) == []
+        assert len(place(b, 0.5)) == 1
+        assert place(b, 0.6) == []
+
+    def test_the_pause_doubles_with_each_failed_round_up_to_half_a_minute(self) -> None:
+        b, now, pauses = list_of(50), 0.0, []
+        fail_all(b, now)
+        for _ in range(8):
+            due = next(now + step / 10 for step in range(1, 400) if _starts(b, now + step / 10))
+            pauses.append(round(due - now, 1))
+            now = due
+            assert len(fail_all(b, now)) == 1
+        assert pauses == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
+
+    def test_the_waiting_tasks_say_why_while_launching_pauses(self) -> None:
+        b = list_of(3)
+        fail_all(b, 0.0)
+        (refusal,) = b.decide(machine(now=0.1)).refusals
+        assert (refusal.reason, refusal.text) == (Reason.SUSPENDED, EAGAIN)
+
+    def test_each_trial_that_lives_for_a_second_lets_twice_as_many_start(self) -> None:
+        b, now, widths = list_of(200), 1.0, []
+        fail_all(b, 0.0)
+        for _ in range(7):
+            keys = place(b, now)
+            for key in keys:
+                b.apply(started(*key), now)
+            assert place(b, now + 0.9) == []
+            widths.append(len(keys))
+            now += 1.0
+        assert widths[:3] == [1, 2, 8]
+        assert sum(widths) == 200
+
+    def test_a_trial_that_ends_otherwise_has_worked_at_once(self) -> None:
+        b = list_of(50)
+        fail_all(b, 0.0)
+        ((task, attempt),) = place(b, 0.5)
+        b.apply(started(task, attempt), 0.5)
+        b.apply(Exited(task, attempt, Outcome.FAILED), 0.6)
+        assert len(place(b, 0.6)) == 2
+
+    def test_a_program_that_is_not_started_after_its_process_was_is_a_failed_trial(self) -> None:
+        b = list_of(50)
+        fail_all(b, 0.0)
+        ((task, attempt),) = place(b, 0.5)
+        b.apply(started(task, attempt), 0.5)
+        b.apply(unstarted(task, attempt), 0.6)
+        assert not _starts(b, 1.5)
+        assert _starts(b, 1.6)
+
+    def test_the_end_of_a_running_attempt_makes_the_next_trial_due(self) -> None:
+        b = list_of(20)
+        keys = place(b, 0.0)
+        b.apply(started(*keys[0]), 0.0)
+        for key in keys[1:]:
+            b.apply(unstarted(*key), 0.1)
+        assert not _starts(b, 0.2)
+        b.apply(Exited(*keys[0], Outcome.SUCCEEDED), 0.2)
+        assert _starts(b, 0.2)
+
+    def test_a_scheduler_that_takes_the_run_over_tries_at_once(self) -> None:
+        b = list_of(5)
+        fail_all(b, 0.0)
+        b.apply(Asked("resume"), 0.1)
+        assert len(place(b, 0.1)) == 5
+
+    def test_waiting_tasks_can_be_cancelled_and_held_while_launching_pauses(self) -> None:
+        b = list_of(3)
+        fail_all(b, 0.0)
+        tell(b, asked("cancel", 1), asked("hold", 2))
+        assert states(b) == {1: "cancelled", 2: "held", 3: "waiting"}
+
+
+class TestADirectory:
+    def test_only_its_tasks_wait(self) -> None:
+        b = list_of(20)
+        for task in range(1, 11):
+            b.apply(Placed(task, 1, *_how()), 0.0)
+        for task in range(1, 11):
+            b.apply(unstarted(task, away="/data/a"), 0.0)
+        assert [task for task, _ in place(b, 0.1)] == list(range(11, 21))
+
+    def test_one_of_its_tasks_is_the_trial_and_the_others_follow_once_it_has_worked(self) -> None:
+        b = list_of(20)
+        fail_all(b, 0.0, away="/data/a")
+        assert [task for task, _ in place(b, 0.1)] == []
+        ((task, attempt),) = place(b, 0.5)
+        assert place(b, 0.6) == []
+        b.apply(started(task, attempt), 0.5)
+        assert len(place(b, 1.5)) == 2
+
+    def test_tasks_that_were_found_to_be_in_it_are_not_tried(self) -> None:
+        b = list_of(20)
+        b.apply(Placed(1, 1, *_how()), 0.0)
+        b.apply(unstarted(1, away="/data/a"), 0.0)
+        for task in range(2, 15):
+            b.locate(task, "/data/a")
+        assert [task for task, _ in place(b, 0.1)] == list(range(15, 21))
+        assert b.decide(machine(host(cores=64), now=0.1)).refusals[0].reason is Reason.AWAY
+
+    def test_its_tasks_are_still_known_where_it_goes_away_again(self) -> None:
+        b = list_of(20)
+        fail_all(b, 0.0, away="/data/a")
+        b.apply(Asked("resume"), 1.0)
+        assert len(place(b, 1.0)) == 20
+        for task in range(1, 21):
+            b.apply(unstarted(task, 2, away="/data/a"), 1.0)
+        b.apply(Asked("resume"), 2.0)
+        b.apply(Placed(1, 3, *_how()), 2.0)
+        b.apply(unstarted(1, 3, away="/data/a"), 2.0)
+        assert place(b, 2.1) == []
+
+    def test_two_directories_pause_apart(self) -> None:
+        b = list_of(4)
+        for task in range(1, 5):
+            b.apply(Placed(task, 1, *_how()), 0.0)
+        for task in range(1, 5):
+            b.apply(unstarted(task, away=f"/data/{task % 2}"), task / 10)
+        assert [task for task, _ in place(b, 0.61)] == [1]
+        assert [task for task, _ in place(b, 0.71)] == [2]
+
+    def test_slots_leave_out_its_tasks(self) -> None:
+        b = brain(tasks(6), slots=4)
+        for task in (1, 2, 3):
+            b.apply(Placed(task, 1, *_how()), 0.0)
+            b.apply(unstarted(task, away="/data/a"), 0.0)
+        decision = b.decide(machine(host(cores=64), now=0.1))
+        assert [placement.task for placement in decision.placements] == [4, 5, 6]
+
+
+class TestReports:
+    def test_three_failed_rounds_in_a_row_are_a_stop(self) -> None:
+        pause, at = Pause(), 0.0
+        for rounds in (1, 2, 3):
+            pause.fail((1, rounds), EAGAIN, at, RULES)
+            assert pause.stopped(at, RULES) is (rounds == 3)
+            at = pause.until
+        said = stopped(MACHINE, pause, RULES)
+        assert EAGAIN in said
+        assert "no task is charged" in said
+
+    def test_the_sentence_of_a_directory_names_it(self) -> None:
+        assert "/data/a" in stopped("/data/a", Pause(), RULES)
+        assert "/data/a" in goes_on("/data/a")
+
+    def test_failures_of_one_round_count_once(self) -> None:
+        backoff = Backoff()
+        for task in range(30):
+            backoff.exited(unstarted(task), 0.0, began=False, rules=RULES)
+        assert backoff.pauses()[MACHINE].rounds == 1
+
+
+# Whole runs on a simulated machine
+
+
+def short(until: float, away: str = "") -> SimulatedMachine:
+    """A machine on which nothing can be started for so many seconds, or nothing in a directory."""
+    made = SimulatedMachine([Device(HOST, HOST, size("24GiB"), 64.0)], now=1e9)
+
+    def hindered(order: Launch, now: float) -> tuple[str, str] | None:
+        if now >= 1e9 + until or (away and order.directory != away):
+            return None
+        return (f"{away}: Stale file handle" if away else EAGAIN), away
+
+    made.hindered = hindered
+    return made
+
+
+@pytest.mark.parametrize("until", [0.3, 3.0, 100.0])
+def test_a_shortage_at_any_time_fails_no_task_and_is_said_once(until: float) -> None:
+    given = jobs(300, seconds=5.0, memory="1MiB", peak="1MiB", cpus=1.0)
+    simulation = Simulation(given, machine_=short(until)).run()
+    assert simulation.states == {"succeeded": 300}
+    said = [sentence for sentence in simulation.view.sentences if "start" in sentence]
+    assert len(said) == (0 if until < 1 else 2)
+    late = 31.0 if until > 60 else until
+    assert simulation.makespan < until + late + 60
+
+
+def test_a_shortage_replays_to_the_same() -> None:
+    given = jobs(60, seconds=5.0, memory="1MiB", peak="1MiB", cpus=1.0)
+    simulation = Simulation(given, machine_=short(3.0)).run()
+    again = replay(simulation.brain, simulation.submitted, simulation.book.recorded)
+    assert picture(again) == picture(simulation.brain)
+    assert again.backoff.look(1e9 + 60, RULES) == simulation.brain.backoff.look(1e9 + 60, RULES)
+
+
+def test_a_directory_that_is_away_costs_few_attempts_and_holds_no_other_task() -> None:
+    away = jobs(500, seconds=1.0, memory="1MiB", peak="1MiB", cpus=1.0, directory="/away")
+    here = jobs(50, seconds=1.0, memory="1MiB", peak="1MiB", cpus=1.0)
+    machine_ = short(20.0, away="/away")
+    simulation = Simulation([*away, *here], machine_=machine_, num=1000).run()
+    assert simulation.states == {"succeeded": 550}
+    ended = [event for event in simulation.events if isinstance(event, Exited)]
+    assert sum(event.outcome is Outcome.UNSTARTED for event in ended) < 64 + 10
+    first = [event.task for event in ended if event.outcome is Outcome.SUCCEEDED][:50]
+    assert first == list(range(501, 551))
+
+
+def test_stop_ends_a_run_whose_launching_pauses() -> None:
+    given = jobs(10, seconds=5.0, memory="1MiB", peak="1MiB", cpus=1.0)
+    simulation = Simulation(given, machine_=short(1e6), requests=[(1e9 + 40.0, Request("stop"))]).run()
+    assert simulation.states == {"waiting": 10}
+    assert simulation.brain.draining
+
+
+def _starts(b: Brain, now: float) -> bool:
+    return bool(b.decide(machine(host(cores=64), now=now)).placements)
+
+
+def _how() -> tuple[object, ...]:
+    return Purpose.RUN, {HOST: 1 << 20}, 0.1, EstimateSource.DECLARED

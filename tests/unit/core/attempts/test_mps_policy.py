@@ -1,0 +1,169 @@
+"""MPS as far as it decides: shares, fences, who stays outside, and the words that mean that it failed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from scheduler.core.attempts.mps_policy import CLIENT, FAULT, REFUSED, judged, what_failed
+from scheduler.core.brain import Brain
+from scheduler.core.control.messages import why
+from scheduler.core.events import Placed
+from scheduler.core.model import HOST, SHARED_OUT, Device, EstimateSource, Outcome, Placement, Purpose
+from scheduler.core.reporting.run_history import RunHistory
+from scheduler.units import GIB, MIB
+from tests.support.builders import (
+    brain,
+    decide,
+    exited,
+    gpu,
+    hold,
+    host,
+    place,
+    resized,
+    started,
+    tasks,
+    tell,
+)
+
+RAM = host("64GiB", cores=8)
+
+
+def mps(*batches: Any, **said: Any) -> Brain:
+    return brain(*batches, mps=True, **said)
+
+
+def shares(on: Brain, *gpus: Any, **said: Any) -> list[int]:
+    return [one.percentage for one in decide(on, *(gpus or (gpu(),)), RAM, **said).placements]
+
+
+class TestShares:
+    def test_without_mps_nobody_has_one(self) -> None:
+        (one,) = decide(brain(tasks(1, "1GiB", thread_percentage=25)), gpu(), RAM).placements
+        assert (one.percentage, one.fence) == (0, 0)
+
+    def test_all_threads_unless_the_row_says_less(self) -> None:
+        assert shares(mps(tasks(1, "1GiB") + tasks(1, "1GiB", thread_percentage=25))) == [100, 25]
+
+    def test_shared_out_over_those_that_are_there_unmanaged_processes_among_them(self) -> None:
+        on = mps(tasks(3, "1GiB", thread_percentage=SHARED_OUT, cpus=0.1))
+        assert shares(on) == [100, 50, 33]
+        assert shares(on, holds=[hold("1GiB", key="GPU-0")]) == [50, 33, 25]
+
+    def test_on_several_gpus_or_on_none_it_runs_outside(self) -> None:
+        assert shares(mps(tasks(1, "1GiB", gpus=2) + tasks(1, "1GiB", gpus=0)), gpu(0), gpu(1)) == [0, 0]
+
+
+class TestFence:
+    def test_it_is_the_reservation_in_whole_mib(self) -> None:
+        (one,) = decide(mps(tasks(1, 3 * GIB + 1)), gpu(), RAM).placements
+        assert (one.reservation["GPU-0"], one.fence) == (3 * GIB + 1, 3 * GIB)
+
+    def test_without_it_memory_is_not_limited(self) -> None:
+        assert [one.fence for one in decide(mps(tasks(1, "1GiB"), fence=False), gpu(), RAM).placements] == [0]
+        assert [one.fence for one in decide(mps(tasks(1), slots=2), gpu(), RAM).placements] == [0]
+
+    @pytest.mark.parametrize(("fence", "now", "said"), [("3GiB", "3GiB", True), ("3GiB", "2GiB", False), (0, 1, False)])
+    def test_it_is_told_whether_it_still_is_what_is_reserved(self, fence: Any, now: Any, said: bool) -> None:
+        bytes_ = 3 * GIB if fence else 0
+        fold = RunHistory()
+        reservation = {"GPU-0": 3 * GIB, HOST: 0}
+        fold.take(
+            Placed(1, 1, Purpose.RUN, reservation, 1.0, EstimateSource.MEASURED, percentage=100, fence=bytes_), 1.0
+        )
+        fold.take(resized(1, now, "settled", device="GPU-0"), 2.0)
+        (attempt,) = fold.tasks[1].attempts
+        assert attempt.fenced is said
+
+
+class TestCrowds:
+    def test_a_gpu_takes_48_clients_whosever_they_are(self) -> None:
+        on = mps(tasks(50, "100MiB", host_memory="100MiB", cpus=0.01), max_gpu_load=1000.0)
+        mine = decide(on, gpu(), RAM, holds=[hold("100MiB", key="GPU-0", cores=0)] * 8)
+        assert len(mine.placements) == 40
+        assert why(mine.refusals[0]) == "needs a place under MPS; GPU-0 has 48 tasks of at most 48"
+        assert (
+            len(
+                decide(
+                    mps(tasks(50, "100MiB", host_memory=0, cpus=0.01), max_gpu_load=1e3, max_clients=60), gpu(), RAM
+                ).placements
+            )
+            == 50
+        )
+
+    def test_a_gpu_in_exclusive_mode_takes_several_under_mps_alone(self) -> None:
+        single = replace(gpu(), device=replace(gpu().device, single=True))
+        assert isinstance(single.device, Device)
+        assert len(decide(mps(tasks(3, "1GiB", cpus=0.1)), single, RAM).placements) == 3
+        assert len(decide(brain(tasks(3, "1GiB", cpus=0.1)), single, RAM).placements) == 1
+
+
+def placement(percentage: int) -> Placement:
+    return Placement(
+        1, 1, Purpose.RUN, {"GPU-0": GIB}, 1.0, EstimateSource.DECLARED, percentage=percentage, fence=1024 * MIB
+    )
+
+
+class TestBlame:
+    @pytest.mark.parametrize("words", [REFUSED, FAULT])
+    def test_what_mps_did_is_no_fault_of_the_task(self, words: str) -> None:
+        ended = judged(exited(1, "failed", code=1, mps=words), placement(50), CLIENT)
+        assert (ended.outcome, ended.mps) == (Outcome.LOST, words)
+        assert "it starts again" in ended.reason
+
+    def test_outside_of_mps_a_fault_is_its_own(self) -> None:
+        ended = judged(exited(1, "failed", code=1, mps=FAULT), placement(0), "")
+        assert (ended.outcome, ended.mps) == (Outcome.FAILED, "")
+
+    def test_what_succeeded_or_failed_by_itself_tells_whether_it_was_a_client(self) -> None:
+        assert judged(exited(1), placement(50), CLIENT).mps == CLIENT
+        assert judged(exited(1, "failed", code=1), placement(50), CLIENT).outcome is Outcome.FAILED
+
+    def test_after_a_fault_it_runs_outside_where_its_own_strikes_nobody_else(self) -> None:
+        on = mps(tasks(2, "1GiB"))
+        assert place(on, gpu(), RAM) == [1, 2]
+        tell(on, exited(1, "lost", mps=FAULT), exited(2, "lost", mps=REFUSED))
+        assert shares(on) == [0, 100]
+        assert [task.faults for task in on.tasks.values()] == [1, 1]
+
+    def test_where_the_gpus_take_nobody_but_mps_it_runs_alone_under_it(self) -> None:
+        on = mps(tasks(2, "1GiB", cpus=0.1), mps_alone=True)
+        place(on, gpu(), RAM)
+        tell(on, exited(1, "lost", mps=FAULT), exited(2, "lost", mps=FAULT))
+        (one,) = decide(on, gpu(), RAM).placements
+        assert (one.percentage, one.alone) == (100, True)
+
+    def test_that_holds_for_all_that_comes_after(self) -> None:
+        on = mps(tasks(1, "1GiB", retries=1))
+        place(on, gpu(), RAM)
+        tell(on, exited(1, "lost", mps=FAULT))
+        (again,) = decide(on, gpu(), RAM).placements
+        tell(on, Placed(1, 2, again.purpose, again.reservation, 1.0, again.source), started(1, 2))
+        tell(on, exited(1, "failed", 2, code=1))
+        assert shares(on) == [0]
+
+
+@pytest.mark.parametrize(
+    ("words", "failed"),
+    [
+        ("RuntimeError: CUDA error: MPS client failed to connect to the MPS control daemon or the MPS server", REFUSED),
+        ("torch.AcceleratorError: CUDA error: MPS server is not ready to accept new MPS client requests", REFUSED),
+        ("CUDA error: the hardware resources required to create MPS client have been exhausted", REFUSED),
+        ("cudaErrorMpsRpcFailure", REFUSED),
+        ("failed call to cuInit: CUDA_ERROR_MPS_MAX_CONNECTIONS_REACHED: unknown", REFUSED),
+        ("cuda error 810", REFUSED),
+        ("CUDA driver error: 808", REFUSED),
+        ("torch.AcceleratorError: CUDA error: an illegal memory access was encountered", FAULT),
+        ("CUDA error: unspecified launch failure", FAULT),
+        ("CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access was encountered", FAULT),
+        ("CUDA error: device-side assert triggered", FAULT),
+        ("ValueError: 810 samples, 805 labels", ""),
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB", ""),
+        ("epoch 805/810", ""),
+        ("", ""),
+    ],
+)
+def test_by_its_own_words(words: str, failed: str) -> None:
+    assert what_failed(f"Traceback\n{words}\n") == failed

@@ -1,0 +1,216 @@
+"""However a pass is made fast, it decides what a plain walk over everything decides."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from scheduler.core.brain import Brain
+from scheduler.core.events import Exited
+from scheduler.core.model import HOST, Decision, Device, DeviceBudget, Machine, Outcome, Placement, State, UnmanagedUse
+from scheduler.core.placement.capacity import FreeIndex, ScratchCapacity, is_open
+from scheduler.core.placement.device_capacity import DeviceCapacity, capacities
+from scheduler.core.placement.refusal import Refusal
+from scheduler.core.placement.request import ResourceRequest
+from scheduler.core.placement.scheduling_pass import SchedulingPass
+from scheduler.core.profiling.task_class import TaskClass
+from scheduler.units import GIB, MIB
+from tests.support.builders import brain, event_of, refused, started, submit, terms
+
+SEEDS = range(100)
+STEPS = 25
+
+
+class Plain(SchedulingPass):
+    """The walk that looks at every group, every device and every reservation, and remembers nothing."""
+
+    def __init__(self, of: Brain, machine: Machine) -> None:
+        super().__init__(of, machine)
+        rooms = steadied(capacities(machine, of.placements(), of.rules), of)
+        self.rooms = ScratchCapacity(rooms)
+        self.host = self.rooms[HOST] if HOST in rooms else None
+        self.ends = FreeIndex([], [])
+        for number, key in enumerate(self.gpus):
+            self.ends.add(number, rooms[key], of.rules)
+
+    def _front(self) -> int | None:
+        return self.walk.front()
+
+    def _is_full(self) -> bool:
+        if not self.shut and any(is_open(self.rooms[key], self.rules) for key in self.gpus):
+            return False
+        with_host = self.brain.some_without_gpus or not self.gpus
+        return not with_host or self.host is None or not is_open(self.host, self.rules)
+
+    def _idle(self) -> set[str]:
+        rooms = [self.rooms[key] for key in self.gpus if not self.shut]
+        return {room.device.key for room in rooms if room.residents == 0 and is_open(room, self.rules)}
+
+    def _need(self, task: int) -> ResourceRequest:
+        of, table = self.brain, self.brain.task_table
+        return of._need(table.terms(task), table.kind(task), self._count(task), of.task(task))
+
+    def _start(self, task: int) -> Placement | Refusal:
+        return self._fit(task, self._candidates(task))
+
+
+def steadied(rooms: Mapping[str, DeviceCapacity], of: Brain) -> dict[str, DeviceCapacity]:
+    """Return capacities with their released bytes smoothed by earlier measurements, which one moment cannot give."""
+    return {key: replace(room, released=of.capacity.rooms[key].released) for key, room in rooms.items()}
+
+
+class Life:
+    """A Brain on a machine, and one thing after another that happens to them."""
+
+    def __init__(self, seed: int) -> None:
+        self.dice = random.Random(seed)
+        self.devices = self._devices()
+        self.free = {device.key: device.total for device in self.devices}
+        self.budgets = {device.key: DeviceBudget(device, device.total) for device in self.devices}
+        self.used: dict[tuple[int, int], dict[str, int]] = {}
+        self.ended: dict[str, float] = {}
+        self.now = 1000.0
+        said: dict[str, Any] = {
+            "bypass_limit": self.dice.choice([0, 1, 3, 50]),
+            "profile": self.dice.choice(["off", "live", "auto"]),
+            "order": self.dice.choice(["batch", "global"]),
+        }
+        if self.dice.random() < 0.2:
+            said[self.dice.choice(["slots", "max_per_device", "jobs"])] = self.dice.choice([1, 3])
+        self.brain = brain(**said)
+        self.kinds = [TaskClass(f"kind {n}", f"kind {n}", probes=n % 2 == 0) for n in range(5)]
+        self.kinds += [TaskClass(f"script {n}", f"script {n}", False, f"script {n}") for n in range(12)]
+        slots = [(("--lr", str(n % 3)), ("--bs", str(n // 3))) for n in range(9)]
+        self.kinds += [TaskClass(f"train {its}", "train.py", False, "train.py", its) for its in slots]
+
+    def _devices(self) -> list[Device]:
+        sizes = [8 * GIB, 24 * GIB, 24 * GIB, 80 * GIB]
+        number = self.dice.choice([0, 1, 2, 5, 40])
+        gpus = [
+            Device(f"GPU-{n}", f"GPU {n}", self.dice.choice(sizes), 1.0, n, single=self.dice.random() < 0.05)
+            for n in range(number)
+        ]
+        return gpus + ([Device(HOST, HOST, 256 * GIB, 64.0)] if not gpus or self.dice.random() < 0.7 else [])
+
+    def machine(self) -> Machine:
+        return Machine(self.now, tuple(self.budgets.values()), (), self.used, self.ended)
+
+    def step(self) -> None:
+        """Let something happen."""
+        what = self.dice.choice([self.submit, self.submit, self.end, self.end, self.see, self.see, self.meddle])
+        what()
+        self.now += self.dice.choice([0.1, 1.0, 100.0])
+
+    def submit(self) -> None:
+        batch = [self._terms() for _ in range(self.dice.randrange(1, 12))]
+        first = len(self.brain.task_table) + 1
+        submit(self.brain, batch)
+        for task in range(first, len(self.brain.task_table) + 1):
+            if self.dice.random() < 0.7:
+                self.brain.assign(task, self.dice.choice(self.kinds))
+
+    def _terms(self) -> Any:
+        gpus = [device for device in self.devices if device.is_gpu]
+        said: dict[str, Any] = {"priority": self.dice.randrange(3), "epochs": self.dice.choice([None, 3, 500])}
+        if self.dice.random() < 0.7:
+            said["memory"] = self.dice.randrange(64 * MIB, 40 * GIB)
+        if gpus and self.dice.random() < 0.3:
+            said["gpus"] = self.dice.choice([0, 1, 2, 3])
+        if gpus and self.dice.random() < 0.2:
+            said[self.dice.choice(["device", "prefer"])] = str(self.dice.choice(gpus).index)
+        if self.dice.random() < 0.3:
+            said |= {"host_memory": self.dice.randrange(64 * MIB, 90 * GIB), "cpus": self.dice.choice([0.5, 2, 8])}
+        return terms(exclusive=self.dice.random() < 0.1, **said)
+
+    def end(self) -> None:
+        living = self.brain.living()
+        if not living:
+            return
+        task = self.dice.choice(living)
+        assert task.placement is not None
+        for key in task.placement.reservation:
+            self.ended[key] = self.now
+        used = self.used.pop((task.id, task.attempts), {})
+        for key, bytes_ in used.items():
+            self._hold(key, -bytes_)
+        outcome = self.dice.choice(["succeeded", "succeeded", "failed", "oom", "lost"])
+        peak = {key: bytes_ or GIB for key, bytes_ in used.items()}
+        busy = self.dice.choice([0.0, 0.25, 0.5, 1.0])
+        self.brain.apply(Exited(task.id, task.attempts, Outcome(outcome), peak=peak, seconds=50.0, busy=busy))
+
+    def _hold(self, key: str, bytes_: int) -> None:
+        self.free[key] -= bytes_
+        self.budgets[key] = DeviceBudget(
+            self.budgets[key].device, max(0, self.free[key]), unmanaged=self.budgets[key].unmanaged
+        )
+
+    def see(self) -> None:
+        """Take a sample: an attempt uses another amount now."""
+        living = self.brain.living()
+        if not living:
+            return
+        task = self.dice.choice(living)
+        assert task.placement is not None
+        key = (task.id, task.attempts)
+        seen = {
+            name: self.dice.randrange(0, max(1, bytes_ * 5 // 4)) for name, bytes_ in task.placement.reservation.items()
+        }
+        for name, bytes_ in seen.items():
+            self._hold(name, bytes_ - self.used.get(key, {}).get(name, 0))
+        self.used[key] = seen
+        for event in self.brain.watch(*key, seen, self.now, busy=0.5):
+            self.brain.apply(event, self.now)
+
+    def meddle(self) -> None:
+        """Let unmanaged memory come or go."""
+        key = self.dice.choice(self.devices).key
+        there = DeviceBudget(self.budgets[key].device, max(0, self.free[key]))
+        unmanaged_process = UnmanagedUse(self.dice.randrange(0, 3 * GIB), "ben", calm=self.dice.choice([5.0, 500.0]))
+        known = self.budgets[key]
+        self.budgets[key] = (
+            there if known.unmanaged else DeviceBudget(there.device, there.free, unmanaged=(unmanaged_process,))
+        )
+
+    def start(self, placements: Sequence[Placement]) -> None:
+        for placement in placements:
+            self.brain.apply(event_of(placement), self.now)
+            self.brain.apply(started(placement.task, placement.attempt), self.now)
+
+
+def named(decision: Decision) -> tuple[int, str] | None:
+    return (decision.refusals[0].task, decision.refusals[0].reason) if decision.refusals else None
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_fast_pass_decides_what_a_plain_one_does(seed: int) -> None:
+    life = Life(seed)
+    for step in range(STEPS):
+        life.step()
+        now = life.machine()
+        plain = Plain(life.brain, now).decide() if life.brain.waiting else Decision()
+        fast = life.brain.decide(now)
+        where = f"seed {seed}, step {step}"
+        assert fast.placements == plain.placements, where
+        assert fast.impossible == plain.impossible, where
+        if len(life.devices) <= 32:
+            assert named(fast) == named(plain), where
+        life.start(fast.placements)
+        for refusal in fast.impossible:
+            if life.brain.state(refusal.task) is State.WAITING:
+                life.brain.apply(refused(refusal.task))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_cached_capacities_equal_computed_ones(seed: int) -> None:
+    life = Life(seed)
+    for _ in range(STEPS):
+        life.step()
+        now = life.machine()
+        life.brain.capacity.look(now)
+        rooms = capacities(now, life.brain.placements(), life.brain.rules)
+        assert life.brain.capacity.rooms == steadied(rooms, life.brain)
+        life.start(life.brain.decide(now).placements)

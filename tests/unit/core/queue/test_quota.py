@@ -1,0 +1,252 @@
+"""Quotas: they bind over all runs of a user, and bound what leases of other users count."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from scheduler.core.brain import Brain
+from scheduler.core.control.messages import waiting, why
+from scheduler.core.control.why import of_run, of_task
+from scheduler.core.model import HOST, Decision, DeviceBudget, LeaseUse, Machine
+from scheduler.core.placement.refusal import Reason
+from scheduler.core.queue.quota import bounded
+from scheduler.core.site_policy import NO_CAPS, Caps, UserQuotas
+from scheduler.units import GIB
+from tests.support.builders import brain, event_of, gpu, host, machine, slots, tasks, tell
+from tests.support.faults import fault
+
+ME, BEN = 1000, 2000
+FILE = "[caps] in /etc/machine.toml"
+
+
+def caps(**said: int) -> Caps:
+    return Caps(**said, source=FILE)
+
+
+def scene(limits: Caps, *budgets: DeviceBudget, holds: tuple[LeaseUse, ...] = ()) -> Machine:
+    """Return a machine with two GPUs of 24 GiB and much RAM."""
+    here = budgets or (gpu(0), gpu(1), host(total="256GiB", cores=64))
+    return replace(machine(*here, holds=holds), uid=ME, caps=limits)
+
+
+def other_run(memory: int, uid: int = ME, device: str = "GPU-0") -> LeaseUse:
+    """Return a lease of another run of which nothing is used yet."""
+    return LeaseUse({device: memory * GIB, HOST: GIB}, {}, {HOST: 0.0}, uid=uid)
+
+
+def packer(number: int = 6, memory: str | None = "4GiB", **said: Any) -> Brain:
+    return brain(tasks(number, memory, **said), buffer="0GiB", max_gpu_load=64.0)
+
+
+def placed(decision: Decision) -> list[int]:
+    return [placement.task for placement in decision.placements]
+
+
+def begin(b: Brain, decision: Decision) -> None:
+    tell(b, [event_of(placement) for placement in decision.placements])
+
+
+def words(decision: Decision) -> list[str]:
+    return [why(refusal) for refusal in (*decision.refusals, *decision.impossible)]
+
+
+class TestTasks:
+    def test_no_more_run_than_that(self) -> None:
+        decision = packer().decide(scene(caps(tasks=2)))
+        assert placed(decision) == [1, 2]
+        assert words(decision) == [f"may not start; its user holds 2 tasks, the quota is 2 ({FILE})"]
+
+    def test_other_runs_of_the_user_count_and_other_users_do_not(self) -> None:
+        holds = (other_run(1), other_run(1, BEN), other_run(1, BEN))
+        assert placed(packer().decide(scene(caps(tasks=2), holds=holds))) == [1]
+
+    def test_what_runs_already_counts(self) -> None:
+        b = packer()
+        here = scene(caps(tasks=3))
+        begin(b, b.decide(scene(caps(tasks=2))))
+        assert placed(b.decide(here)) == [3]
+
+    def test_a_cap_that_is_raised_counts_at_once_though_nothing_else_has_changed(self) -> None:
+        b = packer()
+        assert placed(b.decide(scene(caps(tasks=1)))) == [1]
+        assert placed(b.decide(scene(caps(tasks=2)))) == [1, 2]
+
+    def test_one_that_was_lowered_lets_run_what_runs(self) -> None:
+        b = packer()
+        begin(b, b.decide(scene(caps(tasks=4))))
+        assert placed(b.decide(scene(caps(tasks=2)))) == []
+
+
+class TestMemory:
+    def test_no_more_is_reserved_than_that(self) -> None:
+        decision = packer().decide(scene(caps(memory=10 * GIB)))
+        assert placed(decision) == [1, 2]
+        assert words(decision)[0] == (
+            f"needs 4.0GiB of GPU memory; its user holds 8.0GiB of GPU memory, the quota is 10.0GiB ({FILE})"
+        )
+
+    def test_over_all_runs_and_gpus(self) -> None:
+        holds = (other_run(4, device="GPU-1"),)
+        assert placed(packer().decide(scene(caps(memory=10 * GIB), holds=holds))) == [1]
+
+    def test_a_smaller_task_starts_beside_one_that_may_not(self) -> None:
+        both = brain([*tasks(1, "8GiB"), *tasks(2, "2GiB")], buffer="0GiB", max_gpu_load=64.0)
+        assert placed(both.decide(scene(caps(memory=10 * GIB), holds=(other_run(6),)))) == [2, 3]
+
+    def test_ram_beside_gpus_has_a_cap_of_its_own(self) -> None:
+        with_ram = brain(tasks(4, "1GiB", host_memory="8GiB"), buffer="0GiB", max_gpu_load=64.0)
+        decision = with_ram.decide(scene(caps(host_memory=20 * GIB)))
+        assert placed(decision) == [1, 2]
+        assert "needs 8.0GiB of host RAM" in words(decision)[0]
+
+    def test_on_the_host_too(self) -> None:
+        on_host = brain(tasks(4, "4GiB"), buffer="0GiB")
+        assert placed(on_host.decide(scene(caps(host_memory=9 * GIB), host(cores=64)))) == [1, 2]
+
+    def test_an_unknown_one_is_reserved_what_is_left(self) -> None:
+        decision = packer(1, None).decide(scene(caps(memory=10 * GIB)))
+        assert [dict(one.reservation)["GPU-0"] for one in decision.placements] == [10 * GIB]
+
+    def test_but_not_a_rest_beside_others_of_its_user(self) -> None:
+        decision = packer(1, None).decide(scene(caps(memory=10 * GIB), holds=(other_run(4),)))
+        assert placed(decision) == []
+
+    def test_what_can_never_be_is_refused(self) -> None:
+        decision = packer(1, "12GiB").decide(scene(caps(memory=10 * GIB)))
+        assert [refusal.reason for refusal in decision.impossible] == ["never"]
+        assert words(decision) == [f"needs 12.0GiB of GPU memory; the quota of its user is 10.0GiB ({FILE})"]
+
+
+class TestGpus:
+    def test_no_more_are_used_than_that(self) -> None:
+        decision = packer(12).decide(scene(caps(gpus=1)))
+        assert {key for one in decision.placements for key in one.gpus} == {"GPU-0"}
+        assert placed(decision) == [1, 2, 3, 4, 5, 6]
+        assert words(decision)[0] == f"needs 1 GPU; its user holds 1 GPU, the quota is 1 ({FILE})" or (
+            "GPU-0 has " in words(decision)[0]
+        )
+
+    def test_those_that_the_user_has_anyway(self) -> None:
+        decision = packer(1).decide(scene(caps(gpus=1), holds=(other_run(4, device="GPU-1"),)))
+        assert [one.gpus for one in decision.placements] == [("GPU-1",)]
+
+    def test_a_task_on_two_goes_where_the_user_is(self) -> None:
+        three = (gpu(0), gpu(1), gpu(2), host(total="256GiB", cores=64))
+        pair = brain(tasks(1, "2GiB", gpus=2), buffer="0GiB")
+        decision = pair.decide(scene(caps(gpus=2), *three, holds=(other_run(4, device="GPU-2"),)))
+        assert sorted(decision.placements[0].gpus) == ["GPU-0", "GPU-2"]
+
+    def test_more_than_one_may_ever_have_is_refused(self) -> None:
+        decision = brain(tasks(1, "2GiB", gpus=2)).decide(scene(caps(gpus=1)))
+        assert words(decision) == [f"needs 2 GPUs; the quota of its user is 1 ({FILE})"]
+
+
+class TestSlots:
+    def test_caps_hold_for_slots_as_well(self) -> None:
+        here = (*slots("0", "1"), gpu(0), gpu(1), host(total="256GiB", cores=64))
+        assert placed(brain(tasks(4)).decide(scene(caps(tasks=1), *here))) == [1]
+        assert placed(brain(tasks(4, "4GiB")).decide(scene(caps(gpus=1), *here))) == [1]
+
+
+class TestWaiting:
+    """A task that waits for its own user's quota keeps nothing from other users."""
+
+    def test_it_leaves_no_ticket(self) -> None:
+        assert packer().decide(scene(caps(tasks=1))).wait is None
+        assert packer().decide(scene(caps(memory=5 * GIB))).wait is None
+
+    def test_why_says_so(self) -> None:
+        b = packer()
+        found = of_task(b, scene(caps(tasks=1)), 3, {})
+        assert found.refusal.reason is Reason.QUOTA
+        begin(b, b.decide(scene(caps(tasks=1))))
+        assert waiting(of_run(b, scene(caps(tasks=1)))) == "5 for the user's other tasks to end, because of the quota"
+
+    def test_a_large_one_is_not_bypassed_for_ever_by_small_ones_of_its_run(self) -> None:
+        both = brain([*tasks(1, "8GiB"), *tasks(6, "2GiB")], buffer="0GiB", bypass_limit=2, max_gpu_load=64.0)
+        decision = both.decide(scene(caps(memory=10 * GIB), holds=(other_run(4),)))
+        assert placed(decision) == [2, 3]
+
+
+EVERYTHING = 1 << 59
+"""More bytes than any machine has."""
+
+
+def forged(**said: Any) -> LeaseUse:
+    """Return a lease file of Ben's that claims all of GPU 0 and of the RAM, with any load."""
+    lease = LeaseUse({"GPU-0": EVERYTHING, HOST: EVERYTHING}, {}, {"GPU-0": 1e9, HOST: 1e9}, alone=True, uid=BEN)
+    return replace(lease, **said)
+
+
+def counted(quota: Caps, *leases: LeaseUse) -> tuple[LeaseUse, ...]:
+    """Return Ben's leases as they count for another user."""
+    devices = [budget.device for budget in scene(NO_CAPS).budgets]
+    return bounded(leases, ME, UserQuotas(users={BEN: quota}), devices)
+
+
+def sums(leases: tuple[LeaseUse, ...]) -> dict[str, float]:
+    """Return the GiB that count on each device."""
+    keys = {key for lease in leases for key in lease.reserved}
+    return {key: sum(lease.reserved.get(key, 0) for lease in leases) / GIB for key in sorted(keys)}
+
+
+@fault(129)
+class TestLeasesOfOtherUsers:
+    def test_forged_lease_counts_up_to_the_device(self) -> None:
+        (lease,) = counted(NO_CAPS, forged())
+        assert (sums((lease,)), dict(lease.load)) == ({"GPU-0": 24.0, HOST: 256.0}, {"GPU-0": 1.0, HOST: 64.0})
+
+    def test_forged_leases_count_up_to_the_quota_of_their_user_together(self) -> None:
+        found = counted(caps(memory=4 * GIB, host_memory=8 * GIB), forged(), forged())
+        assert sums(found) == {"GPU-0": 4.0, HOST: 8.0}
+        assert [(lease.alone, dict(lease.load)) for lease in found[1:]] == [(False, {})]
+
+    def test_leases_beyond_the_quota_of_tasks_count_for_nothing(self) -> None:
+        found = counted(caps(tasks=2), *[forged(reserved={"GPU-0": GIB}) for _ in range(5)])
+        assert sums(found) == {"GPU-0": 2.0}
+        assert [lease.alone for lease in found] == [True, True, False, False, False]
+
+    def test_leases_count_on_as_many_gpus_as_the_quota_says(self) -> None:
+        found = counted(caps(gpus=1), forged(), forged(reserved={"GPU-1": EVERYTHING}, load={"GPU-1": 1.0}))
+        assert sums(found) == {"GPU-0": 24.0, HOST: 256.0}
+        assert dict(found[1].load) == {}
+
+    def test_lease_within_the_quota_counts_as_it_is(self) -> None:
+        lease = replace(other_run(4, BEN), used={"GPU-0": GIB}, since=5.0)
+        assert counted(caps(gpus=1, memory=4 * GIB, host_memory=GIB, tasks=1), lease) == (lease,)
+
+    def test_leases_of_this_user_count_as_they_are(self) -> None:
+        lease = forged(uid=ME)
+        assert bounded([lease], ME, UserQuotas(caps(memory=GIB)), []) == (lease,)
+
+    def test_memory_in_use_beyond_a_quota_stays_known(self) -> None:
+        used = {"GPU-0": 3 * GIB}
+        assert [dict(lease.used) for lease in counted(caps(tasks=0), forged(used=used))] == [used]
+
+    @pytest.mark.parametrize(
+        ("quota", "starts"),
+        [
+            (NO_CAPS, []),
+            (Caps(memory=2 * GIB), [1, 2, 3, 4, 5, 6]),
+            (Caps(host_memory=2 * GIB), []),
+            (Caps(memory=2 * GIB, host_memory=4 * GIB), [1, 2, 3, 4, 5, 6]),
+            (Caps(memory=22 * GIB, host_memory=4 * GIB), []),
+            (Caps(tasks=0), [1, 2, 3, 4, 5, 6]),
+        ],
+        ids=["none", "of GPUs", "of RAM", "of both", "nearly a GPU", "no task"],
+    )
+    def test_unreadable_lease_keeps_only_what_the_quota_of_its_user_allows(
+        self, quota: Caps, starts: list[int]
+    ) -> None:
+        """The quota may be on any GPU. What no quota limits is closed; tasks on GPUs start beside closed RAM."""
+        nonsense = forged(reserved={}, load={}, alone=False, unreadable="ben (process 7)")
+        seen = replace(scene(NO_CAPS), holds=counted(quota, nonsense))
+        assert placed(packer().decide(seen)) == starts
+
+    def test_unreadable_lease_gets_what_readable_ones_leave_of_the_quota(self) -> None:
+        nonsense = forged(reserved={}, load={}, alone=False, unreadable="ben (process 7)")
+        found = counted(caps(memory=6 * GIB, host_memory=GIB), nonsense, other_run(4, BEN))
+        assert sums(found) == {"GPU-0": 6.0, "GPU-1": 2.0, HOST: 1.0}

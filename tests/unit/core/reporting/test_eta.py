@@ -1,0 +1,176 @@
+"""The ETA of a run that is under way, compared with how the run goes on; both on a simulated machine."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from scheduler.core.leases import Lease
+from scheduler.core.reporting.eta import UNKNOWN, MachineSnapshot, forecast, likely_course
+from scheduler.core.reporting.forecast import Forecast
+from scheduler.units import GIB
+from tests.support import builders as b
+
+
+def under_way(run: b.Simulation, ended: int) -> MachineSnapshot:
+    """Let a run go on until so many tasks have ended, and return the state of its machine then."""
+    while sum(event.__class__.__name__ == "Exited" for event in run.events) < ended:
+        run.loop.place()
+        run.loop.digest(run.loop.ports.world.wait(1.0))
+    run.loop.place()
+    used = {key: dict(running.used) for key, running in run.machine.running.items()}
+    return MachineSnapshot(run.loop.ports.devices.snapshot(), (), used)
+
+
+def learning(given: list[b.Job], *budgets: b.Budget, **options: object) -> b.Simulation:
+    return b.Simulation(given, *(budgets or (b.host(cores=2),)), profile="live", **options)
+
+
+def estimated(run: b.Simulation, ended: int) -> tuple[float, Forecast]:
+    snapshot = under_way(run, ended)
+    return run.machine.now, forecast(run.brain, snapshot, run.machine.now)
+
+
+def lease(**more: float) -> Lease:
+    return Lease("other", 1, "9", 1, 1, shim=5, reserved={"host": 10 * GIB}, load={"host": 0.0}, **more)
+
+
+class TestEnd:
+    def test_run_ends_within_the_expected_span(self) -> None:
+        run = learning(b.jobs(40, seconds=60.0))
+        now, found = estimated(run, 10)
+        run.run()
+        assert found.end is not None
+        assert found.end.likely - now == pytest.approx(run.machine.now - now, rel=0.1)
+        assert found.end.early <= run.machine.now <= found.end.late
+
+    def test_run_on_gpus_ends_when_it_is_expected_to(self) -> None:
+        run = learning(b.jobs(12, seconds=600.0, peak="10GiB", gpus=1, utilisation=0.4), b.gpu(0), b.gpu(1), b.host())
+        now, found = estimated(run, 4)
+        run.run()
+        assert found.end is not None
+        assert found.end.likely - now == pytest.approx(run.machine.now - now, rel=0.35)
+
+    def test_end_is_unknown_before_any_task_has_ended(self) -> None:
+        run = learning(b.jobs(20, seconds=60.0))
+        assert estimated(run, 0)[1] == Forecast(run.machine.now, None, UNKNOWN)
+
+    def test_progress_of_a_living_attempt_makes_the_end_known(self) -> None:
+        run = learning(b.jobs(10, seconds=100.0, epochs=10), b.host(cores=1))
+        under_way(run, 0)
+        (task,) = run.brain.living()
+        snapshot = MachineSnapshot(run.loop.ports.devices.snapshot(), (), {}, {(task.id, 1): (2.0, 10.0)})
+        found = forecast(run.brain, snapshot, run.machine.now)
+        assert found.end is not None
+        assert found.end.likely - run.machine.now == pytest.approx(80.0 + 9 * 100.0, rel=0.1)
+
+    def test_end_of_a_long_queue_follows_from_its_first_tasks(self) -> None:
+        run = learning(b.jobs(3000, seconds=60.0), b.host(cores=2), num=1000)
+        snapshot = under_way(run, 5)
+        found, course = likely_course(run.brain, snapshot, run.machine.now, most_tasks=40)
+        assert course is not None
+        assert len(course.starts) == 40
+        assert found.end is not None
+        assert found.end.likely - run.machine.now == pytest.approx(2995 / 2 * 60.0, rel=0.15)
+
+    def test_run_of_many_different_tasks_is_estimated_within_a_bounded_time(self) -> None:
+        jobs = [job for i in range(1500) for job in b.jobs(1, seconds=60.0 + i % 97, filename=f"t{i}.py")]
+        run = learning(jobs, b.host(cores=4), num=1500)
+        snapshot = under_way(run, 5)
+        spent = []
+        for _ in range(5):
+            began = time.process_time()
+            forecast(run.brain, snapshot, run.machine.now)
+            spent.append(time.process_time() - began)
+        assert min(spent) < 0.1  # 10 ms on a quiet machine; all tasks one by one take 10 times as long
+
+    def test_run_that_is_drained_ends_with_its_living_attempts(self) -> None:
+        run = learning(b.jobs(20, seconds=60.0))
+        snapshot = under_way(run, 4)
+        run.brain.apply(b.asked("drain"))
+        found = forecast(run.brain, snapshot, run.machine.now)
+        assert found.end is not None
+        assert found.end.likely - run.machine.now <= 70.0
+
+    def test_run_that_is_over_has_no_end(self) -> None:
+        run = learning(b.jobs(2, seconds=60.0)).run()
+        assert forecast(run.brain, MachineSnapshot(()), run.machine.now).why == "nothing of it waits or runs"
+
+    def test_jobs_limit_bounds_the_tasks_at_a_time(self) -> None:
+        run = learning(b.jobs(20, seconds=60.0), b.host(cores=8), jobs=1)
+        now, found = estimated(run, 2)
+        assert found.end is not None
+        assert found.end.likely - now == pytest.approx(18 * 60.0, rel=0.1)
+
+
+class TestTasks:
+    def test_each_task_starts_and_ends_when_it_is_expected_to(self) -> None:
+        run = learning(b.jobs(20, seconds=60.0))
+        now, found = estimated(run, 8)
+        run.run()
+        ends = {task: history.attempts[-1].ended for task, history in run.fold.tasks.items()}
+        assert {task for task, expected in found.tasks.items() if expected.start is None} == {9, 10}
+        assert sorted(found.tasks) == list(range(9, 21))
+        for task, expected in found.tasks.items():
+            assert expected.end.likely - now == pytest.approx((ends[task] or 0.0) - now, rel=0.1, abs=2.0)
+
+    def test_task_that_was_bypassed_too_often_starts_before_later_ones(self) -> None:
+        seconds = [60.0 + 37.0 * (number % 3) for number in range(40)]
+        small = [job for s in seconds for job in b.jobs(1, filename=f"s{s}.py", seconds=s, memory="6GiB")]
+        big = b.jobs(1, filename="big.py", seconds=60.0, memory="20GiB")
+        run = learning([*small[:8], *big, *small[8:]], b.host(cores=4), num=100, bypass_limit=12)
+        now, found = estimated(run, 5)
+        run.run()
+        started = run.fold.tasks[9].attempts[-1].started or 0.0
+        start = found.tasks[9].start
+        assert start is not None
+        assert start.likely - now == pytest.approx(started - now, rel=0.2)
+
+    def test_tasks_that_never_fit_leave_the_end_unknown(self) -> None:
+        jobs = [*b.jobs(6, seconds=60.0), *b.jobs(1, filename="big.py", memory="20GiB")]
+        run = learning(jobs, b.host(cores=2), others=[(lease(), {"host": 10 * GIB})])
+        snapshot = under_way(run, 3)
+        snapshot = MachineSnapshot(snapshot.budgets, [(lease(), {"host": 10 * GIB})], snapshot.used)
+        found = forecast(run.brain, snapshot, run.machine.now)
+        assert (found.end, found.why) == (None, "1 of its tasks find no room, as things stand")
+
+    def test_task_starts_when_the_lease_of_another_scheduler_is_expected_to_end(self) -> None:
+        jobs = [*b.jobs(6, seconds=60.0), *b.jobs(1, filename="big.py", memory="20GiB")]
+        run = learning(jobs, b.host(cores=2), others=[(lease(), {"host": 10 * GIB})])
+        snapshot = under_way(run, 3)
+        theirs = lease(since=run.machine.now, expected=1000.0)
+        found = forecast(
+            run.brain, MachineSnapshot(snapshot.budgets, [(theirs, {"host": 10 * GIB})], snapshot.used), run.machine.now
+        )
+        assert found.end is not None
+        assert found.end.likely - run.machine.now == pytest.approx(1060.0, rel=0.1)
+
+
+class TestEstimate:
+    def test_estimate_leaves_the_brain_as_it_was(self) -> None:
+        run = learning(b.jobs(20, seconds=60.0))
+        snapshot = under_way(run, 5)
+        before = b.picture(run.brain)
+        forecast(run.brain, snapshot, run.machine.now)
+        assert b.picture(run.brain) == before
+
+    def test_two_estimates_of_one_moment_are_equal(self) -> None:
+        run = learning(b.jobs(12, seconds=60.0))
+        snapshot, now = under_way(run, 4), run.machine.now
+        assert forecast(run.brain, snapshot, now) == forecast(run.brain, snapshot, now)
+
+    def test_less_certain_durations_give_a_wider_span(self) -> None:
+        alike, scattered = ([60.0] * 20, [20.0 + 40.0 * (i % 5) for i in range(20)])
+        spans = []
+        for seconds in (alike, scattered):
+            jobs = [job for i, s in enumerate(seconds) for job in b.jobs(1, seconds=s, filename=f"t.py --n {i}")]
+            now, found = estimated(learning(jobs, b.host(cores=1)), 5)
+            assert found.end is not None
+            spans.append((found.end.late - found.end.early) / (found.end.likely - now))
+        assert spans[0] < spans[1]
+
+    def test_forecast_is_read_as_it_was_written(self) -> None:
+        found = estimated(learning(b.jobs(12, seconds=60.0)), 4)[1]
+        assert Forecast.from_dict(json.loads(json.dumps(found.to_dict()))) == found

@@ -1,0 +1,147 @@
+"""The fold of a run's events: what became of each task, and the run in numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from scheduler.core.events import Event
+from scheduler.core.model import HOST, Outcome, Purpose, State
+from scheduler.core.reporting.run_history import RunHistory, RunSummary, totals
+from scheduler.units import GIB
+from tests.support.builders import asked, exited, peaked, placed, refused, resized, run, started
+
+
+def fold(*told: tuple[float, Event | Sequence[Event]]) -> RunHistory:
+    """Events with their times."""
+    taken = RunHistory()
+    for at, events in told:
+        for event in events if isinstance(events, Sequence) else (events,):
+            taken.take(event, at)
+    return taken
+
+
+class TestStories:
+    def test_one_whole_attempt(self) -> None:
+        (attempt,) = fold(
+            (10, placed(1, "2GiB")), (11, started(1)), (15, exited(1, peak="1GiB", seconds=4.0, code=0))
+        ).tasks[1].attempts  # fmt: skip
+        assert (attempt.number, attempt.purpose, attempt.devices) == (1, Purpose.RUN, (HOST,))
+        assert (attempt.placed, attempt.started, attempt.ended, attempt.seconds) == (10, 11, 15, 4.0)
+        assert (attempt.outcome, attempt.code, attempt.signal) == (Outcome.SUCCEEDED, 0, None)
+        assert (attempt.reserved, attempt.peak) == ({HOST: 2 * GIB}, {HOST: GIB})
+
+    def test_the_highest_peak_counts_whoever_saw_it(self) -> None:
+        taken = fold((0, placed(1)), (1, peaked(1, "3GiB")), (2, peaked(1, "2GiB")), (3, exited(1, peak="1GiB")))
+        assert taken.tasks[1].attempts[0].peak == {HOST: 3 * GIB}
+
+    def test_the_last_reservation_counts(self) -> None:
+        taken = fold((0, placed(1, "8GiB")), (5, resized(1, "2GiB", "settled")))
+        assert taken.tasks[1].attempts[0].reserved == {HOST: 2 * GIB}
+
+    def test_all_attempts_in_order(self) -> None:
+        taken = fold((0, run(1, "oom")), (5, run(1, "failed", attempt=2)))
+        assert [(a.number, a.outcome) for a in taken.tasks[1].attempts] == [(1, "oom"), (2, "failed")]
+
+    def test_further_tries_and_out_of_memories_are_counted(self) -> None:
+        taken = fold((0, run(1, "oom")), (5, run(1, "oom", attempt=2)), (9, run(1, attempt=3)), (9, run(2)))
+        assert (taken.retried, taken.ooms) == (2, 2)
+
+    def test_the_last_one_for_real(self) -> None:
+        taken = fold((0, run(1)), (5, placed(1, attempt=2, purpose=Purpose.PROBE)))
+        assert taken.tasks[1].last is taken.tasks[1].attempts[0]
+
+    def test_none_for_real(self) -> None:
+        assert fold((5, placed(1, purpose=Purpose.PROBE))).tasks[1].last is None
+
+    def test_a_second_start_is_an_adoption(self) -> None:
+        taken = fold((0, placed(1)), (1, started(1)), (50, started(1)))
+        assert taken.tasks[1].attempts[0].started == 1
+
+    def test_tasks_that_never_ran_have_none(self) -> None:
+        assert fold((0, asked("drain"))).tasks == {}
+
+    def test_one_that_was_refused_says_why(self) -> None:
+        assert fold((0, refused(1, "too large"))).tasks[1].refused == "too large"
+
+
+class TestNeighbours:
+    def test_the_most_at_one_moment(self) -> None:
+        taken = fold((0, placed(1)), (1, placed(2)), (2, exited(1)), (3, placed(3)))
+        assert [story.attempts[0].neighbours for story in taken.tasks.values()] == [1, 1, 1]
+
+    def test_not_on_another_device(self) -> None:
+        taken = fold((0, placed(1, device="GPU-0")), (1, placed(2, device="GPU-1")))
+        assert [story.attempts[0].neighbours for story in taken.tasks.values()] == [0, 0]
+
+    def test_not_after_it_left(self) -> None:
+        taken = fold((0, placed(1)), (1, exited(1)), (2, placed(2)))
+        assert taken.tasks[2].attempts[0].neighbours == 0
+
+
+class TestTotals:
+    def numbers(self) -> RunHistory:
+        return fold(
+            (100, placed(1, "2GiB")),
+            (100, placed(2, "2GiB")),
+            (110, exited(1, seconds=10, peak="1GiB")),
+            (140, exited(2, "oom", seconds=40, peak="2GiB")),
+            (140, placed(2, "3GiB", attempt=2, purpose=Purpose.PROBE)),
+            (150, exited(2, attempt=2, seconds=10, peak="2GiB")),
+            (150, placed(3)),
+        )
+
+    def test_times(self) -> None:
+        total = totals(self.numbers(), {State.SUCCEEDED: 1, State.RUNNING: 2, State.FAILED: 0}, 4 * GIB)
+        assert (total.makespan, total.one_at_a_time, total.speedup) == (50, 60, 1.2)
+        assert (total.tasks, total.ooms) == (3, 1)
+        assert total.states == {State.SUCCEEDED: 1, State.RUNNING: 2}
+        assert total.probing == pytest.approx(10 / 60)
+
+    def test_memory(self) -> None:
+        total = totals(self.numbers(), {}, 4 * GIB)
+        assert total.memory_use == pytest.approx((1 * 10 + 2 * 40 + 2 * 10) / (4 * 50))
+        assert total.reserved_for_peaks == 2.0
+        assert total.source == {"declared": 2}
+
+    def test_of_nothing(self) -> None:
+        total = totals(RunHistory(), {}, 0)
+        assert (total.makespan, total.one_at_a_time, total.speedup, total.memory_use, total.probing) == (0, 0, 1, 0, 0)
+
+
+class TestSummary:
+    def test_summary_keeps_no_attempt_that_ended_but_the_last(self) -> None:
+        history, summary = RunHistory(), RunSummary()
+        for task in range(1, 1001):
+            for at, event in enumerate([placed(task), started(task), exited(task, seconds=3)], task):
+                history.take(event, at)
+                summary.take(event, at)
+        assert (len(history.tasks), len(summary.living)) == (1000, 0)
+        assert summary.ended_attempt is not None
+        assert [len(kept) for kept in vars(summary).values() if isinstance(kept, dict | set | list) and kept] == [1, 1]
+        assert totals(summary, {}, GIB) == totals(history, {}, GIB)
+
+    def test_summary_knows_a_living_attempt_until_it_ends(self) -> None:
+        summary = RunSummary()
+        summary.take(placed(1, "2GiB"), 5.0)
+        summary.take(peaked(1, "1GiB"), 6.0)
+        assert (summary.living[1].placed, summary.living[1].peak) == (5.0, {HOST: GIB})
+        summary.take(exited(1, "failed", code=3, seconds=2), 7.0)
+        assert (summary.living, summary.ended_attempt and summary.ended_attempt.code) == ({}, 3)
+
+    def test_run_after_a_probe_is_no_retry_but_one_after_a_run_is(self) -> None:
+        summary = RunSummary()
+        probe = [placed(1, purpose=Purpose.PROBE), exited(1), *run(1, "oom", attempt=2)]
+        for event in [*probe, *run(1, attempt=3)]:
+            summary.take(event, 1.0)
+        assert summary.retried == 1
+
+    def test_stretch_of_a_task_is_that_of_its_newest_run(self) -> None:
+        summary = RunSummary()
+        for event in (placed(1), exited(1, "failed", stretch=3.0), placed(2), exited(2, stretch=2.0)):
+            summary.take(event, 1.0)
+        assert totals(summary, {}, 0).stretched == [(1, 3.0), (2, 2.0)]
+        for event in (placed(1, attempt=2), exited(1, attempt=2, stretch=1.1)):
+            summary.take(event, 2.0)
+        assert totals(summary, {}, 0).stretched == [(2, 2.0)]

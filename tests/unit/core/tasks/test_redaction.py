@@ -1,0 +1,62 @@
+"""What is not shown: values of names that look like secrets, whatever way they are written."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler.core.tasks.command import name
+from scheduler.core.tasks.redaction import masked, shown, without_secrets
+from tests.support.builders import spec
+
+CANARY = "c4n4ry"
+
+
+@pytest.mark.parametrize(
+    ("argv", "line"),
+    [
+        (["train", "--hf_token", CANARY, "--lr", "1"], "train --hf_token *** --lr 1"),
+        (["train", f"--hf-token={CANARY}"], "train --hf-token=***"),
+        (["train", "--api-key", f"-{CANARY}"], "train --api-key ***"),
+        (["train", "--apikey", CANARY], "train --apikey ***"),
+        (["train", "--wandbKey", f"a {CANARY}"], "train --wandbKey ***"),
+        (["train", f"--client_secret=a {CANARY}"], "train --client_secret=***"),
+        (["train", "--db.password", CANARY], "train --db.password ***"),
+        (["train", "-password", CANARY], "train -password ***"),
+        (["train", f"model.api_key={CANARY}"], "train model.api_key=***"),
+        (["env", f"WANDB_API_KEY={CANARY}", "train"], "env 'WANDB_API_KEY=***' train".replace("'", "")),
+        (["sh", "-c", f"HF_TOKEN={CANARY} train --token '{CANARY} b'"], "sh -c 'HF_TOKEN=*** train --token ***'"),
+        (["curl", "-H", f"Authorization: Bearer {CANARY}"], "curl -H 'Authorization: Bearer ***'"),
+        (["train", f'{{"password": "{CANARY}", "lr": 1}}'], """train '{"password": "***", "lr": 1}'"""),
+        (["git", "clone", f"https://me:{CANARY}@host/x"], "git clone https://me:***@host/x"),
+        (["train", f"hf_{CANARY}0123456789"], "train ***"),
+    ],
+)
+def test_the_value_is_not_shown(argv: list[str], line: str) -> None:
+    said = shown(argv)
+    assert CANARY not in said
+    assert said.replace("'", "") == line.replace("'", "")
+    assert shown(argv, secrets=True).count(CANARY) == " ".join(argv).count(CANARY)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "python train.py --lr 0.1 --max_tokens 512 --tokenizer gpt2 --keypoints 17 --keyword x",
+        "python monkey.py --passes=3 --path a/key/b --bypass",
+        "sh -c 'echo token; cat key'",
+        "python t.py --lr=1e-3 seed=7",
+    ],
+)
+def test_what_only_sounds_like_one_is_shown(line: str) -> None:
+    assert without_secrets(line) == line
+
+
+def test_a_name_made_of_the_command_has_none() -> None:
+    assert name(spec(f"train.py --token {CANARY}")) == "train --token ***"
+
+
+def test_of_the_users_columns_the_secret_ones_are_hidden_and_ours_are_not() -> None:
+    row = {"key": "abc", "command": f"x --token {CANARY}", "api_key": CANARY, "lr": "1", "n": 3, "result.key": "top"}
+    assert masked(row, frozenset({"key", "command"}), ("command",)) == {
+        "key": "abc", "command": "x --token ***", "api_key": "***", "lr": "1", "n": 3, "result.key": "top",
+    }  # fmt: skip

@@ -1,0 +1,31 @@
+"""Sentences about GPUs, split into trouble and cure."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler.devices.gpu.inventory import apart, hung, hung_at_start, trouble, why_not
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        trouble(15, "GPU_IS_LOST", "nvmlX"),
+        trouble(16, "RESET_REQUIRED", "nvmlX"),
+        trouble(4, "NO_PERMISSION", "nvmlX"),
+        trouble(3, "NOT_SUPPORTED", "nvmlX"),
+        trouble(999, "UNKNOWN", "nvmlX"),
+        *(why_not(code, "WORD", there=True)[0] for code in (9, 12, 18, 999)),
+        hung_at_start(10),
+    ],
+)
+def test_each_trouble_has_its_own_cure(sentence: str) -> None:
+    what, cure = apart(sentence)
+    assert f": {cure}" in sentence
+    assert cure not in what
+    assert len(what) + len(cure) + 2 == len(sentence)
+
+
+def test_trouble_without_a_cure_suggests_a_reboot() -> None:
+    sentence = f"GPU 1 {hung('nvmlX', 3)}"
+    assert apart(sentence) == (sentence, apart(hung_at_start(10))[1])

@@ -1,0 +1,108 @@
+"""The formats of files on disk, frozen: a change here needs a new number of the format."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from pathlib import Path
+
+from scheduler.app.run.options import RunOptions
+from scheduler.core.events import FORMATS
+from scheduler.core.model import HOST, Terms
+from scheduler.core.ports import Answer, Request
+from scheduler.core.profiling.profile_index import Observation
+from scheduler.core.profiling.task_class import TaskClass
+from scheduler.core.tasks.fields import RowForm, pack_terms
+from scheduler.inputs.csv_reader import CsvMark
+from scheduler.inputs.follow import FollowMark
+from scheduler.runtime import shim
+from scheduler.runtime.paths import RunPaths
+from scheduler.runtime.settings import Settings
+from scheduler.store.profiles import ProfileStore
+from scheduler.store.run import schema, shell_state
+from scheduler.store.run.requests import RequestInbox, fetch, post
+from scheduler.store.run.shell_state import ShellState
+
+DATA = Path(__file__).parents[2] / "data"
+GIB = 1 << 30
+
+
+def journal_format() -> str:
+    """Return the content of a journal as text: tables, events with their fields, options, settings."""
+    tables = [" ".join(statement.split()) for statement in schema.CREATE]
+    events = [f"{event.kind}: {' '.join(name for name, _ in names)}" for event, names in FORMATS.items()]
+    facts = [f"{kind.__name__}: {' '.join(sorted(f.name for f in fields(kind)))}" for kind in (RunOptions, Settings)]
+    return "\n".join([*tables, *events, *facts, ""])
+
+
+def test_the_journal_has_format_3() -> None:
+    assert schema.VERSION == 3
+    assert journal_format() == (DATA / "journal-3.txt").read_text(encoding="utf-8")
+
+
+def test_terms_and_forms_in_a_journal() -> None:
+    assert json.loads(pack_terms(Terms(epochs=3, memory=GIB, priority=-1))) == {
+        "epochs": 3, "memory": GIB, "priority": -1,
+    }  # fmt: skip
+    assert json.loads(RowForm(("Command", "Seed"), {"Env": "A=1"}).pack()) == {
+        "columns": ["Command", "Seed"], "defaults": {"Env": "A=1"}, "append": "both",
+    }  # fmt: skip
+
+
+def test_profiles_have_format_3(tmp_path: Path) -> None:
+    store = ProfileStore(tmp_path / "profiles.db")
+    store.learn(TaskClass("key", "a.py", probes=False), "host", Observation({HOST: GIB}, seconds=5.0), 1.0)
+    text = store._db.execute(schema.GET_PROFILE, ("key",)).fetchone()[0]
+    store.close()
+    assert schema.PROFILES_VERSION == 3
+    profile = json.loads(text)
+    assert profile.pop("parts") == {HOST: {"full": [GIB], "lower": 0, "lower_by": "profile", "above": 0}}
+    assert profile == {
+        "epoch_seconds": 0.0, "whole_seconds": 5.0, "cores": 0.0, "busy": 0.0, "family": "", "slots": [],
+    }  # fmt: skip
+
+
+def test_requests_and_answers(tmp_path: Path) -> None:
+    places = RunPaths(tmp_path, 1)
+    inbox = RequestInbox(places)
+    path = post(places, Request("set", (3, 4), {"priority": "1"}))
+    assert json.loads(path.read_text()) == {"what": "set", "tasks": [3, 4], "changes": {"priority": "1"}}
+    (request,) = inbox.collect()
+    answers = [Answer((3,), True, "done", {"priority": 1})]
+    inbox.answer(request, answers)
+    assert json.loads(path.with_suffix(".answer").read_text()) == [
+        {"tasks": [3], "done": True, "says": "done", "facts": {"priority": 1}}
+    ]
+    assert fetch(places, path) == answers
+    inbox.close()
+
+
+def test_the_shell_of_a_run_has_format_1(tmp_path: Path) -> None:
+    path = tmp_path / "shell"
+    shell_state.keep(path, ShellState({"A": "1", "A_TOKEN": "x"}, 0o22, {"RLIMIT_CORE": (0, -1)}))
+    assert json.loads(path.read_text()) == {
+        "format": 1, "environ": {"A": "1"}, "withheld": ["A_TOKEN"], "umask": 0o22, "limits": {"RLIMIT_CORE": [0, -1]},
+    }  # fmt: skip
+
+
+def test_the_marks_of_sources_in_a_journal() -> None:
+    csv = CsvMark(1, 2, 3, 4, "digest", 5, 6, 7, ";")
+    assert CsvMark.unpack(csv.pack()) == csv
+    assert json.loads(csv.pack()) == {
+        "offset": 1, "rows": 2, "lines": 3, "head": 4, "digest": "digest", "size": 5, "mtime_ns": 6, "inode": 7,
+        "delimiter": ";",
+    }  # fmt: skip
+    followed = FollowMark(1, 2, 3, "digest", multiline=True)
+    assert FollowMark.unpack(followed.pack()) == followed
+    assert json.loads(followed.pack()) == {"inode": 1, "offset": 2, "lines": 3, "digest": "digest", "multiline": True}
+
+
+def test_claims_and_exit_records() -> None:
+    assert shim.Claim._fields == (
+        "task", "attempt", "cookie", "shim", "shim_start", "pid", "start", "boot_id", "machine_id", "hostname",
+        "fence", "group", "server", "server_start", "format",
+    )  # fmt: skip
+    assert shim.Record._fields == (
+        "outcome", "code", "signal", "error", "pid", "start", "began", "ended", "seconds", "max_rss", "cpu_seconds",
+        "leftovers", "oom_kills", "boot_id", "hindrance", "format",
+    )  # fmt: skip

@@ -1,0 +1,183 @@
+"""Leases that cannot be read as this version would write them: they close what they are on, and name their owner."""
+
+from __future__ import annotations
+
+import binascii
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scheduler.core.leases import Lease
+from scheduler.core.model import HOST, EstimateSource, Placement, Purpose
+from scheduler.runtime.shim import pack_block, start_time, unpack_block
+from scheduler.runtime.users import user_name
+from scheduler.store.machine.leases import FileLeaseRegistry, living, make_directory
+from scheduler.store.machine.locked_files import make_locked
+from tests.support.faults import fault
+
+ME = f"{user_name(os.getuid())} (process {os.getpid()})"
+NAMESPACE = os.stat("/proc/self/ns/pid").st_ino
+
+
+@pytest.fixture
+def leases(tmp_path: Path) -> Path:
+    return make_directory(str(tmp_path / "leases"))
+
+
+@pytest.fixture
+def held() -> Iterator[list[int]]:
+    """Yield a list for descriptors whose locks keep leases alive."""
+    fds: list[int] = []
+    yield fds
+    for fd in fds:
+        os.close(fd)
+
+
+def seen(leases: Path, held: list[int], block: bytes) -> Lease:
+    """Make a living lease with this in it, and return it as all schedulers read it."""
+    directory = os.open(leases, os.O_RDONLY | os.O_DIRECTORY)
+    held += [directory, make_locked(directory, f"{os.getuid()}.9-f.1.1.0123456789abcdef", block)]
+    (found,) = living(leases)
+    return found
+
+
+def record(**said: Any) -> bytes:
+    return pack_block({"version": 1, "shim": 0, "boot": "b", "bytes": {"host": 5}, "load": {"host": 1.0}, **said})
+
+
+def test_what_a_dead_one_left_is_removed_by_its_users_next_look(leases: Path, held: list[int]) -> None:
+    seen(leases, held, record())
+    os.close(held.pop())
+    ledger = FileLeaseRegistry(leases, "8-e", "b")
+    with ledger.deciding() as desk:
+        assert desk.others() == []
+    ledger.close()
+    assert list(leases.iterdir()) == []
+
+
+def test_since_when_it_is_held_and_for_how_long_stays_when_the_reservation_changes(
+    leases: Path, held: list[int]
+) -> None:
+    ledger = FileLeaseRegistry(leases, "8-e", "b")
+    placement = Placement(7, 1, Purpose.RUN, {HOST: 5}, 1.0, EstimateSource.DECLARED, expected=90.0)
+    with ledger.deciding() as desk:
+        held.append(desk.take(placement).fd)
+    (before,) = living(leases)
+    assert ledger.rewrite(replace(placement, reservation={HOST: 9}, expected=0.0), shim=5)
+    ledger.close()
+    (after,) = living(leases)
+    assert (after.since, after.expected, dict(after.reserved)) == (before.since, before.expected, {HOST: 9})
+    assert (before.since > 0, before.expected) == (True, 90.0)
+
+
+@fault(101)
+def test_a_lease_whose_name_is_taken_gets_another_name(
+    leases: Path, held: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = iter([b"12345678", b"87654321"])
+    monkeypatch.setattr(os, "urandom", lambda size: next(names))
+    first = f"{os.getuid()}.8-e.7.1.{b'12345678'.hex()}"
+    (leases / first).mkdir()
+    ledger = FileLeaseRegistry(leases, "8-e", "b")
+    with ledger.deciding() as desk:
+        held.append(desk.take(Placement(7, 1, Purpose.RUN, {HOST: 5}, 1.0, EstimateSource.DECLARED)).fd)
+    (lease,) = living(leases)
+    assert lease.name == f"{os.getuid()}.8-e.7.1.{b'87654321'.hex()}"
+    monkeypatch.undo()
+    ledger.close()
+
+
+@fault(103)
+def test_a_lease_that_a_later_scheduler_rewrites_still_names_the_process_that_locked_it(
+    leases: Path, held: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, placement = (
+        FileLeaseRegistry(leases, "8-e", "b"),
+        Placement(7, 1, Purpose.RUN, {HOST: 5}, 1.0, EstimateSource.DECLARED),
+    )
+    with first.deciding() as desk:
+        held.append(desk.take(placement).fd)
+    first.close()
+    later = FileLeaseRegistry(leases, "8-e", "b")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "getpid", lambda: 1)
+        assert later.rewrite(replace(placement, reservation={HOST: 9}), shim=0)
+    later.close()
+    (lease,) = living(leases)
+    assert dict(lease.reserved) == {HOST: 9}
+    assert (unpack_block((leases / lease.name).read_bytes()) or {})["locker"] == os.getpid()
+
+
+def test_one_of_this_version_is_read(leases: Path, held: list[int]) -> None:
+    lease = seen(leases, held, record())
+    assert (dict(lease.reserved), lease.unreadable) == ({"host": 5}, "")
+
+
+def test_reservations_of_a_newer_version_count_as_they_always_did(leases: Path, held: list[int]) -> None:
+    lease = seen(leases, held, record(version=2, bytes={"GPU-a": 7, "host": 5}, news="something"))
+    assert (dict(lease.reserved), lease.unreadable) == ({"GPU-a": 7, "host": 5}, ME)
+
+
+@fault(52)
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"bytes": None}, {"bytes": {"host": "much"}}, {"bytes": {"host": float("inf")}}, {"load": {"host": "x"}},
+        {"load": {"host": float("nan")}}, {"shim": []}, {"version": 9, "bytes": 3}, {"since": {}},
+        {"bytes": {"host": 10**400}}, {"bytes": {"host": 1 << 61}}, {"load": {"host": 1e300}}, {"since": 1e300},
+        {"expected": 1e12},
+    ],
+)  # fmt: skip
+def test_nonsense_that_is_written_whole_is_one_that_cannot_be_read(
+    leases: Path, held: list[int], said: dict[str, Any]
+) -> None:
+    """It ended the schedulers of all other users with a traceback."""
+    lease = seen(leases, held, record(**said))
+    assert (dict(lease.reserved), lease.unreadable) == ({}, ME)
+
+
+@fault(52)
+def test_a_very_deep_one_too(leases: Path, held: list[int]) -> None:
+    text = b"[" * 4000
+    lease = seen(leases, held, b"%08x %s\n" % (binascii.crc32(text), text))
+    assert (dict(lease.reserved), lease.unreadable) == ({}, ME)
+
+
+def test_the_shim_is_told_from_a_process_of_the_same_number(leases: Path, held: list[int]) -> None:
+    ledger, placement = (
+        FileLeaseRegistry(leases, "8-e", "b"),
+        Placement(7, 1, Purpose.RUN, {HOST: 5}, 1.0, EstimateSource.DECLARED),
+    )
+    with ledger.deciding() as desk:
+        held.append(desk.take(placement).fd)
+    ledger.rewrite(placement, shim=os.getpid())
+    ledger.close()
+    (found,) = living(leases)
+    namespace, start = found.shim_id.split(".")
+    assert (found.shim, namespace, int(start)) == (os.getpid(), f"{NAMESPACE}", start_time(os.getpid()))
+
+
+@pytest.mark.parametrize(
+    ("said", "believed"),
+    [
+        ("", True),  # of an earlier version
+        (f"{NAMESPACE}.{start_time(os.getpid())}", True),
+        (f"{NAMESPACE}.{start_time(os.getpid()) + 1}", False),
+        (f"{NAMESPACE + 1}.{start_time(os.getpid())}", False),
+    ],
+    ids=["unsaid", "the same", "earlier", "elsewhere"],
+)
+def test_another_process_of_its_owner_is_not_taken_for_its_shim(
+    leases: Path, held: list[int], said: str, believed: bool
+) -> None:
+    """Memory of a process of that number in another container counted as that of another user's reservation."""
+    assert seen(leases, held, record(shim=os.getpid(), shim_id=said)).shim == (os.getpid() if believed else 0)
+
+
+def test_negative_numbers_in_a_lease_count_as_zero(leases: Path, held: list[int]) -> None:
+    lease = seen(leases, held, record(bytes={"host": -(1 << 40)}, load={"host": -8.0}))
+    assert (dict(lease.reserved), dict(lease.load)) == ({"host": 0}, {"host": 0.0})

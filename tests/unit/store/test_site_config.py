@@ -1,0 +1,273 @@
+"""Root's file: when it counts, what it says, and what is refused in it."""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+from pathlib import Path
+
+import pytest
+
+from scheduler.core.site_policy import NO_CAPS, Caps
+from scheduler.errors import UsageError
+from scheduler.runtime import site_file
+from scheduler.runtime.settings import read_settings
+from scheduler.store.machine import device_reservations, site_config
+from scheduler.store.machine.device_reservations import DeviceReservation
+from scheduler.store.machine.leases import FileLeaseRegistry, make_directory
+from scheduler.store.machine.locked_files import is_locked
+from scheduler.store.machine.site_config import DISABLE, RESERVE, SiteConfig, SiteConfigReader
+from scheduler.units import GIB
+
+ME = os.getuid()
+NAME = pwd.getpwuid(ME).pw_name
+ELSE = 4711
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file of whoever runs this test, who is taken for root, in the place of the machine's own."""
+    path = tmp_path / "machine.toml"
+    monkeypatch.setattr(site_file, "PLACE", str(path))
+    monkeypatch.setattr(site_file, "ROOT", ME)
+    return path
+
+
+def write(file: Path, text: str, mode: int = 0o644) -> None:
+    file.write_text(text)
+    file.chmod(mode)
+
+
+def rules(uid: int = ELSE) -> SiteConfig:
+    return site_config.read({}, uid)
+
+
+class TestWhetherItCounts:
+    def test_there_is_none(self, file: Path) -> None:
+        assert (rules().caps.some, rules().devices, rules().allows(ELSE, RESERVE)) == (False, "", False)
+
+    def test_one_of_roots_does(self, file: Path) -> None:
+        write(file, "[caps]\ngpus = 2\n")
+        assert rules().caps.gpus == 2
+
+    @pytest.mark.parametrize("mode", [0o646, 0o664, 0o666])
+    def test_one_that_others_can_write_does_not(self, file: Path, mode: int) -> None:
+        write(file, "unmanaged = 'ignore'\n[caps]\ngpus = 2\n", mode)
+        assert rules().caps == Caps(source=f"[caps] in {file}")
+        settings = read_settings({}, {})
+        assert (settings.unmanaged, settings.ignored) == (
+            "headroom",
+            f"{file} can be written by users other than root, so it is ignored: sudo chmod 644 {file}",
+        )
+
+    def test_one_of_somebody_elses_does_not(self, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(site_file, "ROOT", ME + 1)
+        write(file, "[caps]\ngpus = 2\n")
+        assert not rules().caps.some
+        assert f"belongs to user {ME} and not to root, so it is ignored" in site_file.read({}).why_not
+
+    @pytest.mark.parametrize("plant", ["pipe", "folder"])
+    def test_what_is_no_file_does_not(self, file: Path, plant: str) -> None:
+        if plant == "pipe":
+            os.mkfifo(file)
+        else:
+            file.mkdir()
+        assert "is ignored" in site_file.read({}).why_not
+
+    def test_another_one_can_be_named_where_the_machine_has_none(self, file: Path, tmp_path: Path) -> None:
+        other = tmp_path / "other.toml"
+        write(other, "[caps]\ngpus = 3\n")
+        named = {site_file.ELSEWHERE: str(other)}
+        assert site_config.read(named, ELSE).caps.gpus == 3
+        write(file, "[caps]\ngpus = 2\n")
+        assert site_config.read(named, ELSE).caps.gpus == 2, "nobody gets round the machine's own"
+
+
+class TestPrecedence:
+    def test_flags_environment_users_file_machines_file_defaults(
+        self, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("HOME", str(tmp_path))
+        own = tmp_path / ".config/gpu-batch-scheduler/config.toml"
+        own.parent.mkdir(parents=True)
+        own.write_text("num = 3\norder = 'global'\nbuffer = '3GiB'\n")
+        write(file, "num = 4\norder = 'batch'\nbuffer = '4GiB'\nmax_load = 0.4\nleases = '/from/root'\n")
+        settings = read_settings({"num": "1"}, {"SCHEDULER_NUM": "2", "SCHEDULER_ORDER": "batch"})
+        assert (settings.num, settings.order, settings.buffer) == (1, "batch", 3 * GIB)
+        assert (settings.max_load, settings.leases, settings.max_gpu_load) == (0.4, "/from/root", 2.0)
+        users = "~/.config/gpu-batch-scheduler/config.toml"
+        assert settings.source == {
+            "num": "flag", "order": "environment", "buffer": users, "max_load": str(file), "leases": str(file),
+        }  # fmt: skip
+
+    def test_the_users_file_lies_where_xdg_config_home_says(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("HOME", str(tmp_path))
+        for base, num in ((".config", 3), ("elsewhere", 5)):
+            own = tmp_path / base / "gpu-batch-scheduler/config.toml"
+            own.parent.mkdir(parents=True)
+            own.write_text(f"num = {num}\n")
+        said = read_settings({}, {"XDG_CONFIG_HOME": str(tmp_path / "elsewhere")})
+        assert (said.num, said.source["num"]) == (5, "~/elsewhere/gpu-batch-scheduler/config.toml")
+        assert read_settings({}, {"XDG_CONFIG_HOME": "relative"}).num == 3
+        assert read_settings({}, {"XDG_CONFIG_HOME": ""}).num == 3
+
+    @pytest.mark.parametrize("name", ["state", "leases", "python", "notify", "memory_args", "num"])
+    @pytest.mark.parametrize(
+        ("said", "says"),
+        [
+            ('"a\\u0000b"', "it contains a NUL byte"),
+            ("true", "True is neither a text nor a number"),
+            ("['a']", "is neither a text nor a number"),
+        ],
+    )
+    def test_a_value_that_cannot_be_meant_is_refused_with_its_name_and_place(
+        self, file: Path, name: str, said: str, says: str
+    ) -> None:
+        write(file, f"{name} = {said}\n")
+        with pytest.raises(UsageError, match=rf"^{name} \({file}\): .*{says}$"):
+            read_settings({}, {})
+
+    @pytest.mark.parametrize("name", ["state", "leases"])
+    def test_a_home_of_a_user_that_does_not_exist_is_refused(self, name: str) -> None:
+        with pytest.raises(UsageError, match=rf"^{name} \(environment\): '~nosuch' is no user's home directory here$"):
+            read_settings({}, {f"SCHEDULER_{name.upper()}": "~nosuch/x"})
+
+    def test_a_count_that_no_machine_could_reach_is_refused(self) -> None:
+        with pytest.raises(UsageError, match=r"^num \(environment\): 9{20}\.\.\. is above 1,000,000,000,000$"):
+            read_settings({}, {"SCHEDULER_NUM": "9" * 400})
+
+    def test_brackets_without_end_are_one_sentence(self, tmp_path: Path) -> None:
+        own = tmp_path / "gpu-batch-scheduler/config.toml"
+        own.parent.mkdir()
+        own.write_text("state = " + "[" * 5000)
+        with pytest.raises(UsageError, match=r"config.toml cannot be read: "):
+            read_settings({}, {"XDG_CONFIG_HOME": str(tmp_path)})
+
+    def test_a_users_setting_with_a_slip_in_its_name_is_refused(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("HOME", str(tmp_path))
+        own = tmp_path / ".config/gpu-batch-scheduler/config.toml"
+        own.parent.mkdir(parents=True)
+        own.write_text("bufer = '3GiB'\n")
+        with pytest.raises(UsageError, match=r"config.toml: there is no setting 'bufer'; there are buffer, cgroup, "):
+            read_settings({}, {})
+
+    @pytest.mark.parametrize(
+        ("name", "text", "says"),
+        [
+            ("num", "x", "--num: 'x' is not a whole number"),
+            ("max_load", "half", "--max-load: 'half' is not a number"),
+            ("margin", "x%", "--margin: 'x' is not a number"),
+            ("disk_min", "1GiB,x%", "--disk-min: 'x' is not a number"),
+        ],
+    )
+    def test_what_is_no_number_is_said_in_our_words(self, name: str, text: str, says: str) -> None:
+        with pytest.raises(UsageError, match=f"^{says}$"):
+            read_settings({name: text}, {})
+
+    def test_a_value_that_makes_no_sense_is_named_with_its_file(self, file: Path) -> None:
+        write(file, "num = 0\n")
+        with pytest.raises(UsageError, match=rf"num \({file}\): 0 is below 1"):
+            read_settings({}, {})
+
+
+class TestCaps:
+    def test_each(self, file: Path) -> None:
+        write(file, "[caps]\ngpus = 2\nmemory = '40GiB'\nhost_memory = '64GiB'\ntasks = 8\n")
+        assert rules().caps == Caps(2, 40 * GIB, 64 * GIB, 8, f"[caps] in {file}")
+
+    def test_a_users_own_come_before_those_of_everybody(self, file: Path) -> None:
+        write(file, f"[caps]\ngpus = 2\ntasks = 8\n[caps.users.{NAME}]\ngpus = 4\ntasks = 'none'\n")
+        assert rules(ME).caps == Caps(gpus=4, source=f"[caps.users.{NAME}] in {file}")
+        assert rules().caps == Caps(gpus=2, tasks=8, source=f"[caps] in {file}")
+
+    def test_quotas_of_other_users_are_read_too(self, file: Path) -> None:
+        write(file, f"[caps]\ngpus = 2\n[caps.users.{ELSE}]\ntasks = 3\n")
+        quotas = rules(ME).quotas
+        assert (quotas.of(ME).gpus, quotas.of(ME).tasks) == (2, None)
+        assert (quotas.of(ELSE).gpus, quotas.of(ELSE).tasks) == (2, 3)
+
+    def test_a_user_can_be_a_number(self, file: Path) -> None:
+        write(file, f"[caps.users.{ELSE}]\ngpus = 1\n")
+        assert rules().caps.gpus == 1
+
+    def test_an_account_that_has_gone_stops_nobody(self, file: Path) -> None:
+        write(file, "[caps.users.no-such-user-here]\ngpus = 1\n[may]\nreserve = ['no-such-user-here', '@no-such']\n")
+        assert rules().caps.some is False
+        assert set(rules().unknown) == {"no-such-user-here", "@no-such"}
+
+    @pytest.mark.parametrize(
+        ("text", "sentence"),
+        [
+            ("[caps]\ngpu = 1\n", r"\[caps\]: 'gpu' is unknown; known are gpus, host_memory, memory, tasks"),
+            ("[caps]\ngpus = 0\n", r"\[caps\], gpus: 0 is below 1"),
+            ("[caps]\nmemory = 40\n", r"\[caps\], memory: "),
+            ("caps = 3\n", r"caps is a table: write \[caps\]"),
+            ("[caps.users]\nben = 3\n", r"caps.users.ben is a table"),
+            ("[may]\nreserve = 7\n", r"\[may\], reserve: a list of users and groups is meant"),
+            ("[may]\ncancel = ['ben']\n", r"\[may\]: 'cancel' is unknown; known are disable, reserve"),
+            ("foreing = 'avoid'\n", "'foreing' is unknown"),
+        ],
+    )
+    def test_what_nobody_would_heed_is_refused(self, file: Path, text: str, sentence: str) -> None:
+        write(file, text)
+        with pytest.raises(UsageError, match=sentence):
+            rules()
+
+
+class TestWhoMay:
+    def test_root_may_everything(self, file: Path) -> None:
+        assert rules().allows(ME, RESERVE)
+        assert rules().allows(ME, DISABLE)
+
+    def test_others_what_they_are_named_for(self, file: Path) -> None:
+        write(file, f"[may]\nreserve = ['{ELSE}']\ndisable = '*'\n")
+        assert (rules().allows(ELSE, RESERVE), rules().allows(ELSE + 1, RESERVE)) == (True, False)
+        assert rules().allows(ELSE + 1, DISABLE)
+
+    def test_a_group_are_all_whom_id_tells_to_be_in_it(self, file: Path) -> None:
+        others = [user for user in pwd.getpwall() if user.pw_uid != ME]
+        user = next(user for user in others if user.pw_name not in grp.getgrgid(user.pw_gid).gr_mem)
+        write(file, f"[may]\nreserve = ['@{grp.getgrgid(user.pw_gid).gr_name}']\n")
+        told = {one.pw_uid for one in others if user.pw_gid in os.getgrouplist(one.pw_name, one.pw_gid)}
+        allowed = {one.pw_uid for one in others if rules().allows(one.pw_uid, RESERVE)}
+        assert user.pw_uid in allowed == told
+        assert not rules().allows(ELSE, RESERVE)
+
+    @pytest.mark.skipif(ME != 0, reason="only root can own files for somebody else")
+    def test_who_is_in_a_group_is_found_out_before_the_mutex_is_taken(
+        self, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A directory service may take its time, and everybody would wait for that."""
+        user = next(user for user in pwd.getpwall() if user.pw_uid != ME)
+        write(file, f"[may]\ndisable = ['@{grp.getgrgid(user.pw_gid).gr_name}']\n")
+        leases, told, real = make_directory(str(tmp_path / "leases")), list[bool](), os.getgrouplist
+        device_reservations.close(leases, [DeviceReservation("GPU-a", ME)])
+        (made,) = leases.glob("closed.*")
+        os.chown(made.rename(leases / f"closed.{user.pw_uid}.{made.suffix[1:]}"), user.pw_uid, -1)
+        monkeypatch.setattr(os, "getgrouplist", lambda *who: told.append(is_locked(leases)) or real(*who))
+        ledger = FileLeaseRegistry(leases, "1-a", "boot")
+        with ledger.deciding() as desk:
+            assert [*desk.house().closed] == ["GPU-a"]
+        ledger.close()
+        assert told == [False]
+
+
+class TestFollowing:
+    def test_a_change_holds_from_the_next_look_on(self, file: Path) -> None:
+        follower = SiteConfigReader(ELSE, {})
+        assert not follower.now().caps.some
+        write(file, "[caps]\ngpus = 2\n")
+        assert follower.now().caps.gpus == 2
+        file.unlink()
+        assert follower.now().caps == NO_CAPS or not follower.now().caps.some
+
+    def test_a_slip_of_roots_leaves_what_held_before(self, file: Path) -> None:
+        write(file, "[caps]\ngpus = 2\n")
+        follower = SiteConfigReader(ELSE, {})
+        write(file, "[caps]\ngpus = \n")
+        assert follower.now().caps.gpus == 2

@@ -1,0 +1,140 @@
+"""The files by which waiting schedulers speak: only living, honest ones are heard."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scheduler.core.model import HOST, WaitTicket
+from scheduler.runtime.shim import pack_block
+from scheduler.store.machine import wait_tickets
+from scheduler.store.machine.leases import FileLeaseRegistry, make_directory
+from scheduler.store.machine.listing import Listing
+from tests.support.faults import fault
+
+TICKET = WaitTicket(3, (HOST,), (), 1 << 30, waited=1.0)
+BOOT = "a boot"
+
+
+@pytest.fixture
+def leases(tmp_path: Path) -> Path:
+    return make_directory(str(tmp_path / "leases"))
+
+
+def said(**what: Any) -> bytes:
+    """Return a ticket's record with some fields replaced, as an attacker would."""
+    plain = {**asdict(TICKET), "version": 1, "since": 0.0, "looked": 0.0}
+    return pack_block({**plain, **what})
+
+
+def show(ledger: FileLeaseRegistry, ticket: WaitTicket | None = TICKET) -> None:
+    with ledger.deciding() as desk:
+        desk.wait(ticket)
+
+
+def seen(leases: Path) -> list[int]:
+    return [waiter.ticket.task for waiter in wait_tickets.waiters(leases)]
+
+
+class TestTickets:
+    def test_one_goes_with_its_holder(self, leases: Path) -> None:
+        ledger = FileLeaseRegistry(leases, "1-a", BOOT)
+        show(ledger)
+        assert seen(leases) == [3]
+        ledger.close()
+        assert list(leases.iterdir()) == []
+
+    def test_what_a_killed_one_left_is_dead_and_taken_away_by_the_next(self, leases: Path) -> None:
+        ledger, other = FileLeaseRegistry(leases, "1-a", BOOT), FileLeaseRegistry(leases, "2-b", BOOT)
+        show(ledger)
+        os.close(ledger._tickets._fd)
+        ledger._tickets._fd = -1
+        assert seen(leases) == []
+        with other.deciding() as desk:
+            assert desk.waiters() == []
+        assert list(leases.iterdir()) == []
+
+    def test_what_a_killed_one_left_goes_with_its_next_scheduler_too(self, leases: Path) -> None:
+        """Even if that has nothing to decide any more."""
+        (leases / f"ticket.{os.getuid()}.1-a.{'0' * 16}").touch()
+        FileLeaseRegistry(leases, "1-a", BOOT).close()
+        assert list(leases.iterdir()) == []
+
+    def test_who_began_to_wait_first_comes_first(self, leases: Path) -> None:
+        ledgers = [FileLeaseRegistry(leases, f"{number}-a", BOOT) for number in (1, 2, 3)]
+        for ledger, (task, waited) in zip(ledgers, ((1, 5.0), (2, 9.0), (3, 7.0)), strict=True):
+            show(ledger, WaitTicket(task, (HOST,), (), None, waited=waited))
+        assert seen(leases) == [2, 3, 1]
+        for ledger in ledgers:
+            ledger.close()
+
+    @pytest.mark.parametrize(
+        "block",
+        [
+            b"", b"nonsense", pack_block({"version": 1}), pack_block({"version": 99}), said(since=-math.inf),
+            said(since=math.nan), said(since=-1e300), said(cores=math.inf), said(host=10**400), said(gpus=[1 << 61]),
+        ],
+    )  # fmt: skip
+    def test_a_ticket_that_makes_no_sense_does_not_count(self, leases: Path, block: bytes) -> None:
+        ledger = FileLeaseRegistry(leases, "1-a", BOOT)
+        show(ledger)
+        os.ftruncate(ledger._tickets._fd, 0)
+        os.pwrite(ledger._tickets._fd, block, 0)
+        assert seen(leases) == []
+        ledger.close()
+
+    @fault(130)
+    def test_ticket_of_another_user_has_waited_no_longer_than_it_was_seen(
+        self, leases: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        reader = wait_tickets.Tickets(os.open(leases, os.O_RDONLY), os.getuid() + 1, "1-a")
+        ledgers = [FileLeaseRegistry(leases, f"{number}-a", BOOT) for number in (2, 3)]
+        boot, listing = wait_tickets._boot_seconds(), Listing(os.open(leases, os.O_RDONLY))
+        monkeypatch.setattr(wait_tickets, "_boot_seconds", lambda: boot)
+
+        def waited() -> list[float]:
+            found = reader.others(listing, listing.names().tickets)
+            return [waiter.ticket.waited for waiter in sorted(found, key=lambda waiter: waiter.run)]
+
+        show(ledgers[0], replace(TICKET, waited=1e9))
+        assert waited() == [pytest.approx(1e9)], "it was there before this scheduler looked"
+        boot += 5
+        show(ledgers[1], replace(TICKET, waited=1e9))
+        assert waited()[1] == 5.0
+        boot += 7
+        assert waited()[1] == 12.0
+        show(ledgers[1], None)
+        waited()
+        boot += 1
+        show(ledgers[1], replace(TICKET, waited=1e9))
+        assert waited()[1] == 1.0, "the same name again"
+        show(ledgers[1], replace(TICKET, waited=0.5))
+        assert waited()[1] == 0.5
+        for ledger in ledgers:
+            ledger.close()
+
+    def test_a_ticket_under_the_name_of_another_user_does_not_count(self, leases: Path) -> None:
+        ledger = FileLeaseRegistry(leases, "1-a", BOOT)
+        show(ledger)
+        (mine,) = leases.iterdir()
+        mine.rename(leases / mine.name.replace(f"ticket.{os.getuid()}", f"ticket.{os.getuid() + 1}"))
+        assert seen(leases) == []
+        ledger.close()
+
+    @fault(51, 52)
+    @pytest.mark.parametrize("plant", ["link", "pipe", "folder"])
+    def test_what_is_planted_is_passed_by(self, leases: Path, tmp_path: Path, plant: str) -> None:
+        path = leases / f"ticket.{os.getuid()}.9-f.{'0' * 16}"
+        match plant:
+            case "link":
+                path.symlink_to(tmp_path / "elsewhere")
+            case "pipe":
+                os.mkfifo(path)
+            case "folder":
+                path.mkdir()
+        assert seen(leases) == []

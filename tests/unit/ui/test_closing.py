@@ -1,0 +1,69 @@
+"""The last lines of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scheduler.core.model import State
+from scheduler.core.reporting.run_history import RunTotals
+from scheduler.ui.terminal import closing
+
+
+def totals(**states: int) -> RunTotals:
+    counts = {State(state): number for state, number in states.items()}
+    return RunTotals(sum(counts.values()), counts, 60.0, 90.0, 0.0, 0.5, 0, {"measured": 1}, 1.25)
+
+
+def row(number: int, state: str = "failed", log: str | None = None) -> dict[str, Any]:
+    numbers = {"id": number, "row": number + 1, "priority": 0, "exit_code": 3 if state == "failed" else 0}
+    unknown = dict.fromkeys(("waited_s", "ran_s", "peak_bytes", "reserved_bytes", "source"))
+    return {**numbers, **unknown, "name": f"n{number}", "state": state, "reason": "", "log": log}
+
+
+def closing_lines(failed: int, succeeded: int = 0) -> list[str]:
+    rows = [row(number) for number in range(failed)] + [row(failed + n, "succeeded") for n in range(succeeded)]
+    return closing.lines(totals(failed=failed, succeeded=succeeded), lambda: rows, 7)
+
+
+@pytest.mark.parametrize(("failed", "named", "more"), [(0, 0, 0), (20, 20, 0), (21, 20, 1), (5000, 20, 4980)])
+def test_closing_lines_name_the_first_failures_and_count_the_others(failed: int, named: int, more: int) -> None:
+    lines = closing_lines(failed, succeeded=2)
+    assert sum(line.startswith("failed: task ") for line in lines) == named
+    counted = [line for line in lines if line.startswith("... and ")]
+    assert counted == ([f"... and {more} more: scheduler list --state failed"] if more else [])
+
+
+@pytest.mark.parametrize(("tasks", "table"), [(40, True), (41, False)])
+def test_closing_lines_have_a_table_up_to_forty_tasks(tasks: int, table: bool) -> None:
+    assert any(line.startswith("id  name") for line in closing_lines(0, succeeded=tasks)) is table
+
+
+def test_closing_lines_show_the_end_of_a_failed_tasks_log(tmp_path: Path) -> None:
+    log = tmp_path / "1.log"
+    log.write_text("".join(f"line {n}\n" for n in range(9)) + "10%\r50%\rkilled\n\n")
+    lines = closing.lines(totals(failed=1), lambda: [row(1, log=str(log))], 7)
+    at = lines.index("failed: task 1, row 2, n1 (exit 3)")
+    assert lines[at + 1 : at + 7] == [*(f"    | line {n}" for n in range(5, 9)), "    | killed", f"    log {log}"]
+
+
+def test_total_lines_have_states_times_and_sources() -> None:
+    took = "took 1m00s (1m30s one task at a time, 1.50 times as long), memory use 50%, probes 0% of the time, 0 OOMs"
+    assert closing.total_lines(totals(failed=1, succeeded=2), 7) == [
+        "run 7: 3 tasks: 1 failed, 2 succeeded",
+        f"       {took}",
+        "       source of memory needs: 1 measured; the last reservations were 1.25 times the peaks",
+    ]
+
+
+def test_closing_lines_count_unfinished_tasks_and_name_resume() -> None:
+    left = closing.lines(totals(succeeded=50, waiting=2, interrupted=1, held=1), list, 7)[-1]
+    assert left == "       4 tasks unfinished: scheduler resume 7 continues the run"
+    assert closing.lines(totals(succeeded=50, waiting=1), list, 7)[-1].strip().startswith("1 task unfinished: ")
+    assert not any("unfinished" in line for line in closing.lines(totals(succeeded=50), list, 7))
+
+
+def test_closing_lines_end_with_the_hint_about_rows_that_never_joined() -> None:
+    assert closing.lines(totals(succeeded=50), list, 7, "row 3: why")[-1] == "hint:   row 3: why"
