@@ -1,8 +1,9 @@
-"""Generated workloads to compare policies on: a sweep over small models, a heavy mix, gangs; the same for a seed."""
+"""Generated workloads to compare policies on: sweeps and searches, heavy mixes, gangs; the same for a seed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from math import exp, log
 
 from scheduler.core.model import Spec, Terms
@@ -94,6 +95,62 @@ def _gangs(name: str, tasks: int, seed: int, peaks: tuple[int, int]) -> Iterator
         yield _row(number, f"{name}_{kind}.py", terms, seconds, peak, busy)
 
 
+def distinct(tasks: int, seed: int) -> Iterator[TraceRow]:
+    """Generate jobs of 2 to 5 minutes that all differ, as users bring them who try the scheduler for the first time."""
+    yield from unlike(tasks, seed, (120, 300))
+
+
+def unlike(tasks: int, seed: int, seconds: tuple[float, float]) -> Iterator[TraceRow]:
+    """Generate jobs that last between these times, each of another script, of 2 to 10 GiB."""
+    for number in range(tasks):
+        dice = SeededRandom(seed, "distinct", number)
+        peak, busy = round(dice.between("peak", 2, 10) * GIB), dice.between("busy", 0.3, 0.9)
+        terms = Terms(priority=1, epochs=20, gpus=1)
+        yield _row(number, f"job_{number}.py", terms, dice.between("seconds", *seconds), peak, busy)
+
+
+def search(tasks: int, seed: int) -> Iterator[TraceRow]:
+    """Generate a random search: no two trials are equal; batch size, width and depth of six arguments determine the
+    memory.
+    """
+    for number in range(tasks):
+        dice = SeededRandom(seed, "search", number)
+        batch, width = dice.pick("batch", 16, 32, 64, 128, 256), round(dice.scale("width", 256, 2048))
+        depth, optimiser = round(dice.between("depth", 2, 12)), ("adam", "sgd", "rmsprop")[dice.pick("opt", 0, 1, 2)]
+        config = (
+            f"train.py --lr {dice.scale('rate', 1e-4, 1e-1):.3g} --bs {batch} --width {width} --depth {depth} "
+            f"--dropout {dice.between('dropout', 0, 0.6):.2f} --opt {optimiser}"
+        )
+        peak = 800 * MIB + depth * width * (64 * width + 4096 * batch)
+        seconds = dice.between("seconds", 0.8, 1.2) * (150 + 0.05 * depth * width)
+        busy = dice.between("busy", 0.9, 1.1) * (0.25 + width / 6000)
+        yield _row(number, config, Terms(priority=1, epochs=20, gpus=1), seconds, peak, busy)
+
+
+def small(tasks: int, seed: int) -> Iterator[TraceRow]:
+    """Generate a random search over small networks with ten arguments each, of which four determine the memory."""
+    for number in range(tasks):
+        dice = SeededRandom(seed, "small", number)
+        batch, width = dice.pick("batch", 32, 64, 128, 256, 512, 1024), round(dice.scale("width", 32, 4096))
+        depth, features = round(dice.between("depth", 1, 8)), dice.pick("features", 64, 256, 1024)
+        config = (
+            f"mlp.py --batch-size {batch} --hidden {width} --layers {depth} --features {features} "
+            f"--lr {dice.scale('rate', 1e-5, 1e-1):.4g} --wd {dice.scale('decay', 1e-6, 1e-2):.4g} "
+            f"--dropout {dice.between('dropout', 0, 0.5):.3f} --momentum {dice.between('momentum', 0.5, 0.99):.3f} "
+            f"--act {('relu', 'gelu', 'tanh')[dice.pick('act', 0, 1, 2)]} --seed {number}"
+        )
+        peak = 600 * MIB + 64 * (depth * width * width + features * width) + 64 * batch * (features + depth * width)
+        seconds = dice.between("seconds", 0.7, 1.3) * (60 + 0.05 * width)
+        busy = dice.between("busy", 0.8, 1.2) * (0.08 + width / 12_000)
+        yield _row(number, config, Terms(priority=1, epochs=20, gpus=1), seconds, peak, busy)
+
+
+def opaque(rows: Iterable[TraceRow]) -> Iterator[TraceRow]:
+    """Yield the rows under names that tell nothing of their arguments."""
+    for number, row in enumerate(rows):
+        yield replace(row, spec=replace(row.spec, filename=f"trial_{number}.py"))
+
+
 def _row(number: int, config: str, terms: Terms, seconds: float, peak: int, busy: float) -> TraceRow:
     job = f"{config.split('.')[0]}-{number}"
     spec = Spec(number + 2, "", "-1", config, "", job, (), (), terms)
@@ -106,5 +163,8 @@ WORKLOADS: dict[str, tuple[Maker, int]] = {
     "gangs": (gangs, 600),
     "tight": (tight, 270),
     "wide": (wide, 600),
+    "distinct": (distinct, 40),
+    "search": (search, 200),
+    "small": (small, 600),
 }
 """What makes each, and how many rows it has unless said otherwise."""
