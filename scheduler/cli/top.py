@@ -45,8 +45,10 @@ def main(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     if args.all and args.run is not None:
         raise UsageError(f"top {args.run} --all: --all shows the whole machine: leave one of them out")
-    if args.port is not None and not (args.web and 0 <= args.port < 1 << 16):
-        raise UsageError(f"--port {args.port}: give a port from 0 (any free one) to 65535, and --web")
+    if args.port is not None and not args.web:
+        raise UsageError(f"--port {args.port} has an effect only with --web")
+    if args.port is not None and not 0 <= args.port < 1 << 16:
+        raise UsageError(f"--port {args.port}: give a port from 0 (any free one) to 65535")
     settings = settings_from(args)
     if args.web:
         return _web(args, settings)

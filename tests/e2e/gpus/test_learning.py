@@ -77,7 +77,7 @@ class TestSources:
         home.write("jobs.csv", HEADER, hold(home, 100, epochs=6, rest=0.4))
         (task,) = run(home, "--devices", "host:4GiB")
         assert task["source"] == "measured"
-        assert "reserved 1.8GiB (unknown, watched)" in home.log()
+        assert "reserved 1.8GiB (unknown, measured while it runs)" in home.log()
         assert task["reserved_bytes"] == pytest.approx(margin(task["peak_bytes"]), rel=0.02)
 
     @contract("S3-D15")
@@ -207,11 +207,12 @@ class TestProfiles:
     def test_learn_only_probes(self, home: Home) -> None:
         home.write("jobs.csv", HEADER, hold(home, 60, epochs=1))
         said = home.call("profiles", "learn", "jobs.csv", "--profile", "live", code=2).stderr
-        assert said == "scheduler: profiles learn --profile live: it probes and runs nothing else: leave that out\n"
+        assert said == "scheduler: profiles learn always uses probes: leave --profile live out\n"
 
     @pytest.mark.parametrize("how", [("forget", "hold.py", "--all"), ("show",), ("forget",)])
     def test_forget_takes_some_or_all_profiles(self, home: Home, how: tuple[str, ...]) -> None:
-        assert f"profiles {how[0]}: say which, by key or script, or --all" in home.call("profiles", *how, code=2).stderr
+        said = home.call("profiles", *how, code=2).stderr
+        assert said == f"scheduler: profiles {how[0]}: name profiles by key or script, or give --all\n"
 
     def test_profiles_are_shown_and_forgotten(self, home: Home) -> None:
         home.write("jobs.csv", HEADER, hold(home, 60, epochs=1))
@@ -219,9 +220,9 @@ class TestProfiles:
         kept = json.loads(home.call("profiles", "--json").stdout)["profiles"]
         assert [one["what"] for one in kept] == ["hold.py --mib=60"]
         assert 60 * MIB < kept[0]["peak_bytes"] < 130 * MIB
-        assert "forgot 1" in home.call("profiles", "forget", "hold.py", code=0).stdout
+        assert "1 profile removed" in home.call("profiles", "forget", "hold.py", code=0).stdout
         assert run(home)[0]["source"] == "measured"
-        assert "no profile is called" in home.call("profiles", "forget", "nothing.py", code=2).stderr
+        assert "there is no profile nothing.py" in home.call("profiles", "forget", "nothing.py", code=2).stderr
 
     @pytest.mark.parametrize("damage", ["damaged", "newer"])
     def test_unreadable_profiles_are_set_aside_with_a_sentence(self, home: Home, damage: str) -> None:
@@ -276,4 +277,4 @@ class TestTheKernel:
         assert big["state"] in ("oom", "refused")
         assert big["ooms"] >= 1
         assert [task["state"] for task in small] == ["succeeded"] * 3
-        assert "(700MiB" in home.log()
+        assert f"host    700MiB RAM (limited by cgroup {group})" in home.log()

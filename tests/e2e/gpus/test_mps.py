@@ -150,7 +150,7 @@ class TestLife:
         home.go()
         wait_until(lambda: home.box.used(0) == 0 and not shims(home), 30)
         said = home.call("run", "others.csv", code=0).stdout
-        assert "an MPS daemon without users was ended" in said
+        assert "an unused MPS daemon was ended" in said
         assert is_paired(home)
 
     def test_doctor_cleans_leftover_daemons_and_no_used_one(self, machine: Machine) -> None:
@@ -160,7 +160,7 @@ class TestLife:
         assert len(home.daemons()) == 1
         home.go()
         wait_until(lambda: home.box.used(0) == 0 and not shims(home), 30)
-        assert "an MPS daemon without users was ended" in home.call("doctor", "--clean").stdout
+        assert "an unused MPS daemon was ended" in home.call("doctor", "--clean").stdout
         assert is_paired(home)
 
 
@@ -383,11 +383,11 @@ class TestRefusals:
         ("flags", "said"),
         [
             ("--mps=maybe", "--mps=maybe: write on, off, auto or join"),
-            ("--thread-percentage 25", "--thread-percentage 25: shares of a GPU's threads are given by MPS alone"),
+            ("--thread-percentage 25", "--thread-percentage 25 has an effect only under MPS: add --mps"),
             ("--mps --thread-percentage 0", "'0' is no share of a GPU's threads: write 1 to 100, or auto"),
             ("--mps-fence off", "add --mps"),
             ("--mps --mps-fence maybe", "--mps-fence maybe: write on or off"),
-            ("--mps=join --mps-exclusive", "--mps-exclusive is for a daemon of one's own"),
+            ("--mps=join --mps-exclusive", "--mps-exclusive needs a daemon of your own: write --mps, not --mps=join"),
             ("--mps=join", "--mps=join: no MPS daemon runs in /tmp/nvidia-mps"),
             ("--mps --visible index", "under MPS tasks know their GPUs by UUID only"),
             ("--mps --devices slots:0;0", "a slot's task is told its GPUs as the list spells them"),

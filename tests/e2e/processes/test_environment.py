@@ -298,7 +298,7 @@ class TestResume:
         assert refused.stderr.startswith(
             f"scheduler: {dead.state}/runs/1/env, the environment that the run was started"
         )
-        assert "scheduler resume --env-from now takes this shell's" in refused.stderr
+        assert "scheduler resume --env-from now uses the environment of this shell" in refused.stderr
         dead.call("resume", "--env-from", "now", code=0, env=dead.bare())
 
     def test_resume_without_a_kept_environment_takes_its_shells(self, dead: Place) -> None:

@@ -76,5 +76,5 @@ def test_too_few_open_files_are_one_sentence_with_their_number(tmp_path: Path, m
     home.commands("true")
     said = home.call("run", "jobs.csv", "--devices", "host", "--plain", code=code).stderr
     if code:
-        assert said.splitlines()[-1] == f"scheduler: {most} open files are too few: raise ulimit -n"
+        assert said.splitlines()[-1] == f"scheduler: the limit of {most} open files is too low: raise it with ulimit -n"
     home.end()

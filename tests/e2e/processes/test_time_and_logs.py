@@ -157,12 +157,12 @@ home.env["SCHEDULER_DISK_MIN"] = "16MiB"
 ballast = root / "ballast"
 ballast.write_bytes(bytes(24 << 20))
 with home.start("run", home.commands("true", "true"), "--devices", "host", "--memory", "50MiB") as scheduler:
-    wait_until(lambda: "are kept: nothing starts before there is room again" in home.log(), 30)
+    wait_until(lambda: "to be kept: nothing starts until there is more" in home.log(), 30)
     assert home.states() == ["waiting", "waiting"]
     ballast.unlink()
     assert scheduler.wait(60) == 0
 assert home.states() == ["succeeded", "succeeded"]
-assert home.log().count("nothing starts before") == home.log().count("there is space on the disk again") == 1
+assert home.log().count("nothing starts until") == home.log().count("there is space on the disk again") == 1
 home.end()
 """
 
@@ -258,4 +258,4 @@ class TestRuns:
             assert home.states() == ["waiting"]
             scheduler.send_signal(signal.SIGTERM)
             scheduler.wait(30)
-        assert home.log().count("nothing starts before there is room") == 1
+        assert home.log().count("nothing starts until there is more") == 1

@@ -48,7 +48,7 @@ def test_stopped_notifier_does_not_keep_a_run_from_its_end(monkeypatch: pytest.M
     said: list[str] = []
     notifier = Notifier("sleep 600", str(tmp_path), said.append)
     facts = dict.fromkeys(("event", "text", "run", "name", "file", "host", "tasks"), "")
-    notifier.tell({**facts, "states": {}})
+    notifier.send({**facts, "states": {}})
     stop(notifier._pid)
     began = time.monotonic()
     notifier.finish()

@@ -134,7 +134,7 @@ class TestResumeDetached:
         assert [line.partition(" (")[0] for line in said] == [
             "run 2  jobs.csv: taken over",
             "run 3  jobs.csv: taken over",
-            "run 4  jobs.csv: is alive: left as it is",
+            "run 4  jobs.csv: is alive: not resumed",
         ]
         (home.root / "go").touch()
         wait_until(lambda: all("2 tasks: 2 succeeded" in home.log(run) for run in (2, 3, 4)), 30)
@@ -158,7 +158,7 @@ class TestResumeDetached:
 class TestStop:
     def test_lets_running_tasks_end(self, home: Home) -> None:
         pid = detached(home, UNTIL_GO, "true", arguments=("-j", "1"))
-        assert "nothing more is started" in home.call("stop", code=0).stdout
+        assert "no more tasks start, running tasks finish" in home.call("stop", code=0).stdout
         wait_until(lambda: "nothing more is started; 1 running" in home.log())
         (home.root / "go").touch()
         wait_until(lambda: ended(pid), 30)
@@ -166,7 +166,7 @@ class TestStop:
 
     def test_now_stops_them(self, home: Home) -> None:
         pid = detached(home, UNTIL_GO, "true", arguments=("-j", "1"))
-        assert "running tasks are stopped" in home.call("stop", "1", "--now", code=0).stdout
+        assert "running tasks are being stopped" in home.call("stop", "1", "--now", code=0).stdout
         wait_until(lambda: ended(pid), 30)
         assert home.states() == STOPPED
 
@@ -181,7 +181,7 @@ class TestStop:
 
     def test_of_a_run_without_a_scheduler_says_so_and_leaves_nothing_to_a_later_one(self, home: Home) -> None:
         home.call("run", home.commands("true"), code=0)
-        assert "run 1 has no scheduler, so nothing more of it starts" in home.call("stop", code=1).stderr
+        assert "run 1 has no scheduler, so it starts no more tasks" in home.call("stop", code=1).stderr
         assert [path.name for path in (home.state / "runs/1/requests").iterdir()] == ["bell"]
 
     def test_of_a_scheduler_that_hangs_is_done_when_it_goes_on(self, home: Home) -> None:
@@ -201,7 +201,7 @@ class TestTheTerminalOfALongRun:
         assert home.states() == ["succeeded"] * 21
         assert (home.root / "ran").read_text() == "x\n" * 21
         told = home.log()
-        assert told.count(" start ") == told.count(" done ") == 21
+        assert told.count(" start   ") == told.count(" done ") == 21
         assert "run 1: 21 tasks: 21 succeeded" in told
 
     def test_is_closed(self, home: Home) -> None:

@@ -215,14 +215,14 @@ def test_the_cleaner_of_tmp_takes_no_reservation_of_a_living_task(tmp_path: Path
 def test_a_task_that_nobody_looks_at_keeps_its_reservation_young(tmp_path: Path) -> None:
     script = """if True:
         import os, signal, sys, time
-        from scheduler import shim
+        from scheduler.runtime import shim
         shim.TOUCH = 0.05
         signal.pthread_sigmask(signal.SIG_BLOCK, shim._BLOCKED)
         pid = os.fork()
         if pid == 0:
             time.sleep(0.5); os._exit(0)
-        order = shim.Order(1, 1, [], "", {}, "", "", lease=sys.argv[1])
-        shim.Watch(pid, order, shim.Log(os.devnull, 1 << 30, None)).run()
+        order = shim.AttemptOrder(1, 1, [], "", {}, "", "", lease=sys.argv[1])
+        shim.Watch(pid, order, shim.LogKeeper(os.devnull, 1 << 30, None)).run()
     """
     lease = tmp_path / "lease"
     lease.touch()

@@ -104,7 +104,7 @@ def test_ended_and_dead_runs_can_be_looked_at_while_nothing_can_be_written(tmp_p
     before, after, said, told = json.loads(run_apart(LOOKED_AT, tmp_path))
     assert before == after == [["failed"], ["running", "waiting"], [3]]
     assert not [text for text in said if "cannot be" in text]
-    assert "the disk is full, free some room for " in told
+    assert "the disk is full: free some space for " in told
 
 
 @fault(22, 23)

@@ -77,8 +77,8 @@ def test_a_state_directory_where_sqlite_cannot_lock_is_named_by_doctor(home: Hom
 @fault(22)
 def test_a_disk_below_disk_min_is_said_when_a_detached_list_is_accepted_and_by_doctor(home: Home) -> None:
     home.env["SCHEDULER_DISK_MIN"] = "99%"
-    assert "to be kept: nothing starts until there is more" in trouble(home, "state")
+    assert "no task starts until there is space" in trouble(home, "state")
     said = home.call("run", "jobs.csv", "--devices", "host", "--new", "-d", code=0).stderr
-    assert "nothing starts before there is room again" in said
+    assert "nothing starts until there is more" in said
     assert home.states("2") == ["waiting"]
     home.call("stop", "2", "--now", code=0)

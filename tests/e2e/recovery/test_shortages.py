@@ -195,7 +195,7 @@ def test_a_paused_run_tells_why_and_obeys(home: Home) -> None:
     with home.start("resume", "--plain") as scheduler:
         wait_until(lambda: home.log().count("are not started for now") == 2, 30)
         said = home.call("why", "2", code=0).stdout
-        assert f"its directory is away: {away}: No such file or directory" in said
+        assert f"its directory is not available: {away}: No such file or directory" in said
         (run,) = json.loads(home.call("why", "--run", "1", "--json", code=0).stdout)["runs"]
         assert run["reasons"] == {"away": 5}
         home.call("cancel", "1", code=0)

@@ -123,7 +123,7 @@ def _imports(function: ast.FunctionDef) -> Iterator[str]:
 
 
 def test_all_that_is_loaded_late_is_loaded_before_the_first_launch() -> None:
-    program = "import sys; from scheduler.wiring import provisions; provisions.load(); print(*sys.modules)"
+    program = "import sys; from scheduler.app.run import run_loop; run_loop.load_modules(); print(*sys.modules)"
     env = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
     done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())

@@ -54,7 +54,7 @@ class TestARunOfAnotherMachine:
         assert refused.stderr.startswith("scheduler: run 1 belongs to gpu2, this is ")
         assert "nothing was started" in refused.stderr
         assert "--takeover" in refused.stderr
-        assert "run 1  jobs.csv: belongs to gpu2: left as it is" in home.call("resume", "--all", "-d", code=0).stdout
+        assert "run 1  jobs.csv: belongs to gpu2: not resumed" in home.call("resume", "--all", "-d", code=0).stdout
         assert "run 1 belongs to gpu2: stop it there" in home.call("stop", "1", code=1).stderr
         assert "run 1 belongs to gpu2" in home.call("resume", "-d", code=2).stderr
         (home.root / "go").touch()
@@ -112,7 +112,10 @@ class TestARunOfAnotherMachine:
 
     def test_takeover_of_ones_own_is_not_needed(self, home: Home) -> None:
         home.call("run", home.commands("true"), code=0)
-        assert "--takeover is not needed" in home.call("resume", "--takeover", code=0).stderr
+        assert (
+            "this machine and its journal is whole: --takeover has no effect"
+            in home.call("resume", "--takeover", code=0).stderr
+        )
 
 
 class TestRemoving:

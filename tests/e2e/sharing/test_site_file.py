@@ -89,9 +89,9 @@ class TestCaps:
         other.write_text((home.root / "jobs.csv").read_text())
         with home.start(*RUN, stderr=subprocess.DEVNULL) as first:
             home.wait_for(2)
-            home.waits_because(2, f"its user holds 2 tasks of the 2 that [caps] in {home.file} allows")
+            home.waits_because(2, f"its user holds 2 tasks, the quota is 2 ([caps] in {home.file})")
             with home.start("run", "other.csv", "--profile", "off", stderr=subprocess.DEVNULL) as second:
-                home.waits_because(4, "its user holds 2 tasks of the 2")
+                home.waits_because(4, "its user holds 2 tasks, the quota is 2")
                 assert living(home) == 2
                 home.says("[caps]\ntasks = 8\n")
                 home.wait_for(3)

@@ -123,7 +123,8 @@ def test_page_has_the_machine_and_the_users_runs(page: Page) -> None:
 
 def test_port_in_use_is_named(home: Home, page: Page) -> None:
     assert "already in use" in home.call("top", "--web", "--port", str(page.port), code=2).stderr
-    assert "together with --web" in home.call("top", "--port", "80", code=2).stderr
+    assert "--port 80 has an effect only with --web" in home.call("top", "--port", "80", code=2).stderr
+    assert "--port 99999: give a port from 0" in home.call("top", "--web", "--port", "99999", code=2).stderr
 
 
 # ---- who may ask it ----
