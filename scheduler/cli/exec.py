@@ -44,20 +44,6 @@ def parser() -> Parser:
     return made
 
 
-def _add_devices(made: object) -> None:
-    add = made.add_argument  # type: ignore[attr-defined] # argparse does not export what groups are
-    add("--devices", default="auto", metavar="WHICH", help="the GPUs it may be given: 0,2-3, UUIDs, all, host (auto)")
-    add("--buffer", metavar="SIZE", help="memory kept free on every device (default 512MiB)")
-    add("--max-load", metavar="SHARE", help="share of the cores that may be reserved (default 1.0)")
-    add("--max-gpu-load", metavar="SUM", help="what tasks on one GPU keep busy together (default 2.0)")
-    add("--visible", metavar="HOW", help="uuid, index or all: how it is told its GPUs (default uuid)")
-    add("--unmanaged", metavar="HOW", help="headroom, avoid or ignore: what is done about others' memory (headroom)")
-    add("--unmanaged-calm", metavar="TIME", help="how long others must hold still before it joins (2m)")
-    add("--profile", metavar="HOW", help="auto, probe, live or off: how an unknown need is learned")
-    add("--settle", metavar="TIME", help="time without a new peak that settles it (5s, on GPUs 60s)")
-    add("--margin", metavar="M", help="on top of a known peak (default 10%%+256MiB)")
-
-
 def main(argv: list[str]) -> int:
     """Accept the task, run it, and return its exit code."""
     argv, words = flags.split_at_command(argv)

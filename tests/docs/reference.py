@@ -19,7 +19,7 @@ from scheduler.core.tasks.fields import FIELDS, RESERVED
 from scheduler.runtime.paths import APPLICATION
 from scheduler.runtime.settings import MACHINE_FILE, PREFIX, READERS, USER_FILE, Settings
 from scheduler.ui.export import prometheus
-from scheduler.ui.export.json_schemas import PRINTS, described
+from tests.docs.json_shapes import PRINTS, described
 
 SETTINGS = {
     "state": (

@@ -356,7 +356,7 @@ class Simulation(simulated_run.Simulation):
 
     @property
     def fold(self) -> RunHistory:
-        return RunHistory().take_all(self.book.recorded)
+        return history_of(self.book.recorded)
 
     @property
     def states(self) -> dict[str, int]:
@@ -383,3 +383,11 @@ def replay(brain_: Brain, submitted: Iterable[Submitted], events: Iterable[tuple
     for event, at in events:
         again.apply(event, at)
     return again
+
+
+def history_of(recorded: Iterable[tuple[Event, float]]) -> RunHistory:
+    """Return the history of events with their times."""
+    history = RunHistory()
+    for event, at in recorded:
+        history.take(event, at)
+    return history

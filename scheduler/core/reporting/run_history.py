@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from operator import itemgetter
 from typing import Any
@@ -205,12 +205,6 @@ class RunHistory(RunSummary):
         """Return when a batch was accepted; `first` is when the run was."""
         place = bisect_right(self._arrived, batch, key=itemgetter(0))
         return self._arrived[place - 1][1] if place else first
-
-    def take_all(self, events: Iterable[tuple[Event, float]]) -> RunHistory:
-        """Take events with their times, and return this history."""
-        for event, at in events:
-            self.take(event, at)
-        return self
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Formats for programs: the JSON of every verb, result tables, Prometheus.
+"""Formats for programs: result tables and lists as CSV, JSON and Markdown, metrics for Prometheus.
 
-Start at `json_schemas`, the one table of all JSON output.
+The shape of each verb's JSON is in tests/docs/json_shapes, which the reference pages and the tests read.
 """

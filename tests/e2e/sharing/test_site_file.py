@@ -16,7 +16,7 @@ from scheduler.app.control import machine_init
 from scheduler.errors import LeaseError
 from scheduler.runtime import site_file
 from scheduler.runtime.settings import Settings
-from scheduler.ui.export.json_schemas import PRINTS, schema
+from tests.docs.json_shapes import PRINTS, schema
 from tests.support.faults import fault
 from tests.support.gpu_home import PATIENCE, GpuHome, holding
 from tests.support.mounts import needs_mounts, run_apart

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from scheduler.cli.main import VERBS
 from scheduler.ui.export import prometheus
-from scheduler.ui.export.json_schemas import PRINTS, described, schema
+from tests.docs.json_shapes import PRINTS, described, schema
 from tests.support.killing import Home
 from tests.support.waiting import wait_until
 

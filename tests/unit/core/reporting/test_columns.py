@@ -9,14 +9,13 @@ import pytest
 from scheduler.core.events import Event
 from scheduler.core.model import HOST, Job, Purpose, Spec, State
 from scheduler.core.reporting.columns import COLUMNS, row
-from scheduler.core.reporting.run_history import RunHistory
 from scheduler.units import GIB
-from tests.support.builders import exited, placed, run, spec, started
+from tests.support.builders import exited, history_of, placed, run, spec, started
 
 
 def cells(*events: tuple[float, Event], of: Spec | None = None, state: State = State.SUCCEEDED) -> dict[str, Any]:
     """The row of task 1, submitted at 100."""
-    story = RunHistory().take_all((event, at) for at, event in events).tasks.get(1)
+    story = history_of((event, at) for at, event in events).tasks.get(1)
     job = Job(of or spec("train.py", row=4, directory="work", priority=2), "a name", "k1")
     return row(1, 3, job, state, story, "python train.py", "/log", 100.0)
 
