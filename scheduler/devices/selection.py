@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 
 from scheduler.core.model import HOST
-from scheduler.devices.gpu.allocation import AllowedGpus, VisibleGpu, labels, starting_with
+from scheduler.devices.gpu.allocation import AllowedGpus, labels, starting_with
+from scheduler.devices.gpu.inventory import InstalledGpu
 from scheduler.errors import UsageError
 from scheduler.units import parse_size
 from scheduler.values import dataclass
@@ -19,7 +20,7 @@ _NUMBERS = re.compile(r"(\d+)(?:-(\d+))?", re.ASCII)
 class GpuBudget:
     """A GPU of a run; `cap` is the budget of all leases on it, None: its whole memory."""
 
-    gpu: VisibleGpu
+    gpu: InstalledGpu
     cap: int | None = None
 
 
@@ -36,7 +37,7 @@ class ChosenDevices:
         return not self.shares
 
 
-def choose(spec: str, allowed: AllowedGpus, node: Sequence[VisibleGpu]) -> ChosenDevices:
+def choose(spec: str, allowed: AllowedGpus, node: Sequence[InstalledGpu]) -> ChosenDevices:
     """Read `--devices`: items `all`, `auto`, `host`, numbers as nvidia-smi counts, ranges, UUIDs or their beginnings.
 
     Each item may have a budget (`0:10GiB`); of two for the same device the later counts. `auto`, the default, is every
@@ -44,7 +45,7 @@ def choose(spec: str, allowed: AllowedGpus, node: Sequence[VisibleGpu]) -> Chose
     UsageError.
     """
     caps: dict[str, int | None] = {}
-    beyond: dict[int, VisibleGpu] = {}
+    beyond: dict[int, InstalledGpu] = {}
     for item in (spec.strip() or AUTO).split(","):
         which, cap = _budget(spec, item.strip())
         for key, gpu in _meant(spec, which, allowed, node):
@@ -68,14 +69,14 @@ def _budget(spec: str, item: str) -> tuple[str, int | None]:
 
 
 def _meant(
-    spec: str, which: str, allowed: AllowedGpus, node: Sequence[VisibleGpu]
-) -> Iterator[tuple[str, VisibleGpu | None]]:
+    spec: str, which: str, allowed: AllowedGpus, node: Sequence[InstalledGpu]
+) -> Iterator[tuple[str, InstalledGpu | None]]:
     """Yield key and GPU of each device that one item names."""
     if which == HOST:
         yield HOST, None
         return
     if which in (ALL, AUTO):
-        found: Sequence[VisibleGpu] = allowed.gpus
+        found: Sequence[InstalledGpu] = allowed.gpus
         if not found and which == ALL:
             raise UsageError(f"--devices {spec}: {_may_use(allowed) if node else 'there is no GPU here'}")
     else:
@@ -83,7 +84,7 @@ def _meant(
     yield from ((gpu.uuid, gpu) for gpu in found)
 
 
-def _by_number(spec: str, which: str, node: Sequence[VisibleGpu]) -> list[VisibleGpu]:
+def _by_number(spec: str, which: str, node: Sequence[InstalledGpu]) -> list[InstalledGpu]:
     match = _NUMBERS.fullmatch(which)
     numbers = range(int(match[1]), int(match[2] or match[1]) + 1) if match else range(0)
     by_index = {gpu.index: gpu for gpu in node}
@@ -92,7 +93,7 @@ def _by_number(spec: str, which: str, node: Sequence[VisibleGpu]) -> list[Visibl
     return [by_index[number] for number in numbers if number in by_index]
 
 
-def _by_uuid(spec: str, which: str, node: Sequence[VisibleGpu]) -> VisibleGpu:
+def _by_uuid(spec: str, which: str, node: Sequence[InstalledGpu]) -> InstalledGpu:
     found = starting_with(which, node) if which.startswith("GPU-") else []
     if not found:
         raise UsageError(_unknown(spec, which, node))
@@ -103,11 +104,11 @@ def _by_uuid(spec: str, which: str, node: Sequence[VisibleGpu]) -> VisibleGpu:
     return found[0]
 
 
-def _unknown(spec: str, which: str, node: Sequence[VisibleGpu]) -> str:
+def _unknown(spec: str, which: str, node: Sequence[InstalledGpu]) -> str:
     return f"--devices {spec}: there is no device {which!r} here; this machine has: {_what_there_is(node)}"
 
 
-def _what_there_is(node: Sequence[VisibleGpu]) -> str:
+def _what_there_is(node: Sequence[InstalledGpu]) -> str:
     listed = [f"{gpu.index} ({gpu.model}, {gpu.uuid})" for gpu in node]
     return ", ".join([*listed, HOST])
 
@@ -117,7 +118,7 @@ def _may_use(allowed: AllowedGpus) -> str:
     return f"this shell may use {which}" + (f" ({allowed.source})" if allowed.source else "")
 
 
-def _too_much(spec: str, allowed: AllowedGpus, beyond: Sequence[VisibleGpu]) -> str:
+def _too_much(spec: str, allowed: AllowedGpus, beyond: Sequence[InstalledGpu]) -> str:
     return (
         f"--devices {spec}: {_may_use(allowed)}; asked for {labels(beyond)} besides: "
         "leave that out, or start where it is allowed" + "".join(f" ({note})" for note in allowed.notes)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from scheduler.core.model import NAMED, Device, DeviceBudget, Placement
-from scheduler.devices.gpu.allocation import CUDA, ORDER, VisibleGpu, starting_with
+from scheduler.devices.gpu.allocation import CUDA, ORDER, starting_with
+from scheduler.devices.gpu.inventory import InstalledGpu
 from scheduler.devices.gpu.nvml_devices import NvmlDevices
 from scheduler.devices.host.host_memory import HostDevices
 from scheduler.devices.pool import DevicePool
@@ -21,7 +22,7 @@ class Slot:
     cards: tuple[str, ...] = ()
 
 
-def read_slots(names: Sequence[str], node: Sequence[VisibleGpu], numbers: Mapping[str, int]) -> tuple[Slot, ...]:
+def read_slots(names: Sequence[str], node: Sequence[InstalledGpu], numbers: Mapping[str, int]) -> tuple[Slot, ...]:
     """Return slots by their names; `numbers` are CUDA's numbers of the GPUs, in the order of the bus.
 
     A name may be any text: one that names no GPU is passed to the task as well. Only a number is refused where there
@@ -30,7 +31,7 @@ def read_slots(names: Sequence[str], node: Sequence[VisibleGpu], numbers: Mappin
     return tuple(Slot(name, _cards(name, node, numbers)) for name in names)
 
 
-def _cards(name: str, node: Sequence[VisibleGpu], numbers: Mapping[str, int]) -> tuple[str, ...]:
+def _cards(name: str, node: Sequence[InstalledGpu], numbers: Mapping[str, int]) -> tuple[str, ...]:
     by_number = {str(number): uuid for uuid, number in numbers.items()}
     found: list[str] = []
     for item in (item.strip() for item in name.split(",")):
@@ -42,7 +43,7 @@ def _cards(name: str, node: Sequence[VisibleGpu], numbers: Mapping[str, int]) ->
     return tuple(found)
 
 
-def _by_uuid(item: str, node: Sequence[VisibleGpu]) -> list[str]:
+def _by_uuid(item: str, node: Sequence[InstalledGpu]) -> list[str]:
     found = starting_with(item, node) if item.startswith("GPU-") else []
     return [found[0].uuid] if len(found) == 1 else []
 

@@ -20,7 +20,7 @@ from scheduler.store.machine.site_config import DISABLE, RESERVE
 from scheduler.ui.text import clean
 
 if TYPE_CHECKING:
-    from scheduler.devices.gpu.allocation import VisibleGpu
+    from scheduler.devices.gpu.inventory import InstalledGpu
 
 
 def disable(settings: Settings, which: str, why: str) -> None:
@@ -157,13 +157,12 @@ def _keys(which: str) -> list[str]:
     return [*(share.gpu.uuid for share in chosen.shares), *host]
 
 
-def _seen() -> list[VisibleGpu]:
+def _seen() -> Sequence[InstalledGpu]:
     """Return every GPU of the machine."""
-    from scheduler.app.run.devices import seen_by
     from scheduler.devices.gpu.nvml_devices import NvmlDevices  # `status` only tells what is closed, and asks no GPU
 
     gpus = NvmlDevices()
     try:
-        return seen_by(gpus.node())
+        return gpus.node().gpus
     finally:
         gpus.close()

@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 import select
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib import metadata
 
-from scheduler.app.run.devices import offered, seen_by
+from scheduler.app.run.devices import offered
 from scheduler.app.run.options import RunOptions, rules
 from scheduler.core.config import SchedulingConfig
 from scheduler.core.model import DeviceBudget, UnmanagedUse
 from scheduler.core.placement.device_capacity import kept_for_unmanaged
 from scheduler.devices.gpu import inventory as words
-from scheduler.devices.gpu.allocation import ORDER, AllowedGpus, VisibleGpu, allowed, cuda_numbers, within
+from scheduler.devices.gpu.allocation import ORDER, AllowedGpus, allowed, cuda_numbers, within
 from scheduler.devices.gpu.nvml_devices import NvmlDevices
 from scheduler.devices.host.cgroups import device_rules
 from scheduler.errors import DeviceError, UsageError
@@ -35,7 +35,7 @@ def examine_gpus(settings: Settings) -> GpusReport:
     devices = NvmlDevices()
     try:
         node = devices.node()
-        seen, device_list = seen_by(node), device_rules()
+        seen, device_list = node.gpus, device_rules()
         may, refused = _allowed(seen, device_list)
         shims = {lease.shim for lease in living(find_directory(settings.leases or None)) if lease.shim}
         budgets = _look(devices, may, shims)
@@ -68,7 +68,7 @@ def examine_gpus(settings: Settings) -> GpusReport:
     )
 
 
-def _allowed(seen: list[VisibleGpu], device_list: str) -> tuple[AllowedGpus, str]:
+def _allowed(seen: Sequence[words.InstalledGpu], device_list: str) -> tuple[AllowedGpus, str]:
     """Return the GPUs that may be used, or why that is unknown."""
     try:
         return offered(allowed(seen, os.environ, device_list), seen), ""
@@ -140,7 +140,7 @@ def _unmanaged_users(unmanaged: Iterable[UnmanagedUse]) -> tuple[UnmanagedUser, 
     return tuple(sorted(found, key=lambda one: -one.bytes))
 
 
-def _cuda_numbers(reachable: Iterable[VisibleGpu]) -> dict[int, int]:
+def _cuda_numbers(reachable: Iterable[words.InstalledGpu]) -> dict[int, int]:
     gpus = list(reachable)
     numbers = cuda_numbers(gpus)
     return {gpu.index: numbers[gpu.uuid] for gpu in gpus}

@@ -16,8 +16,8 @@ SLOTS = "slots:"
 
 if TYPE_CHECKING:
     from scheduler.app.run.options import RunOptions
-    from scheduler.devices.gpu.allocation import AllowedGpus, VisibleGpu
-    from scheduler.devices.gpu.inventory import GpuInventory
+    from scheduler.devices.gpu.allocation import AllowedGpus
+    from scheduler.devices.gpu.inventory import InstalledGpu
     from scheduler.devices.gpu.nvml_devices import NvmlDevices
     from scheduler.devices.pool import DevicePool
     from scheduler.devices.selection import ChosenDevices
@@ -83,7 +83,7 @@ def _slots(said: str, settings: Settings, environ: Mapping[str, str]) -> DeviceP
     gpus = NvmlDevices()
     try:
         node = gpus.node()
-        seen = within(seen_by(node), device_rules())
+        seen = within(node.gpus, device_rules())
         slots = read_slots([item.strip() for item in said.removeprefix(SLOTS).split(";")], seen, cuda_numbers(seen))
         named = {key for slot in slots for key in slot.cards}
         _check_offered(said, seen, named)
@@ -114,7 +114,7 @@ def _with_gpus(said: str, settings: Settings, environ: Mapping[str, str]) -> Dev
         node = gpus.node()
         if node.broken:
             raise DeviceError(f"{node.why}; or run on the host's RAM alone: --devices host")
-        rules, seen = device_rules(), seen_by(node)
+        rules, seen = device_rules(), node.gpus
         may = offered(allowed(seen, environ, rules), seen)
         chosen = choose(said, may, seen)
         _check_budgets(said, chosen, settings)
@@ -138,7 +138,7 @@ def _with_gpus(said: str, settings: Settings, environ: Mapping[str, str]) -> Dev
         raise
 
 
-def offered(may: AllowedGpus, node: Sequence[VisibleGpu]) -> AllowedGpus:
+def offered(may: AllowedGpus, node: Sequence[InstalledGpu]) -> AllowedGpus:
     """Return the GPUs that the machine's file offers; others are kept for something else."""
     from scheduler.devices.gpu.allocation import AllowedGpus
     from scheduler.devices.selection import choose
@@ -158,7 +158,7 @@ def offered(may: AllowedGpus, node: Sequence[VisibleGpu]) -> AllowedGpus:
     return replace(may, gpus=left, source=source)
 
 
-def _check_offered(said: str, seen: Sequence[VisibleGpu], named: set[str]) -> None:
+def _check_offered(said: str, seen: Sequence[InstalledGpu], named: set[str]) -> None:
     """Refuse slots on GPUs that root does not offer."""
     from scheduler.devices.gpu.allocation import AllowedGpus, labels
 
@@ -166,13 +166,6 @@ def _check_offered(said: str, seen: Sequence[VisibleGpu], named: set[str]) -> No
     beyond = [gpu for gpu in seen if gpu.uuid in named and gpu not in may.gpus]
     if beyond:
         raise UsageError(f"--devices {said}: {labels(beyond)} may not be used here ({may.source})")
-
-
-def seen_by(node: GpuInventory) -> list[VisibleGpu]:
-    """Return the facts of the machine's GPUs that decide who may use them."""
-    from scheduler.devices.gpu.allocation import VisibleGpu
-
-    return [VisibleGpu(gpu.index, gpu.uuid, gpu.model, gpu.bus_id, gpu.total, gpu.mig, gpu.minor) for gpu in node.gpus]
 
 
 def _use(gpus: NvmlDevices, chosen: ChosenDevices) -> NvmlDevices:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
+from scheduler.devices.gpu.inventory import InstalledGpu
 from scheduler.errors import DeviceError
 from scheduler.values import dataclass
 
@@ -27,36 +28,10 @@ _NONE_MEANT = re.compile(r"|-\d+|NoDevFiles")
 
 
 @dataclass(frozen=True, slots=True)
-class VisibleGpu:
-    """One GPU of the node, as NVML describes it."""
-
-    index: int
-    """The number that nvidia-smi gives it."""
-    uuid: str
-    model: str
-    bus_id: str
-    total: int
-    mig: bool = False
-    """True if it is divided into MIG instances."""
-    minor: int = -1
-    """The number of its /dev/nvidiaN, which cgroups and Slurm use; -1: the same as its index."""
-
-    @property
-    def label(self) -> str:
-        """Its name for users."""
-        return f"GPU {self.index}"
-
-    @property
-    def number(self) -> int:
-        """N of its /dev/nvidiaN; within a container or a Slurm job nvidia-smi counts otherwise."""
-        return self.index if self.minor < 0 else self.minor
-
-
-@dataclass(frozen=True, slots=True)
 class AllowedGpus:
     """The GPUs that this process may use."""
 
-    gpus: tuple[VisibleGpu, ...]
+    gpus: tuple[InstalledGpu, ...]
     """The GPUs in the order in which they are counted."""
     source: str = ""
     """The variable or the cgroup that limits them; empty where nothing does."""
@@ -64,11 +39,11 @@ class AllowedGpus:
     """Sentences about GPUs that were left out, where that may surprise."""
 
 
-Found = tuple[tuple[VisibleGpu, ...], str]
+Found = tuple[tuple[InstalledGpu, ...], str]
 """The GPUs that a variable leaves, and its name."""
 
 
-def allowed(node: Sequence[VisibleGpu], environ: Mapping[str, str], device_rules: str = "") -> AllowedGpus:
+def allowed(node: Sequence[InstalledGpu], environ: Mapping[str, str], device_rules: str = "") -> AllowedGpus:
     """Return the GPUs that the environment allows; `device_rules` is the content of a cgroup's `devices.list`.
 
     Raise DeviceError where numbers could mean one GPU as well as another.
@@ -90,7 +65,7 @@ def allowed(node: Sequence[VisibleGpu], environ: Mapping[str, str], device_rules
     return AllowedGpus(tuple(gpu for gpu in gpus if not gpu.mig), " and ".join(sources), tuple(notes))
 
 
-def cuda_numbers(reachable: Sequence[VisibleGpu]) -> dict[str, int]:
+def cuda_numbers(reachable: Sequence[InstalledGpu]) -> dict[str, int]:
     """Return, by UUID, CUDA's number of a GPU under CUDA_DEVICE_ORDER=PCI_BUS_ID, which need not be NVML's index.
 
     Call it with the GPUs that are `within` the cgroup: CUDA counts only those that it can open.
@@ -98,17 +73,17 @@ def cuda_numbers(reachable: Sequence[VisibleGpu]) -> dict[str, int]:
     return {gpu.uuid: number for number, gpu in enumerate(_by_bus(reachable))}
 
 
-def labels(gpus: Iterable[VisibleGpu]) -> str:
+def labels(gpus: Iterable[InstalledGpu]) -> str:
     """Return the names of several GPUs for users: `GPU 2, 5`."""
     return "GPU " + ", ".join(str(gpu.index) for gpu in gpus)
 
 
-def starting_with(prefix: str, gpus: Iterable[VisibleGpu]) -> list[VisibleGpu]:
+def starting_with(prefix: str, gpus: Iterable[InstalledGpu]) -> list[InstalledGpu]:
     """Return the GPUs whose UUID starts with a prefix."""
     return [gpu for gpu in gpus if gpu.uuid.startswith(prefix)]
 
 
-def within(node: Sequence[VisibleGpu], device_rules: str) -> tuple[VisibleGpu, ...]:
+def within(node: Sequence[InstalledGpu], device_rules: str) -> tuple[InstalledGpu, ...]:
     """Return the GPUs that the cgroup lets this process open: all where it sets no rules.
 
     A line gives a permission (`c 195:2 rwm`); what no line names is forbidden. The permission to make nodes (`m`) alone
@@ -122,7 +97,7 @@ def within(node: Sequence[VisibleGpu], device_rules: str) -> tuple[VisibleGpu, .
     return tuple(gpu for gpu in node if not numbers.isdisjoint(("*", str(gpu.number))))
 
 
-def _named(gpus: Sequence[VisibleGpu], environ: Mapping[str, str], notes: list[str]) -> Found:
+def _named(gpus: Sequence[InstalledGpu], environ: Mapping[str, str], notes: list[str]) -> Found:
     """Return the GPUs that the variables leave; CUDA's own variable goes before those that it is usually made from."""
     if CUDA in environ:
         return _by_cuda(environ[CUDA].strip(), gpus, environ, notes)
@@ -135,7 +110,7 @@ def _named(gpus: Sequence[VisibleGpu], environ: Mapping[str, str], notes: list[s
 # CUDA_VISIBLE_DEVICES
 
 
-def _by_cuda(said: str, gpus: Sequence[VisibleGpu], environ: Mapping[str, str], notes: list[str]) -> Found:
+def _by_cuda(said: str, gpus: Sequence[InstalledGpu], environ: Mapping[str, str], notes: list[str]) -> Found:
     """Return the GPUs of UUIDs or numbers, not both: CUDA uses the kind of the first and ends the list at another
     kind."""
     if said.startswith("MIG-"):
@@ -167,7 +142,7 @@ def _entries(said: str, read: Callable[[str], T | None], notes: list[str]) -> li
     return found
 
 
-def _of_prefix(entry: str, gpus: Sequence[VisibleGpu]) -> VisibleGpu | None:
+def _of_prefix(entry: str, gpus: Sequence[InstalledGpu]) -> InstalledGpu | None:
     """Return the GPU of a UUID's prefix: CUDA accepts as much of a UUID as is needed to tell it from the others."""
     found = starting_with(entry, gpus) if entry.startswith("GPU-") else []
     return found[0] if len(found) == 1 else None
@@ -179,19 +154,19 @@ def _number(entry: str, count: int) -> int | None:
     return int(match[1]) if match and int(match[1]) < count else None
 
 
-def _in_cuda_order(gpus: Sequence[VisibleGpu], environ: Mapping[str, str]) -> list[VisibleGpu] | None:
+def _in_cuda_order(gpus: Sequence[InstalledGpu], environ: Mapping[str, str]) -> list[InstalledGpu] | None:
     """Return the GPUs as CUDA counts them; None where only CUDA knows which of different models is the fastest."""
     if environ.get(ORDER) == "PCI_BUS_ID" or len({gpu.model for gpu in gpus}) <= 1:
         return _by_bus(gpus)
     return None
 
 
-def _by_bus(gpus: Iterable[VisibleGpu]) -> list[VisibleGpu]:
+def _by_bus(gpus: Iterable[InstalledGpu]) -> list[InstalledGpu]:
     """Return the GPUs sorted by PCI bus id, whose parts are hexadecimal and of varying width."""
     return sorted(gpus, key=lambda gpu: [int(part, 16) for part in re.findall(r"[0-9a-fA-F]+", gpu.bus_id)])
 
 
-def _by_slurm_instead(said: str, count: int, gpus: Sequence[VisibleGpu], environ: Mapping[str, str]) -> Found:
+def _by_slurm_instead(said: str, count: int, gpus: Sequence[InstalledGpu], environ: Mapping[str, str]) -> Found:
     """Return the GPUs of ambiguous numbers where Slurm made them: as many GPUs as Slurm names."""
     name, numbers = _slurm(environ)
     named = tuple(gpu for gpu in gpus if gpu.number in numbers)
@@ -216,7 +191,7 @@ def _slurm(environ: Mapping[str, str]) -> tuple[str, frozenset[int]]:
     return "", frozenset()
 
 
-def _by_slurm(numbers: frozenset[int], gpus: Sequence[VisibleGpu]) -> tuple[VisibleGpu, ...]:
+def _by_slurm(numbers: frozenset[int], gpus: Sequence[InstalledGpu]) -> tuple[InstalledGpu, ...]:
     """Return the GPUs of Slurm's numbers; where NVML lists no more than Slurm gave, a cgroup has hidden the rest
     already."""
     if len(gpus) <= len(numbers):
@@ -224,7 +199,7 @@ def _by_slurm(numbers: frozenset[int], gpus: Sequence[VisibleGpu]) -> tuple[Visi
     return tuple(gpu for gpu in gpus if gpu.number in numbers)
 
 
-def _by_container(said: str, gpus: Sequence[VisibleGpu]) -> tuple[VisibleGpu, ...]:
+def _by_container(said: str, gpus: Sequence[InstalledGpu]) -> tuple[InstalledGpu, ...]:
     """Return the GPUs of a container, where it sees more than it was given (a privileged one sees all).
 
     Words that name no GPU are ignored, `void` among them: it is set where the devices came in another way (CDI),

@@ -43,7 +43,7 @@ class InstalledGpu:
     bus_id: str
     total: int
     minor: int = -1
-    """The number of its /dev/nvidiaN; -1: unknown."""
+    """The number of its /dev/nvidiaN, which cgroups and Slurm use; -1: the same as its index."""
     mig: bool = False
     """True if it is divided into MIG devices."""
     compute_mode: int = 0
@@ -56,6 +56,11 @@ class InstalledGpu:
     def label(self) -> str:
         """Its name for users."""
         return f"GPU {self.index}"
+
+    @property
+    def number(self) -> int:
+        """N of its /dev/nvidiaN; within a container or a Slurm job nvidia-smi counts otherwise."""
+        return self.index if self.minor < 0 else self.minor
 
     @property
     def unusable(self) -> str:

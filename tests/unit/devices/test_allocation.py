@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.devices.gpu.allocation import AllowedGpus, VisibleGpu, allowed, cuda_numbers, within
+from scheduler.devices.gpu.allocation import AllowedGpus, allowed, cuda_numbers, within
+from scheduler.devices.gpu.inventory import InstalledGpu
 from scheduler.errors import DeviceError
 from scheduler.units import GIB
 
@@ -12,13 +13,13 @@ A100, TITAN = "NVIDIA A100-SXM4-40GB", "NVIDIA TITAN RTX"
 BUSES = [0x07, 0x0F, 0x47, 0x4E, 0x87, 0x90, 0xB7, 0xBD]
 
 
-def seen(index: int, model: str = A100, **said: object) -> VisibleGpu:
+def seen(index: int, model: str = A100, **said: object) -> InstalledGpu:
     """Return one GPU; its UUID begins with its index, its bus ids rise with it."""
     facts = {"bus_id": f"00000000:{BUSES[index]:02X}:00.0", "total": 40 * GIB, **said}
-    return VisibleGpu(index, f"GPU-{index}{index}aa-bb", model, **facts)  # type: ignore[arg-type]  # facts of a GPU
+    return InstalledGpu(index, f"GPU-{index}{index}aa-bb", model, **facts)  # type: ignore[arg-type]  # facts of a GPU
 
 
-def node(number: int = 8, **said: object) -> list[VisibleGpu]:
+def node(number: int = 8, **said: object) -> list[InstalledGpu]:
     """Return a machine of equal GPUs."""
     return [seen(index, **said) for index in range(number)]  # type: ignore[arg-type]  # facts of a GPU
 
@@ -33,7 +34,7 @@ def indices(found: AllowedGpus) -> list[int]:
     return [gpu.index for gpu in found.gpus]
 
 
-def left(gpus: list[VisibleGpu], rules: str = "", **environ: str) -> list[int]:
+def left(gpus: list[InstalledGpu], rules: str = "", **environ: str) -> list[int]:
     """Return the indices that are allowed."""
     return indices(allowed(gpus, environ, rules))
 

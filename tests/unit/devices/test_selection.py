@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.devices.gpu.allocation import AllowedGpus, VisibleGpu
+from scheduler.devices.gpu.allocation import AllowedGpus
+from scheduler.devices.gpu.inventory import InstalledGpu
 from scheduler.devices.selection import ChosenDevices, choose
 from scheduler.errors import UsageError
 from scheduler.units import GIB
 
-NODE = [VisibleGpu(n, f"GPU-{n}{n % 2}cc", "NVIDIA L4", f"0000:0{n}:00.0", 24 * GIB) for n in range(6)]
+NODE = [InstalledGpu(n, f"GPU-{n}{n % 2}cc", "NVIDIA L4", f"0000:0{n}:00.0", 24 * GIB) for n in range(6)]
 ALL = AllowedGpus(tuple(NODE))
 SOME = AllowedGpus((NODE[2], NODE[5]), "CUDA_VISIBLE_DEVICES")
 NONE = AllowedGpus((), "CUDA_VISIBLE_DEVICES")
@@ -24,7 +25,7 @@ def chosen(said: str, of: AllowedGpus = ALL) -> dict[int, int | None]:
     return which(choose(said, of, NODE))
 
 
-def refused(said: str, of: AllowedGpus = ALL, node: list[VisibleGpu] = NODE) -> str:
+def refused(said: str, of: AllowedGpus = ALL, node: list[InstalledGpu] = NODE) -> str:
     with pytest.raises(UsageError) as error:
         choose(said, of, node)
     return str(error.value)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from scheduler.core.model import HOST, EstimateSource, Placement, Purpose
-from scheduler.devices.gpu.allocation import VisibleGpu
+from scheduler.devices.gpu.inventory import InstalledGpu
 from scheduler.devices.host.host_memory import HostDevices
 from scheduler.devices.slots import Slot, SlotPool, read_slots
 from scheduler.errors import UsageError
 from scheduler.units import GIB
 
 NODE = [
-    VisibleGpu(number, f"GPU-{number}{number}{number}{number}-x", "A", f"0:{9 - number}", 24 * GIB)
+    InstalledGpu(number, f"GPU-{number}{number}{number}{number}-x", "A", f"0:{9 - number}", 24 * GIB)
     for number in range(3)
 ]
 NUMBERS = {"GPU-2222-x": 0, "GPU-1111-x": 1, "GPU-0000-x": 2}
