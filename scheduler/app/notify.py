@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import select
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +21,7 @@ from scheduler.core.reporting.run_history import RunSummary
 from scheduler.core.tasks.fields import words
 from scheduler.core.tasks.redaction import notifier, without_secrets
 from scheduler.errors import UsageError
-from scheduler.runtime.processes import answer, end_aside, reap_aside, start_aside
+from scheduler.runtime.processes import answer, start_thread
 from scheduler.runtime.shim import hostname
 from scheduler.units import duration
 
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 
 PATIENCE = 10.0
 """Seconds that a notification may take; the run continues meanwhile, and waits no longer than that at its end."""
-CPU = 30
 LONGEST = 200
 PREFIX = "SCHEDULER_NOTIFY_"
 BAD = (State.FAILED, State.OOM, State.TIMEOUT, State.REFUSED)
@@ -55,19 +53,17 @@ def is_address(target: str) -> bool:
 
 
 class Notifier:
-    """The sender of notifications: one at a time, each in a copy of this process. A failure is reported once."""
+    """The sender of notifications: one at a time, each in a thread. A failure is reported once."""
 
     def __init__(self, target: str, directory: str, report: Callable[[str], None]) -> None:
         """Send to a command or web hook; `directory` is where a command runs, `report` prints a failure."""
         self.report = report
         self._target, self._directory = target, directory
         self._waiting: deque[Mapping[str, Any]] = deque()
-        self._pid, self._fd = 0, -1
-        self._since = 0.0
-        self._output = bytearray()
+        self._delivery: Delivery | None = None
         self._failed = False
         if is_address(target):
-            import urllib.request  # noqa: F401 - used in the copies, and an upgrade may remove it by then
+            import urllib.request  # noqa: F401 - used in the threads, and an upgrade may remove it by then
 
     def send(self, facts: Mapping[str, Any]) -> None:
         """Queue a notification; return at once."""
@@ -75,42 +71,28 @@ class Notifier:
         self._next()
 
     def _next(self) -> None:
-        if self._pid or not self._waiting:
-            return
-        facts, target, directory = self._waiting.popleft(), self._target, self._directory
-        try:
-            self._pid, self._fd = start_aside(lambda: deliver(target, facts, directory).encode(), CPU)
-        except OSError as exc:
-            self._fail(exc.strerror or str(exc))
-            return
-        os.set_blocking(self._fd, False)
-        self._since = time.monotonic()
+        """Begin to send the next notification, unless one is under way."""
+        while self._waiting and self._delivery is None:
+            delivery = Delivery(self._target, self._waiting.popleft(), self._directory)
+            if start_thread(delivery.run, "notification"):
+                self._delivery = delivery
+            else:
+                self._fail("no thread can be started")
 
     def fileno(self) -> int:
-        """Return a descriptor that is readable once a notification has been delivered."""
-        return self._fd
+        """Return -1: nothing becomes readable, and a failure may be reported a moment later."""
+        return -1
 
     def collect(self) -> Sequence[Happening]:
         """Take in the result of a notification; return nothing, because it never changes the run."""
-        with contextlib.suppress(BlockingIOError):
-            while self._fd >= 0:
-                chunk = os.read(self._fd, 4096)
-                self._output += chunk
-                if not chunk:
-                    self._finish_one("")
-        if self._pid and time.monotonic() - self._since > PATIENCE + 2:
-            self._finish_one(f"no answer within {PATIENCE:g} s")
+        delivery = self._delivery
+        if delivery is not None and (delivery.done.is_set() or delivery.age() > PATIENCE + 2):
+            self._delivery = None
+            trouble = delivery.trouble if delivery.done.is_set() else f"no answer within {PATIENCE:g} s"
+            if trouble:
+                self._fail(trouble)
+            self._next()
         return ()
-
-    def _finish_one(self, trouble: str) -> None:
-        os.close(self._fd)
-        code = end_aside(self._pid) if trouble else reap_aside(self._pid)
-        output = bytes(self._output).decode("utf-8", "replace")
-        self._pid, self._fd = 0, -1
-        self._output.clear()
-        if trouble or output or code:
-            self._fail(trouble or output or "its process was killed")
-        self._next()
 
     def _fail(self, trouble: str) -> None:
         """Report a failure, the first time only."""
@@ -123,12 +105,36 @@ class Notifier:
     def finish(self) -> None:
         """Wait until all notifications are sent, for some seconds at most."""
         end = time.monotonic() + PATIENCE + 3
-        while (self._pid or self._waiting) and time.monotonic() < end:
-            select.select([self._fd] if self._fd >= 0 else [], [], [], 0.2)
+        while self._delivery is not None:
+            if not self._delivery.done.wait(max(0.0, end - time.monotonic())):
+                self._waiting.clear()
+                self._fail(f"no answer within {PATIENCE:g} s")
+                return
             self.collect()
-        self._waiting.clear()
-        if self._pid:
-            self._finish_one(f"no answer within {PATIENCE:g} s")
+
+
+class Delivery:
+    """One notification on its way. Its thread may hang for good, where a name server does not answer."""
+
+    def __init__(self, target: str, facts: Mapping[str, Any], directory: str) -> None:
+        self.done = threading.Event()
+        self.trouble = ""
+        """Why it could not be delivered; empty where it was, or is on its way."""
+        self._began = time.monotonic()
+        self._target, self._facts, self._directory = target, facts, directory
+
+    def age(self) -> float:
+        """Return the seconds since it was begun."""
+        return time.monotonic() - self._began
+
+    def run(self) -> None:
+        """Deliver it; an error of any kind is its trouble."""
+        try:
+            self.trouble = deliver(self._target, self._facts, self._directory)
+        except Exception as exc:  # noqa: BLE001 - the run goes on whatever a notification meets
+            self.trouble = str(exc) or type(exc).__name__
+        finally:
+            self.done.set()
 
 
 def deliver(target: str, facts: Mapping[str, Any], directory: str) -> str:

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from scheduler.devices.sampler_protocol import BOARD
-from scheduler.runtime.processes import is_stopped, isolated_python, start_child
+from scheduler.runtime.processes import isolated_python, start_child
+from scheduler.runtime.shim import is_stopped
 from scheduler.values import dataclass
 
 HOST, GPUS = "host.sampler", "gpu.nvml_sampler"

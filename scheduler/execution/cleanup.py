@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
-import signal
 import threading
 from collections.abc import Sequence
 from typing import NamedTuple
+
+from scheduler.runtime.processes import start_thread
 
 BEHIND = 100
 """How many removals may wait before `remove` waits too; a resumed run looks at more than that once again."""
@@ -44,7 +45,8 @@ class Remover:
 
     def remove(self, leftovers: Leftovers) -> None:
         """Have the files removed soon; remove them at once where this user may have no more threads."""
-        if self._thread is None and not self._start():
+        self._thread = self._thread or start_thread(self._work, "removal")
+        if self._thread is None:
             _remove(leftovers)
         else:
             self._put(leftovers, 0.0 if self._stuck else STUCK)
@@ -55,18 +57,6 @@ class Remover:
             self._stuck = False
         except queue.Full:
             self._stuck = True
-
-    def _start(self) -> bool:
-        thread = threading.Thread(target=self._work, name="removal", daemon=True)
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        try:
-            thread.start()
-        except RuntimeError:
-            return False
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        self._thread = thread
-        return True
 
     def close(self) -> None:
         """Return when all removals are done, or their disk has not answered for long."""

@@ -186,7 +186,7 @@ class LocalEngine:
         if claim is not None and _is_unmanaged(claim):
             raise StateError(
                 f"attempt {attempt} of task {task} was started on {claim.hostname}, "
-                f"this is {processes.hostname()}: take the run over there"
+                f"this is {shim.hostname()}: take the run over there"
             )
         adopted = self._take_on(task, attempt)
         adopted.reason = "it had not started when its scheduler ended"
@@ -394,7 +394,7 @@ class LocalEngine:
         if server := self._server.pid:
             found[server] = 0
             if any(now - attempt.sent > UNANSWERED for attempt in self._sent.values()):
-                found |= {pid: processes.start_time(pid) for pid in shim.shims(server)}
+                found |= {pid: shim.start_time(pid) for pid in shim.shims(server)}
         found.pop(0, None)
         return found
 
@@ -431,7 +431,7 @@ class LocalEngine:
             self._started(attempt, claim)
         try:
             pidfd = os.pidfd_open(claim.shim)
-            if processes.start_time(claim.shim) == claim.shim_start:
+            if shim.start_time(claim.shim) == claim.shim_start:
                 self._watch(attempt, pidfd)
             else:
                 os.close(pidfd)  # it is in another pid namespace: all there is to look at is its claim
@@ -497,7 +497,7 @@ class LocalEngine:
     def _is_empty(self, attempt: _Attempt, claim: Claim | None) -> bool:
         """Tell whether nothing of the attempt's tree is left; kill what is."""
         led = (claim.pid, claim.start) if claim is not None else (0, 0)
-        if claim is not None and claim.boot_id != processes.boot_id():
+        if claim is not None and claim.boot_id != shim.boot_id():
             return True
         cookie = self._cookie(attempt)
         ours = shim.group_name(f"{self._cookie_prefix}.")
@@ -527,14 +527,14 @@ class LocalEngine:
 def _why_lost(attempt: _Attempt, claim: Claim | None) -> str:
     if claim is None or claim.fence:
         return attempt.reason
-    if claim.boot_id != processes.boot_id():
+    if claim.boot_id != shim.boot_id():
         return "the machine was restarted while the attempt ran"
     return "its shim was killed"
 
 
 def _is_unmanaged(claim: Claim) -> bool:
     """Tell whether a claim was made on another machine, where its lock says nothing to this one."""
-    return not claim.fence and not processes.is_here(claim.boot_id, claim.machine_id, claim.hostname)
+    return not claim.fence and not shim.is_here(claim.boot_id, claim.machine_id, claim.hostname)
 
 
 def _is_fence(path: str) -> bool:

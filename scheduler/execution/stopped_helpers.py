@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from scheduler.runtime import processes
+from scheduler.runtime.processes import continue_stopped
+from scheduler.runtime.shim import is_stopped
 
 REST = 1.0
 """Seconds between looks."""
@@ -39,13 +40,13 @@ class StoppedHelpers:
         later = [pid for pid in in_order if pid > self._last][:SLICE]
         chosen = later or in_order[:SLICE]
         self._last = chosen[-1] if chosen else 0
-        stopped = {pid for pid in {*chosen, *self._suspected.intersection(in_order)} if processes.is_stopped(pid)}
+        stopped = {pid for pid in {*chosen, *self._suspected.intersection(in_order)} if is_stopped(pid)}
         for pid in stopped & self._suspected:
             self._continue(pid, helpers[pid])
         self._suspected = stopped
 
     def _continue(self, pid: int, start: int) -> None:
-        if processes.continue_stopped(pid, start) and not self._told:
+        if continue_stopped(pid, start) and not self._told:
             self._told = True
             self._news.append(
                 f"process {pid}, which starts or supervises tasks, was stopped by a signal (SIGSTOP) and has been "

@@ -9,46 +9,20 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from scheduler.runtime import shim
-from scheduler.runtime.shim import boot_id, hostname, is_here, is_stopped, machine_id, start_time
+from scheduler.runtime.shim import is_stopped, start_time
 
 Child = subprocess.Popen[bytes]
-
-__all__ = [
-    "Child",
-    "answer",
-    "boot_id",
-    "continue_stopped",
-    "empty_group",
-    "end_aside",
-    "hostname",
-    "is_here",
-    "is_stopped",
-    "isolated_python",
-    "leave_terminal",
-    "machine_id",
-    "reap_aside",
-    "signal_one",
-    "start_aside",
-    "start_child",
-    "start_copy",
-    "start_server",
-    "start_time",
-    "sweep",
-    "tree",
-    "trees",
-    "wait_for",
-]
 
 LAST_MOMENT = 1.0
 """Seconds that a killed process gets to end: one in a call that cannot be interrupted may take for ever."""
 _LONGEST_PAUSE = 0.05
-_PR_SET_PDEATHSIG = 1
 _LONGEST_ANSWER = 1 << 20
 
 
@@ -137,100 +111,20 @@ def _be_copy(work: Callable[[int], int], write: int) -> NoReturn:
         os._exit(code)
 
 
-def start_aside(work: Callable[[], bytes], seconds: int) -> tuple[int, int]:
-    """Have a copy of this process compute something; return its pid and the pipe of the answer, which is empty if it
-    fails.
+def start_thread(work: Callable[[], object], name: str) -> threading.Thread | None:
+    """Have a thread do something that may hang; return None where this user may have no more threads.
 
-    The copy leads a session of its own, has no descriptor of this process open, runs at the lowest priority, and ends
-    with its parent or once it has used `seconds` of processor time. Raises OSError where there can be none.
+    It takes no signal from the main thread, and does not keep this process from its end.
     """
-    read, write = os.pipe2(os.O_CLOEXEC)
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # our Ctrl-C must not reach our handlers
-    pid, starter = -1, os.getpid()
+    thread = threading.Thread(target=work, name=name, daemon=True)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
-        pid = os.fork()
-    except OSError:
-        os.close(read)
-        raise
-    finally:
-        if pid:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-            os.close(write)
-    if not pid:
-        _be_aside(work, write, seconds, before, starter)
-    return pid, read
-
-
-def _be_aside(work: Callable[[], bytes], write: int, seconds: int, mask: Iterable[int], starter: int) -> NoReturn:
-    code = 1
-    try:
-        import ctypes
-        import gc
-        import resource
-
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != starter:
-            os._exit(1)
-        os.setsid()
-        signal.set_wakeup_fd(-1)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP, signal.SIGTSTP):
-            signal.signal(number, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        gc.disable()  # going through all objects would copy the memory that we share
-        null = os.open(os.devnull, os.O_RDWR)
-        for fd in (0, 1, 2):
-            os.dup2(null, fd)
-        os.closerange(3, write)
-        os.closerange(write + 1, 1 << 20)
-        spent = time.process_time()
-        resource.setrlimit(resource.RLIMIT_CPU, (int(spent) + seconds, int(spent) + seconds))
-        os.nice(10)
-        answer_ = memoryview(work())
-        while answer_:
-            answer_ = answer_[os.write(write, answer_) :]
-        code = 0
-    except BaseException:  # noqa: BLE001 - the parent finds no answer, and that is the only report there is
-        pass
-    finally:
-        os._exit(code)
-
-
-def end_aside(pid: int) -> int:
-    """Kill a copy that was started aside, and return its exit code as `wait_for` does.
-
-    It never waits for long: a copy in a call that cannot be interrupted counts as killed, and is left to the kernel.
-    """
-    until = time.monotonic() + LAST_MOMENT
-    pause = 0.0005
-    while (code := _exit_code(pid)) is None:
-        if time.monotonic() > until:
-            return 128 + signal.SIGKILL
-        for kill in (os.killpg, os.kill):  # it may have been stopped before it led a group
-            with contextlib.suppress(ProcessLookupError):
-                kill(pid, signal.SIGKILL)
-        time.sleep(pause)
-        pause = min(2 * pause, _LONGEST_PAUSE)
-    return code
-
-
-def reap_aside(pid: int) -> int:
-    """Return the exit code of a copy that has closed its pipe, which is the last that it does; then as `end_aside`."""
-    until = time.monotonic() + LAST_MOMENT
-    while (code := _exit_code(pid)) is None and time.monotonic() < until:
-        time.sleep(0.0005)
-    return end_aside(pid) if code is None else code
-
-
-def _exit_code(pid: int) -> int | None:
-    """Return the exit code of a child; None while it lives."""
-    try:
-        found, status = os.waitpid(pid, os.WNOHANG)
-    except ChildProcessError:
-        return 0
-    if not found:
+        thread.start()
+    except RuntimeError:
         return None
-    code = os.waitstatus_to_exitcode(status)
-    return code if code >= 0 else 128 - code
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return thread
 
 
 def leave_terminal(log: Path) -> None:

@@ -15,7 +15,7 @@ from scheduler.core.events import Exited, Started
 from scheduler.core.model import Purpose
 from scheduler.core.ports import Launch
 from scheduler.execution.engine import LocalEngine
-from scheduler.runtime import processes, shim
+from scheduler.runtime import shim
 from tests.support.chromium import Browser, browser
 from tests.support.killing import parent_of, state_of
 from tests.support.waiting import wait_until
@@ -152,6 +152,6 @@ def marked(word: str) -> list[int]:
                 line = (entry / "cmdline").read_bytes()
             except OSError:
                 continue
-            if word.encode() in line and processes.start_time(int(entry.name)):
+            if word.encode() in line and shim.start_time(int(entry.name)):
                 found.append(int(entry.name))
     return found

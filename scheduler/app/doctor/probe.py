@@ -33,9 +33,8 @@ from scheduler.runtime.paths import (
     nearest,
     why_not_writable,
 )
-from scheduler.runtime.processes import hostname
 from scheduler.runtime.settings import PREFIX, READERS, Settings, read_settings
-from scheduler.runtime.shim import oom_kills
+from scheduler.runtime.shim import hostname, oom_kills
 from scheduler.runtime.users import user_name
 from scheduler.store.disks import why_locks_fail
 from scheduler.store.machine import site_config

@@ -155,7 +155,7 @@ def _make_ports(session: RunSession, sink: LineSink, stack: contextlib.ExitStack
 
 def open_leases(settings: Settings, token: str) -> FileLeaseRegistry:
     """Open the machine's leases as the run with this token; raise StateError where that is refused."""
-    from scheduler.runtime.processes import boot_id
+    from scheduler.runtime.shim import boot_id
     from scheduler.store.machine.leases import FileLeaseRegistry, find_directory
 
     return FileLeaseRegistry(find_directory(settings.leases or None), token, boot_id())

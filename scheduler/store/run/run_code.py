@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
-import threading
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
 
 from scheduler.errors import StateError
 from scheduler.runtime.paths import RUN_CODE, tilde
+from scheduler.runtime.processes import start_thread
 
 _DIGEST_BYTES = 16
 
@@ -69,14 +68,7 @@ class RunCode:
 
     def sync_later(self) -> None:
         """Sync the copies in a thread of its own; copies that a power cut takes are made again."""
-        thread = threading.Thread(target=self._sync, name="run code", daemon=True)
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        try:
-            thread.start()
-        except RuntimeError:  # this user may have no more threads
-            return
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        start_thread(self._sync, "run code")
 
     def _sync(self) -> None:
         paths = [self._folder / name for name in self._digests]

@@ -64,7 +64,7 @@ def claim(driver: Driver, **fields: object) -> str:
     """Make the free claim of task 1's first attempt, as a dead shim leaves it; return its folder."""
     folder = driver.tasks / "1"
     folder.mkdir(parents=True)
-    here = {"boot_id": shim.boot_id(), "machine_id": shim.machine_id(), "hostname": processes.hostname()}
+    here = {"boot_id": shim.boot_id(), "machine_id": shim.machine_id(), "hostname": shim.hostname()}
     made = Claim(1, 1, f"{driver.prefix}.1.1", **{**here, **fields})  # type: ignore[arg-type]
     os.close(shim.take_claim(shim.claim_path(str(folder), 1), made))
     return str(folder)
@@ -517,7 +517,7 @@ class TestProcesses:
         assert child.wait() == 0
 
     def test_machine_has_its_names(self) -> None:
-        assert processes.boot_id() == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        assert processes.hostname() == os.uname().nodename
-        assert processes.start_time(os.getpid()) > 0
-        assert processes.start_time(1 << 22) == 0
+        assert shim.boot_id() == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        assert shim.hostname() == os.uname().nodename
+        assert shim.start_time(os.getpid()) > 0
+        assert shim.start_time(1 << 22) == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import threading
 import time
 from pathlib import Path
@@ -16,7 +17,7 @@ from scheduler.app.observe import live
 from scheduler.devices.mps.sharing import MpsSharing
 from scheduler.execution import cleanup
 from scheduler.execution.cleanup import BEHIND, Leftovers, Remover
-from scheduler.runtime.processes import start_child
+from scheduler.runtime.processes import answer, start_child
 from tests.support.faults import fault
 from tests.support.killing import state_of
 from tests.support.waiting import wait_until
@@ -49,7 +50,6 @@ def test_stopped_notifier_does_not_keep_a_run_from_its_end(monkeypatch: pytest.M
     notifier = Notifier("sleep 600", str(tmp_path), said.append)
     facts = dict.fromkeys(("event", "text", "run", "name", "file", "host", "tasks"), "")
     notifier.send({**facts, "states": {}})
-    stop(notifier._pid)
     began = time.monotonic()
     notifier.finish()
     assert time.monotonic() - began < AT_ONCE
@@ -100,4 +100,37 @@ def test_mps_daemon_that_never_answers_does_not_keep_a_run_from_its_end(monkeypa
     began = time.monotonic()
     mps.close()
     assert time.monotonic() - began < AT_ONCE
+    hangs.set()
+
+
+@fault(88)
+def test_program_that_cannot_die_keeps_its_asker_no_longer_than_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    killed: list[subprocess.Popen[bytes]] = []
+
+    def survive(child: subprocess.Popen[bytes]) -> None:
+        killed.append(child)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(subprocess.Popen, "kill", survive)
+        began = time.monotonic()
+        with pytest.raises(subprocess.TimeoutExpired):
+            answer(["sleep", "600"], patience=0.1)
+        assert time.monotonic() - began < AT_ONCE
+    killed[0].kill()
+    killed[0].wait()
+
+
+@fault(88)
+def test_name_server_that_never_answers_keeps_no_run_from_its_end(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    hangs, said = threading.Event(), list[str]()
+    monkeypatch.setattr(notify, "PATIENCE", -2.8)
+    monkeypatch.setattr(notify, "deliver", lambda *_: str(hangs.wait()))
+    notifier, began = Notifier("http://nowhere.invalid/hook", str(tmp_path), said.append), time.monotonic()
+    notifier.send({})
+    notifier.send({})
+    notifier.finish()
+    assert time.monotonic() - began < AT_ONCE
+    assert [sentence.partition(" failed: ")[2][:9] for sentence in said] == ["no answer"]
     hangs.set()

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from scheduler.core.model import EstimateSource, Outcome, Placement, Purpose
-from scheduler.runtime import paths, processes, shim
+from scheduler.runtime import paths, shim
 from scheduler.runtime.shim import Claim
 from scheduler.store.machine.leases import FileLeaseRegistry, living
 from tests.e2e.conftest import Driver
@@ -64,8 +64,8 @@ def test_a_process_that_has_the_number_of_a_shim_is_not_signalled(driver: Driver
     with subprocess.Popen(["sleep", "600"]) as unmanaged_process:
         folder = driver.tasks / "1"
         folder.mkdir(parents=True)
-        who = {"boot_id": processes.boot_id(), "machine_id": processes.machine_id(), "hostname": processes.hostname()}
-        start = processes.start_time(unmanaged_process.pid) - 1
+        who = {"boot_id": shim.boot_id(), "machine_id": shim.machine_id(), "hostname": shim.hostname()}
+        start = shim.start_time(unmanaged_process.pid) - 1
         claim = Claim(1, 1, shim=unmanaged_process.pid, shim_start=start, pid=unmanaged_process.pid, start=start, **who)
         fd = shim.take_claim(shim.claim_path(str(folder), 1), claim)
         driver.engine.adopt(1, 1)
