@@ -13,7 +13,9 @@ from scheduler.core.ports import View
 from scheduler.ui.terminal.plain_view import ending
 
 _IN_FILE = logging.Formatter(
-    "%(asctime)s %(filename)s[line:%(lineno)d] %(levelname)s %(message)s", "%a, %d %b %Y %H:%M:%S"
+    # The older tool's own file stands here whichever module writes: scripts look for it in the log.
+    "%(asctime)s gpu_task_scheduler.py[line:%(lineno)d] %(levelname)s %(message)s",
+    "%a, %d %b %Y %H:%M:%S",
 )
 _ON_CONSOLE = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
 

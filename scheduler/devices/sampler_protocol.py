@@ -1,5 +1,4 @@
-"""The part of the protocol that both sampler children share: orders, answers, and a board that shows their current
-step.
+"""The protocol of both sampler children: orders, answers, and a board that shows the child's current step.
 
 A child is started with the path of the code, its own arguments, and the descriptor of the board. It takes orders as
 JSON lines on standard input, and answers in JSON lines on standard output. Each order replaces the one before; its

@@ -1,5 +1,8 @@
-"""The settings of a run: flags over environment variables over the user's file over the machine's file
-over defaults."""
+"""The settings of a run.
+
+A flag overrides an environment variable, which overrides the user's file, which overrides the machine's file, which
+overrides the default.
+"""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class Bench(Protocol):
     def exited(self, task: int, attempt: int = 1) -> Exited: ...
     def told(self, task: int) -> list[Started | Exited]: ...
     def is_up(self, task: int) -> None: ...
-    def pass_by(self, task: int) -> None: ...
+    def end_without_scheduler(self, task: int) -> None: ...
     def lease(self) -> dict[str, Any]: ...
     def has_lease(self, path: str) -> bool: ...
 
@@ -69,9 +69,10 @@ class LocalBench(Driver):
         """Tell whether the attempt has come to where it ignores signals."""
         self.wait_for_line("up", task)
 
-    def pass_by(self, task: int) -> None:
-        """Let an attempt end while no scheduler is there."""
+    def end_without_scheduler(self, task: int) -> None:
+        """Close the engine while the attempt runs, and wait for the end of its shim."""
         shim = self.started(task).shim
+        self.engine.close()
         wait_until(lambda: not is_alive(shim))
 
     def lease(self) -> dict[str, Any]:
@@ -117,7 +118,8 @@ class SimulatedBench:
     def is_up(self, task: int) -> None:
         """Return True: a simulated attempt ignores signals from the start."""
 
-    def pass_by(self, task: int) -> None:
+    def end_without_scheduler(self, task: int) -> None:
+        """Advance the machine to the end of the attempt."""
         while any(key[0] == task for key in self.machine.running):
             self.machine.advance()
 
@@ -262,11 +264,10 @@ class TestAdopting:
         assert second.exited(1).outcome is Outcome.INTERRUPTED
         assert [type(event) for event in second.told(1)] == [Started, Exited]
 
-    def test_an_attempt_that_ended_meanwhile_is_adopted_with_its_end(self, benches: Benches) -> None:
+    def test_an_attempt_that_ended_without_a_scheduler_is_adopted_with_its_end(self, benches: Benches) -> None:
         first = benches()
-        task = first.launch(*exits(3))
-        first.pass_by(task)
-        let_go(first)
+        task = first.launch("sh", "-c", "sleep 0.2; exit 3")
+        first.end_without_scheduler(task)
         second = benches()
         second.engine.adopt(task, 1)
         assert second.exited(task).code == 3

@@ -53,7 +53,7 @@ def _check_places(
     gpus = [b.device for b in budgets if b.device.is_gpu]
     if (terms.gpus or 0) > len(gpus):
         here = f"this run has {count(len(gpus), 'GPU')}" if gpus else "this machine has none: 0 = host only"
-        raise InputError(what, f"wants {count(terms.gpus or 0, 'GPU')}, {here}", row, "GPUs")
+        raise InputError(what, f"needs {count(terms.gpus or 0, 'GPU')}; {here}", row, "GPUs")
     if (terms.gpus or 0) > 1 and rules.mps and (rules.mps_alone or any(device.single for device in gpus)):
         said = "runs outside of MPS, but these GPUs take only MPS clients (--mps-exclusive, or their compute mode)"
         raise InputError(what, f"a task on {terms.gpus} GPUs {said}: run it in a list of its own", row, "GPUs")
@@ -71,7 +71,7 @@ def _check_size(what: str, terms: Terms, row: int | None, budgets: Sequence[Devi
     gpus = sum(budget.device.is_gpu for budget in budgets)
     raise InputError(
         what,
-        f"wants {size(refusal.wanted)}, the largest device ({refusal.device}) has {size(refusal.total)}: "
+        f"needs {size(refusal.wanted)}; the largest device ({refusal.device}) has {size(refusal.total)}: "
         f"lower it{' or give it more GPUs' if gpus > (terms.gpus or 1) else ''}",
         row,
         "Memory" if terms.memory is not None and refusal.wanted == terms.memory else "HostMemory",
@@ -82,7 +82,7 @@ def _check_caps(what: str, terms: Terms, row: int | None, some: bool, caps: Caps
     """Refuse a task that exceeds the user's quota, with its source; `some`: whether there are GPUs."""
     gpus = gpus_of(terms, some)
     if caps.gpus is not None and gpus > caps.gpus:
-        said = f"wants {count(gpus, 'GPU')}, one user may have {caps.gpus} at a time ({caps.source})"
+        said = f"needs {count(gpus, 'GPU')}; one user may have {caps.gpus} at a time ({caps.source})"
         raise InputError(what, said, row, "GPUs")
     host = (terms.host_memory if gpus else declared(terms)) or 0
     for wanted, most, name in (
@@ -90,5 +90,5 @@ def _check_caps(what: str, terms: Terms, row: int | None, some: bool, caps: Caps
         (host, caps.host_memory, "RAM"),
     ):
         if most is not None and wanted > most:
-            said = f"wants {size(wanted)} of {name}, one user may hold {size(most)} at a time ({caps.source})"
+            said = f"needs {size(wanted)} of {name}; one user may hold {size(most)} at a time ({caps.source})"
             raise InputError(what, said, row, "HostMemory" if wanted == terms.host_memory else "Memory")

@@ -62,7 +62,7 @@ def mps_word(flag: str, said: object) -> str:
     """Return `on`, `off`, `auto` or `join`; raise UsageError with the flag as it was written."""
     how = MPS_WORDS.get(str(said).lower())
     if how is None:
-        raise UsageError(f"{flag}: write on, off, auto or join, or nothing behind --mps")
+        raise UsageError(f"{flag}: write on, off, auto or join, or nothing after --mps")
     return how
 
 
@@ -77,7 +77,7 @@ def check_counts(**said: object) -> None:
     """Refuse keywords of the Python API that would let nothing start for ever; None is no limit."""
     for name, number in said.items():
         if number is not None and (not isinstance(number, int) or number < 1):
-            raise UsageError(f"{name}={number!r}: write a whole number above 0")
+            raise UsageError(f"{name}={number!r}: give a whole number of at least 1")
 
 
 def rules(choices: RunOptions, settings: Settings, *, mps: bool = False) -> SchedulingConfig:

@@ -74,7 +74,7 @@ def _check(path: str, row: TraceRow, devices: Sequence[Device]) -> None:
     if row.gpus > gpus:
         raise InputError(
             path,
-            f"wants {count(row.gpus, 'GPU')}, the simulated machine has {gpus or 'none'}: --devices {row.gpus}x24GiB",
+            f"needs {count(row.gpus, 'GPU')}; the simulated machine has {gpus or 'none'}: --devices {row.gpus}x24GiB",
             row.spec.row,
             "gpus",
         )

@@ -1,5 +1,4 @@
-"""The scheduler's end of the host's sampler child: it gives orders, takes samples, and starts the child again if it
-fails."""
+"""The client of the host's sampler child: gives orders, takes samples, and restarts a child that fails."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""The client of an MPS control daemon, through NVIDIA's own program; standard library only, since every task's end
-needs it."""
+"""The client of an MPS control daemon, through NVIDIA's own program.
+
+It uses the standard library only, since every task's end needs it.
+"""
 
 from __future__ import annotations
 

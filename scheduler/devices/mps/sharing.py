@@ -1,5 +1,4 @@
-"""MPS as a run uses it: the launch parameters of each task, whether it became a client, and the health
-of the daemons."""
+"""The use of MPS by a run: launch parameters of each task, whether it became a client, health of the daemons."""
 
 from __future__ import annotations
 

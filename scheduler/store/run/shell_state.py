@@ -47,8 +47,8 @@ class ShellState:
     def out_of_reach(self, other: ShellState) -> list[str]:
         """Return sentences about soft limits that are above the hard limits of another state."""
         return [
-            f"the run was started with {name[7:].lower()} limited to {_number(soft)}, and this shell may have "
-            f"{_number(other.limits[name][1])} at most: its tasks get that"
+            f"the run was started with {_limit(name, soft)}; this shell allows at most "
+            f"{other.limits[name][1]:,}, which its tasks get"
             for name, (soft, _) in self.limits.items()
             if name in other.limits and _within((soft, -1), other.limits[name])[0] != soft
         ]
@@ -122,8 +122,10 @@ def _lower(one: int, other: int) -> int:
     return min(one, other)
 
 
-def _number(limit: int) -> str:
-    return "no limit" if limit == resource.RLIM_INFINITY else f"{limit:,}"
+def _limit(name: str, limit: int) -> str:
+    """Return a limit in words, as `ulimit` names it."""
+    short = name.removeprefix("RLIMIT_").lower()
+    return f"no limit of {short}" if limit == resource.RLIM_INFINITY else f"{short} limited to {limit:,}"
 
 
 def _first_environment() -> set[str]:

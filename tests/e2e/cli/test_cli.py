@@ -222,7 +222,7 @@ class TestRun:
     def test_a_need_above_the_machine_is_refused_with_both_numbers(self, home: Home) -> None:
         home.write("jobs.csv", "Command,Memory", "true,9GiB")
         refused = home.call("run", "jobs.csv", "--devices", "host:4GiB", code=2).stderr
-        assert "row 2, column Memory: wants 9.0GiB" in refused
+        assert "row 2, column Memory: needs 9.0GiB" in refused
         assert "4.0GiB" in refused
         assert runs_left(home) == []
 

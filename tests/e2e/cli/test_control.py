@@ -56,8 +56,12 @@ class Lists(Home):
     def until(self, *states: str) -> None:
         wait_until(lambda: self.states() == [*states], 30)
 
+    def starts(self) -> list[str]:
+        """Return the lines of the log about starts: moment, `start`, task, name, priority, …"""
+        return [line for line in self.log().splitlines() if line.split()[1:2] == ["start"]]
+
     def leave(self) -> None:
-        """The scheduler goes; what runs, runs on."""
+        """End the scheduler; running tasks go on."""
         self.call("stop", "--leave", code=0)
         self.until_gone()
 
@@ -121,7 +125,7 @@ class TestOfALivingRun:
         ]
         home.go(0)
         home.until("succeeded", "running", "succeeded", "failed", "succeeded")
-        lines = [line for line in home.log().splitlines() if "  start " in line]
+        lines = home.starts()
         assert [line.split()[2] for line in lines] == ["0", "1", "4", "2", "3"]
         assert "prio -5" in lines[2]
         assert [task["priority"] for task in home.tasks()] == [0, 0, 0, 0, -5]
@@ -181,7 +185,7 @@ class TestOfALivingRun:
         home.go(0, 1)
         home.call("resume", "-d", code=0)
         home.until("succeeded", "succeeded", "held", "failed", "succeeded")
-        assert [line.split()[2] for line in home.log().splitlines() if "  start " in line] == ["0", "1", "4", "3"]
+        assert [line.split()[2] for line in home.starts()] == ["0", "1", "4", "3"]
 
     def test_a_cancel_whose_scheduler_died_before_it_stopped_the_task(self, home: Lists) -> None:
         """The commit was its last deed; whoever takes the run over stops the task."""
@@ -286,7 +290,7 @@ class TestOfADeadRun:
         home.go(1)
         home.call("resume", "-d", code=0)
         home.until("cancelled", "succeeded", "held", "failed", "succeeded")
-        assert [line.split()[2] for line in home.log().splitlines() if "  start " in line] == ["0", "1", "4", "3"]
+        assert [line.split()[2] for line in home.starts()] == ["0", "1", "4", "3"]
         assert home.asked() == []
 
     def test_retry_of_a_run_that_is_over(self, home: Lists) -> None:
@@ -313,7 +317,7 @@ class TestOfADeadRun:
         assert self.recorded(home, "devices", "disable", "host") == ["no more tasks start: every device is disabled"]
         home.go(0, 1)
         home.call("resume", "-d", code=0)
-        wait_until(lambda: "finds host disabled" in home.log(), 30)
+        wait_until(lambda: "may not start on host: disabled for this run" in home.log(), 30)
         assert home.states() == ["succeeded", "succeeded", "waiting", "waiting", "waiting"]
 
     def test_what_would_change_nothing_is_not_recorded(self, home: Lists) -> None:
@@ -324,7 +328,7 @@ class TestOfADeadRun:
     def test_stop_says_that_nothing_more_starts_anyway(self, home: Lists) -> None:
         home.begin().crash()
         said = home.call("stop", "1", code=1).stderr
-        assert said.startswith("scheduler: run 1 has no scheduler, so nothing more of it starts")
+        assert said.startswith("scheduler: run 1 has no scheduler, so it starts no more tasks")
         assert home.asked() == []
 
 
@@ -352,7 +356,7 @@ class TestWait:
             home.leave()
             assert waiting.wait(30) == 1
             assert waiting.stdout is not None
-            assert "2 tasks of them not over, and no scheduler: scheduler resume 1" in waiting.stdout.read()
+            assert "2 running; 2 tasks not ended, and no scheduler: scheduler resume 1" in waiting.stdout.read()
 
     def test_ctrl_c_ends_the_waiting_alone(self, home: Lists) -> None:
         home.begin(rows=())
@@ -400,9 +404,7 @@ class TestLogs:
     def test_waits_for_a_task_that_has_not_started(self, home: Lists) -> None:
         home.begin(rows=("echo hello",))
         said = home.call("logs", "2", code=1).stderr
-        assert said.startswith(
-            "scheduler: task 2 of run 1 has not been started yet: scheduler logs 2 -f waits for that"
-        )
+        assert said.startswith("scheduler: task 2 of run 1 has not started yet: scheduler logs 2 -f waits for it")
         with home.start("logs", "2", "-f", stdout=subprocess.PIPE) as following:
             home.go(0)
             assert following.wait(30) == 0
@@ -428,7 +430,7 @@ class TestLogs:
         home.commands("true")
         home.call("run", "jobs.csv", code=0)
         done = home.call("logs", "0", code=0)
-        assert (done.stdout, done.stderr) == ("", "hint:   task 0 of run 1 printed nothing: succeeded\n")
+        assert (done.stdout, done.stderr) == ("", "hint:   task 0 of run 1 has no output: succeeded\n")
 
 
 CONTROLS = [

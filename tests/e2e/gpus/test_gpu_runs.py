@@ -428,8 +428,8 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("row", "flags", "said"),
         [
-            ({"Memory": "25GiB"}, "", ("row 2, column Memory", "wants 25.0GiB", "(GPU 0) has 24.0GiB")),
-            ({"GPUs": 3}, "", ("row 2, column GPUs", "wants 3 GPUs", "2 GPUs")),
+            ({"Memory": "25GiB"}, "", ("row 2, column Memory", "needs 25.0GiB", "(GPU 0) has 24.0GiB")),
+            ({"GPUs": 3}, "", ("row 2, column GPUs", "needs 3 GPUs", "2 GPUs")),
             ({"Device": 7}, "", ("row 2, column Device", "no device '7'", "GPU 0, GPU 1, host")),
             ({"Device": "GPU-0000"}, "", ("row 2, column Device", "no device 'GPU-0000'")),
             ({}, "--devices 5", ("no device '5' here", "0 (NVIDIA Stand-in 24GB, GPU-")),

@@ -86,7 +86,7 @@ ROWS = {
     "a field too few": (HEADER + GOOD + "work,-1,train.py,3\n", "4 fields where there are 5 columns"),
     "an unquoted comma": (five("train.py --a 1,2"), "6 fields where there are 5 columns"),
     "an unterminated quote": (five('"train.py') + GOOD, "never closed"),
-    "a quote and text": (five('"train.py" --a'), "text stands behind a closing quote"),
+    "a quote and text": (five('"train.py" --a'), "text follows a closing quote"),
     "latin-1": (five("café.py").encode("latin-1"), "byte 0xE9 at character 12 is not UTF-8"),
     "a NUL byte": (five("tr\0ain.py"), "a NUL byte"),
 }
@@ -165,7 +165,7 @@ FLAGS = {
     "--header x": (("--header", "x"), "--header x"),
     "--memory 8": (("--memory", "8"), "'8' has no unit"),
     "--device 7": (("--device", "7"), "scheduler: --device 7: there is no device '7' in this run; there is: host\n"),
-    "--memory 900TiB": (("--memory", "900TiB"), "scheduler: --memory 900TiB: wants 921600.0GiB, the largest device"),
+    "--memory 900TiB": (("--memory", "900TiB"), "scheduler: --memory 900TiB: needs 921600.0GiB; the largest device"),
     "--sample": (("--sample",), "--sample runs the sample tasks: leave the other list out"),
 }
 

@@ -130,7 +130,7 @@ class TestBadInput:
             (("--", "./nothere"), "does not exist"),
             (("--memory", "8", "--", "true"), "--memory: "),
             (("--device", "7", "--", "true"), "--device 7: there is no device '7' in this run; there is: host"),
-            (("--gpus", "2", "--", "true"), "--gpus 2: wants 2 GPUs, this machine has none"),
+            (("--gpus", "2", "--", "true"), "--gpus 2: needs 2 GPUs; this machine has none"),
             (("--memory", "900GiB", "--", "true"), "--memory 900GiB: needs 900.0GiB; the largest device (host) has"),
             (("--json", "--", "true"), "--json goes with -d"),
             (("--thread-percentage", "50", "--", "true"), "unrecognized arguments: --thread-percentage"),

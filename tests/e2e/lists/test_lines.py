@@ -104,7 +104,7 @@ class TestStandardInput:
         with home.start("run", "-", *ON_HOST, "--gpus", "3", stdin=subprocess.PIPE, stderr=subprocess.PIPE) as run:
             assert run.wait(PATIENCE) == 2
             assert run.stderr
-            assert run.stderr.read() == ("scheduler: --gpus 3: wants 3 GPUs, this machine has none: 0 = host only\n")
+            assert run.stderr.read() == ("scheduler: --gpus 3: needs 3 GPUs; this machine has none: 0 = host only\n")
 
     @contract("S1-18", "S1-D7")
     def test_commands_of_several_lines(self, home: Home) -> None:

@@ -184,8 +184,8 @@ def test_wrong_arguments_are_refused_in_one_line(home: Home, arguments: tuple[st
 @pytest.mark.parametrize(
     ("devices", "said"),
     [
-        ("1x24GiB", "trace.csv, row 5, column gpus: wants 2 GPUs, the simulated machine has 1: --devices 2x24GiB"),
-        ("host:24GiB", "trace.csv, row 2, column gpus: wants 1 GPU, the simulated machine has none"),
+        ("1x24GiB", "trace.csv, row 5, column gpus: needs 2 GPUs; the simulated machine has 1: --devices 2x24GiB"),
+        ("host:24GiB", "trace.csv, row 2, column gpus: needs 1 GPU; the simulated machine has none"),
     ],
 )
 def test_machine_with_too_few_gpus_is_refused(home: Home, devices: str, said: str) -> None:

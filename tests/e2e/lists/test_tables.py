@@ -130,7 +130,7 @@ class TestTables:
                 ("--", "sh", "{lrr}"),
                 "table.csv, row 1: it has no column for {lrr} of the command; its columns are lr, bs;",
             ),
-            (("--",), "there is no command behind --"),
+            (("--",), "there is no command after --"),
             (("--append", "id", "--", "sh", "{lr}"), "--append id: nothing is appended to a command after --"),
             (("--header", "None", "--", "sh", "{lr}"), "--header None: the placeholders of the command need a header"),
             (("--", "sh", "{"), "the command after --: '{' has a { of its own: write {{ for a brace"),

@@ -384,8 +384,8 @@ class TestScripts:
         ("script", "words"),
         [
             (NESTED, "is defined inside make"),
-            (TYPED, "was typed into a notebook or a prompt"),
-            ("Mine = GPUTask({}, '')\n", "is no class: give the class itself"),
+            (TYPED, "was defined in a notebook or at a prompt"),
+            ("Mine = GPUTask({}, '')\n", "is not a class: give the class itself"),
         ],
     )
     def test_a_class_that_no_other_process_finds_is_refused_with_the_reason(
@@ -494,7 +494,7 @@ class TestLauncher:
         path = tmp_path / "given"
         task_launcher.write_own(str(path), {}, b"")
         path.chmod(mode)
-        with pytest.raises(PermissionError, match="it must be a plain file of yours that nobody else can write"):
+        with pytest.raises(PermissionError, match="it must be a plain file of yours that no other user can write"):
             task_launcher.open_own(str(path))
 
     @fault(67)

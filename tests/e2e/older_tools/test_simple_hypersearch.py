@@ -76,14 +76,14 @@ class TestWhatIsWrong:
 
     @contract("H-09")
     def test_a_number_below_nothing(self, home: Home) -> None:
-        assert "--n-samples -1: write a whole number from 0" in refused(home, *AB, "--n-samples=-1")
+        assert "--n-samples -1: give a whole number from 0" in refused(home, *AB, "--n-samples=-1")
         assert lines(home, *AB, "--n-samples", "0") == []
 
     def test_a_seed_that_is_no_number(self, home: Home) -> None:
-        assert "--seed x: write a whole number" in refused(home, *AB, "--seed", "x")
+        assert "--seed x: give a whole number" in refused(home, *AB, "--seed", "x")
 
     def test_p_without_a_name(self, home: Home) -> None:
-        assert "-p: a name and its values belong behind it" in refused(home, "p", "-p")
+        assert "-p: write a name and its values after it, as in -p lr 0.1 0.01" in refused(home, "p", "-p")
 
     @contract("H-11")
     def test_a_reader_that_goes_away_ends_it_quietly(self, home: Home) -> None:

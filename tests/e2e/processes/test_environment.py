@@ -289,7 +289,7 @@ class TestResume:
         low = ["sh", "-c", 'ulimit -n 300; exec "$@"', "sh", *dead.command]
         dead.command = low
         said = dead.call("resume", code=0, env=dead.bare()).stdout
-        assert "hint:   the run was started with nofile limited to 333, and this shell may have 300 at most" in said
+        assert "hint:   the run was started with nofile limited to 333; this shell allows at most 300" in said
         assert dead.told("second")["files"] == 300
 
     def test_resume_names_an_unreadable_environment_with_the_cure(self, dead: Place) -> None:

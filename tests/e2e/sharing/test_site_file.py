@@ -102,9 +102,9 @@ class TestCaps:
         home.says("[caps]\nmemory = '4GiB'\ngpus = 1\n")
         home.jobs(holding("5GiB", Memory="5GiB"))
         said = home.call(*RUN, code=2).stderr
-        assert f"wants 5.0GiB of GPU memory, one user may hold 4.0GiB at a time ([caps] in {home.file})" in said
+        assert f"needs 5.0GiB of GPU memory; one user may hold 4.0GiB at a time ([caps] in {home.file})" in said
         home.jobs(holding("1GiB", Memory="1GiB", GPUs=2))
-        assert "wants 2 GPUs, one user may have 1 at a time" in home.call(*RUN, code=2).stderr
+        assert "needs 2 GPUs; one user may have 1 at a time" in home.call(*RUN, code=2).stderr
 
     @fault(129)
     @pytest.mark.parametrize("claim", ["{'host': 1 << 59}", "None"], ids=["of everything", "unreadable"])

@@ -95,7 +95,7 @@ def test_a_limit_is_had_as_far_as_the_hard_one_here_allows(
 
 def test_a_limit_out_of_reach_is_named_with_both_numbers() -> None:
     (said,) = shell((NONE, NONE)).out_of_reach(shell((256, 512)))
-    assert said == (
-        "the run was started with nofile limited to nothing, and this shell may have 512 at most: its tasks get that"
-    )
+    assert said == "the run was started with no limit of nofile; this shell allows at most 512, which its tasks get"
+    (said,) = shell((800, 800)).out_of_reach(shell((256, 512)))
+    assert said == "the run was started with nofile limited to 800; this shell allows at most 512, which its tasks get"
     assert shell((512, NONE)).out_of_reach(shell((256, 512))) == []
