@@ -1,4 +1,4 @@
-"""What verbs that change tasks or runs share: how tasks are named, and how the answers are printed."""
+"""The parts that verbs which change tasks or runs share: how tasks are named, and how the answers are printed."""
 
 from __future__ import annotations
 

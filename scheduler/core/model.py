@@ -299,7 +299,7 @@ class Waiter:
     passed_up: bool = False
     """True if it has seen capacity that seems sufficient, and has not taken it."""
     lets_capacity_pass: bool = False
-    """Whether capacity was kept, or devices drained, for its user in vain, since the user last took any."""
+    """True if capacity was kept, or devices drained, for its user in vain, since the user last took any."""
     who: str = ""
     """Its user and process, as messages name them."""
 

@@ -66,7 +66,7 @@ class FollowedFile:
         self._read_to = 0
         self._tail = b""
         self._quiet = False
-        """Whether nothing was added at the last look; a file that was moved away is then finished."""
+        """True if nothing was added at the last look; a file that was moved away is then finished."""
         self._said = ""
         self._always = os.eventfd(1, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         if os.path.isdir(self._path):

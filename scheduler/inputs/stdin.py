@@ -75,7 +75,7 @@ class LineStream:
 
     @property
     def more(self) -> bool:
-        """Whether more commands may come."""
+        """True if more commands may come."""
         return not self._ended or bool(self._lines.pending)
 
     def untaken(self) -> tuple[Sequence[Row], str]:

@@ -62,7 +62,7 @@ class SimulatedWatcher:
         self._quiet: set[Key] = set()
         """Attempts of which no look can tell more than their last change did."""
         self._nothing = {device.key: 0 for device in machine.devices if device.key == HOST}
-        """What is seen of RAM that a task does not use."""
+        """The sample of RAM that a task does not use."""
         self._stirred = machine.look()
         self._next = 0.0
         self._alarm = inf

@@ -167,4 +167,4 @@ WORKLOADS: dict[str, tuple[Maker, int]] = {
     "search": (search, 200),
     "small": (small, 600),
 }
-"""What makes each, and how many rows it has unless said otherwise."""
+"""The function that makes each list, and its number of rows unless another one is given."""

@@ -162,7 +162,7 @@ class MemoryModel:
 
     takes: Callable[[TaskWork], float]
     there: tuple[float, ...]
-    """Of each GPU."""
+    """The amount that each GPU has."""
 
 
 def _mixed(

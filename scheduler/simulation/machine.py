@@ -43,9 +43,9 @@ class RunningAttempt:
     work: float
     began: float
     steps: list[tuple[float, str, int]]
-    """What its memory does: (seconds of work, device, bytes), the next last."""
+    """The changes of its memory that are still to come: (seconds of work, device, bytes), the next one last."""
     since: float
-    """When `done` was true."""
+    """The moment at which `done` was true."""
     done: float = 0.0
     slower: float = 1.0
     version: int = 0
@@ -136,10 +136,10 @@ class SimulatedMachine:
         self.deciding = ""
         """The run that has the leases' mutex."""
         self.unmanaged_processes: dict[int, Mapping[str, int]] = {}
-        """What other schedulers' tasks hold, by the pid of their shim."""
+        """The memory that other schedulers' tasks hold, by the pid of their shim."""
         self.running: dict[Key, RunningAttempt] = {}
         self.past: dict[Key, list[Started | Exited]] = {}
-        """What happened to an attempt, until it is forgotten: what a later scheduler finds."""
+        """The events of each attempt until it is forgotten, for a later scheduler to find."""
         self.hindered: Callable[[Launch, float], tuple[str, str] | None] = lambda order, now: None
         """Why an attempt cannot be started at that time, and the directory that is away where it is that; None: it
         can."""
@@ -154,7 +154,7 @@ class SimulatedMachine:
         """The attempts on each device; all of them use the host's cores."""
         self._held: dict[str, int] = dict.fromkeys(self._on, 0)
         self._busy: dict[str, int] = dict.fromkeys(self._on, 0)
-        """What its tasks ask of each device, in millionths: whole numbers come out the same in any order."""
+        """The load that its tasks ask of each device, in millionths: whole numbers give one sum in any order."""
         self._pace: dict[str, float] = dict.fromkeys(self._on, 1.0)
 
     # ---- what it looks like ----

@@ -101,7 +101,7 @@ class MemoryLeaseRegistry:
 
     @property
     def has_moved(self) -> bool:
-        """Whether the store has moved: never."""
+        """True if the store has moved, which it never does."""
         return False
 
     def restore(self, living: Sequence[tuple[Placement, int]]) -> str:
@@ -135,19 +135,19 @@ class MemoryRunStore:
     ) -> None:
         self.num = num
         self._model = model
-        """What a task runs on, as far as its memory depends on that."""
+        """The model of GPU that a task runs on, as far as its memory depends on that."""
         self._kept = kept
-        """Whether anybody will ask what was recorded."""
+        """True if the recorded events will be asked for."""
         self.terms: list[Terms] = []
         self.recorded: list[tuple[Event, float]] = []
         self.results: dict[Key, Mapping[str, Any]] = {}
-        """What attempts will have left when they end."""
+        """The results that attempts will have left when they end."""
         self.lessons: list[tuple[TaskClass, Observation]] = []
         self._next = first
         self._batch = 0
         self._jobs: dict[int, Job] = {}
         self._changed: dict[int, Terms] = {}
-        """What tasks ask for now whose rows said something else."""
+        """The terms of tasks that were changed since their rows were read."""
         self._numbers: dict[Terms, int] = {}
         self._equals: Counter[str] = Counter()
         self._arrived: list[Spec] = []

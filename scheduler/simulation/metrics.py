@@ -35,7 +35,7 @@ class RunMetrics:
     memory_use: float
     """Peaks of all attempts, for as long as they lived, over the memory there was."""
     load_use: float
-    """What the devices would have been kept busy by the attempts that succeeded, each alone, over the makespan."""
+    """The share of the makespan that the attempts that succeeded, each alone, would have kept the devices busy."""
     ooms: int
     unknown_ooms: int
     """Out-of-memory ends of attempts whose need was unknown when they were placed."""

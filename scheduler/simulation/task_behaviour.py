@@ -11,7 +11,7 @@ Curve = tuple[tuple[float, int], ...]
 """From so many seconds of work on, so many bytes."""
 
 START = 500 * MIB
-"""What a process holds on a device before it holds anything of its own: the CUDA context."""
+"""The memory that a process holds on a device before it allocates any of its own: the CUDA context."""
 RISE = 45.0
 RISE_SHARE = 0.1
 """A peak is there after 45 s or a tenth of the run, whichever is first."""
@@ -39,7 +39,7 @@ class TaskBehaviour:
     code: int = 0
     signal: int | None = None
     lost: bool = False
-    """Whether its shim dies with it, so that its end is unknown."""
+    """True if its shim dies with it, so that its end is unknown."""
     says: str = ""
     """The last line of its output."""
     stops_in: float = 0.0

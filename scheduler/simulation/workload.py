@@ -48,9 +48,9 @@ class TraceRow:
     cores: float = 0.0
     host_peak: int = 0
     job: str = ""
-    """What the trace calls it."""
+    """The name of the task in the trace."""
     guessed: bool = False
-    """Whether its time or its peak is what is usual, for want of knowledge."""
+    """True if its time or its peak is a usual one, because its own is not known."""
 
     @property
     def gpus(self) -> int:
@@ -83,7 +83,7 @@ class Workload:
 
     tasks: Sequence[GivenTask]
     known: Mapping[str, Profile] = field(default_factory=dict)
-    """What is known of their kinds beforehand."""
+    """The profiles that are known beforehand, by task class."""
 
 
 def model(terms: Terms) -> str:

@@ -28,7 +28,7 @@ class WaitResult:
     info: RunInfo
     states: Mapping[int, State]
     exit_code: int
-    """Of one task its own; else 0: all succeeded, 1: some did not."""
+    """For one task its own code; otherwise 0 if all succeeded, and 1 if not."""
     left: int = 0
     """The number of tasks that have not ended and have no scheduler."""
 
@@ -118,7 +118,7 @@ class TaskLogReader:
         return True
 
     def _goes_on(self, telling: RunReader) -> bool:
-        """Whether anything may still be printed; asked before the log is read to its end."""
+        """Tell whether anything may still be printed; ask before the log is read to its end."""
         telling.catch_up()
         state = telling.brain.state(self.task)
         if is_locked(self.info.places.root):
@@ -126,7 +126,7 @@ class TaskLogReader:
         return state in LIVING and bool(self.attempt) and self._runs_alone()
 
     def _runs_alone(self) -> bool:
-        """Whether its shim lives although the scheduler does not."""
+        """Tell whether its shim lives although the scheduler does not."""
         from scheduler.runtime.shim import ClaimState, claim_path, claim_state
 
         folder = self.info.places.task(self.task)

@@ -34,10 +34,10 @@ class RunOptions:
     name: str = ""
     learn_only: bool = False
     keep_going: bool = True
-    """Whether the run continues even if its first rows all fail alike."""
+    """True if the run continues even if its first rows all fail alike."""
     max_failures: int | None = None
     plain: bool = False
-    """Whether tasks run as from a plain shell: their background processes outlive them."""
+    """True if tasks run as from a plain shell: their background processes outlive them."""
     mps: str = "off"
     """off, on, auto or join."""
     mps_fence: bool = True
@@ -51,9 +51,9 @@ class ResumeOptions:
     gone: bool = False
     """The user has confirmed that its other machine, or the lost end of its journal, will never come back."""
     env_from_now: bool = False
-    """Whether tasks get the environment of this shell, instead of that of the run's first shell."""
+    """True if tasks get the environment of this shell, instead of that of the run's first shell."""
     keep_going: bool = False
-    """Whether the run continues even if the next rows all fail alike."""
+    """True if the run continues even if the next rows all fail alike."""
     mps: str = ""
     """How MPS is used from now on; empty: as the run was started."""
 

@@ -163,7 +163,7 @@ def open_leases(settings: Settings, token: str) -> FileLeaseRegistry:
 
 @dataclass(frozen=True, slots=True)
 class _Views:
-    """What shows or records a run while it goes on, and the ports that feed it."""
+    """The objects that show or record a run while it goes on, and the ports that feed it."""
 
     ports: Ports
     status: StatusRecorder

@@ -44,7 +44,7 @@ class RunSession:
         """Environment, Python and directory that its tasks start from."""
         self.places = store.places
         self.history = RunSummary()
-        """What its events have told so far; after a takeover, all events of its journal."""
+        """The summary of its events so far; after a takeover, of all events of its journal."""
         self.notes_on_earlier: list[str] = []
         """Sentences about earlier runs of the same list."""
         self.just_ended: list[Key] = []
@@ -73,7 +73,7 @@ class RunSession:
 
     @property
     def notes(self) -> Sequence[str]:
-        """What the environment of its tasks lacks since it was first started; nothing where no task will start."""
+        """Sentences on what the environment of its tasks has lost since the first start, if any task will start."""
         return self.shell.notes if self.brain.waiting or self.brain.living() else ()
 
     def disks(self) -> DiskGuard:

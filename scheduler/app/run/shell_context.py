@@ -20,7 +20,7 @@ _GIVEN_ANEW = ("SLURM_", "NVIDIA_VISIBLE_DEVICES")
 
 @dataclass(frozen=True, slots=True)
 class ShellContext:
-    """What the tasks of a run start from, and the facts of its journal about it."""
+    """The environment that the tasks of a run start from, and the facts of its journal about it."""
 
     shell: ShellState
     python: Python

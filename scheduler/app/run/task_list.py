@@ -144,11 +144,11 @@ class PythonCall:
 
     name: str
     arguments: Mapping[str, Any]
-    """What the launcher reads as JSON."""
+    """The arguments that the launcher reads as JSON."""
     pickled: bytes
     varied: Mapping[str, Any] = field(default_factory=dict)
     rest: object = None
-    """What is passed beside the varied arguments."""
+    """The argument that is passed beside the varied ones."""
 
 
 class PythonCalls:

@@ -44,7 +44,7 @@ class Experiment:
 
     @property
     def of_priority(self) -> bool:
-        """Whether it compares batch sizes and ranks."""
+        """True if the experiment compares batch sizes and ranks."""
         return self.kind == "priority"
 
     @property
@@ -63,7 +63,7 @@ class ArmRunner(Protocol):
 
     @property
     def context(self) -> ExperimentContext:
-        """What is to be known beside every number."""
+        """The circumstances that must be known to judge the numbers."""
 
     def learn(self) -> None:
         """Measure what the tasks need, so that no measured arm has to; raises ExperimentInterrupted."""

@@ -41,7 +41,7 @@ class ScenarioSource:
 
 
 USUAL_EPOCH, USUAL_TIME, USUAL_PEAK = 30.0, 600.0, 4 * GIB
-"""What a row is taken to need where nothing is known and guesses will do."""
+"""The need and length of a row where nothing is known and a guess will do: seconds per epoch, seconds, bytes."""
 
 
 def rows(source: ScenarioSource, devices: Sequence[Device], settings: Settings) -> list[TraceRow]:

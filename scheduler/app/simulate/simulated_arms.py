@@ -45,7 +45,7 @@ class SimulatedRunner:
 
     @property
     def context(self) -> ExperimentContext:
-        """What is simulated, and what was assumed."""
+        """The simulated machine and the assumptions, which must be known to judge the numbers."""
         if self._experiment.of_priority:
             return ExperimentContext(True, None, self._guesses())
         made_up = ", and no gain of MPS is made up (--mps-speed FACTOR)" if self._what.mps_speed == 1 else ""

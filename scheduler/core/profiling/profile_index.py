@@ -189,7 +189,7 @@ def on_gpus(peaks: Mapping[str, int]) -> dict[str, int]:
 
 def family_of(profiles: Iterable[Profile]) -> Family:
     """Return the family of the profiles of one script, with what they teach about its arguments."""
-    from scheduler.core.profiling.family.families import Family  # 3 ms that whoever only looks at a run never pays
+    from scheduler.core.profiling.family.families import Family  # 3 ms that a view of a run never pays
 
     family = Family()
     for number, profile in enumerate(profiles):
@@ -404,7 +404,7 @@ class ProfileIndex:
         kind, peaks = self.kinds.get(number), self._profiles[number].peaks
         if kind is None or not kind.family or not peaks:
             return
-        if _is_without_gpus(kind) or peaks.keys() != {HOST}:  # else it was over before anybody saw it on its GPUs
+        if _is_without_gpus(kind) or peaks.keys() != {HOST}:  # else it was over before a sample saw it on its GPUs
             seen, profile = on_gpus(peaks), self._profiles[number]
             beside = Beside(profile.part(HOST).peak, profile.busy)
             self._families[kind.family].observe(number, seen, profile.runs(seen), beside)

@@ -146,7 +146,7 @@ class WaitQueue:
         self._busy: list[float] = []
         """For each head the load without which it does not fit beside others; 0: not computed."""
         self._unknown: dict[str, set[int]] = {}
-        """By script the task classes of which a head may be kept as UNKNOWN."""
+        """The task classes of which a head may be kept as UNKNOWN, by script."""
         self._ranked: dict[Asked, Rank] = {}
         self._places: dict[int, int] = {}
         """The groups of waiting tasks whose directory could not be entered, as the last number of GroupKey."""

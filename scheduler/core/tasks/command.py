@@ -100,7 +100,7 @@ def content(spec: Spec, nth: int, append: str, directory: str) -> Content:
 
 def key(spec: Spec, nth: int) -> str:
     """Return the key that all attempts and later runs of a row share: its content, and its number among equal rows."""
-    from hashlib import blake2b  # 2 ms that only whoever looks at tasks pays
+    from hashlib import blake2b  # 2 ms that only readers of tasks pay
 
     said = " ".join(meant(words(spec.command))) if LAUNCHER in spec.command else spec.command
     parts = (spec.directory, spec.executable, spec.filename, said, repr(spec.env), repr(spec.terms.epochs))

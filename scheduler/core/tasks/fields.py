@@ -67,7 +67,7 @@ def _at_least(least: int) -> Callable[[str], int]:
 def _memory(text: str) -> int:
     bytes_ = units.parse_size(text) if text.strip(" 0.") else 0
     if bytes_ < 1:
-        raise ValueError(f"{text!r} is no memory at all: leave it empty where nobody knows")
+        raise ValueError(f"{text!r} is no memory at all: leave the cell empty where the need is unknown")
     if bytes_ > units.TIB * 1024:
         raise ValueError(f"{text!r} is more than any machine has")
     return bytes_

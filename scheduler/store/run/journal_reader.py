@@ -75,7 +75,7 @@ class JournalReader:
         """How far it was durable at least when it was opened."""
         self._db = connection
         self._owner = owner
-        """The user as whom it is read, where that is not this process's."""
+        """The user under which the journal is read, where that is not this process's."""
 
     @classmethod
     def read(cls, path: Path) -> Self:

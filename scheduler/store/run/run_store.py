@@ -61,7 +61,7 @@ class GrowingRows(Protocol):
 
     @property
     def more(self) -> bool:
-        """Whether more rows may come, so that the run is not over when all its tasks have ended."""
+        """True if more rows may come, so that the run is not over when all its tasks have ended."""
 
     def fileno(self) -> int:
         """Return a descriptor that is readable when there may be rows; -1 where only `appended` can tell."""

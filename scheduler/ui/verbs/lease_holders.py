@@ -10,8 +10,8 @@ from scheduler.ui.text import clean, clock
 from scheduler.units import count, duration
 
 
-class LeaseHolder(Protocol):
-    """A reservation on a device."""
+class ShownHolder(Protocol):
+    """The facts about the holder of a lease that a sentence names."""
 
     @property
     def user(self) -> str:
@@ -41,7 +41,7 @@ class LeaseHolder(Protocol):
 MOST = 3
 
 
-def waiting_words(device: str, holders: Sequence[LeaseHolder], before: int) -> str:
+def waiting_words(device: str, holders: Sequence[ShownHolder], before: int) -> str:
     """Return who holds a device, for about how long, and how many tasks wait before this one."""
     names = [_name(holder) for holder in sorted(holders, key=lambda holder: holder.since)[:MOST]]
     if len(holders) > MOST:
@@ -57,6 +57,6 @@ def waiting_words(device: str, holders: Sequence[LeaseHolder], before: int) -> s
     return "; ".join(filter(None, (who, queue)))
 
 
-def _name(holder: LeaseHolder) -> str:
+def _name(holder: ShownHolder) -> str:
     since = f" since {clock(holder.since)}" if holder.since else ""
     return f"{clean(holder.user)} (run {holder.run}, task {holder.task}{since})"

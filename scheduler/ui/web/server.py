@@ -83,7 +83,7 @@ class WebError(Exception):
         self.status = status
 
 
-class Request(io.RawIOBase):
+class RequestStream(io.RawIOBase):
     """The bytes of a connection; each request must arrive within its time."""
 
     def __init__(self, connection: socket.socket) -> None:
@@ -196,7 +196,7 @@ class PageHandler(BaseHTTPRequestHandler):
     def setup(self) -> None:
         """Read no request for longer than it may take."""
         super().setup()
-        self._request = Request(self.connection)
+        self._request = RequestStream(self.connection)
         self.rfile = io.BufferedReader(self._request)
 
     def handle_one_request(self) -> None:

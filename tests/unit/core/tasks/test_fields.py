@@ -37,7 +37,7 @@ BAD: list[tuple[str, str, str]] = [
     ("Epochs", "1e30", "is larger than anything that makes sense here"),
     ("Priority", "high", "'high' is not a whole number"), ("GPUs", "-1", "-1 is below 0"),
     ("Memory", "8", "'8' has no unit: write 8GiB or 8MiB"), ("Memory", "0GiB", "'0GiB' is no memory at all"),
-    ("Memory", "0", "'0' is no memory at all: leave it empty where nobody knows"),
+    ("Memory", "0", "'0' is no memory at all: leave the cell empty where the need is unknown"),
     ("Memory", "9999999T", "is more than any machine has"), ("HostMemory", "lots", "is not a size"),
     ("CPUs", "0", "is not a number of cores above 0"), ("CPUs", "many", "'many' is not a number of cores"),
     ("CPUs", "nan", "is not a number of cores above 0"), ("Timeout", "0s", "'0s' is no time at all"),
