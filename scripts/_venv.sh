@@ -19,7 +19,7 @@ prepare() {
     is_up_to_date "$1" && return
     : 2>/dev/null >>"$root/.venv.lock" ||
         give_up "$root cannot be written to, and .venv has to be made there: use a copy of the project that is yours."
-    # Everything started inside this block holds the lock too, so that it outlives a killed script; after it nobody does.
+    # Everything started inside this block holds the lock too, so it outlives a killed script; after the block it is free.
     {
         flock -n 9 2>/dev/null || { say "waiting for another start that sets up $venv"; flock 9; }
         is_up_to_date "$1" || set_up "$1"
@@ -51,7 +51,7 @@ set_up() {
         give_up "$venv was not made by these scripts and holds no Python 3.11 or newer: move it away and start again."
     fi
     rm -f "$venv/.stamp"
-    install "${1:-$kept_extra}"  # whoever had the tools for testing keeps them
+    install "${1:-$kept_extra}"  # an environment that had the tools for testing keeps them
     printf '%s\n' "$(place)" "$wanted" "${1:-$kept_extra}" >"$venv/.stamp.part"
     mv "$venv/.stamp.part" "$venv/.stamp"
 }

@@ -103,7 +103,7 @@ def least(folder: Path, turn: int) -> float:
 
 
 def accepted(folder: Path, turn: int) -> tuple[float, int]:
-    """The same list accepted by the product, in a process of its own: seconds and MiB."""
+    """Let the product accept the list, in a process of its own; return its seconds and MiB."""
     command = [sys.executable, "-c", ACCEPT, folder / "jobs.csv", folder / f"state{turn}", folder / "leases"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     seconds, memory = done.stdout.split()

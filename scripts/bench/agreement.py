@@ -30,7 +30,7 @@ from scheduler.store.run.journal_reader import JournalReader
 from scheduler.units import MIB
 
 SETTLE = 60.0
-"""What `--settle` is on GPUs: the simulated time is so much longer that it is that again."""
+"""The value of `--settle` on GPUs: the simulated time is so much longer that it is that again."""
 
 
 def standin(folder: Path, args: argparse.Namespace) -> bool:
@@ -119,7 +119,7 @@ _EXITS: dict[Path, dict[int, Exited]] = {}
 
 
 def simulated(folder: Path, trace: Sequence[dict[str, object]], *flags: str) -> dict[str, Any]:
-    """The same list on a machine that is not there."""
+    """Run the list on a simulated machine."""
     path = folder / "trace.csv"
     with open(path, "w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(trace[0]))

@@ -1,8 +1,8 @@
-"""What a decision costs, and a run of very many tasks: `python scripts/bench/decision.py [--quick]`.
+"""The cost of a decision, and of a run of very many tasks: `python scripts/bench/decision.py [--quick]`.
 
 Printed: the median and the 99th percentile of a pass over 100,000 queued tasks in 50 classes and in 5,000, on a full
-machine and right after a device became free; what a pass costs by the length of the queue and by the number of devices;
-how long a simulation of so many tasks on so many devices takes to its end, and what memory.
+machine and right after a device became free; the cost of a pass by the length of the queue and by the number of
+devices; how long a simulation of so many tasks on so many devices takes to its end, and how much memory.
 """
 
 from __future__ import annotations
@@ -197,14 +197,14 @@ def truth(order: Launch, terms: Terms) -> TaskBehaviour:
 
 @dataclass(frozen=True, slots=True)
 class Took:
-    """What a simulation took."""
+    """The cost of a simulation."""
 
     seconds: float
     cpu: float
-    """Of that, so long it had a core."""
+    """The seconds of these in which it had a core."""
     events: int
     days: float
-    """Of its own time."""
+    """The days that passed on its simulated clock."""
 
 
 def simulate(tasks: int, devices: int) -> Took:
@@ -255,7 +255,7 @@ def costs(
 
 
 def by_size(quick: bool) -> dict[str, Any]:
-    """What a pass costs by the length of the queue, and by the number of devices."""
+    """Measure a pass by the length of the queue, and by the number of devices."""
     turns, queued = (25, 10_000) if quick else (250, 100_000)
     longest, widest = (10_000, 64) if quick else (1_000_000, 1024)
     lengths = [n for n in (200, 1_000, 10_000, 100_000, 1_000_000) if n <= longest]

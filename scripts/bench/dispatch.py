@@ -1,4 +1,4 @@
-"""What starting a task that does nothing costs, and where the time goes."""
+"""The cost of starting a task that does nothing, and where the time goes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SAID = {
 
 
 def tools(folder: Path) -> tuple[list[Tool], dict[str, str]]:
-    """The limits, ours, and whoever is here."""
+    """Return the limits, our own tool and the others that are installed; and why the rest is missing, by name."""
     found, missing = peers.others(folder, SLOTS)
     return [peers.limit(folder, SLOTS), peers.durable(folder, SLOTS), plain(folder), *found], missing
 

@@ -1,4 +1,4 @@
-"""Whether a pass gets dearer with every distinct command: `python scripts/bench/distinct.py [--rows 20000]`.
+"""The cost of a pass as distinct commands add up: `python scripts/bench/distinct.py [--rows 20000]`.
 
 One real run of `true 1`, `true 2`, ..., two at a time. Its processor time and its memory are read after each twentieth
 of the rows. Printed are both, and how the last tenth compares with the first one. The exit code is 1 where a bound is
@@ -24,9 +24,9 @@ from pathlib import Path
 from measuring import environ, kept, machine, scheduler
 
 MOST_TIMES = 2.0
-"""What an ended task of the last tenth may cost at most, in times of one of the first tenth."""
+"""The most that an ended task of the last tenth may cost, in times of one of the first tenth."""
 MOST_BYTES = 400
-"""What the memory may grow by for each ended task of the second half; a new class of tasks takes about 2 KiB."""
+"""The most that memory may grow for each ended task of the second half; a new class of tasks takes about 2 KiB."""
 PARTS = 20
 PAUSE = 0.1
 COUNT_ENDED = "SELECT count(*) FROM events WHERE kind = 'exited'"
@@ -34,7 +34,7 @@ COUNT_ENDED = "SELECT count(*) FROM events WHERE kind = 'exited'"
 
 @dataclass(frozen=True)
 class Mark:
-    """What the scheduler had used when so many tasks were over."""
+    """The resources that the scheduler had used when so many tasks were over."""
 
     ended: int
     seconds: float
@@ -57,7 +57,7 @@ def main() -> int:
 
 
 def shown(before: Mark, now: Mark) -> str:
-    """What one step of the run came to."""
+    """Return one step of the run as a line."""
     tasks = max(1, now.ended - before.ended)
     cpu, rate = (now.cpu - before.cpu) / tasks * 1000, tasks / (now.seconds - before.seconds)
     return f"{cpu:6.2f} ms of CPU a task, {rate:5.0f}/s"

@@ -1,4 +1,4 @@
-"""What it costs to know nothing: `python scripts/bench/first_contact.py [LIST ...] [--gpus 1,2,4] [--seeds 1]`.
+"""The cost of knowing nothing: `python scripts/bench/first_contact.py [LIST ...] [--gpus 1,2,4] [--seeds 1]`.
 
 Lists of jobs that all differ and random searches are simulated by the real Brain and loop, with peaks that deviate and
 come late: once with nothing known, once with all peaks known, once with one task per GPU. Printed for each are the
@@ -49,15 +49,15 @@ class List:
     tasks: int
     gpus: tuple[int, ...]
     known: float = KNOWN
-    """What its makespan may be at most over that with peaks known."""
+    """The most that its makespan may be over that with peaks known."""
     unknown: float = 25
     """The least number of tasks for each out-of-memory."""
     usual: bool = False
-    """Whether it is simulated unless lists are named."""
+    """True if it is simulated unless lists are named."""
 
     @property
     def has_arguments(self) -> bool:
-        """Whether names could hide what its tasks have in common."""
+        """True if names could hide what its tasks have in common."""
         return self.make in (search, small)
 
 
@@ -125,7 +125,7 @@ def found(rows: Sequence[TraceRow], gpus: int, seed: int, rules: SchedulingConfi
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """What a list is compared with, on one machine by one seed."""
+    """The results that a list is compared with, on one machine by one seed."""
 
     known: RunMetrics
     single: RunMetrics

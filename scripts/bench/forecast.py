@@ -54,7 +54,7 @@ class Counting(MetricsView):
 
 @dataclass
 class Said:
-    """What was said at one moment of all runs."""
+    """The forecasts at one moment of all runs."""
 
     ratios: list[float] = field(default_factory=list)
     held: list[bool] = field(default_factory=list)

@@ -68,7 +68,7 @@ class Report:
     most_reserved: float
     """The highest sum of reservations on a GPU on which something was started, of what it has."""
     most_grown: float
-    """The same at any time: what is seen above its reservation is reserved it, even where others have the rest."""
+    """The same sum at any time: peaks above a reservation are reserved, even where others have the rest."""
 
     def line(self, name: str) -> str:
         """For people."""
@@ -202,7 +202,7 @@ def _truth(number: int, chance: random.Random, args: argparse.Namespace) -> dict
 
 
 def lower_bound(truths: Sequence[dict[str, object]]) -> float:
-    """What no schedule can beat: the longest task, the memory it takes for how long, the load likewise."""
+    """Return a time that no schedule can beat: of the longest task, of memory times seconds, of load times seconds."""
     seconds = [float(str(truth["seconds"])) for truth in truths]
     gpus = [int(str(truth["gpus"])) for truth in truths]
     memory = sum(s * g * int(str(t["bytes"])) for s, g, t in zip(seconds, gpus, truths, strict=True)) / (4 * TOTAL)
@@ -214,7 +214,7 @@ def lower_bound(truths: Sequence[dict[str, object]]) -> float:
 
 
 def scripts(folder: Path, args: argparse.Namespace) -> bool:
-    """What learning costs where four scripts make forty rows; and with probes."""
+    """Measure the cost of learning where four scripts make forty rows, without and with probes."""
     good = []
     for gpus, most in MOST.items():
         cold, warm = _cold_and_warm(place := Place(folder / f"{gpus}gpus", gpus), args)
@@ -281,7 +281,7 @@ def _write_grid(place: Place, args: argparse.Namespace, peak: Callable[[int], fl
 
 
 def learned(place: Place) -> str:
-    """What the run said about arguments."""
+    """Return what the log of the run says about arguments."""
     log = (place.folder / "state/runs").glob("*/run.log")
     lines = [line for path in log for line in path.read_text().splitlines() if "learned" in line]
     return "; ".join(line.split("learned", 1)[1].strip() for line in lines)
@@ -311,7 +311,7 @@ def _cold_and_warm(place: Place, args: argparse.Namespace) -> tuple[float, float
 
 
 def section(found: dict[str, Any]) -> list[Section]:
-    """What it costs to know nothing beforehand."""
+    """Return the section on the cost of knowing nothing beforehand."""
     made = Section("What learning needs costs: real runs on stand-in GPUs")
     seconds = f"{found['seconds'] * 0.5:g} to {found['seconds'] * 1.5:g}"
     made.text.append(

@@ -1,4 +1,4 @@
-"""What a refresh of the live view costs: `python scripts/bench/live.py [--running 200] [--queued 100000]`.
+"""The cost of a refresh of the live view: `python scripts/bench/live.py [--running 200] [--queued 100000]`.
 
 Printed: milliseconds of processor time of a refresh, at 80x24 and at 200x50, while every task gets on and the queue
 changes between two of them, and which share of a core that is at two refreshes a second.

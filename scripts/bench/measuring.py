@@ -1,4 +1,4 @@
-"""What the benchmarks share: a place of their own, programs that are run and timed, goes that take turns."""
+"""The parts that all benchmarks share: a folder of their own, timed programs, turns between tools."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Bench:
-    """What a measurement is given."""
+    """The arguments of a measurement."""
 
     folder: Path
     """Its own, and empty."""
@@ -83,7 +83,7 @@ def seconds_of(command: Sequence[str], **how: object) -> tuple[float, float]:
 
 
 def _cores_time() -> float:
-    """Of all children that ended."""
+    """Return the processor time of all children that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
@@ -100,7 +100,7 @@ def ratios(goes: Sequence[float], limit: Sequence[float]) -> list[float]:
 
 
 def busy() -> float:
-    """Seconds that all cores together have been busy since the start of the machine, whoever with."""
+    """Return the seconds that all cores together have been busy since the start of the machine."""
     with open("/proc/stat", encoding="ascii") as file:
         user, nice, system, _, _, irq, soft = map(int, file.readline().split()[1:8])
     return (user + nice + system + irq + soft) / os.sysconf("SC_CLK_TCK")
@@ -108,7 +108,7 @@ def busy() -> float:
 
 @cache
 def machine() -> dict[str, str]:
-    """What the figures were taken on, without its name."""
+    """Return the facts of the machine that is measured, without its name."""
     with open("/proc/cpuinfo", encoding="utf-8") as file:
         models = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
     return {

@@ -45,7 +45,7 @@ def _where(path: str, name: str) -> str:
 
 
 def as_table(profile: dict[str, Any], tasks: int, per: str = "a task") -> str:
-    """Of a whole run, by task."""
+    """Return the functions of a whole run as a table, by their time for each task."""
     rows = [
         [f"`{where}`", number(seconds / tasks * 1e6), f"{seconds / profile['seconds']:.1%}", number(calls / tasks)]
         for where, seconds, calls in profile["functions"]
@@ -54,7 +54,7 @@ def as_table(profile: dict[str, Any], tasks: int, per: str = "a task") -> str:
 
 
 def watched(pid: int, seconds: float, folder: Path) -> dict[str, Any]:
-    """What a living process does, by py-spy: how often it was seen in which function; empty without py-spy."""
+    """Return how often py-spy saw a living process in which function; empty without py-spy."""
     spy, out = PEERS / "bin/py-spy", folder / "watched"
     if not spy.exists():
         return {}
@@ -69,6 +69,6 @@ def watched(pid: int, seconds: float, folder: Path) -> dict[str, Any]:
 
 
 def seen_table(watched_: dict[str, Any]) -> str:
-    """Of a living process, by the share of a core."""
+    """Return the functions of a living process as a table, by their share of a core."""
     rows = [[f"`{where}`", f"{times / watched_['looks']:.3%}"] for where, times in watched_["functions"]]
     return table(("innermost function of ours", "of a core"), rows)

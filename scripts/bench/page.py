@@ -43,7 +43,7 @@ OURS, LIMIT, OTHER = "#3b6fb6", "#9aa3ad", "#d99a2b"
 
 @dataclass(frozen=True)
 class Bound:
-    """What a figure is to be, and what it is."""
+    """The bound of a figure, and its measured value."""
 
     what: str
     most: float
@@ -52,11 +52,11 @@ class Bound:
 
     @property
     def kept(self) -> bool:
-        """Whether it is."""
+        """True if the measured value is within the bound."""
         return self.measured <= self.most
 
     def row(self) -> list[str]:
-        """Of the table at the top."""
+        """Return the row of the table at the top."""
         shown = f"{number(self.measured)} {self.unit}".strip()
         return [self.what, f"{number(self.most)} {self.unit}".strip(), shown, "yes" if self.kept else "**no**"]
 
@@ -102,7 +102,7 @@ def _numeric(cell: str) -> bool:
 
 
 def not_measured(missing: Mapping[str, str]) -> list[str]:
-    """Of each tool that is not there why."""
+    """Return a sentence for each tool that is missing, with the reason."""
     return [f"Not measured: {name} ({why})." for name, why in missing.items()]
 
 
@@ -127,7 +127,7 @@ class Axis:
     least: int
     most: int
     names: Sequence[str]
-    """Of its powers of ten."""
+    """The names of its powers of ten."""
 
     def at(self, value: float, length: float) -> float:
         """Where a value lies on it."""
@@ -187,7 +187,7 @@ def page(stored: Mapping[str, Any], sections: Sequence[Section]) -> str:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """What was measured so far; empty where nothing was."""
+    """Return the measurements so far; no parts where there are none."""
     found: dict[str, Any] = (
         json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"machine": machine(), "parts": {}}
     )

@@ -51,9 +51,9 @@ class Tool:
     argv: Sequence[str]
     environ: dict[str, str] = field(default_factory=dict)
     tells: bool = False
-    """Whether it writes itself when it began and when it ended."""
+    """True if the tool itself records when it began and when it ended."""
     after: Sequence[str] = ()
-    """What ends the server that it left."""
+    """The command that ends the server that it left."""
 
     def run(self, commands: Sequence[str], folder: Path) -> Went:
         """All of them to their end; SystemExit where it fails."""
@@ -90,7 +90,7 @@ def limit(folder: Path, slots: int) -> Tool:
 
 
 def durable(folder: Path, slots: int) -> Tool:
-    """The same, with a file for the end of each command that is synced before the next one starts."""
+    """Return the limit with a file for the end of each command that is synced before the next one starts."""
     records = folder / "records"
     records.mkdir(exist_ok=True)
     return Tool(DURABLE, [compiled("limit", folder), str(slots), str(records)])
@@ -104,7 +104,7 @@ def ours(folder: Path, slots: int, *flags: str, name: str = OURS, source: str = 
 
 
 def others(folder: Path, slots: int) -> tuple[list[Tool], dict[str, str]]:
-    """Those that are here, and of those that are not why."""
+    """Return the tools that are installed; and why the others are missing, by name."""
     tools, missing = [], {}
     for name, make in _MAKERS.items():
         program, cure = _PROGRAMS[name]

@@ -48,7 +48,7 @@ MADE_UP = (
     ("tight", "4x40GiB", inf),
     ("wide", "8x24GiB", inf),
 )
-"""The last two only to be looked at: their memory is full before their GPUs are busy, and nobody knows how near to the
+"""The last two are only shown: their memory is full before their GPUs are busy, and it is unknown how near to the
 bound any schedule could come."""
 
 
@@ -59,22 +59,22 @@ class Case:
     name: str
     machine: str
     rows: Callable[[int], list[TraceRow]]
-    """By seed."""
+    """The function that makes the rows, by seed."""
     most: tuple[float, float, float]
     """With nothing known beforehand, with times, with times and peaks."""
     learning: float = 1.02
-    """What it may take longer than an oracle."""
+    """The most that it may take over an oracle."""
     drawn: bool = True
-    """Whether another seed makes other rows."""
+    """True if another seed makes other rows."""
 
     @property
     def judged(self) -> bool:
-        """Whether there is anything it is to come to."""
+        """True if it has a bound to keep."""
         return self.most[0] < inf
 
     @property
     def long(self) -> bool:
-        """Whether it takes more than a few seconds."""
+        """True if it takes more than a few seconds."""
         return self.name == "openb"
 
 
@@ -106,12 +106,12 @@ class Trial:
     rules: SchedulingConfig = RULES
     over: float | None = None
     plain: bool = False
-    """Without epochs, so that nobody ever knows how long a task takes."""
+    """True without epochs, so that the length of a task is never known."""
     usual: bool = False
-    """Whether an oracle reservations with the usual margin."""
+    """True if an oracle reserves with the usual margin."""
 
     def scene(self) -> Scene:
-        """What is simulated."""
+        """Return the simulation of this trial."""
         rows = [replace(row, arrives=0.0) for row in self.case.rows(self.seed)]
         if self.plain:
             rows = [_without_epochs(row) for row in rows]
@@ -153,7 +153,7 @@ def _said(case: Case, seed: int) -> str:
 
 
 def makespans(all_: Sequence[tuple[Case, int]]) -> None:
-    """Over the lower bound, and the most that anybody was bypassed."""
+    """Print the makespans over the lower bound, and how often the most bypassed task was bypassed."""
     print("\nmakespan over the lower bound (at most), most bypassed (at most 50); nothing deviates")
     for case, seed in all_:
         for (what, known), most in zip(LEVELS, case.most, strict=True):
@@ -169,7 +169,7 @@ def makespans(all_: Sequence[tuple[Case, int]]) -> None:
 
 
 def others(all_: Sequence[tuple[Case, int]]) -> None:
-    """What people do without a packer, on the same bound."""
+    """Print what simple ways without a packer reach, over the same bound."""
     print("\nmakespan over the lower bound: one task per GPU, and the batch-by-batch original (batches of 20, GPU 0)")
     for case, seed in all_:
         one = Trial(case, seed).run("one-per-gpu")
@@ -226,7 +226,7 @@ def arrivals(all_: Sequence[tuple[Case, int]]) -> None:
 
 
 class Cost(NamedTuple):
-    """What learning costs in one simulation."""
+    """The cost of learning in one simulation."""
 
     learning: float
     known: float
@@ -239,7 +239,7 @@ def learning(all_: Sequence[tuple[Case, int]]) -> None:
     """With peaks that deviate and come late: what not knowing them costs, and who runs out of memory."""
     print(
         "\nwith deviation: makespan over the lower bound, and over that of oracles that know every task's own peak:\n"
-        "one reservations it with the usual margin (at most 1.02, openb 1.05), the other exactly; OOMs per 1000 known\n"
+        "one reserves it with the usual margin (at most 1.02, openb 1.05), the other exactly; OOMs per 1000 known\n"
         "tasks, and per 10 configurations never seen (both at most 1); judged by the means over the seeds: of equally\n"
         "good schedules one ends up to 7 % before another"
     )
@@ -297,7 +297,7 @@ def measure(bench: Bench) -> dict[str, Any]:
 
 
 def _learning(case: Case, seeds: Sequence[int]) -> float:
-    """What not knowing peaks that deviate costs of the makespan, on average over the seeds."""
+    """Return the cost of not knowing peaks that deviate, as a share of the makespan on average over the seeds."""
     known = InitialKnowledge(own=True)
     trials = [(Trial(case, one, deviation=True), Trial(case, one, known, deviation=True, usual=True)) for one in seeds]
     return sum(found.run().makespan / oracle.run().makespan for found, oracle in trials) / len(seeds)

@@ -1,4 +1,4 @@
-"""What a long queue costs while it only waits: memory, and time of the cores."""
+"""The cost of a long queue while it only waits: memory, and time of the cores."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def _marked(mark: str) -> Iterator[int]:
 
 
 def _end(mark: str, child: subprocess.Popen[bytes]) -> None:
-    """Nobody is left who carries the mark."""
+    """Kill every process that carries the mark, until none is left."""
     child.kill()
     child.wait()
     while left := list(_marked(mark)):
