@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from itertools import product
+from numbers import Integral
 from typing import Any
 
+from scheduler.compat.parameter_values import number_of, read_axes, text_of
 from scheduler.errors import ConfigError
+from scheduler.values import dataclass
 
 AUTO = "auto"
 """The value that stands for all GPUs, packed by memory, instead of a list."""
@@ -29,6 +32,15 @@ _FOLDERS = ("result_root_folder", "temp_folder")
 """Defaults that are made absolute paths; temp_folder is never created, since nothing needs it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Combination:
+    """One combination of the varied parameters, with its two texts; `folder` is also the name of its folder."""
+
+    test: Mapping[str, Any]
+    string: str
+    folder: str
+
+
 class ConfigManager:
     """A configuration and its combinations of parameters; missing defaults are added to the dictionary it is given."""
 
@@ -36,14 +48,16 @@ class ConfigManager:
         if "scheduler_config" not in config:
             raise ConfigError("could not find scheduler_config in config")
         said = config["scheduler_config"]
-        said["gpu"] = _gpus(said.get("gpu"))
+        said["gpu"] = _gpus(said)
         for name, value in _DEFAULTS.items():
             default = os.path.abspath(value) if name in _FOLDERS else deepcopy(value)
             said.setdefault(name, default)
         self._config = config
-        self._instances: list[tuple[dict[str, Any], str, str]] | None = None
-        self._next = 0
-        self._number = sum(_size(axes) for axes in self._axes())
+        self._axes = read_axes(config)
+        self._number = sum(number_of(axes) for axes in self._axes)
+        self._tests: list[dict[str, Any]] | None = None
+        self._left = self._combinations()
+        self._taken = 0
 
     def get_all_scheduler_config(self) -> dict[str, Any]:
         """Return the scheduler's part, with all defaults."""
@@ -56,18 +70,22 @@ class ConfigManager:
         return said
 
     def get_all_test_config(self) -> list[dict[str, Any]]:
-        """Return the varied parameters as they were written."""
-        said: list[dict[str, Any]] = self._config.get("test_config", [{}])
-        return said
+        """Return every combination of the varied parameters, without those that all share."""
+        if self._tests is None:
+            self._tests = list(self._products())
+        return self._tests
 
     def get_all_test_config_in_string(self) -> str:
-        """Return the varied parameters as one text, a piece for each dictionary; raise KeyError if there are none."""
+        """Return the varied parameters as they were written, as one text; raise KeyError if there are none.
+
+        It has a piece for each dictionary; nothing is cut or left out.
+        """
         end = self._said("test_config_string_inst_separator")
-        return "".join(self._string(one) + end for one in self._config["test_config"])
+        return "".join(self._written(one) + end for one in self._config["test_config"])
 
     def get_num_left_config(self) -> int:
         """Return how many combinations were not returned yet."""
-        return self._number - self._next
+        return self._number - self._taken
 
     def get_num_gpu(self) -> int:
         """Return how many tasks may run at once, one per entry; with `auto` that is not a number of GPUs."""
@@ -85,76 +103,68 @@ class ConfigManager:
 
         `create_dir` never had an effect, and is accepted for existing calls.
         """
-        if self._instances is None:
-            self._instances = list(self._named())
-        if self._next >= len(self._instances):
+        found = self.next_combination()
+        if found is None:
             return {"config": None}
-        test, string, folder = self._instances[self._next]
-        self._next += 1
         return {
-            "config": {**deepcopy(self.get_all_global_config()), **deepcopy(test)},
-            "test_config_string": string,
-            "test_config_string_filtered": folder,
-            "work_dir": self._inside(folder),
+            "config": {**deepcopy(self.get_all_global_config()), **found.test},
+            "test_config_string": found.string,
+            "test_config_string_filtered": found.folder,
+            "work_dir": self.work_dir(found),
         }
 
-    def _said(self, name: str) -> Any:
-        return self.get_all_scheduler_config()[name]
+    def next_combination(self) -> Combination | None:
+        """Return the next combination; None after the last one."""
+        found = next(self._left, None)
+        self._taken += found is not None
+        return found
 
-    def _axes(self) -> Iterator[dict[str, list[Any]]]:
-        said: object = self.get_all_test_config()
-        if not isinstance(said, (list, tuple)) or not all(isinstance(one, Mapping) for one in said):
-            raise ConfigError("test_config is a list of dictionaries, each of names and lists of values")
-        for one in said:
-            yield {key: _values(key, values) for key, values in one.items()}
-
-    def _named(self) -> Iterator[tuple[dict[str, Any], str, str]]:
-        """Yield every combination, its text and its folder's name; names that are equal after cutting get a suffix."""
-        owners: dict[str, str] = {}
-        for axes in self._axes():
-            for values in product(*axes.values()):
-                test = dict(zip(axes, values, strict=True))
-                folder, whole = self._filtered(test), self._filtered(test, cut=False)
-                if owners.setdefault(folder, whole) != whole:
-                    folder = f"{folder}~{_digest(whole)}"
-                    owners.setdefault(folder, whole)
-                yield test, self._string(test), folder
-
-    def _filtered(self, test: Mapping[str, Any], *, cut: bool = True) -> str:
-        ignored = self._said("ignored_keys_for_folder_name")
-        text = self._string({key: value for key, value in test.items() if key not in ignored}, cut=cut)
-        for character in self._said("ignored_characters_for_folder_name"):
-            text = text.replace(character, "")
-        return text
-
-    def _string(self, test: Mapping[str, Any], *, cut: bool = True) -> str:
-        between, end = self._said("test_config_string_indicator"), self._said("test_config_string_separator")
-        most = self._said("config_string_value_maxlen") if cut else None
-        return "".join(f"{key}{between}{str(test[key])[:most]}{end}" for key in sorted(test))
-
-    def _inside(self, folder: str) -> str:
-        """Return the folder under the result root; raise ConfigError if `..` in a value leads out of it."""
+    def work_dir(self, combination: Combination) -> str:
+        """Return its folder under the result root; raise ConfigError if `..` in a value leads out of it."""
         root = self._said("result_root_folder")
-        place = os.path.join(root, folder)
+        place = os.path.join(root, combination.folder)
         if os.path.commonpath([os.path.abspath(place), os.path.abspath(root)]) != os.path.abspath(root):
             raise ConfigError(
                 f"the folder {place} lies outside of result_root_folder {root}: no value may lead out of it"
             )
         return place
 
+    def _said(self, name: str) -> Any:
+        return self.get_all_scheduler_config()[name]
 
-def _values(key: str, values: Any) -> list[Any]:
-    """Return the values of a parameter; a text counts as its letters, as in the older tool."""
-    if not isinstance(values, Iterable):
-        raise ConfigError(f"test_config: {key!r} is {values!r:.60}, which is no list of values: write [{values!r:.60}]")
-    return list(values)
+    def _products(self) -> Iterator[dict[str, Any]]:
+        for axes in self._axes:
+            for values in product(*axes.values()):
+                yield dict(zip(axes, values, strict=True))
 
+    def _combinations(self) -> Iterator[Combination]:
+        """Yield every combination with its texts; folders that are equal after cutting get a suffix."""
+        owners: dict[str, str] = {}
+        ignored = self._said("ignored_keys_for_folder_name")
+        for test in self._products():
+            texts = self._texts(test)
+            shown = {key: text for key, text in texts.items() if key not in ignored}
+            folder, whole = self._joined(shown, cut=True), self._joined(shown, cut=False)
+            if owners.setdefault(folder, whole) != whole:
+                folder = f"{folder}~{_digest(whole)}"
+                owners.setdefault(folder, whole)
+            yield Combination(test, self._joined(texts, cut=True), folder)
 
-def _size(axes: Mapping[str, list[Any]]) -> int:
-    number = 1
-    for values in axes.values():
-        number *= len(values)
-    return number
+    def _texts(self, test: Mapping[str, Any]) -> dict[str, str]:
+        return {key: text_of(test[key], f"test_config: a value of {key!r}") for key in sorted(test)}
+
+    def _joined(self, texts: Mapping[str, str], *, cut: bool) -> str:
+        """Return keys and values as one text without the ignored characters."""
+        between, end = self._said("test_config_string_indicator"), self._said("test_config_string_separator")
+        most = self._said("config_string_value_maxlen") if cut else None
+        joined = "".join(f"{key}{between}{text[:most]}{end}" for key, text in texts.items())
+        for character in self._said("ignored_characters_for_folder_name"):
+            joined = joined.replace(character, "")
+        return joined
+
+    def _written(self, one: Mapping[str, Any]) -> str:
+        between, end = self._said("test_config_string_indicator"), self._said("test_config_string_separator")
+        return "".join(f"{key}{between}{one[key]}{end}" for key in sorted(one))
 
 
 def _digest(text: str) -> str:
@@ -163,19 +173,29 @@ def _digest(text: str) -> str:
     return blake2b(text.encode("utf-8", "surrogateescape"), digest_size=4).hexdigest()
 
 
-def _gpus(said: Any) -> list[str] | str:
-    """Return a text for each slot; raise ConfigError, which is a ValueError too."""
-    if said == AUTO:
-        return AUTO
-    if said is None or (isinstance(said, (str, list)) and not said):
+_NO_GPUS = "gpu can only be a string or a list of strings"
+
+
+def _gpus(scheduler_config: Mapping[str, Any]) -> Sequence[str]:
+    """Return a text for each slot; `auto` and a text of one-digit GPUs stay as they are. Raise ConfigError."""
+    if "gpu" not in scheduler_config:
+        raise ConfigError("could not find gpu in scheduler_config")
+    said = scheduler_config["gpu"]
+    if isinstance(said, (bytes, Mapping)) or not hasattr(said, "__len__") or not hasattr(said, "__iter__"):
+        raise ConfigError(_NO_GPUS)
+    if not len(said):
         raise ConfigError("please specify at least one gpu in scheduler_config")
-    if not isinstance(said, (str, list)):
-        raise ConfigError("gpu can only be a string or a list of strings")
-    return [_gpu(entry) for entry in said]
+    if isinstance(said, str):
+        return said
+    slots = [_slot(entry) for entry in said]
+    if isinstance(said, list):
+        said[:] = slots
+        return said
+    return slots
 
 
-def _gpu(entry: Any) -> str:
-    entries = entry if isinstance(entry, list) else [entry]
-    if not entries or not all(isinstance(one, (str, int)) and not isinstance(one, bool) for one in entries):
-        raise ConfigError("gpu can only be a string or a list of strings")
+def _slot(entry: Any) -> str:
+    entries = entry if isinstance(entry, (list, tuple)) else [entry]
+    if not all(isinstance(one, (str, Integral)) and not isinstance(one, bool) for one in entries):
+        raise ConfigError(_NO_GPUS)
     return ",".join(str(one) for one in entries)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from typing import Any
 
@@ -14,9 +14,10 @@ from scheduler.app.run.options import RunOptions, this_python
 from scheduler.app.run.run_loop import RunResult
 from scheduler.app.run.session import RunSession
 from scheduler.app.run.task_list import PythonCall, PythonCalls
-from scheduler.compat.config_manager import AUTO, ConfigManager
+from scheduler.compat.config_manager import AUTO, Combination, ConfigManager
 from scheduler.compat.gpu_task import GPUTask
 from scheduler.compat.gpu_task_log import TaskLog, task_logger
+from scheduler.compat.parameter_values import read_axes
 from scheduler.core.ports import View
 from scheduler.errors import ConfigError
 from scheduler.inputs import python_calls
@@ -29,11 +30,18 @@ class GPUTaskScheduler:
     """The runner of all combinations that are not done yet, one for each entry of `gpu` at a time."""
 
     def __init__(self, config: dict[str, Any], gpu_task_class: type[GPUTask]) -> None:
-        """Check the configuration and leave it unchanged; raise ConfigError, a ValueError, if it is invalid."""
+        """Check the configuration and leave it unchanged; raise ConfigError, a ValueError, if it is invalid.
+
+        Only an iterator among the values of `test_config`, which can be read once, is replaced by a list of them.
+        """
         if not isinstance(config, dict):
             raise ConfigError("the configuration must be a dictionary")
-        own = {name: deepcopy(said) if name == "scheduler_config" else said for name, said in config.items()}
+        read_axes(config)
+        own = (
+            {**config, "scheduler_config": deepcopy(config["scheduler_config"])} if "scheduler_config" in config else {}
+        )
         self._manager = ConfigManager(own)
+        self._shared = dict(self._manager.get_all_global_config())
         self._said = self._manager.get_all_scheduler_config()
         self._class = gpu_task_class
 
@@ -62,24 +70,30 @@ class GPUTaskScheduler:
     def _todo(self, logger: Any) -> Iterator[PythonCall]:
         """Return the combinations that are neither done nor repeated."""
         workers, seen = self._manager.get_gpu_envs(), set[str]()
-        while (found := self._manager.get_next_config())["config"] is not None:
-            work_dir, name = found["work_dir"], found["test_config_string_filtered"]
+        python_calls.pickled(self._shared, "global_config")
+        shared = {key: python_calls.fingerprint(value) for key, value in self._shared.items()}
+        while (found := self._manager.next_combination()) is not None:
+            work_dir = self._manager.work_dir(found)
             done = not self._said["force_rerun"] and task_launcher.state_of(work_dir) == task_launcher.FINISHED
             if done or work_dir in seen:
-                logger.info("%s skips task %s", workers[0]["name"], name)
+                logger.info("%s skips task %s", workers[0]["name"], found.folder)
                 continue
             seen.add(work_dir)
-            yield self._call(found["config"], name, work_dir)
+            yield self._call(found, work_dir, shared)
 
-    def _call(self, config: dict[str, Any], name: str, work_dir: str) -> PythonCall:
-        fixed = self._manager.get_all_global_config()
-        varied = {key: value for key, value in config.items() if key not in fixed or value != fixed[key]}
-        rest = {key: value for key, value in config.items() if key not in varied}
-        log_file = self._said["log_file"]
-        said = {"what": "task", "work_dir": work_dir, "force": bool(self._said["force_rerun"]), "log_file": log_file}
-        return PythonCall(
-            name or work_dir, said, python_calls.pickled(config, f"the configuration {name or work_dir}"), varied, rest
-        )
+    def _call(self, found: Combination, work_dir: str, shared: Mapping[str, str]) -> PythonCall:
+        """Return a combination as a task; its values are turned into texts and bytes, and never compared."""
+        name = found.folder or work_dir
+        said = {
+            "what": "task",
+            "work_dir": work_dir,
+            "force": bool(self._said["force_rerun"]),
+            "log_file": self._said["log_file"],
+        }
+        pickled = python_calls.pickled({**self._shared, **found.test}, f"the configuration {name}")
+        varied = {str(key): str(value) for key, value in found.test.items()}
+        rest = {key: text for key, text in shared.items() if key not in found.test}
+        return PythonCall(name, said, pickled, varied, rest)
 
     def _run(self, todo: PythonCalls, logger: Any) -> RunResult:
         settings = read_settings({"num": str(len(todo.calls))})

@@ -16,6 +16,8 @@ from scheduler.values import dataclass
 
 LONGEST = 200
 """The most characters of a value in a command; a longer value is shown by its beginning and a digest."""
+DEEPEST = 20
+"""Levels of lists and dictionaries that a fingerprint goes down; one may contain itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,16 +103,30 @@ def _which(value: object) -> str:
 
 
 def words(
-    python: str, launcher: str, given: str, where: CallTarget, varied: Mapping[str, Any], rest: object
+    python: str, launcher: str, given: str, where: CallTarget, varied: Mapping[str, Any], rest: Mapping[Any, str]
 ) -> Sequence[str]:
     """Return the command of one task: the words after `given` describe it for users and profiles only.
 
-    `rest` is the part that does not vary; it may contain anything, so only its digest is shown.
+    `rest` are the fingerprints of what does not vary; only a digest of them is shown.
     """
     said = [f"--{key}={literal(_short(str(value)))}" for key, value in varied.items()]
     if rest:
         said.append(f"--rest={_digest(repr(rest))}")
     return [*(literal(word) for word in (python, launcher, given, where.file or where.module)), where.name, *said]
+
+
+def fingerprint(value: object, depth: int = 0) -> str:
+    """Return a text that is equal for equal values, in other processes too, as far as the value allows that.
+
+    Plain values are written out; of any other object its pickle counts, never its address or its `==`.
+    """
+    if depth < DEEPEST and type(value) in (list, tuple, dict, set, frozenset):
+        parts = value.items() if isinstance(value, dict) else value
+        texts = [fingerprint(part, depth + 1) for part in parts]  # type: ignore[attr-defined]  # checked above
+        return f"{type(value).__name__}({','.join(sorted(texts) if isinstance(value, set | frozenset) else texts)})"
+    if value is None or type(value) in (str, bytes, int, float, bool, complex, range):
+        return repr(value)
+    return _digest(pickled(value, "a value").decode("latin-1"))
 
 
 def _short(text: str) -> str:

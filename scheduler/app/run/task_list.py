@@ -147,8 +147,8 @@ class PythonCall:
     """The arguments that the launcher reads as JSON."""
     pickled: bytes
     varied: Mapping[str, Any] = field(default_factory=dict)
-    rest: object = None
-    """The argument that is passed beside the varied ones."""
+    rest: Mapping[Any, str] = field(default_factory=dict)
+    """Fingerprints of what is passed beside the varied arguments."""
 
 
 class PythonCalls:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -84,10 +85,12 @@ def test_reading_a_configuration_makes_no_folder(tmp_path: Path, monkeypatch: py
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no scheduler": ({}, "could not find scheduler_config in config"),
-    "no gpu": ({"scheduler_config": {}}, "please specify at least one gpu in scheduler_config"),
+    "no gpu": ({"scheduler_config": {}}, "could not find gpu in scheduler_config"),
     "an empty list": ({"scheduler_config": {"gpu": []}}, "please specify at least one gpu in scheduler_config"),
     "a number": ({"scheduler_config": {"gpu": 0}}, "gpu can only be a string or a list of strings"),
-    "a tuple": ({"scheduler_config": {"gpu": ("0",)}}, "gpu can only be a string or a list of strings"),
+    "an empty tuple": ({"scheduler_config": {"gpu": ()}}, "please specify at least one gpu in scheduler_config"),
+    "a dictionary": ({"scheduler_config": {"gpu": {"0": 1}}}, "gpu can only be a string or a list of strings"),
+    "a truth value": ({"scheduler_config": {"gpu": [True]}}, "gpu can only be a string or a list of strings"),
     "a list of floats": ({"scheduler_config": {"gpu": [0.5]}}, "gpu can only be a string or a list of strings"),
 }
 
@@ -213,10 +216,13 @@ class TestFolders:
     @contract("S4-10")
     def test_the_other_getters(self) -> None:
         of = ConfigManager(deepcopy(SAMPLE))
-        assert (of.get_all_global_config(), of.get_all_test_config()) == (
-            SAMPLE["global_config"],
-            SAMPLE["test_config"],
-        )
+        assert of.get_all_global_config() == SAMPLE["global_config"]
+        assert of.get_all_test_config() == [
+            {"method": "GAN", "num_packing": 1, "num_zmode": 1},
+            {"method": "ALI", "num_packing": 1, "num_zmode": 1},
+            {"method": "WGAN", "num_packing": 3, "num_zmode": 1},
+            {"method": "WGAN", "num_packing": 3, "num_zmode": 2},
+        ]
         assert of.get_num_gpu() == 3
 
     @contract("S4-D9")
@@ -236,3 +242,13 @@ class TestFolders:
         assert inside["work_dir"] == "out/a-x/y,"
         with pytest.raises(ConfigError, match=r"lies outside of result_root_folder out: no value may lead out of it"):
             everything(manager({"a": ["x/../../../y"]}, result_root_folder="out"))
+
+
+def test_a_million_combinations_are_counted_at_once_and_given_one_by_one() -> None:
+    of = manager({name: range(100) for name in "abc"})
+    began = time.process_time()
+    assert of.get_num_left_config() == 1_000_000
+    assert [of.get_next_config()["work_dir"] for _ in range(2)] == [
+        os.path.abspath(f"results/a-0,b-0,c-{c},") for c in (0, 1)
+    ]
+    assert time.process_time() - began < 1.0

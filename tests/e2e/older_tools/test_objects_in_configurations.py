@@ -1,0 +1,176 @@
+"""Configurations of Python tasks that hold more than texts and numbers: arrays, frames, iterators, odd objects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.older_tools.contracts import contract
+from tests.e2e.older_tools.project import MAIN, Project
+from tests.e2e.older_tools.test_gpu_tasks import HEAD, lines
+
+pytestmark = pytest.mark.slow
+
+ADDS = f"""{HEAD}
+class MyGPUTask(GPUTask):
+    def main(self):
+        with open(os.path.join(self._work_dir, "result"), "a") as file:
+            file.write(" ".join(f"{{key}}={{self._config[key]}}" for key in sorted(self._config)))
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Iterator[Project]:
+    made = Project(tmp_path)
+    made.put(my_gpu_task=ADDS, main=MAIN)
+    yield made
+    made.end()
+
+
+def configure(project: Project, *, head: str = "", shared: str = "{}", test: str = "[{}]", gpu: str = "['0']") -> None:
+    """Write config.py from expressions."""
+    project.put(
+        config=f"{head}\nconfig = {{'scheduler_config': {{'gpu': {gpu}}}, 'global_config': {shared}, "
+        f"'test_config': {test}}}\n"
+    )
+
+
+@contract("S4-05", "S4-06")
+def test_arrays_and_frames_reach_the_task_from_both_configurations(project: Project) -> None:
+    configure(
+        project,
+        head="import numpy as np\nimport pandas as pd",
+        shared="{'m': [np.array([1, 2])], 'frame': pd.DataFrame({'x': [1]}).to_numpy(), 'both': np.array([5])}",
+        test="[{'a': np.arange(2), 'both': [np.array([6, 7])]}]",
+    )
+    project.script()
+    assert project.results() == {
+        "a-0,both-67,": "a=0 both=[6 7] frame=[[1]] m=[array([1, 2])]",
+        "a-1,both-67,": "a=1 both=[6 7] frame=[[1]] m=[array([1, 2])]",
+    }
+
+
+@contract("S4-05")
+def test_iterators_and_generators_lose_no_task(project: Project) -> None:
+    configure(project, test="[{'a': map(str, range(2)), 'b': (x * x for x in (2, 3))}]")
+    project.script()
+    assert project.results() == {f"a-{a},b-{b},": f"a={a} b={b}" for a in (0, 1) for b in (4, 9)}
+
+
+@contract("S4-05")
+def test_two_schedulers_of_one_configuration_see_the_same_values_of_an_iterator(project: Project) -> None:
+    configure(project, test="({'a': map(int, '12')} for _ in 'x')")
+    project.put(main=MAIN + "\nGPUTaskScheduler(config, MyGPUTask).start()\n")
+    project.script()
+    assert sum("gpu0 skips task" in line for line in lines(project)) == 2
+    assert project.results() == {"a-1,": "a=1", "a-2,": "a=2"}
+
+
+@contract("S4-04")
+def test_tuples_of_gpus_are_taken(project: Project) -> None:
+    configure(project, gpu="('3', ('4', 5))", test="[{'a': [1, 2]}]")
+    project.script()
+    assert {"gpu3 finished", "gpu4,5 finished"} <= {*lines(project)}
+    assert len(project.results()) == 2
+
+
+ODD = """
+class Odd:
+    def __init__(self, value):
+        self.value = value
+    def __eq__(self, other):
+        raise TypeError("not to be compared")
+    __hash__ = None
+    def __bool__(self):
+        raise TypeError("neither true nor false")
+    def __repr__(self):
+        return f"odd{self.value}"
+"""
+
+
+@contract("S4-06")
+def test_objects_that_cannot_be_compared_are_passed_on(project: Project) -> None:
+    project.put(odd=ODD)
+    configure(
+        project,
+        head="from odd import Odd",
+        shared="{'b': Odd(1), 'c': Odd(2)}",
+        test="[{'a': [Odd(3)], 'b': [Odd(4)]}]",
+    )
+    project.script()
+    assert project.results() == {"a-odd3,b-odd4,": "a=odd3 b=odd4 c=odd2"}
+
+
+def test_objects_without_an_equal_text_are_one_task_class_in_every_run(project: Project) -> None:
+    project.put(odd=ODD.replace("__repr__", "other"))
+    configure(
+        project, head="from odd import Odd", shared="{'b': Odd(1), 'names': {'x', 'y', 'z'}}", test="[{'a': [1, 2]}]"
+    )
+    again = "from config import config\nconfig['scheduler_config']['force_rerun'] = True\n"
+    project.put(main=MAIN.replace("from config import config\n", again))
+    project.put(my_gpu_task=HEAD + "class MyGPUTask(GPUTask):\n    pass\n")
+    project.script()
+    project.script()
+    first, second = ([row["key"] for row in project.tasks(run)] for run in ("1", "2"))
+    assert first == second
+    assert len({*first}) == 2
+
+
+BAD = {
+    "raises": (
+        "[{'a': (1 // (2 - n) for n in range(5))}]",
+        "'a' failed after 2 values with ZeroDivisionError: integer division or modulo by zero",
+    ),
+    "endless": (
+        "[{'a': __import__('itertools').count()}]",
+        "'a' gives more than 1000000 values: write a list of those that are meant",
+    ),
+    "no text": (
+        "[{'a': [type('Mute', (), {'__str__': lambda self: 1 // 0})()]}]",
+        "a value of 'a' has no text: str() raised ZeroDivisionError: integer division or modulo by zero",
+    ),
+    "read only": (
+        "[__import__('types').MappingProxyType({'a': iter('ab')})]",
+        "the values of 'a' can be read only once: write a list of them",
+    ),
+}
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_values_that_cannot_be_read_are_one_sentence_before_anything_starts(project: Project, bad: str) -> None:
+    test, sentence = BAD[bad]
+    configure(project, test=test)
+    project.put(main="try:\n    import main_\nexcept ValueError as exc:\n    print(exc)\n", main_=MAIN)
+    assert project.script().stdout == f"test_config: {sentence}\n"
+    assert not (project.root / "results").exists()
+
+
+EDITS = """
+import os, threading, time
+
+def edit():
+    while not os.path.exists("results"):
+        time.sleep(0.01)
+    config["global_config"]["b"] = 2
+    config["test_config"][0]["a"].append(3)
+    config["test_config"].clear()
+
+threading.Thread(target=edit).start()
+scheduler.start()
+"""
+
+
+def test_a_configuration_that_is_edited_while_it_runs_changes_nothing(project: Project) -> None:
+    configure(project, shared="{'b': 1}", test="[{'a': [1, 2]}]")
+    edits = "\nimport threading, time\ndef edit():\n    while not os.path.exists('results'): time.sleep(0.01)\n"
+    edits += (
+        "    config['global_config']['b'] = 2; config['test_config'][0]['a'].append(3); config['test_config'].clear()\n"
+    )
+    project.put(
+        main="import os\n"
+        + MAIN.replace("scheduler.start()", f"{edits}threading.Thread(target=edit).start()\nscheduler.start()")
+    )
+    project.script()
+    assert project.results() == {"a-1,": "a=1 b=1", "a-2,": "a=2 b=1"}
