@@ -6,8 +6,8 @@ import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
-from scheduler.core.events import Event, Exited, Placed
-from scheduler.core.model import NAMED, Job, Outcome, shown_in
+from scheduler.core.events import Event, Exited
+from scheduler.core.model import NAMED, Job, Outcome, Placement, shown_in
 from scheduler.core.placement.refusal import Refusal
 from scheduler.core.ports import View
 from scheduler.ui.terminal.plain_view import ending
@@ -55,7 +55,7 @@ class TaskLog:
     def show(self, event: Event, at: float) -> None:
         """Write a line for each start and each end."""
         self._inner.show(event, at)
-        if isinstance(event, Placed):
+        if isinstance(event, Placement):
             self._workers[event.task] = self._worker(event)
             self._logger.info("%s receives task %s", self._workers[event.task], self._job(event.task).name)
         elif isinstance(event, Exited):
@@ -73,7 +73,7 @@ class TaskLog:
         else:
             self._logger.info("%s finishes task %s", worker, name)
 
-    def _worker(self, event: Placed) -> str:
+    def _worker(self, event: Placement) -> str:
         """Return `gpu` and the entry of the list that the task runs on."""
         shown = shown_in(event.reservation)
         if shown[0].startswith(NAMED):

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from scheduler.core.events import Event, Placed, Started
-from scheduler.core.model import HOST
+from scheduler.core.events import Event, Started
+from scheduler.core.model import HOST, Placement
 from scheduler.core.placement.refusal import Refusal
 from scheduler.ui.terminal.exec_view import ExecView
 from scheduler.ui.terminal.sink import let_go
@@ -38,7 +38,7 @@ class ClassicView(ExecView):
 
     def show(self, event: Event, at: float) -> None:
         """Name GPUs and processes before anything of the task's output."""
-        if isinstance(event, Placed):
+        if isinstance(event, Placement):
             self._gpus = ",".join(f"cuda{self.indices.get(key, key)}" for key in event.reservation if key != HOST)
         elif isinstance(event, Started):
             self._group = event.pid

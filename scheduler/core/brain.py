@@ -18,7 +18,6 @@ from scheduler.core.events import (
     Halted,
     Limited,
     Peaked,
-    Placed,
     Refused,
     Resized,
     Skipped,
@@ -186,7 +185,7 @@ class Brain:
         """
         self.changes += 1
         match event:  # the events of every task come first
-            case Placed():
+            case Placement():
                 self._placed(event, at)
             case Started():
                 self._started(event, at)
@@ -250,31 +249,18 @@ class Brain:
         if to in RETRIABLE and task.attempts:
             self._tries[task.id] = task.attempts
 
-    def _placed(self, event: Placed, at: float) -> None:
+    def _placed(self, event: Placement, at: float) -> None:
         task = self._touch(event.task)
         if event.attempt != task.attempts + 1:
             raise ForbiddenEvent(f"task {task.id}: attempt {event.attempt} follows attempt {task.attempts}")
         to = State.PROBING if event.purpose == "probe" else State.RUNNING
         self._move(task, to, f"attempt {event.attempt} placed on {', '.join(event.reservation)}")
         task.attempts = event.attempt
-        task.placement = Placement(
-            event.task,
-            event.attempt,
-            event.purpose,
-            event.reservation,
-            event.cores,
-            event.source,
-            event.alone,
-            event.told,
-            event.busy,
-            percentage=event.percentage,
-            fence=event.fence,
-            ram_expected=event.ram_expected,
-        )
+        task.placement = event
         self._alive[task.id] = task
         if event.purpose is Purpose.PROBE or event.source is EstimateSource.MEASURED or self.is_unsure(task.id):
             self._learning[task.id] = None
-        self.capacity.come(task.placement)
+        self.capacity.come(event)
         if self.task_table.kind(task.id) == 0:
             self._unknown.append(task.id)
         task.peak = {}

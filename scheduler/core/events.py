@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, ClassVar, cast
 
-from scheduler.core.model import EstimateSource, Outcome, Purpose
+from scheduler.core.model import EstimateSource, Outcome, Placement, Purpose
 from scheduler.values import dataclass
 
 
@@ -26,30 +26,6 @@ class Arrived:
 
     kind: ClassVar[str] = "arrived"
     batch: int
-
-
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """A reservation for an attempt, with its GPUs in the order it sees them; its process has not started yet."""
-
-    kind: ClassVar[str] = "placed"
-    task: int
-    attempt: int
-    purpose: Purpose
-    reservation: Mapping[str, int]
-    cores: float
-    source: EstimateSource
-    alone: bool = False
-    told: int = 0
-    """The id a probe goes by; 0: the task's own."""
-    busy: float = 0.0
-    """The share of time that it is expected to keep each of its GPUs busy."""
-    percentage: int = 0
-    """The share of its GPU's threads under MPS; 0: it runs outside of MPS."""
-    fence: int = 0
-    """The bytes that MPS lets it have; 0: as many as there are."""
-    ram_expected: bool = False
-    """True if its RAM beside its GPUs is an expectation, which is corrected after its use has been measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +186,7 @@ class Halted:
 Event = (
     Submitted
     | Arrived
-    | Placed
+    | Placement
     | Started
     | Resized
     | Peaked
@@ -230,10 +206,10 @@ _MEMORY: Mapping[str, int] = {}
 
 FORMATS: dict[type[Event], _Fields] = {
     Arrived: (("batch", _REQUIRED),),
-    Placed: (
+    Placement: (
         ("task", _REQUIRED), ("attempt", _REQUIRED), ("purpose", _REQUIRED), ("reservation", _REQUIRED),
-        ("cores", _REQUIRED), ("source", _REQUIRED), ("alone", False), ("told", 0), ("busy", 0.0), ("percentage", 0),
-        ("fence", 0), ("ram_expected", False),
+        ("cores", _REQUIRED), ("source", _REQUIRED), ("alone", False), ("told", 0), ("busy", 0.0), ("expected", 0.0),
+        ("percentage", 0), ("fence", 0), ("ram_expected", False),
     ),
     Started: (
         ("task", _REQUIRED), ("attempt", _REQUIRED), ("pid", _REQUIRED), ("start", _REQUIRED), ("shim", 0),

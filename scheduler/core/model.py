@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field
 from enum import StrEnum
 from math import inf
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from scheduler.core.placement.refusal import Refusal
 from scheduler.core.site_policy import NO_CAPS, Caps
@@ -337,12 +337,17 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A reservation: the bytes on each device and the cores that an attempt may use."""
+    """A reservation: the bytes on each device and the cores that an attempt may use.
 
+    A decision makes it, and it is the event by which the journal records that decision; nothing has started yet.
+    """
+
+    kind: ClassVar[str] = "placed"
     task: int
     attempt: int
     purpose: Purpose
     reservation: Mapping[str, int]
+    """Bytes by device; its GPUs are in the order in which it sees them."""
     cores: float
     source: EstimateSource
     alone: bool = False

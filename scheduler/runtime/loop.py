@@ -13,7 +13,7 @@ from scheduler.core.brain import Brain
 from scheduler.core.control import requests as control_requests
 from scheduler.core.control import why as control_why
 from scheduler.core.control.messages import why
-from scheduler.core.events import Asked, Event, Exited, Learned, Placed, Refused, Resized, Started
+from scheduler.core.events import Asked, Event, Exited, Learned, Refused, Resized, Started
 from scheduler.core.leases import HeldLease, Lease
 from scheduler.core.model import Decision, DeviceBudget, Machine, Outcome, Placement, Purpose
 from scheduler.core.placement.device_capacity import others_hold
@@ -449,7 +449,7 @@ class Loop:
             for placement in placements:
                 self.ports.leases.drop(placement.task, placement.attempt)
             return
-        self._record([_placed(placement) for placement in named])
+        self._record(named)
         for placement, lease in zip(named, taken, strict=True):
             self._tracker.crowd.enter((placement.task, placement.attempt), placement.devices)
             if placement.told:
@@ -496,8 +496,3 @@ def _sort(happenings: Sequence[Happening]) -> tuple[list[Sample], list[Started |
 def _is_on_disk(event: Event) -> bool:
     """Tell whether a claim or an exit record holds the event too; these stay until the journal is on the disk."""
     return isinstance(event, Started) or (isinstance(event, Exited) and event.outcome not in _WITHOUT_RECORD)
-
-
-def _placed(p: Placement) -> Placed:
-    rest = p.source, p.alone, p.told, p.busy, p.percentage, p.fence, p.ram_expected
-    return Placed(p.task, p.attempt, p.purpose, p.reservation, p.cores, *rest)

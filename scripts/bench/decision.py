@@ -23,7 +23,7 @@ from page import Axis, Bound, Section, dots, number, table
 from scheduler.core.attempts.launch_spec import TaskEnvironment
 from scheduler.core.brain import Brain
 from scheduler.core.config import SchedulingConfig
-from scheduler.core.events import Event, Exited, Placed, Submitted
+from scheduler.core.events import Event, Exited, Submitted
 from scheduler.core.model import Device, DeviceBudget, Job, Machine, Outcome, Placement, Spec, Terms
 from scheduler.core.placement.refusal import Refusal
 from scheduler.core.ports import Arrivals, Key, Launch
@@ -80,7 +80,7 @@ class Crowd:
 
     def _place(self, placements: Sequence[Placement]) -> None:
         for p in placements:
-            self.brain.apply(Placed(p.task, p.attempt, p.purpose, p.reservation, p.cores, p.source, busy=p.busy))
+            self.brain.apply(p)
 
     def full(self, turn: int) -> float:
         """Seconds of a pass on a full machine, of which one device has just changed by a little."""

@@ -25,7 +25,8 @@ from measuring import ROOT
 
 sys.path.insert(0, str(ROOT))
 
-from scheduler.core.events import Exited, Placed  # found through the line above
+from scheduler.core.events import Exited  # found through the line above
+from scheduler.core.model import Placement
 from scheduler.errors import StateError
 from scheduler.store.run.journal_reader import JournalReader
 from tests.support.standin import box
@@ -66,7 +67,7 @@ class Person(User):
         words = self.train("19GiB", seconds, gpus).split()
         self.start("exec", "--memory", "20GiB", "--gpus", str(gpus), "--", *words)
 
-    def times(self, kind: type[Placed] | type[Exited]) -> list[float]:
+    def times(self, kind: type[Placement] | type[Exited]) -> list[float]:
         """When attempts of this user began, or ended."""
         found = []
         for path in self.state.glob("runs/[0-9]*/journal.db"):
@@ -106,9 +107,9 @@ def large(args: argparse.Namespace) -> bool:
         ben.one(2, args.seconds)
         wait_until(lambda: len([*ben.leases.glob(f"ticket.{ben.uid}.*")]) == 2, PATIENCE, pause=0.02)
         came = len(ann.times(Exited))
-        wait_until(lambda: len(ben.times(Placed)) == 2, PATIENCE, pause=0.2)
+        wait_until(lambda: len(ben.times(Placement)) == 2, PATIENCE, pause=0.2)
         ends = ann.times(Exited)
-        waited = [sum(at <= start for at in ends) - came for start in ben.times(Placed)]
+        waited = [sum(at <= start for at in ends) - came for start in ben.times(Placement)]
     print(f"large: Ben's two tasks started within {waited} ends of Ann's ({MOST_ENDS} at most)", flush=True)
     return max(waited) <= MOST_ENDS
 
@@ -120,8 +121,8 @@ def share(args: argparse.Namespace) -> bool:
         with town(f"share{runs}") as (ann, ben):
             ann.keeps_coming(runs, 2 * args.ends // runs, args.seconds)
             ben.keeps_coming(1, 2 * args.ends, args.seconds)
-            wait_until(lambda ann=ann, ben=ben: ann.times(Placed) and ben.times(Placed), PATIENCE, pause=0.2)
-            since = max(ann.times(Placed)[0], ben.times(Placed)[0])
+            wait_until(lambda ann=ann, ben=ben: ann.times(Placement) and ben.times(Placement), PATIENCE, pause=0.2)
+            since = max(ann.times(Placement)[0], ben.times(Placement)[0])
 
             def ends(ann: Person = ann, ben: Person = ben, since: float = since) -> list[bool]:
                 both = ((at, one is ann) for one in (ann, ben) for at in one.times(Exited))

@@ -31,7 +31,8 @@ from page import number as shown
 
 sys.path.insert(0, str(ROOT))
 
-from scheduler.core.events import Exited, Placed, Resized  # found through the line above
+from scheduler.core.events import Exited, Resized  # found through the line above
+from scheduler.core.model import Placement
 from scheduler.store.run.journal_reader import JournalReader
 from scheduler.units import GIB
 from tests.support.standin.box import TRAIN, Box
@@ -116,9 +117,9 @@ def report(path: Path, ooms: int) -> Report:
     journal = JournalReader.read(path)
     tasks, _ = journal.count()
     events = [(one.event, one.at) for one in journal.events()]
-    placed = [event for event, _ in events if isinstance(event, Placed)]
+    placed = [event for event, _ in events if isinstance(event, Placement)]
     ended = [(event, at) for event, at in events if isinstance(event, Exited)]
-    first = min(at for event, at in events if isinstance(event, Placed))
+    first = min(at for event, at in events if isinstance(event, Placement))
     journal.close()
     return Report(
         tasks,
@@ -137,7 +138,7 @@ def most_reserved(events: Sequence[object]) -> tuple[float, float]:
     living: dict[int, dict[str, int]] = {}
     started = grown = 0
     for event in events:
-        if isinstance(event, Placed | Resized):
+        if isinstance(event, Placement | Resized):
             living[event.task] = {key: b for key, b in event.reservation.items() if key != "host"}
         elif isinstance(event, Exited):
             living.pop(event.task, None)
@@ -145,7 +146,7 @@ def most_reserved(events: Sequence[object]) -> tuple[float, float]:
         for reservation in living.values():
             sums.update(reservation)
         grown = max([grown, *sums.values()])
-        if isinstance(event, Placed):
+        if isinstance(event, Placement):
             started = max([started, *(sums[key] for key in living[event.task])])
     return started / TOTAL, grown / TOTAL
 

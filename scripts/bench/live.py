@@ -21,8 +21,8 @@ from page import Section, number, table
 
 from scheduler.core.brain import Brain
 from scheduler.core.config import SchedulingConfig
-from scheduler.core.events import Event, Exited, Placed, Started, Submitted
-from scheduler.core.model import Device, DeviceBudget, EstimateSource, Outcome, Purpose, Terms
+from scheduler.core.events import Event, Exited, Started, Submitted
+from scheduler.core.model import Device, DeviceBudget, EstimateSource, Outcome, Placement, Purpose, Terms
 from scheduler.core.reporting.live_status import ObservedState, StatusBuilder
 from scheduler.core.reporting.run_history import RunSummary
 from scheduler.ui.terminal import panels
@@ -60,7 +60,7 @@ class Crowded:
 
     def start(self) -> None:
         reservation = {f"GPU-{self.next % GPUS}": GIB}
-        self.tell(Placed(self.next, 1, Purpose.RUN, reservation, 1.0, EstimateSource.DECLARED))
+        self.tell(Placement(self.next, 1, Purpose.RUN, reservation, 1.0, EstimateSource.DECLARED))
         self.tell(Started(self.next, 1, pid=self.next, start=1))
         self.running.append(self.next)
         self.next += 1

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.events import Exited, Placed, Resized
-from scheduler.core.model import Device, DeviceBudget
+from scheduler.core.events import Exited, Resized
+from scheduler.core.model import Device, DeviceBudget, Placement
 from scheduler.core.placement import policies
 from scheduler.errors import UsageError
 from scheduler.units import GIB, MIB
@@ -40,11 +40,11 @@ def test_a_policy_never_overcommits(policy: str, seed: int) -> None:
     totals = {device.key: device.total for device in run.machine.devices}
     reserved: dict[int, Mapping[str, int]] = {}
     for event, at in run.book.recorded:
-        if isinstance(event, Placed | Resized):
+        if isinstance(event, Placement | Resized):
             reserved[event.task] = event.reservation
         elif isinstance(event, Exited):
             del reserved[event.task]
-        for key in event.reservation if isinstance(event, Placed) else ():
+        for key in event.reservation if isinstance(event, Placement) else ():
             there = sum(by.get(key, 0) for by in reserved.values())
             assert there <= totals[key], f"seed {seed}: {key} at {at}"
 
@@ -80,7 +80,7 @@ def test_a_policy_keeps_to_the_number_of_jobs(policy: str) -> None:
     run = Simulation(small, gpu(0), gpu(1), gpu(2), policy=policy, jobs=2).run()
     living = most = 0
     for event, _ in run.book.recorded:
-        living += isinstance(event, Placed) - isinstance(event, Exited)
+        living += isinstance(event, Placement) - isinstance(event, Exited)
         most = max(most, living)
     assert most == 2, "it uses what it may, and no more"
 

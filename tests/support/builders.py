@@ -15,7 +15,6 @@ from scheduler.core.events import (
     Event,
     Exited,
     Peaked,
-    Placed,
     Refused,
     Resized,
     Started,
@@ -201,8 +200,8 @@ def placed(
     purpose: Purpose = Purpose.RUN,
     source: EstimateSource = EstimateSource.DECLARED,
     alone: bool = False,
-) -> Placed:
-    return Placed(task, attempt, purpose, {device: size(memory)}, cores, source, alone)
+) -> Placement:
+    return Placement(task, attempt, purpose, {device: size(memory)}, cores, source, alone)
 
 
 def started(task: int, attempt: int = 1) -> Started:
@@ -260,15 +259,9 @@ def decide(brain_: Brain, *budgets: DeviceBudget, **said: Any) -> Decision:
 def place(brain_: Brain, *budgets: DeviceBudget, **said: Any) -> list[int]:
     """Decide, and have it come true; who started."""
     placements = decide(brain_, *budgets, **said).placements
-    tell(brain_, *(event_of(placement) for placement in placements))
+    tell(brain_, *placements)
     tell(brain_, *(started(placement.task, placement.attempt) for placement in placements))
     return [placement.task for placement in placements]
-
-
-def event_of(p: Placement) -> Placed:
-    """Return the journal event of a placement."""
-    known = p.source, p.alone, p.told, p.busy, p.percentage, p.fence, p.ram_expected
-    return Placed(p.task, p.attempt, p.purpose, p.reservation, p.cores, *known)
 
 
 def reasons(brain_: Brain, *budgets: DeviceBudget, **said: Any) -> dict[int, str]:

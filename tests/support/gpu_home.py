@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from scheduler.core.events import Exited, Peaked, Placed, Resized, Started
-from scheduler.core.model import HOST
+from scheduler.core.events import Exited, Peaked, Resized, Started
+from scheduler.core.model import HOST, Placement
 from scheduler.errors import StateError
 from scheduler.store.run.journal_reader import JournalReader
 from tests.support import killing
@@ -235,7 +235,7 @@ def fold(events: Sequence[tuple[Any, float]], uuids: Sequence[str]) -> list[Try]
     numbers = {uuid: str(number) for number, uuid in enumerate(uuids)} | {HOST: HOST}
     tries: dict[tuple[int, int], Try] = {}
     for event, at in events:
-        if isinstance(event, Placed):
+        if isinstance(event, Placement):
             reservation = {numbers[key]: bytes_ for key, bytes_ in event.reservation.items()}
             one = Try(event.task, event.attempt, reservation, reservation, str(event.source), at)
             tries[event.task, event.attempt] = one

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import field
 
-from scheduler.core.events import Event, Exited, Peaked, Placed, Resized, Started
-from scheduler.core.model import Purpose
+from scheduler.core.events import Event, Exited, Peaked, Resized, Started
+from scheduler.core.model import Placement, Purpose
 from scheduler.values import dataclass
 
 Step = tuple[float, int, int]
@@ -61,7 +61,7 @@ class MemoryTimeline:
     def take(self, event: Event, at: float) -> None:
         """Take the next event."""
         match event:
-            case Placed():
+            case Placement():
                 steps = {key: [(at, bytes_, 0)] for key, bytes_ in event.reservation.items()}
                 track = AttemptTrack(event.task, event.attempt, event.purpose, str(event.source), at, steps)
                 self._living[event.task] = track

@@ -13,8 +13,8 @@ from dataclasses import field
 from operator import itemgetter
 from typing import Any
 
-from scheduler.core.events import Arrived, Event, Exited, Peaked, Placed, Refused, Resized, Skipped, Started
-from scheduler.core.model import Outcome, Purpose, State, shown_in
+from scheduler.core.events import Arrived, Event, Exited, Peaked, Refused, Resized, Skipped, Started
+from scheduler.core.model import Outcome, Placement, Purpose, State, shown_in
 from scheduler.values import dataclass
 
 STRETCHED = 1.5
@@ -121,7 +121,7 @@ class RunSummary:
     def take(self, event: Event, at: float) -> None:
         """Take the next event."""
         match event:
-            case Placed():
+            case Placement():
                 self._place(event, at)
             case Started():
                 attempt = self.living[event.task]
@@ -133,7 +133,7 @@ class RunSummary:
             case Peaked():
                 self.living[event.task].raise_peak(event.peak)
 
-    def _place(self, event: Placed, at: float) -> None:
+    def _place(self, event: Placement, at: float) -> None:
         devices = shown_in(event.reservation)
         attempt = AttemptHistory(event.attempt, event.purpose, devices, event.reservation, str(event.source), at)
         attempt.percentage, attempt.fence = event.percentage, event.fence
@@ -192,7 +192,7 @@ class RunHistory(RunSummary):
         """Take the next event, and keep what it says of its task."""
         super().take(event, at)
         match event:
-            case Placed():
+            case Placement():
                 self.tasks.setdefault(event.task, TaskHistory()).attempts.append(self.living[event.task])
             case Refused():
                 self.tasks.setdefault(event.task, TaskHistory()).refused = event.reason

@@ -8,8 +8,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from scheduler.core.control import messages
-from scheduler.core.events import Event, Exited, Learned, Placed, Refused, Resized, Started, Submitted
-from scheduler.core.model import HOST, UNFINISHED, EstimateSource, Job, Outcome, State, gpus_in, shown_in
+from scheduler.core.events import Event, Exited, Learned, Refused, Resized, Started, Submitted
+from scheduler.core.model import HOST, UNFINISHED, EstimateSource, Job, Outcome, Placement, State, gpus_in, shown_in
 from scheduler.core.placement.refusal import Reason, Refusal
 from scheduler.core.reporting.run_history import RunSummary
 from scheduler.runtime.paths import tilde
@@ -88,7 +88,7 @@ class PlainView:
 
     def _line(self, event: Event) -> str:
         match event:
-            case Placed():
+            case Placement():
                 return self._placed(event)
             case Exited():
                 return self._exited(event)
@@ -122,7 +122,7 @@ class PlainView:
             known = self._names[task] = (job, short(job.name, NAME))
         return known
 
-    def _placed(self, event: Placed) -> str:
+    def _placed(self, event: Placement) -> str:
         job, _ = self._known(event.task)
         source = _SOURCES.get(event.source, str(event.source))
         again = f"  attempt {event.attempt}" if event.attempt > 1 else ""

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from scheduler.core.events import Event, Placed
-from scheduler.core.model import NAMED, State
+from scheduler.core.events import Event
+from scheduler.core.model import NAMED, Placement, State
 from scheduler.core.placement.refusal import Refusal
 from scheduler.ui.terminal.plain_view import PlainView
 from scheduler.ui.terminal.sink import LineSink, hint
@@ -28,7 +28,7 @@ class SlotView:
     def show(self, event: Event, at: float) -> None:
         """Print the line of a start, before the command itself prints anything."""
         self._log.show(event, at)
-        if isinstance(event, Placed):
+        if isinstance(event, Placement):
             slot = next(key for key in event.reservation if key.startswith(NAMED))
             name = slot.removeprefix(NAMED).partition(":")[2]
             self._out.line(f"Processing command `{self._command(event.task)}` on gpu {name}", at=at)

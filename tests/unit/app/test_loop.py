@@ -8,8 +8,8 @@ from typing import Any
 
 from scheduler.core.attempts.launch_spec import TaskEnvironment
 from scheduler.core.brain import Brain
-from scheduler.core.events import Event, Exited, Placed
-from scheduler.core.model import DeviceBudget
+from scheduler.core.events import Event, Exited
+from scheduler.core.model import DeviceBudget, Placement
 from scheduler.core.ports import Key, Watched
 from scheduler.errors import StateError
 from scheduler.runtime.loop import Loop, Ports
@@ -67,7 +67,7 @@ def test_memory_that_came_back_while_the_disk_was_full_is_still_reserved_to_whoe
     machine = SimulatedMachine([gpu().device, host().device], now=START)
     book = FullBook(machine)
     loop(machine, book, (10, 2, 20), truths).run()
-    placed = {event.task: at for event, at in book.recorded if isinstance(event, Placed)}
+    placed = {event.task: at for event, at in book.recorded if isinstance(event, Placement)}
     ended = {event.task: at for event, at in book.recorded if isinstance(event, Exited)}
     assert (placed[1], placed[2]) == (START, START)
     assert placed[3] >= ended[1]
@@ -130,5 +130,5 @@ def test_a_probe_without_an_id_is_started_later_and_reserves_nothing_meanwhile()
         made.brain.apply(batch)
     made.run()
     assert book.refused == 3
-    assert [event.purpose for event, _ in book.recorded if isinstance(event, Placed)] == ["probe", "run"]
+    assert [event.purpose for event, _ in book.recorded if isinstance(event, Placement)] == ["probe", "run"]
     assert not machine.leases.beside(-1, "")

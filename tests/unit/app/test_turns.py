@@ -13,8 +13,8 @@ import pytest
 
 from scheduler.core.attempts.launch_spec import TaskEnvironment
 from scheduler.core.brain import Brain
-from scheduler.core.events import Event, Exited, Placed
-from scheduler.core.model import DeviceBudget, Spec
+from scheduler.core.events import Event, Exited
+from scheduler.core.model import DeviceBudget, Placement, Spec
 from scheduler.runtime.loop import Loop, Ports
 from scheduler.runtime.paths import RunPaths
 from scheduler.simulation.devices import SimulatedDevices, SimulatedWatcher
@@ -108,7 +108,7 @@ def small(number: int) -> list[Spec]:
 
 
 def placed_at(run: Run) -> list[float]:
-    return [at for event, at in run.events if isinstance(event, Placed)]
+    return [at for event, at in run.events if isinstance(event, Placement)]
 
 
 @fault(95)
@@ -126,7 +126,7 @@ def test_a_task_that_unmanaged_memory_keeps_out_stops_no_other_task(own: bool) -
     town.machine.hold_unmanaged("GPU-0", 0)
     left = town.machine.now
     town.until(
-        lambda: any(event.reservation["GPU-0"] > 20 * GIB for event, _ in ben.events if isinstance(event, Placed))
+        lambda: any(event.reservation["GPU-0"] > 20 * GIB for event, _ in ben.events if isinstance(event, Placement))
     )
     assert town.ended(ANN, since=left) <= MOST_ENDS - 1
 

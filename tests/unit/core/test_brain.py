@@ -19,7 +19,6 @@ from tests.support.builders import (
     asked,
     brain,
     decide,
-    event_of,
     exited,
     gpu,
     host,
@@ -64,7 +63,7 @@ class TestDeciding:
     def test_a_decision_can_be_applied(self, make: Callable[[], Brain]) -> None:
         b = make()
         decision = decide(b)
-        tell(b, *(event_of(placement) for placement in decision.placements))
+        tell(b, *decision.placements)
         tell(b, *(refused(refusal.task) for refusal in decision.impossible))
         assert {placement.task for placement in decision.placements} <= {task.id for task in b.living()}
 
@@ -134,7 +133,7 @@ def a_life(data: st.DataObject, lived: list[Event]) -> Brain:
             b.terms.extend(terms)
             live(Submitted(b.task_table.batches + 1, len(b.task_table) + 1, numbers))
         decision = decide(b, host(free=data.draw(st.sampled_from(["24GiB", "6GiB"]))))
-        for event in [*map(event_of, decision.placements), *(refused(r.task) for r in decision.impossible)]:
+        for event in [*decision.placements, *(refused(r.task) for r in decision.impossible)]:
             live(event)
         for task in list(b.living()):
             outcome = data.draw(st.sampled_from(["", "succeeded", "failed", "oom", "lost", "interrupted"]))
@@ -237,7 +236,7 @@ class TestOutOfMemory:
         for attempt in range(1, 5):
             (placement,) = decide(b).placements
             reservations.append(placement.reservation[HOST])
-            tell(b, event_of(placement), exited(1, "oom", attempt, peak=placement.reservation[HOST]))
+            tell(b, placement, exited(1, "oom", attempt, peak=placement.reservation[HOST]))
         assert reservations[0] == GIB
         assert all(more >= 1.25 * less for less, more in pairwise(reservations))
         assert states(b) == {1: "oom"}
@@ -409,7 +408,7 @@ def test_the_last_attempt_after_out_of_memories_is_alone() -> None:
     for attempt in range(1, 5):
         (placement,) = decide(b).placements
         alone.append(placement.alone)
-        tell(b, event_of(placement), started(1, attempt), exited(1, "oom", attempt))
+        tell(b, placement, started(1, attempt), exited(1, "oom", attempt))
     assert alone == [False, False, False, True]
     assert states(b) == {1: "oom"}
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from scheduler.core.brain import Brain
-from scheduler.core.events import Event, Exited, Placed, Refused, Resized, Started
+from scheduler.core.events import Event, Exited, Refused, Resized, Started
 from scheduler.core.leases import Lease
-from scheduler.core.model import HOST, Outcome
+from scheduler.core.model import HOST, Outcome, Placement
 from scheduler.core.ports import Launch, Request, Sample
 from scheduler.errors import SchedulerError
 from scheduler.simulation import task_behaviour as truths
@@ -324,7 +324,7 @@ class TestTakingOver:
     def test_living_attempts_are_adopted_by_the_next_scheduler(self) -> None:
         run = self.go_on(self.left(50))
         assert (run.states, run.makespan) == ({"succeeded": 8}, 200.0)
-        assert [event.attempt for event in run.events if isinstance(event, Placed)] == [1] * 8
+        assert [event.attempt for event in run.events if isinstance(event, Placement)] == [1] * 8
 
     def test_attempts_that_ended_meanwhile_are_found_by_the_next_scheduler(self) -> None:
         run = self.left(50)
@@ -332,7 +332,7 @@ class TestTakingOver:
             run.machine.advance()
         run.machine.now += 1000
         assert self.go_on(run).states == {"succeeded": 8}
-        assert [event.attempt for event in run.events if isinstance(event, Placed)] == [1] * 8
+        assert [event.attempt for event in run.events if isinstance(event, Placement)] == [1] * 8
 
     def test_attempt_that_never_started_is_fenced_and_started_again(self) -> None:
         run = Simulation(jobs(1, seconds=100, memory="5GiB"))
@@ -364,14 +364,14 @@ class TestLearning:
     def test_class_that_ran_once_is_known(self) -> None:
         kind = [Job(spec("train.py", row=n), job.truth) for n, job in enumerate(jobs(12, seconds=100, peak="3GiB"))]
         run = simulate(kind, host("24GiB", cores=64), profile="live", jobs=1)
-        known = [str(e.source) for e in run.events if isinstance(e, Placed)]
+        known = [str(e.source) for e in run.events if isinstance(e, Placement)]
         assert run.states == {"succeeded": 12}
         assert known[0] == "measured"
         assert set(known[1:]) == {"profile"}
 
     def test_probe_comes_first_where_it_pays(self) -> None:
         run = simulate(jobs(1, seconds=1000, peak="3GiB", epochs=200), profile="auto")
-        assert [(str(e.purpose), str(e.source)) for e in run.events if isinstance(e, Placed)] == [
+        assert [(str(e.purpose), str(e.source)) for e in run.events if isinstance(e, Placement)] == [
             ("probe", "probe"),
             ("run", "probe"),
         ]
@@ -413,7 +413,7 @@ def overcommitted(run: Simulation, others: int = 0) -> list[float]:
     reserved: dict[int, int] = {}
     moments = []
     for event, at in run.book.recorded:
-        if isinstance(event, Placed | Resized):
+        if isinstance(event, Placement | Resized):
             reserved[event.task] = event.reservation[HOST]
         elif isinstance(event, Exited):
             del reserved[event.task]

@@ -13,8 +13,8 @@ from scheduler.core.attempts.backoff import (
 )
 from scheduler.core.brain import Brain
 from scheduler.core.config import SchedulingConfig
-from scheduler.core.events import Asked, Exited, Placed
-from scheduler.core.model import HOST, Device, EstimateSource, Outcome, Purpose
+from scheduler.core.events import Asked, Exited
+from scheduler.core.model import HOST, Device, EstimateSource, Outcome, Placement, Purpose
 from scheduler.core.placement.refusal import Reason
 from scheduler.core.ports import Launch, Request
 from scheduler.simulation.machine import SimulatedMachine
@@ -22,7 +22,6 @@ from tests.support.builders import (
     Simulation,
     asked,
     brain,
-    event_of,
     host,
     jobs,
     machine,
@@ -48,7 +47,7 @@ def place(b: Brain, now: float) -> list[tuple[int, int]]:
     """Decide at a time and have it come true: the attempts."""
     placements = b.decide(machine(host(cores=64), now=now)).placements
     for placement in placements:
-        b.apply(event_of(placement), now)
+        b.apply(placement, now)
     return [(placement.task, placement.attempt) for placement in placements]
 
 
@@ -77,7 +76,7 @@ class TestTheWholeMachine:
     def test_an_unstarted_attempt_leaves_the_losses_in_a_row_as_they_are(self) -> None:
         b = list_of(1)
         for attempt, outcome in enumerate([Outcome.LOST, Outcome.UNSTARTED, Outcome.LOST], 1):
-            tell(b, Placed(1, attempt, *_how()), started(1, attempt), Exited(1, attempt, outcome))
+            tell(b, Placement(1, attempt, *_how()), started(1, attempt), Exited(1, attempt, outcome))
         task = b.task(1)
         assert task is not None
         assert task.faults == 2
@@ -162,7 +161,7 @@ class TestADirectory:
     def test_only_its_tasks_wait(self) -> None:
         b = list_of(20)
         for task in range(1, 11):
-            b.apply(Placed(task, 1, *_how()), 0.0)
+            b.apply(Placement(task, 1, *_how()), 0.0)
         for task in range(1, 11):
             b.apply(unstarted(task, away="/data/a"), 0.0)
         assert [task for task, _ in place(b, 0.1)] == list(range(11, 21))
@@ -178,7 +177,7 @@ class TestADirectory:
 
     def test_tasks_that_were_found_to_be_in_it_are_not_tried(self) -> None:
         b = list_of(20)
-        b.apply(Placed(1, 1, *_how()), 0.0)
+        b.apply(Placement(1, 1, *_how()), 0.0)
         b.apply(unstarted(1, away="/data/a"), 0.0)
         for task in range(2, 15):
             b.locate(task, "/data/a")
@@ -193,14 +192,14 @@ class TestADirectory:
         for task in range(1, 21):
             b.apply(unstarted(task, 2, away="/data/a"), 1.0)
         b.apply(Asked("resume"), 2.0)
-        b.apply(Placed(1, 3, *_how()), 2.0)
+        b.apply(Placement(1, 3, *_how()), 2.0)
         b.apply(unstarted(1, 3, away="/data/a"), 2.0)
         assert place(b, 2.1) == []
 
     def test_two_directories_pause_apart(self) -> None:
         b = list_of(4)
         for task in range(1, 5):
-            b.apply(Placed(task, 1, *_how()), 0.0)
+            b.apply(Placement(task, 1, *_how()), 0.0)
         for task in range(1, 5):
             b.apply(unstarted(task, away=f"/data/{task % 2}"), task / 10)
         assert [task for task, _ in place(b, 0.61)] == [1]
@@ -209,7 +208,7 @@ class TestADirectory:
     def test_slots_leave_out_its_tasks(self) -> None:
         b = brain(tasks(6), slots=4)
         for task in (1, 2, 3):
-            b.apply(Placed(task, 1, *_how()), 0.0)
+            b.apply(Placement(task, 1, *_how()), 0.0)
             b.apply(unstarted(task, away="/data/a"), 0.0)
         decision = b.decide(machine(host(cores=64), now=0.1))
         assert [placement.task for placement in decision.placements] == [4, 5, 6]

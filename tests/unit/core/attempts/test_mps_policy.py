@@ -10,7 +10,6 @@ import pytest
 from scheduler.core.attempts.mps_policy import CLIENT, FAULT, REFUSED, judged, what_failed
 from scheduler.core.brain import Brain
 from scheduler.core.control.messages import why
-from scheduler.core.events import Placed
 from scheduler.core.model import HOST, SHARED_OUT, Device, EstimateSource, Outcome, Placement, Purpose
 from scheduler.core.reporting.run_history import RunHistory
 from scheduler.units import GIB, MIB
@@ -71,7 +70,7 @@ class TestFence:
         fold = RunHistory()
         reservation = {"GPU-0": 3 * GIB, HOST: 0}
         fold.take(
-            Placed(1, 1, Purpose.RUN, reservation, 1.0, EstimateSource.MEASURED, percentage=100, fence=bytes_), 1.0
+            Placement(1, 1, Purpose.RUN, reservation, 1.0, EstimateSource.MEASURED, percentage=100, fence=bytes_), 1.0
         )
         fold.take(resized(1, now, "settled", device="GPU-0"), 2.0)
         (attempt,) = fold.tasks[1].attempts
@@ -140,7 +139,7 @@ class TestBlame:
         place(on, gpu(), RAM)
         tell(on, exited(1, "lost", mps=FAULT))
         (again,) = decide(on, gpu(), RAM).placements
-        tell(on, Placed(1, 2, again.purpose, again.reservation, 1.0, again.source), started(1, 2))
+        tell(on, Placement(1, 2, again.purpose, again.reservation, 1.0, again.source), started(1, 2))
         tell(on, exited(1, "failed", 2, code=1))
         assert shares(on) == [0]
 

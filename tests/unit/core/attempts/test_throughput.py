@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from scheduler.core.attempts.throughput import Colocation, Throughput, alone
-from scheduler.core.events import Exited, Placed
-from scheduler.core.model import State
+from scheduler.core.events import Exited
+from scheduler.core.model import Placement, State
 from scheduler.core.reporting.run_history import stretched, totals
 from scheduler.ui.terminal import closing
 from tests.support.builders import Simulation, gpu, jobs, simulate
@@ -103,7 +103,7 @@ class TestAlone:
 
     def test_what_nobody_has_seen_yet_makes_its_neighbours_look_no_busier(self) -> None:
         run = simulate(jobs(4, seconds=100, memory="1GiB", utilisation=0.2), gpu(0))
-        assert [e.busy for e in run.events if isinstance(e, Placed)] == [0.5] * 4
+        assert [e.busy for e in run.events if isinstance(e, Placement)] == [0.5] * 4
         assert [e.busy for e in run.events if isinstance(e, Exited)] == [0.2] * 4
 
     def test_never_more_than_all_of_it(self) -> None:

@@ -31,7 +31,6 @@ from tests.support.builders import (
     brain,
     budget,
     decide,
-    event_of,
     exited,
     gpu,
     host,
@@ -431,7 +430,7 @@ class TestClosed:
 def test_a_placement_equals_the_one_from_its_event() -> None:
     b = brain(tasks(1, "2GiB", gpus=2))
     (placement,) = decide(b, *FOUR, HOST_RAM).placements
-    tell(b, event_of(placement), started(1))
+    tell(b, placement, started(1))
     assert b.placements() == [placement]
     assert placement.load == {HOST: 0.0, "GPU-0": 0.5, "GPU-1": 0.5}
 
@@ -509,7 +508,7 @@ class TestLoad:
     def test_a_task_beside_others_settles_later_in_proportion_to_the_load(self) -> None:
         b = kinds(brain(tasks(2, epochs=5), profile="live", busy=1.0), 1)
         place(b, gpu(0), HOST_RAM)
-        beside = replace(event_of(b.placements()[0]), task=2)
+        beside = replace(b.placements()[0], task=2)
         tell(b, beside, started(2))
         b.apply(b.watch(1, 1, {"GPU-0": 4 * GIB}, now=100.0)[0], 100.0)
         assert b.watch(1, 1, {"GPU-0": 4 * GIB}, now=219.0) == []

@@ -19,7 +19,7 @@ from scheduler.core.placement.request import ResourceRequest
 from scheduler.core.placement.scheduling_pass import SchedulingPass
 from scheduler.core.profiling.task_class import TaskClass
 from scheduler.units import GIB, MIB
-from tests.support.builders import brain, event_of, refused, started, submit, terms
+from tests.support.builders import brain, refused, started, submit, terms
 
 SEEDS = range(100)
 STEPS = 25
@@ -177,7 +177,7 @@ class Life:
 
     def start(self, placements: Sequence[Placement]) -> None:
         for placement in placements:
-            self.brain.apply(event_of(placement), self.now)
+            self.brain.apply(placement, self.now)
             self.brain.apply(started(placement.task, placement.attempt), self.now)
 
 

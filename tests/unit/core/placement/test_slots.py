@@ -13,7 +13,6 @@ from scheduler.units import GIB, MIB
 from tests.support.builders import (
     brain,
     decide,
-    event_of,
     exited,
     gpu,
     hold,
@@ -39,7 +38,7 @@ def where(*placements: Placement) -> dict[int, str]:
 def start(brain_: Brain, *budgets: DeviceBudget) -> dict[int, str]:
     """Decide, and have it come true: who got which slot."""
     placements = decide(brain_, *budgets).placements
-    tell(brain_, *(event_of(one) for one in placements), *(started(one.task) for one in placements))
+    tell(brain_, *placements, *(started(one.task) for one in placements))
     return where(*placements)
 
 

@@ -15,7 +15,7 @@ from scheduler.core.placement.refusal import Reason
 from scheduler.core.queue.quota import bounded
 from scheduler.core.site_policy import NO_CAPS, Caps, UserQuotas
 from scheduler.units import GIB
-from tests.support.builders import brain, event_of, gpu, host, machine, slots, tasks, tell
+from tests.support.builders import brain, gpu, host, machine, slots, tasks, tell
 from tests.support.faults import fault
 
 ME, BEN = 1000, 2000
@@ -46,7 +46,7 @@ def placed(decision: Decision) -> list[int]:
 
 
 def begin(b: Brain, decision: Decision) -> None:
-    tell(b, [event_of(placement) for placement in decision.placements])
+    tell(b, decision.placements)
 
 
 def words(decision: Decision) -> list[str]:
