@@ -83,7 +83,7 @@ def main(argv: Sequence[str]) -> int:
 def _obey(args: argparse.Namespace) -> int:
     settings = read_settings({})
     if "visible" not in settings.source:
-        settings = replace(settings, visible="index")
+        settings = replace(settings, visible="all")
     gpus = schedule_gpus.look(settings)
     if args.init:
         _init(args.init, gpus, settings)

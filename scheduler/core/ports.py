@@ -178,6 +178,9 @@ class Devices(Protocol):
     def environment_for(self, placement: Placement) -> Mapping[str, str | None]:
         """Return the environment of a task with this placement; None removes a variable."""
 
+    def cuda_numbers(self, placement: Placement) -> Sequence[int]:
+        """Return the numbers by which CUDA inside the task counts the GPUs of its placement."""
+
 
 @dataclass(frozen=True, slots=True)
 class MpsLaunch:

@@ -12,7 +12,7 @@ from scheduler.core.ports import Key, Watched, Watcher
 from scheduler.devices.gpu.nvml_devices import NvmlDevices
 from scheduler.devices.host.host_memory import HostDevices
 from scheduler.devices.mps.sharing import MpsSharing
-from scheduler.devices.task_env import gpu_environment
+from scheduler.devices.task_env import ALL, gpu_environment
 
 FIRST_PORT, PORTS = 20_000, 12_000
 """The range of ports for tasks, below the ports that the kernel gives away by itself."""
@@ -65,6 +65,12 @@ class DevicePool:
         if "MASTER_PORT" not in self._environ:
             variables["MASTER_PORT"] = str(free_port(placement.task, placement.attempt))
         return {**self.host.threads(self._share(len(mine))), **variables}
+
+    def cuda_numbers(self, placement: Placement) -> Sequence[int]:
+        """Return the places of its GPUs in CUDA_VISIBLE_DEVICES; in the order of the bus where the task sees all."""
+        if self._visible == ALL:
+            return [self._ordinals.get(uuid, 0) for uuid in placement.gpus]
+        return range(len(placement.gpus))
 
     def _share(self, mine: int) -> float:
         assert self.gpus is not None

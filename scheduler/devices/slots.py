@@ -89,3 +89,7 @@ class SlotPool(DevicePool):
     def environment_for(self, placement: Placement) -> Mapping[str, str | None]:
         """Return the variable with the slot's name, unchanged; everything else is as the user has it."""
         return {CUDA: self._names[placement.slot], ORDER: "PCI_BUS_ID"}
+
+    def cuda_numbers(self, placement: Placement) -> Sequence[int]:
+        """Return the places of the slot's entries in CUDA_VISIBLE_DEVICES."""
+        return range(len(self._names[placement.slot].split(",")))

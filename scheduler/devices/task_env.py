@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 UUID, INDEX, ALL = "uuid", "index", "all"
-"""How GPUs are named in CUDA_VISIBLE_DEVICES. INDEX is for scripts that read it as a number. ALL sets nothing, for
-scripts that choose their GPU themselves by SCHEDULER_GPU_INDICES or GPU, and count as nvidia-smi does."""
+"""How GPUs are named in CUDA_VISIBLE_DEVICES. INDEX is for scripts that read it as a number. ALL removes the variable,
+for scripts that choose their GPU themselves by SCHEDULER_GPU_INDICES or GPU, and count as nvidia-smi does."""
 _NO_PREALLOCATION = {"TF_FORCE_GPU_ALLOW_GROWTH": "true", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 """Variables against preallocation: TensorFlow and JAX otherwise take nearly the whole device, whatever they need."""
 MPS_VARIABLES = (
@@ -31,8 +31,7 @@ def gpu_environment(
     if not uuids:
         return {**variables, "CUDA_VISIBLE_DEVICES": ""}
     names = [str(index) for index in indices] if visible == INDEX else uuids
-    if visible != ALL:
-        variables["CUDA_VISIBLE_DEVICES"] = ",".join(names)
+    variables["CUDA_VISIBLE_DEVICES"] = None if visible == ALL else ",".join(names)
     variables["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     variables.update({name: text for name, text in _NO_PREALLOCATION.items() if name not in environ})
     return variables

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import inf
 
 from scheduler.core.model import HOST, Device, DeviceBudget, Placement
@@ -48,6 +48,10 @@ class SimulatedDevices:
     def environment_for(self, placement: Placement) -> Mapping[str, str | None]:
         """Return the variables with the GPUs that an attempt may use, by the names they have here."""
         return {"CUDA_VISIBLE_DEVICES": ",".join(key for key in placement.devices if key != HOST)}
+
+    def cuda_numbers(self, placement: Placement) -> Sequence[int]:
+        """Return the places of its GPUs in CUDA_VISIBLE_DEVICES."""
+        return range(len(placement.gpus))
 
 
 class SimulatedWatcher:

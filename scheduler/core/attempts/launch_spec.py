@@ -138,7 +138,7 @@ class LaunchBuilder:
             told["WANDB_MODE"] = "disabled"
         told.update(self._devices.environment_for(placement))
         if job.append == command.ONE_SHOT and placement.gpus:
-            told["GPU"] = ",".join(f"cuda{index}" for index in self._indices(placement).split(","))
+            told["GPU"] = ",".join(f"cuda{number}" for number in self._devices.cuda_numbers(placement))
         told.update(attended.environ)
         told.update(job.environ)
         told.update(job.spec.env)

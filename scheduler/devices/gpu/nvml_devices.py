@@ -8,7 +8,7 @@ import select
 import shutil
 import time
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Any
@@ -178,6 +178,10 @@ class NvmlDevices:
         """Return the task's variables for its GPUs, by names that are unambiguous."""
         uuids = [key for key in placement.reservation if key != HOST]
         return {"CUDA_VISIBLE_DEVICES": ",".join(uuids), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+
+    def cuda_numbers(self, placement: Placement) -> Sequence[int]:
+        """Return the places of its GPUs in CUDA_VISIBLE_DEVICES."""
+        return range(len(placement.gpus))
 
     def fileno(self) -> int:
         """Return the descriptor that is readable when there is news; -1 before GPUs were found."""

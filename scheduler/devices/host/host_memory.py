@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,6 +102,10 @@ class HostDevices:
         """Return the variables of numeric libraries: as many threads as the task has cores, unless its
         user sets them."""
         return self.threads(placement.cores)
+
+    def cuda_numbers(self, placement: Placement) -> Sequence[int]:
+        """Return nothing: there are no GPUs."""
+        return ()
 
     def threads(self, cores: float) -> dict[str, str | None]:
         """Return the variables that keep numeric libraries to this many cores; none where the user has set one of

@@ -402,6 +402,22 @@ def test_an_old_driver_lacks_the_newer_calls(boxes: Callable[..., Box], driver: 
 # ---- what CUDA shows a process ----
 
 
+@pytest.mark.parametrize("said", [None, "", "2,0", "1,1", "0,x,1", "GPU-", "-1", "{2}", "{1},{0}", "{1},0", "7"])
+@pytest.mark.parametrize("order", ["PCI_BUS_ID", ""])
+def test_libcuda_opens_what_the_client_is_shown(tmp_path: Path, said: str | None, order: str) -> None:
+    with Box(tmp_path / "box", gpus=3, cuda_order=(2, 0, 1), pci_order=(1, 0, 2)) as box:
+        env = {**box.env, **({"CUDA_DEVICE_ORDER": order} if order else {})}
+        if said is not None:
+            env["CUDA_VISIBLE_DEVICES"] = said.format(*box.uuids)
+        opened = []
+        for ordinal in range(4):
+            words = [sys.executable, "-S", TRAIN.parent / "opens.py", str(ordinal)]
+            done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
+            opened += done.stdout.split()
+            assert done.returncode == 0 or "CUDA_ERROR_" in done.stderr
+        assert opened == client.Cuda(env).devices()
+
+
 @pytest.mark.parametrize(
     ("said", "shown"),
     [

@@ -23,6 +23,7 @@ from tests.e2e.older_tools.contracts import contract
 from tests.support.faults import fault
 from tests.support.gpu_home import PATIENCE, GpuHome
 from tests.support.killing import ROOT, Started, is_alive, kill
+from tests.support.standin.box import HERE as STANDIN
 from tests.support.waiting import wait_until
 
 TRAIN = """\
@@ -91,7 +92,7 @@ class TestItsDocument:
         assert lines[0] == f"Scheduler (PID: {process.pid}) is waiting for GPU 2."
         assert lines[1:3] == ["GPU: cuda2", f"SCH PID: {process.pid}"]
         assert [line.partition(":")[0] for line in lines[3:6]] == ["TASK PID", "SCH PGID", "TASK PGID"]
-        assert lines[6:8] == ["trained foo --bar 5", "cuda2 2 True"]
+        assert lines[6:8] == ["trained foo --bar 5", "cuda2 None True"]
         assert lines[8:10] == ["", "task: ['train.py', 'foo', '--bar', '5']"]
 
     @contract("S0-01")
@@ -139,13 +140,17 @@ class TestTheTask:
         assert "trained 3900 x__num__\n" in old.call("train.py __num__ x__num__", "-fg", "3", code=0).stdout
 
     @contract("S0-08")
-    def test_gpu_and_cuda_visible_devices(self, old: Old) -> None:
-        assert "\ncuda1 1 True\n" in old.call("train.py a", "-fg", "1", code=0).stdout
+    def test_gpu_has_the_number_of_its_gpu_and_all_gpus_are_visible(self, old: Old) -> None:
+        old.env["CUDA_VISIBLE_DEVICES"] = "1,2"
+        assert "\ncuda1 None True\n" in old.call("train.py a", "-fg", "1", code=0).stdout
 
     @contract("S0-08")
-    def test_all_gpus_stay_visible_to_a_framework_that_counts_them_itself(self, old: Old) -> None:
-        old.env["SCHEDULER_VISIBLE"] = "all"
-        assert "\ncuda1 None True\n" in old.call("train.py a", "-fg", "1", code=0).stdout
+    @pytest.mark.parametrize("visible", ["index", "uuid"])
+    def test_where_only_its_own_gpus_are_visible_gpu_counts_these(self, old: Old, visible: str) -> None:
+        old.env["SCHEDULER_VISIBLE"] = visible
+        names = {"index": "1,3", "uuid": f"{old.box.uuids[1]},{old.box.uuids[3]}"}
+        out = old.call("train.py a", "-gc", "2", "-fg", "1,3", code=0).stdout
+        assert f"\ncuda0,cuda1 {names[visible]} True\n" in out
 
     @contract("S0-15")
     def test_its_exit_code_is_passed_on(self, old: Old) -> None:
@@ -190,7 +195,7 @@ class TestTheTask:
     def test_several_gpus(self, old: Old) -> None:
         out = old.call("train.py a", "-gc", "2", "-fg", "1,3", code=0).stdout
         assert "GPU: cuda1,cuda3\n" in out
-        assert "\ncuda1,cuda3 1,3 True\n" in out
+        assert "\ncuda1,cuda3 None True\n" in out
         assert "may use 4 GPUs" in old.call("train.py a", "-gc", "5", code=2).stderr
 
     @contract("S0-21")
@@ -410,3 +415,23 @@ def test_what_one_writes_only_he_reads_but_a_lease_everybody_reads(tmp_path: Pat
             assert process.wait(PATIENCE) == 0
     finally:
         home.end()
+
+
+IDIOMS = {
+    "a number behind cuda": "print(opened(int(os.environ['GPU'][4:]), 1 << 30))",
+    "CUDA_VISIBLE_DEVICES set by itself": "os.environ['CUDA_VISIBLE_DEVICES'] = os.environ['GPU'][4:]; "
+    "print(opened(0, 1 << 30))",
+}
+"""How scripts of the older tool open the GPU that they are given."""
+
+
+@slow
+@contract("S0-08")
+@pytest.mark.parametrize("idiom", IDIOMS)
+@pytest.mark.parametrize("gpu", range(4))
+def test_the_gpu_that_the_variable_names_can_be_opened(old: Old, idiom: str, gpu: int) -> None:
+    head = f"import os, sys\nsys.path.insert(0, {str(STANDIN)!r})\nfrom opens import opened"
+    (old.root / "idiom.py").write_text(f"{head}\n{IDIOMS[idiom]}\n")
+    out = old.call(f"{sys.executable} -S idiom.py", "-fg", str(gpu), code=0).stdout
+    assert old.box.uuids[gpu] in out.split()
+    assert [old.box.peak_used(other) > 0 for other in range(4)] == [other == gpu for other in range(4)]

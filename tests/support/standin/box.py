@@ -19,7 +19,7 @@ from tests.support.standin.client import COMPUTE, HOLDERS, Gpus, library
 
 HERE = Path(__file__).resolve().parent
 TRAIN = HERE / "train.py"
-SOURCES = ("gpus.h", "gpus.c", "nvml.c")
+SOURCES = ("gpus.h", "gpus.c", "nvml.c", "cuda.c")
 DRIVERS = ("615", "470", "450")
 """470 has no third version of the process lists and only the first of the memory; 450 has no second one either."""
 
@@ -43,7 +43,7 @@ NO_COMPILER = "stand-in GPUs are built with cc, and there is none here"
 
 
 def build(cache: Path | None = None) -> Path | None:
-    """The folder of the compiled libraries, one NVML for each driver; None where there is no compiler."""
+    """The folder of the compiled libraries, NVML and CUDA for each driver; None where there is no compiler."""
     compiler = shutil.which("cc")
     if compiler is None:
         return None
@@ -66,6 +66,7 @@ def compile_into(built: Path, compiler: str) -> None:
             (made / driver).mkdir()
             said = (f"-DDRIVER={driver}", "-Wl,-soname,libnvidia-ml.so.1")
             run_compiler(compiler, made / driver / "libnvidia-ml.so.1", "gpus.c", "nvml.c", *said)
+            run_compiler(compiler, made / driver / "libcuda.so.1", "gpus.c", "cuda.c", "-Wl,-soname,libcuda.so.1")
         try:
             made.rename(built)
         except OSError:
