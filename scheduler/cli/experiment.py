@@ -7,6 +7,7 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,15 +16,17 @@ from scheduler.cli.parsing import Parser, settings_from
 from scheduler.errors import UsageError
 
 if TYPE_CHECKING:
-    from scheduler.app.simulate.experiment import ArmRunner, Experiment, ExperimentFolder
     from scheduler.core.model import Device
-    from scheduler.core.reporting.experiment import Arm
-    from scheduler.runtime.paths import ExperimentPaths
+    from scheduler.experiment.arms import Arm, Experiment
+    from scheduler.experiment.measure import ArmRunner
     from scheduler.runtime.settings import Settings
 
-KINDS = ("mps", "priority")
 SETTINGS = ("buffer", "max_load", "max_gpu_load", "python", "profile_epochs", "margin")
-IDENTITY = ("devices", "append", "simulate", "mps_speed", "assume", "seed")
+IDENTITY = ("devices", "append", "simulate", "mps_speed", "assume", "seed", *SETTINGS)
+"""The flags that distinguish an experiment from another one of the list."""
+OF_ONE_KIND = {"mps": ("num", "order"), "priority": ("percentages", "copies", "mps_speed")}
+"""The flags that have no effect, by kind."""
+OF_SIMULATION = ("mps_speed", "assume", "seed")
 PERCENTAGES = "100,50,25"
 NUMS = "5,10,20,40"
 MOST_REPEATS = 1000
@@ -42,7 +45,7 @@ def parser() -> Parser:
         "scheduler experiment mps jobs.csv\n         scheduler experiment mps --copies 1,2,4 -- python train.py\n"
         "         scheduler experiment priority jobs.csv --num 5,20 --devices host",
     ).common()
-    made.add_argument("kind", choices=KINDS, metavar="mps|priority", help="what is compared")
+    made.add_argument("kind", choices=(*OF_ONE_KIND,), metavar="mps|priority", help="what is compared")
     made.add_argument("file", nargs="?", metavar="FILE", help="a list as run takes it")
     made.add_argument("--repeats", metavar="N", default="3", help="how often each way is measured (default 3)")
     made.add_argument(
@@ -51,7 +54,17 @@ def parser() -> Parser:
     made.add_argument(
         "--append", choices=("both", "epochs", "id", "none"), help="what is appended to the arguments (default both)"
     )
-    made.add_argument("--json", action="store_true", help="print the measurements as JSON at the end")
+    made.add_argument("--json", action="store_true", help="print the results as JSON at the end")
+    _add_kinds(made)
+    machine = made.add_argument_group("devices and settings")
+    flags.add_devices(machine)
+    flags.add_settings(machine, *SETTINGS)
+    _add_simulation(made.add_argument_group("simulated machine"))
+    return made
+
+
+def _add_kinds(made: Parser) -> None:
+    """Add the flags that belong to one kind of experiment."""
     mps = made.add_argument_group("mps")
     mps.add_argument(
         "--percentages",
@@ -59,29 +72,23 @@ def parser() -> Parser:
         help=f"thread percentages under MPS; auto shares them equally (default {PERCENTAGES})",
     )
     mps.add_argument(
-        "--copies", metavar="1,2,4", help="compare so many copies of the command after -- at a time on each GPU"
+        "--copies", metavar="1,2,4", help="run so many copies of the command after -- at a time on each GPU"
     )
     priority = made.add_argument_group("priority")
     priority.add_argument("--num", metavar="N,N", help=f"batch sizes (default {NUMS})")
     priority.add_argument("--order", metavar="O,O", help="ranking: batch, global or both (default batch,global)")
-    _add_machine(made)
-    return made
 
 
-def _add_machine(made: Parser) -> None:
-    """Add the flags that describe the machine, real or simulated."""
-    machine = made.add_argument_group("devices and settings")
-    flags.add_devices(machine)
-    flags.add_settings(machine, *SETTINGS)
-    simulated = made.add_argument_group("simulated machine")
-    simulated.add_argument("--simulate", metavar="4x24GiB", help="simulate such a machine; run nothing")
-    simulated.add_argument(
+def _add_simulation(group: argparse._ArgumentGroup) -> None:
+    """Add the flags of a simulated machine."""
+    group.add_argument("--simulate", metavar="4x24GiB", help="simulate such a machine; run nothing")
+    group.add_argument(
         "--mps-speed",
         metavar="FACTOR",
         help="how much faster co-located tasks are under MPS, never faster than alone (default 1: no gain)",
     )
-    simulated.add_argument("--assume", metavar="10min,4GiB", help="time and peak of rows of which nothing is known")
-    simulated.add_argument("--seed", metavar="N", help="seed of all random numbers (default 1)")
+    group.add_argument("--assume", metavar="10min,4GiB", help="time and peak of rows without a profile")
+    group.add_argument("--seed", metavar="N", help="seed of all random numbers (default 1)")
 
 
 def main(argv: list[str]) -> int:
@@ -90,33 +97,25 @@ def main(argv: list[str]) -> int:
     args = parser().parse_args(argv)
     settings = settings_from(args, *SETTINGS)
     _check(args, command)
-    from scheduler.app.simulate.experiment import ExperimentFolder
+    from scheduler.experiment.folder import ExperimentFolder
+    from scheduler.experiment.measure import Measurement
+    from scheduler.runtime.paths import ExperimentPaths
 
+    name = Path(args.file).stem if command is None else "copies"
+    places = ExperimentPaths(Path(args.output or f"experiment-{args.kind}-{name}"))
     devices = _simulated_devices(args)
-    experiment = _experiment(args, _arms(args), command)
+    experiment = _experiment(args, str(places.copies) if command is not None else args.file)
     gpus = _count_gpus(experiment, settings, devices)
-    if command is not None:
-        _check_copies(args, gpus)
-    folder = ExperimentFolder(_folder(args, command), _terms(experiment, args, command))
-    try:
-        if command is not None:
-            folder.write(folder.places.copies, _copies(experiment, command, gpus))
-        return _conduct(experiment, _runner(experiment, args, settings, devices), folder, as_json=args.json)
-    finally:
-        folder.close()
-
-
-def _conduct(experiment: Experiment, runner: ArmRunner, folder: ExperimentFolder, *, as_json: bool) -> int:
-    from scheduler.app.simulate.experiment import conduct, summed_up
-    from scheduler.ui.verbs.experiment import Report, json_text
-
-    signal = conduct(experiment, runner, folder)
-    found, sentence = summed_up(experiment, folder, runner.context)
-    if as_json:
-        sys.stdout.write(json_text(found, runner.context, sentence, str(folder.places.root)))
-    elif found:
-        report = Report(experiment.title, sentence, found, runner.context, of_priority=experiment.of_priority)
-        sys.stdout.writelines(line + "\n" for line in [*report.lines(), f"report  {folder.places.page}"])
+    copies = _copies(args, command, gpus) if command is not None else ""
+    with closing(ExperimentFolder(places, _terms(experiment, args, command))) as folder:
+        if copies:
+            folder.write(places.copies, copies)
+        measured = Measurement(experiment, _runner(experiment, args, settings, devices), folder)
+        signal = measured.conduct()
+        if args.json:
+            sys.stdout.write(measured.as_json())
+        elif folder.readings:
+            sys.stdout.writelines(line + "\n" for line in [*measured.report.lines(), f"report  {places.page}"])
     return 128 + signal if signal else 0
 
 
@@ -125,54 +124,70 @@ def _check(args: argparse.Namespace, command: Sequence[str] | None) -> None:
     how = ", or --copies 1,2,4 -- CMD" if args.kind == "mps" else ""
     if args.file is None and command is None:
         raise UsageError(f"give a list: scheduler experiment {args.kind} jobs.csv{how}")
+    for name in OF_ONE_KIND[args.kind]:
+        if getattr(args, name) is not None:
+            raise UsageError(f"{_flag(name)} has no effect in experiment {args.kind}: leave it out")
+    for name in OF_SIMULATION:
+        if args.simulate is None and getattr(args, name) is not None:
+            raise UsageError(f"{_flag(name)} has an effect only in a simulation: add --simulate 4x24GiB")
     if (command is None) != (args.copies is None) or command == []:
         raise UsageError("--copies and a command after -- go together: --copies 1,2,4 -- python train.py")
     if command is not None and (args.file is not None or args.append is not None):
         raise UsageError("a command after -- takes no list and no --append: leave them out")
     if args.simulate is not None and args.devices != "auto":
         raise UsageError(f"--simulate {args.simulate} gives the devices: leave --devices {args.devices} out")
-    _check_flags(args)
 
 
-def _check_flags(args: argparse.Namespace) -> None:
-    """Refuse the flags of the other experiment, and those of a simulation in a real experiment."""
-    for name in {"mps": ("num", "order"), "priority": ("percentages", "copies", "mps_speed")}[args.kind]:
-        if getattr(args, name) is not None:
-            raise UsageError(f"--{name.replace('_', '-')} has no effect in experiment {args.kind}: leave it out")
-    for name in ("mps_speed", "assume", "seed"):
-        if args.simulate is None and getattr(args, name) is not None:
-            flag = f"--{name.replace('_', '-')}"
-            raise UsageError(
-                f"{flag} has an effect only on a simulated machine: add --simulate 4x24GiB, or leave it out"
-            )
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _experiment(args: argparse.Namespace, path: str) -> Experiment:
+    from scheduler.experiment.arms import Experiment
+
+    repeats = flags.whole_number("--repeats", args.repeats, most=MOST_REPEATS)
+    append = "none" if args.copies is not None else args.append or "both"
+    return Experiment(args.kind, path, _arms(args), repeats, args.devices, append)
 
 
 def _arms(args: argparse.Namespace) -> list[Arm]:
-    from scheduler.core.reporting.experiment import mps_arms, priority_arms
+    from scheduler.experiment.arms import mps_arms, priority_arms
 
     if args.kind == "mps":
-        copies = _whole_numbers("--copies", args.copies, MOST_AT_ONCE) if args.copies is not None else []
-        percentages = PERCENTAGES if not copies else "100"
-        return mps_arms(_percentages(args.percentages or percentages), copies)
+        usual = PERCENTAGES if args.copies is None else "100"
+        return mps_arms(_percentages(args.percentages or usual), _numbers_of_copies(args))
     orders = flags.listed_words("--order", args.order or "batch,global", ("batch", "global"))
-    return priority_arms(_whole_numbers("--num", args.num or NUMS, 1_000_000), orders)
+    return priority_arms(flags.whole_numbers("--num", args.num or NUMS, 1_000_000), orders)
 
 
 def _percentages(text: str) -> list[str]:
-    from scheduler.core.tasks.fields import FIELDS
+    from scheduler.core.tasks.fields import BY_COLUMN
 
-    field = next(field for field in FIELDS if field.column == "ThreadPercentage")
     found = flags.listed("--percentages", text)
     for percentage in found:
         try:
-            field.read(percentage)
+            BY_COLUMN["threadpercentage"].read(percentage)
         except (ValueError, ArithmeticError) as exc:
             raise UsageError(f"--percentages {text}: {exc}") from exc
     return found
 
 
-def _whole_numbers(flag: str, text: str, most: int) -> list[int]:
-    return [flags.whole_number(flag, number, most=most, given=text) for number in flags.listed(flag, text)]
+def _numbers_of_copies(args: argparse.Namespace) -> list[int]:
+    return [] if args.copies is None else flags.whole_numbers("--copies", args.copies, MOST_AT_ONCE)
+
+
+def _copies(args: argparse.Namespace, command: Sequence[str], gpus: int) -> str:
+    """Return the list that the arms run: the command so often that every number of copies divides it evenly."""
+    from scheduler.experiment.arms import copies_needed
+    from scheduler.experiment.report import csv_text
+
+    needed = copies_needed(_numbers_of_copies(args), gpus)
+    if needed > MOST_COPIES:
+        raise UsageError(
+            f"--copies {args.copies}: the list would need {needed:,} tasks to divide by all of them (at most "
+            f"{MOST_COPIES:,}): choose numbers that divide each other, such as 1,2,4,8"
+        )
+    return csv_text([{"Command": shlex.join(command)}] * needed)
 
 
 def _simulated_devices(args: argparse.Namespace) -> Sequence[Device] | None:
@@ -190,49 +205,13 @@ def _simulated_devices(args: argparse.Namespace) -> Sequence[Device] | None:
     return devices
 
 
-def _folder(args: argparse.Namespace, command: Sequence[str] | None) -> ExperimentPaths:
-    from scheduler.runtime.paths import ExperimentPaths
-
-    name = Path(args.file).stem if command is None else "copies"
-    return ExperimentPaths(Path(args.output or f"experiment-{args.kind}-{name}"))
-
-
-def _experiment(args: argparse.Namespace, arms: Sequence[Arm], command: Sequence[str] | None) -> Experiment:
-    from scheduler.app.simulate.experiment import Experiment
-
-    repeats = flags.whole_number("--repeats", args.repeats, most=MOST_REPEATS)
-    path = args.file if command is None else str(_folder(args, command).copies)
-    append = args.append or "both" if command is None else "none"
-    return Experiment(args.kind, path, arms, repeats, args.devices, append)
-
-
 def _count_gpus(experiment: Experiment, settings: Settings, devices: Sequence[Device] | None) -> int:
-    """Return the number of GPUs; raises UsageError where the experiment cannot run."""
+    """Return the number of GPUs; raise UsageError where the experiment cannot run."""
     if devices is not None:
         return sum(device.is_gpu for device in devices)
-    from scheduler.app.simulate.real_arms import check
+    from scheduler.experiment.real_runs import count_gpus
 
-    return check(experiment, settings)
-
-
-def _check_copies(args: argparse.Namespace, gpus: int) -> None:
-    from scheduler.core.reporting.experiment import copies_needed
-
-    needed = copies_needed(_whole_numbers("--copies", args.copies, MOST_AT_ONCE), gpus)
-    if needed > MOST_COPIES:
-        raise UsageError(
-            f"--copies {args.copies}: the list would need {needed:,} tasks to divide by all of them (at most "
-            f"{MOST_COPIES:,}): choose numbers that divide each other, such as 1,2,4,8"
-        )
-
-
-def _copies(experiment: Experiment, command: Sequence[str], gpus: int) -> str:
-    """Return the list that the arms run: the command so often that every number of copies divides it evenly."""
-    from scheduler.core.reporting.experiment import copies_needed
-    from scheduler.ui.verbs.experiment import csv_text
-
-    copies = [arm.per_device for arm in experiment.arms if arm.per_device]
-    return csv_text([{"Command": shlex.join(command)}] * copies_needed(copies, gpus))
+    return count_gpus(experiment, settings)
 
 
 def _terms(experiment: Experiment, args: argparse.Namespace, command: Sequence[str] | None) -> dict[str, object]:
@@ -250,7 +229,7 @@ def _terms(experiment: Experiment, args: argparse.Namespace, command: Sequence[s
         "list": shlex.join(command) if command is not None else os.path.realpath(experiment.path),
         "content": hashlib.blake2b(content, digest_size=8).hexdigest(),
         "arms": ", ".join(arm.name for arm in experiment.arms),
-        **{name: getattr(args, name) for name in (*IDENTITY, *SETTINGS)},
+        **{name: getattr(args, name) for name in IDENTITY},
     }
 
 
@@ -258,12 +237,12 @@ def _runner(
     experiment: Experiment, args: argparse.Namespace, settings: Settings, devices: Sequence[Device] | None
 ) -> ArmRunner:
     if devices is None:
-        from scheduler.app.simulate.real_arms import RealRunner
+        from scheduler.experiment.real_runs import RealRunner
 
         return RealRunner(experiment, settings)
-    from scheduler.app.simulate.simulated_arms import SimulatedRunner, SimulatedScene
+    from scheduler.experiment.simulated_runs import SimulatedRunner, SimulatedSetting
 
     speed = 1.0 if args.mps_speed is None else flags.positive_number("--mps-speed", args.mps_speed)
     seed = 1 if args.seed is None else flags.any_integer("--seed", args.seed)
-    scene = SimulatedScene(experiment.path, devices, flags.assumed_task(args.assume), speed, seed)
-    return SimulatedRunner(scene, settings, experiment)
+    setting = SimulatedSetting(devices, flags.assumed_task(args.assume), speed, seed)
+    return SimulatedRunner(experiment, settings, setting)

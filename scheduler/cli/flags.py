@@ -155,6 +155,11 @@ def whole_number(flag: str, text: str, least: int = 1, most: int = LARGEST, give
     return int(text)
 
 
+def whole_numbers(flag: str, text: str, most: int) -> list[int]:
+    """Read different whole numbers of at least 1, separated by commas."""
+    return [whole_number(flag, number, most=most, given=text) for number in listed(flag, text)]
+
+
 def optional_count(flag: str, text: str | None) -> int | None:
     """Read a whole number of at least 1, or None where the flag is not given."""
     return None if text is None else whole_number(flag, text)

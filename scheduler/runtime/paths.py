@@ -106,13 +106,9 @@ class ExperimentPaths:
         return self.root / "report.svg"
 
     @property
-    def machine(self) -> Path:
-        return self.root / "machine.json"
-
-    @property
-    def kept(self) -> Path:
+    def results(self) -> Path:
         """Every result as it was made, so that an interrupted experiment can go on."""
-        return self.root / "readings.json"
+        return self.root / "results.json"
 
     @property
     def copies(self) -> Path:
@@ -259,6 +255,27 @@ def open_within(path: Path, root: Path) -> BinaryIO:
         file.close()
         raise OSError(errno.EINVAL, "a link stands in its way", str(path))
     return file
+
+
+def replace_file(path: Path, data: bytes, *, durable: bool = True) -> None:
+    """Replace a file as a whole, or make it; raise OSError and leave no part of it behind.
+
+    With `durable` it is on the disk when this returns.
+    """
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    part.unlink(missing_ok=True)
+    try:
+        fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        with open(fd, "wb") as file:
+            file.write(data)
+            file.flush()
+            if durable:
+                os.fsync(fd)
+        part.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        raise
 
 
 def make_private(path: Path) -> None:

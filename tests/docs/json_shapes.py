@@ -204,12 +204,27 @@ _REPORT = {
 }  # fmt: skip
 _EXPERIMENT = {
     "format": "integer",
-    "setting": {"*": "any"},
-    "says": "text",
     "folder": "text",
-    "readings": [{"arm": "text", "repeat": "integer", "tasks": "integer", "makespan_s": "number", "*": "any"}],
-    "*": "any",
-}
+    "terms": {"*": "any"},
+    "context": {"simulated": "boolean", "mps_speed": "number?", "notes": ["text"]},
+    "machine": {"*": "any"},
+    "verdict": "text",
+    "unfinished_run": "integer?",
+    "readings": [
+        {
+            "arm": "text", "repeat": "integer", "run": "integer?", "tasks": "integer", "succeeded": "integer",
+            "epochs": "integer", "makespan_s": "number", "task_mean_s": "number", "ooms": "integer",
+            "residents_max": "integer", "under_mps": "integer", "mps_clients": "integer", "energy_j": "number?",
+            "waits": [
+                {
+                    "batch": "integer", "priority": "integer", "tasks": "integer", "wait_mean_s": "number",
+                    "wait_max_s": "number",
+                }
+            ],
+            "machine_state": {"*": "any"},
+        }
+    ],
+}  # fmt: skip
 _DOCTOR = {
     "format": "integer",
     "ok": "boolean",

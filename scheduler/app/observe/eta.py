@@ -14,6 +14,7 @@ from scheduler.core.ports import Key, Sample
 from scheduler.core.reporting.eta import UNKNOWN, MachineSnapshot, forecast
 from scheduler.core.reporting.forecast import Forecast
 from scheduler.runtime import clock
+from scheduler.runtime.paths import replace_file
 from scheduler.store.machine.leases import find_directory, living
 
 if TYPE_CHECKING:
@@ -89,11 +90,8 @@ class EtaUpdater:
 
     def _write(self, text: str) -> None:
         """Replace the run's forecast file; a file that cannot be written is left out, because it is only a view."""
-        path = self._session.places.forecast
-        part = path.with_suffix(".part")
         with contextlib.suppress(OSError):
-            part.write_text(text, encoding="ascii")
-            part.replace(path)
+            replace_file(self._session.places.forecast, text.encode("ascii"), durable=False)
 
     def close(self) -> None:
         """Remove the file: no scheduler of this run is here any more."""

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 
 from scheduler.app.observe.run_reader import RunReader, find_run
 from scheduler.core.reporting.memory_timeline import MemoryTimeline
 from scheduler.errors import StateError, UsageError
-from scheduler.runtime.paths import PAGE
+from scheduler.runtime.paths import PAGE, replace_file
 from scheduler.runtime.settings import Settings
 from scheduler.store.run.catalog import RunInfo
 from scheduler.ui.charts import timeline
@@ -49,13 +48,9 @@ def write(found: Sequence[ReportedRun], path: str) -> int:
     if make is None:
         raise UsageError(f"-o {path}: the name of a report ends with .html, .svg (the timeline), .csv or .json")
     made = make(found)
-    half = Path(f"{path}.{os.getpid()}.part")
     try:
-        half.write_bytes(made)
-        half.replace(path)
+        replace_file(Path(path), made, durable=False)
     except OSError as exc:
-        with suppress(OSError):
-            half.unlink()
         raise StateError(f"the report cannot be written: {path}: {exc.strerror}") from exc
     return len(made)
 

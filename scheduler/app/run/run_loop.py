@@ -46,7 +46,7 @@ LAZY = (
 )  # fmt: skip
 """Modules that a run, or the standard library that it uses, loads only when it needs them."""
 NOT_IN_A_RUN = (
-    "scheduler.api", "scheduler.cli", "scheduler.compat", "scheduler._",
+    "scheduler.api", "scheduler.cli", "scheduler.compat", "scheduler.experiment", "scheduler._",
     "scheduler.ui.terminal.live_view", "scheduler.ui.terminal.screen",
     "scheduler.ui.doctor",
     "scheduler.ui.web.report", "scheduler.ui.web.server", "scheduler.ui.verbs.why", "scheduler.app.observe.web",

@@ -1,4 +1,4 @@
-"""Simulated runs, and experiments that compare several runs of one list.
+"""Simulated runs of a list or a trace, with the decisions of a real run.
 
-The simulated machine itself is in `simulation`. Start at `simulated_run` or at `experiment`.
+The simulated machine itself is in `simulation`. Start at `simulated_run`; `scenario` reads the rows.
 """

@@ -14,7 +14,7 @@ RUNNING = ("cli.run", "cli.resume", "cli.exec", "cli.experiment", "cli.grid", "c
 """The verbs that keep a run going."""
 DOORS = (
     "scheduler.api", "scheduler.cli", "scheduler.compat", "scheduler.ui.terminal.live_view",
-    "scheduler.ui.terminal.screen",
+    "scheduler.ui.terminal.screen", "scheduler.experiment",
 )  # fmt: skip
 """Loaded by whoever comes through them, before there is anything to launch."""
 

@@ -1,0 +1,138 @@
+"""Measuring: every arm is run as often as it is to be repeated, and its numbers are kept at once."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from scheduler.errors import StateError
+from scheduler.experiment.arms import Arm, Experiment
+from scheduler.experiment.folder import ExperimentFolder
+from scheduler.experiment.readings import Reading, summaries
+from scheduler.experiment.report import Report, progress
+from scheduler.experiment.verdict import ExperimentContext
+from scheduler.ui.terminal.sink import hint
+from scheduler.units import count
+
+
+class ExperimentInterrupted(Exception):
+    """The user has interrupted the experiment with this signal."""
+
+    def __init__(self, signal: int) -> None:
+        super().__init__(signal)
+        self.signal = signal
+
+
+class ArmRunner:
+    """The place where arms run: this machine, or a simulated one, of which nothing is to be learned or removed."""
+
+    context = ExperimentContext()
+    """The circumstances of all numbers."""
+
+    def learn(self) -> None:
+        """Measure what the tasks need, so that no measured arm has to; raise ExperimentInterrupted."""
+
+    def measure(self, arm: Arm, repeat: int, begun: Callable[[int], None]) -> Reading:
+        """Run one arm to its end, and return its numbers; raise ExperimentInterrupted.
+
+        `begun` is called with the number of the run once it is accepted.
+        """
+        raise NotImplementedError
+
+    def remove(self, number: int) -> None:
+        """Cancel what is left of an interrupted run."""
+
+    def machine(self) -> Mapping[str, Any]:
+        """Return a description of the machine."""
+        raise NotImplementedError
+
+
+class Measurement:
+    """An experiment in its folder, measured arm by arm."""
+
+    def __init__(self, experiment: Experiment, runner: ArmRunner, folder: ExperimentFolder) -> None:
+        self._experiment, self._runner, self._folder = experiment, runner, folder
+        self._machine = runner.machine()
+
+    @property
+    def report(self) -> Report:
+        """The report on what is measured so far."""
+        found = summaries(self._experiment.arms, self._folder.readings)
+        return Report(self._experiment, found, self._runner.context)
+
+    def conduct(self) -> int:
+        """Measure what is not measured yet, write the report, and return the signal that interrupted it, or 0."""
+        turns, signal = self._experiment.in_turn(), 0
+        left = [(repeat, arm) for repeat, arm in turns if not self._folder.has(arm, repeat)]
+        try:
+            if not self._folder.readings:
+                self._runner.learn()
+            if len(left) < len(turns):
+                hint(f"{len(turns) - len(left)} of {count(len(turns), 'arm')} were measured before and are kept")
+            began = time.monotonic()
+            for number, (repeat, arm) in enumerate(left, 1):
+                reading = self._measure(arm, repeat)
+                each = (time.monotonic() - began) / number
+                done = len(turns) - len(left) + number
+                _print_progress(progress(done, len(turns), reading, each * (len(left) - number)))
+        except (ExperimentInterrupted, KeyboardInterrupt) as exc:
+            signal = exc.signal if isinstance(exc, ExperimentInterrupted) else 2
+            done = len(self._folder.readings)
+            hint(f"interrupted: {done} of {count(len(turns), 'arm')} measured; the same command measures the others")
+        if self._folder.readings:
+            self._write_reports()
+        return signal
+
+    def _measure(self, arm: Arm, repeat: int) -> Reading:
+        name, folder = f"{arm.name}, repeat {repeat}", self._folder
+
+        def begun(number: int) -> None:
+            folder.unfinished = number
+            self._write_results()
+            _print_progress(f"{name}: run {number} has started (scheduler top {number})")
+
+        if folder.unfinished is not None:
+            self._runner.remove(folder.unfinished)
+        reading = self._runner.measure(arm, repeat, begun)
+        if not reading.succeeded:
+            cure = f"scheduler results {reading.run} shows why" if reading.run else "give it other devices"
+            raise StateError(
+                f"none of the {count(reading.tasks, 'task')} of {name} succeeded: {cure}; then start the experiment "
+                "again"
+            )
+        folder.unfinished = None
+        folder.readings.append(reading)
+        self._write_results()
+        if reading.run:
+            self._write_reports()
+        return reading
+
+    def as_json(self) -> str:
+        """Return the results as JSON, as they are kept."""
+        context = self._runner.context.to_dict()
+        found = {"context": context, "machine": dict(self._machine), "verdict": self.report.verdict}
+        return json.dumps(self._folder.to_dict(found), indent=1) + "\n"
+
+    def _write_results(self) -> None:
+        """Replace results.json; it is on the disk when this returns."""
+        self._folder.write(self._folder.places.results, self.as_json())
+
+    def _write_reports(self) -> None:
+        """Write table, page and picture again from the readings."""
+        report, places = self.report, self._folder.places
+        self._folder.write(places.table, report.table_csv())
+        if self._experiment.of_priority:
+            self._folder.write(places.batches, report.batches_csv())
+        self._folder.write(places.page, report.page(self._machine))
+        self._folder.write(places.picture, report.picture())
+
+
+def _print_progress(line: str) -> None:
+    """Write a line to standard error, where no data go; the experiment goes on if nothing reads it."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(line + "\n")
+        sys.stderr.flush()

@@ -1,0 +1,177 @@
+"""The report of an experiment: one table of metrics, shown on a terminal, as CSV, as charts, and on a page."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from html import escape
+from io import StringIO
+from typing import Any
+
+from scheduler.experiment import charts
+from scheduler.experiment.arms import Experiment
+from scheduler.experiment.charts import number
+from scheduler.experiment.readings import NUMBERS, Reading, Summary, priorities_of
+from scheduler.experiment.verdict import ExperimentContext, verdict
+from scheduler.ui.text import clean, table
+from scheduler.units import count, duration
+from scheduler.values import dataclass
+
+STYLE = """
+body { font-family: Helvetica, Arial, sans-serif; margin: 2em auto; max-width: 1040px; color: #222; }
+table { border-collapse: collapse; margin: 1em 0; } td, th { padding: .25em .8em; border-bottom: 1px solid #ddd; }
+td:not(:first-child) { text-align: right; } th { text-align: left; } .what { font-size: 1.15em; }
+.simulated { color: #b03a2e; font-weight: bold; } pre { background: #f6f6f6; padding: 1em; overflow: auto; }
+svg { width: 100%; height: auto; }
+"""
+EXPLAINED = (
+    "Bars show the mean of the repeats, whiskers the range from the least to the most. Tasks and epochs per hour count "
+    "tasks that succeeded, divided by the makespan: the time from the first start to the last end."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One number of a run: a column of the table, and a chart where one way is better."""
+
+    title: str
+    of: Callable[[Reading], float]
+    text: Callable[[float], str]
+    better: str = ""
+    """`more` or `less`; empty: no chart."""
+
+    def cell(self, one: Summary) -> str:
+        """Return the mean over the repeats, with the least and the most where they differ."""
+        spread = one.spread(self.of)
+        mean, least, most = self.text(spread.mean), self.text(spread.least), self.text(spread.most)
+        return mean if least == most else f"{mean} ({least} to {most})"
+
+
+def _wait(priority: int) -> Callable[[Reading], float]:
+    return lambda reading: reading.waited().get(priority, 0.0)
+
+
+def csv_text(found: Sequence[Mapping[str, Any]]) -> str:
+    """Return rows as CSV with a header."""
+    out = StringIO()
+    writer = csv.DictWriter(out, [*found[0]] if found else [], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: _rounded(value) for name, value in row.items()} for row in found)
+    return out.getvalue()
+
+
+def _rounded(value: Any) -> Any:
+    return round(value, 3) if isinstance(value, float) else value
+
+
+def progress(done: int, of: int, reading: Reading, left: float) -> str:
+    """Return the line about an arm that was just measured; `left` is how many seconds the others take."""
+    bad = reading.tasks - reading.succeeded
+    failed = f", {count(bad, 'task')} unfinished" if bad else ""
+    run = f"  run {reading.run}" if reading.run else ""
+    more = f"  about {duration(left)} left" if done < of and left >= 1 else ""
+    numbers = f"{duration(reading.makespan_s)}, {number(reading.tasks_per_hour)} tasks/h"
+    return f"{done}/{of}  {reading.arm}, repeat {reading.repeat}: {numbers}{failed}{run}{more}"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The results of an experiment for people."""
+
+    experiment: Experiment
+    summaries: Sequence[Summary]
+    context: ExperimentContext
+
+    @property
+    def verdict(self) -> str:
+        """The result in one sentence."""
+        return verdict(self.summaries, self.context, of_priority=self.experiment.of_priority)
+
+    def metrics(self) -> Iterator[Metric]:
+        """Yield the metrics that say something here, in the order of the columns."""
+        readings = [reading for one in self.summaries for reading in one.readings]
+        yield Metric("makespan", lambda r: r.makespan_s, duration, "less")
+        if self.experiment.of_priority:
+            for priority in priorities_of(self.summaries):
+                yield Metric(f"priority {priority} waits", _wait(priority), duration, "less")
+            yield Metric("tasks/h", lambda r: r.tasks_per_hour, number)
+        else:
+            yield Metric("tasks/h", lambda r: r.tasks_per_hour, number, "more")
+            if any(reading.epochs for reading in readings):
+                yield Metric("epochs/h", lambda r: r.epochs_per_hour, number, "more")
+            yield Metric("mean task", lambda r: r.task_mean_s, duration, "less")
+            yield Metric("OOM", lambda r: r.ooms, number)
+            yield Metric("concurrent", lambda r: r.residents_max, number)
+        if any(reading.succeeded < reading.tasks for reading in readings):
+            yield Metric("unfinished", lambda r: r.tasks - r.succeeded, number)
+        if any(reading.under_mps for reading in readings):
+            yield Metric("MPS clients", lambda r: r.mps_clients, number)
+        if any(reading.energy_j is not None for reading in readings):
+            yield Metric("energy", lambda r: (r.energy_j or 0.0) / 3.6e6, lambda kwh: f"{kwh:.3g}kWh")
+
+    def _table(self) -> tuple[list[str], list[list[str]]]:
+        metrics = [*self.metrics()]
+        cells = [[one.arm.name, str(len(one.readings)), *(m.cell(one) for m in metrics)] for one in self.summaries]
+        return ["arm", "repeats", *(metric.title for metric in metrics)], cells
+
+    def lines(self) -> list[str]:
+        """Return the lines for a terminal."""
+        header, cells = self._table()
+        notes = [f"hint:   {note}" for note in self.context.notes]
+        shown = table(header, cells, frozenset(range(1, len(header))))
+        return [f"world   {self.context.words}", *notes, "", *shown, "", f"{self.verdict}."]
+
+    def table_csv(self) -> str:
+        """Return a row for each reading."""
+        priorities = priorities_of(self.summaries)
+        return csv_text([self._row(one, reading, priorities) for one in self.summaries for reading in one.readings])
+
+    def _row(self, one: Summary, reading: Reading, priorities: Sequence[int]) -> dict[str, Any]:
+        waited = reading.waited()
+        return {
+            **one.arm.to_dict(),
+            "repeat": reading.repeat,
+            "run": reading.run,
+            "world": self.context.words,
+            **{name: getattr(reading, name) for name in NUMBERS},
+            "tasks_per_hour": reading.tasks_per_hour,
+            "epochs_per_hour": reading.epochs_per_hour,
+            **{f"wait_mean_s.{priority}": waited.get(priority) for priority in priorities},
+        }
+
+    def batches_csv(self) -> str:
+        """Return a row for the waits of each priority in each batch."""
+        readings = [reading for one in self.summaries for reading in one.readings]
+        return csv_text([{"arm": r.arm, "repeat": r.repeat, **wait.to_dict()} for r in readings for wait in r.waits])
+
+    def picture(self) -> str:
+        """Return the charts as SVG."""
+        drawn = [charts.heading(self.experiment.title, self.context.words, simulated=self.context.simulated)]
+        for metric in self.metrics():
+            if metric.better:
+                title = f"{metric.title[0].upper()}{metric.title[1:]}"
+                drawn.append(charts.chart(title, metric.better, self.summaries, metric.of, metric.text))
+        if self.experiment.of_priority:
+            drawn += charts.batch_charts(self.summaries)
+        return charts.as_svg(drawn)
+
+    def page(self, machine: Mapping[str, Any]) -> str:
+        """Return the report as one HTML page that needs no other file."""
+        header, cells = self._table()
+        head = "".join(f"<th>{_safe(cell)}</th>" for cell in header)
+        body = "".join("<tr>" + "".join(f"<td>{_safe(cell)}</td>" for cell in row) + "</tr>" for row in cells)
+        kind = "simulated" if self.context.simulated else "real"
+        notes = "".join(f"<p>{_safe(note)}</p>" for note in self.context.notes)
+        title = _safe(self.experiment.title)
+        return (
+            f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+            f"<style>{STYLE}</style></head><body>\n<h1>{title}</h1>\n"
+            f'<p class="{kind}">{_safe(self.context.words)}</p>{notes}\n<p class="what">{_safe(self.verdict)}.</p>\n'
+            f"<table><tr>{head}</tr>{body}</table>\n{self.picture()}\n<p>{EXPLAINED}</p>\n"
+            f"<h2>Machine</h2>\n<pre>{_safe(json.dumps(dict(machine), indent=1))}</pre>\n</body></html>\n"
+        )
+
+
+def _safe(text: str) -> str:
+    return escape(clean(text))
