@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from scheduler.experiment.readings import Reading, Summary, priorities_of
+from scheduler.experiment.arms import Arm
+from scheduler.experiment.readings import Reading, Spread, Summary, priorities_of
 from scheduler.ui.charts.svg import FAINT, GREY, INK, LARGE, SMALL, USUAL, Drawing, SvgRect, SvgText, column, svg
 from scheduler.ui.text import short
 from scheduler.units import duration
+from scheduler.values import dataclass
 
 WIDTH, BAR, GAP, RIGHT, HEAD = 1000.0, 18.0, 8.0, 130.0, 30.0
 BASE, PLAIN, MPS = "#9aa3ad", "#3b6fb6", "#58a55c"
 COLOURS = ("#3b6fb6", "#d99a2b", "#58a55c", "#8d65c5", "#4aa5a5", "#b0628a", "#9aa3ad", "#c0392b")
-WHISKER = "#333333"
+WHISKER, THIN = "#333333", 2.0
+"""The colour of whiskers, and the length below which they are left out."""
 LETTER = 0.55
 """Mean width of a letter, in font sizes."""
 LEFT, HEIGHT = 110.0, 110.0
@@ -38,29 +41,46 @@ def as_svg(drawings: list[Drawing]) -> str:
     return svg(column(drawings))
 
 
+@dataclass(frozen=True, slots=True)
+class ChartBar:
+    """One bar of a chart."""
+
+    name: str
+    spread: Spread
+    colour: str
+
+
 def chart(
     title: str, better: str, found: Sequence[Summary], of: Callable[[Reading], float], text: Callable[[float], str]
 ) -> Drawing:
-    """Draw one number of all arms: names, bars from zero, whiskers, values."""
-    spreads = [one.spread(of) for one in found]
-    left = max(len(short(one.arm.name, NAMES)) for one in found) * USUAL * LETTER + 16
-    scale = (WIDTH - left - RIGHT) / (max(spread.most for spread in spreads) or 1.0)
-    drawn = Drawing(WIDTH, HEAD + len(found) * (BAR + GAP))
-    drawn.words += [SvgText(0, 18, title, size=LARGE), SvgText(WIDTH, 18, f"{better} is better", "end", SMALL, GREY)]
-    for place, (one, spread) in enumerate(zip(found, spreads, strict=True)):
-        y, name = HEAD + place * (BAR + GAP), short(one.arm.name, NAMES)
-        colour = MPS if one.arm.mps else BASE if one.arm.base else PLAIN
+    """Draw one number of all arms."""
+    return bars(title, better, [ChartBar(one.arm.name, one.spread(of), _colour(one.arm)) for one in found], text)
+
+
+def _colour(arm: Arm) -> str:
+    return MPS if arm.mps else BASE if arm.base else PLAIN
+
+
+def bars(title: str, better: str, lines: Sequence[ChartBar], text: Callable[[float], str]) -> Drawing:
+    """Draw one chart: names, bars from zero, whiskers from the least to the most, values."""
+    left = max(len(short(line.name, NAMES)) for line in lines) * USUAL * LETTER + 16
+    scale = (WIDTH - left - RIGHT) / (max(line.spread.most for line in lines) or 1.0)
+    drawn = Drawing(WIDTH, HEAD + len(lines) * (BAR + GAP))
+    drawn.words += [SvgText(0, 18, title, size=LARGE), SvgText(WIDTH, 18, better, "end", SMALL, GREY)]
+    for place, line in enumerate(lines):
+        y, spread = HEAD + place * (BAR + GAP), line.spread
         values = f"{text(spread.mean)} ({text(spread.least)} to {text(spread.most)})"
         least, most = left + spread.least * scale, left + spread.most * scale
         drawn.rects += [
             SvgRect(left, y, WIDTH - left - RIGHT, BAR, "#f6f6f6"),
-            SvgRect(left, y, spread.mean * scale, BAR, colour, f"{one.arm.name}: {values}"),
-            SvgRect(least, y + BAR / 2 - 0.5, most - least, 1, WHISKER),
-            *(SvgRect(x - 0.5, y + BAR / 2 - 4, 1, 8, WHISKER) for x in (least, most)),
+            SvgRect(left, y, spread.mean * scale, BAR, line.colour, f"{line.name}: {values}"),
         ]
-        drawn.words.append(SvgText(left - 8, y + BAR - 4, name, "end"))
+        if most - least > THIN:
+            drawn.rects.append(SvgRect(least, y + BAR / 2 - 0.5, most - least, 1, WHISKER))
+            drawn.rects += [SvgRect(x - 0.5, y + BAR / 2 - 4, 1, 8, WHISKER) for x in (least, most)]
+        drawn.words.append(SvgText(left - 8, y + BAR - 4, short(line.name, NAMES), "end"))
         drawn.words.append(SvgText(WIDTH - RIGHT + 8, y + BAR - 4, text(spread.mean)))
-    drawn.rects.append(SvgRect(left, HEAD - 3, 1, len(found) * (BAR + GAP), GREY))
+    drawn.rects.append(SvgRect(left, HEAD - 3, 1, len(lines) * (BAR + GAP), GREY))
     return drawn
 
 

@@ -151,7 +151,7 @@ class Report:
         for metric in self.metrics():
             if metric.better:
                 title = f"{metric.title[0].upper()}{metric.title[1:]}"
-                drawn.append(charts.chart(title, metric.better, self.summaries, metric.of, metric.text))
+                drawn.append(charts.chart(title, f"{metric.better} is better", self.summaries, metric.of, metric.text))
         if self.experiment.of_priority:
             drawn += charts.batch_charts(self.summaries)
         return charts.as_svg(drawn)

@@ -12,8 +12,8 @@ from typing import Any
 
 from measuring import machine
 
-from scheduler.core.reporting.experiment import Spread
-from scheduler.ui.charts.experiment_charts import ChartBar, bars
+from scheduler.experiment.charts import ChartBar, bars
+from scheduler.experiment.readings import Spread
 from scheduler.ui.charts.svg import FAINT, GREY, LARGE, SMALL, Drawing, SvgRect, SvgText, svg
 
 HEAD = """# Performance
