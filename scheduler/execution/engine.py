@@ -241,7 +241,7 @@ class LocalEngine:
         for pid, start in self._helpers(time.monotonic()).items():
             processes.continue_stopped(pid, start)
         self._shims.close()
-        self._server.end()
+        self._server.end(idle=not self._attempts)
         self._remover.close()
         for fd in (*self._by_pidfd, self._bell):
             os.close(fd)

@@ -107,9 +107,9 @@ class ForkServer:
             self._process.kill()
         self.end()
 
-    def end(self, patience: float = 2.0) -> None:
+    def end(self, patience: float = 2.0, *, idle: bool = False) -> None:
         """Close the socket; the server ends with the last of its shims, which may go on. Wait `patience` seconds at
-        most."""
+        most; `idle`: none of its shims has an attempt, so all of them end now."""
         process, sock = self._process, self._sock
         self._process = self._sock = None
         if process is not None:
@@ -119,7 +119,7 @@ class ForkServer:
                 sock.shutdown(socket.SHUT_WR)
             _read_to_end(sock, patience)
             sock.close()
-        if process is not None and not processes.tree(process.pid):
+        if process is not None and (idle or not processes.tree(process.pid)):
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(patience)
 

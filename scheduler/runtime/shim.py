@@ -1037,15 +1037,22 @@ def serve(fd: int) -> None:
                 _fork_shim(home, fds[0], sock)
             for received in fds:
                 os.close(received)
-    with suppress(ChildProcessError):  # none is left; none is ever reported, as SIGCHLD is ignored
-        while True:
-            _continue_shims()
-            os.waitpid(-1, os.WNOHANG)
-            time.sleep(_REST)
+    _outlive_shims(home)
 
 
 _REST = 1.0
-"""Seconds between two looks of a server without a scheduler at its shims."""
+"""The longest time between two looks of a server without a scheduler at its shims, in seconds."""
+
+
+def _outlive_shims(home: ServerContext) -> None:
+    """Wait for the end of the last child; it is noticed at once, as nothing of a run may outlast its scheduler."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # it was ignored until now, and is blocked: it ends the wait below
+    with suppress(ChildProcessError):  # none is left
+        while True:
+            _continue_shims()
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+            home.next_signal(_REST)
 
 
 def _continue_shims() -> None:

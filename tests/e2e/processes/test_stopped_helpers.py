@@ -60,7 +60,7 @@ def test_adopted_attempt_whose_shim_is_stopped_is_reported(driver: Driver) -> No
     driver.wait_for_line("up", 1)
     kill(dead)
     driver.engine.adopt(1, 1)
-    stop(driver.started(1).shim)
+    os.kill(driver.started(1).shim, signal.SIGSTOP)  # its server continues it at once
     (driver.root / "go").touch()
     assert driver.exited(1, deadline=20).code == 5
 
@@ -108,6 +108,15 @@ def test_stopped_server_and_idle_shim_end_with_their_run(tmp_path: Path) -> None
     wait_until(lambda: not is_alive(server) and not is_alive(idle))
 
 
+def test_no_helper_outlasts_a_run_whose_attempts_have_ended(tmp_path: Path) -> None:
+    driver = Driver(tmp_path, uuid.uuid4().hex)
+    for _ in range(3):
+        driver.run("true")
+    helpers = [driver.engine._server.pid, *driver.engine._helpers(0.0)]
+    driver.engine.close()
+    assert [pid for pid in helpers if is_alive(pid)] == []
+
+
 @fault(87)
 def test_stopped_server_and_shim_of_a_killed_scheduler_go_on(driver: Driver) -> None:
     dead = scheduler(driver, "echo up; until [ -e go ]; do sleep 0.01; done; exit 5")
@@ -131,7 +140,7 @@ def test_helper_that_is_stopped_after_its_scheduler_was_killed_ends_with_the_tas
     claim = shim.read_claim(shim.claim_path(str(driver.tasks / "1"), 1))
     assert claim is not None
     kill(dead)
-    stop(getattr(claim, which))
+    os.kill(getattr(claim, which), signal.SIGSTOP)
     (driver.root / "go").touch()
     record = wait_until(lambda: shim.read_record(shim.record_path(str(driver.tasks / "1"), 1)))
     assert record.code == 5
