@@ -1,4 +1,4 @@
-"""What holds for all tests: Ctrl-C means something, and reports of those that run beside each other can be sent."""
+"""Settings for all tests: Ctrl-C has its usual meaning, and reports of tests that run in parallel can be sent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 
 def pytest_configure() -> None:
-    """Whoever starts the tests in the background of a shell has it ignored, and so would all that they start."""
+    """Restore Ctrl-C: a shell that starts the tests in its background has it ignored by them and all their children."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

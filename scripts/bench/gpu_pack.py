@@ -69,7 +69,7 @@ class Report:
     most_reserved: float
     """The highest sum of reservations on a GPU on which something was started, of what it has."""
     most_grown: float
-    """The same sum at any time: peaks above a reservation are reserved, even where others have the rest."""
+    """That sum at any time: peaks above a reservation are reserved, even where others have the rest."""
 
     def line(self, name: str) -> str:
         """For people."""

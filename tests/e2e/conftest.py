@@ -22,7 +22,7 @@ from tests.support.waiting import wait_until
 
 SHIM = Path(shim.__file__)
 LOOKS = 8
-"""Whoever forks and ends at once may be missed by one look."""
+"""The number of looks at a process tree: a process that forks and ends at once may be missed by one look."""
 
 
 class Driver:
@@ -132,14 +132,14 @@ def driver(drivers: Callable[..., Driver]) -> Driver:
 
 @pytest.fixture
 def mark() -> Iterator[str]:
-    """A word for command lines, by which `marked` finds whoever is left of them; nobody may be in the end."""
+    """Return a word for command lines, by which `marked` finds processes; fail if any is left at the end."""
     word = f"mark-{uuid.uuid4().hex}"
     yield word
     wait_until(lambda: not any(marked(word) for _ in range(LOOKS)), 2.0)
 
 
 def is_zombie(pid: int) -> bool:
-    """Whether a process has ended, and nobody has asked for its exit code yet."""
+    """Tell whether a process has ended and its exit code has not been read."""
     return state_of(pid) == "Z"
 
 

@@ -415,7 +415,7 @@ class TestAGrowingFile:
         wait_until(lambda: "it cannot be read any more" in home.log(), 10)
         assert self.end(home) == []
 
-    def test_rows_appended_while_nobody_looked_join_with_resume(self, home: Home) -> None:
+    def test_rows_appended_while_no_scheduler_runs_join_with_resume(self, home: Home) -> None:
         self.growing(home)
         self.scheduler.kill()
         self.scheduler.wait()
@@ -434,7 +434,7 @@ json.dump([dict(os.environ), os.getcwd(), sys.stdin.read(), os.readlink("/proc/s
     @pytest.fixture(scope="class")
     @classmethod
     def told(cls, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Any]]:
-        """What a task with everything in its row was told, and its own row in the results."""
+        """Return the environment, directory, input and arguments of a task with every field set, and its result row."""
         home = Home(tmp_path_factory.mktemp("told"))
         (home.root / "work").mkdir()
         (home.root / "work/show.py").write_text(cls.SHOW)

@@ -26,7 +26,7 @@ TYPED = [
     ("scheduler devices dis", ["disable"]),
     ("scheduler run jo", ["jobs.csv"]),
 ]
-"""What is typed, and what Tab makes of the last word; a file where nothing of ours is meant."""
+"""The typed words, and the completions of the last word; a file where it is none of the scheduler's words."""
 
 pytestmark = pytest.mark.slow
 
@@ -47,7 +47,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
 
 
 def shell(home: Home, *command: str, script: str) -> list[str]:
-    """What a script prints in a shell that reads nobody's settings."""
+    """Return the lines that a script prints in a shell that reads no settings of the user."""
     if shutil.which(command[0]) is None:
         pytest.skip(f"there is no {command[0]} here")
     done = subprocess.run(
@@ -84,7 +84,7 @@ def test_fish(home: Home, typed: str, wanted: list[str]) -> None:
 
 @pytest.mark.parametrize(("typed", "wanted"), TYPED)
 def test_zsh(home: Home, typed: str, wanted: list[str]) -> None:
-    """What the function gives to `compadd`, or that it leaves the word to `_files`."""
+    """Read what the function gives to `compadd`, or that it leaves the word to `_files`."""
     script = f"""
         compdef() {{ [[ "$*" == "_scheduler scheduler gsched" ]] || exit 9 }}
         compadd() {{ shift; print -l -- "$@" }}

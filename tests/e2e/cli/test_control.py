@@ -1,4 +1,4 @@
-"""Every verb that changes or awaits something: against a living run, a dead one, somebody else's, and a wrong id."""
+"""Verbs that change or await something: on a living run, a dead one, another user's, and with a wrong id."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ import pytest
 
 from scheduler.core.ports import Request
 from scheduler.runtime.paths import StatePaths
+from scheduler.runtime.users import user_name
 from scheduler.store.run import requests
 from tests.e2e.sharing.test_two_users import User, common, users  # noqa: F401 - fixtures
 from tests.support.faults import fault
@@ -48,7 +49,7 @@ class Lists(Home):
             (self.root / f"go{number}").touch()
 
     def ask(self, *words: str, code: int = 0) -> list[str]:
-        """What a verb says, without the line that names the run."""
+        """Return what a verb prints, without the line that names the run."""
         head, *said = self.call(*words, code=code).stdout.splitlines()
         assert head.startswith("run 1  jobs.csv"), head
         return said
@@ -77,7 +78,7 @@ class Lists(Home):
         return facts
 
     def asked(self) -> list[str]:
-        """Requests that nobody has answered yet."""
+        """Return the requests that have no answer yet."""
         return sorted(path.name for path in (self.state / "runs/1/requests").glob("*.request"))
 
 
@@ -188,7 +189,7 @@ class TestOfALivingRun:
         assert [line.split()[2] for line in home.starts()] == ["0", "1", "4", "3"]
 
     def test_a_cancel_whose_scheduler_died_before_it_stopped_the_task(self, home: Lists) -> None:
-        """The commit was its last deed; whoever takes the run over stops the task."""
+        """The commit was the scheduler's last act; the next scheduler of the run stops the task."""
         home.begin(rows=())
         pid = home.scheduler()
         os.kill(pid, signal.SIGSTOP)
@@ -242,7 +243,7 @@ class TestOfALivingRun:
 
 @pytest.mark.skipif(not shutil.which("cc"), reason=NO_COMPILER)
 def test_gpus_taken_from_a_run_get_no_new_starts(tmp_path: Path) -> None:
-    """What runs there goes on; the answer names what is left, and what is none of the run's is refused."""
+    """Running tasks there go on; the answer names the devices that are left; devices of other runs are refused."""
     home = GpuHome(tmp_path, gpus=3)
     first, then = holding("20GiB", until="first", Memory="20GiB"), holding("20GiB", Memory="20GiB")
     home.jobs(*[first] * 3, *[then] * 3)
@@ -271,7 +272,7 @@ def test_gpus_taken_from_a_run_get_no_new_starts(tmp_path: Path) -> None:
 
 
 class TestOfADeadRun:
-    """What is asked is recorded, the answer says so, and `resume` does it before anything starts."""
+    """Requests to a run without a scheduler are recorded, and `resume` applies them before anything starts."""
 
     def recorded(self, home: Lists, *words: str) -> list[str]:
         said = home.call(*words, code=0).stdout.splitlines()
@@ -378,7 +379,7 @@ class TestWait:
 
 
 def _reads_the_journal(process: Started) -> bool:
-    """Whether it has come so far."""
+    """Tell whether a process has opened the journal."""
     with contextlib.suppress(OSError):
         return any(os.readlink(fd).endswith("/journal.db") for fd in Path(f"/proc/{process.pid}/fd").iterdir())
     return False
@@ -458,7 +459,7 @@ class TestWrongOnes:
         "words", [("hold",), ("retry",), ("wait",), ("set", "--priority", "1"), ("set", "-j", "1")]
     )
     def test_runs(self, over: Lists, words: tuple[str, ...]) -> None:
-        assert "no run here is called 'nobody'" in over.call(*words, "--run", "nobody", code=2).stderr
+        assert "no run here is called 'absent'" in over.call(*words, "--run", "absent", code=2).stderr
         assert "there is no run 77 in" in over.call(*words, "--run", "77", code=2).stderr
 
     def test_a_number_that_is_both_is_not_guessed(self, over: Lists) -> None:
@@ -511,7 +512,7 @@ class TestWrongOnes:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two users")
-class TestOfSomebodyElse:
+class TestOfAnotherUser:
     @pytest.fixture
     def alice_and_bob(self, users: list[User]) -> list[User]:  # noqa: F811 - the fixture
         for user in users:
@@ -533,8 +534,9 @@ class TestOfSomebodyElse:
     @pytest.mark.parametrize("words", CONTROLS, ids=lambda words: words[0])
     def test_is_told_and_nothing_happens(self, alice_and_bob: list[User], words: tuple[str, ...]) -> None:
         alice, bob = alice_and_bob
+        owner = user_name(alice.uid)
         said = bob.call(*(word.format(0) for word in words), code=2).stderr
-        assert "task 0 is none of yours but nobody's: only nobody or root can change or read it" in said
+        assert f"task 0 is none of yours but {owner}'s: only {owner} or root can change or read it" in said
         said = bob.call(*(word.format(0) for word in words), "--state", str(alice.state), code=1).stderr
         assert f"{alice.state}/runs cannot be read: Permission denied" in said
         assert alice.states() == ["running", "waiting"]
@@ -556,7 +558,7 @@ class TestOfSomebodyElse:
 
     @fault(51)
     def test_root_does_not_go_where_a_link_of_theirs_leads(self, alice_and_bob: list[User], common: Path) -> None:  # noqa: F811 - the fixture
-        """What it led to, /etc for example, was closed to everybody but root."""
+        """A link that led to /etc made it accessible to root only."""
         alice, elsewhere = alice_and_bob[0], common / "etc"
         elsewhere.mkdir(mode=0o755)
         requests = alice.state / "runs/1/requests"
@@ -571,7 +573,7 @@ class TestOfSomebodyElse:
 
     @fault(58)
     def test_root_does_not_run_their_commands(self, alice_and_bob: list[User]) -> None:
-        """What they had written to be run as themselves ran as root."""
+        """Commands that a user had written to run as that user ran as root."""
         alice = alice_and_bob[0]
         os.kill(alice.scheduler(), signal.SIGKILL)
         wait_until(lambda: not json.loads(alice.call("results", "--json").stdout)["run"]["alive"], 30)

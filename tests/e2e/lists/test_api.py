@@ -1,4 +1,4 @@
-"""The same runs from a program: tasks as objects, DataFrames, threads and event loops."""
+"""Runs that a Python program starts: tasks as objects, DataFrames, threads and event loops."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ class TestWrongFromTheFirstRow:
 
 class TestWrongInTheMiddle:
     def test_a_list_whose_later_rows_fail_alike_stops_and_retry_and_resume_run_them(self, home: Home) -> None:
-        """What all of them need is away for a while."""
+        """A file that all rows need is away for a while."""
         (home.root / "data").touch()
         home.commands(*["cat data"] * 3, "rm data", *["cat data"] * 56)
         said = home.call("run", "jobs.csv", "-j", "1", code=1).stdout

@@ -1,4 +1,4 @@
-"""`scheduler exec`: one job, its output here, its exit code; in line with everybody who waits on this machine."""
+"""`scheduler exec`: one job, its output here, its exit code; in line with all jobs that wait on this machine."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def join_queue(home: GpuHome, number: int, *flags: str, stderr: int = subprocess
 
 
 def stop_between_looks(home: GpuHome, process: Started) -> None:
-    """Stop a scheduler while it does not hold the mutex, which would keep everybody from deciding."""
+    """Stop a scheduler while it does not hold the mutex; otherwise no other scheduler could decide."""
     directory = os.open(home.leases, os.O_RDONLY)
     try:
 
@@ -210,7 +210,7 @@ class TestInLine:
         assert codes == [0, 0, 0, 0]
         assert (one_gpu.root / "order").read_text().split() == ["1", "list", "3"]
 
-    def test_who_waits_is_told_for_whom(self, one_gpu: GpuHome) -> None:
+    def test_a_waiting_job_names_the_device_and_the_task_that_reserves_it(self, one_gpu: GpuHome) -> None:
         with hold(one_gpu) as first, join_queue(one_gpu, 1, stderr=subprocess.PIPE) as waiter:
             assert waiter.stderr is not None
             said = waiter.stderr.readline()
@@ -242,7 +242,7 @@ class TestInLine:
             assert first.wait(PATIENCE) == 0
         assert not (one_gpu.root / "order").exists()
 
-    def test_one_that_stands_still_holds_nobody_up(self, one_gpu: GpuHome) -> None:
+    def test_a_stopped_waiter_does_not_delay_the_next_one(self, one_gpu: GpuHome) -> None:
         with hold(one_gpu) as first, join_queue(one_gpu, 1, "--exclusive", "yes") as stopped:
             stop_between_looks(one_gpu, stopped)
             with join_queue(one_gpu, 2, "--exclusive", "yes") as after:
@@ -306,9 +306,9 @@ class TestStatus:
         assert facts["leases"][0]["used"]["GPU 0"] >= 3 << 30
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root disables devices for everybody")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root disables devices for all users")
 class TestDevices:
-    def test_what_root_disables_nobody_starts_on_until_it_is_enabled(self, one_gpu: GpuHome) -> None:
+    def test_no_job_starts_on_a_device_that_root_disabled_until_it_is_enabled(self, one_gpu: GpuHome) -> None:
         one_gpu.call("devices", "disable", "0", "--all-users", "--why", "a fan is broken", code=0)
         assert (
             "GPU 0 is disabled for all users: it is disabled by root (a fan is broken)" in one_gpu.call("status").stdout

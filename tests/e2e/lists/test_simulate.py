@@ -37,7 +37,7 @@ def home(tmp_path: Path) -> Iterator[Home]:
 
 
 def simulate(home: Home, *arguments: str, code: int = 0) -> str:
-    """What it says; where it refuses, its one line on standard error."""
+    """Return the output of a simulation; where it is refused, its one line on standard error."""
     done = subprocess.run(
         [*home.command, "simulate", *arguments],
         cwd=home.root,

@@ -1,4 +1,4 @@
-"""Lists as people have them, through the real command line, and scripts that nobody edited for it."""
+"""Lists as users have them, through the real command line, and scripts that were not edited for it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def home(tmp_path: Path) -> Iterator[Home]:
 
 
 def logs(home: Home, run: str = "1") -> list[str]:
-    """What the tasks said, by row."""
+    """Return the output of each task, by row."""
     return [Path(task["log"]).read_text() for task in sorted(home.tasks(run), key=lambda task: task["row"])]
 
 

@@ -34,7 +34,7 @@ class SimpleHome(GpuHome):
         self.env["PATH"] = f"{programs}:{self.env['PATH']}"
 
     def bash(self, script: str, code: int | None = 0, **how: Any) -> subprocess.CompletedProcess[str]:
-        """What a document says to type, to its end."""
+        """Run a script of a document to its end."""
         piped = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         with self.starting(script, **{**piped, **how}) as process:
             out, err = process.communicate(timeout=120)
@@ -43,7 +43,7 @@ class SimpleHome(GpuHome):
         return subprocess.CompletedProcess(script, process.returncode, out, err)
 
     def starting(self, script: str, **how: Any) -> Started:
-        """The same, going on."""
+        """Start a script of a document, and return its process."""
         words = ["bash", "-o", "pipefail", "-c", script]
         return Started(
             words, **{"cwd": self.root, "env": self.env, "encoding": "utf-8", "errors": "surrogateescape", **how}

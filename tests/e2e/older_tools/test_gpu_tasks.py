@@ -59,7 +59,7 @@ def task(body: str, *, env: str = "return {}", init: str = "") -> str:
 
 
 def lines(project: Project) -> list[str]:
-    """What the scheduler's log says, without times and places."""
+    """Return the lines of the scheduler's log, without times and places."""
     text = (project.root / "scheduler.log").read_text()
     return [re.sub(r"^.*? (INFO|ERROR) ", "", line) for line in text.splitlines()]
 

@@ -404,7 +404,7 @@ def test_hours_go_on_counting_beyond_a_day() -> None:
 
 @fault(59)
 @contract("S0-D2")
-def test_what_one_writes_only_he_reads_but_a_lease_everybody_reads(tmp_path: Path) -> None:
+def test_files_of_a_run_are_private_and_its_leases_readable_by_all_users(tmp_path: Path) -> None:
     home = Old(tmp_path)
     try:
         with home.hold() as process:

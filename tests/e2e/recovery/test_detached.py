@@ -84,7 +84,7 @@ class TestRunDetached:
         assert "--dry-run starts nothing" in home.call("run", "-d", "--dry-run", home.commands("true"), code=2).stderr
 
     def test_of_a_starter_that_reads_nothing(self, home: Home) -> None:
-        """Who pipes it into something that has ended loses the words, not the run."""
+        """A starter whose output is a pipe without a reader loses its words, not the run."""
         home.commands("true")
         read, write = os.pipe()
         os.close(read)
@@ -234,8 +234,8 @@ class TestTheTerminalOfALongRun:
         reader.stdout.close()
         self.end_well(home, scheduler)
 
-    def test_hints_that_nobody_reads_do_not_end_it(self, home: Home) -> None:
-        """It was accepted, and then ended because equal rows could not be told of."""
+    def test_hints_into_a_closed_pipe_do_not_end_a_run(self, home: Home) -> None:
+        """The list was accepted, and then the run ended because its hint on equal rows could not be written."""
         home.commands("true", "true")
         read, write = os.pipe()
         os.close(read)

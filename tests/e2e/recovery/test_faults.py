@@ -60,7 +60,7 @@ def test_what_lies_on_the_disk_when_a_list_is_accepted_is_all_of_it(home: Home, 
 
 @fault(18)
 def test_a_process_that_has_the_number_of_a_shim_is_not_signalled(driver: Driver) -> None:
-    """Its claim is held, but by somebody else than the process that it names."""
+    """The claim is locked, but not by the process that it names."""
     with subprocess.Popen(["sleep", "600"]) as unmanaged_process:
         folder = driver.tasks / "1"
         folder.mkdir(parents=True)
@@ -94,7 +94,7 @@ def test_modules_in_the_tasks_directory_are_no_modules_of_ours(home: Home) -> No
     command = [sys.executable, "-P", "-m", "scheduler", "run", "jobs.csv", "--devices", "host"]
     subprocess.run(command, cwd=home.root, env=home.env, check=False, capture_output=True)
     for path in home.root.glob("*.py"):
-        path.unlink()  # Python puts the directory before its own modules for whoever looks at the results
+        path.unlink()  # Python puts the directory before its own modules for the verb that reads the results
     assert [task["exit_code"] for task in home.tasks()] == [4]
     assert not (home.root / "taken").exists()
 
@@ -201,7 +201,7 @@ def test_the_cleaner_of_tmp_takes_no_reservation_of_a_living_task(tmp_path: Path
     os.close(dead_one.fd)
     for taken in (living_one, dead_one):
         os.utime(taken.path, (0, 0))
-    assert [lease.task for lease in living(leases)] == [1]  # whoever looks makes it used
+    assert [lease.task for lease in living(leases)] == [1]  # a look counts as a use
     rules = tmp_path / "rules.conf"
     rules.write_text(f"e {leases} - - - am:10d\n")
     subprocess.run(["systemd-tmpfiles", "--clean", str(rules)], check=True)
@@ -212,7 +212,7 @@ def test_the_cleaner_of_tmp_takes_no_reservation_of_a_living_task(tmp_path: Path
 
 
 @fault(29)
-def test_a_task_that_nobody_looks_at_keeps_its_reservation_young(tmp_path: Path) -> None:
+def test_a_task_keeps_its_lease_young_while_no_scheduler_looks_at_it(tmp_path: Path) -> None:
     script = """if True:
         import os, signal, sys, time
         from scheduler.runtime import shim

@@ -1,4 +1,4 @@
-"""Nothing is lost, nothing runs twice, no exit code is wrong: whoever is killed, however full the disk is."""
+"""Nothing is lost, nothing runs twice and no exit code is wrong, whatever is killed and however full the disk is."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_fork_server_that_dies_after_every_third_task_costs_nothing(home: Home
 
 
 @fault(3)
-def test_what_ended_while_nobody_looked_is_known(home: Home) -> None:
+def test_the_end_of_a_task_without_a_scheduler_is_known_after_resume(home: Home) -> None:
     home.commands("sh -c 'touch here; until [ -e go ]; do sleep 0.01; done; exit 3'", "true")
     dead = scheduler_killed_once(home, "here", "-j", "1")
     assert dead.returncode == -signal.SIGKILL
@@ -125,7 +125,7 @@ def test_a_scheduler_that_cannot_write_goes_when_it_is_asked_to(home: Home) -> N
 
 
 @fault(55)
-def test_a_lease_directory_that_somebody_keeps_locked_stops_nothing_that_runs(home: Home) -> None:
+def test_a_lease_directory_that_stays_locked_stops_no_running_task(home: Home) -> None:
     home.commands("sh -c 'touch here; until [ -e go ]; do sleep 0.01; done; exit 3'", "sh -c 'exit 4'")
     home.leases.mkdir(mode=0o1777)
     home.leases.chmod(0o1777)

@@ -67,8 +67,8 @@ SQUATTED = (
 
 
 @fault(51)
-def test_where_somebody_else_has_made_that_place_nothing_is_kept_there(tmp_path: Path) -> None:
-    """Who made it could put other files in the place of ours, the code that is run above all."""
+def test_a_folder_for_code_that_another_user_made_is_not_used(tmp_path: Path) -> None:
+    """The maker of the folder could replace the files in it, above all the code that is run."""
     code, said, made = json.loads(run_apart(SQUATTED, *folders(tmp_path, "root", "far")))
     assert (code, made) == (1, [])
     assert f"/var/tmp/gpu-batch-scheduler-{os.getuid()} belongs to user 61002, not to you" in said

@@ -70,7 +70,7 @@ call("umount", "--lazy", root)
 
 
 def can_be_cut() -> bool:
-    """Whether files can be mounted here as disks."""
+    """Tell whether files can be mounted here as disks."""
     if not can_mount() or not shutil.which("mkfs.ext4") or not shutil.which("losetup"):
         return False
     return subprocess.run(["losetup", "--find"], check=False, capture_output=True).returncode == 0

@@ -1,4 +1,4 @@
-"""The same list again: started once, and only what is not done where that is wished."""
+"""A list that is started again: it is run once, and on request only what is not done."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def home(tmp_path: Path) -> Iterator[Home]:
 
 
 def noted(home: Home) -> list[str]:
-    """What the rows wrote since this was asked last, in no order."""
+    """Return the words that the rows have written since the last call, in no order."""
     path = home.root / "order"
     words = path.read_text().split() if path.exists() else []
     path.unlink(missing_ok=True)
@@ -56,7 +56,7 @@ def left_unfinished(home: Home) -> None:
 
 
 def waits_for_the_counter(home: Home, process: subprocess.Popen[str]) -> bool:
-    """Whether a scheduler has the counter's file open, which it does no longer than it needs its lock."""
+    """Tell whether a scheduler has the counter's file open, which it does no longer than it needs its lock."""
     try:
         files = [os.readlink(f"/proc/{process.pid}/fd/{fd}") for fd in os.listdir(f"/proc/{process.pid}/fd")]
     except OSError:

@@ -1,4 +1,4 @@
-"""What becomes of a run whose own files are removed, replaced or were never completed."""
+"""Runs whose own files are removed, replaced or were never completed."""
 
 from __future__ import annotations
 

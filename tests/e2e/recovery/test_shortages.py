@@ -1,4 +1,4 @@
-"""What is short for some seconds, and is no fault of a task, fails no task: launching pauses and goes on by itself."""
+"""A shortage of some seconds that no task causes fails no task: launching pauses and goes on by itself."""
 
 from __future__ import annotations
 

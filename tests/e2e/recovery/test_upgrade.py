@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 PACKAGE = Path(scheduler.__file__).parent
 NEVER_IN_A_RUN = {"pandas", "pynvml"}
 BEFORE_THE_FIRST_LAUNCH = {"scheduler.ui.terminal.live_view", "http.client", "urllib.error", "urllib.request"}
-"""What only a run on a terminal, or one that tells a web hook, loads while it begins."""
+"""Modules that only a run on a terminal, or one that calls a web hook, loads while it begins."""
 UNTIL_GO = "sh -c 'echo x >>ran; touch here; until [ -e go ]; do sleep 0.01; done'"
 
 
@@ -49,7 +49,7 @@ class Installation:
                 shutil.copy(source, self.root / source.name)
 
     def spoil(self) -> None:
-        """Every file of it ends whoever loads it."""
+        """Replace every file of the installation by one that ends the process that loads it."""
         for path in [path for path in self.root.rglob("*") if path.is_file()]:
             path.unlink()  # what is loaded into memory must not change under those that run
             if path.suffix == ".py":
@@ -102,7 +102,7 @@ def test_a_run_without_a_terminal_does_so_too(installed: tuple[Home, Installatio
 
 
 def lazily_imported() -> set[str]:
-    """What our modules import inside of functions."""
+    """Return the modules that our modules import inside of functions."""
     names = set()
     for path in PACKAGE.rglob("*.py"):
         name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)

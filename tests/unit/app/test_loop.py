@@ -1,4 +1,4 @@
-"""What the loop sees of the world before it decides, on a machine that is not there."""
+"""The loop on a simulated machine: what it reads from the world before it decides."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class FullBook(MemoryRunStore):
 def loop(
     machine: SimulatedMachine, book: MemoryRunStore, gib: Sequence[int], truths: Sequence[TaskBehaviour], **ports: Any
 ) -> Loop:
-    """Of tasks that say how much they need, and do what their truths say."""
+    """Return a loop of tasks that declare these needs and behave as their truths say."""
     brain = Brain(rules(), book.terms)
     for batch in book.accept(spec(row=row, memory=f"{size}GiB") for row, size in enumerate(gib)):
         brain.apply(batch)
@@ -58,7 +58,7 @@ def loop(
 
 
 @fault(23)
-def test_memory_that_came_back_while_the_disk_was_full_is_still_reserved_to_whoever_lives() -> None:
+def test_memory_freed_while_the_disk_was_full_stays_reserved_for_the_living_tasks() -> None:
     truths = [
         TaskBehaviour(20, (((0, 10 * GIB), (8, 0)),)),  # lives on without what it held
         TaskBehaviour(5, (((0, 2 * GIB),),)),  # its end cannot be written down
@@ -74,7 +74,7 @@ def test_memory_that_came_back_while_the_disk_was_full_is_still_reserved_to_whoe
 
 
 class Told(SimulatedWatcher):
-    """Knows whom it was told to look at last."""
+    """A watcher that keeps the attempts that it was last asked to watch."""
 
     told: frozenset[Key] = frozenset()
 
@@ -84,7 +84,7 @@ class Told(SimulatedWatcher):
 
 
 class Asked(SimulatedDevices):
-    """Notes who seemed to live, and was gone, whenever it was asked what is free."""
+    """Devices that note, each time they are asked what is free, which attempts seemed to live and which had gone."""
 
     def __init__(self, machine: SimulatedMachine, watcher: Told) -> None:
         super().__init__(machine)

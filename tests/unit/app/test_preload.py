@@ -1,4 +1,4 @@
-"""What a run does not load before its first launch is nothing that it could come to need."""
+"""Modules that a run needs after its first launch are all loaded before it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DOORS = (
     "scheduler.api", "scheduler.cli", "scheduler.compat", "scheduler.ui.terminal.live_view",
     "scheduler.ui.terminal.screen", "scheduler.experiment",
 )  # fmt: skip
-"""Loaded by whoever comes through them, before there is anything to launch."""
+"""Modules that a run loads through these, before there is anything to launch."""
 
 
 def modules() -> dict[str, ast.Module]:
@@ -27,7 +27,7 @@ def modules() -> dict[str, ast.Module]:
 
 
 def imported(module: ast.Module) -> Iterator[str]:
-    """What it imports anywhere, but for types."""
+    """Yield the modules that a module imports anywhere, except for types."""
     for node in ast.walk(module):
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
             node.body = []

@@ -1,4 +1,4 @@
-"""Looking at a run while its scheduler goes on writing."""
+"""A view of a run while its scheduler goes on writing."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from scheduler.store.run.journal import Journal
 from scheduler.store.run.journal_reader import Recorded, Row
 from tests.support.builders import placed
 from tests.support.killing import Home
+
+"""A journal that gets two more rows, one of them started, while a reader is about to read its events."""
 
 
 class Meanwhile(Journal):
@@ -37,7 +39,7 @@ class Meanwhile(Journal):
 
 
 class Afterwards(Meanwhile):
-    """The same, when the events have been read."""
+    """A journal that gets them while a reader is about to read its rows, after its events."""
 
     def events(self, after: int = 0) -> Iterator[Recorded]:
         return Journal.events(self, after)
@@ -57,7 +59,7 @@ def home(tmp_path: Path) -> Home:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [Meanwhile, Afterwards])
-def test_what_is_accepted_while_somebody_looks_is_seen_at_the_next_look(home: Home, kind: type[Meanwhile]) -> None:
+def test_rows_accepted_during_a_read_appear_at_the_next_read(home: Home, kind: type[Meanwhile]) -> None:
     info = RunCatalog(find_places(str(home.state))).find("1")
     telling = RunReader(info, kind.read(info.places.journal))
     assert [row["state"] for row in telling.rows()] == ["succeeded"]

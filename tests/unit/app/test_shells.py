@@ -1,4 +1,4 @@
-"""What of a run's first shell holds for its devices, where another one has taken it over."""
+"""The parts of a run's first shell that still apply to its devices after a takeover from another shell."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ MOST_ENDS = 60
 
 
 class Run:
-    """A scheduler of somebody's, which looks now and then, and whenever something of its own happens."""
+    """The scheduler of one user, which looks at intervals, and at each event of its own tasks."""
 
     def __init__(self, machine: SimulatedMachine, number: int, uid: int, specs: Sequence[Spec], **said: Any) -> None:
         self._machine = machine
@@ -73,7 +73,7 @@ class Run:
 
 @dataclass
 class Town:
-    """A machine and everybody's runs on it."""
+    """A machine with the runs of all its users."""
 
     budgets: Sequence[DeviceBudget]
     runs: list[Run] = field(default_factory=list)
@@ -114,7 +114,7 @@ def placed_at(run: Run) -> list[float]:
 @fault(95)
 @pytest.mark.parametrize("own", [False, True], ids=["another user's", "of the same list"])
 def test_a_task_that_unmanaged_memory_keeps_out_stops_no_other_task(own: bool) -> None:
-    """A notebook that nobody closes held 3 of 24 GiB; after 50 bypasses nothing started any more, for ever."""
+    """A notebook held 3 of 24 GiB for good; after 50 bypasses nothing started any more."""
     town = Town((gpu(0), host("512GiB", cores=256)))
     town.machine.hold_unmanaged("GPU-0", 3 * GIB)
     large = [spec("large.py", 0, memory="23000MiB")]

@@ -1,4 +1,4 @@
-"""What the words for a Python mean: environments of conda by name, folders, programs on PATH."""
+"""Words that name a Python: conda environments by name, folders, programs on PATH."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.surroundings import conda_environment, program, virtual_envir
 
 
 @pytest.fixture(autouse=True)
-def no_conda_for_everybody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def no_shared_conda(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(python_envs, "OPT", str(tmp_path / "opt"))
 
 
@@ -104,4 +104,4 @@ def test_a_list_of_what_there_is_ends(tmp_path: Path) -> None:
         conda_environment(tmp_path / f"miniconda3/envs/e{number:02}")
     said = programs(tmp_path).absent("conda:x")
     assert said.endswith(f"e07 ({tmp_path}/miniconda3/envs/e07) and 4 more; or write its folder")
-    assert programs(tmp_path / "nobody").absent("conda:x").startswith("no conda environment was found here")
+    assert programs(tmp_path / "empty").absent("conda:x").startswith("no conda environment was found here")

@@ -197,7 +197,7 @@ machines = st.sampled_from([(8,), (8, 8), (4, 8), (8, 8, 8), (3, 5, 8)])
 
 
 def fitting(works: Sequence[TaskWork], sizes: Sequence[int]) -> list[TaskWork]:
-    """Those that the machine can hold at all."""
+    """Return the tasks that the machine can hold at all."""
     return [w for w in works if sum(size * GIB >= w.bytes for size in sizes) >= w.gpus]
 
 

@@ -228,7 +228,7 @@ class TestDevices:
 
 
 class TestRequests:
-    """What people ask of a living scheduler."""
+    """Requests to a simulated run while it goes on."""
 
     def asked(self, *requests: tuple[float, str], **said: Any) -> Simulation:
         at = [(1e9 + seconds, Request(what)) for seconds, what in requests]
@@ -255,7 +255,7 @@ class TestRequests:
 
     @pytest.mark.parametrize("what", ["stop", "kill", "drain"])
     def test_request_at_the_moment_of_an_end_is_granted(self, what: str) -> None:
-        """Ends are known before a request is answered: nobody is stopped who is over."""
+        """Ends are known before a request is answered, so a task that has ended is not stopped."""
         run = self.asked((100, what))
         assert run.states == {"succeeded": 4, "waiting": 4}
 
@@ -269,7 +269,7 @@ class TestRequests:
 
 
 class TestTogether:
-    """What is told in one breath."""
+    """Events that the loop takes in together."""
 
     def living(self) -> Simulation:
         run = Simulation(jobs(2, seconds=100, memory="1GiB"))
@@ -437,7 +437,7 @@ def started_within(run: Simulation) -> float:
 
 
 class TestUnknownRam:
-    """Tasks that declare what they need of a GPU, and nobody has seen their RAM."""
+    """Tasks that declare their GPU memory, and whose RAM has not been measured."""
 
     GPUS = tuple(gpu(number) for number in range(4))
 

@@ -1,4 +1,4 @@
-"""What simulated tasks really do: curves, late peaks, and how far tasks differ from their kind."""
+"""The behaviour of simulated tasks: curves, late peaks, and how far tasks differ from their class."""
 
 from __future__ import annotations
 

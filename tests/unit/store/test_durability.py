@@ -1,4 +1,4 @@
-"""What has to be on the disk before anybody is told of it, and files of other versions."""
+"""Durability: what is on the disk before it is acknowledged, and files of other versions."""
 
 from __future__ import annotations
 
@@ -106,8 +106,8 @@ def test_what_many_learn_at_once_is_kept_though_all_of_them_are_killed(tmp_path:
     assert {file.stat().st_mode & 0o777 for file in tmp_path.iterdir()} == {0o600}
 
 
-def test_nobody_waits_for_the_disk_when_something_is_learned(profiles: Path) -> None:
-    """Each would wait three times over where SQLite keeps what was there before, as it does by itself."""
+def test_learning_does_not_wait_for_the_disk(profiles: Path) -> None:
+    """Each write would wait three times where SQLite keeps the pages that were there before, as it does by default."""
     base = sqlite3.connect(profiles)
     assert base.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     base.close()

@@ -1,4 +1,4 @@
-"""What was asked of a run: by whom it is still to be done, and what is no question at all."""
+"""The files of requests to a run: which are still to be answered, and which are no requests."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ ELSE = 4711
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file of whoever runs this test, who is taken for root, in the place of the machine's own."""
+    """Return a site file that belongs to the user of this test, who counts as root, in place of the machine's own."""
     path = tmp_path / "machine.toml"
     monkeypatch.setattr(site_file, "PLACE", str(path))
     monkeypatch.setattr(site_file, "ROOT", ME)
@@ -61,7 +61,7 @@ class TestWhetherItCounts:
             f"{file} can be written by users other than root, so it is ignored: sudo chmod 644 {file}",
         )
 
-    def test_one_of_somebody_elses_does_not(self, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_site_file_of_another_user_is_ignored(self, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(site_file, "ROOT", ME + 1)
         write(file, "[caps]\ngpus = 2\n")
         assert not rules().caps.some
@@ -81,7 +81,7 @@ class TestWhetherItCounts:
         named = {site_file.ELSEWHERE: str(other)}
         assert site_config.read(named, ELSE).caps.gpus == 3
         write(file, "[caps]\ngpus = 2\n")
-        assert site_config.read(named, ELSE).caps.gpus == 2, "nobody gets round the machine's own"
+        assert site_config.read(named, ELSE).caps.gpus == 2, "the machine's own file cannot be replaced"
 
 
 class TestPrecedence:
@@ -180,7 +180,7 @@ class TestCaps:
         write(file, "[caps]\ngpus = 2\nmemory = '40GiB'\nhost_memory = '64GiB'\ntasks = 8\n")
         assert rules().caps == Caps(2, 40 * GIB, 64 * GIB, 8, f"[caps] in {file}")
 
-    def test_a_users_own_come_before_those_of_everybody(self, file: Path) -> None:
+    def test_quotas_of_a_user_come_before_quotas_of_all_users(self, file: Path) -> None:
         write(file, f"[caps]\ngpus = 2\ntasks = 8\n[caps.users.{NAME}]\ngpus = 4\ntasks = 'none'\n")
         assert rules(ME).caps == Caps(gpus=4, source=f"[caps.users.{NAME}] in {file}")
         assert rules().caps == Caps(gpus=2, tasks=8, source=f"[caps] in {file}")
@@ -195,7 +195,7 @@ class TestCaps:
         write(file, f"[caps.users.{ELSE}]\ngpus = 1\n")
         assert rules().caps.gpus == 1
 
-    def test_an_account_that_has_gone_stops_nobody(self, file: Path) -> None:
+    def test_a_rule_for_an_account_that_is_gone_restricts_no_other_user(self, file: Path) -> None:
         write(file, "[caps.users.no-such-user-here]\ngpus = 1\n[may]\nreserve = ['no-such-user-here', '@no-such']\n")
         assert rules().caps.some is False
         assert set(rules().unknown) == {"no-such-user-here", "@no-such"}
@@ -213,7 +213,7 @@ class TestCaps:
             ("foreing = 'avoid'\n", "'foreing' is unknown"),
         ],
     )
-    def test_what_nobody_would_heed_is_refused(self, file: Path, text: str, sentence: str) -> None:
+    def test_rules_that_could_never_apply_are_refused(self, file: Path, text: str, sentence: str) -> None:
         write(file, text)
         with pytest.raises(UsageError, match=sentence):
             rules()
@@ -229,7 +229,7 @@ class TestWhoMay:
         assert (rules().allows(ELSE, RESERVE), rules().allows(ELSE + 1, RESERVE)) == (True, False)
         assert rules().allows(ELSE + 1, DISABLE)
 
-    def test_a_group_are_all_whom_id_tells_to_be_in_it(self, file: Path) -> None:
+    def test_a_rule_for_a_group_holds_for_all_members_that_id_lists(self, file: Path) -> None:
         others = [user for user in pwd.getpwall() if user.pw_uid != ME]
         user = next(user for user in others if user.pw_name not in grp.getgrgid(user.pw_gid).gr_mem)
         write(file, f"[may]\nreserve = ['@{grp.getgrgid(user.pw_gid).gr_name}']\n")
@@ -238,11 +238,11 @@ class TestWhoMay:
         assert user.pw_uid in allowed == told
         assert not rules().allows(ELSE, RESERVE)
 
-    @pytest.mark.skipif(ME != 0, reason="only root can own files for somebody else")
-    def test_who_is_in_a_group_is_found_out_before_the_mutex_is_taken(
+    @pytest.mark.skipif(ME != 0, reason="only root can give files to another user")
+    def test_the_members_of_a_group_are_read_before_the_mutex_is_taken(
         self, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A directory service may take its time, and everybody would wait for that."""
+        """A directory service may take its time, and all schedulers of the machine would wait for it."""
         user = next(user for user in pwd.getpwall() if user.pw_uid != ME)
         write(file, f"[may]\ndisable = ['@{grp.getgrgid(user.pw_gid).gr_name}']\n")
         leases, told, real = make_directory(str(tmp_path / "leases")), list[bool](), os.getgrouplist

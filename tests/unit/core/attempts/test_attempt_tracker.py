@@ -13,7 +13,7 @@ from tests.support.builders import Simulation, exited, gpu, jobs
 
 
 class Seen(SimulatedDevices):
-    """Devices of which somebody tells how little was free on them just now."""
+    """Devices that report a given least amount that was free on them."""
 
     least: int | None = None
 
@@ -22,7 +22,7 @@ class Seen(SimulatedDevices):
 
 
 def observed(least: int | None = None) -> AttemptTracker:
-    """One task runs on a GPU of which so little was free."""
+    """Return the tracker of one task on a GPU that reported this least amount of free memory."""
     run = Simulation(jobs(1, memory="4GiB"), gpu(0))
     run.loop.place()
     devices = Seen(run.machine)

@@ -39,7 +39,7 @@ def shares(on: Brain, *gpus: Any, **said: Any) -> list[int]:
 
 
 class TestShares:
-    def test_without_mps_nobody_has_one(self) -> None:
+    def test_a_task_gets_no_thread_share_without_mps(self) -> None:
         (one,) = decide(brain(tasks(1, "1GiB", thread_percentage=25)), gpu(), RAM).placements
         assert (one.percentage, one.fence) == (0, 0)
 
@@ -78,7 +78,7 @@ class TestFence:
 
 
 class TestCrowds:
-    def test_a_gpu_takes_48_clients_whosever_they_are(self) -> None:
+    def test_a_gpu_takes_48_clients_of_all_runs_together(self) -> None:
         on = mps(tasks(50, "100MiB", host_memory="100MiB", cpus=0.01), max_gpu_load=1000.0)
         mine = decide(on, gpu(), RAM, holds=[hold("100MiB", key="GPU-0", cores=0)] * 8)
         assert len(mine.placements) == 40
@@ -120,21 +120,21 @@ class TestBlame:
         assert judged(exited(1), placement(50), CLIENT).mps == CLIENT
         assert judged(exited(1, "failed", code=1), placement(50), CLIENT).outcome is Outcome.FAILED
 
-    def test_after_a_fault_it_runs_outside_where_its_own_strikes_nobody_else(self) -> None:
+    def test_after_a_fault_a_task_runs_outside_of_mps_where_its_faults_reach_no_other_task(self) -> None:
         on = mps(tasks(2, "1GiB"))
         assert place(on, gpu(), RAM) == [1, 2]
         tell(on, exited(1, "lost", mps=FAULT), exited(2, "lost", mps=REFUSED))
         assert shares(on) == [0, 100]
         assert [task.faults for task in on.tasks.values()] == [1, 1]
 
-    def test_where_the_gpus_take_nobody_but_mps_it_runs_alone_under_it(self) -> None:
+    def test_after_a_fault_a_task_runs_alone_under_mps_where_gpus_take_mps_clients_only(self) -> None:
         on = mps(tasks(2, "1GiB", cpus=0.1), mps_alone=True)
         place(on, gpu(), RAM)
         tell(on, exited(1, "lost", mps=FAULT), exited(2, "lost", mps=FAULT))
         (one,) = decide(on, gpu(), RAM).placements
         assert (one.percentage, one.alone) == (100, True)
 
-    def test_that_holds_for_all_that_comes_after(self) -> None:
+    def test_a_task_with_an_mps_fault_runs_outside_of_mps_in_all_later_attempts(self) -> None:
         on = mps(tasks(1, "1GiB", retries=1))
         place(on, gpu(), RAM)
         tell(on, exited(1, "lost", mps=FAULT))

@@ -13,7 +13,7 @@ from tests.support.builders import Simulation, gpu, jobs, simulate
 
 
 def seen(*sightings: tuple[float, float, bool]) -> Throughput:
-    """Epochs done, at which second, and whether somebody was beside it."""
+    """Return the throughput after sightings: epochs done, at which second, whether another task ran beside it."""
     pace = Throughput()
     for epochs, at, beside in sightings:
         pace.see(epochs, at, beside=beside)
@@ -57,7 +57,7 @@ class TestCrowd:
         crowd.leave((2, 1))
         assert not crowd.beside((1, 1))
 
-    def test_who_is_over_is_beside_nobody(self) -> None:
+    def test_an_ended_task_is_beside_no_other(self) -> None:
         assert not Colocation().beside((1, 1))
 
 
@@ -101,7 +101,7 @@ class TestAlone:
     def test_a_gpu_that_never_idles_tells_no_more_than_what_the_others_are_taken_for(self) -> None:
         assert alone(0.2, 1.2, whole=1.0) == pytest.approx(0.3)
 
-    def test_what_nobody_has_seen_yet_makes_its_neighbours_look_no_busier(self) -> None:
+    def test_the_load_of_a_task_is_not_raised_by_neighbours_without_a_measured_load(self) -> None:
         run = simulate(jobs(4, seconds=100, memory="1GiB", utilisation=0.2), gpu(0))
         assert [e.busy for e in run.events if isinstance(e, Placement)] == [0.5] * 4
         assert [e.busy for e in run.events if isinstance(e, Exited)] == [0.2] * 4

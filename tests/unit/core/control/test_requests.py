@@ -1,4 +1,4 @@
-"""What people ask of a run with a verb: what is granted, what is answered, and what a replay makes of it."""
+"""Requests to a run: which are granted, what the answer says, and what a replay makes of them."""
 
 from __future__ import annotations
 
@@ -334,7 +334,7 @@ def test_a_replay_comes_to_the_same() -> None:
 
 
 class TestInALoop:
-    """A whole run to whom it is said."""
+    """Requests to a whole simulated run."""
 
     def run(self, *requests: tuple[float, Request], **said: Any) -> Simulation:
         at = [(1e9 + seconds, request) for seconds, request in requests]

@@ -106,7 +106,7 @@ def test_one_of_which_nothing_is_known() -> None:
     ]
 
 
-def test_somebody_who_takes_longer_than_expected() -> None:
+def test_why_expects_memory_at_any_moment_from_a_task_that_runs_longer_than_expected() -> None:
     assert paragraph(brain(tasks(2, "20GiB")), *GPU, lasts=0) == [
         "waits for GPU memory",
         "needs 20.0GiB (declared)",
@@ -210,7 +210,7 @@ def test_a_device_that_is_disabled() -> None:
     ]
 
 
-def test_a_device_that_takes_nobody() -> None:
+def test_why_gives_the_reason_of_a_closed_device() -> None:
     assert paragraph(brain(tasks(2, "1GiB")), replace(gpu(), closed="it does not answer"), host()) == [
         "may not start on GPU-0: it does not answer",
         "needs 1.0GiB (declared)",
@@ -255,12 +255,12 @@ def test_one_that_starts_with_the_next_look() -> None:
     assert waits(found).startswith("fits and starts in the next pass; needs 1.0GiB")
 
 
-def test_a_full_disk_keeps_everybody_waiting() -> None:
+def test_why_names_a_full_disk_as_the_reason_of_all_tasks() -> None:
     (one,) = why.answers(brain(tasks(2, "1GiB")), machine(host()), [2], {}, "the disk of /runs is full")
     assert one.says.startswith("does not start: the disk of /runs is full")
 
 
-def test_whoever_does_not_wait_is_not_told_of() -> None:
+def test_why_answers_only_for_tasks_that_wait() -> None:
     b = brain(tasks(2, "20GiB"))
     place(b, *GPU)
     assert [one.tasks for one in why.answers(b, machine(*GPU), [1, 2, 7], {})] == [(2,)]
@@ -274,8 +274,8 @@ def test_a_run_says_how_many_wait_for_what() -> None:
     assert one.facts == {"reasons": {"memory": 2, "load@host": 3, "memory@host": 1}}
 
 
-def test_a_scheduler_answers_and_nothing_of_its_run_changes() -> None:
-    """Asked of a whole simulated run while it goes on: the same tasks end as if nobody had asked."""
+def test_a_question_to_a_scheduler_changes_nothing_of_its_run() -> None:
+    """The run goes on while it is asked, and its tasks end as they would without the question."""
     told: list[str] = []
     run = Simulation(
         jobs(6, peak="10GiB", memory="10GiB"), host(), requests=[(1e9 + 1, Request("why", (6,), name="q"))]

@@ -42,7 +42,7 @@ def see(of: Family, peaks: Mapping[int, Size | Mapping[str, Size]]) -> Family:
 
 
 def guessed(of: Family, kind: int) -> int | None:
-    """What a kind is thought to need on the first GPU."""
+    """Return the estimate for a task class on the first GPU, or None."""
     guess = of.like(kind)
     return guess and guess.peaks["0"]
 
@@ -58,7 +58,7 @@ def names(of: Family, **said: bool) -> list[str]:
 
 
 def learned(of: Family) -> list[str]:
-    """What is neither left out nor decided by the user."""
+    """Return the arguments that are neither left out nor named by the user."""
     return names(of, left_out=False, said=False)
 
 

@@ -30,7 +30,7 @@ def scatter(kinds: Sequence[Sequence[int]]) -> Scatter:
 
 
 def plain(row: Row) -> int:
-    """What a row's memory is usually."""
+    """Return the usual memory of a row, in bytes."""
     width, batch, _, _ = row
     return width * GIB + width * batch * 4 * MIB
 
@@ -81,7 +81,7 @@ class Learned:
         return [one.name for one in self.family.factors() if not one.neutral]
 
     def guesses(self) -> list[float]:
-        """What kinds that never ran are thought to need, of what they usually do."""
+        """Return the estimates for task classes that never ran, over what they usually need."""
         found = ((self.family.like(kind), row) for kind, row in enumerate(self.rows[80:], 80))
         return [
             guess.peaks["0"] / self.truth(row) for guess, row in found if guess and guess.by is EstimateSource.SIMILAR

@@ -1,4 +1,4 @@
-"""What makes tasks alike: the script that really runs, its arguments, the interpreter, the device."""
+"""The parts of a command that make tasks one class: the script that really runs, arguments, interpreter, device."""
 
 from __future__ import annotations
 

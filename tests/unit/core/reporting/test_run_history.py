@@ -32,7 +32,7 @@ class TestStories:
         assert (attempt.outcome, attempt.code, attempt.signal) == (Outcome.SUCCEEDED, 0, None)
         assert (attempt.reserved, attempt.peak) == ({HOST: 2 * GIB}, {HOST: GIB})
 
-    def test_the_highest_peak_counts_whoever_saw_it(self) -> None:
+    def test_the_highest_peak_counts_whether_the_sampler_or_the_shim_saw_it(self) -> None:
         taken = fold((0, placed(1)), (1, peaked(1, "3GiB")), (2, peaked(1, "2GiB")), (3, exited(1, peak="1GiB")))
         assert taken.tasks[1].attempts[0].peak == {HOST: 3 * GIB}
 

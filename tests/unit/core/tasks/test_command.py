@@ -13,7 +13,7 @@ PYTHON = "/opt/python"
 
 
 def args(*, append: str = "both", epochs: int | None = 5, **said: object) -> list[str]:
-    """What task 17 is executed as."""
+    """Return the words that task 17 is executed as."""
     return list(argv(spec(**said), 17, epochs, PYTHON, append))  # type: ignore[arg-type]  # texts of a row
 
 
@@ -100,7 +100,7 @@ class TestKey:
 
 
 class TestContent:
-    """What makes a row the same as one of another run."""
+    """Rows with the same content share a key across runs."""
 
     def of(self, nth: int = 0, append: str = "both", **said: object) -> object:
         return content(spec(**said), nth, append, "/here")  # type: ignore[arg-type]  # texts of a row

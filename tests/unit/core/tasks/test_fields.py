@@ -50,7 +50,7 @@ BAD: list[tuple[str, str, str]] = [
 
 
 def read(column: str, text: str) -> Any:
-    """What a cell of a column comes to."""
+    """Return the value that a cell of a column is read as."""
     return getattr(RowForm([column, "Command"]).terms([text, "x"]), BY_COLUMN[column.lower()].attribute)
 
 

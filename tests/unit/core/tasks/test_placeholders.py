@@ -16,13 +16,13 @@ NASTY = ["a b", "it's", '"', "", "\\", "$HOME;ls", "{id}", "{epochs}", "{{id}}",
 
 
 def row_of(template: list[str], **cells: str) -> list[str]:
-    """What task 17 of 5 epochs is executed as, where a table's row has these cells."""
+    """Return the words that task 17, of 5 epochs, is executed as for a row of a table with these cells."""
     spec = RowForm([*cells], template=template).spec([*cells.values()], 2)
     return list(argv(spec, 17, spec.terms.epochs, "python", "none"))
 
 
 def line_of(cells: dict[str, str], **texts: str) -> list[str]:
-    """The same for a row of an ordinary list."""
+    """Return the words that task 17, of 5 epochs, is executed as for a row of an ordinary list with these cells."""
     spec = RowForm([*texts, *cells]).spec([*texts.values(), *cells.values()], 2)
     return list(argv(spec, 17, spec.terms.epochs, "python", "none"))
 

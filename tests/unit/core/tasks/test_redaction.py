@@ -1,4 +1,4 @@
-"""What is not shown: values of names that look like secrets, whatever way they are written."""
+"""Redaction of values whose names look like secrets, in every way in which they are written."""
 
 from __future__ import annotations
 
