@@ -34,6 +34,8 @@ __all__ = [
     "SchedulerError", "StateError", "Task", "UsageError", "run", "runs",
 ]  # fmt: skip
 
+OLDEST = (3, 11)
+"""The oldest Python that can run it."""
 _NAME = "scheduler"
 _SITE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _FOLDER = os.path.join(_SITE, _NAME)
@@ -126,6 +128,10 @@ def launch() -> None:
 
 
 def _ours_or_exit() -> None:
+    if sys.version_info < OLDEST:
+        is_, needed = ".".join(map(str, sys.version_info[:2])), ".".join(map(str, OLDEST))
+        sys.stderr.write(f"scheduler: {sys.executable} is Python {is_}, and {needed} or newer is needed\n")
+        sys.exit(2)
     try:
         _ours()
     except NameTaken as exc:

@@ -12,6 +12,7 @@ SchedulerError                 exit 1
 │   └── Elsewhere              exit 2   the run belongs to another machine
 ├── LeaseError                 exit 1   the machine-wide lease directory
 ├── DeviceError                exit 1   no device, or none that can be read
+├── MissingPackage             exit 1   a Python package that is needed is not installed
 └── ForbiddenEvent             exit 1   an event that the lifecycle does not allow: a defect of this program
 """
 
@@ -91,6 +92,10 @@ class LeaseError(SchedulerError):
 
 class DeviceError(SchedulerError):
     """A lack of devices: there is none to run on, or none that can be read."""
+
+
+class MissingPackage(SchedulerError, ImportError):
+    """A Python package that is needed and not installed; the message has the command that installs it."""
 
 
 class ForbiddenEvent(SchedulerError):

@@ -16,6 +16,7 @@ from scheduler.app.run.task_list import TaskList, csv_listing
 from scheduler.errors import UsageError
 from scheduler.inputs import python_tasks
 from scheduler.inputs.python_tasks import Task
+from scheduler.runtime.python_envs import missing_package
 from scheduler.runtime.settings import read_settings
 
 if TYPE_CHECKING:
@@ -42,8 +43,10 @@ class Finished:
     @property
     def frame(self) -> pd.DataFrame:
         """Return the tasks as a pandas DataFrame, indexed by task id, with times as timestamps."""
-        import pandas as pd  # 180 ms that only this pays
-
+        try:
+            import pandas as pd  # 180 ms that only this pays
+        except ModuleNotFoundError:
+            raise missing_package("pandas") from None
         frame = pd.DataFrame(self.tasks).set_index("id")
         for name in ("submitted", "started", "ended"):
             frame[name] = pd.to_datetime(frame[name], unit="s", utc=True)

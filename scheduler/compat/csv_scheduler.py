@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
+import shutil
 import sys
 from itertools import pairwise
 
@@ -15,6 +18,8 @@ ONE_SHOT = (
     "-fg", "--forced_gpu", "-s", "--status", "-rg", "--release_gpu", "--export",
 )  # fmt: skip
 """Flags that only the one-shot tool has."""
+LISTS = (".csv", ".tsv", ".txt", ".json", ".jsonl", ".ndjson")
+"""Endings of lists of jobs, which an executable bit does not make programs."""
 AUTO = "auto"
 """The default of `--mps`: the original used MPS by default, and here it is used where it works."""
 
@@ -53,8 +58,20 @@ def main(argv: list[str]) -> int:
 
 
 def is_one_shot(argv: list[str]) -> bool:
-    """Tell whether a command line is for the one-shot tool: it has one of its flags, or a quoted task."""
+    """Tell whether a command line is for the one-shot tool: it has one of its flags, or a task."""
     said = argv[: argv.index("--")] if "--" in argv else argv
     if any(word.partition("=")[0] in ONE_SHOT for word in said):
         return True
-    return any(" " in word.strip() and not before.startswith("-") for before, word in pairwise(["", *said]))
+    words = [word for before, word in pairwise(["", *said]) if not before.startswith("-") and not word.startswith("-")]
+    return any(" " in word.strip() or ("--" not in argv and is_program(word)) for word in words)
+
+
+def is_program(word: str) -> bool:
+    """Tell whether a word names a program, by its path or on PATH, and no list of jobs."""
+    if word.lower().endswith(LISTS):
+        return False
+    if not os.path.isfile(word):
+        return shutil.which(word) is not None
+    with contextlib.suppress(OSError), open(word, "rb") as file:
+        return file.read(4).startswith((b"#!", b"\x7fELF"))
+    return False

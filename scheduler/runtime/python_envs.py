@@ -8,8 +8,9 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from functools import cached_property
+from pathlib import Path
 
-from scheduler.errors import UsageError
+from scheduler.errors import MissingPackage, UsageError
 from scheduler.values import dataclass
 
 CONDA = "conda:"
@@ -216,3 +217,13 @@ def _folders(base: str) -> list[str]:
         return sorted(f"{base}/{name}" for name in os.listdir(base)) if base else []
     except OSError:
         return []
+
+
+def missing_package(module: str) -> MissingPackage:
+    """Return the error for a package that is not installed, with the command that installs it for this interpreter.
+
+    In a checkout that installs all that is needed.
+    """
+    listed = Path(__file__).resolve().parents[2] / "requirements.txt"
+    wanted = f"-r {listed}" if listed.is_file() else module
+    return MissingPackage(f"the Python package {module} is missing: {sys.executable} -m pip install {wanted}")

@@ -18,6 +18,7 @@ from scheduler.devices.host.cgroups import (
     memory_groups,
     text,
 )
+from scheduler.runtime.python_envs import missing_package
 from scheduler.units import MIB
 from scheduler.values import dataclass
 
@@ -157,8 +158,10 @@ def _core_limits(root: Path, own: Path) -> Iterator[HostLimit]:
 
 
 def _memory() -> Any:
-    import psutil  # 15 ms that only a run pays
-
+    try:
+        import psutil  # 15 ms that only a run pays
+    except ModuleNotFoundError:
+        raise missing_package("psutil") from None
     return psutil.virtual_memory()
 
 
