@@ -48,7 +48,7 @@ def logs(home: Home, run: str = "1") -> list[str]:
     return [Path(task["log"]).read_text() for task in sorted(home.tasks(run), key=lambda task: task["row"])]
 
 
-class TestScriptsThatNobodyEdited:
+class TestUneditedScripts:
     """Each in an ordinary list, with a probe, and in a table whose command stands behind `--`."""
 
     LISTS: ClassVar = {

@@ -91,7 +91,7 @@ def observed(make: Callable[[dict[str, Any]], Any], expression: str) -> dict[str
 
 
 class OldConfigManager:
-    """What the older tool made of a configuration, by its contract."""
+    """The configuration as the older tool read it, by its contract."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         self.config, self.own, self.given = config, config["scheduler_config"], 0

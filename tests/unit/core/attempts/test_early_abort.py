@@ -45,7 +45,7 @@ def stopped(b: Brain) -> str:
     return halted.why if halted else ""
 
 
-class TestTheFirstRows:
+class TestEarlyAbort:
     def test_five_that_fail_alike_stop_it(self) -> None:
         b = tell(list_of(9), *(failed(task) for task in (1, 2, 3, 4)))
         assert not stopped(b)

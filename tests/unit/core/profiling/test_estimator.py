@@ -83,7 +83,7 @@ class TestNeed:
         assert estimator.need(terms(exclusive=True), None, RULES).alone
 
 
-class TestPromise:
+class TestReservation:
     def test_ten_per_cent_and_a_quarter_gib_more(self) -> None:
         assert estimator.with_margin(10 * GIB, RULES) == 11 * GIB + 256 * MIB
 
