@@ -8,7 +8,6 @@ from shutil import get_terminal_size
 
 from scheduler import __version__
 from scheduler.cli.parsing import Parser, settings_from
-from scheduler.ui.doctor import page as doctor_page
 from scheduler.ui.terminal.sink import hint
 
 NARROWEST, WIDEST = 60, 100
@@ -32,13 +31,12 @@ def main(argv: list[str]) -> int:
 
         for sentence in clean_left(settings_from(args)):
             hint(sentence) if args.json else sys.stdout.write(f"{sentence}\n")
-    from scheduler.app.doctor.probe import examine
+    from scheduler.app.doctor.checks import examine
 
-    examination = examine({"state": args.state}, __version__)
-    page = doctor_page.page(examination)
+    page = examine({"state": args.state}, __version__)
     if args.json:
-        sys.stdout.write(json.dumps(doctor_page.data(examination, page), indent=1) + "\n")
+        sys.stdout.write(json.dumps(page.to_dict(), indent=1) + "\n")
     else:
         width = min(WIDEST, max(NARROWEST, get_terminal_size((WIDEST, 24)).columns))
-        sys.stdout.writelines(line + "\n" for line in doctor_page.lines(page, width))
+        sys.stdout.writelines(line + "\n" for line in page.lines(width))
     return page.exit_code

@@ -227,12 +227,25 @@ _EXPERIMENT = {
 }  # fmt: skip
 _DOCTOR = {
     "format": "integer",
+    "hostname": "text",
     "ok": "boolean",
     "summary": "text",
-    "hostname": "text",
-    "lines": [{"group": "text", "*": "any"}],
-    "*": "any",
-}
+    "lines": [
+        {
+            "group": "text", "mark": "text", "what": "text", "says": "text", "cure": "text", "note": "text",
+            "broken": "boolean", "stops": "boolean",
+        }
+    ],
+    "gpus": [
+        {
+            "index": "integer", "uuid": "text", "model": "text", "total_bytes": "integer", "free_bytes": "integer?",
+            "allowed": "boolean", "usable": "boolean", "reserved_used_bytes": "integer", "unmanaged_bytes": "integer",
+            "kept_bytes": "integer",
+        }
+    ],
+    "settings": [{"name": "text", "value": "any", "unit": "text", "source": "text"}],
+    "failed": [{"check": "text", "traceback": "text"}],
+}  # fmt: skip
 _DEVICES = {
     "format": "integer",
     "devices": [

@@ -1,4 +1,4 @@
-"""The examination of this machine for `scheduler doctor`.
+"""The checks of this machine for `scheduler doctor`: one table, and the sentences of each check beside what it finds.
 
-How the findings look on the screen is decided in `ui/doctor`. Start at `probe`.
+How findings look on the screen is decided in `ui/verbs/doctor`. Start at `checks`, the table.
 """

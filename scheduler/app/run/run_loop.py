@@ -48,7 +48,7 @@ LAZY = (
 NOT_IN_A_RUN = (
     "scheduler.api", "scheduler.cli", "scheduler.compat", "scheduler.experiment", "scheduler._",
     "scheduler.ui.terminal.live_view", "scheduler.ui.terminal.screen",
-    "scheduler.ui.doctor",
+    "scheduler.ui.verbs.doctor",
     "scheduler.ui.web.report", "scheduler.ui.web.server", "scheduler.ui.verbs.why", "scheduler.app.observe.web",
     "scheduler.app.doctor", "scheduler.app.observe.why", "scheduler.app.control.retention",
     "scheduler.app.observe.monitor", "scheduler.app.control.devices", "scheduler.app.control.completion_data",

@@ -152,9 +152,12 @@ class TestFile:
             "max_load = 0.5\n[caps]\ngpus = 1\n[caps.users.root]\ngpus = 2\nmemory = '9GiB'\n[may]\nreserve='*'\n"
         )
         found = json.loads(home.call("doctor", "--json").stdout)
-        assert found["house"]["caps"] == {"gpus": 2, "memory": 9 << 30, "host_memory": None, "tasks": None}
-        assert found["house"]["caps_by"] == f"[caps.users.root] in {home.file}"
-        sources = {one["name"]: one["source"] for one in found["settings"]["settings"]}
+        said = {line["what"]: line["says"] for line in found["lines"]}
+        quota = "you may hold 2 GPUs, 9.0GiB of GPU memory at a time"
+        assert said["quota"] == f"{quota} ([caps.users.root] in {home.file})"
+            said["quota"] == f"you may hold 2 GPUs, 9.0GiB of GPU memory at a time ([caps.users.root] in {home.file})"
+        )
+        sources = {one["name"]: one["source"] for one in found["settings"]}
         assert (sources["max_load"], sources["num"], sources["leases"]) == (str(home.file), "default", "environment")
         page = " ".join(home.call("doctor").stdout.split())
         assert f"0.5 ({home.file})" in page
@@ -266,9 +269,9 @@ class TestPreparing:
         words = [line.partition("#")[0].strip() for line in shown]
         text = "\n".join(line for line in words if " = " in line or line.startswith("["))
         home.says(text.replace("ben", "root").replace("@staff", "@root").replace("@operators", "@root"))
-        found = json.loads(home.call("doctor", "--json").stdout)["house"]
-        assert found["caps"]["tasks"] == 64
-        assert found["trouble"] == ""
+        lines = json.loads(home.call("doctor", "--json").stdout)["lines"]
+        assert "64 tasks" in next(line["says"] for line in lines if line["what"] == "quota")
+        assert "!!" not in {line["mark"] for line in lines if line["what"] == "machine"}
 
     @fault(104)
     @needs_mounts
