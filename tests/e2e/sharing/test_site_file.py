@@ -155,8 +155,6 @@ class TestFile:
         said = {line["what"]: line["says"] for line in found["lines"]}
         quota = "you may hold 2 GPUs, 9.0GiB of GPU memory at a time"
         assert said["quota"] == f"{quota} ([caps.users.root] in {home.file})"
-            said["quota"] == f"you may hold 2 GPUs, 9.0GiB of GPU memory at a time ([caps.users.root] in {home.file})"
-        )
         sources = {one["name"]: one["source"] for one in found["settings"]}
         assert (sources["max_load"], sources["num"], sources["leases"]) == (str(home.file), "default", "environment")
         page = " ".join(home.call("doctor").stdout.split())
