@@ -38,7 +38,7 @@ RETIRED = (
     r"promis(?:e|es|ed|ing)", r"foreign(?:er|ers)?", r"strangers?", r"ghosts?", r"overt(?:ake|aken|akes|aking|ook)",
     r"hearsay", r"yard", r"outlook", r"lookout", r"nobody", r"somebody", r"anybody", r"everybody", r"whoever",
     r"whosever", r"whom(?:ever)?", r"whomsoever", r"firstrows", r"houserules", r"house rules", r"rules of the house",
-    r"machinefile", r"realworld", r"wiring", r"known_by", r"allowance",
+    r"machinefile", r"realworld", r"wiring", r"known_by", r"allowance", r"ledgers?", r"desks?", r"closures?",
 )  # fmt: skip
 """Regular expressions of words that are not used any more, each for a whole word of prose or a part of a name."""
 RIDDLES = ("The same", "Those", "Of ", "By ", "What ", "Whether ", "Who ")

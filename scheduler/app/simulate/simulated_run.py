@@ -110,8 +110,8 @@ class Simulation:
         engine = SimulatedEngine(self.machine, lambda order: self.truth(order, self.given(order.task).truth))
         watcher = SimulatedWatcher(self.machine)
         world = SimulatedWorld(self.machine, [engine, watcher], self.requests, self._arrivals)
-        devices, ledger = SimulatedDevices(self.machine), MemoryLeaseRegistry(self.machine)
-        ports = Ports(world, self.book, devices, engine, watcher, ledger, self.view)
+        devices, registry = SimulatedDevices(self.machine), MemoryLeaseRegistry(self.machine)
+        ports = Ports(world, self.book, devices, engine, watcher, registry, self.view)
         around = TaskEnvironment("1", "python", "/", RunPaths(Path("/simulated"), 1), {})
         return Loop(brain or self.brain, ports, around)
 

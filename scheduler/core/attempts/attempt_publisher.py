@@ -20,9 +20,9 @@ class AttemptPublisher:
     """The attempts of one run, as samplers and other schedulers are told of them."""
 
     def __init__(
-        self, brain: Brain, orders: LaunchBuilder, watcher: Watcher, ledger: LeaseRegistry, engine: Engine
+        self, brain: Brain, orders: LaunchBuilder, watcher: Watcher, registry: LeaseRegistry, engine: Engine
     ) -> None:
-        self._brain, self._orders, self._watcher, self._ledger = brain, orders, watcher, ledger
+        self._brain, self._orders, self._watcher, self._registry = brain, orders, watcher, registry
         self._engine = engine
         self._shims: dict[Key, int] = {}
         self._unmanaged_processes: frozenset[int] = frozenset()
@@ -91,7 +91,7 @@ class AttemptPublisher:
             number = next(iter(self._stale))
             task = self._brain.task(number)
             if task is not None and task.placement is not None:
-                self._ledger.rewrite(task.placement, self._shims.get((number, task.attempts), 0))
+                self._registry.rewrite(task.placement, self._shims.get((number, task.attempts), 0))
             self._stale.discard(number)
 
     def restore(self, now: float) -> str:
@@ -105,14 +105,14 @@ class AttemptPublisher:
         if abs(now - self._checked_at) < CHECKING:
             return ""
         self._checked_at = now
-        missing = frozenset(self._ledger.missing())
-        lost = missing if self._ledger.has_moved else missing & self._missing
+        missing = frozenset(self._registry.missing())
+        lost = missing if self._registry.has_moved else missing & self._missing
         self._missing = missing
         living: list[tuple[Placement, int]] = []
         for number, attempt in sorted(lost):
             task = self._brain.task(number)
             if task is None or task.placement is None or task.attempts != attempt:
-                self._ledger.forget(number, attempt)
+                self._registry.forget(number, attempt)
             elif not self._engine.has_ended(number, attempt):
                 living.append((task.placement, self._shims.get((number, attempt), 0)))
-        return self._ledger.restore(living) if living else ""
+        return self._registry.restore(living) if living else ""

@@ -327,60 +327,60 @@ class FileLeaseRegistry:
 class FileLeaseTransaction:
     """The directory while its mutex is held."""
 
-    def __init__(self, ledger: FileLeaseRegistry) -> None:
-        self._ledger = ledger
+    def __init__(self, registry: FileLeaseRegistry) -> None:
+        self._registry = registry
         self._listed: Names | None = None
 
     def __enter__(self) -> FileLeaseTransaction:
-        ledger = self._ledger
-        ledger._rules = ledger._follower.now()
-        ledger.look()
-        ledger._lock()
-        ledger._listing.is_exclusive = True
+        registry = self._registry
+        registry._rules = registry._follower.now()
+        registry.look()
+        registry._lock()
+        registry._listing.is_exclusive = True
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._ledger._listing.is_exclusive = False
-        self._ledger._mutex.release()
+        self._registry._listing.is_exclusive = False
+        self._registry._mutex.release()
 
     @property
     def _names(self) -> Names:
         """The names in the directory, listed once: no other scheduler writes while the mutex is held."""
         if self._listed is None:
-            self._ledger._listing.crowded.clear()
-            self._listed = self._ledger._listing.names()
+            self._registry._listing.crowded.clear()
+            self._listed = self._registry._listing.names()
         return self._listed
 
     def others(self) -> list[Lease]:
         """Return every living lease of other runs; remove dead ones of this user on the way."""
-        ledger = self._ledger
-        found = list(_living(self._names.leases, ledger._listing, skip=ledger.prefix))
-        ledger._listing.prune({lease.name for lease in found})
+        registry = self._registry
+        found = list(_living(self._names.leases, registry._listing, skip=registry.prefix))
+        registry._listing.prune({lease.name for lease in found})
         return found
 
     def take(self, placement: Placement) -> HeldLease:
         """Write a placement's lease and lock it, before another scheduler can decide. Raises LeaseError."""
         try:
-            return self._ledger.make(placement, round(time.time(), 3))
+            return self._registry.make(placement, round(time.time(), 3))
         except OSError as exc:
-            raise LeaseError(f"cannot write a lease in {self._ledger.directory}: {exc.strerror}") from exc
+            raise LeaseError(f"cannot write a lease in {self._registry.directory}: {exc.strerror}") from exc
 
     def waiters(self) -> list[Waiter]:
         """Return every other scheduler that waits for capacity."""
-        return self._ledger._tickets.others(self._ledger._listing, self._names.tickets)
+        return self._registry._tickets.others(self._registry._listing, self._names.tickets)
 
     def wait(self, ticket: WaitTicket | None) -> None:
         """Show all schedulers what this run waits for; None: nothing."""
-        self._ledger._tickets.show(ticket)
+        self._registry._tickets.show(ticket)
 
     def house(self) -> SitePolicy:
         """Return the quotas, and the devices on which this user starts nothing."""
-        ledger = self._ledger
+        registry = self._registry
         found = device_reservations.standing(
-            ledger._listing, self._names.device_reservations, ledger._rules.allows, time.time()
+            registry._listing, self._names.device_reservations, registry._rules.allows, time.time()
         )
-        closed = device_reservations.for_others(found, ledger._uid, user_name_soon)
-        return SitePolicy(ledger._rules.caps, closed, ledger._rules.quotas)
+        closed = device_reservations.for_others(found, registry._uid, user_name_soon)
+        return SitePolicy(registry._rules.caps, closed, registry._rules.quotas)
 
 
 def living(directory: Path) -> list[Lease]:

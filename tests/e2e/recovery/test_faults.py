@@ -195,9 +195,9 @@ def test_a_damaged_journal_is_named_and_nothing_of_it_starts_again(home: Home, h
 @pytest.mark.skipif(not shutil.which("systemd-tmpfiles"), reason="there is no systemd-tmpfiles")
 def test_the_cleaner_of_tmp_takes_no_reservation_of_a_living_task(tmp_path: Path) -> None:
     leases = tmp_path / "leases"
-    ledger = FileLeaseRegistry(leases, "1-aa", "boot")
-    with ledger.deciding() as desk:
-        living_one, dead_one = desk.take(placement(1)), desk.take(placement(2))
+    registry = FileLeaseRegistry(leases, "1-aa", "boot")
+    with registry.deciding() as transaction:
+        living_one, dead_one = transaction.take(placement(1)), transaction.take(placement(2))
     os.close(dead_one.fd)
     for taken in (living_one, dead_one):
         os.utime(taken.path, (0, 0))
@@ -208,7 +208,7 @@ def test_the_cleaner_of_tmp_takes_no_reservation_of_a_living_task(tmp_path: Path
     assert [path.name for path in leases.iterdir()] == [Path(living_one.path).name]
     assert [lease.task for lease in living(leases)] == [1]
     os.close(living_one.fd)
-    ledger.close()
+    registry.close()
 
 
 @fault(29)
@@ -237,10 +237,10 @@ def test_who_had_the_lease_directory_open_when_it_was_removed_meets_the_others_i
     first = FileLeaseRegistry(leases, "1-aa", "boot")
     leases.rmdir()
     other = FileLeaseRegistry(leases, "2-bb", "boot")
-    with first.deciding() as desk:
-        taken = desk.take(placement(1))
-    with other.deciding() as desk:
-        assert [lease.task for lease in desk.others()] == [1]
+    with first.deciding() as transaction:
+        taken = transaction.take(placement(1))
+    with other.deciding() as transaction:
+        assert [lease.task for lease in transaction.others()] == [1]
     os.close(taken.fd)
     first.close()
     other.close()

@@ -30,9 +30,9 @@ import sys
 from pathlib import Path
 from scheduler.core.model import EstimateSource, Placement, Purpose
 from scheduler.store.machine.leases import FileLeaseRegistry
-ledger = FileLeaseRegistry(Path(sys.argv[1]), "1-aa", "boot")
-with ledger.deciding() as desk:
-    desk.take(Placement(1, 1, Purpose.RUN, {"host": 1 << 30}, 1.0, EstimateSource.DECLARED))
+registry = FileLeaseRegistry(Path(sys.argv[1]), "1-aa", "boot")
+with registry.deciding() as transaction:
+    transaction.take(Placement(1, 1, Purpose.RUN, {"host": 1 << 30}, 1.0, EstimateSource.DECLARED))
 print("taken", flush=True)
 sys.stdin.read()
 """
@@ -150,7 +150,9 @@ def test_a_reservation_that_is_over_is_not_kept_alive_by_another_users_lock(town
     bob = town.stays(BOB, LOCK, town.lease)
     assert town.reserved() == []
     assert town.lease.exists()
-    town.does(ALICE, TAKE.replace("sys.stdin.read()", "list(desk.others())").replace('"1-aa"', '"2-bb"'), town.leases)
+    town.does(
+        ALICE, TAKE.replace("sys.stdin.read()", "list(transaction.others())").replace('"1-aa"', '"2-bb"'), town.leases
+    )
     assert bob.poll() is None
     bob.kill()
 
@@ -185,10 +187,10 @@ def test_a_reservation_whose_scheduler_has_gone_counts_while_its_task_has_it(tow
 def test_a_process_that_keeps_the_directory_locked_is_named(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases, "PATIENCE", 0.05)
     bob = town.stays(BOB, LOCK, town.leases)
-    ledger = FileLeaseRegistry(town.leases, "1-aa", "boot")
+    registry = FileLeaseRegistry(town.leases, "1-aa", "boot")
     with pytest.raises(LeaseError, match=f"locked for 0.05s by process {bob.pid} of user {BOB}: nothing is started"):
-        ledger._lock()
-    ledger.close()
+        registry._lock()
+    registry.close()
 
 
 @fault(55, 103)
@@ -198,11 +200,11 @@ def test_the_heir_of_an_ended_process_that_keeps_the_directory_locked_is_named(
     monkeypatch.setattr(leases, "PATIENCE", 0.05)
     bob = town.stays(BOB, ORPHAN, town.leases)
     bob.wait()
-    ledger = FileLeaseRegistry(town.leases, "1-aa", "boot")
+    registry = FileLeaseRegistry(town.leases, "1-aa", "boot")
     left = f"locked for 0.05s by process {bob.pid}, which has ended and left its lock to process [0-9]+ of user {BOB}:"
     with pytest.raises(LeaseError, match=left):
-        ledger._lock()
-    ledger.close()
+        registry._lock()
+    registry.close()
 
 
 STOLEN = """
@@ -231,9 +233,9 @@ from dataclasses import replace
 from pathlib import Path
 from scheduler.core.model import WaitTicket
 from scheduler.store.machine.leases import FileLeaseRegistry
-ledger = FileLeaseRegistry(Path(sys.argv[1]), "9-f", "boot")
-with ledger.deciding() as desk:
-    desk.wait(WaitTicket(1, ("host",), (), 1 << 59, waited=1e9, closed=True))
+registry = FileLeaseRegistry(Path(sys.argv[1]), "9-f", "boot")
+with registry.deciding() as transaction:
+    transaction.wait(WaitTicket(1, ("host",), (), 1 << 59, waited=1e9, closed=True))
 print("waits", flush=True)
 sys.stdin.read()
 """
@@ -377,14 +379,14 @@ def test_worthless_files_are_not_opened_while_the_mutex_is_held(
         opened.append(path)
         return real(path, flags, *rest, **how)
 
-    ledger = FileLeaseRegistry(town.leases, "3-cc", "boot")
-    with ledger.deciding() as desk:
+    registry = FileLeaseRegistry(town.leases, "3-cc", "boot")
+    with registry.deciding() as transaction:
         monkeypatch.setattr(os, "open", counted)
-        assert [lease.uid for lease in desk.others()] == [ALICE]
-        assert desk.waiters() == []
-        assert dict(desk.house().closed) == {}
+        assert [lease.uid for lease in transaction.others()] == [ALICE]
+        assert transaction.waiters() == []
+        assert dict(transaction.house().closed) == {}
     monkeypatch.undo()
-    ledger.close()
+    registry.close()
     assert [path for path in opened if path != town.lease.name] == []
     assert alice.poll() is None
 
@@ -396,13 +398,13 @@ def test_living_leases_of_one_user_beyond_the_bound_do_not_count_and_the_user_is
     monkeypatch.setattr(leases, "MOST_LEASES", 5)
     town.stays(BOB, FLOOD, town.leases, BOB, BOB, 8, "living lease")
     town.stays(ALICE, TAKE, town.leases)
-    ledger = FileLeaseRegistry(town.leases, "3-cc", "boot")
-    with ledger.deciding() as desk:
-        found = sorted(lease.uid for lease in desk.others())
+    registry = FileLeaseRegistry(town.leases, "3-cc", "boot")
+    with registry.deciding() as transaction:
+        found = sorted(lease.uid for lease in transaction.others())
     assert found == [ALICE] + 5 * [BOB]
-    (said,) = ledger.troubles()
+    (said,) = registry.troubles()
     assert said.endswith(f"(user {BOB}) has more than 5 leases in {town.leases}: the others do not count")
-    ledger.close()
+    registry.close()
 
 
 FLAP = """
@@ -425,11 +427,11 @@ while time.monotonic() < end:
 def test_a_scheduler_gets_its_turn_while_eight_processes_hand_the_mutex_to_each_other(town: Town) -> None:
     """It tried now and then while the others stood in the kernel's queue, and found it locked for 40 seconds."""
     town.stays(BOB, "import os; os.setsid()" + FLAP, town.leases)
-    ledger = FileLeaseRegistry(town.leases, "3-cc", "boot")
+    registry = FileLeaseRegistry(town.leases, "3-cc", "boot")
     for _ in range(3):
-        with ledger.deciding() as desk:
-            assert desk.others() == []
-    ledger.close()
+        with registry.deciding() as transaction:
+            assert transaction.others() == []
+    registry.close()
 
 
 @fault(57)
@@ -443,10 +445,10 @@ def test_nothing_of_others_is_ever_opened_to_be_made(town: Town, monkeypatch: py
 
     town.stays(ALICE, TAKE, town.leases)
     monkeypatch.setattr(os, "open", watched)
-    ledger = FileLeaseRegistry(town.leases, "3-cc", "boot")
-    with ledger.deciding() as desk:
-        assert [lease.uid for lease in desk.others()] == [ALICE]
-        desk.waiters()
-    ledger.close()
+    registry = FileLeaseRegistry(town.leases, "3-cc", "boot")
+    with registry.deciding() as transaction:
+        assert [lease.uid for lease in transaction.others()] == [ALICE]
+        transaction.waiters()
+    registry.close()
     assert [path for path, flags in opened if flags & os.O_CREAT and not flags & os.O_EXCL] == []
     assert town.lease.name in dict(opened)

@@ -17,8 +17,8 @@ place, pipe = Path(sys.argv[1]), sys.argv[2]
 device_reservations.close(place, [device_reservations.DeviceReservation("GPU-1", 0, user=12345)])
 os.mkfifo(pipe)
 subprocess.run(["mount", "--bind", pipe, "/etc/passwd"], check=True)
-with FileLeaseRegistry(place, "1", "boot").deciding() as desk:
-    print(dict(desk.house().closed))
+with FileLeaseRegistry(place, "1", "boot").deciding() as transaction:
+    print(dict(transaction.house().closed))
 os.close(os.open(pipe, os.O_WRONLY))
 subprocess.run(["umount", "--lazy", "/etc/passwd"], check=True)
 print(user_name_soon(0), user_name_soon(12345))

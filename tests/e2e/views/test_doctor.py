@@ -120,14 +120,14 @@ def reservation(patient: Patient, stack: ExitStack, shim: int = 0, **devices: in
     """Make a living lease of this user for a task of another run."""
     patient.home.leases.mkdir(exist_ok=True)
     patient.home.leases.chmod(0o1777)
-    ledger = FileLeaseRegistry(patient.home.leases, "7-ab", "boot")
+    registry = FileLeaseRegistry(patient.home.leases, "7-ab", "boot")
     placement = Placement(3, 1, Purpose.RUN, devices, 1.0, EstimateSource.DECLARED)
-    with ledger.deciding() as session:
+    with registry.deciding() as session:
         taken = session.take(placement)
     stack.callback(os.close, taken.fd)
-    stack.callback(ledger.close)
+    stack.callback(registry.close)
     if shim:
-        assert ledger.rewrite(placement, shim)
+        assert registry.rewrite(placement, shim)
 
 
 class TestWithoutGpus:

@@ -48,8 +48,8 @@ class Run:
         self.engine = SimulatedEngine(machine, lambda order: TaskBehaviour(round(dice.uniform(3.0, 5.0), 3)))
         self.watcher = SimulatedWatcher(machine)
         world = SimulatedWorld(machine, [self.engine, self.watcher])
-        ledger = MemoryLeaseRegistry(machine, str(number), uid)
-        ports = Ports(world, self.book, SimulatedDevices(machine), self.engine, self.watcher, ledger, Heard())
+        registry = MemoryLeaseRegistry(machine, str(number), uid)
+        ports = Ports(world, self.book, SimulatedDevices(machine), self.engine, self.watcher, registry, Heard())
         around = TaskEnvironment(str(number), "python", "/", RunPaths(Path("/simulated"), number), {})
         self.loop = Loop(self.brain, ports, around)
         self.next_look = machine.now + 0.03 * number

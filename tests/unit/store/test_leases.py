@@ -52,23 +52,23 @@ def record(**said: Any) -> bytes:
 def test_what_a_dead_one_left_is_removed_by_its_users_next_look(leases: Path, held: list[int]) -> None:
     seen(leases, held, record())
     os.close(held.pop())
-    ledger = FileLeaseRegistry(leases, "8-e", "b")
-    with ledger.deciding() as desk:
-        assert desk.others() == []
-    ledger.close()
+    registry = FileLeaseRegistry(leases, "8-e", "b")
+    with registry.deciding() as transaction:
+        assert transaction.others() == []
+    registry.close()
     assert list(leases.iterdir()) == []
 
 
 def test_since_when_it_is_held_and_for_how_long_stays_when_the_reservation_changes(
     leases: Path, held: list[int]
 ) -> None:
-    ledger = FileLeaseRegistry(leases, "8-e", "b")
+    registry = FileLeaseRegistry(leases, "8-e", "b")
     placement = Placement(7, 1, Purpose.RUN, {HOST: 5}, 1.0, EstimateSource.DECLARED, expected=90.0)
-    with ledger.deciding() as desk:
-        held.append(desk.take(placement).fd)
+    with registry.deciding() as transaction:
+        held.append(transaction.take(placement).fd)
     (before,) = living(leases)
-    assert ledger.rewrite(replace(placement, reservation={HOST: 9}, expected=0.0), shim=5)
-    ledger.close()
+    assert registry.rewrite(replace(placement, reservation={HOST: 9}, expected=0.0), shim=5)
+    registry.close()
     (after,) = living(leases)
     assert (after.since, after.expected, dict(after.reserved)) == (before.since, before.expected, {HOST: 9})
     assert (before.since > 0, before.expected) == (True, 90.0)
@@ -82,13 +82,13 @@ def test_a_lease_whose_name_is_taken_gets_another_name(
     monkeypatch.setattr(os, "urandom", lambda size: next(names))
     first = f"{os.getuid()}.8-e.7.1.{b'12345678'.hex()}"
     (leases / first).mkdir()
-    ledger = FileLeaseRegistry(leases, "8-e", "b")
-    with ledger.deciding() as desk:
-        held.append(desk.take(Placement(7, 1, Purpose.RUN, {HOST: 5}, 1.0, EstimateSource.DECLARED)).fd)
+    registry = FileLeaseRegistry(leases, "8-e", "b")
+    with registry.deciding() as transaction:
+        held.append(transaction.take(Placement(7, 1, Purpose.RUN, {HOST: 5}, 1.0, EstimateSource.DECLARED)).fd)
     (lease,) = living(leases)
     assert lease.name == f"{os.getuid()}.8-e.7.1.{b'87654321'.hex()}"
     monkeypatch.undo()
-    ledger.close()
+    registry.close()
 
 
 @fault(103)
@@ -99,8 +99,8 @@ def test_a_lease_that_a_later_scheduler_rewrites_still_names_the_process_that_lo
         FileLeaseRegistry(leases, "8-e", "b"),
         Placement(7, 1, Purpose.RUN, {HOST: 5}, 1.0, EstimateSource.DECLARED),
     )
-    with first.deciding() as desk:
-        held.append(desk.take(placement).fd)
+    with first.deciding() as transaction:
+        held.append(transaction.take(placement).fd)
     first.close()
     later = FileLeaseRegistry(leases, "8-e", "b")
     with monkeypatch.context() as patch:
@@ -148,14 +148,14 @@ def test_a_very_deep_one_too(leases: Path, held: list[int]) -> None:
 
 
 def test_the_shim_is_told_from_a_process_of_the_same_number(leases: Path, held: list[int]) -> None:
-    ledger, placement = (
+    registry, placement = (
         FileLeaseRegistry(leases, "8-e", "b"),
         Placement(7, 1, Purpose.RUN, {HOST: 5}, 1.0, EstimateSource.DECLARED),
     )
-    with ledger.deciding() as desk:
-        held.append(desk.take(placement).fd)
-    ledger.rewrite(placement, shim=os.getpid())
-    ledger.close()
+    with registry.deciding() as transaction:
+        held.append(transaction.take(placement).fd)
+    registry.rewrite(placement, shim=os.getpid())
+    registry.close()
     (found,) = living(leases)
     namespace, start = found.shim_id.split(".")
     assert (found.shim, namespace, int(start)) == (os.getpid(), f"{NAMESPACE}", start_time(os.getpid()))

@@ -25,15 +25,15 @@ def run(tmp_path: Path) -> RunPaths:
 
 
 @pytest.fixture
-def desk(run: RunPaths) -> Iterator[RequestInbox]:
+def inbox(run: RunPaths) -> Iterator[RequestInbox]:
     """A scheduler that comes up once this is asked for."""
     made = RequestInbox(run)
     yield made
     made.close()
 
 
-def whats(desk: RequestInbox) -> list[str]:
-    return [request.what for request in desk.collect()]
+def whats(inbox: RequestInbox) -> list[str]:
+    return [request.what for request in inbox.collect()]
 
 
 def test_what_was_asked_without_a_scheduler_is_told_to_the_next_in_order(
@@ -41,7 +41,7 @@ def test_what_was_asked_without_a_scheduler_is_told_to_the_next_in_order(
 ) -> None:
     for what in ("hold", "release", "cancel"):
         post(run, Request(what, (1,)))
-    assert whats(request.getfixturevalue("desk")) == ["hold", "release", "cancel"]
+    assert whats(request.getfixturevalue("inbox")) == ["hold", "release", "cancel"]
 
 
 def test_requests_keep_their_order_whatever_the_clock_says(run: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,32 +65,32 @@ def test_an_end_that_was_asked_of_one_scheduler_is_not_meant_for_the_next(
     run: RunPaths, what: str, request: pytest.FixtureRequest
 ) -> None:
     path = post(run, Request(what))
-    assert whats(request.getfixturevalue("desk")) == []
+    assert whats(request.getfixturevalue("inbox")) == []
     assert not path.exists()
 
 
-def test_each_is_told_once_and_taken_away_when_it_is_answered(run: RunPaths, desk: RequestInbox) -> None:
+def test_each_is_told_once_and_taken_away_when_it_is_answered(run: RunPaths, inbox: RequestInbox) -> None:
     path = post(run, Request("hold", (1,)))
-    (asked,) = desk.collect()
-    assert (whats(desk), path.exists()) == ([], True)
-    desk.answer(asked, [Answer((1,), True, "held")])
+    (asked,) = inbox.collect()
+    assert (whats(inbox), path.exists()) == ([], True)
+    inbox.answer(asked, [Answer((1,), True, "held")])
     assert not path.exists()
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"what": "hold"}', '{"what": "hold", "tasks": ["x"], "said": {}}'])
-def test_what_makes_no_sense_is_taken_away(run: RunPaths, desk: RequestInbox, text: str) -> None:
+def test_what_makes_no_sense_is_taken_away(run: RunPaths, inbox: RequestInbox, text: str) -> None:
     path = post(run, Request("hold", (1,)))
     path.write_text(text)
-    assert (whats(desk), path.exists()) == ([], False)
+    assert (whats(inbox), path.exists()) == ([], False)
 
 
-def test_what_is_too_large_is_not_read(run: RunPaths, desk: RequestInbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_too_large_is_not_read(run: RunPaths, inbox: RequestInbox, monkeypatch: pytest.MonkeyPatch) -> None:
     path = post(run, Request("hold", (1,)))
     monkeypatch.setattr(requests, "_LARGEST", path.stat().st_size - 1)
-    assert (whats(desk), path.exists()) == ([], False)
+    assert (whats(inbox), path.exists()) == ([], False)
 
 
-def test_pipe_with_the_name_of_a_request_keeps_no_scheduler_waiting(run: RunPaths, desk: RequestInbox) -> None:
+def test_pipe_with_the_name_of_a_request_keeps_no_scheduler_waiting(run: RunPaths, inbox: RequestInbox) -> None:
     os.mkfifo(run.requests / "1.request")
     leave(run, Request("hold", (1,)))
-    assert whats(desk) == ["hold"]
+    assert whats(inbox) == ["hold"]

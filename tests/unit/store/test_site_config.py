@@ -250,10 +250,10 @@ class TestWhoMay:
         (made,) = leases.glob("closed.*")
         os.chown(made.rename(leases / f"closed.{user.pw_uid}.{made.suffix[1:]}"), user.pw_uid, -1)
         monkeypatch.setattr(os, "getgrouplist", lambda *who: told.append(is_locked(leases)) or real(*who))
-        ledger = FileLeaseRegistry(leases, "1-a", "boot")
-        with ledger.deciding() as desk:
-            assert [*desk.house().closed] == ["GPU-a"]
-        ledger.close()
+        registry = FileLeaseRegistry(leases, "1-a", "boot")
+        with registry.deciding() as transaction:
+            assert [*transaction.house().closed] == ["GPU-a"]
+        registry.close()
         assert told == [False]
 
 

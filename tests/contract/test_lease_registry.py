@@ -30,7 +30,7 @@ class RealPlace:
         self._made: list[leases.FileLeaseRegistry] = []
         self._held: list[int] = []
 
-    def ledger(self, run: str) -> LeaseRegistry:
+    def registry(self, run: str) -> LeaseRegistry:
         self._made.append(leases.FileLeaseRegistry(self._root, run, "this boot"))
         return self._made[-1]
 
@@ -46,8 +46,8 @@ class RealPlace:
     def close(self) -> None:
         for fd in self._held:
             os.close(fd)
-        for ledger in self._made:
-            ledger.close()
+        for registry in self._made:
+            registry.close()
 
 
 class MemoryPlace:
@@ -56,7 +56,7 @@ class MemoryPlace:
     def __init__(self) -> None:
         self._machine = SimulatedMachine([Device(HOST, HOST, 24 * GIB, 4.0)])
 
-    def ledger(self, run: str) -> LeaseRegistry:
+    def registry(self, run: str) -> LeaseRegistry:
         return MemoryLeaseRegistry(self._machine, run)
 
     def keep(self, taken: HeldLease) -> HeldLease:
@@ -82,23 +82,23 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.fixture
-def ledger(place: Place) -> LeaseRegistry:
-    return place.ledger(MINE)
+def registry(place: Place) -> LeaseRegistry:
+    return place.registry(MINE)
 
 
 @pytest.fixture
 def other(place: Place) -> LeaseRegistry:
     """Return the registry of another run."""
-    return place.ledger(OTHER)
+    return place.registry(OTHER)
 
 
 @pytest.fixture
-def take(place: Place, ledger: LeaseRegistry) -> Callable[..., HeldLease]:
+def take(place: Place, registry: LeaseRegistry) -> Callable[..., HeldLease]:
     """Return a function that takes a lease for this run."""
 
     def taken(wanted: Placement) -> HeldLease:
-        with ledger.deciding() as desk:
-            return place.keep(desk.take(wanted))
+        with registry.deciding() as transaction:
+            return place.keep(transaction.take(wanted))
 
     return taken
 
@@ -110,26 +110,26 @@ def placement(task: int = 7, attempt: int = 1, bytes_: int = GIB, cores: float =
     return Placement(task, attempt, Purpose.RUN, {HOST: bytes_}, cores, EstimateSource.DECLARED)
 
 
-def others(ledger: LeaseRegistry) -> list[tuple[int, int, int]]:
+def others(registry: LeaseRegistry) -> list[tuple[int, int, int]]:
     """Return (task, attempt, bytes) of the leases of other runs."""
-    with ledger.deciding() as desk:
-        return sorted((lease.task, lease.attempt, lease.reserved[HOST]) for lease in desk.others())
+    with registry.deciding() as transaction:
+        return sorted((lease.task, lease.attempt, lease.reserved[HOST]) for lease in transaction.others())
 
 
 class TestLeases:
-    def test_there_are_no_other_leases_at_first(self, ledger: LeaseRegistry) -> None:
-        assert others(ledger) == []
+    def test_there_are_no_other_leases_at_first(self, registry: LeaseRegistry) -> None:
+        assert others(registry) == []
 
     def test_others_see_a_lease_as_it_was_taken(self, take: Take, other: LeaseRegistry) -> None:
         take(placement())
-        with other.deciding() as desk:
-            (lease,) = desk.others()
+        with other.deciding() as transaction:
+            (lease,) = transaction.others()
         assert (lease.run, lease.task, lease.attempt, lease.shim, lease.unreadable) == (MINE, 7, 1, 0, "")
         assert (dict(lease.reserved), dict(lease.load)) == ({HOST: GIB}, {HOST: 1.5})
 
-    def test_a_runs_own_leases_are_not_among_the_others(self, take: Take, ledger: LeaseRegistry) -> None:
+    def test_a_runs_own_leases_are_not_among_the_others(self, take: Take, registry: LeaseRegistry) -> None:
         take(placement())
-        assert others(ledger) == []
+        assert others(registry) == []
 
     def test_many_leases_are_taken_at_once(self, take: Take, other: LeaseRegistry) -> None:
         for task in (1, 2, 3):
@@ -154,82 +154,82 @@ class TestLeases:
 
 class TestRewriting:
     def test_others_see_a_rewritten_reservation_and_its_shim(
-        self, take: Take, ledger: LeaseRegistry, other: LeaseRegistry
+        self, take: Take, registry: LeaseRegistry, other: LeaseRegistry
     ) -> None:
         take(placement())
-        assert ledger.rewrite(placement(bytes_=3 * GIB), shim=os.getpid())
-        with other.deciding() as desk:
-            (lease,) = desk.others()
+        assert registry.rewrite(placement(bytes_=3 * GIB), shim=os.getpid())
+        with other.deciding() as transaction:
+            (lease,) = transaction.others()
         assert (lease.reserved[HOST], lease.shim) == (3 * GIB, os.getpid())
 
-    def test_a_lease_is_rewritten_more_than_once(self, take: Take, ledger: LeaseRegistry, other: LeaseRegistry) -> None:
+    def test_a_lease_can_be_rewritten_again(self, take: Take, registry: LeaseRegistry, other: LeaseRegistry) -> None:
         take(placement())
         for bytes_ in (5 * GIB, GIB, 123456789):
-            assert ledger.rewrite(placement(bytes_=bytes_), shim=5)
+            assert registry.rewrite(placement(bytes_=bytes_), shim=5)
             assert others(other) == [(7, 1, bytes_)]
 
-    def test_rewriting_a_lease_that_was_never_taken_fails(self, ledger: LeaseRegistry, other: LeaseRegistry) -> None:
-        assert ledger.rewrite(placement(), shim=5) is False
+    def test_rewriting_a_lease_that_was_never_taken_fails(self, registry: LeaseRegistry, other: LeaseRegistry) -> None:
+        assert registry.rewrite(placement(), shim=5) is False
         assert others(other) == []
 
     def test_rewriting_leaves_the_lease_of_another_attempt_as_it_is(
-        self, take: Take, ledger: LeaseRegistry, other: LeaseRegistry
+        self, take: Take, registry: LeaseRegistry, other: LeaseRegistry
     ) -> None:
         take(placement())
-        assert ledger.rewrite(replace(placement(), attempt=2), shim=5) is False
+        assert registry.rewrite(replace(placement(), attempt=2), shim=5) is False
         assert others(other) == [(7, 1, GIB)]
 
 
 class TestDropping:
     def test_the_lease_of_a_lost_attempt_is_dropped(
-        self, place: Place, take: Take, ledger: LeaseRegistry, other: LeaseRegistry
+        self, place: Place, take: Take, registry: LeaseRegistry, other: LeaseRegistry
     ) -> None:
         take(placement(1))
         take(placement(2))
-        ledger.drop(1, 1)
+        registry.drop(1, 1)
         assert others(other) == [(2, 1, GIB)]
 
-    def test_dropping_a_missing_lease_does_nothing(self, ledger: LeaseRegistry) -> None:
-        ledger.drop(1, 1)
+    def test_dropping_a_missing_lease_does_nothing(self, registry: LeaseRegistry) -> None:
+        registry.drop(1, 1)
 
     def test_a_run_cannot_drop_the_lease_of_another(self, take: Take, other: LeaseRegistry, place: Place) -> None:
         take(placement())
         other.drop(7, 1)
-        assert others(place.ledger("3-cc")) == [(7, 1, GIB)]
+        assert others(place.registry("3-cc")) == [(7, 1, GIB)]
 
 
 class TestDeciding:
     def test_no_other_scheduler_decides_while_the_mutex_is_held(
-        self, ledger: LeaseRegistry, other: LeaseRegistry
+        self, registry: LeaseRegistry, other: LeaseRegistry
     ) -> None:
         with (
-            ledger.deciding(),
+            registry.deciding(),
             pytest.raises(LeaseError, match="nothing is started before that ends"),
             other.deciding(),
         ):
             pass
 
     def test_another_scheduler_decides_after_the_mutex_is_released(
-        self, ledger: LeaseRegistry, other: LeaseRegistry
+        self, registry: LeaseRegistry, other: LeaseRegistry
     ) -> None:
-        with ledger.deciding():
+        with registry.deciding():
             pass
         with other.deciding():
             pass
 
-    def test_the_mutex_is_released_after_an_error(self, ledger: LeaseRegistry, other: LeaseRegistry) -> None:
-        with pytest.raises(ZeroDivisionError), ledger.deciding():
+    def test_the_mutex_is_released_after_an_error(self, registry: LeaseRegistry, other: LeaseRegistry) -> None:
+        with pytest.raises(ZeroDivisionError), registry.deciding():
             _ = 1 / 0
         with other.deciding():
             pass
 
     def test_a_refused_scheduler_leaves_the_mutex_to_its_holder(
-        self, ledger: LeaseRegistry, other: LeaseRegistry, place: Place
+        self, registry: LeaseRegistry, other: LeaseRegistry, place: Place
     ) -> None:
-        with ledger.deciding() as desk:
+        with registry.deciding() as transaction:
             with pytest.raises(LeaseError), other.deciding():
                 pass
-            place.keep(desk.take(placement()))
+            place.keep(transaction.take(placement()))
         assert others(other) == [(7, 1, GIB)]
 
 
@@ -237,49 +237,49 @@ def ticket(task: int = 3, waited: float = 2.0, **said: Any) -> WaitTicket:
     return WaitTicket(task, ("GPU-a", "GPU-b"), (GIB, None), 2 * GIB, 1.5, 0.5, waited=waited, **said)
 
 
-def show(ledger: LeaseRegistry, shown: WaitTicket | None) -> None:
-    with ledger.deciding() as desk:
-        desk.wait(shown)
+def show(registry: LeaseRegistry, shown: WaitTicket | None) -> None:
+    with registry.deciding() as transaction:
+        transaction.wait(shown)
 
 
-def waiters(ledger: LeaseRegistry) -> list[Waiter]:
-    with ledger.deciding() as desk:
-        return desk.waiters()
+def waiters(registry: LeaseRegistry) -> list[Waiter]:
+    with registry.deciding() as transaction:
+        return transaction.waiters()
 
 
 class TestTickets:
-    def test_there_are_no_waiters_at_first(self, ledger: LeaseRegistry) -> None:
-        assert waiters(ledger) == []
+    def test_there_are_no_waiters_at_first(self, registry: LeaseRegistry) -> None:
+        assert waiters(registry) == []
 
-    def test_others_see_what_a_run_waits_for(self, ledger: LeaseRegistry, other: LeaseRegistry) -> None:
-        show(ledger, ticket(alone=True, closed=True))
+    def test_others_see_what_a_run_waits_for(self, registry: LeaseRegistry, other: LeaseRegistry) -> None:
+        show(registry, ticket(alone=True, closed=True))
         (seen,) = waiters(other)
-        assert (seen.uid, seen.run, seen.passed_up) == (ledger.uid, MINE, False)
+        assert (seen.uid, seen.run, seen.passed_up) == (registry.uid, MINE, False)
         assert replace(seen.ticket, waited=2.0) == ticket(alone=True, closed=True)
         assert 2.0 <= seen.ticket.waited < 60.0
         assert 0.0 <= seen.idle < 60.0
 
-    def test_a_runs_own_ticket_is_not_among_the_waiters(self, ledger: LeaseRegistry) -> None:
-        show(ledger, ticket())
-        assert waiters(ledger) == []
+    def test_a_runs_own_ticket_is_not_among_the_waiters(self, registry: LeaseRegistry) -> None:
+        show(registry, ticket())
+        assert waiters(registry) == []
 
-    def test_the_newest_ticket_counts(self, ledger: LeaseRegistry, other: LeaseRegistry) -> None:
-        show(ledger, ticket(3))
-        show(ledger, ticket(4))
+    def test_the_newest_ticket_counts(self, registry: LeaseRegistry, other: LeaseRegistry) -> None:
+        show(registry, ticket(3))
+        show(registry, ticket(4))
         assert [waiter.ticket.task for waiter in waiters(other)] == [4]
 
-    def test_a_run_that_waits_for_nothing_has_no_ticket(self, ledger: LeaseRegistry, other: LeaseRegistry) -> None:
-        show(ledger, ticket())
-        show(ledger, None)
+    def test_a_run_that_waits_for_nothing_has_no_ticket(self, registry: LeaseRegistry, other: LeaseRegistry) -> None:
+        show(registry, ticket())
+        show(registry, None)
         assert waiters(other) == []
 
-    def test_a_run_that_leaves_has_no_ticket(self, ledger: LeaseRegistry, other: LeaseRegistry) -> None:
-        show(ledger, ticket())
-        ledger.leave()
-        ledger.leave()
+    def test_a_run_that_leaves_has_no_ticket(self, registry: LeaseRegistry, other: LeaseRegistry) -> None:
+        show(registry, ticket())
+        registry.leave()
+        registry.leave()
         assert waiters(other) == []
 
-    def test_no_device_is_closed_and_nothing_limited_at_first(self, ledger: LeaseRegistry) -> None:
-        with ledger.deciding() as desk:
-            house = desk.house()
+    def test_no_device_is_closed_and_nothing_limited_at_first(self, registry: LeaseRegistry) -> None:
+        with registry.deciding() as transaction:
+            house = transaction.house()
         assert (dict(house.closed), house.caps.some) == ({}, False)
