@@ -42,7 +42,7 @@ class ScheduleGpus:
     def of(self, number: int) -> list[LeaseHolder]:
         """Return the holders of leases on a GPU."""
         keys = {budget.device.key for budget in self.budgets if budget.device.index == number}
-        return [holder for holder in self.held if not keys.isdisjoint(holder.reserved)]
+        return [holder for holder in self.held if not keys.isdisjoint(holder.lease.reserved)]
 
 
 def look(settings: Settings) -> ScheduleGpus:
@@ -66,8 +66,8 @@ def _card(budget: DeviceBudget, gpus: ScheduleGpus, settings: Settings) -> Sched
     device = budget.device
     available = device.key not in gpus.out_of_service and not budget.closed
     for holder in gpus.of(device.index):
-        task = _own_words(holder, settings) if holder.uid == os.getuid() else NOT_SHOWN
-        return ScheduleGpu(device.index, False, holder.user, task, holder.pid or holder.shim, holder.since)
+        task = _own_words(holder, settings) if holder.lease.uid == os.getuid() else NOT_SHOWN
+        return ScheduleGpu(device.index, False, holder.user, task, holder.pid or holder.lease.shim, holder.lease.since)
     for unmanaged_process in budget.unmanaged:
         if unmanaged_process.bytes >= LEAST:
             return ScheduleGpu(device.index, False, unmanaged_process.user or "unknown", BY_HAND, unmanaged_process.pid)
@@ -76,8 +76,8 @@ def _card(budget: DeviceBudget, gpus: ScheduleGpus, settings: Settings) -> Sched
 
 def _own_words(holder: LeaseHolder, settings: Settings) -> tuple[str, ...]:
     try:
-        with contextlib.closing(RunReader(find_run(settings, holder.run))) as telling:
-            commands = [row["command"] for row in telling.rows() if row["id"] == holder.task]
+        with contextlib.closing(RunReader(find_run(settings, holder.lease.number))) as telling:
+            commands = [row["command"] for row in telling.rows() if row["id"] == holder.lease.task]
     except SchedulerError:  # it is kept in another state directory
         return NOT_SHOWN
     return tuple(shlex.split(commands[0])) if commands else NOT_SHOWN
@@ -116,17 +116,17 @@ def release(gpus: ScheduleGpus, numbers: Sequence[int]) -> Iterator[str]:
 
 
 def _release(number: int, holder: LeaseHolder) -> str:
-    whose = "your" if holder.uid == os.getuid() else f"{holder.user}'s"
-    what = f"GPU {number}: {whose} task {holder.task} of run {holder.run}"
-    if holder.uid != os.getuid() and os.getuid() != 0:
+    whose = "your" if holder.lease.uid == os.getuid() else f"{holder.user}'s"
+    what = f"GPU {number}: {whose} task {holder.lease.task} of run {holder.lease.number}"
+    if holder.lease.uid != os.getuid() and os.getuid() != 0:
         return f"{what} runs there: only {holder.user} or root can end it, nothing was released"
-    if not holder.shim or not _is_of(holder.shim, holder.uid):
+    if not holder.lease.shim or not _is_of(holder.lease.shim, holder.lease.uid):
         return f"{what} has no process that can be seen from here: nothing was released"
     try:
-        os.kill(holder.shim, signal.SIGTERM)
+        os.kill(holder.lease.shim, signal.SIGTERM)
     except OSError as exc:
         return f"{what} cannot be ended: {(exc.strerror or str(exc)).lower()}"
-    force = " by root's force" if holder.uid != os.getuid() else ""
+    force = " by root's force" if holder.lease.uid != os.getuid() else ""
     return f"{what} is stopped{force}; the GPU is free once nothing of it is left"
 
 

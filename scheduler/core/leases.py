@@ -1,15 +1,16 @@
-"""Leases as values: as every scheduler reads them, and as the scheduler that made one holds it."""
+"""Leases: what the living attempts of all schedulers on this machine have reserved and use."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import field
 
 from scheduler.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """One live lease, as its file says."""
+    """One live lease: what its file says, and what its task uses."""
 
     name: str
     uid: int
@@ -23,6 +24,7 @@ class Lease:
     """The owner's name if the file cannot be read here. Its reservation counts as far as it is known, else it is on
     every device."""
     alone: bool = False
+    """True if nothing may be started beside it on its devices."""
     since: float = 0.0
     """When it was taken, in seconds since the epoch."""
     expected: float = 0.0
@@ -33,6 +35,19 @@ class Lease:
     """True if its file was lost and made again: it then lives as long as its shim, locked or not."""
     shim_id: str = ""
     """Distinguishes its shim from a later process of the same number, or one in a container; empty: not given."""
+    used: Mapping[str, int] = field(default_factory=dict)
+    """Bytes that its process tree uses now, which its file does not say. A use that cannot be seen counts as none: that
+    wastes memory, and never overcommits it."""
+
+    @property
+    def number(self) -> str:
+        """The number of its run, as users see it."""
+        return self.run.partition("-")[0]
+
+    @property
+    def ends(self) -> float:
+        """The time at which it is expected to end; 0: unknown."""
+        return self.since + self.expected if self.expected else 0.0
 
 
 @dataclass(frozen=True, slots=True)

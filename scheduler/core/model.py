@@ -8,6 +8,7 @@ from enum import StrEnum
 from math import inf
 from typing import ClassVar, NamedTuple
 
+from scheduler.core.leases import Lease
 from scheduler.core.placement.refusal import Refusal
 from scheduler.core.site_policy import NO_CAPS, Caps
 from scheduler.values import dataclass
@@ -249,23 +250,6 @@ class DeviceBudget:
 
 
 @dataclass(frozen=True, slots=True)
-class LeaseUse:
-    """The reservation and the use of one live lease on each device; of this run or of another scheduler."""
-
-    reserved: Mapping[str, int]
-    used: Mapping[str, int]
-    load: Mapping[str, float]
-    unreadable: str = ""
-    """The owner of a live lease whose file cannot be read: nothing is started beside it."""
-    alone: bool = False
-    """True if nothing may be started beside it on its devices."""
-    uid: int = -1
-    """The user of the lease; -1: this run's own."""
-    since: float = 0.0
-    """When it was taken."""
-
-
-@dataclass(frozen=True, slots=True)
 class WaitTicket:
     """The request of the next task of a waiting scheduler, published so that the schedulers can take turns."""
 
@@ -321,7 +305,7 @@ class Machine:
 
     now: float
     budgets: tuple[DeviceBudget, ...]
-    holds: tuple[LeaseUse, ...] = ()
+    leases: tuple[Lease, ...] = ()
     """Live leases of other runs; this run's reservations are in the Brain."""
     used: Mapping[tuple[int, int], Mapping[str, int]] = field(default_factory=dict)
     """The last measured use of this run's attempts, by (task, attempt)."""

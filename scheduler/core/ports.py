@@ -209,7 +209,7 @@ class GpuSharing(Protocol):
 class Watcher(Protocol):
     """Looks at the memory of living attempts, in a process of its own; may miss, never blocks."""
 
-    def watch(self, attempts: Mapping[Key, Watched], unmanaged_processes: frozenset[int]) -> None:
+    def watch(self, attempts: Mapping[Key, Watched], other_shims: frozenset[int]) -> None:
         """Look at these attempts from now on, and at the trees of other leases' shims.
 
         The mapping stays the caller's: before it is changed, or right after that, this is called again.

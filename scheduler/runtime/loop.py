@@ -16,7 +16,6 @@ from scheduler.core.control.messages import why
 from scheduler.core.events import Asked, Event, Exited, Learned, Refused, Resized, Started
 from scheduler.core.leases import HeldLease, Lease
 from scheduler.core.model import Decision, DeviceBudget, Machine, Outcome, Placement, Purpose
-from scheduler.core.placement.device_capacity import others_hold
 from scheduler.core.placement.refusal import Refusal
 from scheduler.core.ports import (
     Answer,
@@ -414,13 +413,14 @@ class Loop:
 
     def _machine(self, transaction: LeaseTransaction, others: Sequence[Lease]) -> Machine:
         self._publisher.meet([lease.shim for lease in others if lease.shim])
-        holds = tuple(others_hold(lease, self.ports.watcher.used_by(lease.shim, lease.name)) for lease in others)
+        used_by = self.ports.watcher.used_by
+        leases = [replace(lease, used=used_by(lease.shim, lease.name)) for lease in others]
         now, turns, policy = self.ports.world.now(), self._turns, transaction.house()
         budgets = self._budgets(policy.closed)  # after what leases use: what is free must not be the older of the two
         return Machine(
             now,
             budgets,
-            quota.bounded(holds, self.ports.leases.uid, policy.quotas, [budget.device for budget in budgets]),
+            quota.bounded(leases, self.ports.leases.uid, policy.quotas, [budget.device for budget in budgets]),
             self._tracker.used,
             self._tracker.ended_on,
             self.ports.leases.uid,

@@ -62,7 +62,7 @@ class SimulatedWatcher:
         self._soon = soon
         self._pause = soon
         self._attempts: Mapping[Key, Watched] = {}
-        self._unmanaged_processes: frozenset[int] = frozenset()
+        self._other_shims: frozenset[int] = frozenset()
         self._quiet: set[Key] = set()
         """Attempts of which no look can tell more than their last change did."""
         self._nothing = {device.key: 0 for device in machine.devices if device.key == HOST}
@@ -71,10 +71,10 @@ class SimulatedWatcher:
         self._next = 0.0
         self._alarm = inf
 
-    def watch(self, attempts: Mapping[Key, Watched], unmanaged_processes: frozenset[int]) -> None:
+    def watch(self, attempts: Mapping[Key, Watched], other_shims: frozenset[int]) -> None:
         """Watch an attempt from now on."""
         self._attempts = attempts
-        self._unmanaged_processes = unmanaged_processes
+        self._other_shims = other_shims
         if self._attempts:
             self._look_soon()
 
@@ -97,7 +97,7 @@ class SimulatedWatcher:
 
     def used_by(self, shim: int, _whose: str = "") -> Mapping[str, int]:
         """Return the bytes that another scheduler's task uses."""
-        return self._machine.unmanaged_processes.get(shim, {}) if shim in self._unmanaged_processes else {}
+        return self._machine.others.get(shim, {}) if shim in self._other_shims else {}
 
     def troubles(self) -> list[str]:
         """Return nothing: simulated devices have no troubles."""

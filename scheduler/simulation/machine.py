@@ -135,7 +135,7 @@ class SimulatedMachine:
         """Runs that wait for room, by run."""
         self.deciding = ""
         """The run that has the leases' mutex."""
-        self.unmanaged_processes: dict[int, Mapping[str, int]] = {}
+        self.others: dict[int, Mapping[str, int]] = {}
         """The memory that other schedulers' tasks hold, by the pid of their shim."""
         self.running: dict[Key, RunningAttempt] = {}
         self.past: dict[Key, list[Started | Exited]] = {}
@@ -161,7 +161,7 @@ class SimulatedMachine:
 
     def free(self, device: Device) -> int:
         """Return the bytes that are not used."""
-        others = sum(used.get(device.key, 0) for used in self.unmanaged_processes.values())
+        others = sum(used.get(device.key, 0) for used in self.others.values())
         return max(0, device.total - self._held[device.key] - others - self.unmanaged.get(device.key, 0))
 
     def attempt(self, key: Key) -> RunningAttempt:
@@ -195,17 +195,17 @@ class SimulatedMachine:
         self.unmanaged[key] = bytes_
         self._hold_more(key, 0)
 
-    def join(self, lease: Lease, used: Mapping[str, int]) -> None:
+    def join(self, lease: Lease) -> None:
         """Add the task of another scheduler, until `part` removes it."""
         self.leases[lease.name] = lease
-        self.unmanaged_processes[lease.shim] = used
-        for key in used.keys() & self._held.keys():
+        self.others[lease.shim] = lease.used
+        for key in lease.used.keys() & self._held.keys():
             self._hold_more(key, 0)
 
     def part(self, lease: Lease) -> None:
         """Remove the task of another scheduler."""
         self.leases.drop(lease.name)
-        for key in self.unmanaged_processes.pop(lease.shim, {}).keys() & self._held.keys():
+        for key in self.others.pop(lease.shim, {}).keys() & self._held.keys():
             self._hold_more(key, 0)
 
     # ---- what is done to it ----

@@ -28,7 +28,6 @@ from scheduler.core.model import (
     Device,
     DeviceBudget,
     EstimateSource,
-    LeaseUse,
     Machine,
     Outcome,
     Placement,
@@ -116,20 +115,31 @@ def budget(key: str, total: Size, free: Size | None, load: float, cap: Size | No
     return DeviceBudget(device, size(total if free is None else free), None if cap is None else size(cap))
 
 
-def hold(reserved: Size, used: Size = 0, cores: float = 1.0, key: str = HOST, unreadable: str = "") -> LeaseUse:
+def hold(reserved: Size, used: Size = 0, cores: float = 1.0, key: str = HOST, unreadable: str = "") -> Lease:
     """Make the lease of another scheduler."""
-    return LeaseUse({key: size(reserved)}, {key: size(used)}, {HOST: cores}, unreadable)
+    return lease_of({key: size(reserved)}, {key: size(used)}, {HOST: cores}, unreadable=unreadable)
+
+
+def lease_of(
+    reserved: Mapping[str, int],
+    used: Mapping[str, int] | None = None,
+    load: Mapping[str, float] | None = None,
+    **said: Any,
+) -> Lease:
+    """Make a lease of another run, which uses so much."""
+    who: dict[str, Any] = {"name": "x", "uid": -1, "run": "9", "task": 1, "attempt": 1, "shim": 0}
+    return Lease(**{**who, "reserved": reserved, "load": load or {}, "used": used or {}, **said})
 
 
 def machine(
     *budgets: DeviceBudget,
-    holds: Sequence[LeaseUse] = (),
+    leases: Sequence[Lease] = (),
     used: Mapping[Key, Mapping[str, Size]] | None = None,
     now: float = 0.0,
 ) -> Machine:
     """Make the machine of a decision; one host with 24 GiB and 4 cores by default."""
     seen = {key: {device: size(b) for device, b in by.items()} for key, by in (used or {}).items()}
-    return Machine(now, budgets or (host(),), tuple(holds), seen)
+    return Machine(now, budgets or (host(),), tuple(leases), seen)
 
 
 # ---- a Brain ----
@@ -320,7 +330,7 @@ class Simulation(simulated_run.Simulation):
         self,
         given: Iterable[Job],
         *budgets: DeviceBudget,
-        others: Mapping[Lease, Mapping[str, int]] | Sequence[tuple[Lease, Mapping[str, int]]] = (),
+        others: Sequence[Lease] = (),
         unmanaged: Mapping[str, int] | None = None,
         machine_: SimulatedMachine | None = None,
         requests: Sequence[tuple[float, Request]] = (),
@@ -331,8 +341,8 @@ class Simulation(simulated_run.Simulation):
         budgets = budgets or (host(),)
         caps = {b.device.key: b.cap for b in budgets if b.cap is not None}
         machine = machine_ or SimulatedMachine([b.device for b in budgets], now=1e9, caps=caps, unmanaged=unmanaged)
-        for lease, used in dict(others).items() if isinstance(others, Mapping) else others:
-            machine.join(lease, used)
+        for lease in others:
+            machine.join(lease)
         book = MemoryRunStore(num=num)
         brain_ = Brain(rules(**said), book.terms)
         super().__init__(list(given), machine, brain_, book, Heard(), requests=requests, truth=truth)

@@ -6,6 +6,7 @@ import contextlib
 import json
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from scheduler.core.attempts.throughput import Throughput
@@ -83,7 +84,7 @@ class EtaUpdater:
         own = (self._ports.leases.uid, self._session.meta["token"])
         used_by = self._ports.watcher.used_by
         leases = living(find_directory(self._session.settings.leases or None))
-        others = [(lease, used_by(lease.shim, lease.name)) for lease in leases if (lease.uid, lease.run) != own]
+        others = [replace(one, used=used_by(one.shim, one.name)) for one in leases if (one.uid, one.run) != own]
         history = self._session.history
         overhead = (history.kept - history.spent) / history.ended if history.ended else 0.0
         return MachineSnapshot(self._session.devices.snapshot(), others, self._used, progress, overhead)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import replace
 
 from scheduler.core.leases import Lease
 from scheduler.runtime.settings import Settings
@@ -17,27 +16,12 @@ from scheduler.values import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LeaseHolder:
-    """The holder of a lease, without its command or environment."""
+    """A lease with its user and its process, without its command or environment."""
 
+    lease: Lease
     user: str
-    uid: int
-    run: str
-    task: int
     pid: int
     """The pid of the task's own process; 0: it cannot be seen."""
-    shim: int
-    since: float
-    expected: float
-    reserved: Mapping[str, int]
-    used: Mapping[str, int] = field(default_factory=dict)
-    alone: bool = False
-    unreadable: bool = False
-    """True if this version cannot read the lease; then nothing starts beside it."""
-
-    @property
-    def ends(self) -> float:
-        """The time at which it is expected to end; 0: unknown."""
-        return self.since + self.expected if self.expected else 0.0
 
 
 def holders(settings: Settings, *, used: bool = False) -> list[LeaseHolder]:
@@ -48,20 +32,8 @@ def holders(settings: Settings, *, used: bool = False) -> list[LeaseHolder]:
 
 
 def _holder(lease: Lease, pids: list[int], *, used: bool) -> LeaseHolder:
-    return LeaseHolder(
-        user_name(lease.uid),
-        lease.uid,
-        lease.run.partition("-")[0],
-        lease.task,
-        pids[0] if pids else 0,
-        lease.shim,
-        lease.since,
-        lease.expected,
-        dict(lease.reserved),
-        {"host": sum(map(resident, pids))} if used and pids else {},
-        lease.alone,
-        bool(lease.unreadable),
-    )
+    seen = {"host": sum(map(resident, pids))} if used and pids else {}
+    return LeaseHolder(replace(lease, used=seen), user_name(lease.uid), pids[0] if pids else 0)
 
 
 def resident(pid: int) -> int:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from subprocess import TimeoutExpired
 from typing import TYPE_CHECKING, TextIO
 
-from scheduler.core.model import LeaseUse
+from scheduler.core.leases import Lease
 from scheduler.core.ports import Key
 from scheduler.core.reporting.live_status import LiveStatus, ObservedState, StatusBuilder
 from scheduler.runtime import clock
@@ -168,18 +169,16 @@ class OtherLeases:
         self._token = session.meta["token"]
         self._uid = ports.leases.uid
         self._used_by = ports.watcher.used_by
-        self._holds: Sequence[LeaseUse] = ()
+        self._leases: Sequence[Lease] = ()
         self._next = 0.0
 
-    def look(self) -> Sequence[LeaseUse]:
+    def look(self) -> Sequence[Lease]:
         """Return what they have reserved and use, at most REST seconds old."""
         if time.monotonic() >= self._next:
             from scheduler.store.machine.leases import find_directory, living
 
             leases = living(find_directory(self._settings.leases or None))
             others = [lease for lease in leases if (lease.uid, lease.run) != (self._uid, self._token)]
-            self._holds = [
-                LeaseUse(lease.reserved, self._used_by(lease.shim, lease.name), lease.load) for lease in others
-            ]
+            self._leases = [replace(lease, used=self._used_by(lease.shim, lease.name)) for lease in others]
             self._next = time.monotonic() + REST
-        return self._holds
+        return self._leases

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, field, replace
+from dataclasses import field
 from typing import Any
 
 from scheduler.app.control import device_reservations
 from scheduler.app.observe.lease_holders import LeaseHolder, holders
+from scheduler.core.leases import Lease
 from scheduler.core.model import DeviceBudget, Waiter
 from scheduler.errors import SchedulerError
 from scheduler.runtime.settings import Settings
@@ -36,7 +37,7 @@ class GpuUsage:
     """Why the GPUs cannot be read; empty if they can."""
 
 
-Looking = Callable[[Sequence[LeaseHolder]], GpuUsage]
+Looking = Callable[[Sequence[Lease]], GpuUsage]
 """A function that reads the GPUs and the memory that the trees of these leases use."""
 
 
@@ -47,24 +48,37 @@ def facts(settings: Settings, labels: Mapping[str, str], look: Looking | None = 
     """
     directory = find_directory(settings.leases or None)
     held = holders(settings, used=True)
-    cards = look(held) if look else look_at_cards(settings, [holder.shim for holder in held if holder.shim])
+    leases = [holder.lease for holder in held]
+    cards = look(leases) if look else look_at_cards(settings, [lease.shim for lease in leases if lease.shim])
     names = {**labels, **{budget.device.key: budget.device.label for budget in cards.budgets}}
-    held = [replace(holder, used={**holder.used, **cards.used.get(holder.shim, {})}) for holder in held]
+    told = [_lease(holder, cards.used.get(holder.lease.shim, {}), names) for holder in held]
     return {
-        "leases": sorted((_lease(holder, names) for holder in held), key=lambda one: (one["user"], one["task"])),
+        "leases": sorted(told, key=lambda one: (one["user"], one["task"])),
         "waiting": [_waiter(waiter, names) for waiter in waiters(directory)],
-        "gpus": [_gpu(budget, held) for budget in cards.budgets if budget.device.is_gpu],
+        "gpus": [_gpu(budget, leases) for budget in cards.budgets if budget.device.is_gpu],
         "gpus_trouble": cards.why,
         **device_reservations.told(settings, names),
     }
 
 
-def _lease(holder: LeaseHolder, names: Mapping[str, str]) -> dict[str, Any]:
+def _lease(holder: LeaseHolder, used_on_gpus: Mapping[str, int], names: Mapping[str, str]) -> dict[str, Any]:
     def named(by_device: Mapping[str, int]) -> dict[str, int]:
         return {_called(key, names): bytes_ for key, bytes_ in by_device.items()}
 
-    told = {name: value for name, value in asdict(holder).items() if name not in ("uid", "expected")}
-    return {**told, "reserved": named(holder.reserved), "used": named(holder.used), "ends": holder.ends or None}
+    lease = holder.lease
+    return {
+        "user": holder.user,
+        "run": lease.number,
+        "task": lease.task,
+        "pid": holder.pid,
+        "shim": lease.shim,
+        "since": lease.since,
+        "reserved": named(lease.reserved),
+        "used": named({**lease.used, **used_on_gpus}),
+        "alone": lease.alone,
+        "unreadable": bool(lease.unreadable),
+        "ends": lease.ends or None,
+    }
 
 
 def _waiter(waiter: Waiter, names: Mapping[str, str]) -> dict[str, Any]:
@@ -81,8 +95,8 @@ def _waiter(waiter: Waiter, names: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _gpu(budget: DeviceBudget, held: Sequence[LeaseHolder]) -> dict[str, Any]:
-    reserved = sum(holder.reserved.get(budget.device.key, 0) for holder in held)
+def _gpu(budget: DeviceBudget, leases: Sequence[Lease]) -> dict[str, Any]:
+    reserved = sum(lease.reserved.get(budget.device.key, 0) for lease in leases)
     unmanaged_processes = [{"user": one.user, "pid": one.pid, "bytes": one.bytes} for one in budget.unmanaged]
     return {
         "device": budget.device.label,
@@ -90,7 +104,7 @@ def _gpu(budget: DeviceBudget, held: Sequence[LeaseHolder]) -> dict[str, Any]:
         "free": budget.free,
         "reserved": reserved,
         "unmanaged": unmanaged_processes,
-        "tasks": sum(budget.device.key in holder.reserved for holder in held),
+        "tasks": sum(budget.device.key in lease.reserved for lease in leases),
         "closed": budget.closed,
     }
 

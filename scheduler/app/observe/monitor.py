@@ -10,10 +10,11 @@ from dataclasses import replace
 from typing import Any
 
 from scheduler.app.observe import machine_status
-from scheduler.app.observe.lease_holders import LeaseHolder, holders
+from scheduler.app.observe.lease_holders import holders
 from scheduler.app.observe.run_reader import RunReader, foreseen
 from scheduler.app.run.devices import find_devices
-from scheduler.core.model import DeviceBudget, LeaseUse
+from scheduler.core.leases import Lease
+from scheduler.core.model import DeviceBudget
 from scheduler.core.ports import Key
 from scheduler.core.reporting.forecast import Forecast
 from scheduler.core.reporting.live_status import LiveStatus, ObservedState, StatusBuilder
@@ -42,15 +43,15 @@ class MonitoredDevices:
         except SchedulerError as exc:
             self.why = str(exc)
 
-    def look(self, held: Sequence[LeaseHolder]) -> tuple[Sequence[DeviceBudget], list[LeaseHolder]]:
+    def look(self, leases: Sequence[Lease]) -> tuple[Sequence[DeviceBudget], list[Lease]]:
         """Read the devices and all leases, with the GPU memory that their trees use."""
         if self.pool is None:
-            return (), list(held)
+            return (), list(leases)
         gpus = self.pool.gpus
         if gpus is None:
-            return self.pool.snapshot(), list(held)
-        gpus.look_again(frozenset(holder.shim for holder in held if holder.shim))
-        return self.pool.snapshot(), [replace(h, used={**h.used, **gpus.used_by(h.shim)}) for h in held]
+            return self.pool.snapshot(), list(leases)
+        gpus.look_again(frozenset(lease.shim for lease in leases if lease.shim))
+        return self.pool.snapshot(), [replace(one, used={**one.used, **gpus.used_by(one.shim)}) for one in leases]
 
     def close(self) -> None:
         """Let them go."""
@@ -120,25 +121,25 @@ class RunMonitor:
         return [line.partition("T")[2] for line in lines]
 
     def _look(self) -> None:
-        budgets, held = self._cards.look(holders(self._settings, used=True))
+        budgets, leases = self._cards.look([holder.lease for holder in holders(self._settings, used=True)])
         uid = self.info.places.root.stat().st_uid
-        mine = {h.task: h for h in held if h.uid == uid and h.run == str(self.info.number)}
+        mine = {one.task: one for one in leases if one.uid == uid and one.number == str(self.info.number)}
         children = children_finder()
         used: dict[Key, Mapping[str, int]] = {}
         epochs: dict[Key, float] = {}
         trees: dict[Key, Tree] = {}
         for task in self.telling.brain.living():
-            holder, key = mine.get(task.id), (task.id, task.attempts)
-            if holder is None or not holder.shim:
+            lease, key = mine.get(task.id), (task.id, task.attempts)
+            if lease is None or not lease.shim:
                 continue
-            tree = trees[key] = self._trees.get(key) or self._tree(key, holder.shim)
+            tree = trees[key] = self._trees.get(key) or self._tree(key, lease.shim)
             tree.look(children)
-            used[key] = {**holder.used, "host": tree.used}
+            used[key] = {**lease.used, "host": tree.used}
             if tree.epochs is not None:
                 epochs[key] = tree.epochs
         self._trees = trees
-        others = [LeaseUse(h.reserved, h.used, {}) for h in held if h.task not in mine or h is not mine[h.task]]
-        expected = {task: holder.expected for task, holder in mine.items()}
+        others = [replace(lease, load={}) for lease in leases if mine.get(lease.task) is not lease]
+        expected = {task: lease.expected for task, lease in mine.items()}
         said = foreseen(self.info)
         forecast = Forecast.from_dict(said) if said is not None else None
         self._seen = ObservedState(budgets, used, epochs, others, expected, forecast)
@@ -172,10 +173,10 @@ class MachineMonitor:
             self._next = time.monotonic() + REST
         return self._facts
 
-    def _look(self, held: Sequence[LeaseHolder]) -> machine_status.GpuUsage:
+    def _look(self, leases: Sequence[Lease]) -> machine_status.GpuUsage:
         assert self._cards is not None
-        budgets, looked = self._cards.look(held)
-        return machine_status.GpuUsage(budgets, {h.shim: h.used for h in looked if h.shim}, self._cards.why)
+        budgets, looked = self._cards.look(leases)
+        return machine_status.GpuUsage(budgets, {one.shim: one.used for one in looked if one.shim}, self._cards.why)
 
     def close(self) -> None:
         """Let the runs and the devices go."""

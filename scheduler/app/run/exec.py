@@ -102,7 +102,8 @@ def _result(session: RunSession, task: int, signal: int) -> ExecResult:
 
 def waits_for(session: RunSession) -> Callable[[Refusal], str]:
     """Return a function that says which leases hold what the task waits for, and for about how long."""
-    from scheduler.app.observe.lease_holders import holders, others_before
+    from scheduler.app.observe.lease_holders import others_before
+    from scheduler.store.machine.leases import find_directory, living
     from scheduler.ui.verbs.lease_holders import waiting_words
 
     keys = {device.label: device.key for device in session.devices.discover()}
@@ -112,7 +113,8 @@ def waits_for(session: RunSession) -> Callable[[Refusal], str]:
         if not refusal.device:
             return ""
         key = keys.get(refusal.device, refusal.device)
-        found = [holder for holder in holders(session.settings) if key in holder.reserved]
+        leases = living(find_directory(session.settings.leases or None))
+        found = [lease for lease in leases if key in lease.reserved]
         before = others_before(session.settings, session.meta["token"], key)
         return waiting_words(refusal.device, found, before)
 

@@ -25,7 +25,7 @@ class AttemptPublisher:
         self._brain, self._orders, self._watcher, self._registry = brain, orders, watcher, registry
         self._engine = engine
         self._shims: dict[Key, int] = {}
-        self._unmanaged_processes: frozenset[int] = frozenset()
+        self._other_shims: frozenset[int] = frozenset()
         self._watched: dict[Key, Watched] = {}
         self._moved: set[int] = set()
         """Tasks that are to be looked at in another way than the samplers know."""
@@ -58,9 +58,9 @@ class AttemptPublisher:
 
     def meet(self, shims: Iterable[int]) -> None:
         """Note the shims in the leases of other schedulers."""
-        unmanaged_processes = frozenset(shims)
-        if unmanaged_processes != self._unmanaged_processes:
-            self._unmanaged_processes = unmanaged_processes
+        other_shims = frozenset(shims)
+        if other_shims != self._other_shims:
+            self._other_shims = other_shims
             self._unlooked = True
 
     def look(self) -> None:
@@ -75,7 +75,7 @@ class AttemptPublisher:
         self._moved.clear()
         if self._unlooked:
             self._unlooked = False
-            self._watcher.watch(self._watched, self._unmanaged_processes)
+            self._watcher.watch(self._watched, self._other_shims)
 
     def rewrite(self, now: float) -> None:
         """Bring stale leases up to date; raise LeaseError while another process keeps the directory locked: call it

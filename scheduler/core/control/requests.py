@@ -60,12 +60,12 @@ def grant(
         return _limited(brain, request.said, [b.device for b in budgets])
     if request.what not in _FITS:
         return GrantedRequest(answers=(Answer((), False, f"unknown request: {request.what}"),))
-    tasks, unmanaged_processes = _meant(brain, request)
-    if not tasks and not unmanaged_processes:
+    tasks, unknown = _meant(brain, request)
+    if not tasks and not unknown:
         return GrantedRequest(answers=(Answer((), False, _NOTHING.get(request.what, "the run has no such task")),))
     fits = [task for task in tasks if brain.state(task) in _FITS[request.what]]
     others = sorted({*tasks} - {*fits})
-    answers = [Answer((task,), False, "is not a task of this run") for task in unmanaged_processes]
+    answers = [Answer((task,), False, "is not a task of this run") for task in unknown]
     answers += [Answer((task,), False, _why_not(request.what, brain.state(task))) for task in others]
     if request.what == "set":
         granted = _set(brain, request, fits, budgets, number)

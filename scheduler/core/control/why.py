@@ -136,9 +136,9 @@ def _stand(brain: Brain, machine: Machine, room: DeviceCapacity) -> DeviceState:
     """Return the free bytes of a device and its holders, the largest first."""
     key = room.device.key
     held = [HolderUse(f"task {p.task}", p.reservation[key]) for p in brain.placements() if p.reservation.get(key)]
-    others = sum(hold.reserved.get(key, 0) for hold in machine.holds)
+    others = sum(lease.reserved.get(key, 0) for lease in machine.leases)
     held += [HolderUse(OTHER_RUNS, others)] if others else []
-    held += [HolderUse(UNMANAGED_PROCESSES, room.unmanaged_processes)] if room.unmanaged_processes else []
+    held += [HolderUse(UNMANAGED_PROCESSES, room.unmanaged_bytes)] if room.unmanaged_bytes else []
     rest = room.most - max(0, room.bytes) - brain.rules.buffer - sum(one.bytes for one in held)
     held += [HolderUse(UNMANAGED_MEMORY, rest)] if rest > brain.rules.peak_step_bytes else []
     held.sort(key=lambda one: -one.bytes)

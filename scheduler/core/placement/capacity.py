@@ -9,7 +9,8 @@ from math import inf
 from operator import is_not
 
 from scheduler.core.config import SchedulingConfig
-from scheduler.core.model import Device, DeviceBudget, LeaseUse, Machine, Placement
+from scheduler.core.leases import Lease
+from scheduler.core.model import Device, DeviceBudget, Machine, Placement
 from scheduler.core.placement.device_capacity import ENOUGH, DeviceCapacity, capacity_of, is_called
 from scheduler.core.queue.released import Released
 from scheduler.values import dataclass
@@ -107,7 +108,7 @@ class CapacityView:
         """Devices where memory is being given back: time alone ends that."""
         self._machine: Machine | None = None
         self._budgets: tuple[DeviceBudget, ...] = ()
-        self._holds: tuple[LeaseUse, ...] = ()
+        self._leases: tuple[Lease, ...] = ()
         self._used: Mapping[tuple[int, int], Mapping[str, int]] = {}
         self._at: dict[str, int] = {}
         self._released = Released()
@@ -165,7 +166,7 @@ class CapacityView:
             return self
         self._machine = machine
         differing = self._differing(machine.budgets)
-        if machine.used is not self._used or machine.holds != self._holds or differing is None:
+        if machine.used is not self._used or machine.leases != self._leases or differing is None:
             self._build(machine)
             return self
         stale = self._coming.union(self._stale, differing, self._released.due(machine.now))
@@ -191,7 +192,7 @@ class CapacityView:
         return found
 
     def _build(self, machine: Machine) -> None:
-        self._budgets, self._holds, self._used = machine.budgets, machine.holds, machine.used
+        self._budgets, self._leases, self._used = machine.budgets, machine.leases, machine.used
         self._at = {budget.device.key: at for at, budget in enumerate(machine.budgets)}
         self.rooms = {budget.device.key: self._room(budget, machine) for budget in machine.budgets}
         self.has_slots = any(budget.device.is_slot for budget in machine.budgets)

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from scheduler.core.config import SchedulingConfig
 from scheduler.core.model import (
     HOST,
     Device,
     DeviceBudget,
-    LeaseUse,
     Machine,
     Placement,
     UnmanagedPolicy,
 )
 from scheduler.core.placement.refusal import Reason, Refusal
 from scheduler.values import dataclass
-
-if TYPE_CHECKING:
-    from scheduler.core.leases import Lease
-
 
 ENOUGH = 1e-9
 
@@ -40,7 +34,7 @@ class DeviceCapacity:
     """Attempts of this run."""
     closed: bool = False
     taken_alone: bool = False
-    unmanaged_processes: int = 0
+    unmanaged_bytes: int = 0
     """Bytes of unmanaged processes here."""
     coming: bool = False
     """True if memory is being given back here, so that the free bytes are not final yet."""
@@ -64,7 +58,7 @@ class DeviceCapacity:
             self.ours,
             self.closed,
             self.taken_alone,
-            self.unmanaged_processes,
+            self.unmanaged_bytes,
             self.coming,
             self.shut,
             self.released,
@@ -82,25 +76,10 @@ class DeviceCapacity:
             self.device.load_capacity,
             0,
             0,
-            taken_alone=self.device.single and self.unmanaged_processes > 0 and self.taken_alone,
-            unmanaged_processes=self.unmanaged_processes,
+            taken_alone=self.device.single and self.unmanaged_bytes > 0 and self.taken_alone,
+            unmanaged_bytes=self.unmanaged_bytes,
             shut=shut,
         )
-
-
-def others_hold(lease: Lease, used: Mapping[str, int]) -> LeaseUse:
-    """Return the use of another scheduler's lease. Use that cannot be seen counts as none: that wastes, never
-    overcommits.
-    """
-    return LeaseUse(
-        reserved=lease.reserved,
-        used=used,
-        load=lease.load,
-        unreadable=lease.unreadable,
-        alone=lease.alone,
-        uid=lease.uid,
-        since=lease.since,
-    )
 
 
 def room_on(budget: DeviceBudget, taken: Iterable[tuple[int, int]], buffer: int) -> int:
@@ -131,15 +110,13 @@ def capacity_of(
     found = _compute(budget, mine, machine, rules)
     found.coming = _is_coming(budget, machine, rules)
     if found.coming:  # memory that is being given back is in no number yet
-        found.released = max(
-            found.released, _most_released(budget, found.unmanaged_processes) - _kept_free(budget, rules)
-        )
+        found.released = max(found.released, _most_released(budget, found.unmanaged_bytes) - _kept_free(budget, rules))
     return found
 
 
-def _most_released(budget: DeviceBudget, unmanaged_processes: int) -> int:
+def _most_released(budget: DeviceBudget, unmanaged_bytes: int) -> int:
     """Return the bytes that are free at most after all leases have ended: the use of unmanaged processes stays."""
-    most = budget.device.total - unmanaged_processes
+    most = budget.device.total - unmanaged_bytes
     return most if budget.cap is None else min(most, budget.cap)
 
 
@@ -176,17 +153,17 @@ def _compute(
         ours += 1
         alone = alone or (placement.alone and key in placement.devices)
     residents = ours
-    for hold in machine.holds:
-        reserved, holds = hold.reserved.get(key, 0), hold.used.get(key, 0)
+    for lease in machine.leases:
+        reserved, holds = lease.reserved.get(key, 0), lease.used.get(key, 0)
         taken.append((reserved, holds))
         free_then += holds
         unseen += 0 if holds else reserved
-        residents += key in hold.reserved
-        busy += hold.load.get(key, 0.0)
-        alone = alone or (hold.alone and _runs_on(key, hold.reserved))
-        if hold.unreadable and (not hold.reserved or _runs_on(key, hold.reserved)):
-            whose = hold.unreadable
-    held = sum(unmanaged_process.bytes for unmanaged_process in budget.unmanaged) if budget.unmanaged else 0
+        residents += key in lease.reserved
+        busy += lease.load.get(key, 0.0)
+        alone = alone or (lease.alone and _runs_on(key, lease.reserved))
+        if lease.unreadable and (not lease.reserved or _runs_on(key, lease.reserved)):
+            whose = lease.unreadable
+    held = sum(one.bytes for one in budget.unmanaged) if budget.unmanaged else 0
     single = device.single and not rules.mps and (residents > 0 or held > 0)
     kept_free, most_released = _kept_free(budget, rules), _most_released(budget, held)
     return DeviceCapacity(
@@ -197,7 +174,7 @@ def _compute(
         residents=residents,
         ours=ours,
         taken_alone=single or alone,
-        unmanaged_processes=held,
+        unmanaged_bytes=held,
         shut=_shut(budget, rules) or (Refusal(0, Reason.UNREADABLE, device.label, text=whose) if whose else None),
         released=min(free_then + unseen, most_released) - kept_free,
         released_surely=min(free_then, most_released) - kept_free,
@@ -213,7 +190,7 @@ def kept_for_unmanaged(budget: DeviceBudget, rules: SchedulingConfig) -> int:
     """Return the bytes that unmanaged processes may still come to need on a GPU they use."""
     if not budget.unmanaged:
         return 0
-    held = sum(unmanaged_process.bytes for unmanaged_process in budget.unmanaged)
+    held = sum(one.bytes for one in budget.unmanaged)
     if rules.manners is UnmanagedPolicy.IGNORE or held < rules.unmanaged_least or not budget.device.is_gpu:
         return 0
     return max(rules.unmanaged_room, int(held * rules.unmanaged_share))
@@ -230,13 +207,11 @@ def _shut(budget: DeviceBudget, rules: SchedulingConfig) -> Refusal | None:
         return Refusal(0, Reason.CLOSED_DEVICE, label, text=budget.closed)
     if not budget.unmanaged or not kept_for_unmanaged(budget, rules):
         return None
-    held = sum(unmanaged_process.bytes for unmanaged_process in budget.unmanaged)
-    who = ", ".join(
-        sorted({unmanaged_process.user for unmanaged_process in budget.unmanaged if unmanaged_process.user})
-    )
+    held = sum(one.bytes for one in budget.unmanaged)
+    who = ", ".join(sorted({one.user for one in budget.unmanaged if one.user}))
     if rules.manners is UnmanagedPolicy.AVOID:
         return Refusal(0, Reason.AVOIDED, label, room=held, text=who)
-    calm = min(unmanaged_process.calm for unmanaged_process in budget.unmanaged)
+    calm = min(one.calm for one in budget.unmanaged)
     if calm < rules.unmanaged_calm:
         return Refusal(0, Reason.YOUNG, label, wanted=int(rules.unmanaged_calm - calm) + 1, room=held, text=who)
     return None

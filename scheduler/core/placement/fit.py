@@ -317,7 +317,7 @@ def _fit_unknown(task: int, ask: MemoryRequest, room: DeviceCapacity, rules: Sch
 def least_unknown(least: int, room: DeviceCapacity, rules: SchedulingConfig) -> int:
     """Return the bytes that a GPU must have left for a task of unknown memory, which needs `least` in any case."""
     most = int((room.most - rules.buffer) * NEARLY)  # of a device that is idle all but that may be free
-    half = int((room.most - room.unmanaged_processes) * rules.unknown_gpu_least)
+    half = int((room.most - room.unmanaged_bytes) * rules.unknown_gpu_least)
     return max(min(half, most), min(least, most))
 
 

@@ -596,7 +596,7 @@ class SchedulingPass:
             return rooms
         prefer, numbers = self._terms(task).prefer, self.capacity.numbers
         best = sorted(
-            rooms, key=lambda room: (room.unmanaged_processes > 0, -room.load, -room.bytes, numbers[room.device.key])
+            rooms, key=lambda room: (room.unmanaged_bytes > 0, -room.load, -room.bytes, numbers[room.device.key])
         )
         return sorted(best, key=lambda room: not is_called(room.device, prefer)) if prefer else best
 

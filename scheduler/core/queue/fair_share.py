@@ -17,7 +17,6 @@ from scheduler.core.model import (
     NO_TASK,
     Decision,
     EstimateSource,
-    LeaseUse,
     Machine,
     Placement,
     Turn,
@@ -66,7 +65,7 @@ class Contenders:
         self._rules = replace(rules, slots=None, max_per_device=None)
         self._slots = slots or rules.slots is not None
         self._waiters = [waiter for waiter in machine.waiters if waiter.idle <= STANDS_STILL]
-        self._holds = machine.holds
+        self._leases = machine.leases
         self._own = [placement.reservation for placement in own]
         self._now = machine.now
         self._last = machine.turn.last
@@ -97,7 +96,7 @@ class Contenders:
         return _rank(waiter.ticket.closed, self._stake(waiter.uid, waiter.ticket), waiter.ticket.waited)
 
     def _stake(self, uid: int, ticket: WaitTicket) -> Stake:
-        held, newest = _stake(uid, ticket, self._holds, self._own if uid == self._me else ())
+        held, newest = _stake(uid, ticket, self._leases, self._own if uid == self._me else ())
         return held, max(newest, self._last) if uid == self._me else newest
 
     def _keep_room(self, waiter: Waiter, rooms: Mapping[str, DeviceCapacity], host: DeviceCapacity | None) -> None:
@@ -140,7 +139,7 @@ class Contenders:
         if waiter.uid == self._me or not waiter.lets_capacity_pass:
             return room
         key, left = room.device.key, room.copy()
-        theirs = [lease for lease in self._holds if lease.uid == waiter.uid]
+        theirs = [lease for lease in self._leases if lease.uid == waiter.uid]
         left.released -= sum(max(lease.reserved.get(key, 0), lease.used.get(key, 0)) for lease in theirs)
         return left
 
@@ -160,7 +159,7 @@ def _called(waiter: Waiter) -> str:
 
 
 def _best_first(room: DeviceCapacity) -> tuple[bool, float, int]:
-    return room.unmanaged_processes > 0, -room.load, -room.bytes
+    return room.unmanaged_bytes > 0, -room.load, -room.bytes
 
 
 def _rank(closed: bool, stake: Stake, waited: float) -> Rank:  # of a ticket
@@ -168,12 +167,12 @@ def _rank(closed: bool, stake: Stake, waited: float) -> Rank:  # of a ticket
     return (0, 0, 0.0, -waited) if closed else (1, *stake, -waited)
 
 
-def _stake(uid: int, ticket: WaitTicket, holds: Iterable[LeaseUse], own: Iterable[Mapping[str, int]]) -> Stake:
+def _stake(uid: int, ticket: WaitTicket, leases: Iterable[Lease], own: Iterable[Mapping[str, int]]) -> Stake:
     """Return the bytes a user holds on the devices of a ticket, and since when the newest of them."""
     held, newest = sum(reserved.get(key, 0) for reserved in own for key in ticket.devices), 0.0
-    for hold in holds:
-        if hold.uid == uid and (bytes_ := sum(hold.reserved.get(key, 0) for key in ticket.devices)):
-            held, newest = held + bytes_, max(newest, hold.since)
+    for lease in leases:
+        if lease.uid == uid and (bytes_ := sum(lease.reserved.get(key, 0) for key in ticket.devices)):
+            held, newest = held + bytes_, max(newest, lease.since)
     return held, newest
 
 
@@ -183,9 +182,9 @@ def richer(machine: Machine, own: Iterable[Placement], decision: Decision) -> fr
     if ticket is None:
         return frozenset()
     mine = [placement.reservation for placement in (*own, *decision.placements)]
-    held, _ = _stake(machine.uid, ticket, machine.holds, mine)
+    held, _ = _stake(machine.uid, ticket, machine.leases, mine)
     users = {waiter.uid for waiter in machine.waiters} - {machine.uid}
-    return frozenset(uid for uid in users if _stake(uid, ticket, machine.holds, ())[0] > held)
+    return frozenset(uid for uid in users if _stake(uid, ticket, machine.leases, ())[0] > held)
 
 
 def _need(ticket: WaitTicket) -> ResourceRequest:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from scheduler.core.model import HOST, Device, LeaseUse, Machine, Placement, gpus_in
+from scheduler.core.leases import Lease
+from scheduler.core.model import HOST, Device, Machine, Placement, gpus_in
 from scheduler.core.placement.device_capacity import DeviceCapacity
 from scheduler.core.placement.refusal import Reason, Refusal
 from scheduler.core.placement.request import MemoryRequest, ResourceRequest
@@ -19,7 +20,7 @@ class QuotaUse:
 
     def __init__(self, machine: Machine, own: Iterable[Placement]) -> None:
         self._caps = machine.caps
-        others = [hold.reserved for hold in machine.holds if hold.uid == machine.uid]
+        others = [lease.reserved for lease in machine.leases if lease.uid == machine.uid]
         self._mine = [*others, *(placement.reservation for placement in own)]
         self._used = {key for reserved in self._mine for key in gpus_in(reserved)}
 
@@ -108,9 +109,7 @@ def _enough(asks: Iterable[MemoryRequest], wanted: int) -> int:
     return wanted // 2 if any(ask.bytes is None for ask in asks) else wanted
 
 
-def bounded(
-    leases: Sequence[LeaseUse], own: int, quotas: UserQuotas, devices: Sequence[Device]
-) -> tuple[LeaseUse, ...]:
+def bounded(leases: Sequence[Lease], own: int, quotas: UserQuotas, devices: Sequence[Device]) -> tuple[Lease, ...]:
     """Return leases as they count: those of other users at most up to their quotas and the devices.
 
     A user writes the own lease files, and may write anything into them. `own` is the user whose leases count as they
@@ -126,7 +125,7 @@ def bounded(
     return tuple(found)
 
 
-def _has_no_sizes(lease: LeaseUse) -> bool:
+def _has_no_sizes(lease: Lease) -> bool:
     return bool(lease.unreadable) and not lease.reserved
 
 
@@ -141,7 +140,7 @@ class _CountedUser:
         """Bytes that may still count on GPUs and of RAM; None: no quota."""
         self._tasks = NO_END if caps.tasks is None else caps.tasks
 
-    def count(self, lease: LeaseUse) -> Iterator[LeaseUse]:
+    def count(self, lease: Lease) -> Iterator[Lease]:
         """Return a lease as it counts; one without sizes becomes two, one for the GPUs and one for the host."""
         self._tasks -= 1
         if self._tasks < 0:
@@ -152,7 +151,7 @@ class _CountedUser:
         else:
             yield self._cut(lease)
 
-    def _cut(self, lease: LeaseUse) -> LeaseUse:
+    def _cut(self, lease: Lease) -> Lease:
         reserved = {key: self._take(key, bytes_) for key, bytes_ in lease.reserved.items()}
         counted = {key: bytes_ for key, bytes_ in reserved.items() if bytes_ is not None}
         if not counted:
@@ -178,7 +177,7 @@ class _CountedUser:
         self._gpus.add(key)
         return True
 
-    def _possible(self, lease: LeaseUse, what: str, keys: Sequence[str]) -> LeaseUse:
+    def _possible(self, lease: Lease, what: str, keys: Sequence[str]) -> Lease:
         """Return what a lease may reserve at most on devices, where it does not say: all that its user has left."""
         left = self._left[what]
         if left is None:

@@ -21,7 +21,7 @@ from scheduler.core.leases import Lease
 from scheduler.core.lifecycle import TaskState
 from scheduler.core.model import HOST, LIVING, DeviceBudget, EstimateSource, Machine, Placement, Purpose, State
 from scheduler.core.placement import fit, slots
-from scheduler.core.placement.device_capacity import ENOUGH, DeviceCapacity, capacities, is_called, others_hold
+from scheduler.core.placement.device_capacity import ENOUGH, DeviceCapacity, capacities, is_called
 from scheduler.core.placement.refusal import Reason
 from scheduler.core.placement.request import MemoryRequest, ResourceRequest, gpus_of
 from scheduler.core.ports import Key
@@ -51,8 +51,8 @@ class MachineSnapshot:
     """The state of the machine and of living attempts, as far as the Brain does not know it."""
 
     budgets: Sequence[DeviceBudget]
-    others: Sequence[tuple[Lease, Mapping[str, int]]] = ()
-    """The leases of other schedulers, with the bytes that their tasks use by device."""
+    leases: Sequence[Lease] = ()
+    """The leases of other schedulers."""
     used: Mapping[Key, Mapping[str, int]] = field(default_factory=dict)
     """Bytes that each living attempt uses, by device."""
     progress: Mapping[Key, tuple[float, float]] = field(default_factory=dict)
@@ -153,8 +153,8 @@ class EtaEstimate:
             spread = duration.spread * duration.seconds if duration is not None else seconds
             self._deviations[task.id] = min(spread, seconds) if seconds else 0.0
             self._add_work(duration, seconds, self._weight(task.terms))
-        holds = [others_hold(lease, used) for lease, used in self._snapshot.others]
-        machine = Machine(self._now, tuple(self._snapshot.budgets), tuple(holds), self._snapshot.used)
+        snapshot = self._snapshot
+        machine = Machine(self._now, tuple(snapshot.budgets), tuple(snapshot.leases), snapshot.used)
         self._rooms = capacities(machine, placements, self._brain.rules)
         self._gpus = [key for key, room in self._rooms.items() if room.device.is_gpu]
         self._has_slots = any(room.device.is_slot for room in self._rooms.values())
@@ -162,10 +162,10 @@ class EtaEstimate:
             room.coming = False
             if room.shut is not None and room.shut.reason is Reason.YOUNG:  # it opens again within minutes
                 room.shut = None
-        for lease, used in self._snapshot.others:
-            if lease.expected:
-                end = max(self._now, lease.since + lease.expected)
-                self._running.append((end, next(self._numbers), _as_placement(lease), used))
+        for lease in snapshot.leases:
+            if lease.ends:
+                end = max(self._now, lease.ends)
+                self._running.append((end, next(self._numbers), _as_placement(lease), lease.used))
         heapify(self._running)
 
     def _expected_reservation(self, placement: Placement) -> Mapping[str, int]:
@@ -451,7 +451,7 @@ def _is_called(room: DeviceCapacity, word: str) -> bool:
 
 def _preference(room: DeviceCapacity, prefer: str) -> tuple[bool, bool, float, int]:
     """Return the key by which the GPUs of a task are sorted, as a decision sorts them."""
-    return (not (prefer and is_called(room.device, prefer)), room.unmanaged_processes > 0, -room.load, -room.bytes)
+    return (not (prefer and is_called(room.device, prefer)), room.unmanaged_bytes > 0, -room.load, -room.bytes)
 
 
 def forecast(brain: Brain, snapshot: MachineSnapshot, now: float) -> Forecast:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 
 from scheduler.core.brain import Brain
+from scheduler.core.leases import Lease
 from scheduler.core.lifecycle import TaskState
-from scheduler.core.model import HOST, LIVING, UNFINISHED, DeviceBudget, LeaseUse, Purpose, State, gpus_in, shown_in
+from scheduler.core.model import HOST, LIVING, UNFINISHED, DeviceBudget, Purpose, State, gpus_in, shown_in
 from scheduler.core.ports import Key
 from scheduler.core.queue.task_table import TaskTable
 from scheduler.core.reporting.forecast import Forecast, TimeSpan
@@ -30,7 +31,7 @@ class ObservedState:
     """The bytes that each living attempt uses now, by device."""
     epochs: Mapping[Key, float] = field(default_factory=dict)
     """How many of its epochs are done."""
-    others: Sequence[LeaseUse] = ()
+    leases: Sequence[Lease] = ()
     """The leases of other runs, of all users."""
     expected: Mapping[int, float] = field(default_factory=dict)
     """How many seconds a task takes, where that is known."""
@@ -216,9 +217,9 @@ def bar(budget: DeviceBudget, living: Sequence[TaskState], seen: ObservedState, 
         ours += used
         yet += max(0, task.placement.reservation[key] - used)
     theirs = 0
-    for hold in seen.others:
-        theirs += hold.used.get(key, 0)
-        yet += max(0, hold.reserved.get(key, 0) - hold.used.get(key, 0))
+    for lease in seen.leases:
+        theirs += lease.used.get(key, 0)
+        yet += max(0, lease.reserved.get(key, 0) - lease.used.get(key, 0))
     taken = ours + theirs if budget.cap is not None else max(ours + theirs, device.total - budget.free)
     ours = min(ours, total)
     others = max(0, min(taken, total) - ours)
@@ -235,7 +236,7 @@ def bar(budget: DeviceBudget, living: Sequence[TaskState], seen: ObservedState, 
 def _cores(placed: Sequence[TaskState], seen: ObservedState, key: str) -> float:
     """Return the reserved cores of the host."""
     mine = sum(task.placement.cores for task in placed if task.placement is not None)
-    return mine + sum(hold.load.get(key, 0.0) for hold in seen.others)
+    return mine + sum(lease.load.get(key, 0.0) for lease in seen.leases)
 
 
 def _left(

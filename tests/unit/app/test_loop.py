@@ -78,9 +78,9 @@ class Told(SimulatedWatcher):
 
     told: frozenset[Key] = frozenset()
 
-    def watch(self, attempts: Mapping[Key, Watched], unmanaged_processes: frozenset[int]) -> None:
+    def watch(self, attempts: Mapping[Key, Watched], other_shims: frozenset[int]) -> None:
         self.told = frozenset(attempts)
-        super().watch(attempts, unmanaged_processes)
+        super().watch(attempts, other_shims)
 
 
 class Asked(SimulatedDevices):

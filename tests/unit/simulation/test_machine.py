@@ -158,12 +158,12 @@ class TestMemory:
     def test_tasks_with_declared_memory_never_run_out_of_it_beside_other_schedulers(self, seed: int) -> None:
         dice = random.Random(seed)
         others = [
-            (a_lease(number, reserved), {HOST: round(reserved * dice.random())})
+            a_lease(number, reserved, round(reserved * dice.random()))
             for number, reserved in enumerate([2 * GIB, 4 * GIB, 3 * GIB])
         ]
         run = simulate(a_mixture(seed), host("40GiB", cores=9), others=others)
         assert run.states == {"succeeded": 40}
-        assert overcommitted(run, sum(lease.reserved[HOST] for lease, _ in others)) == []
+        assert overcommitted(run, sum(lease.reserved[HOST] for lease in others)) == []
 
     def test_reservation_of_a_task_above_its_declared_memory_grows(self) -> None:
         run = simulate(jobs(1, seconds=100, peak="6GiB", memory="4GiB"))
@@ -403,8 +403,8 @@ def a_mixture(seed: int) -> list[Job]:
     return [one for some in made for one in some]
 
 
-def a_lease(number: int, reserved: int) -> Lease:
-    return Lease(f"9.x.{number}.1", 9, "x", number, 1, 500 + number, {HOST: reserved}, {HOST: 1.0})
+def a_lease(number: int, reserved: int, used: int = 0) -> Lease:
+    return Lease(f"9.x.{number}.1", 9, "x", number, 1, 500 + number, {HOST: reserved}, {HOST: 1.0}, used={HOST: used})
 
 
 def overcommitted(run: Simulation, others: int = 0) -> list[float]:

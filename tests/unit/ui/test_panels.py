@@ -128,7 +128,7 @@ class TestNumbers:
 
     def test_bar_shows_the_reservations_of_other_runs(self) -> None:
         brain, fold = replay()
-        seen = ObservedState([b.host("24GiB", "20GiB")], others=[b.hold("6GiB", "1GiB")])
+        seen = ObservedState([b.host("24GiB", "20GiB")], leases=[b.hold("6GiB", "1GiB")])
         (bar,) = StatusBuilder(1, "", brain, fold, str, {}).paint(seen, 0.0).bars
         assert (bar.ours, bar.others, bar.reserved) == (0, 4 * GIB, 5 * GIB)
 

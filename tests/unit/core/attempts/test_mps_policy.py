@@ -49,7 +49,7 @@ class TestShares:
     def test_shared_out_over_those_that_are_there_unmanaged_processes_among_them(self) -> None:
         on = mps(tasks(3, "1GiB", thread_percentage=SHARED_OUT, cpus=0.1))
         assert shares(on) == [100, 50, 33]
-        assert shares(on, holds=[hold("1GiB", key="GPU-0")]) == [50, 33, 25]
+        assert shares(on, leases=[hold("1GiB", key="GPU-0")]) == [50, 33, 25]
 
     def test_on_several_gpus_or_on_none_it_runs_outside(self) -> None:
         assert shares(mps(tasks(1, "1GiB", gpus=2) + tasks(1, "1GiB", gpus=0)), gpu(0), gpu(1)) == [0, 0]
@@ -80,7 +80,7 @@ class TestFence:
 class TestCrowds:
     def test_a_gpu_takes_48_clients_of_all_runs_together(self) -> None:
         on = mps(tasks(50, "100MiB", host_memory="100MiB", cpus=0.01), max_gpu_load=1000.0)
-        mine = decide(on, gpu(), RAM, holds=[hold("100MiB", key="GPU-0", cores=0)] * 8)
+        mine = decide(on, gpu(), RAM, leases=[hold("100MiB", key="GPU-0", cores=0)] * 8)
         assert len(mine.placements) == 40
         assert why(mine.refusals[0]) == "needs a place under MPS; GPU-0 has 48 tasks of at most 48"
         assert (

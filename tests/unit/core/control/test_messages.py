@@ -144,7 +144,7 @@ def test_every_refusal_of_a_decision_has_one() -> None:
         tasks(1, "20GiB") + tasks(1, "25GiB") + tasks(2, "1GiB", exclusive=True) + tasks(60, "1MiB", cpus=0.01),
         bypass_limit=3,
     )
-    decision = decide(b, host(free="8GiB"), holds=[hold("16GiB", "16GiB")])
+    decision = decide(b, host(free="8GiB"), leases=[hold("16GiB", "16GiB")])
     reasons = {refusal.reason for refusal in (*decision.refusals, *decision.impossible)}
     assert reasons == {"memory", "alone", "closed", "never"}
     assert all(why(refusal) for refusal in (*decision.refusals, *decision.impossible))

@@ -128,7 +128,7 @@ def test_several_gpus() -> None:
 
 
 def test_memory_of_the_host_beside_others() -> None:
-    assert paragraph(brain(tasks(2, "10GiB")), host(free="18GiB"), holds=[hold("2GiB")]) == [
+    assert paragraph(brain(tasks(2, "10GiB")), host(free="18GiB"), leases=[hold("2GiB")]) == [
         "waits for host RAM",
         "needs 10.0GiB (declared)",
         f"host RAM has 5.5GiB of 24.0GiB free (task 1 10.0GiB, {UNLEASED} 6.0GiB, {OTHERS} 2.0GiB, {KEPT})",

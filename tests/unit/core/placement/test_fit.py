@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from scheduler.core.control.messages import why
 from scheduler.core.leases import Lease
-from scheduler.core.model import HOST, Device, EstimateSource, LeaseUse, Machine, Placement
+from scheduler.core.model import HOST, Device, EstimateSource, Machine, Placement
 from scheduler.core.placement import fit
-from scheduler.core.placement.device_capacity import capacities, is_called, others_hold, room_on
+from scheduler.core.placement.device_capacity import capacities, is_called, room_on
 from scheduler.core.placement.refusal import Reason, Refusal
 from scheduler.core.placement.request import MemoryRequest, ResourceRequest
 from scheduler.units import GIB, MIB
@@ -25,6 +25,7 @@ from tests.support.builders import (
     gpu,
     hold,
     host,
+    lease_of,
     machine,
     peaked,
     place,
@@ -56,9 +57,9 @@ def test_unreclaimed_memory_is_coming_back(unreclaimed: int, coming: bool) -> No
     assert capacities(machine(here), (), rules())["GPU-0"].coming is coming
 
 
-def room(*holds: LeaseUse, free: str = "24GiB", cap: str | None = None, buffer: int = BUFFER) -> int:
+def room(*leases: Lease, free: str = "24GiB", cap: str | None = None, buffer: int = BUFFER) -> int:
     """Return the capacity of a host with 24 GiB."""
-    taken = [(hold.reserved.get(HOST, 0), hold.used.get(HOST, 0)) for hold in holds]
+    taken = [(lease.reserved.get(HOST, 0), lease.used.get(HOST, 0)) for lease in leases]
     return room_on(host("24GiB", free=free, cap=cap), taken, buffer)
 
 
@@ -181,9 +182,9 @@ def need(reservation: str, bare: str, alone: bool = False) -> ResourceRequest:
     return ResourceRequest(MemoryRequest(size(reservation), size(bare)), 1.0, EstimateSource.PROFILE, alone=alone)
 
 
-def reserved(asked: ResourceRequest, *holds: LeaseUse, free: str = "24GiB") -> int | str:
+def reserved(asked: ResourceRequest, *leases: Lease, free: str = "24GiB") -> int | str:
     """Return the reservation on a host with 24 GiB, or the refusal."""
-    rooms = capacities(machine(host(free=free, cores=99), holds=holds), (), rules())
+    rooms = capacities(machine(host(free=free, cores=99), leases=leases), (), rules())
     fitted = fit.fit(1, 1, asked, (), rooms[HOST], rules())
     return fitted.reservation[HOST] if isinstance(fitted, Placement) else fitted.reason
 
@@ -315,7 +316,7 @@ class TestLoad:
         assert len(starts(brain(tasks(9, "1GiB"), max_load=1.5), host(cores=4))) == 6
 
     def test_leases_of_other_schedulers_count_as_load(self) -> None:
-        assert starts(brain(tasks(9, "1GiB")), host(cores=4), holds=[hold("1GiB", cores=2.5)]) == [1]
+        assert starts(brain(tasks(9, "1GiB")), host(cores=4), leases=[hold("1GiB", cores=2.5)]) == [1]
 
 
 class TestAlone:
@@ -331,22 +332,22 @@ class TestAlone:
         assert reasons(b) == {2: "alone"}
 
     def test_an_exclusive_task_respects_other_schedulers(self) -> None:
-        assert reasons(brain(tasks(1, "1GiB", exclusive=True)), holds=[hold("1GiB")]) == {1: "alone"}
+        assert reasons(brain(tasks(1, "1GiB", exclusive=True)), leases=[hold("1GiB")]) == {1: "alone"}
 
     def test_an_unreadable_lease_closes_everything_and_names_its_owner(self) -> None:
         b = brain(tasks(2, "1GiB"))
-        unreadable = others_hold(Lease("x", 0, "9", 1, 1, 0, {}, {}, unreadable="ben"), {})
-        assert reasons(b, holds=[unreadable]) == {1: "unreadable"}
-        decision = decide(b, gpu(0), gpu(1), holds=[unreadable])
+        unreadable = lease_of({}, unreadable="ben")
+        assert reasons(b, leases=[unreadable]) == {1: "unreadable"}
+        decision = decide(b, gpu(0), gpu(1), leases=[unreadable])
         assert decision.placements == ()
         assert "the lease of a running task of ben cannot be read" in why(decision.refusals[0])
 
     def test_a_lease_of_a_newer_version_closes_its_devices(self) -> None:
-        newer = Lease("x", 0, "9", 1, 1, 0, {"GPU-1": GIB, HOST: 2 * GIB}, {}, unreadable="ben")
+        newer = lease_of({"GPU-1": GIB, HOST: 2 * GIB}, unreadable="ben")
         here = (gpu(0), gpu(1), host())
-        decision = decide(brain(tasks(2, "1GiB")), *here, holds=[others_hold(newer, {})])
+        decision = decide(brain(tasks(2, "1GiB")), *here, leases=[newer])
         assert {p.devices for p in decision.placements} == {("GPU-0",)}
-        only = decide(brain(tasks(1, "1GiB", device="1")), *here, holds=[others_hold(newer, {})])
+        only = decide(brain(tasks(1, "1GiB", device="1")), *here, leases=[newer])
         assert [refusal.reason for refusal in only.refusals] == ["unreadable"]
 
 
@@ -410,8 +411,8 @@ class World:
 
     @property
     def machine(self) -> Machine:
-        holds = [hold(reserved, seen, cores=0) for reserved, _, seen in self.leases]
-        return machine(host(self.total, free=self.free, cores=99), holds=holds)
+        leases = [hold(reserved, seen, cores=0) for reserved, _, seen in self.leases]
+        return machine(host(self.total, free=self.free, cores=99), leases=leases)
 
     def room(self) -> int:
         return capacities(self.machine, (), rules(buffer=0))[HOST].bytes

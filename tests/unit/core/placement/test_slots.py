@@ -89,7 +89,7 @@ class TestMemory:
 
     def test_what_is_left_of_a_card_that_others_use_is_reserved(self) -> None:
         theirs = [hold("20GiB", key="GPU-0")]
-        (one,) = decide(brain(tasks(1)), *slots("0"), *CARDS, holds=theirs).placements
+        (one,) = decide(brain(tasks(1)), *slots("0"), *CARDS, leases=theirs).placements
         assert one.reservation["GPU-0"] == 4 * GIB - 512 * MIB
 
     def test_a_slot_with_an_unknown_name_runs_on_the_host_alone(self) -> None:

@@ -10,11 +10,11 @@ import pytest
 from scheduler.core.brain import Brain
 from scheduler.core.config import SchedulingConfig
 from scheduler.core.leases import Lease
-from scheduler.core.model import HOST, Decision, LeaseUse, Machine, Turn, Waiter, WaitTicket
+from scheduler.core.model import HOST, Decision, Machine, Turn, Waiter, WaitTicket
 from scheduler.core.placement.refusal import Reason, Refusal
 from scheduler.core.queue.fair_share import CHANCE, STANDS_STILL, TurnTracker, richer
 from scheduler.units import GIB
-from tests.support.builders import brain, gpu, host, machine, slots, tasks
+from tests.support.builders import brain, gpu, host, lease_of, machine, slots, tasks
 from tests.support.faults import fault
 
 ME, BEN, CARL = 1000, 2000, 3000
@@ -28,14 +28,14 @@ def waiter(memory: int | None, waited: float = 10.0, uid: int = BEN, run: str = 
     return Waiter(f"ticket.{uid}.{run}", uid, run, ticket, idle, bool(said.get("passed_up")))
 
 
-def hold(memory: int, uid: int) -> LeaseUse:
+def hold(memory: int, uid: int) -> Lease:
     """Return a lease on GPU 0 of which nothing is used yet."""
-    return LeaseUse({"GPU-0": memory * GIB}, {}, {HOST: 0.0}, uid=uid)
+    return lease_of({"GPU-0": memory * GIB}, {}, {HOST: 0.0}, uid=uid)
 
 
-def scene(*waiters: Waiter, holds: tuple[LeaseUse, ...] = (), turn: Turn | None = None) -> Machine:
+def scene(*waiters: Waiter, leases: tuple[...] = (), turn: Turn | None = None) -> Machine:
     """Return a machine with a GPU of 24 GiB and the waiters for it."""
-    return replace(machine(gpu(), host(cores=64), holds=holds), uid=ME, waiters=waiters, turn=turn or Turn())
+    return replace(machine(gpu(), host(cores=64), leases=leases), uid=ME, waiters=waiters, turn=turn or Turn())
 
 
 def placed(decision: Decision) -> list[int]:
@@ -60,11 +60,11 @@ class TestWhoIsNext:
         assert placed(decision) == [1], "8 of 24, then 12 for the other one, and then 8 do not fit any more"
 
     def test_a_user_who_holds_less_is_next_though_he_came_later(self) -> None:
-        mine = scene(waiter(20, waited=1.0), holds=(hold(2, ME),), turn=Turn(task=1, waited=100.0))
+        mine = scene(waiter(20, waited=1.0), leases=(hold(2, ME),), turn=Turn(task=1, waited=100.0))
         assert placed(packer().decide(mine)) == []
 
     def test_a_user_who_holds_more_is_not_next_though_he_came_before(self) -> None:
-        theirs = scene(waiter(20, waited=100.0), holds=(hold(2, BEN),), turn=Turn(task=1, waited=1.0))
+        theirs = scene(waiter(20, waited=100.0), leases=(hold(2, BEN),), turn=Turn(task=1, waited=1.0))
         assert placed(packer(1).decide(theirs)) == [1]
 
     def test_what_a_pass_places_counts_as_held_from_then_on(self) -> None:
@@ -80,8 +80,8 @@ class TestWhoIsNext:
     def test_of_two_who_hold_the_same_the_one_whose_last_start_is_longer_ago_is_next(self) -> None:
         """One of four runs of a user has always waited for long."""
         for last, started in ((5.0, [1]), (15.0, [])):
-            holds = (replace(hold(2, ME), since=3.0), replace(hold(2, BEN), since=10.0))
-            seen = scene(waiter(16, waited=100.0), holds=holds, turn=Turn(task=1, waited=1.0, last=last))
+            leases = (replace(hold(2, ME), since=3.0), replace(hold(2, BEN), since=10.0))
+            seen = scene(waiter(16, waited=100.0), leases=leases, turn=Turn(task=1, waited=1.0, last=last))
             assert placed(packer(1, "16GiB").decide(seen)) == started
 
     def test_two_who_are_before_are_kept_room_for_in_their_order(self) -> None:
@@ -112,11 +112,11 @@ class TestWhoIsNext:
 
 class TestTooBig:
     def test_who_does_not_fit_is_passed_over(self) -> None:
-        decision = packer().decide(scene(waiter(20), holds=(hold(8, CARL),)))
+        decision = packer().decide(scene(waiter(20), leases=(hold(8, CARL),)))
         assert (placed(decision), decision.fitting) == ([1, 2], ())
 
     def test_until_that_was_too_often_then_its_device_closes_to_who_came_later(self) -> None:
-        decision = packer().decide(scene(waiter(20, closed=True), holds=(hold(8, CARL),)))
+        decision = packer().decide(scene(waiter(20, closed=True), leases=(hold(8, CARL),)))
         assert placed(decision) == []
         assert {refusal.reason for refusal in decision.refusals} == {"closed"}
 
@@ -136,32 +136,32 @@ class TestTooBig:
 
     def test_the_sentence_names_the_user_and_process_that_hold_others_up(self) -> None:
         waits = replace(waiter(20, closed=True), who="ben (process 4711)")
-        decision = packer().decide(scene(waits, holds=(hold(8, CARL),)))
+        decision = packer().decide(scene(waits, leases=(hold(8, CARL),)))
         assert {refusal.text for refusal in decision.refusals} == {"task 1 of run 9 of ben (process 4711)"}
 
     def test_and_again_once_that_has_left(self) -> None:
         b, carl = packer(), replace(hold(8, CARL), used={"GPU-0": 8 * GIB})
-        waits = scene(waiter(23, closed=True), holds=(carl,))
+        waits = scene(waiter(23, closed=True), leases=(carl,))
         assert placed(b.decide(replace(waits, budgets=(gpu(free="14.5GiB"), host(cores=64))))) == [1]
         assert placed(b.decide(replace(waits, budgets=(gpu(free="16GiB"), host(cores=64))))) == []
 
     def test_margins_are_no_obstacle(self) -> None:
         """On an empty device they are cut, so there it starts with less than it asks for beside others."""
         ticket = replace(waiter(23, closed=True).ticket, bare=(21 * GIB,))
-        waits = scene(replace(waiter(23), ticket=ticket), holds=(hold(8, CARL),))
+        waits = scene(replace(waiter(23), ticket=ticket), leases=(hold(8, CARL),))
         assert placed(packer().decide(replace(waits, budgets=(gpu(free="22.5GiB"), host(cores=64))))) == []
 
     def test_whatever_its_user_holds(self) -> None:
-        decision = packer().decide(scene(waiter(20, closed=True), holds=(hold(8, BEN),)))
+        decision = packer().decide(scene(waiter(20, closed=True), leases=(hold(8, BEN),)))
         assert placed(decision) == []
 
     @fault(131)
     def test_once_it_let_capacity_pass_leases_of_its_own_user_keep_it_from_draining_a_device(self) -> None:
         """With a small task that never ends its user kept the device closed for ever."""
         waits = replace(waiter(20, closed=True), lets_capacity_pass=True)
-        assert placed(packer().decide(scene(waits, holds=(hold(8, BEN),)))) == [1, 2]
-        assert placed(packer().decide(scene(waits, holds=(hold(8, CARL),)))) == []
-        assert packer().decide(scene(waits, holds=(hold(8, CARL),))).draining == (waits.name,)
+        assert placed(packer().decide(scene(waits, leases=(hold(8, BEN),)))) == [1, 2]
+        assert placed(packer().decide(scene(waits, leases=(hold(8, CARL),)))) == []
+        assert packer().decide(scene(waits, leases=(hold(8, CARL),))).draining == (waits.name,)
 
     def test_of_two_such_who_came_first_is_next(self) -> None:
         other = waiter(20, 700.0, closed=True)
@@ -172,7 +172,7 @@ class TestTooBig:
 
     def test_nothing_of_its_own_run_passes_it_either(self) -> None:
         both = brain([*tasks(1, "20GiB"), *tasks(1, "2GiB")], buffer="0GiB")
-        waiting = scene(waiter(1), holds=(hold(8, CARL),), turn=Turn(task=1, waited=700.0, closed=True))
+        waiting = scene(waiter(1), leases=(hold(8, CARL),), turn=Turn(task=1, waited=700.0, closed=True))
         assert placed(both.decide(waiting)) == []
 
 
@@ -213,7 +213,7 @@ class TestSlots:
     def test_who_would_not_fit_is_passed_over_until_its_ticket_closes(self) -> None:
         used = (*slots("0", "0"), gpu(), host())
         for closed, starts in ((False, [1, 2]), (True, [])):
-            waits = replace(scene(waiter(20, closed=closed), holds=(hold(10, CARL),)), budgets=used)
+            waits = replace(scene(waiter(20, closed=closed), leases=(hold(10, CARL),)), budgets=used)
             assert placed(brain(tasks(3)).decide(waits)) == starts
 
     def test_who_had_its_chance_keeps_nothing(self) -> None:
@@ -311,7 +311,7 @@ class TestStanding:
         assert standing.turn(101.0, (lease("one", run="5-c"),)).closed
 
     def test_who_holds_more_of_those_who_wait(self) -> None:
-        scene_ = scene(waiter(1), waiter(1, uid=CARL, run="5-c"), holds=(hold(2, BEN), hold(4, CARL), hold(1, ME)))
+        scene_ = scene(waiter(1), waiter(1, uid=CARL, run="5-c"), leases=(hold(2, BEN), hold(4, CARL), hold(1, ME)))
         mine = packer(1, "2GiB").decide(scene()).placements
         wait = Decision(wait=WaitTicket(7, ("GPU-0",), (GIB,), None))
         assert richer(scene_, mine, wait) == {CARL}
@@ -402,10 +402,10 @@ class TestStanding:
 
 def test_nothing_starts_beside_an_alone_lease_of_another_user() -> None:
     alone = replace(hold(1, BEN), alone=True)
-    decision = packer().decide(scene(holds=(alone,)))
+    decision = packer().decide(scene(leases=(alone,)))
     assert [refusal.reason for refusal in decision.refusals] == ["alone"]
 
 
 def test_the_ram_of_an_alone_lease_on_a_gpu_is_nobodys_lock() -> None:
-    elsewhere = LeaseUse({"GPU-5": GIB, HOST: GIB}, {}, {HOST: 0.0}, alone=True, uid=BEN)
-    assert placed(packer().decide(scene(holds=(elsewhere,)))) == [1, 2, 3]
+    elsewhere = lease_of({"GPU-5": GIB, HOST: GIB}, {}, {HOST: 0.0}, alone=True, uid=BEN)
+    assert placed(packer().decide(scene(leases=(elsewhere,)))) == [1, 2, 3]

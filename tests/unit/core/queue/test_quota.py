@@ -10,12 +10,13 @@ import pytest
 from scheduler.core.brain import Brain
 from scheduler.core.control.messages import waiting, why
 from scheduler.core.control.why import of_run, of_task
-from scheduler.core.model import HOST, Decision, DeviceBudget, LeaseUse, Machine
+from scheduler.core.leases import Lease
+from scheduler.core.model import HOST, Decision, DeviceBudget, Machine
 from scheduler.core.placement.refusal import Reason
 from scheduler.core.queue.quota import bounded
 from scheduler.core.site_policy import NO_CAPS, Caps, UserQuotas
 from scheduler.units import GIB
-from tests.support.builders import brain, gpu, host, machine, slots, tasks, tell
+from tests.support.builders import brain, gpu, host, lease_of, machine, slots, tasks, tell
 from tests.support.faults import fault
 
 ME, BEN = 1000, 2000
@@ -26,15 +27,15 @@ def caps(**said: int) -> Caps:
     return Caps(**said, source=FILE)
 
 
-def scene(limits: Caps, *budgets: DeviceBudget, holds: tuple[LeaseUse, ...] = ()) -> Machine:
+def scene(limits: Caps, *budgets: DeviceBudget, leases: tuple[...] = ()) -> Machine:
     """Return a machine with two GPUs of 24 GiB and much RAM."""
     here = budgets or (gpu(0), gpu(1), host(total="256GiB", cores=64))
-    return replace(machine(*here, holds=holds), uid=ME, caps=limits)
+    return replace(machine(*here, leases=leases), uid=ME, caps=limits)
 
 
-def other_run(memory: int, uid: int = ME, device: str = "GPU-0") -> LeaseUse:
+def other_run(memory: int, uid: int = ME, device: str = "GPU-0") -> Lease:
     """Return a lease of another run of which nothing is used yet."""
-    return LeaseUse({device: memory * GIB, HOST: GIB}, {}, {HOST: 0.0}, uid=uid)
+    return lease_of({device: memory * GIB, HOST: GIB}, {}, {HOST: 0.0}, uid=uid)
 
 
 def packer(number: int = 6, memory: str | None = "4GiB", **said: Any) -> Brain:
@@ -60,8 +61,8 @@ class TestTasks:
         assert words(decision) == [f"may not start; its user holds 2 tasks, the quota is 2 ({FILE})"]
 
     def test_other_runs_of_the_user_count_and_other_users_do_not(self) -> None:
-        holds = (other_run(1), other_run(1, BEN), other_run(1, BEN))
-        assert placed(packer().decide(scene(caps(tasks=2), holds=holds))) == [1]
+        leases = (other_run(1), other_run(1, BEN), other_run(1, BEN))
+        assert placed(packer().decide(scene(caps(tasks=2), leases=leases))) == [1]
 
     def test_what_runs_already_counts(self) -> None:
         b = packer()
@@ -89,12 +90,12 @@ class TestMemory:
         )
 
     def test_over_all_runs_and_gpus(self) -> None:
-        holds = (other_run(4, device="GPU-1"),)
-        assert placed(packer().decide(scene(caps(memory=10 * GIB), holds=holds))) == [1]
+        leases = (other_run(4, device="GPU-1"),)
+        assert placed(packer().decide(scene(caps(memory=10 * GIB), leases=leases))) == [1]
 
     def test_a_smaller_task_starts_beside_one_that_may_not(self) -> None:
         both = brain([*tasks(1, "8GiB"), *tasks(2, "2GiB")], buffer="0GiB", max_gpu_load=64.0)
-        assert placed(both.decide(scene(caps(memory=10 * GIB), holds=(other_run(6),)))) == [2, 3]
+        assert placed(both.decide(scene(caps(memory=10 * GIB), leases=(other_run(6),)))) == [2, 3]
 
     def test_ram_beside_gpus_has_a_cap_of_its_own(self) -> None:
         with_ram = brain(tasks(4, "1GiB", host_memory="8GiB"), buffer="0GiB", max_gpu_load=64.0)
@@ -111,7 +112,7 @@ class TestMemory:
         assert [dict(one.reservation)["GPU-0"] for one in decision.placements] == [10 * GIB]
 
     def test_but_not_a_rest_beside_others_of_its_user(self) -> None:
-        decision = packer(1, None).decide(scene(caps(memory=10 * GIB), holds=(other_run(4),)))
+        decision = packer(1, None).decide(scene(caps(memory=10 * GIB), leases=(other_run(4),)))
         assert placed(decision) == []
 
     def test_what_can_never_be_is_refused(self) -> None:
@@ -130,13 +131,13 @@ class TestGpus:
         )
 
     def test_those_that_the_user_has_anyway(self) -> None:
-        decision = packer(1).decide(scene(caps(gpus=1), holds=(other_run(4, device="GPU-1"),)))
+        decision = packer(1).decide(scene(caps(gpus=1), leases=(other_run(4, device="GPU-1"),)))
         assert [one.gpus for one in decision.placements] == [("GPU-1",)]
 
     def test_a_task_on_two_goes_where_the_user_is(self) -> None:
         three = (gpu(0), gpu(1), gpu(2), host(total="256GiB", cores=64))
         pair = brain(tasks(1, "2GiB", gpus=2), buffer="0GiB")
-        decision = pair.decide(scene(caps(gpus=2), *three, holds=(other_run(4, device="GPU-2"),)))
+        decision = pair.decide(scene(caps(gpus=2), *three, leases=(other_run(4, device="GPU-2"),)))
         assert sorted(decision.placements[0].gpus) == ["GPU-0", "GPU-2"]
 
     def test_more_than_one_may_ever_have_is_refused(self) -> None:
@@ -167,7 +168,7 @@ class TestWaiting:
 
     def test_a_large_one_is_not_bypassed_for_ever_by_small_ones_of_its_run(self) -> None:
         both = brain([*tasks(1, "8GiB"), *tasks(6, "2GiB")], buffer="0GiB", bypass_limit=2, max_gpu_load=64.0)
-        decision = both.decide(scene(caps(memory=10 * GIB), holds=(other_run(4),)))
+        decision = both.decide(scene(caps(memory=10 * GIB), leases=(other_run(4),)))
         assert placed(decision) == [2, 3]
 
 
@@ -175,19 +176,19 @@ EVERYTHING = 1 << 59
 """More bytes than any machine has."""
 
 
-def forged(**said: Any) -> LeaseUse:
+def forged(**said: Any) -> Lease:
     """Return a lease file of Ben's that claims all of GPU 0 and of the RAM, with any load."""
-    lease = LeaseUse({"GPU-0": EVERYTHING, HOST: EVERYTHING}, {}, {"GPU-0": 1e9, HOST: 1e9}, alone=True, uid=BEN)
+    lease = lease_of({"GPU-0": EVERYTHING, HOST: EVERYTHING}, {}, {"GPU-0": 1e9, HOST: 1e9}, alone=True, uid=BEN)
     return replace(lease, **said)
 
 
-def counted(quota: Caps, *leases: LeaseUse) -> tuple[LeaseUse, ...]:
+def counted(quota: Caps, *leases: Lease) -> tuple[...]:
     """Return Ben's leases as they count for another user."""
     devices = [budget.device for budget in scene(NO_CAPS).budgets]
     return bounded(leases, ME, UserQuotas(users={BEN: quota}), devices)
 
 
-def sums(leases: tuple[LeaseUse, ...]) -> dict[str, float]:
+def sums(leases: tuple[...]) -> dict[str, float]:
     """Return the GiB that count on each device."""
     keys = {key for lease in leases for key in lease.reserved}
     return {key: sum(lease.reserved.get(key, 0) for lease in leases) / GIB for key in sorted(keys)}
@@ -243,7 +244,7 @@ class TestLeasesOfOtherUsers:
     ) -> None:
         """The quota may be on any GPU. What no quota limits is closed; tasks on GPUs start beside closed RAM."""
         nonsense = forged(reserved={}, load={}, alone=False, unreadable="ben (process 7)")
-        seen = replace(scene(NO_CAPS), holds=counted(quota, nonsense))
+        seen = replace(scene(NO_CAPS), leases=counted(quota, nonsense))
         assert placed(packer().decide(seen)) == starts
 
     def test_unreadable_lease_gets_what_readable_ones_leave_of_the_quota(self) -> None:

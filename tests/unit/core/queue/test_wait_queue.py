@@ -96,11 +96,11 @@ class TestMemoryComingBackBack:
         """Equal tasks do not wait for what only it needs."""
         b = tell(brain(tasks(3, "10GiB")), run(1, "oom", "10GiB", peak="16GiB"))
         assert ordered(b) == [1, 2, 3]
-        assert starts(b, host(free="12GiB"), holds=[hold("12GiB", "12GiB")]) == [2]
+        assert starts(b, host(free="12GiB"), leases=[hold("12GiB", "12GiB")]) == [2]
 
     def test_task_zero_after_an_out_of_memory_is_a_group_of_its_own(self) -> None:
         b = tell(brain(tasks(3, "10GiB"), first=0), run(0, "oom", "10GiB", peak="16GiB"))
-        assert starts(b, host(free="12GiB"), holds=[hold("12GiB", "12GiB")]) == [1]
+        assert starts(b, host(free="12GiB"), leases=[hold("12GiB", "12GiB")]) == [1]
 
     def test_interrupted_tasks_come_back_after_a_resume(self) -> None:
         b = tell(brain(tasks(3)), placed(1), placed(2), exited(1, "interrupted"), exited(2), asked("resume"))
@@ -154,55 +154,55 @@ class TestBypassLimit:
     @contract("S3-D14")
     def test_at_most_fifty_bypasses_in_one_pass(self) -> None:
         b = big_and_small(80)
-        assert len(place(b, ROOM, holds=OTHER_RUN)) == 50
+        assert len(place(b, ROOM, leases=OTHER_RUN)) == 50
         assert bypassed(b)[1] == 50
 
     def test_at_most_fifty_bypasses_in_many_passes(self) -> None:
         b = big_and_small(80)
-        while started := place(b, SMALL_ROOM, holds=MORE):
+        while started := place(b, SMALL_ROOM, leases=MORE):
             tell(b, *(exited(task) for task in started))
         assert bypassed(b)[1] == 50
         assert bypassed(b)[52] == 0
 
     def test_tasks_behind_are_refused_as_kept_waiting(self) -> None:
         b = big_and_small(60)
-        place(b, ROOM, holds=OTHER_RUN)
-        refusals = b.decide(machine(ROOM, holds=OTHER_RUN)).refusals
+        place(b, ROOM, leases=OTHER_RUN)
+        refusals = b.decide(machine(ROOM, leases=OTHER_RUN)).refusals
         assert [(refusal.task, refusal.reason) for refusal in refusals] == [(1, "memory"), (52, "closed")]
 
     def test_tasks_ranked_before_it_are_not_kept_waiting(self) -> None:
         b = tell(brain(tasks(1, "16MiB", cpus=0.01, priority=-1) + tasks(1, "20GiB") + small(60)), placed(1))
-        assert len(place(b, ROOM, holds=OTHER_RUN)) == 50
-        assert starts(b, ROOM, holds=OTHER_RUN) == []
-        assert starts(tell(b, exited(1, "lost")), ROOM, holds=OTHER_RUN) == [1]
+        assert len(place(b, ROOM, leases=OTHER_RUN)) == 50
+        assert starts(b, ROOM, leases=OTHER_RUN) == []
+        assert starts(tell(b, exited(1, "lost")), ROOM, leases=OTHER_RUN) == [1]
 
     def test_a_bypassed_task_starts_as_soon_as_it_fits(self) -> None:
         b = big_and_small(80)
-        gone = place(b, ROOM, holds=OTHER_RUN)
+        gone = place(b, ROOM, leases=OTHER_RUN)
         tell(b, *(exited(task) for task in gone))
         assert starts(b, host())[:2] == [1, 52]
 
     def test_devices_that_a_bypassed_task_cannot_use_stay_open(self) -> None:
         b = brain(tasks(1, "20GiB", device="GPU-0") + small(60), max_gpu_load=99)
-        place(b, gpu(0, free="8GiB"), gpu(1, free="7GiB"), holds=ON_GPU)
-        decision = b.decide(machine(gpu(0, free="7GiB"), gpu(1, free="7GiB"), holds=ON_GPU))
+        place(b, gpu(0, free="8GiB"), gpu(1, free="7GiB"), leases=ON_GPU)
+        decision = b.decide(machine(gpu(0, free="7GiB"), gpu(1, free="7GiB"), leases=ON_GPU))
         assert bypassed(b)[1] == 60
         assert decision.placements == ()
         submit(b, tasks(1, "1GiB", cpus=0.01))
-        later = b.decide(machine(gpu(0, free="8GiB"), gpu(1, free="7GiB"), holds=ON_GPU))
+        later = b.decide(machine(gpu(0, free="8GiB"), gpu(1, free="7GiB"), leases=ON_GPU))
         assert [p.devices for p in later.placements] == [("GPU-1",)]
 
     def test_another_bypass_limit_applies(self) -> None:
         b = brain(tasks(1, "20GiB") + small(80), bypass_limit=3)
-        assert len(place(b, ROOM, holds=OTHER_RUN)) == 3
+        assert len(place(b, ROOM, leases=OTHER_RUN)) == 3
 
     def test_a_bypass_limit_of_zero_is_strict_order(self) -> None:
         b = brain(tasks(1, "20GiB") + small(80), bypass_limit=0)
-        assert place(b, ROOM, holds=OTHER_RUN) == []
+        assert place(b, ROOM, leases=OTHER_RUN) == []
 
     def test_a_task_that_no_device_can_hold_keeps_no_other_waiting(self) -> None:
         b = brain(tasks(1, "25GiB") + small(80), bypass_limit=0)
-        assert len(place(b, ROOM, holds=OTHER_RUN)) == 80
+        assert len(place(b, ROOM, leases=OTHER_RUN)) == 80
 
 
 class TestUnmanagedMemory:
@@ -231,15 +231,15 @@ class TestUnmanagedMemory:
     def test_only_the_gpu_that_a_task_could_have_is_kept(self) -> None:
         b = brain(tasks(1, "20GiB") + small(80), max_gpu_load=99, bypass_limit=3)
         here = gpu(0, free="7GiB"), gpu(1, free="7GiB")
-        place(b, *here, holds=ON_GPU)
+        place(b, *here, leases=ON_GPU)
         submit(b, small(5))
-        assert {p.devices for p in b.decide(machine(*here, holds=ON_GPU)).placements} == {("GPU-1",)}
+        assert {p.devices for p in b.decide(machine(*here, leases=ON_GPU)).placements} == {("GPU-1",)}
 
     def test_a_task_on_two_gpus_keeps_none_where_unmanaged_memory_fills_one(self) -> None:
         b = brain(tasks(1, "20GiB", gpus=2) + small(60), max_gpu_load=99, bypass_limit=3)
         here = gpu(0, free="8GiB"), gpu(1, free="7GiB")
-        assert len(place(b, *here, holds=ON_GPU)) == 60
-        assert reasons(b, *here, holds=ON_GPU) == {1: "unmanaged"}
+        assert len(place(b, *here, leases=ON_GPU)) == 60
+        assert reasons(b, *here, leases=ON_GPU) == {1: "unmanaged"}
 
     def test_a_task_on_a_gpu_keeps_none_where_unmanaged_memory_fills_the_ram(self) -> None:
         others = tasks(60, "16MiB", host_memory="16MiB", cpus=0.01)
@@ -418,9 +418,9 @@ class TestMovedRanks:
         tell(b, placed(3, device="GPU-0"), placed(4, device="GPU-0"))
         ranks(b, {1: 20, 2: 10})
         held = [hold("15GiB", "15GiB", key="GPU-0")]
-        assert starts(b, gpu(0, free="9GiB"), holds=held) == [5]
+        assert starts(b, gpu(0, free="9GiB"), leases=held) == [5]
         assert bypassed(b)[2] == 2
-        assert place(b, gpu(0, free="9GiB"), holds=held) == [5]
+        assert place(b, gpu(0, free="9GiB"), leases=held) == [5]
         assert bypassed(b)[2] == 3
 
 

@@ -34,7 +34,7 @@ def estimated(run: b.Simulation, ended: int) -> tuple[float, Forecast]:
 
 
 def lease(**more: float) -> Lease:
-    return Lease("other", 1, "9", 1, 1, shim=5, reserved={"host": 10 * GIB}, load={"host": 0.0}, **more)
+    return b.lease_of({"host": 10 * GIB}, {"host": 10 * GIB}, {"host": 0.0}, **more)
 
 
 class TestEnd:
@@ -130,20 +130,18 @@ class TestTasks:
 
     def test_tasks_that_never_fit_leave_the_end_unknown(self) -> None:
         jobs = [*b.jobs(6, seconds=60.0), *b.jobs(1, filename="big.py", memory="20GiB")]
-        run = learning(jobs, b.host(cores=2), others=[(lease(), {"host": 10 * GIB})])
+        run = learning(jobs, b.host(cores=2), others=[lease()])
         snapshot = under_way(run, 3)
-        snapshot = MachineSnapshot(snapshot.budgets, [(lease(), {"host": 10 * GIB})], snapshot.used)
+        snapshot = MachineSnapshot(snapshot.budgets, [lease()], snapshot.used)
         found = forecast(run.brain, snapshot, run.machine.now)
         assert (found.end, found.why) == (None, "1 of its tasks find no room, as things stand")
 
     def test_task_starts_when_the_lease_of_another_scheduler_is_expected_to_end(self) -> None:
         jobs = [*b.jobs(6, seconds=60.0), *b.jobs(1, filename="big.py", memory="20GiB")]
-        run = learning(jobs, b.host(cores=2), others=[(lease(), {"host": 10 * GIB})])
+        run = learning(jobs, b.host(cores=2), others=[lease()])
         snapshot = under_way(run, 3)
         theirs = lease(since=run.machine.now, expected=1000.0)
-        found = forecast(
-            run.brain, MachineSnapshot(snapshot.budgets, [(theirs, {"host": 10 * GIB})], snapshot.used), run.machine.now
-        )
+        found = forecast(run.brain, MachineSnapshot(snapshot.budgets, [theirs], snapshot.used), run.machine.now)
         assert found.end is not None
         assert found.end.likely - run.machine.now == pytest.approx(1060.0, rel=0.1)
 
