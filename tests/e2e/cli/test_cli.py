@@ -1,4 +1,4 @@
-"""The command line as people type it: each verb, each format, what runs when, and what is refused."""
+"""The command line as users type it: each verb, each format, what runs when, and what is refused."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def home(tmp_path: Path) -> Iterator[Home]:
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
-    """A home in which a run has ended: one success with a result and one failure."""
+    """Yield a home in which a run has ended: one success with a result and one failure."""
     made = Home(tmp_path_factory.mktemp("done"))
     result = """sh -c 'printf %s "{\\"loss\\": 0.25, \\"best\\": true}" >"$SCHEDULER_RESULT"; exit 0'"""
     made.write(
@@ -53,7 +53,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
 
 
 def runs_left(home: Home) -> list[str]:
-    """The run directories there are."""
+    """Return the names of the run directories."""
     return sorted(os.listdir(home.state / "runs")) if (home.state / "runs").exists() else []
 
 
@@ -68,7 +68,7 @@ class TestVerbs:
         assert f"example: scheduler {verb}" in said
         assert "--json" in said
 
-    def test_alone_it_names_the_verbs_and_tells_of_the_latest_run(self, done: Home) -> None:
+    def test_scheduler_alone_names_the_common_verbs_and_the_latest_run(self, done: Home) -> None:
         said = done.call(code=0).stdout
         shown = [line.split()[0] for line in said.splitlines() if line.startswith("  ")]
         assert shown == [*COMMON]
@@ -76,14 +76,14 @@ class TestVerbs:
         assert "latest run 1  jobs.csv: not running; 1 succeeded, 1 failed" in said
 
     @pytest.mark.parametrize("verb", ["frobnicate", "ru", "--frob", "--resume", "-x", "run.csv"])
-    def test_an_unknown_one_is_an_error_in_one_line(self, done: Home, verb: str) -> None:
+    def test_an_unknown_verb_is_refused_in_one_line(self, done: Home, verb: str) -> None:
         assert (
             done.call(verb, code=2).stderr
             == f"scheduler: there is no verb {verb!r}: scheduler --help lists the verbs\n"
         )
 
     @pytest.mark.parametrize("verb", ELSEWHERE)
-    def test_one_of_another_tool_is_answered_with_ours(self, done: Home, verb: str) -> None:
+    def test_a_verb_of_another_tool_is_answered_with_the_verb_to_use(self, done: Home, verb: str) -> None:
         refused = done.call(verb, "12", code=2)
         assert refused.stderr == f"scheduler: there is no verb {verb!r}: use scheduler {ELSEWHERE[verb]}\n"
         assert ELSEWHERE[verb].split()[0] in VERBS
@@ -101,7 +101,7 @@ class TestVerbs:
 
 
 class TestResults:
-    def test_json(self, done: Home) -> None:
+    def test_results_json_has_format_run_and_tasks(self, done: Home) -> None:
         said = json.loads(done.call("results", "--json", code=0).stdout)
         assert said["format"] == 1
         assert said["run"]["number"] == 1
@@ -114,34 +114,34 @@ class TestResults:
         assert (good["Color"], good["file.id"]) == ("=1+1", "mine")
         assert good["log"] == str(done.state / f"runs/1/tasks/{good['id']}/1.log")
 
-    def test_csv(self, done: Home) -> None:
+    def test_results_csv_has_the_columns_of_json_and_defuses_formulas(self, done: Home) -> None:
         bad, good = csv.DictReader(io.StringIO(done.call("results", "pair", "--csv", code=0).stdout))
         assert [*good] == [*COLUMNS, "Color", "file.id", "result.loss", "result.best"]
         assert (good["exit_code"], good["result.loss"], bad["exit_code"], bad["result.loss"]) == ("0", "0.25", "7", "")
         assert good["Color"] == "'=1+1"  # a spreadsheet would compute it
 
-    def test_markdown(self, done: Home) -> None:
+    def test_results_markdown_escapes_bars_in_cells(self, done: Home) -> None:
         table = done.call("results", "1", "--md", code=0).stdout.splitlines()
         assert len(table) == 4
         columns = len(COLUMNS) + 4
         assert {line.replace("\\|", "").count("|") for line in table} == {columns + 1}
 
-    def test_a_table_for_people(self, done: Home) -> None:
+    def test_results_without_a_format_are_a_table(self, done: Home) -> None:
         assert "run 1: 2 tasks: 1 failed, 1 succeeded" in done.call("results", code=0).stdout
 
-    def test_list_by_state(self, done: Home) -> None:
+    def test_list_state_shows_only_tasks_in_these_states(self, done: Home) -> None:
         tasks = json.loads(done.call("list", "pair", "--state", "failed,oom", "--json", code=0).stdout)["tasks"]
         assert [task["exit_code"] for task in tasks] == [7]
         assert "the states are waiting, held" in done.call("list", "--state", "bogus", code=2).stderr
 
-    def test_status(self, done: Home) -> None:
+    def test_status_shows_an_ended_run(self, done: Home) -> None:
         said = json.loads(done.call("status", "--json", code=0).stdout)
         assert said["format"] == 1
         assert said["leases"] == []
         assert [(run["number"], run["over"], run["alive"]) for run in said["runs"]] == [(1, True, False)]
         assert "ended" in done.call("status", code=0).stdout
 
-    def test_how_an_ended_run_stands_is_known_without_its_events_until_there_are_more(self, home: Home) -> None:
+    def test_an_ended_run_is_shown_without_reading_its_events_until_more_are_added(self, home: Home) -> None:
         home.commands("true", "sh -c 'exit 3'")
         home.call("run", "jobs.csv", code=1)
         before = [json.loads(home.call(*verb, "--json", code=0).stdout)["runs"] for verb in (("runs",), ("status",))]
@@ -154,7 +154,7 @@ class TestResults:
         append_event(path, Asked("resume"))
         assert "cannot be read" in home.call("runs", code=0).stdout
 
-    def test_status_shows_who_holds_what(self, home: Home) -> None:
+    def test_status_shows_the_lease_of_a_running_task(self, home: Home) -> None:
         home.commands(UNTIL_GO)
         with home.start("run", "jobs.csv", "--memory", "300MiB"):
             wait_until((home.root / "here").exists, 30)
@@ -163,7 +163,7 @@ class TestResults:
             (home.root / "go").touch()
 
     @fault(27)
-    def test_of_a_damaged_run_say_so_and_hide_no_other(self, home: Home) -> None:
+    def test_views_name_a_damaged_run_and_show_the_others(self, home: Home) -> None:
         home.commands("true")
         for _ in range(2):
             home.call("run", "jobs.csv", code=0)
@@ -174,7 +174,7 @@ class TestResults:
         assert "run 1 cannot be read" in said
         assert "1 succeeded" in said
 
-    def test_of_a_result_that_is_no_flat_object_there_are_none(self, home: Home) -> None:
+    def test_results_that_are_not_flat_json_objects_are_left_out(self, home: Home) -> None:
         home.commands(
             'sh -c \'head -c 60000 /dev/zero | tr "\\0" "[" >"$SCHEDULER_RESULT"\'',
             'sh -c \'printf %s "{\\"half\\": \\"\\ud800\\"}" >"$SCHEDULER_RESULT"\'',
@@ -188,14 +188,14 @@ class TestResults:
         for how in ("--csv", "--md"):
             home.call("results", how, code=0)
 
-    def test_in_an_encoding_that_lacks_a_letter(self, home: Home) -> None:
+    def test_verbs_succeed_in_an_encoding_that_lacks_a_letter(self, home: Home) -> None:
         home.write("jobs.csv", "Command,Name", "true,größe😀")
         home.env["PYTHONIOENCODING"] = "latin-1"
         for verb in (["run", "jobs.csv"], ["results"], ["results", "--csv"], ["list"]):
             home.call(*verb, code=0, encoding="latin-1")
 
     @pytest.mark.parametrize("verb", ["list", "results --json", "status", "--help"])
-    def test_on_a_full_disk(self, done: Home, verb: str) -> None:
+    def test_views_name_an_output_device_that_is_full(self, done: Home, verb: str) -> None:
         with open("/dev/full", "w") as full:
             said = done.call(*verb.split(), code=1, stdout=full).stderr
         assert said == "scheduler: cannot go on: no space left on device\n"
@@ -203,7 +203,7 @@ class TestResults:
 
 class TestRun:
     @contract("S3-27")
-    def test_all_good_is_zero_and_one_bad_is_one(self, home: Home) -> None:
+    def test_run_exits_with_0_if_all_tasks_succeed_and_1_if_one_fails(self, home: Home) -> None:
         home.call("run", home.commands("true", "true"), code=0)
         home.call("run", home.commands("true", "false"), code=1)
 
@@ -226,17 +226,17 @@ class TestRun:
         assert "4.0GiB" in refused
         assert runs_left(home) == []
 
-    def test_where_leases_cannot_be_kept_nothing_is_accepted(self, home: Home) -> None:
+    def test_a_list_is_refused_where_leases_cannot_be_written(self, home: Home) -> None:
         home.leases.write_text("a file")
         assert str(home.leases) in home.call("run", home.commands("true"), code=1).stderr
         assert runs_left(home) == []
 
-    def test_where_the_state_cannot_be_kept(self, home: Home) -> None:
+    def test_verbs_name_the_flag_state_where_the_state_cannot_be_written(self, home: Home) -> None:
         home.state.write_text("a file")
         for verb in (["run", home.commands("true")], ["status"], ["list"], ["results"], ["resume"]):
             assert "--state DIR" in home.call(*verb, code=1).stderr
 
-    def test_json_at_the_end_goes_to_stdout_alone(self, home: Home) -> None:
+    def test_run_json_prints_results_on_stdout_and_all_else_on_stderr(self, home: Home) -> None:
         done = home.call("run", home.commands("true", "false"), "--json", code=1)
         assert [task["exit_code"] for task in json.loads(done.stdout)["tasks"]] == [0, 1]
         assert "run 1" in done.stderr
@@ -248,7 +248,7 @@ class TestRun:
         assert not (home.root / "here").exists()
         assert runs_left(home) == []
 
-    def test_a_dry_run_tells_what_is_doubtful(self, home: Home) -> None:
+    def test_a_dry_run_hints_at_a_misspelled_column(self, home: Home) -> None:
         said = home.call("run", home.write("jobs.csv", "Command,Memroy", "true,8GiB"), "--dry-run", code=0).stdout
         assert (
             "hint:   jobs.csv: column 'Memroy' is not a task field and is kept as your own: did you mean Memory?"
@@ -261,14 +261,14 @@ class TestRun:
         assert said.endswith(", so nothing is left to reserve: lower it\n")
         assert runs_left(home) == []
 
-    def test_a_directory_that_is_gone_is_named(self, home: Home) -> None:
+    def test_a_removed_current_directory_is_named_by_every_verb(self, home: Home) -> None:
         listing = str(home.root / home.commands("true"))
         home.command = ["sh", "-c", 'mkdir gone && cd gone && rmdir ../gone && exec "$@"', "-", *home.command]
         for words in (("run", listing), ("run", "../jobs.csv"), ("exec", "--", "true")):
             said = home.call(*words, code=1).stderr
             assert said == "scheduler: the current directory was removed: cd to one that exists\n"
 
-    def test_the_sample_is_unpacked_where_one_stands(self, home: Home) -> None:
+    def test_run_sample_unpacks_the_sample_into_the_current_directory(self, home: Home) -> None:
         said = home.call("run", "--sample", "--dry-run", code=0).stdout
         listing = home.root / "scheduler_samples/commands.csv"
         assert f"{len(lines(home, str(listing))) - 1} tasks" in said
@@ -286,7 +286,7 @@ class TestRun:
         assert ids == [41, 42, 43, 44]
 
     @contract("S3-01", "S3-02")
-    def test_the_launcher_in_the_root_takes_the_old_flags(self, home: Home) -> None:
+    def test_scheduler_py_takes_the_flags_of_the_original_tool(self, home: Home) -> None:
         file = home.root / home.commands(*["true"] * 3)
         home.command = [sys.executable, str(ROOT / "scheduler.py")]
         for where in (home.root, ROOT):
@@ -295,7 +295,7 @@ class TestRun:
         for run in "12":
             assert [task["batch"] for task in home.tasks(run)] == [1, 1, 2]
 
-    def test_runs_beside_each_other_share_nothing_but_the_counter(self, home: Home) -> None:
+    def test_parallel_runs_share_only_the_counter_of_ids(self, home: Home) -> None:
         home.commands(*["true"] * 10)
         schedulers = [home.start("run", "jobs.csv", "--new") for _ in range(4)]
         assert [scheduler.wait(60) for scheduler in schedulers] == [0] * 4
@@ -308,7 +308,7 @@ class TestOrder:
 
     @contract("S3-16")
     @pytest.mark.parametrize(("order", "names"), [("batch", "abcd"), ("global", "cabd")])
-    def test_batches_or_the_whole_list_by_priority(self, home: Home, order: str, names: str) -> None:
+    def test_priority_orders_within_batches_or_over_the_whole_list(self, home: Home, order: str, names: str) -> None:
         home.write("jobs.csv", "Command,Name,Priority", *[f"{NOTE},{row}" for row in self.LIST])
         home.call("run", "jobs.csv", "--num", "2", "-j", "1", "--order", order, code=0)
         assert lines(home, "order") == [*names]
@@ -317,7 +317,9 @@ class TestOrder:
         ("flags", "most"),
         [("-j 1", 1), ("-j 2 --slots 9", 2), ("--slots 3", 3), ("--max-per-device 2 --max-load 9", 2)],
     )
-    def test_so_many_at_once_and_no_more(self, home: Home, flags: str, most: int) -> None:
+    def test_limits_of_jobs_and_slots_bound_the_tasks_that_run_together(
+        self, home: Home, flags: str, most: int
+    ) -> None:
         home.commands(*[CROWD] * 12)
         home.call("run", "jobs.csv", *flags.split(), "--memory", "10MiB", code=0)
         assert max(int(line) for line in lines(home, "crowd")) == most
@@ -339,7 +341,7 @@ class TestOrder:
         )
         assert max(int(line) for line in lines(home, "crowd")) == 2
 
-    def test_exclusive_is_alone(self, home: Home) -> None:
+    def test_exclusive_tasks_run_alone(self, home: Home) -> None:
         home.commands(*[CROWD] * 4)
         home.call("run", "jobs.csv", "--memory", "10MiB", "--exclusive", "yes", "--max-load", "9", code=0)
         assert {*lines(home, "crowd")} == {"1"}
@@ -347,7 +349,7 @@ class TestOrder:
 
 class TestAGrowingFile:
     def growing(self, home: Home, *more: str) -> None:
-        """A run of one task that waits, its file with `more` appended."""
+        """Start a run of one task that waits, and append `more` to its file."""
         home.commands(UNTIL_GO)
         self.scheduler = home.start("run", "jobs.csv")
         wait_until((home.root / "here").exists, 30)
@@ -363,7 +365,7 @@ class TestAGrowingFile:
         return [f"{task['command']} {task['state']}" for task in home.tasks()[1:]]
 
     @contract("S3-18", "S3-D18")
-    def test_appended_rows_join(self, home: Home) -> None:
+    def test_appended_rows_join_the_run_as_a_new_batch(self, home: Home) -> None:
         self.growing(home, "true\n", "false\n")
         wait_until(lambda: "added    2 tasks as batch 2" in home.log(), 10)
         before = (home.root / "jobs.csv").read_bytes()
@@ -391,7 +393,7 @@ class TestAGrowingFile:
         never += "correct it, then "
         assert f"{never}scheduler resume 1 runs them\n" in home.log()
 
-    def test_a_bad_row_that_was_taken_away_is_not_spoken_of_in_the_end(self, home: Home) -> None:
+    def test_a_bad_row_that_was_removed_again_is_not_named_at_the_end(self, home: Home) -> None:
         self.growing(home)
         before = (home.root / "jobs.csv").read_text()
         self.append(home, "no-such-program\n")
@@ -400,7 +402,7 @@ class TestAGrowingFile:
         assert self.end(home) == []
         assert "were not accepted" not in home.log()
 
-    def test_an_appended_row_that_fits_no_device_is_spoken_of_in_the_end(self, home: Home) -> None:
+    def test_an_appended_row_that_fits_no_device_is_named_at_the_end(self, home: Home) -> None:
         home.write("jobs.csv", "Command,Memory", [UNTIL_GO, "10MiB"])
         self.scheduler = home.start("run", "jobs.csv")
         wait_until((home.root / "here").exists, 30)
@@ -409,7 +411,7 @@ class TestAGrowingFile:
         assert self.end(home) == []
         assert "lower it; this row and the rows after it were not accepted" in home.log()
 
-    def test_one_that_goes_away_is_named(self, home: Home) -> None:
+    def test_a_followed_file_that_is_removed_is_named(self, home: Home) -> None:
         self.growing(home)
         (home.root / "jobs.csv").unlink()
         wait_until(lambda: "it cannot be read any more" in home.log(), 10)
@@ -424,7 +426,7 @@ class TestAGrowingFile:
         assert self.end(home) == ["true succeeded", "false failed"]
 
 
-class TestWhatATaskIsTold:
+class TestTaskEnvironment:
     SHOW = """\
 import json, os, sys
 json.dump([dict(os.environ), os.getcwd(), sys.stdin.read(), os.readlink("/proc/self/fd/0"), sys.argv[1:]],
@@ -446,7 +448,7 @@ json.dump([dict(os.environ), os.getcwd(), sys.stdin.read(), os.readlink("/proc/s
         home.end()
 
     @contract("S3-25")
-    def test_the_table_of_the_interface(self, told: list[Any]) -> None:
+    def test_a_task_gets_the_documented_variables(self, told: list[Any]) -> None:
         env, task, home = told[0], told[5], told[6]
         folder = home.state / f"runs/1/tasks/{task['id']}"
         wanted = {
@@ -464,16 +466,16 @@ json.dump([dict(os.environ), os.getcwd(), sys.stdin.read(), os.readlink("/proc/s
         assert {name: env.get(name) for name in wanted} == wanted
         assert {"SCHEDULER_MEMORY_BYTES", "SCHEDULER_RESULT", "SCHEDULER_PROGRESS"} <= env.keys()
 
-    def test_its_own_variables(self, told: list[Any]) -> None:
+    def test_a_task_gets_the_variables_of_its_column_env(self, told: list[Any]) -> None:
         assert (told[0]["A"], told[0]["C"]) == ("b", "d e")
 
     @contract("S3-11")
-    def test_its_directory_and_arguments(self, told: list[Any]) -> None:
+    def test_a_task_runs_in_its_directory_with_epochs_and_id_appended(self, told: list[Any]) -> None:
         assert told[1] == str(told[6].root / "work")
         assert told[4][-2:] == ["--epochs=4", f"--id={told[5]['id']}"]
 
-    def test_nothing_on_standard_input(self, told: list[Any]) -> None:
+    def test_a_task_gets_an_empty_standard_input(self, told: list[Any]) -> None:
         assert told[2:4] == ["", "/dev/null"]
 
-    def test_what_it_leaves_in_its_directory_stays_and_nothing_of_ours(self, told: list[Any]) -> None:
+    def test_the_task_directory_keeps_the_files_of_the_task_and_none_of_the_shim(self, told: list[Any]) -> None:
         assert os.listdir(told[6].state / f"runs/1/tasks/{told[5]['id']}") == ["told"]

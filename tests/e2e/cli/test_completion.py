@@ -58,8 +58,8 @@ def shell(home: Home, *command: str, script: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("typed", "wanted"), TYPED)
-def test_bash(home: Home, typed: str, wanted: list[str]) -> None:
-    """The function is called as bash calls it on Tab; where it has nothing, `complete -o default` is for files."""
+def test_bash_completes_the_last_word(home: Home, typed: str, wanted: list[str]) -> None:
+    """Call the function as bash does on Tab; where it has no words, `complete -o default` completes files."""
     script = f"""
         eval "$(scheduler completion bash)"
         line='{typed}'; COMP_LINE=$line; COMP_POINT=${{#line}}
@@ -77,13 +77,13 @@ def test_bash(home: Home, typed: str, wanted: list[str]) -> None:
 
 
 @pytest.mark.parametrize(("typed", "wanted"), TYPED)
-def test_fish(home: Home, typed: str, wanted: list[str]) -> None:
+def test_fish_completes_the_last_word(home: Home, typed: str, wanted: list[str]) -> None:
     found = shell(home, "fish", "-N", "-c", script=f"scheduler completion fish | source; complete -C '{typed}'")
     assert [word for word in (line.partition("\t")[0] for line in found) if word in wanted] == wanted
 
 
 @pytest.mark.parametrize(("typed", "wanted"), TYPED)
-def test_zsh(home: Home, typed: str, wanted: list[str]) -> None:
+def test_zsh_completes_the_last_word(home: Home, typed: str, wanted: list[str]) -> None:
     """Read what the function gives to `compadd`, or that it leaves the word to `_files`."""
     script = f"""
         compdef() {{ [[ "$*" == "_scheduler scheduler gsched" ]] || exit 9 }}
@@ -105,7 +105,7 @@ def test_every_verb_offers_its_flags(verb: str) -> None:
     assert all(flag.startswith("--") for flag in found)
 
 
-def test_it_goes_on_where_there_is_no_state(home: Home, tmp_path: Path) -> None:
+def test_completion_works_without_a_state_directory_and_makes_none(home: Home, tmp_path: Path) -> None:
     env = {**home.env, "SCHEDULER_STATE": str(tmp_path / "none")}
     done = home.call("completion", "words", "--", "cancel", "", code=0, env=env)
     assert done.stdout == "last\n"

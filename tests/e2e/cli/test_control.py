@@ -36,7 +36,7 @@ UNTIL = "sh -c 'echo attempt $SCHEDULER_ATTEMPT; until [ -e go{} ]; do sleep 0.0
 
 
 class Lists(Home):
-    """A home with one run: tasks 0 and 1 run until go0 and go1 exist, 2 to 4 wait behind them."""
+    """A home with one run: tasks 0 and 1 run until go0 and go1 exist, and tasks 2 to 4 wait for them."""
 
     def begin(self, *flags: str, rows: tuple[str, ...] = ("true", "false", "true")) -> Lists:
         self.commands(UNTIL.format(0), UNTIL.format(1), *rows)
@@ -89,8 +89,8 @@ def home(tmp_path: Path) -> Iterator[Lists]:
     made.end()
 
 
-class TestOfALivingRun:
-    def test_cancel(self, home: Lists) -> None:
+class TestLivingRun:
+    def test_cancel_stops_a_running_task_and_a_waiting_one(self, home: Lists) -> None:
         home.begin()
         assert home.ask("cancel", "0,2") == ["task 0: is being stopped, then cancelled", "task 2: cancelled"]
         home.until("cancelled", "running", "cancelled", "failed", "succeeded")
@@ -99,7 +99,7 @@ class TestOfALivingRun:
             "task 3: ended before: failed",
         ]
 
-    def test_hold_and_release(self, home: Lists) -> None:
+    def test_held_tasks_start_only_after_release(self, home: Lists) -> None:
         home.begin()
         assert home.ask("hold", "2-4") == ["tasks 2-4: held"]
         home.go(0, 1)
@@ -119,7 +119,7 @@ class TestOfALivingRun:
             "task 1: runs already and is not changed",
         ]
 
-    def test_set_of_tasks(self, home: Lists) -> None:
+    def test_set_changes_priority_and_timeout_of_a_waiting_task(self, home: Lists) -> None:
         home.begin()
         assert home.ask("set", "4", "--priority", "-5", "--timeout", "90m") == [
             "task 4: priority 0 → -5, timeout unset → 1h30m"
@@ -156,7 +156,7 @@ class TestOfALivingRun:
         assert home.ask("devices", "enable", "host") == ["new tasks start on host"]
         home.until("succeeded", "succeeded", "succeeded", "failed", "succeeded")
 
-    def test_retry(self, home: Lists) -> None:
+    def test_retry_of_a_run_repeats_cancelled_and_failed_tasks(self, home: Lists) -> None:
         home.begin()
         home.ask("cancel", "1,4")
         home.until("running", "cancelled", "succeeded", "failed", "cancelled")
@@ -169,14 +169,14 @@ class TestOfALivingRun:
         assert [task["attempts"] for task in home.tasks()] == [1, 2, 1, 2, 1]
         assert home.call("logs", "1", code=0).stdout == "attempt 2\n"
 
-    def test_stop(self, home: Lists) -> None:
+    def test_stop_now_interrupts_running_tasks_and_ends_the_scheduler(self, home: Lists) -> None:
         home.begin()
         home.call("stop", "mine", "--now", code=0)
         home.until_gone()
         assert home.states() == ["interrupted", "interrupted", "waiting", "waiting", "waiting"]
 
-    def test_an_answer_comes_after_the_commit(self, home: Lists) -> None:
-        """Killed right after the answer, the next scheduler knows it all the same."""
+    def test_a_request_is_answered_after_its_commit(self, home: Lists) -> None:
+        """A scheduler is killed right after its answer; the next one knows the change."""
         home.begin()
         home.ask("set", "4", "--priority", "-5", "--retries", "2")
         home.ask("hold", "2")
@@ -188,7 +188,7 @@ class TestOfALivingRun:
         home.until("succeeded", "succeeded", "held", "failed", "succeeded")
         assert [line.split()[2] for line in home.starts()] == ["0", "1", "4", "3"]
 
-    def test_a_cancel_whose_scheduler_died_before_it_stopped_the_task(self, home: Lists) -> None:
+    def test_resume_stops_a_task_whose_cancel_was_committed_before_the_scheduler_died(self, home: Lists) -> None:
         """The commit was the scheduler's last act; the next scheduler of the run stops the task."""
         home.begin(rows=())
         pid = home.scheduler()
@@ -202,7 +202,7 @@ class TestOfALivingRun:
         home.call("resume", code=1)
         assert home.states() == ["cancelled", "succeeded"]
 
-    def test_a_scheduler_that_stands_still_does_it_once_it_goes_on(self, home: Lists) -> None:
+    def test_a_stopped_scheduler_applies_a_request_once_it_is_continued(self, home: Lists) -> None:
         home.begin(rows=("true",))
         pid = home.scheduler()
         os.kill(pid, signal.SIGSTOP)
@@ -213,7 +213,7 @@ class TestOfALivingRun:
         assert "the scheduler of run 1 has not answered for 5 s: it does what was asked once it goes on" in said
         home.until("running", "running", "held")
 
-    def test_it_is_applied_within_a_tenth_of_a_second(self, home: Lists) -> None:
+    def test_a_request_is_answered_within_a_tenth_of_a_second(self, home: Lists) -> None:
         home.begin()
         places, taken = StatePaths(home.state).run(1), []
         for turn in range(20):
@@ -225,7 +225,7 @@ class TestOfALivingRun:
         print(f"answered within {min(taken):.3f} to {max(taken):.3f} s")
         assert sorted(taken)[len(taken) // 4] < 0.1
 
-    def test_as_json(self, home: Lists) -> None:
+    def test_hold_json_lists_an_answer_for_each_group_of_tasks(self, home: Lists) -> None:
         home.begin()
         said = json.loads(home.call("hold", "2", "0", "--json", code=1).stdout)
         assert said["runs"] == [
@@ -271,7 +271,7 @@ def test_gpus_taken_from_a_run_get_no_new_starts(tmp_path: Path) -> None:
         home.end()
 
 
-class TestOfADeadRun:
+class TestDeadRun:
     """Requests to a run without a scheduler are recorded, and `resume` applies them before anything starts."""
 
     def recorded(self, home: Lists, *words: str) -> list[str]:
@@ -281,7 +281,7 @@ class TestOfADeadRun:
         )
         return said[1:]
 
-    def test_everything_at_once(self, home: Lists) -> None:
+    def test_resume_applies_cancel_hold_and_set_that_were_recorded_without_a_scheduler(self, home: Lists) -> None:
         home.begin().leave()
         assert self.recorded(home, "cancel", "0") == ["task 0: is being stopped, then cancelled"]
         assert self.recorded(home, "hold", "2") == ["task 2: held"]
@@ -310,7 +310,9 @@ class TestOfADeadRun:
         assert home.ask("retry", "--run", "1", code=1)[0].startswith("no task of the run failed")
         assert home.asked() == []
 
-    def test_release_and_devices(self, home: Lists) -> None:
+    def test_resume_applies_release_and_disabled_devices_that_were_recorded_without_a_scheduler(
+        self, home: Lists
+    ) -> None:
         home.begin()
         home.ask("hold", "2")
         home.leave()
@@ -321,12 +323,12 @@ class TestOfADeadRun:
         wait_until(lambda: "may not start on host: disabled for this run" in home.log(), 30)
         assert home.states() == ["succeeded", "succeeded", "waiting", "waiting", "waiting"]
 
-    def test_what_would_change_nothing_is_not_recorded(self, home: Lists) -> None:
+    def test_a_request_that_would_change_nothing_is_not_recorded(self, home: Lists) -> None:
         home.begin().leave()
         assert home.ask("release", "2", code=1) == ["task 2: is not held: waiting"]
         assert home.asked() == []
 
-    def test_stop_says_that_nothing_more_starts_anyway(self, home: Lists) -> None:
+    def test_stop_of_a_run_without_a_scheduler_records_nothing(self, home: Lists) -> None:
         home.begin().crash()
         said = home.call("stop", "1", code=1).stderr
         assert said.startswith("scheduler: run 1 has no scheduler, so it starts no more tasks")
@@ -334,7 +336,7 @@ class TestOfADeadRun:
 
 
 class TestWait:
-    def test_for_a_task_gives_its_exit_code(self, home: Lists) -> None:
+    def test_wait_for_a_task_exits_with_its_code(self, home: Lists) -> None:
         home.begin(rows=("sh -c 'exit 7'",))
         with home.start("wait", "2", stdout=subprocess.PIPE) as waiting:
             home.go(0)
@@ -343,7 +345,7 @@ class TestWait:
             assert waiting.stdout.read() == "run 1  jobs.csv: task 2 failed, exit 7\n"
         assert home.states()[1] == "running"
 
-    def test_for_a_run(self, home: Lists) -> None:
+    def test_wait_for_a_run_exits_with_1_if_a_task_failed(self, home: Lists) -> None:
         home.begin(rows=("false",))
         with home.start("wait", "mine", stdout=subprocess.PIPE) as waiting:
             home.go(0, 1)
@@ -351,7 +353,7 @@ class TestWait:
             assert waiting.stdout is not None
             assert waiting.stdout.read() == "run 1  jobs.csv: 2 succeeded, 1 failed\n"
 
-    def test_for_a_run_whose_scheduler_goes(self, home: Lists) -> None:
+    def test_wait_ends_when_the_scheduler_of_the_run_ends(self, home: Lists) -> None:
         home.begin(rows=())
         with home.start("wait", stdout=subprocess.PIPE) as waiting:
             home.leave()
@@ -359,7 +361,7 @@ class TestWait:
             assert waiting.stdout is not None
             assert "2 running; 2 tasks not ended, and no scheduler: scheduler resume 1" in waiting.stdout.read()
 
-    def test_ctrl_c_ends_the_waiting_alone(self, home: Lists) -> None:
+    def test_ctrl_c_ends_wait_and_not_the_run(self, home: Lists) -> None:
         home.begin(rows=())
         with home.start("wait", "0", stderr=subprocess.PIPE) as waiting:
             wait_until(lambda: _reads_the_journal(waiting), 30)
@@ -369,7 +371,7 @@ class TestWait:
             assert waiting.stderr.read() == ""
         assert home.states() == ["running", "running"]
 
-    def test_for_several(self, home: Lists) -> None:
+    def test_wait_for_several_tasks_reports_all_their_states(self, home: Lists) -> None:
         home.begin()
         home.go(0, 1)
         home.until("succeeded", "succeeded", "succeeded", "failed", "succeeded")
@@ -386,7 +388,7 @@ def _reads_the_journal(process: Started) -> bool:
 
 
 class TestLogs:
-    def test_follows_over_attempts_to_the_end(self, home: Lists) -> None:
+    def test_logs_follow_shows_all_attempts_to_the_end(self, home: Lists) -> None:
         home.commands(
             "sh -c 'echo try $SCHEDULER_ATTEMPT; until [ -e go$SCHEDULER_ATTEMPT ]; do sleep 0.02; done; exit 1'"
         )
@@ -402,7 +404,7 @@ class TestLogs:
             assert following.stderr.read() == "hint:   attempt 2 of task 0\n"
         assert home.call("logs", "0", code=0).stdout == "try 2\n"
 
-    def test_waits_for_a_task_that_has_not_started(self, home: Lists) -> None:
+    def test_logs_follow_waits_for_a_task_that_has_not_started(self, home: Lists) -> None:
         home.begin(rows=("echo hello",))
         said = home.call("logs", "2", code=1).stderr
         assert said.startswith("scheduler: task 2 of run 1 has not started yet: scheduler logs 2 -f waits for it")
@@ -412,7 +414,7 @@ class TestLogs:
             assert following.stdout is not None
             assert following.stdout.read() == "hello\n"
 
-    def test_follows_what_runs_on_without_a_scheduler(self, home: Lists) -> None:
+    def test_logs_follow_a_task_that_runs_on_without_a_scheduler(self, home: Lists) -> None:
         home.begin(rows=()).leave()
         with home.start("logs", "0", "-f", stdout=subprocess.PIPE) as following:
             assert following.stdout is not None
@@ -420,14 +422,14 @@ class TestLogs:
             home.go(0)
             assert following.wait(30) == 0
 
-    def test_as_json(self, home: Lists) -> None:
+    def test_logs_json_has_run_task_attempt_and_text(self, home: Lists) -> None:
         home.begin(rows=())
         wait_until(lambda: home.call("logs", "0", code=0).stdout, 30)
         said = json.loads(home.call("logs", "0", "--json", code=0).stdout)
         assert (said["run"], said["task"], said["attempt"], said["text"]) == (1, 0, 1, "attempt 1\n")
         assert Path(said["log"]).read_text() == "attempt 1\n"
 
-    def test_of_one_that_printed_nothing(self, home: Lists) -> None:
+    def test_logs_of_a_task_without_output_say_so(self, home: Lists) -> None:
         home.commands("true")
         home.call("run", "jobs.csv", code=0)
         done = home.call("logs", "0", code=0)
@@ -440,7 +442,7 @@ CONTROLS = [
 ]  # fmt: skip
 
 
-class TestWrongOnes:
+class TestWrongIds:
     @pytest.fixture
     def over(self, home: Lists) -> Lists:
         home.commands("true", "true")
@@ -448,7 +450,7 @@ class TestWrongOnes:
         return home
 
     @pytest.mark.parametrize("words", CONTROLS, ids=lambda words: words[0])
-    def test_ids(self, over: Lists, words: tuple[str, ...]) -> None:
+    def test_an_unknown_task_id_is_refused_by_every_verb(self, over: Lists, words: tuple[str, ...]) -> None:
         said = over.call(*(word.format(77) for word in words), code=2).stderr
         assert said == f"scheduler: there is no task 77 in {over.state}/runs: scheduler list shows the latest run's\n"
         said = over.call(*(word.format("9-7") for word in words), code=2).stderr
@@ -458,11 +460,11 @@ class TestWrongOnes:
     @pytest.mark.parametrize(
         "words", [("hold",), ("retry",), ("wait",), ("set", "--priority", "1"), ("set", "-j", "1")]
     )
-    def test_runs(self, over: Lists, words: tuple[str, ...]) -> None:
+    def test_an_unknown_run_is_refused_by_every_verb(self, over: Lists, words: tuple[str, ...]) -> None:
         assert "no run here is called 'absent'" in over.call(*words, "--run", "absent", code=2).stderr
         assert "there is no run 77 in" in over.call(*words, "--run", "77", code=2).stderr
 
-    def test_a_number_that_is_both_is_not_guessed(self, over: Lists) -> None:
+    def test_a_number_that_is_a_task_and_a_run_is_refused(self, over: Lists) -> None:
         said = over.call("hold", "1", code=2).stderr
         assert said == "scheduler: 1 is a task (of run 1) and a run: write --task 1 or --run 1\n"
 
@@ -489,17 +491,17 @@ class TestWrongOnes:
             ("completion bash all", "completion: bash takes no more arguments (scheduler completion --help)"),
         ],
     )
-    def test_usage(self, over: Lists, words: str, why: str) -> None:
+    def test_wrong_words_are_refused_in_one_sentence(self, over: Lists, words: str, why: str) -> None:
         said = over.call(*words.split(), code=2).stderr
         assert why in said
         assert (said.startswith("scheduler: "), said.count("\n")) == (True, 1)
 
-    def test_what_no_device_can_hold(self, home: Lists) -> None:
+    def test_set_refuses_memory_that_no_device_has(self, home: Lists) -> None:
         home.begin()
         [said] = home.ask("set", "2", "--memory", "900TiB", code=1)
         assert said.startswith("task 2: unchanged: it needs 921600.0GiB; the largest device (host) has ")
 
-    def test_ids_find_their_run(self, over: Lists) -> None:
+    def test_task_ids_of_several_runs_reach_each_run(self, over: Lists) -> None:
         over.commands("false", name="other.csv")
         over.call("run", "other.csv", code=1)
         said = over.call("retry", "0,2", code=1).stdout.splitlines()
@@ -512,7 +514,7 @@ class TestWrongOnes:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two users")
-class TestOfAnotherUser:
+class TestAnotherUser:
     @pytest.fixture
     def alice_and_bob(self, users: list[User]) -> list[User]:  # noqa: F811 - the fixture
         for user in users:
@@ -532,7 +534,9 @@ class TestOfAnotherUser:
 
     @fault(58)
     @pytest.mark.parametrize("words", CONTROLS, ids=lambda words: words[0])
-    def test_is_told_and_nothing_happens(self, alice_and_bob: list[User], words: tuple[str, ...]) -> None:
+    def test_a_task_of_another_user_is_refused_and_unchanged(
+        self, alice_and_bob: list[User], words: tuple[str, ...]
+    ) -> None:
         alice, bob = alice_and_bob
         owner = user_name(alice.uid)
         said = bob.call(*(word.format(0) for word in words), code=2).stderr
@@ -542,7 +546,7 @@ class TestOfAnotherUser:
         assert alice.states() == ["running", "waiting"]
 
     @fault(58)
-    def test_root_can_and_all_files_stay_theirs(self, alice_and_bob: list[User]) -> None:
+    def test_root_controls_tasks_of_a_user_whose_files_stay_the_users(self, alice_and_bob: list[User]) -> None:
         alice = alice_and_bob[0]
         as_root = functools.partial(self.as_root, alice)
         assert "task 1: held" in as_root("hold", "--task", "1").stdout
@@ -557,7 +561,7 @@ class TestOfAnotherUser:
         assert owners == {alice.uid}
 
     @fault(51)
-    def test_root_does_not_go_where_a_link_of_theirs_leads(self, alice_and_bob: list[User], common: Path) -> None:  # noqa: F811 - the fixture
+    def test_root_follows_no_link_in_a_users_state(self, alice_and_bob: list[User], common: Path) -> None:  # noqa: F811 - the fixture
         """A link that led to /etc made it accessible to root only."""
         alice, elsewhere = alice_and_bob[0], common / "etc"
         elsewhere.mkdir(mode=0o755)
@@ -572,7 +576,7 @@ class TestOfAnotherUser:
         requests.with_name("before").rename(requests)
 
     @fault(58)
-    def test_root_does_not_run_their_commands(self, alice_and_bob: list[User]) -> None:
+    def test_root_does_not_resume_a_run_of_another_user(self, alice_and_bob: list[User]) -> None:
         """Commands that a user had written to run as that user ran as root."""
         alice = alice_and_bob[0]
         os.kill(alice.scheduler(), signal.SIGKILL)
@@ -584,7 +588,7 @@ class TestOfAnotherUser:
 
 @pytest.mark.parametrize("verb", ["list", "why", "results", "wait", "cancel", "retry", "resume", "stop", "logs"])
 @pytest.mark.parametrize("word", ["\u00b2", "9" * 5000, "1-" + "9" * 5000])
-def test_a_word_that_only_looks_like_a_number_is_refused_in_one_sentence(tmp_path: Path, verb: str, word: str) -> None:
+def test_a_word_that_resembles_a_number_is_refused_in_one_sentence(tmp_path: Path, verb: str, word: str) -> None:
     said = Home(tmp_path).call(verb, word, code=2).stderr
     assert said.startswith(("scheduler: ", "usage: "))
     assert len(said.splitlines()[-1]) < 6000

@@ -1,4 +1,4 @@
-"""Light verbs load only what they look with; how long they take is `scripts/bench/light.py`'s."""
+"""Light verbs load no heavy modules; `scripts/bench/light.py` measures how long they take."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHANGING = [
     "why 0",
     "completion words -- cancel",
 ]
-"""Some of them answer with 1, since the run is over."""
+"""Verbs that change tasks; some exit with 1 here, since the run is over."""
 LOADED = "import sys; sys.argv[0] = 'scheduler'; from scheduler.cli.main import main; code = main(sys.argv[1:]); "
 LOADED += "print(*sorted(sys.modules), file=sys.stderr); sys.exit(code)"
 
