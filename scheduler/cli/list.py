@@ -25,10 +25,10 @@ def main(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     reader = run_reader.RunReader(run_reader.find_run(settings_from(args), args.run))
     try:
-        forecast = run_reader.foreseen(reader.info)
+        forecast = run_reader.forecast_of(reader.info)
         rows = eta.with_expected(reader.rows(_states(args.wanted), secrets=args.show_secrets), forecast)
         if args.json:
-            tables.write_json({**reader.run_facts(), "expected": eta.of_program(forecast)}, rows, sys.stdout)
+            tables.write_json({**reader.run_facts(), "expected": forecast and forecast.run_to_dict()}, rows, sys.stdout)
         else:
             left = eta.of_run(forecast, time.time())
             sys.stdout.write(f"run {reader.info.number}  {reader.info.what}{f'  {left}' if left else ''}\n")

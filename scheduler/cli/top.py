@@ -58,13 +58,13 @@ def main(argv: list[str]) -> int:
 def _run(args: argparse.Namespace, settings: Settings) -> int:
     info = run_reader.find_run(settings, args.run)
     from scheduler.app.observe.monitor import RunMonitor
-    from scheduler.ui.terminal import closing, panels, top
+    from scheduler.ui.terminal import closing, panels
 
     keys = panels.WATCHING.format(run=info.number)
     with contextlib.closing(RunMonitor(info, settings)) as run:
         picture = run.picture()
         if args.json:
-            sys.stdout.write(top.as_json(picture) + "\n")
+            sys.stdout.write(json.dumps({"format": 1, **picture.to_dict()}, indent=1) + "\n")
         elif not run.goes_on() or not _live(
             args,
             lambda width, height: panels.lines(run.picture(), width, height, run.recent(), keys=keys),

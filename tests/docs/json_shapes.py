@@ -12,13 +12,9 @@ Shape = Any
 of names to shapes, or a tuple of shapes of which one holds. A name that ends with `?` may be missing, `*` stands for
 every other name."""
 
-MOMENT = "text"
-"""ISO 8601 with an offset."""
 SPAN = {"likely": "number", "early": "number", "late": "number"}
-MOMENTS = {"likely": MOMENT, "early": MOMENT, "late": MOMENT}
 EXPECTED = ({"at": "number", "end": (SPAN, "null"), "why": "text"}, "null")
-EXPECTED_AT = ({"at": MOMENT, "end": (MOMENTS, "null"), "why": "text"}, "null")
-TASK_EXPECTED = ({"start": (MOMENTS, "null"), "end": MOMENTS}, "null")
+TASK_EXPECTED = ({"start": (SPAN, "null"), "end": SPAN}, "null")
 STATES = {"*": "integer"}
 BYTES = {"*": "integer"}
 
@@ -69,7 +65,7 @@ _STARTED = {
 }
 _TAKEN_OVER = {"number": "integer", "trouble": "text", "exit_code": "integer", "*": "any"}
 _WAITED = {"priority": "integer", "tasks": "integer", "median_s": "number", "p95_s": "number", "max_s": "number"}
-_LISTED = {**_RESULTS, "run": {**_RUN, "expected": EXPECTED_AT}, "tasks": [{**_TASK, "expected": TASK_EXPECTED}]}
+_LISTED = {**_RESULTS, "run": {**_RUN, "expected": EXPECTED}, "tasks": [{**_TASK, "expected": TASK_EXPECTED}]}
 _SIMULATED = {
     "policy": "text", "tasks": "integer", "states": STATES, "makespan": "number", "lower_bound": "number",
     "ratio": "number?", "reasons": [{"seconds": "number", "why": "text"}], "mean_completion": "number",
@@ -117,7 +113,8 @@ _TOP = {
     "bars": [
         {
             "label": "text", "total": "integer", "ours": "integer", "others": "integer", "reserved": "integer",
-            "buffer": "integer", "tasks": "integer", "load": "number?", "capacity": "number", "celsius": "integer?",
+            "buffer": "integer", "free": "integer", "tasks": "integer", "load": "number?", "capacity": "number",
+            "celsius": "integer?",
             "closed": "text",
         }
     ],
@@ -166,7 +163,7 @@ _WHY = {
             },
             {
                 "run": "integer", "alive": "boolean", "states": STATES, "reasons": {"*": "integer"}, "says": ["text"],
-                "expected": EXPECTED_AT,
+                "expected": EXPECTED,
             },
         )
     ],

@@ -11,12 +11,11 @@ from typing import Any
 
 from scheduler.app.observe import machine_status
 from scheduler.app.observe.lease_holders import holders
-from scheduler.app.observe.run_reader import RunReader, foreseen
+from scheduler.app.observe.run_reader import RunReader, forecast_of
 from scheduler.app.run.devices import find_devices
 from scheduler.core.leases import Lease
 from scheduler.core.model import DeviceBudget
 from scheduler.core.ports import Key
-from scheduler.core.reporting.forecast import Forecast
 from scheduler.core.reporting.live_status import LiveStatus, ObservedState, StatusBuilder
 from scheduler.devices.host.sampler import Tree
 from scheduler.errors import SchedulerError
@@ -140,9 +139,7 @@ class RunMonitor:
         self._trees = trees
         others = [replace(lease, load={}) for lease in leases if mine.get(lease.task) is not lease]
         expected = {task: lease.expected for task, lease in mine.items()}
-        said = foreseen(self.info)
-        forecast = Forecast.from_dict(said) if said is not None else None
-        self._seen = ObservedState(budgets, used, epochs, others, expected, forecast)
+        self._seen = ObservedState(budgets, used, epochs, others, expected, forecast_of(self.info))
 
     def _tree(self, key: Key, shim: int) -> Tree:
         places = self.info.places

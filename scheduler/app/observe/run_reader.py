@@ -15,6 +15,7 @@ from scheduler.core.config import SchedulingConfig
 from scheduler.core.events import Asked, Changed, Exited, Skipped, Submitted
 from scheduler.core.model import UNFINISHED, Device, DeviceBudget, Job, RankOrder, State, Terms
 from scheduler.core.reporting import columns
+from scheduler.core.reporting.forecast import Forecast
 from scheduler.core.reporting.run_history import RunHistory, RunTotals, totals
 from scheduler.core.tasks import command
 from scheduler.core.tasks.fields import RowForm, unpack_cells, unpack_terms
@@ -266,15 +267,14 @@ def _run_facts(info: RunInfo, states: Mapping[str, int]) -> dict[str, Any]:
     }
 
 
-def foreseen(info: RunInfo) -> dict[str, Any] | None:
+def forecast_of(info: RunInfo) -> Forecast | None:
     """Return the latest forecast of a run's scheduler; None if it has no scheduler or no forecast yet."""
     if not info.alive:
         return None
     try:
-        said: dict[str, Any] = json.loads(info.places.forecast.read_bytes())
+        return Forecast.from_dict(json.loads(info.places.forecast.read_bytes()))
     except (OSError, ValueError):
         return None
-    return said
 
 
 def machine_facts(
@@ -333,7 +333,8 @@ def _facts(info: RunInfo, journal: JournalReader, kept: dict[int, RunReader] | N
         telling = RunReader(info, journal, only_states=True) if kept is None else _read_on(info, kept)
         stands = standing(info.meta, telling.brain, telling.ended)
     facts = _run_facts(info, stands["states"])
-    return {**facts, **stands, "elsewhere": info.elsewhere, "expected": _expected(info)}
+    forecast = forecast_of(info)
+    return {**facts, **stands, "elsewhere": info.elsewhere, "expected": forecast and forecast.run_to_dict()}
 
 
 def _read_on(info: RunInfo, kept: dict[int, RunReader]) -> RunReader:
@@ -344,9 +345,3 @@ def _read_on(info: RunInfo, kept: dict[int, RunReader]) -> RunReader:
     telling.info = info
     telling.catch_up()
     return telling
-
-
-def _expected(info: RunInfo) -> dict[str, Any] | None:
-    """Return when a run is expected to end, without the forecasts of its tasks."""
-    said = foreseen(info)
-    return None if said is None else {name: said[name] for name in ("at", "end", "why")}

@@ -174,13 +174,14 @@ class WebFeed:
         return self._owned(lambda: self._tasks(number, wanted, texts))
 
     def _tasks(self, run: int, wanted: TaskQuery, texts: Mapping[int, str]) -> Mapping[str, Any]:
-        telling = self._attached(run).telling
+        attached = self._attached(run)
+        telling, forecast = attached.telling, run_reader.forecast_of(attached.info)
         telling.catch_up()
         found = status_data.chosen(telling.brain, telling.fold, wanted, texts)
         pages = max(1, -(-len(found) // status_data.ROWS))
         page = max(0, min(wanted.page, pages - 1))
         some = found[page * status_data.ROWS : (page + 1) * status_data.ROWS]
-        rows = [*status_data.tasks(telling.rows_of(some), run_reader.foreseen(self._attached(run).info), time.time())]
+        rows = [*status_data.tasks(telling.rows_of(some), forecast, time.time())]
         return {"group": wanted.group, "tasks": rows, "found": len(found), "page": page, "pages": pages}
 
     def _said(self, run: int) -> Mapping[int, str]:

@@ -8,15 +8,15 @@ from contextlib import closing
 from typing import Any
 
 from scheduler.app.control.targets import Target
-from scheduler.app.observe.run_reader import RunReader, foreseen
+from scheduler.app.observe.run_reader import RunReader, forecast_of
 from scheduler.core.control.requests import WHY
 from scheduler.core.model import State
 from scheduler.core.ports import Answer, Request
+from scheduler.core.reporting.forecast import Forecast
 from scheduler.core.reporting.run_history import TaskHistory
 from scheduler.runtime.paths import open_plain
 from scheduler.store.machine.locked_files import is_locked
 from scheduler.store.run import requests
-from scheduler.ui.verbs.eta import of_one, of_program, of_program_task
 from scheduler.ui.verbs.why import TaskReport, paragraph, summary
 from scheduler.values import dataclass
 
@@ -71,20 +71,18 @@ def _of_run(telling: RunReader, alive: bool, said: Sequence[Answer]) -> WhyAnswe
     states = {str(state): number for state in State if (number := telling.brain.state_counts[state])}
     words, reasons = (said[0].says, said[0].facts.get("reasons", {})) if said else ("", {})
     info = telling.info
-    said_ahead = foreseen(info)
-    lines = summary(info.number, info.what, states, words, alive=alive, forecast=said_ahead, now=time.time())
+    forecast = forecast_of(info)
+    lines = summary(info.number, info.what, states, words, alive=alive, forecast=forecast, now=time.time())
     facts = {"run": info.number, "alive": alive, "states": states, "reasons": reasons, "says": lines[1:]}
-    return WhyAnswer(lines, {**facts, "expected": of_program(said_ahead)})
+    return WhyAnswer(lines, {**facts, "expected": forecast and forecast.run_to_dict()})
 
 
 def _of_tasks(telling: RunReader, tasks: Sequence[int], alive: bool, said: Mapping[int, Answer]) -> WhyAnswer:
     lines, facts = [], []
-    ahead = foreseen(telling.info)
+    forecast = forecast_of(telling.info)
     for task in tasks:
-        one, answer = (
-            _standing(telling, task, alive, said.get(task), of_one(ahead, task, telling.brain.state(task))),
-            said.get(task),
-        )
+        answer = said.get(task)
+        one = _standing(telling, task, alive, answer, forecast)
         line = paragraph(one)
         lines.append(line)
         waits = answer.facts if answer is not None and one.waits else {}
@@ -99,14 +97,14 @@ def _of_tasks(telling: RunReader, tasks: Sequence[int], alive: bool, said: Mappi
                 "reason": (one.story.refused or (attempt.reason if attempt else "")) or None,
                 "log": one.log or None,
                 "waits": dict(waits) or None,
-                "expected": of_program_task(one.expected),
+                "expected": one.expected and one.expected.to_dict(),
             }
         )
     return WhyAnswer(lines, {"run": telling.info.number, "alive": alive, "tasks": facts})
 
 
 def _standing(
-    telling: RunReader, task: int, alive: bool, answer: Answer | None, expected: Mapping[str, Any] | None
+    telling: RunReader, task: int, alive: bool, answer: Answer | None, forecast: Forecast | None
 ) -> TaskReport:
     brain, info = telling.brain, telling.info
     state, story = brain.state(task), telling.fold.tasks.get(task, TaskHistory())
@@ -124,7 +122,7 @@ def _standing(
         telling.fold.done_by.get(task),
         answer.says if answer is not None and state is State.WAITING else "",
         time.time(),
-        expected,
+        forecast.of_task(task, state) if forecast is not None else None,
     )
 
 

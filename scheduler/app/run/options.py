@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from typing import Any
 
 from scheduler.core.config import SchedulingConfig
 from scheduler.core.model import HOST, Profiling, RankOrder, UnmanagedPolicy
@@ -42,6 +44,19 @@ class RunOptions:
     """off, on, auto or join."""
     mps_fence: bool = True
     mps_exclusive: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the options as JSON values, for the journal."""
+        names = (
+            "devices", "slots", "jobs", "max_per_device", "name", "learn_only", "keep_going", "max_failures", "plain",
+            "mps", "mps_fence", "mps_exclusive",
+        )  # fmt: skip
+        return {name: getattr(self, name) for name in names}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> RunOptions:
+        """Return the options that `to_dict` wrote; raise TypeError for one that is unknown here."""
+        return cls(**data)
 
 
 @dataclass(frozen=True, slots=True)

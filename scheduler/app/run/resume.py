@@ -96,7 +96,7 @@ def _first_options(info: RunInfo, settings: Settings) -> tuple[RunOptions, Setti
     kept = json.loads(info.meta["settings"])
     kept = {name: tuple(value) if isinstance(value, list) else value for name, value in kept.items()}
     try:
-        options, settings = RunOptions(**json.loads(info.meta["choices"])), replace(settings, **kept)
+        options, settings = RunOptions.from_dict(json.loads(info.meta["choices"])), replace(settings, **kept)
         rules(options, settings)
     except (TypeError, ValueError) as exc:
         raise newer(info.places.journal, f"a choice or setting of it is unknown here: {exc}") from exc

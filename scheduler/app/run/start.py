@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,7 +29,7 @@ from scheduler.core.profiling.profile_index import Profile, ProfileIndex
 from scheduler.runtime import clock
 from scheduler.runtime.paths import RUN_CODE, RunPaths, StatePaths
 from scheduler.runtime.python_envs import Programs
-from scheduler.runtime.settings import Settings
+from scheduler.runtime.settings import READERS, Settings
 from scheduler.runtime.shim import boot_id, hostname, machine_id
 from scheduler.store.profiles import ProfileStore
 from scheduler.store.run.counter import Counter
@@ -40,7 +39,7 @@ from scheduler.units import GIB
 if TYPE_CHECKING:
     from scheduler.devices.pool import DevicePool
 
-UNWRITTEN = ("source", "ignored", "state", "leases", "notify")
+UNWRITTEN = ("state", "leases", "notify")
 """Settings that a run's journal does not keep: places, and what may be a secret."""
 CLASSIC_COUNTER = Path("scheduler_files/counter.txt")
 """The file in which the older batch-by-batch tool counts task ids."""
@@ -190,7 +189,7 @@ def _device_facts(budgets: Sequence[DeviceBudget], settings: Settings) -> dict[s
 
 
 def _facts(listing: TaskList, options: RunOptions, settings: Settings, python: str, run: RunPaths) -> dict[str, str]:
-    kept = {name: value for name, value in asdict(settings).items() if name not in UNWRITTEN}
+    kept = {name: getattr(settings, name) for name in READERS if name not in UNWRITTEN}
     return {
         "file": listing.what,
         "door": listing.door,
@@ -198,7 +197,7 @@ def _facts(listing: TaskList, options: RunOptions, settings: Settings, python: s
         "accepted": str(clock.now()),
         "name": options.name,
         "num": str(settings.num),
-        "choices": json.dumps(asdict(options)),
+        "choices": json.dumps(options.to_dict()),
         "settings": json.dumps(kept),
         "python": python,
         "directory": os.getcwd(),

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
+from scheduler.core.model import LIVING, State
 from scheduler.values import dataclass
 
 
@@ -56,10 +57,20 @@ class Forecast:
     tasks: Mapping[int, ExpectedTask] = field(default_factory=dict)
     """The tasks that run, and the next ones to start."""
 
+    def of_task(self, task: int, state: State) -> ExpectedTask | None:
+        """Return what is expected of a task in this state; None if it has ended, or if nothing is known."""
+        found = self.tasks.get(task)
+        if found is None or state not in (State.WAITING, *LIVING):
+            return None
+        return found if state is State.WAITING else ExpectedTask(None, found.end)
+
+    def run_to_dict(self) -> dict[str, Any]:
+        """Return what is expected of the run alone as JSON values."""
+        return {"at": self.at, "end": self.end and self.end.to_dict(), "why": self.why}
+
     def to_dict(self) -> dict[str, Any]:
         """Return the forecast as JSON values."""
-        tasks = {str(task): expected.to_dict() for task, expected in self.tasks.items()}
-        return {"at": self.at, "end": self.end and self.end.to_dict(), "why": self.why, "tasks": tasks}
+        return {**self.run_to_dict(), "tasks": {str(task): one.to_dict() for task, one in self.tasks.items()}}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Forecast:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
+from typing import Any
 
 from scheduler.core.brain import Brain
 from scheduler.core.leases import Lease
@@ -64,6 +65,14 @@ class MemoryBar:
         """The bytes that are neither used nor reserved."""
         return max(0, self.total - self.ours - self.others - self.reserved - self.buffer)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the bar as JSON values."""
+        return {
+            "label": self.label, "total": self.total, "ours": self.ours, "others": self.others,
+            "reserved": self.reserved, "buffer": self.buffer, "free": self.free, "tasks": self.tasks,
+            "load": self.load, "capacity": self.capacity, "celsius": self.celsius, "closed": self.closed,
+        }  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class LiveTask:
@@ -85,6 +94,15 @@ class LiveTask:
     left: float | None
     """Seconds until it ends, where that can be told."""
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the task as JSON values."""
+        return {
+            "task": self.task, "attempt": self.attempt, "name": self.name, "devices": [*self.devices],
+            "probe": self.probe, "asked": self.asked, "seconds": self.seconds, "epochs": self.epochs,
+            "of_epochs": self.of_epochs, "used": self.used, "peak": self.peak, "reserved": self.reserved,
+            "left": self.left,
+        }  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class WaitingBatch:
@@ -102,6 +120,11 @@ class QueueSummary:
     first: Sequence[WaitingBatch] = ()
     batches: int = 0
     tasks: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the queue as JSON values."""
+        first = [{"batch": b.batch, "tasks": b.tasks, "priorities": {**b.priorities}} for b in self.first]
+        return {"first": first, "batches": self.batches, "tasks": self.tasks}
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +156,26 @@ class LiveStatus:
     def over(self) -> int:
         """The number of tasks that have ended."""
         return self.tasks - sum(self.states.get(state, 0) for state in UNFINISHED)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the status as JSON values: bytes, and seconds."""
+        return {
+            "run": self.run,
+            "what": self.what,
+            "now": self.now,
+            "seconds": self.seconds,
+            "states": {str(state): number for state, number in self.states.items()},
+            "tasks": self.tasks,
+            "over": self.over,
+            "retried": self.retried,
+            "ooms": self.ooms,
+            "bars": [bar.to_dict() for bar in self.bars],
+            "living": [one.to_dict() for one in self.living],
+            "queue": self.queue.to_dict(),
+            "end": self.end and self.end.to_dict(),
+            "unknown": self.unknown,
+            "draining": self.draining,
+        }
 
 
 class StatusBuilder:

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any, TextIO
 
+from scheduler.core.reporting.forecast import ExpectedTask
 from scheduler.ui.text import clean, instant, short, table
-from scheduler.ui.verbs.eta import of_program_task, of_task
+from scheduler.ui.verbs.eta import of_task
 from scheduler.units import duration, size
 
 _SHOWN = ("id", "name", "state", "exit_code", "priority", "batch", "device", "peak_bytes", "reserved_bytes", "ran_s")
@@ -99,8 +100,8 @@ def _dated(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _instant(name: str, value: Any) -> Any:
-    if name == "expected" and isinstance(value, dict):
-        return of_program_task(value)
+    if isinstance(value, ExpectedTask):
+        return value.to_dict()
     return instant(value) if name in _TIMES else value
 
 

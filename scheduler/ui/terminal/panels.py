@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from types import MappingProxyType
 from typing import Any
 from unicodedata import combining, east_asian_width
@@ -28,7 +27,7 @@ KEYS = "q: leave the view   Ctrl-C: start nothing new   Ctrl-\\: leave tasks run
 MACHINE = "q: leave the view"
 WATCHING = "q: leave the view, the run continues   scheduler stop {run}: start nothing new"
 _PARTS = (("ours", "█", "green"), ("reserved", "▒", "cyan"), ("others", "▓", "magenta"), ("buffer", "░", "dim"))
-_LEGEND = {
+LEGEND = {
     "ours": "used by this run", "reserved": "reserved, not used yet", "others": "used by others", "buffer": "buffer",
 }  # fmt: skip
 MACHINE_LEGEND = {"ours": "used by tasks", "reserved": "reserved, not used yet", "others": "unmanaged"}
@@ -200,14 +199,14 @@ def _left(status: LiveStatus, width: int) -> str:
     if status.end is None:
         text = f"time left {status.unknown}" if width >= WIDE else "time left: unknown yet"
         return f"  {text}" if status.unknown else ""
-    return "  " + eta.left(asdict(status.end), status.now)
+    return "  " + eta.left(status.end, status.now)
 
 
 # ---- devices ----
 
 
 def _devices(
-    bars: Sequence[MemoryBar], width: int, height: int, legend: Mapping[str, str] = MappingProxyType(_LEGEND)
+    bars: Sequence[MemoryBar], width: int, height: int, legend: Mapping[str, str] = MappingProxyType(LEGEND)
 ) -> list[Line]:
     if not bars:
         return []

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import select
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 
-from scheduler.core.reporting.live_status import LiveStatus
 from scheduler.ui.terminal.panels import Line
 from scheduler.ui.terminal.screen import Screen, TerminalGone
 
@@ -38,9 +35,3 @@ def _quits(screen: Screen) -> bool:
         if select.select([fd] if fd >= 0 else [], [], [], left)[0] and "q" in screen.keys().lower():
             return True
     return screen.left or not screen.in_front
-
-
-def as_json(picture: LiveStatus) -> str:
-    """Return a status as JSON; sizes in bytes, times in seconds."""
-    facts = {"format": 1, **asdict(picture), "tasks": picture.tasks, "over": picture.over}
-    return json.dumps(facts, indent=1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from scheduler.core.model import shown_in
@@ -47,7 +46,7 @@ def lines(forecast: Forecast, planned: Sequence[PlannedBar], number: int, guesse
     if forecast.end is None or not planned:
         why = forecast.why or "nothing would start"
         return [f"timeline         {why}; scheduler simulate --assume 10min,4GiB shows one for assumed times"]
-    result = [f"timeline         ends in {about(asdict(forecast.end), forecast.at)}{_estimated(guessed, number)}"]
+    result = [f"timeline         ends in {about(forecast.end, forecast.at)}{_estimated(guessed, number)}"]
     shown = len({bar.row for bar in planned})
     if shown < number:
         result.append(f"                 the first {shown:,} of {number:,} tasks are shown")
@@ -141,6 +140,6 @@ def _when(seconds: float) -> str:
 
 def facts(forecast: Forecast, planned: Sequence[PlannedBar]) -> dict[str, Any]:
     """Return the plan as data for JSON; times in seconds from now."""
-    end = forecast.end and {what: at - forecast.at for what, at in asdict(forecast.end).items()}
+    end = forecast.end and {what: at - forecast.at for what, at in forecast.end.to_dict().items()}
     timeline = [{"row": b.row, "name": b.name, "device": b.device, "start_s": b.start, "end_s": b.end} for b in planned]
     return {"over_in_s": end, "why": forecast.why, "timeline": timeline}

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from scheduler.core.reporting.forecast import TimeSpan
 from scheduler.ui.text import clean, moment, table
 from scheduler.ui.verbs.eta import left
 from scheduler.units import duration, size
@@ -120,8 +121,8 @@ def _status(run: Mapping[str, Any]) -> str:
     if run["elsewhere"]:
         return f"unfinished: belongs to {clean(run['elsewhere'])}"
     if run["alive"]:
-        forecast = run.get("expected")
-        return f"running, {left(forecast['end'], time.time())}" if forecast and forecast["end"] else "running"
+        end = (run.get("expected") or {}).get("end")
+        return f"running, {left(TimeSpan.from_dict(end), time.time())}" if end else "running"
     state = f" --state {run['state']}" if run.get("state") else ""
     return f"unfinished: scheduler resume {run['number']}{state}"
 

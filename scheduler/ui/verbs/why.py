@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from scheduler.core.model import Outcome, State, Terms
+from scheduler.core.reporting.forecast import ExpectedTask, Forecast
 from scheduler.core.reporting.run_history import AttemptHistory, TaskHistory
 from scheduler.ui.text import clean, clock
 from scheduler.ui.verbs.eta import of_run, of_task_at_length
@@ -34,7 +34,7 @@ class TaskReport:
     waits: str = ""
     """The reason that a living scheduler gives for a waiting task."""
     now: float = 0.0
-    expected: Mapping[str, Any] | None = None
+    expected: ExpectedTask | None = None
     """The forecast of a living scheduler for a waiting or running task."""
 
     @property
@@ -242,7 +242,7 @@ def summary(
     waits: str,
     *,
     alive: bool,
-    forecast: Mapping[str, Any] | None = None,
+    forecast: Forecast | None = None,
     now: float = 0.0,
 ) -> list[str]:
     """Return a run as a whole: its states, what the waiting tasks wait for, its expected end."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from scheduler.core.brain import Brain
 from scheduler.core.model import LIVING, RETRIABLE, UNFINISHED, RankOrder, State
+from scheduler.core.reporting.forecast import Forecast
 from scheduler.core.reporting.live_status import LiveStatus
 from scheduler.core.reporting.run_history import RunHistory
 from scheduler.core.tasks.redaction import without_secrets
@@ -42,14 +42,10 @@ def shown(text: Any) -> str:
 
 def run(status: LiveStatus, more: Mapping[str, Any]) -> dict[str, Any]:
     """Return the present status of a run, with the additional facts `more`."""
-    facts = asdict(status)
+    facts = status.to_dict()
     for one in facts["living"]:
         one["name"] = shown(one["name"])
-    kept = {str(state): number for state, number in status.states.items()}
-    bars = [{**asdict(bar), "free": bar.free} for bar in status.bars]
-    changed = {"kind": "run", "what": shown(status.what), "states": kept, "bars": bars}
-    totals = {"tasks": status.tasks, "over": status.over, "legend": _LEGEND}
-    return {**facts, **changed, **_left(status), **totals, **more}
+    return {**facts, "kind": "run", "what": shown(status.what), "legend": panels.LEGEND, **_left(status), **more}
 
 
 def _left(status: LiveStatus) -> dict[str, float | None]:
@@ -59,20 +55,11 @@ def _left(status: LiveStatus) -> dict[str, float | None]:
     return {"left": status.end.likely - status.now, "unsure": round((status.end.late - status.end.early) / 2)}
 
 
-_LEGEND = {
-    "ours": "used by this run",
-    "reserved": "reserved, not used yet",
-    "others": "used by others",
-    "buffer": "buffer",
-}
-_MACHINE_LEGEND = {"ours": "used by tasks", "reserved": _LEGEND["reserved"], "others": "unmanaged"}
-
-
 def machine(facts: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
     """Return the present status of the machine: devices, leases, waiting tasks; never the commands of other users."""
-    bars = [{**asdict(bar), "free": bar.free} for bar in panels.bars_of(facts)]
+    bars = [bar.to_dict() for bar in panels.bars_of(facts)]
     kept = {name: facts[name] for name in ("hostname", "leases", "waiting", "disabled", "gpus_trouble")}
-    return {"kind": "machine", "bars": bars, "legend": _MACHINE_LEGEND, **kept, **more}
+    return {"kind": "machine", "bars": bars, "legend": panels.MACHINE_LEGEND, **kept, **more}
 
 
 def brief(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -81,7 +68,7 @@ def brief(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {**kept, "name": shown(facts.get("name")), "file": shown(facts.get("file"))}
 
 
-def tasks(rows: Iterable[dict[str, Any]], forecast: Mapping[str, Any] | None, now: float) -> Iterator[dict[str, Any]]:
+def tasks(rows: Iterable[dict[str, Any]], forecast: Forecast | None, now: float) -> Iterator[dict[str, Any]]:
     """Yield rows of tasks, with the forecast of those that have not ended."""
     for row in eta.with_expected(rows, forecast):
         texts = {name: shown(row.get(name)) for name in ("name", "command", "reason")}
