@@ -15,7 +15,7 @@ from scheduler.runtime.settings import Settings
 from scheduler.runtime.users import user_name
 from scheduler.store.machine import device_reservations, site_config
 from scheduler.store.machine.device_reservations import DeviceReservation
-from scheduler.store.machine.leases import find_directory, make_directory
+from scheduler.store.machine.lease_directory import find_directory, make_directory
 from scheduler.store.machine.site_config import DISABLE, RESERVE
 from scheduler.ui.text import clean
 

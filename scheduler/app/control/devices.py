@@ -17,7 +17,8 @@ from scheduler.store.run.catalog import RunCatalog, RunInfo
 def devices(settings: Settings) -> list[dict[str, Any]]:
     """Return each device with its free and reserved memory, and my runs that start nothing on it."""
     from scheduler.app.run.devices import find_devices
-    from scheduler.store.machine.leases import find_directory, living
+    from scheduler.store.machine.lease_directory import find_directory
+    from scheduler.store.machine.lease_records import living
 
     pool = find_devices("auto", settings)
     try:

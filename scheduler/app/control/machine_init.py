@@ -14,7 +14,7 @@ from scheduler.runtime import site_file
 from scheduler.runtime.processes import answer
 from scheduler.runtime.settings import Settings
 from scheduler.runtime.users import user_name
-from scheduler.store.machine.leases import FALLBACK, RUNTIME
+from scheduler.store.machine.lease_directory import FALLBACK, RUNTIME
 from scheduler.store.machine.locked_files import having_open, user_of
 from scheduler.units import count
 

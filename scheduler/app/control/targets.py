@@ -146,7 +146,8 @@ def _owner(settings: Settings, task: int) -> str:
 
     from scheduler.errors import LeaseError
     from scheduler.runtime.users import user_name
-    from scheduler.store.machine.leases import find_directory, living
+    from scheduler.store.machine.lease_directory import find_directory
+    from scheduler.store.machine.lease_records import living
 
     with contextlib.suppress(LeaseError):
         for lease in living(find_directory(settings.leases or None)):

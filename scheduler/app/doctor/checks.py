@@ -20,7 +20,8 @@ from scheduler.errors import UsageError
 from scheduler.runtime.settings import PREFIX, Settings, read_settings
 from scheduler.runtime.shim import hostname, oom_kills
 from scheduler.runtime.users import user_name
-from scheduler.store.machine.leases import find_directory, living
+from scheduler.store.machine.lease_directory import find_directory
+from scheduler.store.machine.lease_records import living
 from scheduler.ui.verbs.doctor import DoctorPage, Finding, broken
 from scheduler.units import size
 from scheduler.values import dataclass

@@ -29,7 +29,7 @@ from scheduler.runtime.settings import PREFIX, READERS, Settings
 from scheduler.runtime.users import user_name
 from scheduler.store.disks import why_locks_fail
 from scheduler.store.machine import site_config
-from scheduler.store.machine.leases import distrust
+from scheduler.store.machine.lease_directory import distrust
 from scheduler.store.machine.site_config import SiteConfig
 from scheduler.store.run.catalog import RunCatalog
 from scheduler.store.run.counter import why_locked

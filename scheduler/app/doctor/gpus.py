@@ -26,7 +26,8 @@ from scheduler.errors import DeviceError, UsageError
 from scheduler.runtime.paths import tilde
 from scheduler.runtime.settings import Settings
 from scheduler.runtime.users import user_name
-from scheduler.store.machine.leases import find_directory, living
+from scheduler.store.machine.lease_directory import find_directory
+from scheduler.store.machine.lease_records import living
 from scheduler.ui.text import short
 from scheduler.ui.verbs.doctor import Finding, absent, broken, ok, wrong
 from scheduler.units import duration, ranges, size

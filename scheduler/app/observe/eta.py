@@ -16,7 +16,8 @@ from scheduler.core.reporting.eta import UNKNOWN, MachineSnapshot, forecast
 from scheduler.core.reporting.forecast import Forecast
 from scheduler.runtime import clock
 from scheduler.runtime.paths import replace_file
-from scheduler.store.machine.leases import find_directory, living
+from scheduler.store.machine.lease_directory import find_directory
+from scheduler.store.machine.lease_records import living
 
 if TYPE_CHECKING:
     from scheduler.app.run.session import RunSession

@@ -9,7 +9,8 @@ from scheduler.core.leases import Lease
 from scheduler.runtime.settings import Settings
 from scheduler.runtime.shim import children_finder, descendants
 from scheduler.runtime.users import user_name
-from scheduler.store.machine.leases import find_directory, living
+from scheduler.store.machine.lease_directory import find_directory
+from scheduler.store.machine.lease_records import living
 from scheduler.store.machine.wait_tickets import waiters
 from scheduler.values import dataclass
 

@@ -175,7 +175,8 @@ class OtherLeases:
     def look(self) -> Sequence[Lease]:
         """Return what they have reserved and use, at most REST seconds old."""
         if time.monotonic() >= self._next:
-            from scheduler.store.machine.leases import find_directory, living
+            from scheduler.store.machine.lease_directory import find_directory
+            from scheduler.store.machine.lease_records import living
 
             leases = living(find_directory(self._settings.leases or None))
             others = [lease for lease in leases if (lease.uid, lease.run) != (self._uid, self._token)]

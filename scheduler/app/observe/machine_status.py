@@ -14,7 +14,7 @@ from scheduler.core.model import DeviceBudget, Waiter
 from scheduler.errors import SchedulerError
 from scheduler.runtime.settings import Settings
 from scheduler.runtime.users import user_name
-from scheduler.store.machine.leases import find_directory
+from scheduler.store.machine.lease_directory import find_directory
 from scheduler.store.machine.wait_tickets import waiters
 from scheduler.ui.text import clean
 from scheduler.values import dataclass

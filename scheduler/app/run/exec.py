@@ -103,7 +103,8 @@ def _result(session: RunSession, task: int, signal: int) -> ExecResult:
 def waits_for(session: RunSession) -> Callable[[Refusal], str]:
     """Return a function that says which leases hold what the task waits for, and for about how long."""
     from scheduler.app.observe.lease_holders import others_before
-    from scheduler.store.machine.leases import find_directory, living
+    from scheduler.store.machine.lease_directory import find_directory
+    from scheduler.store.machine.lease_records import living
     from scheduler.ui.verbs.lease_holders import waiting_words
 
     keys = {device.label: device.key for device in session.devices.discover()}

@@ -22,7 +22,8 @@ from scheduler.devices.pool import DevicePool
 from scheduler.errors import DeviceError, UsageError
 from scheduler.runtime.settings import Settings
 from scheduler.runtime.users import user_name
-from scheduler.store.machine.leases import find_directory, living
+from scheduler.store.machine.lease_directory import find_directory
+from scheduler.store.machine.lease_records import living
 from scheduler.units import size
 
 VOLTA = 7

@@ -156,7 +156,8 @@ def _make_ports(session: RunSession, sink: LineSink, stack: contextlib.ExitStack
 def open_leases(settings: Settings, token: str) -> FileLeaseRegistry:
     """Open the machine's leases as the run with this token; raise StateError where that is refused."""
     from scheduler.runtime.shim import boot_id
-    from scheduler.store.machine.leases import FileLeaseRegistry, find_directory
+    from scheduler.store.machine.lease_directory import find_directory
+    from scheduler.store.machine.leases import FileLeaseRegistry
 
     return FileLeaseRegistry(find_directory(settings.leases or None), token, boot_id())
 
@@ -295,7 +296,7 @@ def resuming_lines(session: RunSession) -> list[str]:
 
 def _warn_of_leases(settings: Settings) -> str:
     """Return a warning if another user could change the lease directory, else nothing."""
-    from scheduler.store.machine.leases import find_directory, of_another_user
+    from scheduler.store.machine.lease_directory import find_directory, of_another_user
 
     return of_another_user(find_directory(settings.leases or None))
 

@@ -7,23 +7,21 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from operator import itemgetter
+from functools import cache
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from scheduler.errors import LeaseError
 from scheduler.runtime import site_file
-from scheduler.runtime.shim import BLOCK, pack_block, unpack_block
-from scheduler.store.machine import untrusted
-from scheduler.store.machine.listing import Listing
+from scheduler.runtime.shim import pack_block
+from scheduler.store.machine.records import RecordDirectory, RecordKind, amount, opened, read_all
 from scheduler.store.machine.site_config import DISABLE, RESERVE
 from scheduler.values import dataclass
 
 VERSION = 1
 MOST_WORDS = 200
 """Characters of a reason: a record has a fixed size."""
-_NAME = re.compile(r"closed\.(\d+)\.([0-9a-f]{8})\Z")
-
 May = Callable[[int, str], bool]
 """A function that tells whether a user has a right: `reserve` or `disable`."""
 
@@ -49,17 +47,59 @@ class DeviceReservation:
         return DISABLE if self.user is None else RESERVE
 
 
-def standing(listing: Listing, names: Iterable[str], may: May, now: float) -> list[DeviceReservation]:
-    """Return the reservations under these names that count now: valid, in force, and by users who may make them."""
-    return [one for one in _all(listing, names, may) if may(one.by, one.asks) and not 0 < one.until <= now]
+def to_dict(one: DeviceReservation) -> dict[str, Any]:
+    """Return the record of a reservation; its maker is the owner of the file."""
+    return {"version": VERSION, "device": one.device, "user": one.user, "until": one.until, "why": one.why[:MOST_WORDS]}
+
+
+class ReservationKind(RecordKind[DeviceReservation]):
+    """The device reservations in a directory, which last until they are removed: no process locks them."""
+
+    prefix = ("closed.",)
+    pattern = re.compile(r"closed\.(\d+)\.([0-9a-f]+)\Z")
+    most = 1024
+    plural = "device reservations"
+
+    def lives_unlocked(self, name: re.Match[str]) -> bool:
+        """Tell that a reservation may count."""
+        return True
+
+    def parse(self, name: re.Match[str], said: Mapping[str, Any]) -> DeviceReservation | None:
+        """Return the reservation of a record; None where a user other than root keeps a device for another user."""
+        if said.get("version") != VERSION:
+            return None
+        by, user = int(name[1]), said["user"]
+        if by != site_file.ROOT and user not in (None, by):
+            return None
+        return DeviceReservation(
+            device=str(said["device"]),
+            by=by,
+            user=None if user is None else int(user),
+            until=amount(said["until"]),
+            why=str(said["why"])[:MOST_WORDS],
+            name=name.string,
+        )
+
+
+RESERVATIONS = ReservationKind()
+
+
+def standing(records: RecordDirectory, may: May, now: float) -> list[DeviceReservation]:
+    """Return the reservations that count now: valid, in force, and by users who may make them.
+
+    Files of users who may make none are not opened.
+    """
+    has_rights = cache(lambda uid: may(uid, RESERVE) or may(uid, DISABLE))
+    found = records.read(RESERVATIONS, lambda name: has_rights(int(name[1])))
+    counting = [one for one in found if may(one.by, one.asks) and not 0 < one.until <= now]
+    return sorted(counting, key=attrgetter("name"))
 
 
 def look(directory: Path, may: May) -> list[DeviceReservation]:
     """Return the reservations of a directory that count now, for views."""
     try:
-        with _opened(directory) as fd:
-            listing = Listing(fd)
-            return standing(listing, listing.names().device_reservations, may, time.time())
+        with opened(directory) as records:
+            return standing(records, may, time.time())
     except OSError:
         return []
 
@@ -88,94 +128,25 @@ def _moment(at: float) -> str:
 
 
 def close(directory: Path, device_reservations: Iterable[DeviceReservation]) -> None:
-    """Reserve devices, each by a file that only this user and root can remove. Raises LeaseError."""
-    with contextlib.suppress(OSError):  # it is said below, with the file that cannot be written
-        _clear(directory)
-    for one in device_reservations:
-        said = {"device": one.device, "user": one.user, "until": one.until, "why": one.why[:MOST_WORDS]}
-        path = directory / f"closed.{os.getuid()}.{os.urandom(4).hex()}"
-        try:
-            _write(path, pack_block({"version": VERSION, **said}))
-        except OSError as exc:
-            raise LeaseError(f"{path} cannot be written: {exc.strerror}") from exc
+    """Reserve devices, each by a file that only this user and root can remove. Raises LeaseError.
 
-
-def _clear(directory: Path) -> None:
-    """Remove this user's reservations whose time is over."""
-    with _opened(directory) as fd:
-        listing = Listing(fd)
-        found = _all(listing, listing.names().device_reservations, lambda uid, _: uid == os.getuid())
-        mine = [one for one in found if 0 < one.until <= time.time()]
-    for _ in end(directory, mine):
+    Reservations of this user whose time is over are removed.
+    """
+    mine = read_all(directory, RESERVATIONS, lambda name: int(name[1]) == os.getuid())
+    for _ in end(directory, [one for one in mine if 0 < one.until <= time.time()]):
         pass
-
-
-def _write(path: Path, block: bytes) -> None:
-    """Write a file whole or not at all: it gets its name once others can read it."""
-    part = path.with_name(f".{path.name}")
-    fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     try:
-        os.fchmod(fd, 0o644)
-        os.write(fd, block)
-        os.rename(part, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(part)
-        raise
-    finally:
-        os.close(fd)
+        with opened(directory) as records:
+            for one in device_reservations:
+                _, fd = records.make(f"closed.{os.getuid()}.", pack_block(to_dict(one)))
+                os.close(fd)
+    except OSError as exc:
+        raise LeaseError(f"a device reservation cannot be written in {directory}: {exc.strerror}") from exc
 
 
 def end(directory: Path, device_reservations: Iterable[DeviceReservation]) -> Iterator[DeviceReservation]:
     """Remove reservations; yield those that are gone. Those of other users stay, but root removes any."""
     for one in device_reservations:
-        try:
+        with contextlib.suppress(FileNotFoundError, PermissionError):
             os.unlink(directory / one.name)
-        except FileNotFoundError:
-            continue
-        except PermissionError:
-            continue
-        yield one
-
-
-def _all(listing: Listing, names: Iterable[str], may: May) -> list[DeviceReservation]:
-    """Return the reservations of users who may make any: files of other users are not opened."""
-    found = sorted([match for name in names if (match := _NAME.match(name))], key=itemgetter(0))
-    asked = {uid: may(uid, RESERVE) or may(uid, DISABLE) for uid in {int(match[1]) for match in found}}
-    device_reservations = [_read(listing, match[0], int(match[1])) for match in found if asked[int(match[1])]]
-    return [one for one in device_reservations if one is not None]
-
-
-@contextlib.contextmanager
-def _opened(directory: Path) -> Iterator[int]:
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
-
-
-def _read(listing: Listing, name: str, owner: int) -> DeviceReservation | None:
-    """Read one file; return None where it is planted, damaged or gone."""
-    opened = listing.open(name, owner)
-    if opened is None:
-        return None
-    fd, status = opened
-    try:
-        return _parsed(name, status.st_uid, unpack_block(os.pread(fd, BLOCK, 0)) or {})
-    except (OSError, ValueError, OverflowError, TypeError, KeyError, AttributeError):
-        return None
-    finally:
-        os.close(fd)
-
-
-def _parsed(name: str, by: int, said: Mapping[str, Any]) -> DeviceReservation | None:
-    """Return the reservation of a record; None where a user other than root keeps a device for another user."""
-    if said.get("version") != VERSION:
-        return None
-    user = said["user"]
-    if by != site_file.ROOT and user is not None and user != by:
-        return None
-    until = untrusted.amount(said["until"])
-    why = str(said["why"])[:MOST_WORDS]
-    return DeviceReservation(str(said["device"]), by, None if user is None else int(user), until, why, name)
+            yield one

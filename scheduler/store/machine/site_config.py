@@ -66,11 +66,6 @@ class SiteConfig:
     unknown: tuple[str, ...] = ()
     """Users and groups that the file names and this machine does not have."""
 
-    @property
-    def names_groups(self) -> bool:
-        """True where it gives rights to groups; membership is asked once for each user."""
-        return any(people is not None and people.groups for people in (self.may or {}).values())
-
     def allows(self, uid: int, what: str) -> bool:
         """Tell whether a user has a right: to reserve or to disable devices."""
         if uid == site_file.ROOT:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.store.machine.leases import living
+from scheduler.store.machine.lease_records import living
 from tests.support.gpu_home import PATIENCE, GpuHome, holding
 from tests.support.standin.box import NO_COMPILER
 from tests.support.waiting import wait_until

@@ -17,7 +17,8 @@ import pytest
 from scheduler.core.model import EstimateSource, Outcome, Placement, Purpose
 from scheduler.runtime import paths, shim
 from scheduler.runtime.shim import Claim
-from scheduler.store.machine.leases import FileLeaseRegistry, living
+from scheduler.store.machine.lease_records import living
+from scheduler.store.machine.leases import FileLeaseRegistry
 from tests.e2e.conftest import Driver
 from tests.support.faults import fault
 from tests.support.killing import Home, is_alive

@@ -14,7 +14,8 @@ import pytest
 from scheduler.core.model import HOST
 from scheduler.errors import LeaseError
 from scheduler.store.machine import leases
-from scheduler.store.machine.leases import FileLeaseRegistry, living
+from scheduler.store.machine.lease_records import FIRST_NAMESPACE, LeaseKind, living
+from scheduler.store.machine.leases import FileLeaseRegistry
 from scheduler.store.machine.locked_files import is_free
 from scheduler.store.machine.wait_tickets import waiters
 from tests.e2e.sharing.test_two_users import SYSTEM_PYTHON, become, common, reachable_python  # noqa: F401 - fixtures
@@ -158,7 +159,7 @@ def test_a_reservation_that_is_over_is_not_kept_alive_by_another_users_lock(town
 
 
 @pytest.mark.skipif(
-    Path("/proc/self/ns/pid").stat().st_ino != leases.FIRST_NAMESPACE, reason="in a container the kernel does not tell"
+    Path("/proc/self/ns/pid").stat().st_ino != FIRST_NAMESPACE, reason="in a container the kernel does not tell"
 )
 @fault(54, 103)
 def test_a_dead_lease_is_not_kept_alive_by_a_lock_whose_process_has_ended(town: Town) -> None:
@@ -334,7 +335,7 @@ def test_a_run_whose_lease_names_were_foreseen_takes_its_leases_and_follows_no_l
 def test_a_directory_that_another_user_could_change_is_refused(town: Town, uid: int, mode: int, said: str) -> None:
     os.chown(town.leases, uid, uid)
     town.leases.chmod(mode)
-    script = "import sys\nfrom pathlib import Path\nfrom scheduler.store.machine.leases import distrust\n"
+    script = "import sys\nfrom pathlib import Path\nfrom scheduler.store.machine.lease_directory import distrust\n"
     words = " ".join(town.does(ALICE, script + "print(distrust(Path(sys.argv[1])))", town.leases))
     assert said in words
     cure = f"sudo chmod 1777 {town.leases}" if uid == 0 else "sudo scheduler devices init makes one of root's"
@@ -395,7 +396,7 @@ def test_worthless_files_are_not_opened_while_the_mutex_is_held(
 def test_living_leases_of_one_user_beyond_the_bound_do_not_count_and_the_user_is_named(
     town: Town, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leases, "MOST_LEASES", 5)
+    monkeypatch.setattr(LeaseKind, "most", 5)
     town.stays(BOB, FLOOD, town.leases, BOB, BOB, 8, "living lease")
     town.stays(ALICE, TAKE, town.leases)
     registry = FileLeaseRegistry(town.leases, "3-cc", "boot")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from scheduler.core.model import HOST
-from scheduler.store.machine.leases import living
+from scheduler.store.machine.lease_records import living
 from scheduler.store.machine.locked_files import is_free
 from scheduler.units import MIB
 from tests.support.faults import fault

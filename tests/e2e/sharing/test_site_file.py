@@ -207,7 +207,7 @@ FILL = """
 import os, subprocess, sys
 from pathlib import Path
 from scheduler.runtime.settings import Settings
-from scheduler.store.machine.leases import find_directory
+from scheduler.store.machine.lease_directory import find_directory
 from scheduler.app.control import machine_init
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", "/run"], check=True)
 directory = find_directory("/run/gpu-batch-scheduler")

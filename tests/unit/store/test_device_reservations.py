@@ -14,7 +14,7 @@ from scheduler.runtime import site_file
 from scheduler.runtime.shim import pack_block
 from scheduler.store.machine import device_reservations
 from scheduler.store.machine.device_reservations import DeviceReservation
-from scheduler.store.machine.leases import make_directory
+from scheduler.store.machine.lease_directory import make_directory
 from tests.support.faults import fault
 
 ME = os.getuid()

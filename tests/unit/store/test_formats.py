@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from scheduler.app.run.options import RunOptions
 from scheduler.core.events import FORMATS
-from scheduler.core.model import HOST, Terms
+from scheduler.core.model import HOST, EstimateSource, Placement, Purpose, Terms, WaitTicket
 from scheduler.core.ports import Answer, Request
 from scheduler.core.profiling.profile_index import Observation
 from scheduler.core.profiling.task_class import TaskClass
@@ -18,6 +23,9 @@ from scheduler.inputs.follow import FollowMark
 from scheduler.runtime import shim
 from scheduler.runtime.paths import RunPaths
 from scheduler.runtime.settings import Settings
+from scheduler.store.machine import device_reservations
+from scheduler.store.machine.device_reservations import DeviceReservation
+from scheduler.store.machine.leases import FileLeaseRegistry
 from scheduler.store.profiles import ProfileStore
 from scheduler.store.run import schema, shell_state
 from scheduler.store.run.requests import RequestInbox, fetch, post
@@ -106,3 +114,44 @@ def test_claims_and_exit_records() -> None:
         "outcome", "code", "signal", "error", "pid", "start", "began", "ended", "seconds", "max_rss", "cpu_seconds",
         "leftovers", "oom_kills", "boot_id", "hindrance", "format",
     )  # fmt: skip
+
+
+def record(path: Path) -> dict[str, Any]:
+    """Return the only record in a directory."""
+    (file,) = path.iterdir()
+    return shim.unpack_block(file.read_bytes()) or {}
+
+
+def test_leases_have_format_1(tmp_path: Path) -> None:
+    registry = FileLeaseRegistry(tmp_path / "leases", "1-a", "a boot")
+    with registry.deciding() as transaction:
+        placement = Placement(7, 2, Purpose.RUN, {HOST: GIB}, 1.5, EstimateSource.DECLARED, alone=True, expected=9.0)
+        os.close(transaction.take(placement).fd)
+    said = record(tmp_path / "leases")
+    assert time.time() - said.pop("since") < 60
+    assert said == {
+        "expected": 9.0, "locker": os.getpid(), "namespace": os.stat("/proc/self/ns/pid").st_ino, "alone": True,
+        "version": 1, "shim": 0, "shim_id": "", "boot": "a boot", "bytes": {HOST: GIB}, "load": {HOST: 1.5},
+    }  # fmt: skip
+    registry.close()
+
+
+def test_wait_tickets_have_format_1(tmp_path: Path) -> None:
+    registry = FileLeaseRegistry(tmp_path / "leases", "1-a", "a boot")
+    ticket = WaitTicket(3, ("GPU-a", HOST), (GIB, None), 5, 1.5, 0.5, alone=True, waited=9.0, closed=True, bare=(7,))
+    with registry.deciding() as transaction:
+        transaction.wait(ticket)
+    said = record(tmp_path / "leases")
+    assert said.pop("looked") - said.pop("since") == pytest.approx(9.0)
+    assert said == {
+        "version": 1, "task": 3, "devices": ["GPU-a", HOST], "gpus": [GIB, None], "host": 5, "cores": 1.5,
+        "busy": 0.5, "alone": True, "closed": True, "bare": [7],
+    }  # fmt: skip
+    registry.close()
+
+
+def test_device_reservations_have_format_1(tmp_path: Path) -> None:
+    device_reservations.close(tmp_path, [DeviceReservation("GPU-a", os.getuid(), os.getuid(), 1e10, "a deadline")])
+    assert record(tmp_path) == {
+        "version": 1, "device": "GPU-a", "user": os.getuid(), "until": 1e10, "why": "a deadline",
+    }  # fmt: skip

@@ -15,7 +15,9 @@ from scheduler.core.leases import Lease
 from scheduler.core.model import HOST, EstimateSource, Placement, Purpose
 from scheduler.runtime.shim import pack_block, start_time, unpack_block
 from scheduler.runtime.users import user_name
-from scheduler.store.machine.leases import FileLeaseRegistry, living, make_directory
+from scheduler.store.machine.lease_directory import make_directory
+from scheduler.store.machine.lease_records import living
+from scheduler.store.machine.leases import FileLeaseRegistry
 from scheduler.store.machine.locked_files import make_locked
 from tests.support.faults import fault
 

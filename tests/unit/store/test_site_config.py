@@ -15,7 +15,8 @@ from scheduler.runtime import site_file
 from scheduler.runtime.settings import read_settings
 from scheduler.store.machine import device_reservations, site_config
 from scheduler.store.machine.device_reservations import DeviceReservation
-from scheduler.store.machine.leases import FileLeaseRegistry, make_directory
+from scheduler.store.machine.lease_directory import make_directory
+from scheduler.store.machine.leases import FileLeaseRegistry
 from scheduler.store.machine.locked_files import is_locked
 from scheduler.store.machine.site_config import DISABLE, RESERVE, SiteConfig, SiteConfigReader
 from scheduler.units import GIB

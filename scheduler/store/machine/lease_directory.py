@@ -1,0 +1,124 @@
+"""The directory in which all schedulers of a machine meet: where it is, and whether it can be trusted."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from scheduler.errors import LeaseError
+from scheduler.runtime.users import user_name_soon
+from scheduler.store.machine.locked_files import holder, is_held_long, open_directory, why_not_lockable
+
+RUNTIME = Path("/run/gpu-batch-scheduler")
+FALLBACK = Path("/tmp/.gpu-batch-scheduler")
+
+
+def find_directory(said: str | None) -> Path:
+    """Return the lease directory: as named, else the administrator's, else one under /tmp that the first user makes."""
+    if said:
+        return Path(said).absolute()
+    return RUNTIME if RUNTIME.is_dir() else FALLBACK
+
+
+def make_directory(said: str | None) -> Path:
+    """Return the lease directory, and make it where it is missing. Raises LeaseError where it cannot be trusted."""
+    directory = find_directory(said)
+    os.close(open_trusted(directory))
+    return directory
+
+
+def open_trusted(path: Path) -> int:
+    """Open the lease directory, made where it is missing. Raises LeaseError where it cannot be trusted or locked."""
+    try:
+        if not path.exists():
+            path.mkdir(parents=True)
+            path.chmod(0o1777)
+    except FileExistsError:
+        pass
+    except OSError as exc:
+        why = f"cannot make the lease directory {path}: {exc.strerror}"
+        raise LeaseError(f"{why}; name another with SCHEDULER_LEASES") from exc
+    try:
+        fd = open_directory(path)
+    except OSError as exc:
+        why = f"the lease directory {path} cannot be used ({(exc.strerror or str(exc)).lower()})"
+        raise LeaseError(f"{why}: move it away, or name another with SCHEDULER_LEASES") from exc
+    try:
+        _check(path, os.fstat(fd))
+        if why := why_not_lockable(fd):
+            raise LeaseError(
+                f"the lease directory {path} cannot be locked ({why}): name one on a local disk with SCHEDULER_LEASES"
+            )
+    except LeaseError:
+        os.close(fd)
+        raise
+    return fd
+
+
+def distrust(directory: Path) -> str:
+    """Return why leases in a directory cannot be trusted or written, with the cure; empty where all is well.
+
+    One that is not there yet is made by the first run.
+    """
+    if not os.path.lexists(directory):
+        return ""
+    try:
+        fd = open_trusted(directory)
+    except LeaseError as exc:
+        return str(exc)
+    try:
+        if not os.access(directory, os.W_OK | os.X_OK):
+            owner = os.fstat(fd).st_uid
+            return f"you may not write in the lease directory {directory}: {_cure(directory, owner)}"
+        if not is_held_long(fd):
+            return ""
+        locked = f"the lease directory {directory} is locked by {holder(fd)}"
+        return f"{locked}, nothing starts before that ends: end it, or ask for it"
+    finally:
+        os.close(fd)
+
+
+def of_another_user(directory: Path) -> str:
+    """Return a sentence that names the owner of a lease directory who can remove the leases of others there.
+
+    It is empty for a directory of root or of this user, and where there is none.
+    """
+    who = owned_by(directory)
+    if not who:
+        return ""
+    return (
+        f"the lease directory {directory}{who}: this run makes its own again within a second; "
+        "as root, while nothing runs: scheduler devices init"
+    )
+
+
+def owned_by(directory: Path) -> str:
+    """Return who besides root and this user may remove any lease, as the end of a sentence; empty for no other user."""
+    try:
+        uid = os.lstat(directory).st_uid
+    except OSError:
+        return ""
+    if uid in (0, os.getuid()):
+        return ""
+    return f", which belongs to {user_name_soon(uid)} (user {uid}), who can remove the leases of others there"
+
+
+def _check(path: Path, status: os.stat_result) -> None:
+    """Refuse a directory in which others could remove or replace our leases."""
+    open_to_others = status.st_mode & 0o022
+    if open_to_others and not status.st_mode & stat.S_ISVTX:
+        raise LeaseError(f"{path} can be written by others and is not sticky: {_cure(path, status.st_uid)}")
+    if status.st_uid not in (0, os.getuid()) and not open_to_others:
+        raise LeaseError(
+            f"{path} belongs to user {status.st_uid} and you may not write there: {_cure(path, status.st_uid)}"
+        )
+
+
+def _cure(path: Path, owner: int) -> str:
+    """Return what opens a lease directory to all users; one that is another user's would stay in that user's power."""
+    if owner == 0:
+        return f"sudo chmod 1777 {path}"
+    if owner == os.getuid():
+        return f"chmod 1777 {path}"
+    return "sudo scheduler devices init makes one of root's, or name another with SCHEDULER_LEASES for all users"

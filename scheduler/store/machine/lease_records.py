@@ -1,0 +1,166 @@
+"""The file of a lease: its name, its fields, and whether it lives; a process of another user cannot keep it alive."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
+
+from scheduler.core.leases import Lease
+from scheduler.core.model import Placement
+from scheduler.runtime.shim import pack_block, start_time
+from scheduler.runtime.users import user_name_soon
+from scheduler.store.machine.locked_files import LockHolders
+from scheduler.store.machine.records import RecordFile, RecordKind, amount, read_all, size
+
+VERSION = 1
+FIRST_NAMESPACE = 0xEFFFFFFC
+"""The inode of the pid namespace that is no container's; in others /proc/locks leaves out locks of dead processes."""
+BY_SHIM = ".shim"
+"""The end of the name of a lease that was made again, and lives as long as the shim that it names."""
+LASTING = ("since", "expected", "locker", "namespace")
+"""The fields of a record that stay as they were when the lease was made."""
+
+
+def stem(uid: int, run: str) -> str:
+    """Return how the names of a run's leases begin."""
+    return f"{uid}.{run}."
+
+
+def to_block(placement: Placement, shim: int, boot: str, lasting: Mapping[str, Any]) -> bytes:
+    """Return the record of a placement's lease, with the `lasting` fields that it was made with."""
+    fields = {
+        **lasting,
+        "alone": placement.alone,
+        "version": VERSION,
+        "shim": shim,
+        "shim_id": process_identity(shim) if shim else "",
+        "boot": boot,
+        "bytes": dict(placement.reservation),
+        "load": placement.load,
+    }
+    return pack_block(fields)
+
+
+class LeaseKind(RecordKind[Lease]):
+    """The leases in a directory."""
+
+    prefix = tuple("0123456789")
+    pattern = re.compile(rf"(\d+)\.([0-9a-f-]+)\.(\d+)\.(\d+)\.[0-9a-f]{{16}}({re.escape(BY_SHIM)})?\Z")
+    most = 4096  # no machine runs so many tasks of one user at once
+    plural = "leases"
+    is_cached = True
+
+    def lives_unlocked(self, name: re.Match[str]) -> bool:
+        """Tell whether a lease was made again."""
+        return bool(name[5])
+
+    def parse(self, name: re.Match[str], said: Mapping[str, Any]) -> Lease:
+        """Return the lease of a record; shim, bytes and load mean the same in every version."""
+        return Lease(
+            *_identifiers(name),
+            shim=int(said["shim"]),
+            shim_id=str(said.get("shim_id", "")),
+            reserved={str(key): size(bytes_) for key, bytes_ in said["bytes"].items()},
+            load={str(key): amount(load) for key, load in said["load"].items()},
+            unreadable="" if said.get("version") == VERSION else user_name_soon(int(name[1])),
+            alone=bool(said.get("alone", False)),
+            locker=int(said.get("locker", 0)) if said.get("namespace") == namespace() == FIRST_NAMESPACE else 0,
+            by_shim=bool(name[5]) and bool(said.get("shim_id", "")),
+            since=amount(said.get("since", 0.0)),
+            expected=amount(said.get("expected", 0.0)),
+        )
+
+    def nonsense(self, name: re.Match[str]) -> Lease:
+        """Return a lease that cannot be read: it closes what it is on to all other schedulers."""
+        return Lease(*_identifiers(name), shim=0, reserved={}, load={}, unreadable=user_name_soon(int(name[1])))
+
+    def judge(self, record: Lease, file: RecordFile) -> Lease | None:
+        """Return a lease as it counts, or None where it is dead; only one that was made again needs no lock."""
+        if file.is_free and not record.by_shim:
+            return None
+        if not _has_its_shim(record, file.lockers):
+            if file.is_free or _is_feigned(record, file):
+                return None
+            record = replace(record, shim=0)
+        return replace(record, unreadable=file.user()) if record.unreadable else record
+
+
+LEASES = LeaseKind()
+
+
+def living(directory: Path) -> list[Lease]:
+    """Return every living lease of this machine, for views: without the mutex, so only nearly of one moment."""
+    return read_all(directory, LEASES)
+
+
+def _identifiers(name: re.Match[str]) -> tuple[str, int, str, int, int]:
+    """Return the fields of a lease that are part of its name."""
+    return name.string, int(name[1]), name[2], int(name[3]), int(name[4])
+
+
+def _has_its_shim(lease: Lease, lockers: LockHolders) -> bool:
+    """Tell whether the process that a lease names is its shim: its memory counts as the lease's.
+
+    A process of another user is not, whatever the lease says. Nor is one that only has the same number here: the
+    lease's scheduler may count processes for itself, in a container.
+    """
+    if not lease.shim or lockers.user(lease.shim) != lease.uid:
+        return False
+    return lease.shim_id in ("", process_identity(lease.shim))
+
+
+def process_identity(pid: int) -> str:
+    """Return what tells a process from all others of this machine, in any pid namespace; `gone` where it has ended."""
+    try:
+        return _identity_of(pid, os.stat(f"/proc/{pid}").st_ino)
+    except OSError:
+        return "gone"
+
+
+@lru_cache(maxsize=1024)
+def _identity_of(pid: int, inode: int) -> str:
+    """Return a process's identity, cached by its folder in /proc: many leases are read while all others wait."""
+    return f"{namespace()}.{start_time(pid)}"
+
+
+@cache
+def namespace() -> int:
+    """Return the inode of this process's pid namespace; pids mean something only within it."""
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return 0
+
+
+def _is_feigned(lease: Lease, file: RecordFile) -> bool:
+    """Tell whether a lease without its shim is kept locked by another user, to make it look alive.
+
+    The kernel lists a lock under the process that took it: the scheduler, also when only the shim or the rest of its
+    tree has it any more. That process is named in the lease, so a lock under another number is another user's. What
+    cannot be judged counts as alive: a lock that is not listed here, and in a container the process that the lease
+    names, since its number may mean nothing there.
+    """
+    pids = file.lockers.of(file.status)
+    if lease.locker and pids and lease.locker not in pids:
+        return True
+    return file.lockers.are_other_users(file.status) and (bool(lease.shim) or not _has_shims(lease.uid))
+
+
+def _has_shims(uid: int) -> bool:
+    """Tell whether a user runs anything that could be the shim of a lease that does not name its shim."""
+    for name in os.listdir("/proc"):
+        try:
+            if name.isdigit() and os.stat(f"/proc/{name}").st_uid == uid and b"shim.py" in _command_line(name):
+                return True
+        except OSError:
+            continue
+    return False
+
+
+def _command_line(pid: str) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()

@@ -1,0 +1,245 @@
+"""The store of the lease directory: small files of one block each, in a directory to which every user may add any file.
+
+A record is a file whose name says its owner. It holds one block of JSON with a checksum, and it counts for as long as
+its maker, or an heir of the maker, keeps it locked; a kind of record may say otherwise. Records of other users are
+never trusted: they are opened without following links, belong to the owner that their name says, and are read up to a
+number for each user. A file that was found worthless is not opened again: names are never used twice, so such a file
+never comes to count.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from scheduler.runtime.shim import BLOCK, unpack_block
+from scheduler.runtime.users import user_name_soon
+from scheduler.store.machine.locked_files import LockHolders, is_free, make_locked
+
+T = TypeVar("T")
+
+SETTLED = 50_000_000
+"""Nanoseconds after which a second change of a file is sure to change its ctime; the kernel's clock ticks in steps."""
+NONSENSE = (ValueError, OverflowError, TypeError, KeyError, AttributeError)
+"""The errors of reading fields that another user may have filled with anything."""
+MOST_BYTES = 1 << 60
+LONGEST = 1e11
+"""Seconds since the epoch that no calendar of ours goes beyond; no other amount comes to so much."""
+_RANDOM_BYTES = 8
+"""Random bytes in each name: another user who could foresee the next name could take it first."""
+_TRIES = 3
+"""The number of names tried for one record; a second one is hardly ever needed."""
+_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+_NO_FILE = (errno.ELOOP, errno.ENXIO)
+"""How opening a link or a socket fails."""
+
+
+class RecordFile(NamedTuple):
+    """The file of a record at one look."""
+
+    status: os.stat_result
+    is_free: bool
+    """True if no process has locked it."""
+    lockers: LockHolders
+
+    def user(self, *, with_process: bool = True) -> str:
+        """Return the name of its user, for a sentence, with the process that locked it where the kernel lists one."""
+        name = user_name_soon(self.status.st_uid)
+        pids = self.lockers.of(self.status) if with_process else []
+        return f"{name} (process {pids[0]})" if pids else name
+
+
+class RecordKind(Generic[T]):
+    """A kind of record: how its files are named, read and judged."""
+
+    prefix: tuple[str, ...]
+    pattern: re.Pattern[str]
+    """What a whole name looks like; the first group is the user id of its owner."""
+    most: int
+    """Records of one user that are read."""
+    plural: str
+    is_cached = False
+    """True if a record is read again only after its file has changed."""
+
+    def lives_unlocked(self, name: re.Match[str]) -> bool:
+        """Tell whether a record may count though its file is not locked."""
+        return False
+
+    def parse(self, name: re.Match[str], said: Mapping[str, Any]) -> T | None:
+        """Return the record; None, or an error of NONSENSE, where the file says none."""
+        raise NotImplementedError
+
+    def nonsense(self, name: re.Match[str]) -> T | None:
+        """Return what a living file counts as that makes no sense."""
+        return None
+
+    def judge(self, record: T, file: RecordFile) -> T | None:
+        """Return a record as it counts now; None where it is dead."""
+        return record
+
+
+class RecordDirectory:
+    """The records of one open directory; `uid` is the user whose dead files are removed, not passed over."""
+
+    def __init__(self, fd: int, uid: int = -1) -> None:
+        self.fd = fd
+        self.crowded: dict[int, str] = {}
+        """The users who have more records than are read, each with how many of which are read."""
+        self._uid = uid
+        self._worthless: set[str] = set()
+        self._cache: dict[str, tuple[int, Any]] = {}
+        """By name, the ctime of a file, and the record that was read from it then."""
+        self._is_exclusive = False
+        self._listed: list[str] | None = None
+
+    def hold(self, *, exclusive: bool) -> None:
+        """Note that the directory's mutex is held, or is no longer: while it is, no other scheduler makes a file."""
+        self._is_exclusive, self._listed = exclusive, None
+
+    def read(self, kind: RecordKind[T], wanted: Callable[[re.Match[str]], object] = bool) -> Iterator[T]:
+        """Find the records of a kind that count, those with a `wanted` name; remove dead ones of this user."""
+        lockers, counts, now = LockHolders(), Counter[int](), time.time_ns()
+        for name in [name for name in self.names() if name.startswith(kind.prefix)]:
+            match = kind.pattern.match(name)
+            if match is None:
+                self._worthless.add(name)
+            elif wanted(match):
+                owner = int(match[1])
+                if counts[owner] >= kind.most:
+                    self.crowded[owner] = f"{kind.most:,} {kind.plural}"
+                elif (record := self._look(kind, match, owner, lockers, now)) is not None:
+                    counts[owner] += 1
+                    yield record
+
+    def names(self) -> list[str]:
+        """Return all names that are not known to be worthless, listed once while the mutex is held."""
+        if self._listed is not None:
+            return self._listed
+        try:
+            everything = os.listdir(self.fd)
+        except OSError:  # it was removed
+            everything = []
+        if len(self._worthless) + len(self._cache) > 2 * len(everything) + 1000:
+            self._worthless.intersection_update(everything)
+            self._cache = {name: self._cache[name] for name in everything if name in self._cache}
+        names = [name for name in everything if name not in self._worthless]
+        if self._is_exclusive:
+            self._listed = names
+            self.crowded.clear()
+        return names
+
+    def make(self, stem: str, record: bytes, end: str = "") -> tuple[str, int]:
+        """Make a locked file with a record in it, under a new name between `stem` and `end`; return both.
+
+        Raises OSError.
+        """
+        for left in reversed(range(_TRIES)):
+            name = f"{stem}{os.urandom(_RANDOM_BYTES).hex()}{end}"
+            try:
+                return name, make_locked(self.fd, name, record)
+            except FileExistsError:
+                if not left:
+                    raise
+        raise AssertionError("unreachable: the last try returns or raises")
+
+    def _look(self, kind: RecordKind[T], match: re.Match[str], owner: int, lockers: LockHolders, now: int) -> T | None:
+        """Read one file; return its record, or None where it is dead, planted or gone."""
+        opened = self._open(match.string, owner)
+        if opened is None:
+            return None
+        fd, status = opened
+        try:
+            free, unlocked = is_free(fd), kind.lives_unlocked(match)
+            record = None if free and not unlocked else self._record(kind, match, fd, status, now)
+            found = None if record is None else kind.judge(record, RecordFile(status, free, lockers))
+            if found is None and free and not (unlocked and record is None):
+                self._bury(match.string, fd)
+            return found
+        except OSError:
+            return None
+        finally:
+            os.close(fd)
+
+    def _open(self, name: str, owner: int) -> tuple[int, os.stat_result] | None:
+        """Open a plain file of this owner to be read; None for any other, which is not looked at again."""
+        try:
+            fd = os.open(name, _READ, dir_fd=self.fd)
+        except OSError as exc:
+            if exc.errno in _NO_FILE or (exc.errno == errno.EACCES and self._is_exclusive):
+                self._worthless.add(name)
+            return None
+        status = os.fstat(fd)
+        if stat.S_ISREG(status.st_mode) and status.st_uid == owner:
+            return fd, status
+        os.close(fd)
+        self._worthless.add(name)
+        return None
+
+    def _record(self, kind: RecordKind[T], match: re.Match[str], fd: int, status: os.stat_result, now: int) -> T | None:
+        """Return what a file says; what it said before, if it has not changed since."""
+        record: T | None
+        changed, record = self._cache.get(match.string, (-1, None))
+        if changed == status.st_ctime_ns:
+            return record
+        try:
+            record = kind.parse(match, unpack_block(os.pread(fd, BLOCK, 0)) or {})
+        except NONSENSE:
+            record = kind.nonsense(match)
+        if kind.is_cached and 0 <= status.st_ctime_ns <= now - SETTLED:
+            self._cache[match.string] = status.st_ctime_ns, record
+        return record
+
+    def _bury(self, name: str, fd: int) -> None:
+        """Be done with a dead file: remove this user's own, do not look at another's again.
+
+        A file is made unreadable for others, locked, then made readable; its maker holds the mutex meanwhile.
+        """
+        status = os.fstat(fd)
+        if status.st_uid == self._uid:
+            if self._is_exclusive:
+                os.unlink(name, dir_fd=self.fd)
+        elif status.st_nlink and (self._is_exclusive or status.st_mode & stat.S_IROTH):
+            self._worthless.add(name)
+
+
+@contextmanager
+def opened(directory: Path) -> Iterator[RecordDirectory]:
+    """Open a directory for the block, without its mutex. Raises OSError."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield RecordDirectory(fd)
+    finally:
+        os.close(fd)
+
+
+def read_all(directory: Path, kind: RecordKind[T], wanted: Callable[[re.Match[str]], object] = bool) -> list[T]:
+    """Return the records of a directory, for views: without the mutex, so only nearly of one moment."""
+    try:
+        with opened(directory) as records:
+            return list(records.read(kind, wanted))
+    except OSError:
+        return []
+
+
+def size(said: Any) -> int:
+    """Return a number of bytes, at least 0. Raises ValueError where no machine has so many."""
+    number = int(said)
+    if number > MOST_BYTES:
+        raise ValueError("no machine has so many bytes")
+    return max(0, number)
+
+
+def amount(said: Any) -> float:
+    """Return a number, at least 0. Raises ValueError where it is none, or is not finite."""
+    number = float(said)
+    if not number <= LONGEST:
+        raise ValueError(f"{number} is no amount")
+    return max(0.0, number)
