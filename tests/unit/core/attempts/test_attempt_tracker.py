@@ -1,4 +1,4 @@
-"""How an end is judged by what was seen while the attempt lived."""
+"""The judgement of an attempt's end by what was measured while it lived."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ def observed(least: int | None = None) -> AttemptTracker:
 @pytest.mark.parametrize(
     ("least", "outcome"), [(FULL - 1, Outcome.OOM), (FULL, Outcome.FAILED), (None, Outcome.FAILED)]
 )
-def test_who_fails_on_a_gpu_that_was_full_ran_out_of_memory(least: int | None, outcome: Outcome) -> None:
+def test_a_failure_on_a_gpu_that_was_full_is_an_out_of_memory(least: int | None, outcome: Outcome) -> None:
     judged = observed(least).completed(exited(1, "failed", code=1))
     assert judged.outcome is outcome
     assert judged.reason == ("exit 1 while GPU-0 was full" if outcome is Outcome.OOM else "")
 
 
-def test_who_succeeds_there_did_not() -> None:
+def test_a_success_on_a_gpu_that_was_full_stays_a_success() -> None:
     assert observed(0).completed(exited(1)).outcome is Outcome.SUCCEEDED
 
 
 @pytest.mark.parametrize(("adopted", "watched"), [(False, 1.0), (True, 0.5)])
-def test_who_was_adopted_was_not_watched_from_the_beginning(adopted: bool, watched: float) -> None:
+def test_an_adopted_attempt_counts_as_watched_in_part(adopted: bool, watched: float) -> None:
     seen = observed()
     if adopted:
         seen.adopted.add((1, 1))

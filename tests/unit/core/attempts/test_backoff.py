@@ -1,4 +1,4 @@
-"""Starts that fail for want of something that is no fault of a task: nothing is charged, launching pauses."""
+"""Starts that fail without a fault of their task: the task is not charged, and launching pauses."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def list_of(number: int) -> Brain:
     return brain(tasks(number, "1MiB", cpus=0.1))
 
 
-class TestTheWholeMachine:
+class TestMachine:
     def test_an_unstarted_attempt_is_neither_a_failure_nor_a_loss(self) -> None:
         b = list_of(1)
         for attempt in range(1, 30):
@@ -73,7 +73,7 @@ class TestTheWholeMachine:
         assert task is not None
         assert (task.failures, task.faults) == (0, 0)
 
-    def test_an_unstarted_attempt_leaves_the_losses_in_a_row_as_they_are(self) -> None:
+    def test_an_unstarted_attempt_does_not_change_the_count_of_losses(self) -> None:
         b = list_of(1)
         for attempt, outcome in enumerate([Outcome.LOST, Outcome.UNSTARTED, Outcome.LOST], 1):
             tell(b, Placement(1, attempt, *_how()), started(1, attempt), Exited(1, attempt, outcome))
@@ -81,7 +81,7 @@ class TestTheWholeMachine:
         assert task is not None
         assert task.faults == 2
 
-    def test_after_a_failed_round_nothing_starts_for_half_a_second_and_then_one_trial(self) -> None:
+    def test_after_a_failed_round_one_trial_starts_half_a_second_later(self) -> None:
         b = list_of(50)
         assert len(fail_all(b, 0.0)) == 50
         assert place(b, 0.4) == []
@@ -117,7 +117,7 @@ class TestTheWholeMachine:
         assert widths[:3] == [1, 2, 8]
         assert sum(widths) == 200
 
-    def test_a_trial_that_ends_otherwise_has_worked_at_once(self) -> None:
+    def test_a_trial_that_ends_by_itself_counts_as_a_success_at_once(self) -> None:
         b = list_of(50)
         fail_all(b, 0.0)
         ((task, attempt),) = place(b, 0.5)
@@ -125,7 +125,7 @@ class TestTheWholeMachine:
         b.apply(Exited(task, attempt, Outcome.FAILED), 0.6)
         assert len(place(b, 0.6)) == 2
 
-    def test_a_program_that_is_not_started_after_its_process_was_is_a_failed_trial(self) -> None:
+    def test_a_trial_whose_process_starts_but_not_its_program_has_failed(self) -> None:
         b = list_of(50)
         fail_all(b, 0.0)
         ((task, attempt),) = place(b, 0.5)
@@ -157,8 +157,8 @@ class TestTheWholeMachine:
         assert states(b) == {1: "cancelled", 2: "held", 3: "waiting"}
 
 
-class TestADirectory:
-    def test_only_its_tasks_wait(self) -> None:
+class TestDirectory:
+    def test_a_directory_that_is_away_delays_only_its_own_tasks(self) -> None:
         b = list_of(20)
         for task in range(1, 11):
             b.apply(Placement(task, 1, *_how()), 0.0)
@@ -166,7 +166,7 @@ class TestADirectory:
             b.apply(unstarted(task, away="/data/a"), 0.0)
         assert [task for task, _ in place(b, 0.1)] == list(range(11, 21))
 
-    def test_one_of_its_tasks_is_the_trial_and_the_others_follow_once_it_has_worked(self) -> None:
+    def test_one_task_of_a_directory_is_the_trial_and_the_others_follow_its_success(self) -> None:
         b = list_of(20)
         fail_all(b, 0.0, away="/data/a")
         assert [task for task, _ in place(b, 0.1)] == []
@@ -175,7 +175,7 @@ class TestADirectory:
         b.apply(started(task, attempt), 0.5)
         assert len(place(b, 1.5)) == 2
 
-    def test_tasks_that_were_found_to_be_in_it_are_not_tried(self) -> None:
+    def test_tasks_of_a_directory_that_is_away_are_not_tried(self) -> None:
         b = list_of(20)
         b.apply(Placement(1, 1, *_how()), 0.0)
         b.apply(unstarted(1, away="/data/a"), 0.0)
@@ -184,7 +184,7 @@ class TestADirectory:
         assert [task for task, _ in place(b, 0.1)] == list(range(15, 21))
         assert b.decide(machine(host(cores=64), now=0.1)).refusals[0].reason is Reason.AWAY
 
-    def test_its_tasks_are_still_known_where_it_goes_away_again(self) -> None:
+    def test_tasks_of_a_directory_are_remembered_when_it_goes_away_again(self) -> None:
         b = list_of(20)
         fail_all(b, 0.0, away="/data/a")
         b.apply(Asked("resume"), 1.0)
@@ -205,7 +205,7 @@ class TestADirectory:
         assert [task for task, _ in place(b, 0.61)] == [1]
         assert [task for task, _ in place(b, 0.71)] == [2]
 
-    def test_slots_leave_out_its_tasks(self) -> None:
+    def test_slots_skip_tasks_of_a_directory_that_is_away(self) -> None:
         b = brain(tasks(6), slots=4)
         for task in (1, 2, 3):
             b.apply(Placement(task, 1, *_how()), 0.0)
@@ -215,7 +215,7 @@ class TestADirectory:
 
 
 class TestReports:
-    def test_three_failed_rounds_in_a_row_are_a_stop(self) -> None:
+    def test_three_failed_rounds_in_a_row_are_reported(self) -> None:
         pause, at = Pause(), 0.0
         for rounds in (1, 2, 3):
             pause.fail((1, rounds), EAGAIN, at, RULES)
@@ -229,7 +229,7 @@ class TestReports:
         assert "/data/a" in stopped("/data/a", Pause(), RULES)
         assert "/data/a" in goes_on("/data/a")
 
-    def test_failures_of_one_round_count_once(self) -> None:
+    def test_all_failures_of_one_round_count_once(self) -> None:
         backoff = Backoff()
         for task in range(30):
             backoff.exited(unstarted(task), 0.0, began=False, rules=RULES)
@@ -240,7 +240,7 @@ class TestReports:
 
 
 def short(until: float, away: str = "") -> SimulatedMachine:
-    """A machine on which nothing can be started for so many seconds, or nothing in a directory."""
+    """Return a machine on which nothing can be started for so many seconds, or nothing in a directory."""
     made = SimulatedMachine([Device(HOST, HOST, size("24GiB"), 64.0)], now=1e9)
 
     def hindered(order: Launch, now: float) -> tuple[str, str] | None:
@@ -253,7 +253,7 @@ def short(until: float, away: str = "") -> SimulatedMachine:
 
 
 @pytest.mark.parametrize("until", [0.3, 3.0, 100.0])
-def test_a_shortage_at_any_time_fails_no_task_and_is_said_once(until: float) -> None:
+def test_a_shortage_fails_no_task_and_is_reported_once(until: float) -> None:
     given = jobs(300, seconds=5.0, memory="1MiB", peak="1MiB", cpus=1.0)
     simulation = Simulation(given, machine_=short(until)).run()
     assert simulation.states == {"succeeded": 300}
@@ -263,7 +263,7 @@ def test_a_shortage_at_any_time_fails_no_task_and_is_said_once(until: float) -> 
     assert simulation.makespan < until + late + 60
 
 
-def test_a_shortage_replays_to_the_same() -> None:
+def test_a_replay_of_a_shortage_gives_the_same_state() -> None:
     given = jobs(60, seconds=5.0, memory="1MiB", peak="1MiB", cpus=1.0)
     simulation = Simulation(given, machine_=short(3.0)).run()
     again = replay(simulation.brain, simulation.submitted, simulation.book.recorded)
@@ -271,7 +271,7 @@ def test_a_shortage_replays_to_the_same() -> None:
     assert again.backoff.look(1e9 + 60, RULES) == simulation.brain.backoff.look(1e9 + 60, RULES)
 
 
-def test_a_directory_that_is_away_costs_few_attempts_and_holds_no_other_task() -> None:
+def test_a_directory_that_is_away_costs_few_attempts_and_delays_no_other_task() -> None:
     away = jobs(500, seconds=1.0, memory="1MiB", peak="1MiB", cpus=1.0, directory="/away")
     here = jobs(50, seconds=1.0, memory="1MiB", peak="1MiB", cpus=1.0)
     machine_ = short(20.0, away="/away")

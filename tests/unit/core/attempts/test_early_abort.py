@@ -1,4 +1,4 @@
-"""A list that is wrong from its first rows is found out by the rows that end first."""
+"""The early abort of lists whose rows all fail alike, and of lists with too many failures."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WRONG = "error: unrecognized arguments: _"
 
 
 def failed(task: int, attempt: int = 1, gist: str = WRONG, seconds: float = 2.0, **said: object) -> Sequence[Event]:
-    """One attempt that fails with a last line."""
+    """Return the events of one attempt that fails with a last line."""
     return run(task, "failed", attempt=attempt, gist=gist, last=f"{gist} {task}", seconds=seconds, **said)
 
 
@@ -40,13 +40,13 @@ def list_of(number: int, **said: object) -> Brain:
 
 
 def stopped(b: Brain) -> str:
-    """Why nothing more would be started; empty where it would."""
+    """Return why nothing more would be started; empty if something would."""
     halted = b.halt()
     return halted.why if halted else ""
 
 
 class TestEarlyAbort:
-    def test_five_that_fail_alike_stop_it(self) -> None:
+    def test_five_first_rows_that_fail_alike_stop_the_list(self) -> None:
         b = tell(list_of(9), *(failed(task) for task in (1, 2, 3, 4)))
         assert not stopped(b)
         tell(b, failed(5))
@@ -64,40 +64,40 @@ class TestEarlyAbort:
         ],
         ids=["a success", "another line", "no line", "after more than a minute", "out of memory", "a timeout"],
     )
-    def test_not_where_one_of_them_ended_otherwise(self, other: Sequence[Event]) -> None:
+    def test_first_rows_of_which_one_ended_otherwise_do_not_stop_the_list(self, other: Sequence[Event]) -> None:
         b = list_of(12)
         tell(b, failed(1), failed(2), other, *(failed(task) for task in range(4, 11)))
         assert not stopped(b)
 
     @pytest.mark.parametrize("outcome", ["lost", "unstarted", "interrupted"])
-    def test_what_no_row_is_to_blame_for_is_not_counted(self, outcome: str) -> None:
+    def test_ends_without_a_fault_of_the_row_are_not_counted_among_the_first_rows(self, outcome: str) -> None:
         b = tell(list_of(9), failed(1), run(2, outcome), *(failed(task) for task in (3, 4, 5)))
         assert not stopped(b)
         assert stopped(tell(b, failed(6))) == "first rows"
 
-    def test_attempts_of_one_task_are_one(self) -> None:
+    def test_attempts_of_one_task_count_once_among_the_first_rows(self) -> None:
         b = list_of(9, retries=9)
         tell(b, *(failed(1, attempt) for attempt in range(1, 8)), *(failed(task) for task in (2, 3, 4)))
         assert not stopped(b)
         assert stopped(tell(b, failed(5))) == "first rows"
 
-    def test_probes_are_counted(self) -> None:
+    def test_failed_probes_count_as_first_rows(self) -> None:
         b = list_of(9)
         for task in range(1, 6):
             tell(b, placed(task, purpose=Purpose.PROBE), exited(task, "failed", gist=WRONG, last=WRONG))
         assert stopped(b) == "first rows"
 
-    def test_not_where_it_is_switched_off_or_nothing_waits(self) -> None:
+    def test_first_rows_stop_no_list_where_the_check_is_off_or_nothing_waits(self) -> None:
         ends = [failed(task) for task in range(1, 6)]
         assert not stopped(tell(list_of(9, first_rows=0), *ends))
         assert not stopped(tell(list_of(5), *ends))
 
-    def test_a_success_seen_together_with_the_fifth_keeps_it_going(self) -> None:
+    def test_a_success_that_arrives_with_the_fifth_failure_keeps_the_list_going(self) -> None:
         assert not stopped(tell(list_of(9), *(failed(task) for task in range(1, 6)), run(6)))
 
 
 class TestLaterRows:
-    def test_twenty_different_tasks_in_a_row_that_fail_alike_stop_it(self) -> None:
+    def test_twenty_tasks_in_a_row_that_fail_alike_stop_the_list(self) -> None:
         b = tell(list_of(60), *(run(task) for task in range(1, 11)), *(failed(task) for task in range(11, 30)))
         assert not stopped(b)
         tell(b, failed(30))
@@ -108,60 +108,60 @@ class TestLaterRows:
         [run(20), failed(20, gist="another line"), failed(20, seconds=61.0), run(20, "oom", seconds=2.0)],
         ids=["a success", "another line", "after more than a minute", "out of memory"],
     )
-    def test_an_end_of_another_kind_between_them_begins_the_count_anew(self, other: Sequence[Event]) -> None:
+    def test_an_end_of_another_kind_restarts_the_count_of_later_rows(self, other: Sequence[Event]) -> None:
         b = tell(list_of(60), run(1), *(failed(task) for task in range(2, 20)), other)
         tell(b, *(failed(task) for task in range(21, 40)))
         assert not stopped(b)
         assert stopped(tell(b, failed(40))) == "alike"
 
-    def test_attempts_of_one_task_are_one(self) -> None:
+    def test_attempts_of_one_task_count_once_among_later_rows(self) -> None:
         b = tell(list_of(60, retries=60), run(1), *(failed(2, attempt) for attempt in range(1, 41)))
         assert not stopped(b)
 
-    def test_a_resumed_run_starts_the_rest(self) -> None:
+    def test_a_run_resumed_after_later_rows_failed_starts_the_rest(self) -> None:
         b = tell(list_of(60), run(1), *(failed(task) for task in range(2, 22)))
         tell(b, b.halt() or [])
         assert (starts(b), b.waiting) == ([], 39)
         assert starts(tell(b, asked("resume")))
 
-    def test_keeping_going_switches_it_off_as_well(self) -> None:
+    def test_keep_going_switches_off_the_check_of_later_rows(self) -> None:
         b = tell(list_of(60, first_rows=0), run(1), *(failed(task) for task in range(2, 50)))
         assert not stopped(b)
 
 
 class TestFailures:
-    def test_so_many_failed_tasks_stop_it(self) -> None:
+    def test_max_failures_stops_the_list_at_this_many_failed_tasks(self) -> None:
         b = tell(list_of(9, max_failures=3), failed(1), run(2), failed(3, gist="x"))
         assert not stopped(b)
         assert stopped(tell(b, run(4, "timeout"))) == "failures"
 
-    def test_a_failed_attempt_that_is_tried_again_is_no_failed_task(self) -> None:
+    def test_a_failed_attempt_that_is_retried_is_not_counted_by_max_failures(self) -> None:
         b = tell(list_of(9, max_failures=2, retries=1), failed(1), failed(1, attempt=2), failed(2))
         assert not stopped(b)
         assert stopped(tell(b, failed(2, attempt=2))) == "failures"
 
-    def test_nor_is_an_out_of_memory_before_its_last_try(self) -> None:
+    def test_an_out_of_memory_before_the_last_attempt_is_not_counted_by_max_failures(self) -> None:
         b = list_of(9, max_failures=1)
         for attempt in (1, 2, 3):
             assert not stopped(tell(b, run(1, "oom", attempt=attempt, peak="2GiB")))
         assert stopped(tell(b, run(1, "oom", attempt=4, peak="2GiB"))) == "failures"
 
 
-class TestOnceItIsStopped:
+class TestStoppedList:
     def halted(self) -> Brain:
         b = tell(list_of(9), *(failed(task) for task in range(1, 6)))
         return tell(b, b.halt() or [])
 
-    def test_nothing_starts_and_the_rest_waits(self) -> None:
+    def test_a_stopped_list_starts_nothing_and_its_rest_waits(self) -> None:
         b = self.halted()
         assert (starts(b), b.waiting, b.over, stopped(b)) == ([], 4, True, "")
 
-    def test_a_resumed_run_starts_the_rest_and_counts_anew(self) -> None:
+    def test_a_resumed_list_starts_the_rest_and_counts_anew(self) -> None:
         b = tell(self.halted(), asked("resume"))
         assert starts(b) == [6, 7, 8, 9]
         assert not stopped(tell(b, failed(6), failed(7), failed(8)))
 
-    def test_the_loop_starts_no_more_and_a_replay_comes_to_the_same(self) -> None:
+    def test_the_loop_starts_no_more_after_a_stop_and_a_replay_gives_the_same_state(self) -> None:
         wrong = jobs(300, seconds=5.0, code=2, says="error: unrecognized arguments: --lrr 0.1", memory="1GiB")
         simulation = Simulation(wrong, first_rows=5, jobs=3).run()
         assert simulation.states["waiting"] >= 300 - 5 - 3
@@ -170,7 +170,7 @@ class TestOnceItIsStopped:
         again = replay(simulation.brain, simulation.submitted, simulation.book.recorded)
         assert picture(again) == picture(simulation.brain)
 
-    def test_what_runs_ends_by_itself(self) -> None:
+    def test_running_tasks_of_a_stopped_list_end_by_themselves(self) -> None:
         wrong = jobs(5, seconds=5.0, code=2, says="wrong", memory="1GiB", cpus=0.1)
         long = jobs(1, seconds=500.0, memory="1GiB", cpus=0.1, filename="long.py")
         simulation = Simulation([*wrong, *long, *jobs(50, memory="1GiB", cpus=4)], first_rows=5, num=6).run()
@@ -190,7 +190,7 @@ class TestLastLines:
             ("x" * 1000, "x" * 300),
         ],
     )
-    def test_the_last_that_says_something(self, text: str, line: str) -> None:
+    def test_the_last_line_is_the_last_one_with_text_of_limited_length(self, text: str, line: str) -> None:
         assert last_line(text) == line
 
     @pytest.mark.parametrize(
@@ -201,27 +201,27 @@ class TestLastLines:
             ("No such file or directory: 'data/run1.csv'", "No such file or directory: 'data/run22.csv'"),
         ],
     )
-    def test_rows_that_say_the_same_of_themselves(self, one: str, other: str) -> None:
+    def test_lines_that_differ_only_in_words_of_their_command_are_alike(self, one: str, other: str) -> None:
         words = ["train.py", "--opt", "sgd", "adam", "--lrr", "0.1"]
         assert gist(one, words) == gist(other, words)
 
-    def test_different_complaints_stay_different(self) -> None:
+    def test_lines_with_different_errors_are_not_alike(self) -> None:
         assert gist("KeyError: 'lr'", ["train.py"]) != gist("KeyError: 'wd'", ["train.py"])
         assert gist("17", []) != gist("18", [])
 
 
 class TestSentences:
-    def test_line_command_log_and_what_to_do(self) -> None:
+    def test_the_report_on_first_rows_has_line_command_log_and_next_step(self) -> None:
         said = "\n".join(sentences(Halted("first rows", 1, 1, 5, "bad --lrr"), "python train.py", "/log", "12", 295))
         for word in ("295 tasks", "first 5 tasks", "bad --lrr", "python train.py", "/log", "resume 12 --keep-going"):
             assert word in said
 
-    def test_of_later_rows_that_failed_alike(self) -> None:
+    def test_the_report_on_later_rows_that_failed_alike_has_count_line_and_next_step(self) -> None:
         said = "\n".join(sentences(Halted("alike", 9, 1, 20, "no GPU"), "python train.py", "/log", "12", 295))
         for word in ("the last 20 tasks", "no GPU", "resume 12 --keep-going", "scheduler retry --run 12"):
             assert word in said
 
-    def test_of_failures(self) -> None:
+    def test_the_report_on_max_failures_names_the_limit_and_the_last_task(self) -> None:
         said = "\n".join(sentences(Halted("failures", 7, 1, 3), "python train.py", "/log", "12", 1))
         assert (
             "1 task left waiting: 3 tasks failed, which is all that --max-failures allows; the last was task 7" in said

@@ -1,4 +1,4 @@
-"""MPS as far as it decides: shares, fences, who stays outside, and the words that mean that it failed."""
+"""The decisions about MPS: thread shares, memory limits, tasks outside of it, and the words of its failures."""
 
 from __future__ import annotations
 
@@ -43,29 +43,31 @@ class TestShares:
         (one,) = decide(brain(tasks(1, "1GiB", thread_percentage=25)), gpu(), RAM).placements
         assert (one.percentage, one.fence) == (0, 0)
 
-    def test_all_threads_unless_the_row_says_less(self) -> None:
+    def test_a_task_gets_all_threads_unless_its_row_says_less(self) -> None:
         assert shares(mps(tasks(1, "1GiB") + tasks(1, "1GiB", thread_percentage=25))) == [100, 25]
 
-    def test_shared_out_over_those_that_are_there_unmanaged_processes_among_them(self) -> None:
+    def test_shared_threads_are_divided_by_all_tasks_and_unmanaged_processes_on_the_gpu(self) -> None:
         on = mps(tasks(3, "1GiB", thread_percentage=SHARED_OUT, cpus=0.1))
         assert shares(on) == [100, 50, 33]
         assert shares(on, leases=[hold("1GiB", key="GPU-0")]) == [50, 33, 25]
 
-    def test_on_several_gpus_or_on_none_it_runs_outside(self) -> None:
+    def test_a_task_on_several_gpus_or_none_runs_outside_of_mps(self) -> None:
         assert shares(mps(tasks(1, "1GiB", gpus=2) + tasks(1, "1GiB", gpus=0)), gpu(0), gpu(1)) == [0, 0]
 
 
 class TestFence:
-    def test_it_is_the_reservation_in_whole_mib(self) -> None:
+    def test_the_memory_limit_is_the_reservation_in_whole_mib(self) -> None:
         (one,) = decide(mps(tasks(1, 3 * GIB + 1)), gpu(), RAM).placements
         assert (one.reservation["GPU-0"], one.fence) == (3 * GIB + 1, 3 * GIB)
 
-    def test_without_it_memory_is_not_limited(self) -> None:
+    def test_memory_is_not_limited_without_a_fence(self) -> None:
         assert [one.fence for one in decide(mps(tasks(1, "1GiB"), fence=False), gpu(), RAM).placements] == [0]
         assert [one.fence for one in decide(mps(tasks(1), slots=2), gpu(), RAM).placements] == [0]
 
     @pytest.mark.parametrize(("fence", "now", "said"), [("3GiB", "3GiB", True), ("3GiB", "2GiB", False), (0, 1, False)])
-    def test_it_is_told_whether_it_still_is_what_is_reserved(self, fence: Any, now: Any, said: bool) -> None:
+    def test_an_attempt_is_fenced_while_its_reservation_is_its_memory_limit(
+        self, fence: Any, now: Any, said: bool
+    ) -> None:
         bytes_ = 3 * GIB if fence else 0
         fold = RunHistory()
         reservation = {"GPU-0": 3 * GIB, HOST: 0}
@@ -77,7 +79,7 @@ class TestFence:
         assert attempt.fenced is said
 
 
-class TestCrowds:
+class TestClients:
     def test_a_gpu_takes_48_clients_of_all_runs_together(self) -> None:
         on = mps(tasks(50, "100MiB", host_memory="100MiB", cpus=0.01), max_gpu_load=1000.0)
         mine = decide(on, gpu(), RAM, leases=[hold("100MiB", key="GPU-0", cores=0)] * 8)
@@ -92,7 +94,7 @@ class TestCrowds:
             == 50
         )
 
-    def test_a_gpu_in_exclusive_mode_takes_several_under_mps_alone(self) -> None:
+    def test_a_gpu_in_exclusive_mode_takes_several_tasks_only_under_mps(self) -> None:
         single = replace(gpu(), device=replace(gpu().device, single=True))
         assert isinstance(single.device, Device)
         assert len(decide(mps(tasks(3, "1GiB", cpus=0.1)), single, RAM).placements) == 3
@@ -107,16 +109,16 @@ def placement(percentage: int) -> Placement:
 
 class TestBlame:
     @pytest.mark.parametrize("words", [REFUSED, FAULT])
-    def test_what_mps_did_is_no_fault_of_the_task(self, words: str) -> None:
+    def test_a_failure_by_mps_is_a_loss_and_no_failure_of_the_task(self, words: str) -> None:
         ended = judged(exited(1, "failed", code=1, mps=words), placement(50), CLIENT)
         assert (ended.outcome, ended.mps) == (Outcome.LOST, words)
         assert "it starts again" in ended.reason
 
-    def test_outside_of_mps_a_fault_is_its_own(self) -> None:
+    def test_a_fault_outside_of_mps_is_a_failure_of_the_task(self) -> None:
         ended = judged(exited(1, "failed", code=1, mps=FAULT), placement(0), "")
         assert (ended.outcome, ended.mps) == (Outcome.FAILED, "")
 
-    def test_what_succeeded_or_failed_by_itself_tells_whether_it_was_a_client(self) -> None:
+    def test_an_attempt_that_ended_by_itself_records_whether_it_was_a_client(self) -> None:
         assert judged(exited(1), placement(50), CLIENT).mps == CLIENT
         assert judged(exited(1, "failed", code=1), placement(50), CLIENT).outcome is Outcome.FAILED
 
@@ -164,5 +166,5 @@ class TestBlame:
         ("", ""),
     ],
 )
-def test_by_its_own_words(words: str, failed: str) -> None:
+def test_failures_of_mps_are_recognised_by_their_messages(words: str, failed: str) -> None:
     assert what_failed(f"Traceback\n{words}\n") == failed

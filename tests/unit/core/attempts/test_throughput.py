@@ -1,4 +1,4 @@
-"""How fast a task gets on, and what its neighbours cost it."""
+"""The throughput of a task, and its slowdown by neighbours."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ def seen(*sightings: tuple[float, float, bool]) -> Throughput:
 
 
 class TestStretch:
-    def test_beside_others_over_alone(self) -> None:
+    def test_the_stretch_is_the_time_beside_others_over_the_time_alone(self) -> None:
         assert seen((0, 0, False), (1, 10, False), (3, 50, True)).stretch == 2.0
 
-    def test_who_was_never_alone_is_compared_with_its_first_epoch(self) -> None:
+    def test_a_task_that_was_never_alone_is_compared_with_its_first_epoch(self) -> None:
         assert seen((0, 0, True), (1, 10, True), (2, 30, True), (3, 50, True)).stretch == 2.0
 
-    def test_its_first_crowded_epoch_counts_once_it_was_alone(self) -> None:
+    def test_the_first_epoch_beside_others_counts_once_the_task_was_alone(self) -> None:
         assert seen((0, 0, True), (1, 30, True), (2, 60, False), (3, 70, False)).stretch == 3.0
 
-    def test_who_was_always_alone_was_not_stretched(self) -> None:
+    def test_a_task_that_was_always_alone_has_no_stretch(self) -> None:
         assert seen((0, 0, False), (1, 10, False), (2, 90, False)).stretch is None
 
-    def test_a_neighbour_between_two_epochs_makes_it_a_crowded_one(self) -> None:
+    def test_an_epoch_with_a_neighbour_in_its_middle_counts_as_shared(self) -> None:
         pace = seen((0, 0, False), (1, 10, False), (1, 15, True), (2, 40, False), (3, 50, False))
         assert pace.stretch == 3.0
 
-    def test_parts_of_epochs_add_up(self) -> None:
+    def test_fractions_of_epochs_add_up(self) -> None:
         steps = [(n / 10, float(n), False) for n in range(11)]
         assert seen(*steps, (2, 30, True)).stretch == pytest.approx(2.0)
 
     @pytest.mark.parametrize("sightings", [[], [(0, 0, True)], [(0, 0, True), (0.5, 10, True)]])
-    def test_too_little_was_seen(self, sightings: list[tuple[float, float, bool]]) -> None:
+    def test_too_few_epochs_give_no_stretch(self, sightings: list[tuple[float, float, bool]]) -> None:
         assert seen(*sightings).stretch is None
 
 
-class TestCrowd:
-    def test_who_shares_a_device(self) -> None:
+class TestColocation:
+    def test_tasks_are_beside_each_other_while_they_share_a_device(self) -> None:
         crowd = Colocation()
         crowd.enter((1, 1), ["GPU-0"])
         assert not crowd.beside((1, 1))
@@ -62,17 +62,17 @@ class TestCrowd:
 
 
 def crowded() -> Simulation:
-    """One that has a GPU to itself for three quarters of its work, and three that are beside it till then."""
+    """Return a run of a task that has its GPU alone for 3/4 of its work, and of three that are beside it before."""
     long = jobs(1, seconds=4000, memory="1GiB", epochs=40, utilisation=1.0)
     return simulate(long + jobs(3, seconds=1000, memory="1GiB", epochs=40, utilisation=1.0), gpu(0))
 
 
 class TestRuns:
-    def test_who_was_beside_others_and_then_alone(self) -> None:
+    def test_a_task_beside_others_and_then_alone_gets_its_stretch(self) -> None:
         ((task, times),) = stretched(crowded().fold)
         assert (task, times) == (1, pytest.approx(4.0, rel=0.02))
 
-    def test_little_is_not_told(self) -> None:
+    def test_a_small_stretch_is_not_reported(self) -> None:
         busy = jobs(1, seconds=4000, memory="1GiB", epochs=40, utilisation=0.7)
         run = simulate(busy + jobs(1, seconds=1000, memory="1GiB", epochs=40, utilisation=0.7), gpu(0))
         assert run.fold.tasks[1].attempts[0].stretch == pytest.approx(1.4, rel=0.02)
@@ -83,22 +83,22 @@ class TestRuns:
         assert "slowed down: epochs of 1 task took at least 1.5 times as long beside other tasks" in said[-2]
         assert "task 1 the most, 4.0 times;" in said[-1]
 
-    def test_where_nothing_suffered_nothing_is_said(self) -> None:
+    def test_the_closing_lines_name_no_slowdown_where_there_was_none(self) -> None:
         run = simulate(jobs(2, seconds=100, memory="1GiB", epochs=10), gpu(0), gpu(1))
         assert not any("slowed down" in line for line in closing.total_lines(totals(run.fold, {}, 1), 7))
 
 
 class TestAlone:
     @pytest.mark.parametrize(("own", "others"), [(0.2, 0.3), (0.8, 0.8), (0.3, 1.5), (1.0, 1.0), (0.6, 0.0)])
-    def test_what_it_gets_beside_others_tells_what_it_would_do_alone(self, own: float, others: float) -> None:
+    def test_the_load_alone_follows_from_the_load_beside_others(self, own: float, others: float) -> None:
         share = own / max(1.0, own + others)
         assert alone(share, others) == pytest.approx(own)
 
-    def test_while_the_gpu_idles_now_and_then_it_gets_all_it_asks_for_whatever_others_are_taken_for(self) -> None:
+    def test_the_load_on_a_gpu_that_idles_at_times_is_taken_as_measured(self) -> None:
         assert alone(0.2, 1.5, whole=0.8) == 0.2
         assert alone(0.2, 0.5, whole=1.0) == pytest.approx(0.125)
 
-    def test_a_gpu_that_never_idles_tells_no_more_than_what_the_others_are_taken_for(self) -> None:
+    def test_the_load_on_a_gpu_that_never_idles_depends_on_the_estimates_of_the_others(self) -> None:
         assert alone(0.2, 1.2, whole=1.0) == pytest.approx(0.3)
 
     def test_the_load_of_a_task_is_not_raised_by_neighbours_without_a_measured_load(self) -> None:
@@ -106,5 +106,5 @@ class TestAlone:
         assert [e.busy for e in run.events if isinstance(e, Placement)] == [0.5] * 4
         assert [e.busy for e in run.events if isinstance(e, Exited)] == [0.2] * 4
 
-    def test_never_more_than_all_of_it(self) -> None:
+    def test_the_load_alone_is_never_more_than_the_whole_gpu(self) -> None:
         assert alone(0.9, 5.0) == 1.0

@@ -1,4 +1,4 @@
-"""Every refusal is a sentence with its numbers."""
+"""The sentences on refusals, each with its numbers."""
 
 from __future__ import annotations
 
@@ -123,23 +123,23 @@ SENTENCES = [
 
 
 @pytest.mark.parametrize(("refusal", "sentence"), SENTENCES, ids=[refusal.reason for refusal, _ in SENTENCES])
-def test_sentence(refusal: Refusal, sentence: str) -> None:
+def test_a_refusal_is_a_sentence_with_its_numbers(refusal: Refusal, sentence: str) -> None:
     assert why(refusal) == sentence
 
 
-def test_each_kind_of_refusal_has_its_sentence_here() -> None:
+def test_every_reason_of_a_refusal_has_a_sentence_in_this_test() -> None:
     assert {refusal.reason for refusal, _ in SENTENCES} == set(messages._SENTENCES)
 
 
 @pytest.mark.parametrize("reason", sorted(messages._SENTENCES))
-def test_a_run_says_for_what_its_tasks_wait_in_words(reason: str) -> None:
+def test_a_run_counts_its_waiting_tasks_by_reason_in_words(reason: str) -> None:
     said = messages.waiting({reason: 3})
     assert said.startswith("3 ")
     assert f"({reason})" not in said
 
 
-def test_every_refusal_of_a_decision_has_one() -> None:
-    """Whatever makes tasks wait together on one machine."""
+def test_every_refusal_of_a_decision_has_a_sentence() -> None:
+    """The decision refuses tasks for four reasons at once."""
     b = brain(
         tasks(1, "20GiB") + tasks(1, "25GiB") + tasks(2, "1GiB", exclusive=True) + tasks(60, "1MiB", cpus=0.01),
         bypass_limit=3,
@@ -151,6 +151,6 @@ def test_every_refusal_of_a_decision_has_one() -> None:
 
 
 @pytest.mark.parametrize("said", [{"jobs": 0}, {"slots": 0}, {"max_load": 0.1}])
-def test_a_machine_without_room_says_so_about_the_first(said: dict[str, float]) -> None:
+def test_a_machine_that_takes_no_task_refuses_only_the_first(said: dict[str, float]) -> None:
     decision = decide(brain(tasks(3, "1GiB", cpus=2), **said), gpu(0, free="100MiB"))
     assert [refusal.task for refusal in decision.refusals] == [1]

@@ -1,4 +1,4 @@
-"""Why a task waits: the exact paragraph for each kind of refusal, from the decision that makes it."""
+"""The paragraph of `why` for each reason of a refusal, from the decision that makes it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ UNLEASED, OTHERS, KEPT = "unmanaged memory", "other runs", "buffer 512MiB"
 
 
 def paragraph(b: Brain, *budgets: DeviceBudget, task: int = 2, lasts: float | None = None, **said: Any) -> list[str]:
-    """Why a task waits once everything has started that could; the first task still takes so long."""
+    """Return the parts of the answer once all tasks have started that can; `lasts` is the rest of the first, in s."""
     place(b, *budgets, **said)
     known = {} if lasts is None else {(1, 1): lasts}
     return waits(why.of_task(b, machine(*budgets, **said), task, known)).split("; ")
@@ -63,11 +63,11 @@ def unmanaged_process(calm: float = 1000.0) -> DeviceBudget:
 
 
 def closed() -> Brain:
-    """A task behind one that was bypassed too often."""
+    """Return a run with a task behind one that was bypassed too often."""
     return brain(tasks(1, "20GiB") + tasks(1, "19GiB", priority=1) + tasks(1, "1GiB", priority=2), bypass_limit=0)
 
 
-def test_memory_and_when_there_will_be_room() -> None:
+def test_why_gives_memory_and_when_it_is_expected_to_be_free() -> None:
     assert paragraph(brain(tasks(2, "20GiB")), *GPU, lasts=720) == [
         "waits for GPU memory",
         "needs 20.0GiB (declared)",
@@ -77,7 +77,7 @@ def test_memory_and_when_there_will_be_room() -> None:
     ]
 
 
-def test_a_known_peak() -> None:
+def test_why_gives_a_known_peak_with_its_margin() -> None:
     assert paragraph(of_kind(2, PEAK), *GPU) == [
         "waits for GPU memory",
         "needs 22.2GiB (profile: peak 20.0GiB + 10% + 256MiB)",
@@ -87,7 +87,7 @@ def test_a_known_peak() -> None:
     ]
 
 
-def test_a_known_peak_that_was_seen_often() -> None:
+def test_why_gives_the_smaller_margin_of_a_peak_that_was_measured_often() -> None:
     assert paragraph(of_kind(2, SURE), *GPU) == [
         "waits for GPU memory",
         "needs 20.7GiB (profile: peak 20.0GiB + 3% + 128MiB)",
@@ -97,7 +97,7 @@ def test_a_known_peak_that_was_seen_often() -> None:
     ]
 
 
-def test_one_of_which_nothing_is_known() -> None:
+def test_why_of_a_task_with_unknown_memory_gives_the_free_memory_it_starts_with() -> None:
     assert paragraph(brain(tasks(2)), *GPU) == [
         "waits for a GPU with at least 12.0GiB free, because its memory is not known yet",
         "GPU-0 has 0MiB of 24.0GiB free (task 1 23.5GiB, buffer 512MiB)",
@@ -116,7 +116,7 @@ def test_why_expects_memory_at_any_moment_from_a_task_that_runs_longer_than_expe
     ]
 
 
-def test_several_gpus() -> None:
+def test_why_of_a_task_on_several_gpus_gives_the_memory_of_each() -> None:
     assert paragraph(brain(tasks(1, "20GiB") + tasks(1, "20GiB", gpus=2)), gpu(0), gpu(1), host(), lasts=60) == [
         "waits for GPU memory",
         "needs 20.0GiB on each of its GPUs (declared)",
@@ -127,7 +127,7 @@ def test_several_gpus() -> None:
     ]
 
 
-def test_memory_of_the_host_beside_others() -> None:
+def test_why_gives_host_ram_beside_other_tasks() -> None:
     assert paragraph(brain(tasks(2, "10GiB")), host(free="18GiB"), leases=[hold("2GiB")]) == [
         "waits for host RAM",
         "needs 10.0GiB (declared)",
@@ -137,7 +137,7 @@ def test_memory_of_the_host_beside_others() -> None:
     ]
 
 
-def test_a_task_that_runs_alone() -> None:
+def test_why_of_an_exclusive_task_counts_the_running_tasks() -> None:
     assert paragraph(brain(tasks(1, "1GiB") + tasks(1, "1GiB", exclusive=True)), host(), lasts=60) == [
         "must have host RAM alone, or a task there must",
         "1 task there now",
@@ -148,7 +148,7 @@ def test_a_task_that_runs_alone() -> None:
     ]
 
 
-def test_cores() -> None:
+def test_why_gives_needed_and_free_cores() -> None:
     assert paragraph(brain(tasks(2, "1GiB", cpus=3)), host(), lasts=60) == [
         "needs 3 cores",
         "host has 1 free",
@@ -159,7 +159,7 @@ def test_cores() -> None:
     ]
 
 
-def test_a_gpu_that_is_busy_enough() -> None:
+def test_why_gives_the_load_of_a_gpu() -> None:
     assert paragraph(brain(tasks(2, "1GiB"), max_gpu_load=0.6), *GPU, lasts=60) == [
         "needs 50% of the load of a GPU",
         "GPU-0 has 10% free",
@@ -170,7 +170,7 @@ def test_a_gpu_that_is_busy_enough() -> None:
     ]
 
 
-def test_slots_that_are_taken() -> None:
+def test_why_names_counted_slots_that_are_taken() -> None:
     assert paragraph(brain(tasks(2), slots=1), host(), lasts=60) == [
         "needs a slot",
         "host is taken",
@@ -179,7 +179,7 @@ def test_slots_that_are_taken() -> None:
     ]
 
 
-def test_slots_by_their_names() -> None:
+def test_why_names_a_named_slot_that_is_taken() -> None:
     assert paragraph(brain(tasks(2), slots=1), *slots("a"), host(), lasts=60) == [
         "needs a slot",
         "slot a is taken",
@@ -188,14 +188,14 @@ def test_slots_by_their_names() -> None:
     ]
 
 
-def test_as_many_as_the_run_may_have() -> None:
+def test_why_names_the_limit_of_tasks_of_the_run() -> None:
     assert paragraph(brain(tasks(2, "1GiB"), jobs=1), host()) == [
         "may not start: 1 task of this run may run at once (-j 1)",
         LAST,
     ]
 
 
-def test_a_paused_run() -> None:
+def test_why_names_the_pause_of_a_run() -> None:
     assert paragraph(brain(tasks(2, "1GiB"), jobs=0), host()) == [
         "may not start: the run is paused (-j 0)",
         "scheduler set -j N continues it",
@@ -203,7 +203,7 @@ def test_a_paused_run() -> None:
     ]
 
 
-def test_a_device_that_is_disabled() -> None:
+def test_why_names_a_device_that_is_disabled() -> None:
     assert paragraph(tell(brain(tasks(2, "1GiB")), Limited(closed=("GPU-0",))), *GPU) == [
         "may not start on GPU-0: disabled for this run (scheduler devices enable)",
         LAST,
@@ -218,7 +218,7 @@ def test_why_gives_the_reason_of_a_closed_device() -> None:
     ]
 
 
-def test_unmanaged_processes_who_have_just_come() -> None:
+def test_why_names_new_unmanaged_memory_and_its_owner() -> None:
     assert paragraph(brain(tasks(2, "1GiB")), unmanaged_process(calm=30), host()) == [
         "waits 1m31s: 10.0GiB of unmanaged memory of ben on GPU-0 is new or has grown",
         "needs 1.0GiB (declared)",
@@ -226,7 +226,7 @@ def test_unmanaged_processes_who_have_just_come() -> None:
     ]
 
 
-def test_a_run_that_ends() -> None:
+def test_why_says_that_a_run_starts_no_more_tasks() -> None:
     assert paragraph(tell(brain(tasks(2, "1GiB")), asked("drain")), host()) == [
         "does not start: the run starts no more tasks",
         "scheduler resume continues it once it has ended",
@@ -234,7 +234,7 @@ def test_a_run_that_ends() -> None:
     ]
 
 
-def test_behind_one_that_waits_too_long() -> None:
+def test_why_names_the_task_that_was_bypassed_too_often() -> None:
     assert paragraph(closed(), *GPU, task=3) == [
         "waits behind task 2 of this run, which was bypassed too often: GPU-0 is kept for it",
         "needs 1.0GiB (declared)",
@@ -243,14 +243,14 @@ def test_behind_one_that_waits_too_long() -> None:
     ]
 
 
-def test_far_behind() -> None:
+def test_why_of_a_task_far_back_in_the_queue_says_so() -> None:
     assert paragraph(brain(tasks(2), profile="auto"), *GPU) == [
         "is far back in the queue and was not examined yet",
         LAST,
     ]
 
 
-def test_one_that_starts_with_the_next_look() -> None:
+def test_why_of_a_task_that_fits_says_that_it_starts_in_the_next_pass() -> None:
     found = why.of_task(brain(tasks(2, "1GiB")), machine(host()), 2, {})
     assert waits(found).startswith("fits and starts in the next pass; needs 1.0GiB")
 
@@ -266,7 +266,7 @@ def test_why_answers_only_for_tasks_that_wait() -> None:
     assert [one.tasks for one in why.answers(b, machine(*GPU), [1, 2, 7], {})] == [(2,)]
 
 
-def test_a_run_says_how_many_wait_for_what() -> None:
+def test_why_of_a_run_counts_waiting_tasks_by_reason() -> None:
     b = brain(tasks(3, "20GiB", host_memory=0) + tasks(4, "1GiB", gpus=0, cpus=3) + tasks(2, "30GiB", gpus=0, cpus=0.1))
     place(b, gpu(), host("64GiB", free="40GiB"))
     (one,) = why.answers(b, machine(gpu(), host("64GiB", free="40GiB")), [], {})
@@ -305,17 +305,17 @@ OTHERS_KINDS = [
 
 
 @pytest.mark.parametrize(("refusal", "head"), OTHERS_KINDS, ids=[refusal.reason for refusal, _ in OTHERS_KINDS])
-def test_kinds_that_are_about_no_room(refusal: Refusal, head: list[str]) -> None:
+def test_reasons_without_a_device_have_their_own_paragraph(refusal: Refusal, head: list[str]) -> None:
     said = waits(why.WaitReason(refusal, WANTS, at_most=50)).split("; ")
     assert said == [*head, "needs 1.0GiB (declared)", LAST]
 
 
-def test_a_run_that_only_learns() -> None:
+def test_why_of_a_run_that_only_probes_says_so() -> None:
     said = waits(why.WaitReason(Refusal(2, Reason.LEARNED), WANTS, at_most=50)).split("; ")
     assert said == ["does not start: this run only learns profiles", LAST]
 
 
-def test_host_ram_beside_gpus_that_is_spent() -> None:
+def test_why_names_host_ram_as_the_limit_beside_free_gpus() -> None:
     stand = why.DeviceState("host", 0, 64 * GIB, (why.HolderUse("other runs", 60 * GIB),))
     found = why.WaitReason(Refusal(2, Reason.SPENT, "host", 512 * MIB, total=64 * GIB), WANTS, (stand,), at_most=50)
     assert waits(found).split("; ") == [
@@ -328,7 +328,7 @@ def test_host_ram_beside_gpus_that_is_spent() -> None:
     ]
 
 
-def test_a_gpu_that_is_full_of_mps_clients() -> None:
+def test_why_names_a_gpu_with_all_its_mps_clients() -> None:
     found = why.WaitReason(Refusal(2, Reason.CLIENTS, "GPU 0", 1, 48, 48), WANTS, at_most=50, room_in=60.0, after=1)
     assert waits(found).split("; ") == [
         "needs a place under MPS",

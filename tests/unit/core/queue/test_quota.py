@@ -1,4 +1,4 @@
-"""Quotas: they bind over all runs of a user, and bound what leases of other users count."""
+"""Quotas, which hold over all runs of a user and limit how much leases of other users count."""
 
 from __future__ import annotations
 
@@ -55,74 +55,74 @@ def words(decision: Decision) -> list[str]:
 
 
 class TestTasks:
-    def test_no_more_run_than_that(self) -> None:
+    def test_a_quota_of_tasks_limits_the_tasks_of_a_pass(self) -> None:
         decision = packer().decide(scene(caps(tasks=2)))
         assert placed(decision) == [1, 2]
         assert words(decision) == [f"may not start; its user holds 2 tasks, the quota is 2 ({FILE})"]
 
-    def test_other_runs_of_the_user_count_and_other_users_do_not(self) -> None:
+    def test_a_quota_of_tasks_counts_all_runs_of_its_user_only(self) -> None:
         leases = (other_run(1), other_run(1, BEN), other_run(1, BEN))
         assert placed(packer().decide(scene(caps(tasks=2), leases=leases))) == [1]
 
-    def test_what_runs_already_counts(self) -> None:
+    def test_a_quota_of_tasks_counts_running_tasks(self) -> None:
         b = packer()
         here = scene(caps(tasks=3))
         begin(b, b.decide(scene(caps(tasks=2))))
         assert placed(b.decide(here)) == [3]
 
-    def test_a_cap_that_is_raised_counts_at_once_though_nothing_else_has_changed(self) -> None:
+    def test_a_raised_quota_applies_at_once(self) -> None:
         b = packer()
         assert placed(b.decide(scene(caps(tasks=1)))) == [1]
         assert placed(b.decide(scene(caps(tasks=2)))) == [1, 2]
 
-    def test_one_that_was_lowered_lets_run_what_runs(self) -> None:
+    def test_a_lowered_quota_leaves_running_tasks(self) -> None:
         b = packer()
         begin(b, b.decide(scene(caps(tasks=4))))
         assert placed(b.decide(scene(caps(tasks=2)))) == []
 
 
 class TestMemory:
-    def test_no_more_is_reserved_than_that(self) -> None:
+    def test_a_quota_of_memory_limits_the_reservations_of_a_pass(self) -> None:
         decision = packer().decide(scene(caps(memory=10 * GIB)))
         assert placed(decision) == [1, 2]
         assert words(decision)[0] == (
             f"needs 4.0GiB of GPU memory; its user holds 8.0GiB of GPU memory, the quota is 10.0GiB ({FILE})"
         )
 
-    def test_over_all_runs_and_gpus(self) -> None:
+    def test_a_quota_of_memory_counts_all_runs_and_gpus(self) -> None:
         leases = (other_run(4, device="GPU-1"),)
         assert placed(packer().decide(scene(caps(memory=10 * GIB), leases=leases))) == [1]
 
-    def test_a_smaller_task_starts_beside_one_that_may_not(self) -> None:
+    def test_a_smaller_task_starts_while_a_quota_delays_a_larger_one(self) -> None:
         both = brain([*tasks(1, "8GiB"), *tasks(2, "2GiB")], buffer="0GiB", max_gpu_load=64.0)
         assert placed(both.decide(scene(caps(memory=10 * GIB), leases=(other_run(6),)))) == [2, 3]
 
-    def test_ram_beside_gpus_has_a_cap_of_its_own(self) -> None:
+    def test_host_ram_beside_gpus_has_a_quota_of_its_own(self) -> None:
         with_ram = brain(tasks(4, "1GiB", host_memory="8GiB"), buffer="0GiB", max_gpu_load=64.0)
         decision = with_ram.decide(scene(caps(host_memory=20 * GIB)))
         assert placed(decision) == [1, 2]
         assert "needs 8.0GiB of host RAM" in words(decision)[0]
 
-    def test_on_the_host_too(self) -> None:
+    def test_a_quota_limits_host_ram_without_gpus(self) -> None:
         on_host = brain(tasks(4, "4GiB"), buffer="0GiB")
         assert placed(on_host.decide(scene(caps(host_memory=9 * GIB), host(cores=64)))) == [1, 2]
 
-    def test_an_unknown_one_is_reserved_what_is_left(self) -> None:
+    def test_a_task_of_unknown_need_is_reserved_the_rest_of_the_quota(self) -> None:
         decision = packer(1, None).decide(scene(caps(memory=10 * GIB)))
         assert [dict(one.reservation)["GPU-0"] for one in decision.placements] == [10 * GIB]
 
-    def test_but_not_a_rest_beside_others_of_its_user(self) -> None:
+    def test_a_task_of_unknown_need_waits_while_its_user_has_other_tasks(self) -> None:
         decision = packer(1, None).decide(scene(caps(memory=10 * GIB), leases=(other_run(4),)))
         assert placed(decision) == []
 
-    def test_what_can_never_be_is_refused(self) -> None:
+    def test_a_task_that_needs_more_memory_than_the_quota_is_refused(self) -> None:
         decision = packer(1, "12GiB").decide(scene(caps(memory=10 * GIB)))
         assert [refusal.reason for refusal in decision.impossible] == ["never"]
         assert words(decision) == [f"needs 12.0GiB of GPU memory; the quota of its user is 10.0GiB ({FILE})"]
 
 
 class TestGpus:
-    def test_no_more_are_used_than_that(self) -> None:
+    def test_a_quota_of_gpus_limits_the_gpus_of_a_pass(self) -> None:
         decision = packer(12).decide(scene(caps(gpus=1)))
         assert {key for one in decision.placements for key in one.gpus} == {"GPU-0"}
         assert placed(decision) == [1, 2, 3, 4, 5, 6]
@@ -130,23 +130,23 @@ class TestGpus:
             "GPU-0 has " in words(decision)[0]
         )
 
-    def test_those_that_the_user_has_anyway(self) -> None:
+    def test_a_quota_of_gpus_allows_gpus_that_the_user_has_already(self) -> None:
         decision = packer(1).decide(scene(caps(gpus=1), leases=(other_run(4, device="GPU-1"),)))
         assert [one.gpus for one in decision.placements] == [("GPU-1",)]
 
-    def test_a_task_on_two_goes_where_the_user_is(self) -> None:
+    def test_a_task_on_two_gpus_includes_the_gpu_that_its_user_has_already(self) -> None:
         three = (gpu(0), gpu(1), gpu(2), host(total="256GiB", cores=64))
         pair = brain(tasks(1, "2GiB", gpus=2), buffer="0GiB")
         decision = pair.decide(scene(caps(gpus=2), *three, leases=(other_run(4, device="GPU-2"),)))
         assert sorted(decision.placements[0].gpus) == ["GPU-0", "GPU-2"]
 
-    def test_more_than_one_may_ever_have_is_refused(self) -> None:
+    def test_a_task_that_needs_more_gpus_than_the_quota_is_refused(self) -> None:
         decision = brain(tasks(1, "2GiB", gpus=2)).decide(scene(caps(gpus=1)))
         assert words(decision) == [f"needs 2 GPUs; the quota of its user is 1 ({FILE})"]
 
 
 class TestSlots:
-    def test_caps_hold_for_slots_as_well(self) -> None:
+    def test_quotas_hold_for_slots(self) -> None:
         here = (*slots("0", "1"), gpu(0), gpu(1), host(total="256GiB", cores=64))
         assert placed(brain(tasks(4)).decide(scene(caps(tasks=1), *here))) == [1]
         assert placed(brain(tasks(4, "4GiB")).decide(scene(caps(gpus=1), *here))) == [1]
@@ -155,18 +155,18 @@ class TestSlots:
 class TestWaiting:
     """A task that waits for its own user's quota keeps nothing from other users."""
 
-    def test_it_leaves_no_ticket(self) -> None:
+    def test_a_task_that_waits_for_a_quota_shows_no_ticket(self) -> None:
         assert packer().decide(scene(caps(tasks=1))).wait is None
         assert packer().decide(scene(caps(memory=5 * GIB))).wait is None
 
-    def test_why_says_so(self) -> None:
+    def test_why_names_the_quota_as_the_reason(self) -> None:
         b = packer()
         found = of_task(b, scene(caps(tasks=1)), 3, {})
         assert found.refusal.reason is Reason.QUOTA
         begin(b, b.decide(scene(caps(tasks=1))))
         assert waiting(of_run(b, scene(caps(tasks=1)))) == "5 for the user's other tasks to end, because of the quota"
 
-    def test_a_large_one_is_not_bypassed_for_ever_by_small_ones_of_its_run(self) -> None:
+    def test_a_large_task_under_a_quota_is_bypassed_by_its_run_up_to_the_limit(self) -> None:
         both = brain([*tasks(1, "8GiB"), *tasks(6, "2GiB")], buffer="0GiB", bypass_limit=2, max_gpu_load=64.0)
         decision = both.decide(scene(caps(memory=10 * GIB), leases=(other_run(4),)))
         assert placed(decision) == [2, 3]

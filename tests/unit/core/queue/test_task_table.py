@@ -1,4 +1,4 @@
-"""The roll: what every id is, in a few bytes."""
+"""The task table: the properties of every task id, in a few bytes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scheduler.core.model import State
 from scheduler.core.queue.task_table import TaskTable
 
 
-def roll(*batches: tuple[int, int]) -> TaskTable:
+def table(*batches: tuple[int, int]) -> TaskTable:
     """Return a table of batches given as (first id, number of ids), each with terms of its own."""
     made = TaskTable()
     for number, (first, many) in enumerate(batches, 1):
@@ -19,7 +19,7 @@ def roll(*batches: tuple[int, int]) -> TaskTable:
 
 
 def test_ids_have_the_properties_of_their_batch() -> None:
-    r = roll((5, 3), (8, 2))
+    r = table((5, 3), (8, 2))
     assert list(r) == [5, 6, 7, 8, 9]
     assert [r.batch(task) for task in r] == [1, 1, 1, 2, 2]
     assert [r.terms(task) for task in r] == [1, 1, 1, 2, 2]
@@ -27,7 +27,7 @@ def test_ids_have_the_properties_of_their_batch() -> None:
 
 
 def test_batches_may_leave_gaps_between_ids() -> None:
-    r = roll((5, 3), (100, 2))
+    r = table((5, 3), (100, 2))
     assert list(r) == [5, 6, 7, 100, 101]
     assert [r.batch(task) for task in r] == [1, 1, 1, 2, 2]
     assert (len(r), r.batches) == (5, 2)
@@ -35,14 +35,14 @@ def test_batches_may_leave_gaps_between_ids() -> None:
 
 @pytest.mark.parametrize("unmanaged_process", [0, 4, 8, 99, 102, -1])
 def test_unknown_ids_are_not_in_the_table(unmanaged_process: int) -> None:
-    r = roll((5, 3), (100, 2))
+    r = table((5, 3), (100, 2))
     assert unmanaged_process not in r
     with pytest.raises(KeyError):
         r.state(unmanaged_process)
 
 
-def test_a_mark_changes_the_counts() -> None:
-    r = roll((1, 4))
+def test_a_new_state_changes_the_counts() -> None:
+    r = table((1, 4))
     r.mark(2, State.RUNNING)
     r.mark(3, State.RUNNING)
     r.mark(2, State.SUCCEEDED)
@@ -50,13 +50,13 @@ def test_a_mark_changes_the_counts() -> None:
     assert list(r.in_state(State.WAITING, State.SUCCEEDED)) == [1, 2, 4]
 
 
-def test_an_empty_batch_is_a_batch() -> None:
-    r = roll((1, 2), (3, 0), (3, 1))
+def test_an_empty_batch_has_a_number() -> None:
+    r = table((1, 2), (3, 0), (3, 1))
     assert [r.batch(task) for task in r] == [1, 1, 3]
 
 
-def test_classes_are_noted_one_by_one() -> None:
-    r = roll((1, 2), (9, 1))
+def test_task_classes_are_assigned_one_by_one() -> None:
+    r = table((1, 2), (9, 1))
     r.assign(9, 4)
     assert [r.kind(task) for task in r] == [0, 0, 4]
 

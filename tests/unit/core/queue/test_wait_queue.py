@@ -83,8 +83,8 @@ class TestRank:
         assert ordered(tell(b, run(0, "oom"))) == [0, 1, 2]
 
 
-class TestMemoryComingBackBack:
-    def test_a_task_that_came_back_is_where_its_rank_says(self) -> None:
+class TestReturningTasks:
+    def test_a_task_that_came_back_has_its_rank_again(self) -> None:
         b = tell(brain(tasks(4)), placed(1), placed(2), exited(1, "lost"))
         assert ordered(b) == [1, 3, 4]
 
@@ -93,7 +93,7 @@ class TestMemoryComingBackBack:
         assert ordered(b) == [1, 3, 4, 5]
 
     def test_a_task_after_an_out_of_memory_is_a_group_of_its_own(self) -> None:
-        """Equal tasks do not wait for what only it needs."""
+        """Tasks that were equal before do not wait for the memory that only this task needs."""
         b = tell(brain(tasks(3, "10GiB")), run(1, "oom", "10GiB", peak="16GiB"))
         assert ordered(b) == [1, 2, 3]
         assert starts(b, host(free="12GiB"), leases=[hold("12GiB", "12GiB")]) == [2]
@@ -149,7 +149,7 @@ class TestBypassing:
 
 
 class TestBypassLimit:
-    """A task that was bypassed 50 times closes the devices it could use for all behind it."""
+    """A task that was bypassed 50 times closes the devices that it could use to all tasks behind it."""
 
     @contract("S3-D14")
     def test_at_most_fifty_bypasses_in_one_pass(self) -> None:
@@ -247,7 +247,7 @@ class TestUnmanagedMemory:
         assert len(place(b, gpu(0), host(free="16GiB", cores=100))) == 60
 
     def test_the_reservation_of_an_unseen_attempt_counts_as_released(self) -> None:
-        """It has just started: its memory is neither free nor seen as used."""
+        """An attempt that has just started has memory that is neither free nor measured as used."""
         b = tell(brain(tasks(1, "16GiB") + tasks(1, "22GiB") + small(60), bypass_limit=0), placed(1, "10GiB"))
         assert reasons(b, host(free="14GiB", cores=100)) == {2: "memory", 3: "closed"}
 
@@ -272,7 +272,7 @@ SMALL_ROOM = host("24GiB", free="600MiB", cores=100)
 OTHER_RUN, MORE, ON_GPU = (
     [hold(held, held, cores=0, key=key)] for held, key in (("16GiB", HOST), ("23GiB", HOST), ("16GiB", "GPU-0"))
 )
-"""Leases of another run for what is not free."""
+"""Leases of another run for the memory that is not free."""
 
 
 def small(many: int) -> list[Terms]:
@@ -291,7 +291,7 @@ def bypassed(b: Brain) -> dict[int, int]:
 
 
 class Model:
-    """The line as a plain list: sorted anew and counted one by one."""
+    """The queue as a plain list that is sorted anew and counted one by one."""
 
     def __init__(self, order: str) -> None:
         self.brain = brain(order=order, max_ooms=9)
@@ -351,7 +351,7 @@ def test_order_and_counts_equal_those_of_a_plain_list(order: str, data: st.DataO
         model.agrees()
 
 
-def test_passed_ranks_are_forgotten_when_no_task_ranks_before_them() -> None:
+def test_ranks_of_started_tasks_are_forgotten_when_no_task_ranks_before_them() -> None:
     """The queue of a long run keeps only ranks that still count."""
     b = brain(tasks(500, "1GiB"))
     for task in range(1, 500):
@@ -386,7 +386,7 @@ class TestOutOfTurn:
 
 
 class TestMovedRanks:
-    """A kind's time is learned: its tasks rank elsewhere, and were bypassed as often as before."""
+    """Tasks get another rank when the time of their class is learned; their bypasses still count."""
 
     @pytest.mark.parametrize("longer", [1, 3])
     def test_bypass_counts_stay_when_a_rank_changes(self, longer: int) -> None:
@@ -407,7 +407,7 @@ class TestMovedRanks:
         b.wait_queue.refresh(b.kind_of(longer))
         assert bypassed(b)[longer] == 4
 
-    def test_a_task_that_moved_behind_those_that_bypassed_it_is_not_bypassed_too_often(self) -> None:
+    def test_a_task_whose_rank_fell_behind_its_bypassers_is_not_bypassed_too_often(self) -> None:
         """It was bypassed 54 times: the tasks that had bypassed it rank before it now, so that a pass did not look
         at it.
         """
