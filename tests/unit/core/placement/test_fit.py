@@ -1,4 +1,4 @@
-"""The room on each device, and who fits in it: placements and refusals with their numbers."""
+"""Free capacity of each device, and which tasks fit: placements and refusals with their numbers."""
 
 from __future__ import annotations
 
@@ -79,11 +79,11 @@ class TestCapacity:
     def test_unmanaged_processes_count_by_their_use(self) -> None:
         assert room(free="4GiB") == size("3.5GiB")
 
-    def test_use_that_cannot_be_seen_wastes_but_never_overcommits(self) -> None:
+    def test_unmeasured_use_wastes_memory_but_never_overcommits(self) -> None:
         seen, unseen = hold("8GiB", used="8GiB"), hold("8GiB", used=0)
         assert room(unseen, free="16GiB") == room(seen, free="16GiB") - size("8GiB")
 
-    def test_an_overcommitted_device_has_less_than_nothing(self) -> None:
+    def test_an_overcommitted_device_has_negative_capacity(self) -> None:
         assert room(hold("30GiB")) == -size("6.5GiB")
 
     def test_reservations_on_other_devices_do_not_count(self) -> None:
@@ -200,18 +200,18 @@ class TestMargin:
         assert reserved(need("24.5GiB", bare="22GiB")) == size("23.5GiB")
 
     def test_a_margin_is_cut_at_the_free_bytes_where_no_task_could_end(self) -> None:
-        """A desktop uses half a GiB for ever: waiting for it would be waiting for ever."""
+        """A desktop uses half a GiB for good, so a wait for it would never end."""
         assert reserved(need("24.5GiB", bare="22GiB"), free="23.4GiB") == size("22.9GiB")
 
     def test_a_bare_need_above_the_buffer_runs_alone_without_it(self) -> None:
         assert reserved(need("26GiB", bare="23.7GiB")) == size("24GiB")
 
     def test_a_need_of_the_whole_device_gets_what_the_driver_leaves(self) -> None:
-        """`Memory` is 24GiB on a card of 24GiB, of which the driver keeps some for ever."""
+        """`Memory` is 24GiB on a GPU of 24GiB, of which the driver keeps some for good."""
         assert reserved(need("24GiB", bare="24GiB"), free="23.7GiB") == size("23.7GiB")
         assert reserved(need("24GiB", bare="24GiB"), free="21GiB") == "memory"
 
-    def test_a_need_of_nearly_the_whole_device_uses_the_buffer_instead_of_waiting_for_ever(self) -> None:
+    def test_a_need_of_nearly_the_whole_device_uses_the_buffer_instead_of_waiting(self) -> None:
         assert reserved(need("23.4GiB", bare="23.4GiB"), free="23.7GiB") == size("23.4GiB")
         assert reserved(need("22GiB", bare="22GiB"), free="21.9GiB") == "memory"
 
@@ -220,7 +220,7 @@ class TestMargin:
         assert reserved(need("24.5GiB", bare="22GiB"), hold("1GiB")) == "memory"
 
     def test_a_margin_stays_whole_beside_others(self) -> None:
-        """The other tasks will end: then all of it is free."""
+        """The whole margin is free once the other tasks have ended."""
         assert reserved(need("11.25GiB", bare="10GiB"), hold("13GiB")) == "memory"
 
     def test_a_bare_need_above_the_device_never_fits(self) -> None:
@@ -319,7 +319,7 @@ class TestLoad:
         assert starts(brain(tasks(9, "1GiB")), host(cores=4), leases=[hold("1GiB", cores=2.5)]) == [1]
 
 
-class TestAlone:
+class TestExclusive:
     def test_an_exclusive_task_waits_for_an_empty_device(self) -> None:
         b = brain(tasks(1, "1GiB") + tasks(1, "1GiB", exclusive=True) + tasks(1, "1GiB"))
         decision = decide(b)
@@ -351,7 +351,7 @@ class TestAlone:
         assert [refusal.reason for refusal in only.refusals] == ["unreadable"]
 
 
-class TestWhere:
+class TestChoiceOfDevice:
     def test_a_task_goes_where_most_is_free(self) -> None:
         (placement,) = decide(brain(tasks(1, "1GiB")), gpu(0, free="8GiB"), gpu(1, free="9GiB")).placements
         assert placement.devices == ("GPU-1",)
@@ -394,19 +394,19 @@ class TestOutOfMemory:
 
 @dataclass(frozen=True)
 class World:
-    """The real state of a machine, and the part of it that is seen."""
+    """The real state of a machine, and the part of it that is measured."""
 
     total: int
     unmanaged: int
     leases: tuple[tuple[int, int, int], ...]
-    """(reserved, really held, seen to be held)."""
+    """(reserved, really used, measured as used)."""
 
     @property
     def free(self) -> int:
         return self.total - self.unmanaged - sum(held for _, held, _ in self.leases)
 
     @property
-    def spoken_for(self) -> int:
+    def committed(self) -> int:
         return self.unmanaged + sum(max(reserved, held) for reserved, held, _ in self.leases)
 
     @property
@@ -433,16 +433,16 @@ def worlds(draw: st.DrawFn) -> World:
 @settings(max_examples=100)
 @given(worlds(), st.lists(st.integers(1, 100 * GIB), max_size=5))
 def test_reservations_and_use_together_never_exceed_the_device(world: World, asked: list[int]) -> None:
-    assert world.spoken_for <= world.total
+    assert world.committed <= world.total
     b = brain([one for bytes_ in asked for one in tasks(1, bytes_, cpus=0)], buffer=0)
     given_ = sum(p.reservation[HOST] for p in b.decide(world.machine).placements)
-    assert given_ == 0 or world.spoken_for + given_ <= world.total
+    assert given_ == 0 or world.committed + given_ <= world.total
 
 
 @given(worlds())
 def test_nothing_is_wasted_where_all_use_is_seen(world: World) -> None:
     seen = World(world.total, world.unmanaged, tuple((reserved, held, held) for reserved, held, _ in world.leases))
-    assert seen.room() == seen.total - seen.spoken_for
+    assert seen.room() == seen.total - seen.committed
 
 
 def test_reservations_alone_and_the_minimum_of_reservations_and_free_overcommit() -> None:
@@ -454,7 +454,7 @@ def test_reservations_alone_and_the_minimum_of_reservations_and_free_overcommit(
         ways = {"reservations": reservations, "less of both": min(reservations, world.free), "room": world.room()}
         share = dice.random()
         for way, bytes_ in ways.items():
-            overcommitted[way] += bytes_ > 0 and world.spoken_for + int(bytes_ * share) > world.total
+            overcommitted[way] += bytes_ > 0 and world.committed + int(bytes_ * share) > world.total
     assert overcommitted["room"] == 0
     assert overcommitted["reservations"] > overcommitted["less of both"] > 40
 

@@ -95,7 +95,7 @@ class TestPlacement:
             (one,) = decide(brain(tasks(1, "5GiB", device=name)), *FOUR, HOST_RAM).placements
             assert one.gpus == ("GPU-2",)
 
-    def test_a_device_that_has_gone_is_named(self) -> None:
+    def test_a_device_that_the_run_does_not_have_is_named(self) -> None:
         refused = decide(brain(tasks(1, "5GiB", device="2")), gpu(0), gpu(1), HOST_RAM).refusals
         assert why(refused[0]) == "needs 2, which is not a device of this run"
 
@@ -386,7 +386,7 @@ class TestOutOfMemory:
 
 @pytest.mark.parametrize("failed", ["22GiB", "23.7GiB", "60GiB"])
 def test_a_failure_on_a_whole_device_in_an_earlier_run_does_not_prevent_a_start_there(failed: str) -> None:
-    """A driver keeps some of its device, and the system some RAM: no task's end would ever free it."""
+    """A driver keeps some of its device, and the system some RAM; no end of a task would ever free it."""
     for part, gpus, machine in (("0", 1, (gpu(0, free="23.7GiB"), HOST_RAM)), (HOST, 0, (host(free="15GiB"),))):
         profile = Profile()
         profile.parts[part] = Peaks(above=size(failed))
@@ -516,7 +516,7 @@ class TestLoad:
 
 
 class TestSeenOnce:
-    """One running attempt has settled: the others of its kind are started one at a time."""
+    """One running attempt has settled, so the others of its class start one at a time."""
 
     def settled(self) -> Brain:
         b = kinds(brain(tasks(4, epochs=5), profile="live"), 1, 2, 3, 4)

@@ -24,7 +24,7 @@ def test_reasons_that_take_turns_are_those_whose_capacity_other_tasks_can_free()
     assert {reason for reason in Reason if reason.takes_turns} == turns
 
 
-def test_reasons_with_the_least_hope_are_those_that_no_end_of_a_task_changes() -> None:
+def test_reasons_that_no_end_of_a_task_changes_have_the_least_hope() -> None:
     ranked = [reason for reason in sorted(Reason, key=lambda reason: reason.hope) if reason.hope < 3]
     closed = [Reason.DISABLED, Reason.CLOSED_DEVICE, Reason.UNREADABLE]
     assert ranked == [Reason.NEVER, *closed, Reason.AVOIDED]

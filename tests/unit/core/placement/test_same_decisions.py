@@ -1,4 +1,4 @@
-"""However a pass is made fast, it decides what a plain walk over everything decides."""
+"""The fast scheduling pass decides what a plain walk over all tasks and devices decides."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STEPS = 25
 
 
 class Plain(SchedulingPass):
-    """The walk that looks at every group, every device and every reservation, and remembers nothing."""
+    """A pass that looks at every group, device and reservation, and keeps nothing between passes."""
 
     def __init__(self, of: Brain, machine: Machine) -> None:
         super().__init__(of, machine)
@@ -64,7 +64,7 @@ def steadied(rooms: Mapping[str, DeviceCapacity], of: Brain) -> dict[str, Device
 
 
 class Life:
-    """A Brain on a machine, and one thing after another that happens to them."""
+    """A Brain on a machine, and random events that happen to them one after another."""
 
     def __init__(self, seed: int) -> None:
         self.dice = random.Random(seed)
@@ -186,7 +186,7 @@ def named(decision: Decision) -> tuple[int, str] | None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_fast_pass_decides_what_a_plain_one_does(seed: int) -> None:
+def test_a_fast_pass_decides_what_a_plain_pass_decides(seed: int) -> None:
     life = Life(seed)
     for step in range(STEPS):
         life.step()

@@ -18,7 +18,7 @@ MANY = 100_000
 
 
 class Steps(Counter[str]):
-    """How often the parts of a decision were called."""
+    """The number of calls of each part of a decision."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__()

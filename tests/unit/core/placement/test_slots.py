@@ -1,4 +1,4 @@
-"""Slots: one task each, in the user's order, whatever memory it needs; what it needs is learned all the same."""
+"""Slots take one task each, in the user's order, whatever memory it needs; its profile is learned nevertheless."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def where(*placements: Placement) -> dict[int, str]:
 
 
 def start(brain_: Brain, *budgets: DeviceBudget) -> dict[int, str]:
-    """Decide, and have it come true: who got which slot."""
+    """Decide, start what was placed, and return the slot of each task."""
     placements = decide(brain_, *budgets).placements
     tell(brain_, *placements, *(started(one.task) for one in placements))
     return where(*placements)
@@ -72,12 +72,12 @@ HOST_RAM = host("64GiB", cores=8)
 
 
 class TestMemory:
-    def test_memory_never_holds_a_slot_back(self) -> None:
+    def test_memory_never_keeps_a_slot_empty(self) -> None:
         full = (gpu(0, free="100MiB"), host("64GiB", free="10MiB", cores=1))
         b = brain(tasks(3, "20GiB", cpus=4.0))
         assert place(b, *slots("0", "0", "0"), *full) == [1, 2, 3]
 
-    def test_the_lease_names_the_cards_of_a_slot(self) -> None:
+    def test_the_lease_names_the_gpus_of_a_slot(self) -> None:
         (one,) = decide(brain(tasks(1, "5GiB")), *slots("1,0"), *CARDS).placements
         assert one.gpus == ("GPU-1", "GPU-0")
         assert one.reservation == {"name:0:1,0": 0, "GPU-1": 5 * GIB, "GPU-0": 5 * GIB, HOST: 0}
@@ -87,7 +87,7 @@ class TestMemory:
         half = (24 * GIB - 512 * MIB) // 2
         assert [one.reservation[one.gpus[0]] for one in placements] == [half, half, half * 2]
 
-    def test_what_is_left_of_a_card_that_others_use_is_reserved(self) -> None:
+    def test_a_task_on_a_shared_gpu_is_reserved_the_rest_of_it(self) -> None:
         theirs = [hold("20GiB", key="GPU-0")]
         (one,) = decide(brain(tasks(1)), *slots("0"), *CARDS, leases=theirs).placements
         assert one.reservation["GPU-0"] == 4 * GIB - 512 * MIB
@@ -103,13 +103,13 @@ class TestMemory:
         (one,) = decide(b, *slots("0"), *CARDS).placements
         assert one.reservation["GPU-0"] == int(4 * GIB * 1.1) + 256 * MIB
 
-    def test_no_task_waits_for_a_similar_one_to_be_learned(self) -> None:
+    def test_no_task_on_slots_waits_for_a_similar_task_to_be_learned(self) -> None:
         b = brain(tasks(3, epochs=1000), profile="auto")
         for task in (1, 2, 3):
             b.assign(task, TaskClass("k", "train.py", probes=True))
         assert place(b, *slots("0", "0", "1"), *CARDS) == [1, 2, 3]
 
-    def test_the_observation_is_of_the_slots_cards(self) -> None:
+    def test_the_observation_is_of_the_slots_gpus(self) -> None:
         b = brain(tasks(1))
         start(b, *slots("1,0"), *CARDS)
         seen = replace(exited(1), peak={"GPU-1": GIB, "GPU-0": 2 * GIB, HOST: MIB})
@@ -117,13 +117,13 @@ class TestMemory:
 
 
 class TestClosed:
-    def test_a_card_that_does_not_answer_keeps_its_slots_empty(self) -> None:
+    def test_a_gpu_that_does_not_answer_keeps_its_slots_empty(self) -> None:
         lost = replace(gpu(0), closed="is lost")
         b = brain(tasks(2))
         assert where(*decide(b, *slots("0", "1"), lost, gpu(1), HOST_RAM).placements) == {1: "1:1"}
         assert reasons(brain(tasks(1)), *slots("0"), lost, HOST_RAM) == {1: "closed-device"}
 
-    def test_an_exclusive_task_waits_for_an_empty_card(self) -> None:
+    def test_an_exclusive_task_waits_for_an_empty_gpu(self) -> None:
         b = brain([*tasks(1), *tasks(1, exclusive=True)])
         decision = decide(b, *slots("0", "0"), *CARDS)
         assert where(*decision.placements) == {1: "0:0"}

@@ -1,4 +1,4 @@
-"""The arguments of a command as named slots, and what a slot's name says about it."""
+"""The arguments of a command as named slots, and what the name of a slot tells."""
 
 from __future__ import annotations
 
@@ -47,34 +47,34 @@ class TestSlots:
     def test_redirections_are_no_arguments(self, redirected: str) -> None:
         assert slots(words(f"--lr 0.1 {redirected}")) == (("--lr", "0.1"),)
 
-    def test_nor_are_they_the_value_of_a_flag(self) -> None:
+    def test_redirections_are_no_value_of_a_flag(self) -> None:
         assert slots(words("--amp > out.log --lr 0.1")) == (("--amp", ""), ("--lr", "0.1"))
 
     def test_a_pipe_into_anything_else_is_part_of_what_runs(self) -> None:
         assert slots(words("a | python b.py")) == (("1", "a"), ("2", "|"), ("3", "python"), ("4", "b.py"))
 
     @given(st.lists(st.text(max_size=5)))
-    def test_no_two_have_the_same_name(self, said: list[str]) -> None:
+    def test_slots_of_a_command_have_different_names(self, said: list[str]) -> None:
         names = [name for name, _ in slots(said)]
         assert len(names) == len(set(names))
 
 
 class TestNames:
     @pytest.mark.parametrize("name", ["--output_dir", "--run-name", "hydra.run.dir", "seed", "--wandbProject", "--tag"])
-    def test_of_labels(self, name: str) -> None:
+    def test_names_of_outputs_runs_and_seeds_are_labels(self, name: str) -> None:
         assert labels(name)
 
     @pytest.mark.parametrize("name", ["--model_name", "--data-dir", "--dataset", "--lr", "1", "--runner", "--config"])
-    def test_of_what_is_done(self, name: str) -> None:
+    def test_names_of_models_data_and_hyperparameters_are_no_labels(self, name: str) -> None:
         assert not labels(name)
 
-    def test_of_what_is_trained_and_on_what(self) -> None:
+    def test_names_of_models_and_data_are_content(self) -> None:
         assert is_content("--model_name")
         assert is_content("trainData")
         assert not is_content("--lr")
 
     @pytest.mark.parametrize("said", ["batch-size", "batch_size", "--batch-size", "--batch_size#2", "+batch_size"])
-    def test_dashes_make_no_difference(self, said: str) -> None:
+    def test_dashes_and_underscores_in_names_are_equal(self, said: str) -> None:
         assert plain_name(said) == "batch_size"
 
     @pytest.mark.parametrize(
@@ -82,5 +82,5 @@ class TestNames:
         [("1", True), ("-1.5e-3", True), (".5", True), ("5.", True), ("", False), ("1e", False), ("nan", False),
          ("0x1", False), ("1,2", False)],
     )  # fmt: skip
-    def test_plain_numbers(self, text: str, number: bool) -> None:
+    def test_only_plain_decimal_numbers_are_numbers(self, text: str, number: bool) -> None:
         assert is_number(text) is number

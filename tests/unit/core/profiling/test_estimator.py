@@ -1,4 +1,4 @@
-"""From what is known of a task to what it is reserved."""
+"""The estimate of a task's need, and the reservation that follows from it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PROBES = TaskClass("k", "train.py", probes=True)
 
 
 def full_runs(*peaks: str) -> Profile:
-    """A kind that ran so often, with these peaks."""
+    """Return the profile of a task class that ran once for each of these peaks."""
     profile = Profile()
     for peak in peaks:
         profile.learn(Observation({HOST: size(peak)}, seconds=100.0, epochs=10, cpu_seconds=150.0))
@@ -47,7 +47,7 @@ class TestTimes:
 
 
 class TestNeed:
-    def test_what_the_row_says(self) -> None:
+    def test_a_declared_need_comes_from_the_row(self) -> None:
         asked = estimator.need(terms("8GiB", cpus=2.5), None, RULES)
         assert (asked.host.bytes, asked.host.bare, asked.cores, asked.source) == (
             8 * GIB,
@@ -56,102 +56,104 @@ class TestNeed:
             EstimateSource.DECLARED,
         )
 
-    def test_host_memory_says_it_as_well(self) -> None:
+    def test_a_declared_host_memory_is_the_need_without_gpus(self) -> None:
         assert estimator.need(terms(host_memory="3GiB"), None, RULES).host.bytes == 3 * GIB
 
-    def test_unknown(self) -> None:
+    def test_the_need_of_an_unknown_task_is_measured(self) -> None:
         asked = estimator.need(terms(), None, RULES)
         assert (asked.host.bytes, asked.cores, asked.source) == (None, 1.0, EstimateSource.MEASURED)
 
-    def test_what_its_kind_was_seen_to_need_with_the_margin(self) -> None:
+    def test_a_known_class_needs_its_peak_with_the_margin(self) -> None:
         asked = estimator.need(terms(), None, RULES, full_runs("10GiB"))
         assert (asked.host.bytes, asked.host.bare) == (size("11.25GiB"), 10 * GIB)
         assert asked.source is EstimateSource.PROFILE
 
-    def test_what_those_like_it_need_is_not_cut_below_that(self) -> None:
+    def test_a_need_taken_from_similar_classes_is_not_cut_below_their_peak(self) -> None:
         guess = PredictedPeak({"0": 10 * GIB}, EstimateSource.SIMILAR)
         (asked,) = estimator.need(terms(), None, RULES, gpus=1, guess=guess).gpus
         assert (asked.bytes, asked.bare, asked.least) == (size("11.25GiB"), 0, 10 * GIB)
 
-    def test_the_row_is_believed_before_the_kind(self) -> None:
+    def test_a_declared_need_comes_before_the_profile(self) -> None:
         assert estimator.need(terms("8GiB"), None, RULES, full_runs("10GiB")).host.bytes == 8 * GIB
 
-    def test_no_kind_is_believed_where_nothing_is_learned(self) -> None:
+    def test_profiles_are_ignored_with_profile_off(self) -> None:
         assert estimator.need(terms(), None, rules(profile="off"), full_runs("10GiB")).host.bytes is None
 
-    def test_exclusive_is_alone(self) -> None:
+    def test_an_exclusive_task_needs_its_device_alone(self) -> None:
         assert estimator.need(terms(exclusive=True), None, RULES).alone
 
 
 class TestReservation:
-    def test_ten_per_cent_and_a_quarter_gib_more(self) -> None:
+    def test_the_margin_is_ten_per_cent_and_a_quarter_gib(self) -> None:
         assert estimator.with_margin(10 * GIB, RULES) == 11 * GIB + 256 * MIB
 
-    def test_less_where_five_full_runs_agree(self) -> None:
+    def test_the_margin_is_smaller_where_five_full_runs_agree(self) -> None:
         profile = full_runs("10GiB", "10GiB", "10.1GiB", "10GiB", "10GiB")
         assert estimator.reserved_for(profile.part(HOST), RULES) == int(size("10.1GiB") * 1.03) + 128 * MIB
 
-    def test_not_less_where_four_agree(self) -> None:
+    def test_the_margin_is_whole_where_only_four_runs_agree(self) -> None:
         assert estimator.reserved_for(full_runs(*["10GiB"] * 4).part(HOST), RULES) == size("11.25GiB")
 
-    def test_not_less_where_they_differ(self) -> None:
+    def test_the_margin_is_whole_where_five_runs_differ(self) -> None:
         profile = full_runs("10GiB", "10GiB", "10.3GiB", "10GiB", "10GiB")
         assert estimator.reserved_for(profile.part(HOST), RULES) == estimator.with_margin(size("10.3GiB"), RULES)
 
     @given(SIZES, SIZES)
-    def test_more_for_more(self, one: int, other: int) -> None:
+    def test_a_larger_peak_gets_a_larger_reservation(self, one: int, other: int) -> None:
         low, high = sorted((one, other))
         assert low < estimator.with_margin(low, RULES) <= estimator.with_margin(high, RULES)
 
 
 class TestProbing:
     @pytest.mark.parametrize(("epochs", "probed"), [(99, False), (100, True), (10_000, True), (None, False)])
-    def test_where_it_costs_a_fiftieth_at_most(self, epochs: int | None, probed: bool) -> None:
+    def test_a_task_is_probed_only_if_a_probe_costs_a_fiftieth_at_most(self, epochs: int | None, probed: bool) -> None:
         assert estimator.should_probe(terms(epochs=epochs), RULES, PROBES) is probed
 
-    def test_never_what_takes_no_epochs(self) -> None:
+    def test_a_task_without_epochs_is_never_probed(self) -> None:
         assert not estimator.should_probe(terms(epochs=1000), RULES, TaskClass("k", "x", probes=False))
 
     @pytest.mark.parametrize(("profile", "probed"), [("probe", True), ("auto", False), ("live", False), ("off", False)])
-    def test_as_the_user_wants(self, profile: str, probed: bool) -> None:
+    def test_the_setting_profile_decides_whether_tasks_are_probed(self, profile: str, probed: bool) -> None:
         assert estimator.should_probe(terms(epochs=5), rules(profile=Profiling(profile)), PROBES) is probed
 
-    def test_a_probe_is_a_need_of_its_own(self) -> None:
+    def test_a_probe_has_a_need_of_its_own(self) -> None:
         asked = estimator.need(terms(epochs=1000), None, RULES, Profile(), PROBES)
         assert (asked.host.bytes, asked.purpose, asked.source) == (None, Purpose.PROBE, EstimateSource.PROBE)
 
-    def test_what_is_known_is_not_probed(self) -> None:
+    def test_a_task_of_known_or_declared_need_is_not_probed(self) -> None:
         assert estimator.need(terms(epochs=1000), None, RULES, full_runs("1GiB"), PROBES).purpose is Purpose.RUN
         assert estimator.need(terms("1GiB", epochs=1000), None, RULES, Profile(), PROBES).purpose is Purpose.RUN
 
 
 class TestAfterAnOutOfMemory:
     @given(SIZES, SIZES)
-    def test_no_less_than_before_and_more_than_it_held(self, reserved: int, peak: int) -> None:
+    def test_after_an_out_of_memory_more_is_reserved_than_before_and_than_was_used(
+        self, reserved: int, peak: int
+    ) -> None:
         least = estimator.after_oom(reserved, peak, RULES)
         assert least >= reserved
         assert least >= estimator.with_margin(peak, RULES)
 
-    def test_what_it_held_and_asked_for_besides(self) -> None:
+    def test_after_an_out_of_memory_the_failed_request_is_added_to_the_use(self) -> None:
         assert estimator.after_oom(20 * GIB, 4 * GIB, RULES, asked=2 * GIB) == estimator.with_margin(6 * GIB, RULES)
 
-    def test_half_again_what_it_held(self) -> None:
+    def test_after_an_out_of_memory_without_a_request_half_the_use_is_added(self) -> None:
         assert estimator.after_oom(4 * GIB, 4 * GIB, RULES) == 6 * GIB
 
 
 class TestGrowth:
-    def test_a_reservation_that_is_kept_stays(self) -> None:
+    def test_a_reservation_that_is_not_exceeded_stays(self) -> None:
         assert estimator.grown({HOST: GIB}, {HOST: GIB}, RULES) is None
 
-    def test_one_that_is_not_grows_at_once(self) -> None:
+    def test_a_reservation_that_is_exceeded_grows_at_once(self) -> None:
         assert estimator.grown({HOST: GIB}, {HOST: 2 * GIB}, RULES) == {HOST: estimator.with_margin(2 * GIB, RULES)}
 
-    def test_only_where_it_is_not(self) -> None:
+    def test_a_reservation_grows_only_on_the_device_where_it_is_exceeded(self) -> None:
         grown = estimator.grown({"GPU-0": GIB, "GPU-1": GIB}, {"GPU-0": GIB, "GPU-1": 2 * GIB}, RULES)
         assert grown == {"GPU-0": GIB, "GPU-1": estimator.with_margin(2 * GIB, RULES)}
 
     @given(SIZES, SIZES)
-    def test_it_grows_above_what_is_held(self, reserved: int, used: int) -> None:
+    def test_a_grown_reservation_is_above_the_use(self, reserved: int, used: int) -> None:
         grown = estimator.grown({HOST: reserved}, {HOST: used}, RULES)
         assert (grown is None) == (used <= reserved)
         assert grown is None or grown[HOST] > used
@@ -162,21 +164,21 @@ def reserved(reservation: dict[str, int]) -> Placement:
 
 
 class TestCut:
-    def test_to_the_peak_with_its_margin(self) -> None:
+    def test_a_settled_reservation_is_cut_to_the_peak_with_its_margin(self) -> None:
         assert estimator.cut(reserved({HOST: 12 * GIB}), {HOST: 4 * GIB}, RULES) == {
             HOST: estimator.with_margin(4 * GIB, RULES)
         }
 
-    def test_never_above_what_it_was(self) -> None:
+    def test_a_cut_never_raises_a_reservation(self) -> None:
         assert estimator.cut(reserved({HOST: 4 * GIB}), {HOST: 4 * GIB}, RULES) == {HOST: 4 * GIB}
 
-    def test_not_while_it_holds_nothing_somewhere(self) -> None:
+    def test_a_reservation_is_not_cut_while_a_device_is_unused(self) -> None:
         """A task that still reads its data has not settled."""
         assert estimator.cut(reserved({"GPU-0": GIB, "GPU-1": GIB}), {"GPU-0": GIB}, RULES) is None
 
 
 class TestNewPeak:
-    def test_the_first_one_is(self) -> None:
+    def test_the_first_use_is_a_new_peak(self) -> None:
         assert estimator.is_new_peak(0, 1, RULES)
         assert not estimator.is_new_peak(0, 0, RULES)
 
@@ -189,10 +191,10 @@ class TestNewPeak:
             ("10GiB", "10.3GiB", True),
         ],
     )
-    def test_above_the_last_by_64_mib_and_two_per_cent(self, before: str, now: str, new: bool) -> None:
+    def test_a_new_peak_is_64_mib_and_two_per_cent_above_the_last(self, before: str, now: str, new: bool) -> None:
         assert estimator.is_new_peak(size(before), size(now), RULES) is new
 
     @given(SIZES)
-    def test_less_never_is(self, peak: int) -> None:
+    def test_a_use_that_is_not_higher_is_no_new_peak(self, peak: int) -> None:
         assert not estimator.is_new_peak(peak, peak, RULES)
         assert not estimator.is_new_peak(peak, peak - 1, RULES)

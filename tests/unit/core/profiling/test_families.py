@@ -1,4 +1,4 @@
-"""Which arguments of a script determine its memory: learned from the peaks of its kinds."""
+"""The arguments of a script that determine its memory, learned from the peaks of its task classes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.builders import Size, size
 
 
 def family(*commands: str, **said: Iterable[str]) -> Family:
-    """A family of these kinds, numbered from 0; a kind for every different command, a row for each."""
+    """Return a family with a class for every different command, numbered from 0, and a row for each command."""
     new = Family(**said)
     numbers: dict[str, int] = {}
     for command in commands:
@@ -34,7 +34,7 @@ def family(*commands: str, **said: Iterable[str]) -> Family:
 
 
 def see(of: Family, peaks: Mapping[int, Size | Mapping[str, Size]]) -> Family:
-    """These kinds needed so much, on the first GPU unless said otherwise."""
+    """Observe the peaks of these classes, on the first GPU unless a part is given, and return the family."""
     for kind, peak in peaks.items():
         by_part = peak if isinstance(peak, Mapping) else {"0": peak}
         of.observe(kind, {part: size(bytes_) for part, bytes_ in by_part.items()})
@@ -48,12 +48,12 @@ def guessed(of: Family, kind: int) -> int | None:
 
 
 def kinds_of(guess: families.FamilyEstimate) -> tuple[int, ...]:
-    """The kinds that a guess was taken from."""
+    """Return the classes that an estimate was taken from."""
     return tuple(kind for cell in guess.of for kind in cell.kinds)
 
 
 def names(of: Family, **said: bool) -> list[str]:
-    """The factors of which this is said."""
+    """Return the names of the factors with these properties."""
     return [one.name for one in of.factors() if all(getattr(one, key) is value for key, value in said.items())]
 
 
@@ -63,32 +63,32 @@ def learned(of: Family) -> list[str]:
 
 
 GRID = [f"--lr {lr} --bs {bs} --opt {opt}" for lr in (1, 2, 3) for bs in (16, 32, 64) for opt in ("sgd", "adam")]
-"""Kind 6 * lr + 2 * bs + opt, each counted from 0."""
+"""Class 6 * lr + 2 * bs + opt, each counted from 0."""
 
 
-class TestWhatVaries:
-    def test_every_slot_that_has_two_values(self) -> None:
+class TestFactors:
+    def test_every_slot_with_two_values_is_a_factor(self) -> None:
         of = family("--lr 1 --bs 16 --amp", "--lr 1 --bs 32 --amp", "--lr 2 --bs 16 --amp")
         assert [(one.name, one.values) for one in of.factors()] == [("--lr", 2), ("--bs", 2)]
 
-    def test_arguments_that_change_together_are_one(self) -> None:
+    def test_arguments_that_change_together_are_one_factor(self) -> None:
         of = family("--opt sgd --wd 0 --bs 1", "--opt adam --wd 1 --bs 1", "--opt sgd --wd 0 --bs 2")
         assert [one.slots for one in of.factors()] == [("--opt", "--wd"), ("--bs",)]
 
-    def test_until_they_don_t(self) -> None:
+    def test_arguments_that_no_longer_change_together_become_two_factors(self) -> None:
         of = family("--opt sgd --wd 0", "--opt adam --wd 1")
         assert [one.slots for one in of.factors()] == [("--opt", "--wd")]
         of.add(2, slots(["--opt", "adam", "--wd", "0"]))
         assert [one.slots for one in of.factors()] == [("--opt",), ("--wd",)]
 
-    def test_a_flag_that_is_there_or_not(self) -> None:
+    def test_a_flag_that_some_rows_have_is_a_factor(self) -> None:
         of = family("--lr 1", "--lr 1 --amp", "--lr 2", "--lr 2 --amp")
         assert [(one.name, one.values) for one in of.factors()] == [("--lr", 2), ("--amp", 2)]
 
-    def test_a_flag_and_its_opposite_are_one(self) -> None:
+    def test_a_flag_and_its_opposite_are_one_factor(self) -> None:
         assert [one.slots for one in family("--amp", "--no-amp").factors()] == [("--amp", "--no-amp")]
 
-    def test_one_row_has_no_factors(self) -> None:
+    def test_a_family_of_one_row_has_no_factors(self) -> None:
         of = family("--lr 1 --out a")
         assert of.factors() == []
         assert of.like(0) is None
@@ -99,83 +99,83 @@ class TestWhatVaries:
         assert see(of, {0: "2GiB"}).like(MOST_SLOTS * 3 - 1) is None
 
 
-class TestWhatOnlyLabelsARow:
-    def test_a_text_with_another_value_in_each_of_eight_rows(self) -> None:
+class TestLabels:
+    def test_a_text_that_differs_in_each_of_eight_rows_is_a_label(self) -> None:
         of = family(*(f"--lr {n % 4} --where a{n}" for n in range(8)))
         assert names(of, left_out=True) == ["--where"]
 
-    def test_not_of_seven(self) -> None:
+    def test_a_text_that_differs_in_each_of_seven_rows_is_no_label(self) -> None:
         of = family(*(f"--lr {n % 4} --where a{n}" for n in range(7)))
         assert names(of, left_out=True) == []
 
-    def test_nor_where_a_row_repeats_it(self) -> None:
+    def test_a_text_that_two_of_eight_rows_share_is_no_label(self) -> None:
         of = family(*(f"--lr {n % 4} --where a{n}" for n in [*range(8), 7]))
         assert names(of, left_out=True) == []
 
-    def test_of_three_where_its_name_says_so(self) -> None:
+    def test_a_text_with_the_name_of_a_label_is_one_from_three_rows_on(self) -> None:
         of = family(*(f"--lr {n % 2} --output_dir a{n}" for n in range(3)))
         assert names(of, left_out=True) == ["--output_dir"]
 
-    def test_even_where_a_row_stands_there_twice(self) -> None:
+    def test_a_text_with_the_name_of_a_label_is_one_although_a_row_occurs_twice(self) -> None:
         of = family(*(f"--lr {n % 2} --output_dir a{n}" for n in [0, 1, 2, 2]))
         assert names(of, left_out=True) == ["--output_dir"]
 
-    def test_with_rows_of_earlier_runs(self) -> None:
+    def test_rows_of_earlier_runs_count_for_labels(self) -> None:
         of = family("--lr 1 --output_dir a")
         for kind, slot in ((1, "b"), (2, "c")):
             of.add(kind, slots(["--lr", "2", "--output_dir", slot]), rows=0)
         assert names(of, left_out=True) == ["--output_dir"]
 
-    def test_numbers_are_none(self) -> None:
+    def test_numbers_are_no_labels(self) -> None:
         assert learned(family(*(f"--lr {n % 4} --decay 0.{n}1" for n in range(8)))) == ["--lr", "--decay"]
 
-    def test_but_those_whose_name_says_so(self) -> None:
+    def test_numbers_with_the_name_of_a_label_are_labels(self) -> None:
         assert names(family(*(f"--lr {n % 2} --seed {n}" for n in range(4))), left_out=True) == ["--seed"]
 
-    def test_labels_that_change_together_are_one(self) -> None:
+    def test_labels_that_change_together_are_one_factor(self) -> None:
         of = family(*(f"--lr {n % 2} --out a{n} --name b{n}" for n in range(4)))
         assert [one.slots for one in of.factors() if one.left_out] == [("--out", "--name")]
 
     @pytest.mark.parametrize("name", ["--model", "--model_name", "--data_dir", "--config", "task"])
-    def test_what_is_trained_is_no_label(self, name: str) -> None:
+    def test_models_data_and_configurations_are_no_labels(self, name: str) -> None:
         assert name in learned(family(*(f"{name}=a{n} --lr {n % 2}" for n in range(10))))
 
-    def test_nor_are_files_that_say_what_to_do(self) -> None:
+    def test_files_with_settings_are_no_labels(self) -> None:
         assert learned(family(*(f"a{n}.yaml --lr {n % 2}" for n in range(10)))) == ["1", "--lr"]
 
-    def test_nor_is_the_only_thing_that_varies(self) -> None:
+    def test_the_only_argument_that_varies_is_no_label(self) -> None:
         assert learned(family(*(f"--kind a{n}" for n in range(10)))) == ["--kind"]
 
-    def test_a_run_name_of_two_values_though_a_third_repeats_it(self) -> None:
+    def test_a_run_name_made_of_two_arguments_is_a_label_even_if_it_repeats(self) -> None:
         rows = product((1, 2), (16, 32), (0, 1))
         of = family(*(f"--lr {lr} --bs {bs} --amp {amp} --title lr{lr}_bs{bs}" for lr, bs, amp in rows))
         assert learned(of) == ["--lr", "--bs", "--amp"]
         assert names(of, left_out=True) == ["--title"]
 
-    def test_not_a_name_that_says_more_than_they_do(self) -> None:
+    def test_a_name_with_more_information_than_the_arguments_is_no_label(self) -> None:
         rows = product((1, 2), (16, 32), "xy")
         of = family(*(f"--lr {lr} --bs {bs} --title {lr}_{bs}_{more}" for lr, bs, more in rows), *GRID[:2])
         assert "--title" in learned(of)
 
-    def test_all_rows_are_alike_that_differ_in_labels_only(self) -> None:
+    def test_rows_that_differ_in_labels_only_are_alike(self) -> None:
         of = see(family(*(f"--bs 1 --seed {n} --out o{n}" for n in range(5))), {2: "3GiB"})
         assert [guessed(of, kind) for kind in range(5)] == [size("3GiB")] * 5
         assert of.claims() == frozenset()
 
 
 class TestNeutral:
-    def test_after_three_values_with_peaks_that_are_alike(self) -> None:
+    def test_an_argument_is_neutral_after_three_values_with_equal_peaks(self) -> None:
         of = family(*(f"--lr {n}" for n in range(10)))
         assert not see(of, {0: "2GiB", 1: "2GiB"}).claims()
         assert see(of, {2: "2GiB"}).claims() == {"--lr"}
         assert guessed(of, 9) == size("2GiB")
 
-    def test_after_all_it_has_where_these_are_fewer(self) -> None:
+    def test_an_argument_with_two_values_is_neutral_after_both(self) -> None:
         of = see(family(*GRID), {0: "2GiB", 1: "2.05GiB"})
         assert of.claims() == {"--opt"}
         assert guessed(of, 3) is None
 
-    def test_a_third_value_has_to_be_seen_as_well(self) -> None:
+    def test_an_argument_with_three_values_is_not_neutral_after_two(self) -> None:
         of = see(family("--opt a", "--opt b"), {0: "2GiB", 1: "2GiB"})
         assert of.claims() == {"--opt"}
         of.add(2, slots(["--opt", "c"]))
@@ -187,31 +187,31 @@ class TestNeutral:
         [("10GiB", "10.5GiB", True), ("10GiB", "10.6GiB", False), ("100MiB", "164MiB", True),
          ("100MiB", "165MiB", False)],
     )  # fmt: skip
-    def test_alike_is_within_five_per_cent_or_64_mib(self, low: str, high: str, alike: bool) -> None:
+    def test_peaks_within_five_per_cent_or_64_mib_are_equal(self, low: str, high: str, alike: bool) -> None:
         assert bool(see(family("--amp", ""), {0: low, 1: high}).claims()) is alike
 
-    def test_on_every_part(self) -> None:
+    def test_an_argument_is_neutral_only_if_it_is_on_every_device(self) -> None:
         of = family("--workers 0", "--workers 9")
         see(of, {0: {"0": "4GiB", "host": "1GiB"}, 1: {"0": "4GiB", "host": "9GiB"}})
         assert of.claims() == frozenset()
 
-    def test_a_part_that_one_does_not_have_is_a_difference(self) -> None:
+    def test_a_device_that_one_class_does_not_use_is_a_difference(self) -> None:
         of = see(family("--device cpu", "--device cuda"), {0: {"host": "1GiB"}, 1: {"host": "1GiB", "0": "4GiB"}})
         assert of.claims() == frozenset()
 
-    def test_what_is_neutral_no_longer_keeps_others_from_being_compared(self) -> None:
+    def test_a_neutral_argument_is_ignored_when_others_are_compared(self) -> None:
         of = see(family(*GRID), {0: "2GiB", 1: "2GiB"})
         see(of, {7: "2GiB", 12: "2GiB"})
         assert of.claims() == {"--opt", "--lr"}
 
-    def test_two_values_of_three_are_not_enough_whatever_else_is_neutral(self) -> None:
+    def test_two_values_of_three_do_not_make_an_argument_neutral_beside_neutral_ones(self) -> None:
         assert see(family(*GRID), {0: "2GiB", 1: "2GiB", 7: "2GiB"}).claims() == {"--opt"}
 
-    def test_not_where_another_place_speaks_against_it(self) -> None:
+    def test_an_argument_is_not_neutral_if_it_changes_the_peak_elsewhere(self) -> None:
         of = see(family(*GRID), {0: "2GiB", 1: "2GiB", 4: "8GiB", 5: "12GiB"})
         assert of.claims() == frozenset()
 
-    def test_three_models_by_name_are_not_alike_before_they_are_seen(self) -> None:
+    def test_models_by_name_are_not_alike_before_their_peaks_are_known(self) -> None:
         of = see(family(*(f"--model {name} --out {name}" for name in ("vit", "resnet", "bert"))), {0: "2GiB"})
         assert of.like(1) is None
         see(of, {1: "9GiB"})
@@ -226,46 +226,46 @@ class TestNeutral:
 
 class TestContradiction:
     SQUARE = tuple(f"--lr {lr} --bs {bs}" for lr in "abcd" for bs in "efgh")
-    """Kind 4 * lr + bs, each counted from 0."""
+    """Class 4 * lr + bs, each counted from 0."""
 
     def square(self) -> Family:
-        """Both of its factors are neutral, each after three values."""
+        """Return a family whose two factors are neutral, each after three values."""
         of = see(family(*self.SQUARE), dict.fromkeys([0, 1, 2, 4, 8], "2GiB"))
         assert of.claims() == {"--lr", "--bs"}
         assert guessed(of, 15) == size("2GiB")
         return of
 
-    def test_takes_back_only_what_explains_it(self) -> None:
+    def test_a_contradiction_takes_back_only_the_argument_that_explains_it(self) -> None:
         of = see(self.square(), {7: "3GiB"})
         assert of.claims() == {"--lr"}
         assert guessed(of, 11) == size("3GiB")
         assert guessed(of, 9) == size("2GiB")
 
-    def test_all_that_could_where_nothing_tells_them_apart(self) -> None:
+    def test_a_contradiction_takes_back_every_argument_that_could_explain_it(self) -> None:
         of = see(self.square(), {15: "3GiB"})
         assert of.claims() == frozenset()
         assert of.like(5) is None
 
-    def test_all_that_are_proven_to_matter(self) -> None:
+    def test_a_contradiction_takes_back_every_argument_that_is_proven_to_matter(self) -> None:
         of = see(self.square(), {10: "3GiB"})
         assert of.claims() == frozenset()
 
-    def test_until_more_is_seen(self) -> None:
+    def test_an_argument_taken_back_is_neutral_again_once_more_peaks_clear_it(self) -> None:
         of = see(self.square(), {15: "3GiB", 12: "2GiB", 13: "2GiB", 3: "3GiB"})
         assert of.claims() == {"--lr"}
 
-    def test_it_is_neutral_again_when_the_lower_peak_has_risen(self) -> None:
+    def test_an_argument_is_neutral_again_when_the_lower_peaks_have_risen(self) -> None:
         of = see(family(*(f"--lr {n}" for n in range(4))), {0: "2GiB", 1: "2GiB", 2: "2GiB", 3: "6GiB"})
         assert of.claims() == frozenset()
         assert see(of, {0: "6GiB", 1: "6GiB", 2: "6GiB"}).claims() == {"--lr"}
 
-    def test_of_kinds_that_differ_in_a_label_only_takes_the_label_in(self) -> None:
+    def test_a_contradiction_between_classes_that_differ_in_a_label_takes_the_label_in(self) -> None:
         of = family(*(f"--lr {n % 2} --where a{n}" for n in range(8)))
         see(of, {0: "2GiB", 2: "4GiB"})
         assert names(of, neutral=False) == ["--lr", "--where"]
         assert of.like(4) is None
 
-    def test_a_label_by_its_name_is_taken_in_last(self) -> None:
+    def test_a_contradiction_takes_in_a_label_by_its_name_last(self) -> None:
         of = see(family(*(f"--lr {n % 2} --where a{n} --out b{n}" for n in range(8))), {0: "2GiB", 2: "4GiB"})
         assert [(one.slots, one.left_out) for one in of.factors()] == [
             (("--lr",), False),
@@ -273,7 +273,7 @@ class TestContradiction:
             (("--out",), True),
         ]
 
-    def test_a_label_stays_out_where_a_neutral_factor_explains_it(self) -> None:
+    def test_a_contradiction_leaves_a_label_out_where_a_neutral_factor_explains_it(self) -> None:
         of = family(*(f"--lr {n % 3} --where a{n}" for n in range(9)))
         see(of, {0: "2GiB", 1: "2GiB", 2: "2GiB"})
         assert of.claims() == {"--lr"}
@@ -283,42 +283,42 @@ class TestContradiction:
         assert (guessed(of, 3), guessed(of, 4)) == (size("2GiB"), size("2GiB"))
 
 
-class TestTheUsersWord:
-    def test_what_is_ignored_is_neutral_before_anything_is_seen(self) -> None:
+class TestIgnoreAndOnly:
+    def test_an_ignored_argument_is_neutral_before_any_peak_is_known(self) -> None:
         of = see(family(*GRID, ignore=["lr", "--opt"]), {0: "2GiB"})
         assert guessed(of, 13) == size("2GiB")
         assert of.like(2) is None
         assert names(of, said=True, neutral=True) == ["--lr", "--opt"]
 
-    def test_and_whatever_is_seen(self) -> None:
+    def test_an_ignored_argument_stays_neutral_whatever_the_peaks_are(self) -> None:
         of = see(family(*GRID, ignore=["lr"]), {0: "2GiB", 6: "9GiB"})
         assert guessed(of, 12) == size("9GiB")
         assert of.claims() == frozenset()
 
-    def test_others_are_still_learned(self) -> None:
+    def test_arguments_that_are_not_ignored_are_still_learned(self) -> None:
         of = see(family(*GRID, ignore=["lr"]), {0: "2GiB", 6: "9GiB", 1: "9GiB"})
         assert of.claims() == {"--opt"}
 
-    def test_only_what_is_named_matters(self) -> None:
+    def test_only_the_named_arguments_matter(self) -> None:
         of = see(family(*GRID, only=["bs"]), {0: "2GiB", 2: "4GiB"})
         assert [guessed(of, kind) for kind in (13, 15, 17)] == [size("2GiB"), size("4GiB"), None]
         assert names(of, said=True, neutral=False) == ["--bs"]
 
-    def test_and_always_does(self) -> None:
+    def test_a_named_argument_matters_even_if_peaks_are_equal(self) -> None:
         of = see(family(*(f"--bs {n} --lr {n % 2}" for n in range(9)), only=["bs"]), dict.fromkeys(range(5), "2GiB"))
         assert of.like(8) is None
 
-    def test_dashes_make_no_difference(self) -> None:
+    def test_ignored_names_match_with_and_without_dashes(self) -> None:
         of = family("--batch_size 1 --lr 1", "--batch_size 2 --lr 1", "--batch_size 1 --lr 2", only=["batch-size"])
         assert names(of, neutral=False) == ["--batch_size"]
 
-    def test_an_ignored_one_leaves_those_that_change_with_it(self) -> None:
+    def test_an_ignored_argument_leaves_the_arguments_that_change_with_it(self) -> None:
         of = family("--a 1 --b 1", "--a 2 --b 2", ignore=["a"])
         assert [(one.name, one.said) for one in of.factors()] == [("--a", True), ("--b", False)]
 
 
-class TestLikeOthers:
-    def test_it_is_the_highest_of_them_on_each_part(self) -> None:
+class TestSimilarClasses:
+    def test_an_estimate_is_the_highest_peak_of_similar_classes_on_each_device(self) -> None:
         of = family(*(f"--lr 1 --seed {n}" for n in range(4)))
         see(of, {0: {"0": "4GiB", "host": "1000MiB"}, 1: {"0": "4.1GiB", "host": "960MiB"}})
         guess = of.like(2)
@@ -326,24 +326,24 @@ class TestLikeOthers:
         assert guess.peaks == {"0": size("4.1GiB"), "host": size("1000MiB")}
         assert (guess.by, kinds_of(guess)) == (EstimateSource.SIMILAR, (0, 1))
 
-    def test_a_duplicate_of_a_row_is_the_same_kind(self) -> None:
+    def test_a_duplicate_of_a_row_has_its_class(self) -> None:
         of = family("--lr 1", "--lr 1", "--lr 2")
         assert see(of, {0: "1GiB"}).like(1) is None
         assert [one.values for one in of.factors()] == [2]
 
-    def test_kinds_of_earlier_runs_count(self) -> None:
+    def test_classes_of_earlier_runs_count_as_similar(self) -> None:
         of = Family()
         for kind in range(3):
             of.add(kind, slots(["--lr", str(kind)]), rows=0)
         of.add(3, slots(["--lr", "9"]))
         assert guessed(see(of, dict.fromkeys(range(3), "2GiB")), 3) == size("2GiB")
 
-    def test_a_higher_peak_of_its_like_counts_at_once(self) -> None:
+    def test_a_higher_peak_of_a_similar_class_counts_at_once(self) -> None:
         of = see(family(*(f"--lr {n}" for n in range(6))), dict.fromkeys(range(3), "2GiB"))
         assert guessed(of, 4) == size("2GiB")
         assert guessed(see(of, {3: "2.05GiB"}), 4) == size("2.05GiB")
 
-    def test_those_that_bring_no_news_are_named_as_well(self) -> None:
+    def test_an_estimate_names_all_similar_classes_it_was_taken_from(self) -> None:
         of = see(family(*(f"--lr {n}" for n in range(6))), dict.fromkeys(range(3), "2GiB"))
         assert of.like(4) is not None
         guess = see(of, {3: "2GiB"}).like(4)
@@ -351,53 +351,53 @@ class TestLikeOthers:
         assert kinds_of(guess) == (0, 1, 2, 3)
 
 
-class TestBetween:
+class TestInterpolation:
     SIZES = (16, 24, 32, 48, 64)
 
     def sizes(self, *more: int) -> Family:
-        """Kinds of these batch sizes, numbered as in SIZES."""
+        """Return a family of these batch sizes, numbered as in SIZES."""
         return family(*(f"--bs {bs}" for bs in (*self.SIZES, *more)))
 
-    def test_a_line_through_three(self) -> None:
+    def test_three_peaks_on_a_line_give_an_interpolated_estimate(self) -> None:
         of = see(self.sizes(), {0: "2GiB", 2: "4GiB", 4: "8GiB"})
         guess = of.like(3)
         assert guess is not None
         assert (guess.by, kinds_of(guess)) == (EstimateSource.INTERPOLATED, (2, 4))
         assert guess.peaks == {"0": size("6GiB")}
 
-    def test_two_make_no_line_so_it_is_the_larger(self) -> None:
+    def test_between_two_peaks_the_larger_is_the_estimate(self) -> None:
         assert guessed(see(self.sizes(), {0: "2GiB", 4: "8GiB"}), 2) == size("8GiB")
 
-    def test_and_so_it_is_where_the_line_does_not_hold(self) -> None:
+    def test_between_peaks_that_are_not_on_a_line_the_larger_is_the_estimate(self) -> None:
         assert guessed(see(self.sizes(), {0: "2GiB", 2: "2.2GiB", 4: "9GiB"}), 3) == size("9GiB")
 
-    def test_falling_is_as_good_as_rising(self) -> None:
+    def test_peaks_that_fall_are_interpolated_as_well(self) -> None:
         assert guessed(see(self.sizes(), {0: "8GiB", 4: "2GiB"}), 2) == size("8GiB")
 
-    def test_never_outside(self) -> None:
+    def test_values_outside_of_the_measured_range_get_no_estimate(self) -> None:
         of = see(self.sizes(8, 128), {0: "2GiB", 2: "4GiB", 4: "8GiB"})
         assert (of.like(5), of.like(6)) == (None, None)
 
-    def test_numbers_that_are_labels_say_nothing(self) -> None:
+    def test_numbers_that_are_labels_give_no_interpolation(self) -> None:
         of = see(family(*(f"--config {n}" for n in range(10))), {0: "2GiB", 3: "8GiB", 5: "3GiB"})
         assert [of.like(kind) for kind in (1, 2, 4, 7)] == [None] * 4
 
-    def test_nor_do_words(self) -> None:
+    def test_words_give_no_interpolation(self) -> None:
         assert see(family("--m a", "--m b", "--m c"), {0: "2GiB", 2: "4GiB"}).like(1) is None
         assert see(family("--bs 1", "--bs 2", "--bs 3", "--bs auto"), {0: "2GiB", 2: "4GiB"}).like(1) is None
 
-    def test_all_else_must_be_equal(self) -> None:
+    def test_interpolation_needs_all_other_arguments_to_be_equal(self) -> None:
         of = family(*(f"--bs {bs} --model {model}" for model in "xy" for bs in self.SIZES))
         see(of, {0: "2GiB", 4: "4GiB", 5: "20GiB"})
         assert guessed(of, 2) == size("4GiB")
         assert of.like(7) is None
 
-    def test_where_several_numbers_change_together_it_is_between_in_each(self) -> None:
+    def test_interpolation_over_arguments_that_change_together_needs_each_to_lie_between(self) -> None:
         of = family("--bs 16 --acc 4", "--bs 32 --acc 2", "--bs 64 --acc 1", "--bs 48 --acc 9")
         see(of, {0: "2GiB", 2: "4GiB"})
         assert (guessed(of, 1), of.like(3)) == (size("4GiB"), None)
 
-    def test_a_part_that_wavers_a_little_is_still_one_way(self) -> None:
+    def test_interpolation_accepts_small_deviations_on_one_device(self) -> None:
         of = self.sizes()
         for kind, (peak, of_host) in {0: ("2GiB", "1000MiB"), 2: ("4GiB", "990MiB"), 4: ("8GiB", "1010MiB")}.items():
             see(of, {kind: {"0": peak, "host": of_host}})
@@ -407,26 +407,26 @@ class TestBetween:
 
 
 class TestGroups:
-    def test_kinds_that_are_alike_are_in_one(self) -> None:
+    def test_classes_that_are_alike_are_in_one_group(self) -> None:
         of = family(*(f"--lr {n % 2} --out o{n}" for n in range(6)))
         assert of.group(0) == of.group(2) == of.group(4)
         assert of.group(0) != of.group(1)
 
-    def test_one_more_value_of_each_factor_is_tried_beside_the_first_kind(self) -> None:
+    def test_one_more_value_of_each_factor_is_tried_beside_the_first_class(self) -> None:
         of = family(*GRID)
         first, opt, bs, both, lr = (of.group(kind) for kind in (0, 1, 2, 3, 6))
         assert len({first, opt, bs, lr}) == 4
         assert both in {opt, bs}
 
-    def test_further_values_wait_for_what_it_tells(self) -> None:
+    def test_further_values_of_a_factor_wait_for_the_first_ones(self) -> None:
         of = family(*(f"--model {name}" for name in "abcd"))
         assert of.group(1) == of.group(2) == of.group(3) != of.group(0)
 
-    def test_and_are_tried_side_by_side_once_the_factor_is_known_to_matter(self) -> None:
+    def test_further_values_are_tried_together_once_the_factor_is_known_to_matter(self) -> None:
         of = see(family(*(f"--model {name}" for name in "abcd")), {0: "2GiB", 1: "4GiB"})
         assert of.group(2) != of.group(3)
 
-    def test_a_family_that_is_only_remembered_has_them_too(self) -> None:
+    def test_a_family_of_earlier_runs_only_has_groups(self) -> None:
         of = Family()
         of.add(7, slots(["--lr", "1"]), rows=0)
         assert of.group(7) == of.group(7)
@@ -442,7 +442,7 @@ HYPERPARAMETERS: dict[str, list[str]] = {
     "aug": ["none", "flip"],
 }
 ALSO = {"opt": ("--wd", "--momentum"), "lr": ("--warmup",)}
-"""Arguments that change with another one: one hyperparameter is given as three, one as two."""
+"""Arguments that change together: one hyperparameter is given as three arguments, one as two."""
 ORDERS = list(permutations(HYPERPARAMETERS))
 AT_ONCE = 4
 MOST_UNKNOWN = 12
@@ -452,13 +452,13 @@ Truth = Callable[[Row], dict[str, int]]
 
 
 def grid(order: Iterable[str]) -> list[Row]:
-    """All rows, as itertools.product gives them."""
+    """Return all rows in the order of itertools.product."""
     order = list(order)
     return [dict(zip(order, values, strict=True)) for values in product(*(HYPERPARAMETERS[name] for name in order))]
 
 
 def command(row: Row) -> Slots:
-    """A row's arguments; all of them again in where it writes to and what it is called."""
+    """Return a row's slots; all its values occur again in its output directory and its name."""
     said = []
     for name, value in row.items():
         said += [f"--{name}", value]
@@ -477,7 +477,7 @@ def batch_size_matters(row: Row) -> dict[str, int]:
 
 
 class Played:
-    """Rows started in their order: known ones at once, unknown ones up to four at a time and one of a group."""
+    """Rows that start in their order: known ones at once, unknown ones up to four at a time, one of each group."""
 
     def __init__(self, rows: list[Row], truth: Truth, remembers: bool = False) -> None:
         self.rows, self.truth, self.remembers = rows, truth, remembers
@@ -490,7 +490,7 @@ class Played:
             waiting = self.round(waiting)
 
     def round(self, waiting: list[int]) -> list[int]:
-        """One walk through what waits; who waits on."""
+        """Start what can start of the waiting rows, and return the others."""
         running: dict[int, Hashable] = {}
         known = [kind for kind in waiting if self.known(kind)]
         for kind in self.unknown_ones(waiting, known):
@@ -519,38 +519,38 @@ class Played:
         return (kind for kind in waiting if kind not in apart)
 
 
-class TestAGridOf320Rows:
+class TestGridOf320Rows:
     SOME = random.Random(320).sample(ORDERS, 10)
 
     @pytest.mark.parametrize("truth", [nothing_matters, batch_size_matters])
     @pytest.mark.parametrize("order", SOME, ids="-".join)
-    def test_at_most_twelve_start_unknown(self, order: tuple[str, ...], truth: Truth) -> None:
+    def test_at_most_twelve_rows_of_a_grid_start_unknown(self, order: tuple[str, ...], truth: Truth) -> None:
         played = Played(grid(order), truth)
         assert (played.unknown <= MOST_UNKNOWN, played.too_little) == (True, 0), played.unknown
 
     @pytest.mark.slow
     @pytest.mark.parametrize("remembers", [False, True])
     @pytest.mark.parametrize("truth", [nothing_matters, batch_size_matters])
-    def test_in_whatever_order_they_come(self, truth: Truth, remembers: bool) -> None:
+    def test_few_rows_of_a_grid_start_unknown_in_any_order(self, truth: Truth, remembers: bool) -> None:
         played = [Played(grid(order), truth, remembers) for order in ORDERS]
         assert max(one.unknown for one in played) <= MOST_UNKNOWN
         assert max(one.rounds for one in played) <= 6
         assert sum(one.too_little for one in played) == 0
 
-    def test_what_matters_is_found_and_nothing_else(self) -> None:
+    def test_exactly_the_arguments_that_matter_are_found(self) -> None:
         found = Played(grid(HYPERPARAMETERS), batch_size_matters).family
         assert names(found, neutral=False) == ["--bs"]
         assert found.claims() == {"--lr", "--dropout", "--opt", "--aug"}
         assert [one.slots for one in found.factors() if one.left_out] == [("--output_dir", "--name")]
 
-    def test_a_few_more_do_where_they_are_shuffled(self) -> None:
+    def test_two_more_rows_of_a_shuffled_grid_start_unknown(self) -> None:
         rows = grid(HYPERPARAMETERS)
         for seed in range(5):
             random.Random(seed).shuffle(rows)
             assert Played(rows, nothing_matters).unknown <= MOST_UNKNOWN + 2, seed
 
 
-class TestWhatItCosts:
+class TestCost:
     KINDS = 5000
 
     def commands(self) -> Iterator[Slots]:
@@ -558,7 +558,9 @@ class TestWhatItCosts:
             said = f"--a {a} --a2 {a} --b {b} --c {c} --d {d} --x 1 --y 1 --z 1 --out o{n} --name n{n}"
             yield slots(said.split())
 
-    def test_keys_are_made_again_only_where_what_matters_has_changed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_keys_are_computed_again_only_when_the_arguments_that_matter_change(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         made = [0]
 
         def counted(places: list[int]) -> Callable[[tuple[int, ...]], tuple[int, ...]]:
@@ -580,9 +582,7 @@ class TestWhatItCosts:
         assert of.claims() == {"--b"}
         assert made[0] <= 5 * self.KINDS
 
-    def test_a_list_that_grows_while_it_is_asked_is_not_worked_out_anew_each_time(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_growing_list_is_not_analysed_anew_at_each_question(self, monkeypatch: pytest.MonkeyPatch) -> None:
         judged = []
         judge = families.judge
         monkeypatch.setattr(families, "judge", lambda *said: judged.append(1) or judge(*said))
@@ -606,9 +606,9 @@ def made(rows: list[tuple[int, int, str, bool]]) -> Family:
     return family(*(f"--a {a} --b {b} --c {c}{' --d' * d} --e {a}{b}" for a, b, c, d in rows))
 
 
-class TestWhateverItIsGiven:
+class TestProperties:
     @given(COMMANDS, PEAKS)
-    def test_no_two_are_taken_as_alike_that_were_seen_to_differ(self, rows: list, peaks: list) -> None:
+    def test_classes_with_different_peaks_are_never_alike(self, rows: list, peaks: list) -> None:
         of, known = made(rows), {}
         for kind, peak in peaks:
             if kind < len(set(rows)):
@@ -620,7 +620,7 @@ class TestWhateverItIsGiven:
             assert not differ(peak, guess)
 
     @given(COMMANDS, PEAKS)
-    def test_a_group_is_the_same_for_all_that_are_alike(self, rows: list, peaks: list) -> None:
+    def test_classes_that_are_alike_share_a_group(self, rows: list, peaks: list) -> None:
         of = made(rows)
         for kind, peak in peaks:
             if kind < len(set(rows)):
@@ -632,7 +632,7 @@ class TestWhateverItIsGiven:
         assert all(len(groups) == 1 for groups in alike.values())
 
     @given(COMMANDS, PEAKS)
-    def test_asking_changes_nothing(self, rows: list, peaks: list) -> None:
+    def test_questions_do_not_change_a_family(self, rows: list, peaks: list) -> None:
         asked, unasked = made(rows), made(rows)
         for kind, peak in peaks:
             if kind < len(set(rows)):
@@ -646,13 +646,13 @@ class TestWhateverItIsGiven:
         ]
 
 
-def test_a_script_without_the_named_arguments_was_not_meant() -> None:
+def test_named_arguments_do_not_apply_to_a_script_without_them() -> None:
     of = family("--model a", "--model b", only=["bs"])
     of.observe(0, {"0": 10 * 2**30})
     assert of.like(1) is None
 
 
-def test_a_named_argument_that_no_task_has_is_told() -> None:
+def test_a_named_argument_that_no_task_has_is_reported() -> None:
     known = ProfileIndex(only=["bs", "batchsize"], ignore=["--seed"])
     known.number(TaskClass("k", "train.py", False, "f", (("--bs", "8"),)))
     assert known.unheard() == ["--seed", "batchsize"]

@@ -1,4 +1,4 @@
-"""A run of very many different commands: neither the work for one more of them nor the memory grows with them."""
+"""A run of very many different commands: neither the work for each task nor the memory grows with their number."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from scheduler.units import GIB, MIB
 from tests.support.builders import asked, brain, decide, gpu, host, place, placed, resized, starts, submit, tasks, tell
 
 AHEAD = 20
-"""So many waiting tasks have a kind that was looked at."""
+"""The number of waiting tasks whose class was looked up."""
 
 
 def kind(number: int, family: str = "train.py") -> TaskClass:
@@ -30,7 +30,7 @@ def kind(number: int, family: str = "train.py") -> TaskClass:
 
 
 class Run:
-    """Tasks of one GPU each; each is placed by what its like needed, runs, and ends."""
+    """Tasks of one GPU each, placed by what similar tasks needed."""
 
     def __init__(self, kinds: Callable[[int], TaskClass] = kind, runs_of_each: int = 1, **said: Any) -> None:
         self.brain = brain(profile="auto", **said)
@@ -40,7 +40,7 @@ class Run:
         self._looked = 0
 
     def end(self, number: int) -> None:
-        """So many more tasks come to their end."""
+        """Submit, run and end this number of tasks."""
         submit(self.brain, tasks(number))
         for _ in range(number):
             self._look_ahead()
@@ -61,7 +61,7 @@ class Run:
 
 
 def calls(of: Callable[[], None]) -> int:
-    """How many functions are called, of Python and of C, each step of a generator counted."""
+    """Return the number of calls of Python and C functions; each step of a generator counts."""
     counted = 0
 
     def count(frame: FrameType, event: str, what: object) -> None:
@@ -77,7 +77,7 @@ def calls(of: Callable[[], None]) -> int:
 
 
 @pytest.mark.parametrize("runs_of_each", [1, 2])
-def test_an_end_costs_as_many_calls_after_many_kinds_as_after_few(runs_of_each: int) -> None:
+def test_an_end_costs_as_many_calls_after_many_classes_as_after_few(runs_of_each: int) -> None:
     run = Run(runs_of_each=runs_of_each)
     run.end(100)
     after_few = calls(lambda: run.end(50))
@@ -87,13 +87,13 @@ def test_an_end_costs_as_many_calls_after_many_kinds_as_after_few(runs_of_each: 
 
 @pytest.fixture
 def few_idle(monkeypatch: pytest.MonkeyPatch) -> int:
-    """Only so many kinds without a task are remembered."""
+    """Lower the number of classes without a task that are remembered, and return it."""
     monkeypatch.setattr(profile_index, "IDLE_KINDS", 50)
     return 50
 
 
 @pytest.mark.parametrize("families", [1, 1000])
-def test_kinds_of_which_no_task_is_left_are_forgotten(few_idle: int, families: int) -> None:
+def test_classes_without_tasks_are_forgotten(few_idle: int, families: int) -> None:
     run = Run(lambda number: kind(number, f"script {number % families}"))
     run.end(400)
     known = run.brain.profiles
@@ -101,7 +101,7 @@ def test_kinds_of_which_no_task_is_left_are_forgotten(few_idle: int, families: i
     assert len(known._families) <= len(known.kinds)
 
 
-def test_memory_does_not_grow_with_the_kinds_that_ended(few_idle: int) -> None:
+def test_memory_does_not_grow_with_the_classes_that_ended(few_idle: int) -> None:
     run = Run()
     run.end(200)
     tracemalloc.start()
@@ -115,7 +115,7 @@ def test_memory_does_not_grow_with_the_kinds_that_ended(few_idle: int) -> None:
     assert grown / 200 < 800  # a kind that is remembered takes more than 1500
 
 
-def test_what_is_left_of_a_family_says_what_it_would_if_it_had_been_all(few_idle: int) -> None:
+def test_the_rest_of_a_family_gives_the_estimate_of_a_family_of_that_rest(few_idle: int) -> None:
     run = Run()
     run.end(400)
     known = run.brain.profiles
@@ -132,7 +132,7 @@ def test_what_is_left_of_a_family_says_what_it_would_if_it_had_been_all(few_idle
     assert guess.peaks["0"] == expected.peaks["0"]
 
 
-def test_a_kind_that_is_waited_for_is_not_forgotten(few_idle: int) -> None:
+def test_a_class_that_a_waiting_task_needs_is_not_forgotten(few_idle: int) -> None:
     run = Run(order="global")
     b = submit(run.brain, tasks(1, priority=9))
     b.assign(1, kind(10**6))
@@ -140,7 +140,7 @@ def test_a_kind_that_is_waited_for_is_not_forgotten(few_idle: int) -> None:
     assert b.profiles.kind(b.kind_of(1)) == kind(10**6)
 
 
-def test_a_task_that_is_retried_after_its_kind_was_forgotten_is_looked_at_again(few_idle: int) -> None:
+def test_a_released_task_whose_class_was_forgotten_is_looked_up_again(few_idle: int) -> None:
     run = Run()
     run.end(300)
     held = _held(run.brain)
@@ -152,7 +152,7 @@ def test_a_task_that_is_retried_after_its_kind_was_forgotten_is_looked_at_again(
 
 
 def _held(b: Brain) -> int:
-    """A task that was looked at and is held."""
+    """Add a task whose class was looked up and that is held, and return it."""
     task = max(b.task_table) + 1
     submit(b, tasks(1))
     b.assign(task, kind(10**6))
@@ -160,7 +160,7 @@ def _held(b: Brain) -> int:
     return task
 
 
-def test_what_earlier_runs_knew_of_a_kind_outlives_its_being_forgotten(few_idle: int) -> None:
+def test_a_profile_of_earlier_runs_survives_a_class_that_is_forgotten(few_idle: int) -> None:
     known = ProfileIndex(
         {kind(5).key: Profile(whole_seconds=30.0, earlier=True, family="train.py", slots=kind(5).slots)}
     )
@@ -172,7 +172,7 @@ def test_what_earlier_runs_knew_of_a_kind_outlives_its_being_forgotten(few_idle:
     assert known.expected(known.number(kind(5)), None) == 30.0
 
 
-def test_an_argument_is_known_to_exist_after_its_kinds_were_forgotten(few_idle: int) -> None:
+def test_an_argument_is_known_to_exist_after_its_classes_were_forgotten(few_idle: int) -> None:
     known = ProfileIndex(only=["lr", "bs"])
     for number in range(100):
         known.number(kind(number, "" if number else "train.py") if number == 0 else TaskClass(f"k{number}", "", False))

@@ -1,4 +1,4 @@
-"""Which memory ran out, by the words of each framework; and what only looks like it."""
+"""The memory that ran out, by the messages of each framework; messages that only resemble an out-of-memory."""
 
 from __future__ import annotations
 
@@ -32,28 +32,28 @@ CASES = {name: (message, what) for name, message, what in cases()}
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_it_is_read_as_it_is_meant(name: str) -> None:
+def test_messages_of_frameworks_are_recognised(name: str) -> None:
     message, what = CASES[name]
     assert what_ran_out(message) == what
     assert what_ran_out(f"epoch 1/5 loss 0.3\nTraceback (most recent call last):\n{message}") == what
 
 
 @pytest.mark.parametrize("name", [name for name, (_, what) in CASES.items() if what is None])
-def test_a_failure_of_another_kind_below_it_is_none_either(name: str) -> None:
+def test_a_different_failure_below_a_handled_out_of_memory_is_no_out_of_memory(name: str) -> None:
     assert what_ran_out(f"{CASES[name][0]}\nKeyError: 'loss'\n") is None
 
 
 class TestSeveralMessages:
     GPU, PYTHON = CASES["PyTorch, torch 2.5"][0], CASES["RAM, Python"][0]
 
-    def test_the_last_counts(self) -> None:
+    def test_the_last_of_several_out_of_memory_messages_counts(self) -> None:
         assert what_ran_out(self.GPU + self.PYTHON) == CASES["RAM, Python"][1]
         assert what_ran_out(self.PYTHON + self.GPU) == CASES["PyTorch, torch 2.5"][1]
 
-    def test_one_in_the_line_of_a_progress_bar(self) -> None:
+    def test_an_out_of_memory_message_in_the_line_of_a_progress_bar_counts(self) -> None:
         assert what_ran_out(f" 5%|▌   | 1/20\r{self.GPU}\r") == CASES["PyTorch, torch 2.5"][1]
 
-    def test_what_is_no_failure_hides_nothing_else(self) -> None:
+    def test_a_harmless_message_does_not_hide_a_failure(self) -> None:
         fine = CASES["TensorFlow does without"][0]
         message, what = CASES["TensorFlow, a tensor"]
         assert what_ran_out(fine + message + fine) == what
@@ -70,5 +70,5 @@ class TestSeveralMessages:
         (None, 0, 3, False),
     ],
 )
-def test_a_kill_by_the_kernel(signal: int | None, code: int | None, kills: int, was: bool) -> None:
+def test_a_kill_by_the_kernel_is_an_out_of_memory(signal: int | None, code: int | None, kills: int, was: bool) -> None:
     assert killed_for_memory(signal, code, kills) is was

@@ -1,4 +1,4 @@
-"""Peaks that differ from run to run: how far, and which arguments matter all the same."""
+"""Peaks that differ from run to run: how far they scatter, and which arguments matter nevertheless."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from scheduler.simulation.task_behaviour import deviation
 from scheduler.units import GIB, MIB
 
 Row = tuple[int, int, int, int]
-"""Width, batch size, learning rate, dropout."""
+"""The width, batch size, learning rate and dropout of a row."""
 GRID: list[Row] = list(product((1, 2, 3, 4), (16, 32, 64, 128), (1, 2, 3, 4, 5), (0, 1, 2, 3)))
 
 
 def scatter(kinds: Sequence[Sequence[int]]) -> Scatter:
-    """How the runs of kinds scatter that have one part of memory each."""
+    """Return the scatter of the runs of classes, each on one device."""
     pool = Pool()
     for kind, peaks in enumerate(kinds):
         pool.put(kind, [peaks])
@@ -36,26 +36,26 @@ def plain(row: Row) -> int:
 
 
 class TestScatter:
-    def test_runs_that_are_alike_have_none(self) -> None:
+    def test_equal_runs_have_no_scatter(self) -> None:
         assert scatter([[GIB, GIB + 50 * MIB], [3 * GIB, 3 * GIB]]) == STEADY
 
-    def test_no_runs_have_none(self) -> None:
+    def test_no_runs_have_no_scatter(self) -> None:
         assert scatter([]) == STEADY
 
-    def test_the_share_follows_from_pairs_that_differ(self) -> None:
+    def test_the_scatter_follows_from_pairs_that_differ(self) -> None:
         runs = [[10 * GIB, 10 * GIB]] * 14 + [[10 * GIB, 12 * GIB]] * 4
         assert scatter(runs).share == pytest.approx(0.15)  # 1 - sqrt(1 - 4 / 20) is 0.106
 
-    def test_further_runs_of_a_kind_replace_those_that_it_had(self) -> None:
+    def test_further_runs_of_a_class_replace_earlier_ones(self) -> None:
         pool = Pool()
         for runs in ([8 * GIB, 10 * GIB], [8 * GIB, 10 * GIB, 10 * GIB], [8 * GIB, 8 * GIB]):
             pool.put(1, [runs])
         assert pool.scatter() == STEADY
 
-    def test_it_reaches_further_than_what_few_runs_showed(self) -> None:
+    def test_the_scatter_of_few_runs_reaches_beyond_their_difference(self) -> None:
         assert scatter([[8 * GIB, 10 * GIB]]).reach == pytest.approx(0.3)
 
-    def test_what_lies_apart_is_told_from_what_lies_beyond_reach(self) -> None:
+    def test_peaks_apart_are_distinguished_from_peaks_beyond_reach(self) -> None:
         peaks = [10 * GIB, 10 * GIB, 10 * GIB, 12 * GIB, 20 * GIB]
         assert Scatter(0.1, 0.3).apart(peaks) == [1, 2]
 
@@ -90,11 +90,11 @@ class Learned:
 
 @pytest.mark.parametrize("seed", range(5))
 class TestPeaksThatDeviate:
-    def test_what_changes_no_peak_is_found(self, seed: int) -> None:
-        """Each of 500 kinds of a sweep was learned for itself, since no two peaks were alike."""
+    def test_arguments_that_change_no_peak_are_found_despite_scatter(self, seed: int) -> None:
+        """Each of 500 classes of a sweep was learned by itself, since no two peaks were equal."""
         assert Learned(seed).matter() == ["--width", "--bs"]
 
-    def test_a_guess_is_not_below_what_is_usual(self, seed: int) -> None:
+    def test_an_estimate_is_not_below_the_usual_peak(self, seed: int) -> None:
         guesses = Learned(seed).guesses()
         assert len(guesses) > 200
         assert sum(guess < 0.95 for guess in guesses) <= len(guesses) * 0.05
@@ -105,13 +105,13 @@ class TestPeaksThatDeviate:
 
         assert "--lr" in Learned(seed, truth, kinds=160).matter()
 
-    def test_one_value_that_needs_far_more_is_found_among_few(self, seed: int) -> None:
+    def test_one_value_that_needs_far_more_is_found_in_few_runs(self, seed: int) -> None:
         def truth(row: Row) -> int:
             return plain(row) * (3 if row[3] == 3 else 1)
 
         assert "--dropout" in Learned(seed, truth, kinds=20, repeated=20).matter()
 
-    def test_steady_runs_are_judged_as_strictly_as_ever(self, seed: int) -> None:
+    def test_runs_without_scatter_are_judged_as_strictly_as_before(self, seed: int) -> None:
         learned = Learned(seed, kinds=0)
         for kind in range(120):
             peak = plain(learned.rows[kind])

@@ -25,13 +25,13 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize(("filename", "files"), SCRIPTS)
-def test_the_script_of_a_row_is_what_runs(filename: str, files: tuple[str, ...]) -> None:
+def test_the_script_of_a_row_is_the_file_that_runs(filename: str, files: tuple[str, ...]) -> None:
     row = spec(filename)
     assert files_of(row, script_of(row)) == files
 
 
 @pytest.mark.parametrize(("command", "files"), COMMANDS)
-def test_the_script_of_a_command_is_what_runs(command: str, files: tuple[str, ...]) -> None:
+def test_the_script_of_a_command_is_the_file_that_runs(command: str, files: tuple[str, ...]) -> None:
     row = spec("", command=command)
     assert files_of(row, script_of(row)) == files
 
@@ -41,16 +41,16 @@ def of(filename: str, digest: str = "d", device: str = "host 24GiB", **said: str
     return kind(row, "both", "/usr/bin/python3", digest, device)
 
 
-def test_equal_rows_are_of_one_kind() -> None:
+def test_equal_rows_are_of_one_class() -> None:
     assert of("train.py --lr 0.1") == of("train.py --lr 0.1")
 
 
 @pytest.mark.parametrize("other", ["train.py --lr 0.1 --epochs 7", "train.py --id=5 --lr 0.1"])
-def test_epochs_and_id_do_not_matter(other: str) -> None:
+def test_epochs_and_id_do_not_change_the_class(other: str) -> None:
     assert of("train.py --lr 0.1").key == of(other).key
 
 
-def test_another_content_device_or_argument_is_another_kind() -> None:
+def test_another_content_device_or_argument_is_another_class() -> None:
     first = of("train.py --lr 0.1")
     others = [
         of("train.py --lr 0.1", digest="e"),
@@ -60,12 +60,12 @@ def test_another_content_device_or_argument_is_another_kind() -> None:
     assert len({first.key, *(other.key for other in others)}) == 4
 
 
-def test_kinds_that_differ_in_arguments_only_are_of_one_family() -> None:
+def test_classes_that_differ_in_arguments_only_are_of_one_family() -> None:
     assert of("train.py --lr 0.1").family == of("train.py --lr 0.2 --bs 8").family
     assert of("train.py --lr 0.1").family != of("train.py --lr 0.1", digest="e").family
 
 
-def test_what_stands_before_the_script_is_the_launcher_and_part_of_the_family() -> None:
+def test_the_words_before_the_script_are_the_launcher_and_part_of_the_family() -> None:
     two = of("", command="torchrun --nproc_per_node 2 train.py --lr 0.1")
     four = of("", command="torchrun --nproc_per_node 4 train.py --lr 0.1")
     assert two.family != four.family
@@ -83,6 +83,6 @@ def test_what_stands_before_the_script_is_the_launcher_and_part_of_the_family() 
         ("echo 'unended", ["/bin/sh", "-c", "echo 'unended"]),
     ],
 )
-def test_of_a_line_of_shell_where_its_output_goes_does_not_matter(line: str, words: list[str]) -> None:
+def test_redirections_of_a_shell_line_do_not_change_the_class(line: str, words: list[str]) -> None:
     form = form_of_lines({})
     assert said_by(form.spec([line], 1)) == words
