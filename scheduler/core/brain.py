@@ -46,6 +46,7 @@ from scheduler.core.placement.request_cache import RequestCache
 from scheduler.core.profiling import estimator, observation, sampling
 from scheduler.core.profiling.profile_index import Observation, PredictedPeak, ProfileIndex
 from scheduler.core.profiling.task_class import TaskClass
+from scheduler.core.profiling.without_gpu import needs_no_gpu
 from scheduler.core.queue.task_table import TaskTable
 from scheduler.core.queue.wait_queue import WaitQueue
 from scheduler.errors import ForbiddenEvent
@@ -162,11 +163,11 @@ class Brain:
 
     @property
     def some_without_gpus(self) -> bool:
-        """True if some tasks request no GPU on a machine with GPUs."""
+        """True if some tasks request no GPU on a machine with GPUs, or are known to use none."""
         if len(self.terms) != self._looked_terms:
             self._without_gpus = any(terms.gpus == 0 for terms in self.terms)
             self._looked_terms = len(self.terms)
-        return self._without_gpus
+        return self._without_gpus or self.profiles.some_without_gpu
 
     @property
     def over(self) -> bool:
@@ -305,6 +306,8 @@ class Brain:
         assert task.placement is not None
         self.capacity.go(task.placement)
         task.placement = replace(task.placement, reservation=event.reservation, busy=event.busy or task.placement.busy)
+        if any(key in event.reservation for key in task.placement.visible):
+            task.placement = replace(task.placement, visible=())  # it uses a GPU after all
         self.capacity.come(task.placement)
         task.story.append(f"reservation {event.cause}")
         if event.cause in ("settled", "known"):
@@ -539,7 +542,10 @@ class Brain:
             ram = self.profiles.usual_ram(kind, self.rules.usual_share, self.rules.usual_kinds)
             guess = guess or PredictedPeak({}, EstimateSource.MEASURED)
             guess = replace(guess, peaks={**guess.peaks, HOST: ram} if ram else guess.peaks)
-        need = estimator.need(self.terms[terms], tried, self.rules, profile, known, gpus, guess)
+        said = self.terms[terms]
+        if self.capacity.has_host and needs_no_gpu(said, tried, self.rules, profile, guess, gpus):
+            return replace(estimator.need(said, tried, self.rules, profile, known, 0, guess), visible=gpus)
+        need = estimator.need(said, tried, self.rules, profile, known, gpus, guess)
         return estimator.with_usual(need, usual)
 
     # ---- deciding ----

@@ -209,7 +209,7 @@ FORMATS: dict[type[Event], _Fields] = {
     Placement: (
         ("task", _REQUIRED), ("attempt", _REQUIRED), ("purpose", _REQUIRED), ("reservation", _REQUIRED),
         ("cores", _REQUIRED), ("source", _REQUIRED), ("alone", False), ("told", 0), ("busy", 0.0), ("expected", 0.0),
-        ("percentage", 0), ("fence", 0), ("ram_expected", False),
+        ("percentage", 0), ("fence", 0), ("ram_expected", False), ("visible", ()),
     ),
     Started: (
         ("task", _REQUIRED), ("attempt", _REQUIRED), ("pid", _REQUIRED), ("start", _REQUIRED), ("shim", 0),
@@ -239,6 +239,7 @@ A change here needs a new number of the journal's format. `Submitted` is missing
 _BY_NAME: dict[str, type[Event]] = {event.kind: event for event in FORMATS}
 _READERS: dict[str, Callable[[Any], object]] = {
     "purpose": Purpose, "source": EstimateSource, "outcome": Outcome, "tasks": tuple, "closed": tuple,
+    "visible": tuple,
 }  # fmt: skip
 """How fields become values again that JSON does not have."""
 

@@ -347,12 +347,21 @@ class Placement:
     """The bytes that MPS lets it have, for all of its life; 0: as many as there are."""
     ram_expected: bool = False
     """True if its RAM beside its GPUs is an expectation, which is corrected after its use has been measured."""
+    visible: tuple[str, ...] = ()
+    """GPUs that it sees while it runs on the host, in its order: it is known to use none, and may yet begin to."""
 
     @property
     def gpus(self) -> tuple[str, ...]:
-        """Its GPUs, in the order it sees them."""
+        """Its GPUs, in the order it sees them; none while it runs on the host."""
         reservation = self.reservation
-        return () if len(reservation) == 1 and HOST in reservation else gpus_in(reservation)
+        if self.visible or (len(reservation) == 1 and HOST in reservation):
+            return ()
+        return gpus_in(reservation)
+
+    @property
+    def sees(self) -> tuple[str, ...]:
+        """The GPUs that its program sees, in its order."""
+        return self.visible or self.gpus
 
     @property
     def slot(self) -> str:
@@ -381,7 +390,7 @@ class Placement:
 
     def by_part(self, by_device: Mapping[str, int]) -> dict[str, int]:
         """Return bytes by part from bytes by device: a part is `host`, or the place of the GPU among its own."""
-        parts = {key: str(position) for position, key in enumerate(self.gpus)}
+        parts = {key: str(position) for position, key in enumerate(self.sees)}
         parts[HOST] = HOST
         return {parts[key]: bytes_ for key, bytes_ in by_device.items() if key in parts}
 

@@ -71,6 +71,8 @@ class Sample:
     """The share of time that all processes together keep each of these GPUs busy, where that can be measured."""
     mps: str = ""
     """`client` or `turns`, after it is known whether MPS accepted it."""
+    absent: tuple[str, ...] | None = None
+    """GPUs that it may use and provably has not used so far; None: this sample tells nothing of GPUs."""
 
 
 @dataclass(frozen=True, slots=True)

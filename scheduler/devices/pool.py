@@ -57,10 +57,10 @@ class DevicePool:
 
     def environment_for(self, placement: Placement) -> Mapping[str, str | None]:
         """Return the task's variables for its GPUs, and against preallocation; threads as its share of the cores."""
-        mine = list(placement.gpus)
+        mine = list(placement.sees)
         ordinals = [self._ordinals.get(uuid, 0) for uuid in mine]
         variables = gpu_environment(mine, self._visible, ordinals, self._environ)
-        if not mine:
+        if not placement.gpus:
             return {**self.host.environment_for(placement), **variables}
         if "MASTER_PORT" not in self._environ:
             variables["MASTER_PORT"] = str(free_port(placement.task, placement.attempt))
@@ -69,8 +69,8 @@ class DevicePool:
     def cuda_numbers(self, placement: Placement) -> Sequence[int]:
         """Return the places of its GPUs in CUDA_VISIBLE_DEVICES; in the order of the bus where the task sees all."""
         if self._visible == ALL:
-            return [self._ordinals.get(uuid, 0) for uuid in placement.gpus]
-        return range(len(placement.gpus))
+            return [self._ordinals.get(uuid, 0) for uuid in placement.sees]
+        return range(len(placement.sees))
 
     def _share(self, mine: int) -> float:
         assert self.gpus is not None

@@ -47,11 +47,11 @@ class SimulatedDevices:
 
     def environment_for(self, placement: Placement) -> Mapping[str, str | None]:
         """Return the variables with the GPUs that an attempt may use, by the names they have here."""
-        return {"CUDA_VISIBLE_DEVICES": ",".join(key for key in placement.devices if key != HOST)}
+        return {"CUDA_VISIBLE_DEVICES": ",".join(placement.sees)}
 
     def cuda_numbers(self, placement: Placement) -> Sequence[int]:
         """Return the places of its GPUs in CUDA_VISIBLE_DEVICES."""
-        return range(len(placement.gpus))
+        return range(len(placement.sees))
 
 
 class SimulatedWatcher:
@@ -134,7 +134,8 @@ class SimulatedWatcher:
         running = self._machine.attempt(key)
         busy, whole = self._machine.busy(running), self._machine.busy_as_a_whole(running)
         peak = {**self._nothing, **running.peak}
-        return Sample(*key, dict(running.used), peak, running.epochs_done, busy, whole)
+        absent = tuple(gpu for gpu in busy if not running.peak.get(gpu))
+        return Sample(*key, dict(running.used), peak, running.epochs_done, busy, whole, absent=absent)
 
 
 def _is_settled(watched: Watched) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from scheduler.core.model import EstimateSource
+from scheduler.core.model import HOST, EstimateSource
 from scheduler.core.profiling.profile_index import Observation, Peaks, Profile
 from scheduler.core.profiling.task_class import TaskClass
 from scheduler.errors import StateError
@@ -164,7 +164,7 @@ def _from_json(text: str) -> Profile:
     """Return a profile. Raises ValueError, TypeError or KeyError for one that is damaged."""
     data = json.loads(text)
     return Profile(
-        parts={name: _part(part) for name, part in data["parts"].items()},
+        parts={name: _part(name, part) for name, part in data["parts"].items()},
         epoch_seconds=float(data["epoch_seconds"]),
         whole_seconds=float(data["whole_seconds"]),
         cores=float(data["cores"]),
@@ -182,9 +182,9 @@ def _from_json_or_empty(text: str) -> Profile:
         return Profile()
 
 
-def _part(data: dict[str, Any]) -> Peaks:
+def _part(name: str, data: dict[str, Any]) -> Peaks:
     full = [int(peak) for peak in data["full"]]
-    if any(peak <= 0 for peak in full):
-        raise ValueError("a peak is not above 0")
+    if any(peak < (name == HOST) for peak in full):  # a task may use none of a GPU, but always some RAM
+        raise ValueError("a peak is too low")
     source = EstimateSource.PROBE if data["lower_by"] == EstimateSource.PROBE else EstimateSource.PROFILE
     return Peaks(full=full, lower=int(data["lower"]), lower_by=source, above=int(data["above"]))

@@ -191,10 +191,10 @@ class GpuHome(killing.Home):
         """Kill everything at once, as when the power fails."""
         wait_until(lambda: not [killing.kill(pid) for pid in self.living()], PATIENCE)
 
-    def tries(self) -> list[Try]:
-        """Return all attempts so far, in the order of their placement."""
+    def tries(self, run: int = 1) -> list[Try]:
+        """Return all attempts of a run so far, in the order of their placement."""
         try:
-            journal = JournalReader.read(self.state / "runs/1/journal.db")
+            journal = JournalReader.read(self.state / f"runs/{run}/journal.db")
         except StateError:  # it is not there yet
             return []
         with contextlib.closing(journal):

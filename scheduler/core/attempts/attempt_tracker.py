@@ -21,6 +21,9 @@ FULL = 128 * MIB
 SECOND_LOOK = 4.0
 """Seconds within which the GPUs of a failed task are looked at once more before it is judged: its GPU may have been
 lost, and that is noticed up to a call's deadline later."""
+LAST_LOOK = 3.0
+"""Seconds before the end of an attempt within which its GPUs must have been looked at: what it used after that is
+unknown."""
 GO_ON = 75
 """EX_TEMPFAIL: by this a resumable task asks for another turn."""
 
@@ -47,12 +50,14 @@ class AttemptTracker:
         self._pace: dict[Key, Throughput] = {}
         self._busy: dict[Key, MeanLoad] = {}
         self._mps: dict[Key, str] = {}
+        self._absent: dict[Key, Sequence[str]] = {}
+        """The GPUs that attempts may use and provably have not used so far."""
         self._failed: dict[Key, float] = {}
         """When it was heard that an attempt on GPUs had failed, which is not judged yet."""
 
     def forget(self, key: Key) -> None:
         """Forget an attempt whose end was recorded."""
-        seen = (self.used, self._peak, self._pace, self._busy, self._mps, self._failed)
+        seen = (self.used, self._peak, self._pace, self._busy, self._mps, self._failed, self._absent)
         for memory in seen:
             memory.pop(key, None)
         self.adopted.discard(key)
@@ -77,6 +82,8 @@ class AttemptTracker:
         if sample.mps:
             self._mps[key] = sample.mps
         now = self._now()
+        if sample.absent is not None:
+            self._absent[key] = sample.absent
         if sample.progress is not None:
             self._pace.setdefault(key, Throughput()).see(sample.progress, now, beside=self.crowd.beside(key))
         seen = {name: max(bytes_, sample.used.get(name, 0)) for name, bytes_ in sample.peak.items()}
@@ -91,6 +98,7 @@ class AttemptTracker:
         sampled = self._peak.get(key, {})
         names = {*sampled, *exited.peak}
         peak = {name: max(sampled.get(name, 0), exited.peak.get(name, 0)) for name in names}
+        peak |= dict.fromkeys(self._never_used(key), 0)
         pace, busy = self._pace.get(key, _UNSEEN), self._busy.get(key)
         watched = 0.5 if key in self.adopted else 1.0
         return replace(
@@ -103,13 +111,24 @@ class AttemptTracker:
             result=self._book.result(exited.task, exited.attempt),
         )
 
+    def _never_used(self, key: Key) -> Sequence[str]:
+        """Return the GPUs that an attempt which has just ended provably never used.
+
+        A client of MPS uses its GPU, even where the driver's lists do not show it.
+        """
+        absent = self._absent.get(key, ())
+        if not absent or key in self.adopted or self._mps.get(key) == mps_policy.CLIENT:
+            return ()
+        ages = {budget.device.key: budget.age for budget in self._devices.snapshot() if not budget.closed}
+        return [gpu for gpu in absent if ages.get(gpu, LAST_LOOK) < LAST_LOOK]
+
     def _under_mps(self, exited: Exited, placement: Placement | None) -> Exited:
         """Return the outcome with what MPS did: it may have refused the client, or a fault may have ended it."""
         if placement is None:
             return exited
         judged = mps_policy.judged(exited, placement, self._mps.get((exited.task, exited.attempt), ""))
         if self._sharing is not None and judged.mps in mps_policy.FAILED:
-            self._sharing.suspect(placement.gpus[0], mps_policy.sentence(judged.mps))
+            self._sharing.suspect(placement.sees[0], mps_policy.sentence(judged.mps))
         return judged
 
     def is_too_fresh(self, exited: Exited) -> bool:

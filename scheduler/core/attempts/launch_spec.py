@@ -96,7 +96,7 @@ class LaunchBuilder:
             self._stderr(placement, job),
             attended.ending,
             attended.kept_fd,
-            bool(placement.gpus),
+            bool(placement.sees),
         )
 
     def directory(self, job: Job) -> str:
@@ -137,7 +137,7 @@ class LaunchBuilder:
         if placement.purpose is Purpose.PROBE and "WANDB_MODE" not in self._around.environ:
             told["WANDB_MODE"] = "disabled"
         told.update(self._devices.environment_for(placement))
-        if job.append == command.ONE_SHOT and placement.gpus:
+        if job.append == command.ONE_SHOT and placement.sees:
             told["GPU"] = ",".join(f"cuda{number}" for number in self._devices.cuda_numbers(placement))
         told.update(attended.environ)
         told.update(job.environ)
@@ -152,7 +152,7 @@ class LaunchBuilder:
 
     def _indices(self, placement: Placement) -> str:
         """Return the numbers of its GPUs, as nvidia-smi counts."""
-        gpus = placement.gpus
+        gpus = placement.sees
         if gpus and not self._numbers:
             self._numbers = {device.key: str(device.index) for device in self._devices.discover()}
         return ",".join([self._numbers.get(key, "") for key in gpus])
@@ -161,12 +161,13 @@ class LaunchBuilder:
         """Return where to sample a living attempt."""
         assert task.placement is not None
         places, key = self._around.places, (task.id, task.attempts)
+        visible = dict.fromkeys(task.placement.visible, 0)
         settled = task.settled or task.placement.source is not EstimateSource.MEASURED
         return Watched(
             shim,
             str(places.task_log(*key)),
             places.progress(*key),
-            task.placement.reservation,
+            {**visible, **task.placement.reservation},
             settled,
             task.placement.percentage > 0,
             task.placement.ram_expected,

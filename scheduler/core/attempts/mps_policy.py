@@ -61,7 +61,7 @@ def percentage(terms: Terms, beside: int) -> int:
 
 def fence(placement: Placement, rules: SchedulingConfig) -> int:
     """Return the bytes that MPS lets it use: its reservation in whole MiB; 0: no limit."""
-    if not rules.fence or rules.slots is not None:
+    if not rules.fence or rules.slots is not None or placement.visible:
         return 0
     return placement.reservation[placement.gpus[0]] // MIB * MIB
 

@@ -10,7 +10,7 @@ from operator import is_not
 
 from scheduler.core.config import SchedulingConfig
 from scheduler.core.leases import Lease
-from scheduler.core.model import Device, DeviceBudget, Machine, Placement
+from scheduler.core.model import HOST, Device, DeviceBudget, Machine, Placement
 from scheduler.core.placement.device_capacity import ENOUGH, DeviceCapacity, capacity_of, is_called
 from scheduler.core.queue.released import Released
 from scheduler.values import dataclass
@@ -142,6 +142,11 @@ class CapacityView:
             del self._here[key][placement.task]
             self._since[key] = self._since.get(key, 0) - bytes_
             self._stale.add(key)
+
+    @property
+    def has_host(self) -> bool:
+        """True if tasks may run on the host; before the first look that is assumed."""
+        return HOST in self.rooms or not self.rooms
 
     def left(self, key: str) -> int | None:
         """Return the bytes that may still be reserved on a device; None: not known here."""

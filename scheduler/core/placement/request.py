@@ -54,6 +54,8 @@ class ResourceRequest:
     busy: float = 0.0
     alone: bool = False
     purpose: Purpose = Purpose.RUN
+    visible: int = 0
+    """The number of GPUs that it may see though it is known to use none; `gpus` is empty then."""
 
     @property
     def unknown(self) -> bool:

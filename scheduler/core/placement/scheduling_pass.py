@@ -285,7 +285,14 @@ class SchedulingPass:
             if isinstance(reservation, Refusal):
                 return reservation
             fitted = fit.placed(task, attempt, need, reservation, self.host, self._expected(task))
+        if need.visible and isinstance(fitted, Placement):
+            fitted = replace(fitted, visible=self._visible(task, need.visible))
         return self._under_mps(fitted) if self.rules.mps and isinstance(fitted, Placement) else fitted
+
+    def _visible(self, task: int, number: int) -> tuple[str, ...]:
+        """Return the GPUs that a task sees which is known to use none: those with the most bytes left."""
+        rooms = sorted(self._candidates(task), key=lambda room: (room.shut is not None, -room.bytes))
+        return tuple([room.device.key for room in rooms[:number]])
 
     def _expected(self, task: int) -> float:
         return self.brain.profiles.expected(self._kind(task), self._terms(task).epochs)
@@ -314,9 +321,9 @@ class SchedulingPass:
         """
         touched = self.brain.task(placement.task)
         apart = touched is not None and touched.apart and not placement.alone
-        if len(placement.gpus) != 1 or apart:
+        if len(placement.sees) != 1 or apart:
             return placement
-        beside = self.rooms.now(placement.gpus[0]).residents
+        beside = self.rooms.now(placement.sees[0]).residents
         percentage = mps_policy.percentage(self._terms(placement.task), beside)
         return replace(placement, percentage=percentage, fence=mps_policy.fence(placement, self.rules))
 
@@ -529,7 +536,8 @@ class SchedulingPass:
         self.met.setdefault(task, refusal)
         if self._closes_nothing_more(task):
             return
-        need, count, who = self._need(task), self._count(task), f"task {task} of this run"
+        need, who = self._need(task), f"task {task} of this run"
+        count = len(need.gpus)
         candidates: Sequence[DeviceCapacity] = ()
         if not self._surely_fits_after_leases(task, need):
             candidates, never = fit.never_now(task, need, self._candidates(task), self.host, self.rules)

@@ -142,6 +142,8 @@ def with_margin(peak: int, rules: SchedulingConfig) -> int:
 def short_of(placement: Placement, event: Exited) -> tuple[str, ...]:
     """Return the parts that an out-of-memory was about: the one that it named, else those of all its GPUs."""
     gpus = len(placement.gpus)
+    if placement.visible and (event.part == "gpu" or event.position is not None):
+        gpus = len(placement.visible)  # it ran out before it was seen to use one
     if not gpus or event.part == HOST:
         return (HOST,)
     if event.position is not None and event.position < gpus:

@@ -71,7 +71,7 @@ class Peaks:
 
     def learn(self, peak: int, evidence: Observation) -> None:
         """Take one attempt's peak in."""
-        if peak > 0 and evidence.whole:
+        if evidence.whole:
             self.full = [*self.full, peak][-MOST_PEAKS:]
             self.lower = 0 if self.lower <= peak else self.lower
         elif evidence.broken and not self.known:
@@ -130,6 +130,13 @@ class Profile:
         probed = any(not p.full and p.lower_by is EstimateSource.PROBE for p in map(self.part, main_parts(gpus)))
         return EstimateSource.PROBE if probed and not self.earlier else EstimateSource.PROFILE
 
+    def is_without(self, gpus: int) -> bool:
+        """Tell whether no attempt is known to have used any of this number of GPUs, and at least one provably did
+        not.
+        """
+        parts = [self.part(name) for name in main_parts(gpus) if name != HOST]
+        return bool(parts) and all(part.known and not part.peak and not part.above for part in parts)
+
     def is_sure(self, rules: SchedulingConfig) -> bool:
         """Tell whether more than one task at a time may rely on it: an attempt may reach its peak at its very end."""
         seen = any(
@@ -153,7 +160,8 @@ class Profile:
     def learn(self, evidence: Observation) -> None:
         """Take one attempt in."""
         for name, peak in evidence.peaks.items():
-            self.parts.setdefault(name, Peaks()).learn(peak, evidence)
+            if peak or (evidence.whole and name != HOST):  # nothing less than a whole run shows that a GPU is not used
+                self.parts.setdefault(name, Peaks()).learn(peak, evidence)
         on_its_devices = set(evidence.peaks) != {HOST}  # RAM beside GPUs says nothing about these
         self.settlings += on_its_devices and not (evidence.whole or evidence.broken or evidence.probe)
         self._learn_times(evidence)
@@ -240,10 +248,9 @@ class ProfileIndex:
         self._profiles: dict[int, Profile] = {}
         self._nothing = Profile()
         self._numbers: dict[str, int] = {}
-        self._newest = 0
-        """The highest number of a kind; none is given twice."""
-        self._looked_over = 0
-        """The highest one when it was last looked which kinds are idle."""
+        self._newest, self._looked_over = 0, 0
+        """The highest number of a kind, of which none is given twice; the same when it was last looked which kinds are
+        idle."""
         self._known = dict(known or {})
         self._relatives: dict[str, dict[str, None]] = {}
         """Kinds of earlier runs, by the script they are of."""
@@ -264,6 +271,8 @@ class ProfileIndex:
         """How busy the kinds of each script were seen to keep a GPU."""
         self._busy_sums: dict[str, float] = {}
         """The sums of these."""
+        self.some_without_gpu = False
+        """True once a class was found that was given GPUs and used none."""
         self._touched: set[str] = set()
         """Families of which something was learned since `news` was asked."""
 
@@ -369,6 +378,7 @@ class ProfileIndex:
         parts, kind = self._profiles[number].parts, self.kinds[number]
         now = max((max(part.peak, part.above) for name, part in parts.items() if name != HOST), default=0)
         self._on_gpus.put(number, now)
+        self.some_without_gpu = self.some_without_gpu or self._profiles[number].is_without(1)
         if not now and _is_without_gpus(kind):
             return
         ram = self._profiles[number].part(HOST).peak

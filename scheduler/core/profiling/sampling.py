@@ -87,7 +87,7 @@ def _known_meanwhile(
     if not gpus or placement.source is EstimateSource.DECLARED:
         return None
     asked = run.need(living.id, len(gpus), untouched=True)
-    if asked.unknown or rules.slots is not None or not all(seen.get(key) for key in gpus):
+    if asked.unknown or asked.visible or rules.slots is not None or not all(seen.get(key) for key in gpus):
         return None
     unsettled = estimator.is_watched(placement, living.settled)
     reservation = dict(placement.reservation)

@@ -10,9 +10,11 @@ rise goes, and nothing is learned from it. Pure: time and all observations are a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import inf
 from typing import Any
 
 from scheduler.core.ports import Key, Watched
+from scheduler.devices.gpu.absence import Absences
 from scheduler.devices.gpu.unattributed import GROWTH, Lag, RiseShare, UnattributedMemory
 from scheduler.units import GIB, MIB
 from scheduler.values import dataclass
@@ -131,7 +133,8 @@ class KnownProcess:
 class DeviceAccount:
     """The account of one device, updated look by look."""
 
-    def __init__(self, uuid: str, *, first_namespace: bool = True, reads: str = PROCESS) -> None:
+    def __init__(self, uuid: str, *, first_namespace: bool = True, reads: str = PROCESS, uid: int = -1) -> None:
+        """Create an account; a process of the user `uid` without a lease may do the work of an attempt."""
         self.reads = reads
         """The way in which its memory is read: per process or per device."""
         self.used: dict[Key, int] = {}
@@ -147,8 +150,12 @@ class DeviceAccount:
         """Bytes that ended attempts have not given back, by their names."""
         self.astray: dict[str, int] = {}
         """Attempts that use memory here without a reservation."""
-        self._uuid = uuid
+        self.absent = Absences()
+        """Attempts that may use the device and provably never did."""
+        self._uuid, self._uid = uuid, uid
         self._first_namespace = first_namespace
+        self._knows_pids = first_namespace
+        """True if the driver's pids are known here: they are those of the first namespace, or an attempt was listed."""
         self._known: dict[int, KnownProcess] = {}
         self._held_by: dict[int, int] = {}
         self._doubts = 0
@@ -170,6 +177,7 @@ class DeviceAccount:
         self._before = {key: self._before.get(key, self._at_last) for key in here}
         self.used = {key: used for key, used in self.used.items() if key in here}
         self.peak = {key: peak for key, peak in self.peak.items() if key in here}
+        self.absent.keep(here)
 
     def see(self, look: DeviceLook, attempts: Mapping[Key, Watched]) -> None:
         """Take in one look."""
@@ -186,6 +194,7 @@ class DeviceAccount:
         self._see_attempts(look, listed, explained, here)
         self._update_unreclaimed(listed, explained, unexplained, {name_of(key) for key in attempts})
         self._share_out(look, unexplained, attempts)
+        self._see_the_absent(look, listed, unexplained)
         self._see_the_unseen(look)
         self._at_last = LaunchBaseline(look.at, look.held, unexplained)
         self._held_by = {process.pid: process.bytes or 0 for process, _ in listed}
@@ -324,6 +333,24 @@ class DeviceAccount:
         memory may be theirs."""
         young = [one for one in self.unmanaged.values() if one.came > self._rising_since]
         return sorted(young, key=lambda one: one.came, reverse=True)
+
+    def _see_the_absent(self, look: DeviceLook, listed: _Processes, unexplained: int) -> None:
+        """Note which attempts this look proves to be absent, and which it shows."""
+        owners = {owner for _, owner in listed}
+        shown = {key for key in self._before if name_of(key) in owners or self.used.get(key) or key in self.peak}
+        self._knows_pids = self._knows_pids or bool(shown)
+        tells = self.reads == PROCESS and not self._doubts and look.processes is not None and self._knows_pids
+        alike = (self._uid, -1)
+        newest = max((one.came for one in self.unmanaged.values() if one.uid in alike), default=-inf)
+        without = unexplained - self._lag.owed
+        proved = {
+            key: tells
+            and name_of(key) not in look.clients
+            and newest <= before.at
+            and without <= before.unexplained + GROWTH
+            for key, before in self._before.items()
+        }
+        self.absent.see(look.at, proved, shown)
 
     def _see_the_unseen(self, look: DeviceLook) -> None:
         """Update the unmanaged memory: less the users that came with attempts, or the use above all reservations."""

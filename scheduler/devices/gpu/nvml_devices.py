@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import select
 import shutil
 import time
@@ -132,7 +133,7 @@ class NvmlDevices:
             sentences = [gpu.unusable for gpu in gpus] + [sentence for _, sentence in node.errors]
             raise DeviceError("; ".join([node.why] if node.why else sentences) or "none of the chosen GPUs is here")
         for gpu in usable:
-            account = DeviceAccount(gpu.uuid, first_namespace=node.first_namespace, reads=node.reads)
+            account = DeviceAccount(gpu.uuid, first_namespace=node.first_namespace, reads=node.reads, uid=os.getuid())
             self._seen[gpu.uuid] = GpuState(_device(gpu), account)
         assert self._finder is not None
         assert self._samplers is not None
@@ -181,7 +182,7 @@ class NvmlDevices:
 
     def cuda_numbers(self, placement: Placement) -> Sequence[int]:
         """Return the places of its GPUs in CUDA_VISIBLE_DEVICES."""
-        return range(len(placement.gpus))
+        return range(len(placement.sees))
 
     def fileno(self) -> int:
         """Return the descriptor that is readable when there is news; -1 before GPUs were found."""
@@ -253,7 +254,8 @@ class NvmlDevices:
         busy = {uuid: account.busy[key] for uuid, account in accounts.items() if key in account.busy}
         looks = {uuid: self._seen[uuid].look for uuid in busy}
         whole = {uuid: look.busy for uuid, look in looks.items() if look is not None and look.busy is not None}
-        return Sample(*key, used, peak, None, busy, whole)
+        absent = tuple(uuid for uuid, account in accounts.items() if key in account.absent)
+        return Sample(*key, used, peak, None, busy, whole, absent=absent)
 
     def _is_news(self, sample: Sample, now: float) -> bool:
         at, told = self._told.get((sample.task, sample.attempt), (0.0, None))

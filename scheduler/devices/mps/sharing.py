@@ -131,7 +131,7 @@ class MpsSharing:
     def attend(self, placement: Placement) -> MpsLaunch:
         """Return the attempt's daemon, its share of the threads and the limit of its memory, for exactly the GPU that
         it sees."""
-        (uuid,) = placement.gpus
+        (uuid,) = placement.sees
         gpu = self._gpus[uuid]
         limit = f"{uuid}={placement.fence // MIB}M" if placement.fence else None
         environ = {

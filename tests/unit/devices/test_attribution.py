@@ -20,7 +20,7 @@ class Machine:
     """One GPU, its account, and a clock that goes on with every look."""
 
     def __init__(self, *, first_namespace: bool = True, reads: str = PROCESS) -> None:
-        self.account = DeviceAccount("GPU", first_namespace=first_namespace, reads=reads)
+        self.account = DeviceAccount("GPU", first_namespace=first_namespace, reads=reads, uid=1000)
         self.attempts: dict[Key, Watched] = {}
         self.now = 1000.0
 
@@ -48,6 +48,9 @@ class Machine:
 
     def peak(self, key: Key) -> float | None:
         return self.account.peak[key] / GIB if key in self.account.peak else None
+
+    def absent(self, key: Key) -> bool:
+        return key in self.account.absent
 
     def unmanaged(self) -> dict[int, float]:
         return {pid: one.bytes / GIB for pid, one in self.account.unmanaged.items() if one.bytes}
@@ -216,3 +219,82 @@ class TestUnmanagedProcesses:
         machine.look(process(50, 1))
         machine.look(process(50, 1 + 70 * MIB / GIB))
         assert machine.account.unmanaged[50].since == machine.now
+
+
+class TestAbsence:
+    def test_attempt_that_two_looks_do_not_list_is_absent(self) -> None:
+        machine = Machine()
+        machine.look(process(7, 3, "2.1"))
+        machine.watch(A, 4)
+        machine.look(process(7, 3, "2.1"))
+        assert not machine.absent(A)
+        machine.look(process(7, 3, "2.1"))
+        assert machine.absent(A)
+
+    def test_attempt_that_was_listed_once_is_never_absent_again(self) -> None:
+        for bytes_ in (0.5, None):
+            machine = Machine()
+            machine.watch(A, 4)
+            machine.look(times=5)
+            machine.look(process(7, bytes_, "1.1"))
+            assert not machine.absent(A)
+            machine.look(times=500)
+            assert not machine.absent(A)
+
+    def test_looks_that_name_no_processes_prove_nothing(self) -> None:
+        machine = Machine(reads=DEVICE)
+        machine.watch(A, 4)
+        machine.look(times=9)
+        assert not machine.absent(A)
+
+    def test_memory_without_a_process_since_the_launch_proves_nothing(self) -> None:
+        machine = Machine()
+        machine.look(held=0.3)
+        machine.watch(A, 4)
+        machine.look(held=0.45, times=9)
+        assert not machine.absent(A)
+        machine.watch(B, 4)
+        machine.look(held=0.45, times=9)
+        assert machine.absent(B), "the memory was there before its launch"
+
+    def test_pids_of_another_namespace_prove_nothing_until_an_attempt_was_listed(self) -> None:
+        machine = Machine(first_namespace=False)
+        machine.watch(A, 4)
+        machine.look(times=9)
+        assert not machine.absent(A)
+        machine.watch(B, 4)
+        machine.look(process(7, 3, "2.1"), times=200)
+        assert (machine.absent(A), machine.absent(B)) == (True, False)
+
+    def test_process_of_its_user_without_a_lease_may_be_its_own(self) -> None:
+        machine = Machine()
+        machine.look(process(6, 1))
+        machine.watch(A, 4)
+        machine.look(process(6, 1), times=5)
+        assert machine.absent(A), "that process was there before"
+        machine.look(process(6, 1), process(7, 1), times=5)
+        assert not machine.absent(A)
+
+    def test_client_of_a_container_daemon_may_work_in_its_container(self) -> None:
+        machine = Machine()
+        machine.watch(A, 4)
+        machine.look(clients=["1.1"], times=9)
+        assert not machine.absent(A)
+
+    def test_long_time_without_a_look_proves_nothing_about_it(self) -> None:
+        machine = Machine()
+        machine.watch(A, 4)
+        machine.look(times=9)
+        machine.now += 60
+        machine.look()
+        assert not machine.absent(A)
+        machine.look(times=6000)
+        assert machine.absent(A), "a tenth of its life is not proved at most"
+
+    def test_attempt_without_a_reservation_here_is_looked_for_as_well(self) -> None:
+        machine = Machine()
+        machine.watch(A, 0)
+        machine.look(times=2)
+        assert machine.absent(A)
+        machine.look(process(7, 1, "1.1"))
+        assert (machine.absent(A), machine.used(A), machine.account.astray) == (False, 1, {})

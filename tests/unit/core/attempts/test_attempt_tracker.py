@@ -8,6 +8,7 @@ import pytest
 
 from scheduler.core.attempts.attempt_tracker import FULL, AttemptTracker
 from scheduler.core.model import DeviceBudget, Outcome
+from scheduler.core.ports import Sample
 from scheduler.simulation.devices import SimulatedDevices
 from tests.support.builders import Simulation, exited, gpu, jobs
 
@@ -16,9 +17,10 @@ class Seen(SimulatedDevices):
     """Devices that report a given least amount that was free on them."""
 
     least: int | None = None
+    age = 0.0
 
     def snapshot(self) -> tuple[DeviceBudget, ...]:
-        return tuple(replace(budget, least=self.least) for budget in super().snapshot())
+        return tuple(replace(budget, least=self.least, age=self.age) for budget in super().snapshot())
 
 
 def observed(least: int | None = None) -> AttemptTracker:
@@ -50,3 +52,20 @@ def test_an_adopted_attempt_counts_as_watched_in_part(adopted: bool, watched: fl
     if adopted:
         seen.adopted.add((1, 1))
     assert seen.completed(exited(1)).watched == watched
+
+
+@pytest.mark.parametrize("how", ["looked at", "not looked at", "adopted", "client of MPS", "seen before", "hangs"])
+def test_gpu_that_an_attempt_never_used_is_recorded_as_such_where_that_was_seen_to_its_end(how: str) -> None:
+    seen = observed()
+    if how != "not looked at":
+        seen.sampled(Sample(1, 1, {"GPU-0": 0}, {}, absent=("GPU-0",)))
+    if how == "adopted":
+        seen.adopted.add((1, 1))
+    if how == "client of MPS":
+        seen.sampled(Sample(1, 1, {}, {}, mps="client"))
+    if how == "seen before":
+        seen.sampled(Sample(1, 1, {"GPU-0": 5}, {"GPU-0": 5}, absent=()))
+    if how == "hangs":
+        seen._devices.age = 60.0  # type: ignore[attr-defined]
+    peak = seen.completed(exited(1)).peak
+    assert peak.get("GPU-0") == {"looked at": 0, "seen before": 5}.get(how)
