@@ -1,4 +1,4 @@
-"""At the end of every test, whatever it did: the Brains it made still make sense."""
+"""A check at the end of every test: the Brains that it made are consistent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Brain: only events change it, and asked twice it decides the same."""
+"""The Brain: only events change it, and a repeated question gets an equal decision."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ BUSY: list[Callable[[], Brain]] = [
     lambda: tell(brain(tasks(60, "1MiB", cpus=0.01) + tasks(1, "20GiB")), *(placed(n, "1MiB") for n in range(3, 50))),
     lambda: brain(tasks(2, "99GiB") + tasks(2, "1GiB", exclusive=True), jobs=3),
 ]
-"""Brains in the middle of something."""
+"""Brains in the middle of a run."""
 
 
 class TestDeciding:
     @pytest.mark.parametrize("make", BUSY)
-    def test_deciding_changes_nothing(self, make: Callable[[], Brain]) -> None:
+    def test_a_decision_changes_nothing_and_is_repeatable(self, make: Callable[[], Brain]) -> None:
         b = make()
         before, first = picture(b), decide(b)
         assert decide(b) == first
@@ -93,7 +93,7 @@ class TestDeciding:
 
 
 class TestReplay:
-    """A Brain that is told the same events again is the same Brain."""
+    """A Brain that applies the events of another one equals it."""
 
     def test_a_replay_of_a_whole_life_gives_an_equal_brain(self) -> None:
         def life() -> Brain:
@@ -206,7 +206,7 @@ class TestStopping:
         assert starts(tell(b, asked("resume"))) == [1, 2]
 
     def test_a_resumed_task_continues_the_numbers_of_its_attempts(self) -> None:
-        """A number used again would append to the log of the first attempt, and be taken for it."""
+        """An attempt with a used number would append to the log of the first one, and be taken for it."""
         b = tell(brain(tasks(1)), run(1, "interrupted"), asked("resume"))
         assert [placement.attempt for placement in decide(b).placements] == [2]
         tell(b, run(1, "interrupted", attempt=2), asked("resume"))
@@ -324,7 +324,7 @@ class TestWatching:
 
 
 class TestSettling:
-    """An unknown task is reserved much, until it has held still for long enough."""
+    """An unknown task is reserved much until it has settled."""
 
     def unknown(self, purpose: Purpose = Purpose.RUN) -> Brain:
         b = brain(tasks(1), settle=5.0)
@@ -392,7 +392,7 @@ def test_the_history_of_a_task_is_in_order() -> None:
 
 
 @pytest.mark.parametrize("budgets", [(host(),), (gpu(0), gpu(1)), (host(), gpu(0))])
-def test_a_task_may_run_on_any_device_kind(budgets: Sequence[DeviceBudget]) -> None:
+def test_a_task_may_run_on_any_kind_of_device(budgets: Sequence[DeviceBudget]) -> None:
     gpus = sum(budget.device.is_gpu for budget in budgets)
     b = brain(
         tasks(2 * gpus, "10GiB", host_memory="1GiB", cpus=0.1)

@@ -1,4 +1,4 @@
-"""Events survive the journal."""
+"""Events as text: written to the journal and read again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from scheduler.core.events import Asked, Event, Exited, Submitted, decode, encod
 from scheduler.core.model import EstimateSource, Outcome, Placement, Purpose
 
 KINDS = [kind for kind in get_args(Event) if kind is not Submitted]
-"""Submitted is not written as an event: it is made again from the rows."""
+"""Kinds of events that are written; Submitted is not, since it is made again from the rows."""
 
 IDS = st.integers(0, 1 << 40)
 NAMES = st.text(min_size=1, max_size=8)

@@ -1,4 +1,4 @@
-"""The table of moves, and what an ended attempt makes of its task."""
+"""The table of moves between states, and the state of a task after its attempt."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class TestMoves:
     def test_no_state_may_follow_itself(self) -> None:
         assert all(state not in tos for state, tos in MOVES.items())
 
-    def test_only_living_tasks_end(self) -> None:
+    def test_only_living_tasks_can_reach_an_ended_state(self) -> None:
         ends = {State.SUCCEEDED, State.FAILED, State.OOM, State.TIMEOUT, State.INTERRUPTED}
         assert {before for before, tos in MOVES.items() if tos & ends} == LIVING
 
@@ -145,7 +145,7 @@ class TestEnding:
 
 
 class TestForbidden:
-    """Events that nothing could have caused; the Brain is as it was before."""
+    """Events that cannot happen in a state are refused, and leave the Brain as it was."""
 
     def test_starting_before_a_placement_is_forbidden(self) -> None:
         with pytest.raises(

@@ -14,7 +14,7 @@ from tests.support.builders import exited, history_of, placed, run, spec, starte
 
 
 def cells(*events: tuple[float, Event], of: Spec | None = None, state: State = State.SUCCEEDED) -> dict[str, Any]:
-    """The row of task 1, submitted at 100."""
+    """Return the row of task 1, submitted at 100."""
     story = history_of((event, at) for at, event in events).tasks.get(1)
     job = Job(of or spec("train.py", row=4, directory="work", priority=2), "a name", "k1")
     return row(1, 3, job, state, story, "python train.py", "/log", 100.0)
@@ -23,7 +23,7 @@ def cells(*events: tuple[float, Event], of: Spec | None = None, state: State = S
 ATTEMPT = ((101.0, placed(1, "2GiB")), (103.5, started(1)), (110.0, exited(1, code=0, seconds=6.5, peak="1GiB")))
 
 
-def test_a_task_that_ran() -> None:
+def test_a_row_has_times_memory_and_exit_code_of_a_task_that_ran() -> None:
     assert cells(*ATTEMPT) == {
         "id": 1, "key": "k1", "row": 4, "name": "a name", "state": "succeeded", "exit_code": 0, "reason": "",
         "priority": 2, "batch": 3, "attempts": 1, "ooms": 0, "device": "host", "gpus": 0, "reserved_bytes": 2 * GIB,
@@ -35,40 +35,40 @@ def test_a_task_that_ran() -> None:
     }  # fmt: skip
 
 
-def test_a_task_that_waits_has_the_same_columns() -> None:
+def test_the_row_of_a_waiting_task_has_the_same_columns() -> None:
     waiting = cells(state=State.WAITING)
     assert tuple(waiting) == COLUMNS == tuple(cells(*ATTEMPT))
     assert [waiting[name] for name in ("attempts", "ooms", "started", "ran_s", "log")] == [0, 0, None, None, None]
 
 
-def test_one_that_runs_has_not_ended() -> None:
+def test_the_row_of_a_running_task_has_a_start_and_no_end() -> None:
     running = cells(*ATTEMPT[:2], state=State.RUNNING)
     assert [running[name] for name in ("started", "ended", "ran_s", "exit_code")] == [103.5, None, None, None]
 
 
-def test_attempts_and_ooms_count_all_but_times_are_of_the_last() -> None:
+def test_attempts_and_ooms_count_all_attempts_and_times_are_of_the_last() -> None:
     first = [(101.0, event) for event in run(1, "oom")]
     again = [(200.0, placed(1, "3GiB", attempt=2)), (201.0, started(1, attempt=2))]
     told = cells(*first, *again, state=State.RUNNING)
     assert [told[name] for name in ("attempts", "ooms", "reserved_bytes", "waited_s")] == [2, 1, 3 * GIB, 101.0]
 
 
-def test_a_signal_is_an_exit_code_as_a_shell_tells_it() -> None:
+def test_the_exit_code_of_a_signal_is_the_one_of_a_shell() -> None:
     assert cells((101, placed(1)), (102, exited(1, "failed", signal=9)))["exit_code"] == 137
 
 
-def test_a_probe_is_an_attempt_but_no_run() -> None:
+def test_a_probe_counts_as_an_attempt_and_has_no_times() -> None:
     probed = cells((101, placed(1, purpose=Purpose.PROBE)), state=State.WAITING)
     assert (probed["attempts"], probed["started"], probed["device"]) == (1, None, None)
 
 
 @pytest.mark.parametrize(("device", "gpus"), [("GPU-1", 1), (HOST, 0)])
-def test_devices(device: str, gpus: int) -> None:
+def test_a_row_names_the_device_and_counts_its_gpus(device: str, gpus: int) -> None:
     told = cells((101, placed(1, "2GiB", device=device)))
     assert (told["device"], told["gpus"], told["reserved_bytes"]) == (device, gpus, 2 * GIB)
 
 
-def test_the_files_own_columns_follow_and_then_the_results() -> None:
+def test_columns_of_the_file_come_before_columns_of_results() -> None:
     of = spec(own=(("lr", "0.1"), ("state", "mine")))
     told = cells((101, placed(1)), (102, exited(1, result={"loss": 0.5, "state": "x"})), of=of)
     assert list(told)[len(COLUMNS) :] == ["lr", "file.state", "result.loss", "result.state"]

@@ -1,4 +1,4 @@
-"""The fold of a run's events: what became of each task, and the run in numbers."""
+"""The history of a run from its events: the attempts of each task, and the run in numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.builders import asked, exited, peaked, placed, refused, resiz
 
 
 def fold(*told: tuple[float, Event | Sequence[Event]]) -> RunHistory:
-    """Events with their times."""
+    """Return the history of events, each given as (time, event or events)."""
     taken = RunHistory()
     for at, events in told:
         for event in events if isinstance(events, Sequence) else (events,):
@@ -22,8 +22,8 @@ def fold(*told: tuple[float, Event | Sequence[Event]]) -> RunHistory:
     return taken
 
 
-class TestStories:
-    def test_one_whole_attempt(self) -> None:
+class TestAttempts:
+    def test_an_attempt_has_its_times_devices_outcome_and_memory(self) -> None:
         (attempt,) = fold(
             (10, placed(1, "2GiB")), (11, started(1)), (15, exited(1, peak="1GiB", seconds=4.0, code=0))
         ).tasks[1].attempts  # fmt: skip
@@ -36,46 +36,46 @@ class TestStories:
         taken = fold((0, placed(1)), (1, peaked(1, "3GiB")), (2, peaked(1, "2GiB")), (3, exited(1, peak="1GiB")))
         assert taken.tasks[1].attempts[0].peak == {HOST: 3 * GIB}
 
-    def test_the_last_reservation_counts(self) -> None:
+    def test_the_last_reservation_of_an_attempt_counts(self) -> None:
         taken = fold((0, placed(1, "8GiB")), (5, resized(1, "2GiB", "settled")))
         assert taken.tasks[1].attempts[0].reserved == {HOST: 2 * GIB}
 
-    def test_all_attempts_in_order(self) -> None:
+    def test_attempts_of_a_task_are_in_order(self) -> None:
         taken = fold((0, run(1, "oom")), (5, run(1, "failed", attempt=2)))
         assert [(a.number, a.outcome) for a in taken.tasks[1].attempts] == [(1, "oom"), (2, "failed")]
 
-    def test_further_tries_and_out_of_memories_are_counted(self) -> None:
+    def test_retries_and_out_of_memories_are_counted(self) -> None:
         taken = fold((0, run(1, "oom")), (5, run(1, "oom", attempt=2)), (9, run(1, attempt=3)), (9, run(2)))
         assert (taken.retried, taken.ooms) == (2, 2)
 
-    def test_the_last_one_for_real(self) -> None:
+    def test_the_last_attempt_is_the_last_one_that_is_no_probe(self) -> None:
         taken = fold((0, run(1)), (5, placed(1, attempt=2, purpose=Purpose.PROBE)))
         assert taken.tasks[1].last is taken.tasks[1].attempts[0]
 
-    def test_none_for_real(self) -> None:
+    def test_a_task_that_was_only_probed_has_no_last_attempt(self) -> None:
         assert fold((5, placed(1, purpose=Purpose.PROBE))).tasks[1].last is None
 
     def test_a_second_start_is_an_adoption(self) -> None:
         taken = fold((0, placed(1)), (1, started(1)), (50, started(1)))
         assert taken.tasks[1].attempts[0].started == 1
 
-    def test_tasks_that_never_ran_have_none(self) -> None:
+    def test_tasks_that_never_ran_have_no_attempts(self) -> None:
         assert fold((0, asked("drain"))).tasks == {}
 
-    def test_one_that_was_refused_says_why(self) -> None:
+    def test_a_refused_task_has_its_reason(self) -> None:
         assert fold((0, refused(1, "too large"))).tasks[1].refused == "too large"
 
 
 class TestNeighbours:
-    def test_the_most_at_one_moment(self) -> None:
+    def test_neighbours_are_the_most_attempts_at_one_moment(self) -> None:
         taken = fold((0, placed(1)), (1, placed(2)), (2, exited(1)), (3, placed(3)))
         assert [story.attempts[0].neighbours for story in taken.tasks.values()] == [1, 1, 1]
 
-    def test_not_on_another_device(self) -> None:
+    def test_attempts_on_other_devices_are_no_neighbours(self) -> None:
         taken = fold((0, placed(1, device="GPU-0")), (1, placed(2, device="GPU-1")))
         assert [story.attempts[0].neighbours for story in taken.tasks.values()] == [0, 0]
 
-    def test_not_after_it_left(self) -> None:
+    def test_attempts_that_ended_before_are_no_neighbours(self) -> None:
         taken = fold((0, placed(1)), (1, exited(1)), (2, placed(2)))
         assert taken.tasks[2].attempts[0].neighbours == 0
 
@@ -92,20 +92,20 @@ class TestTotals:
             (150, placed(3)),
         )
 
-    def test_times(self) -> None:
+    def test_totals_have_makespan_speedup_and_states(self) -> None:
         total = totals(self.numbers(), {State.SUCCEEDED: 1, State.RUNNING: 2, State.FAILED: 0}, 4 * GIB)
         assert (total.makespan, total.one_at_a_time, total.speedup) == (50, 60, 1.2)
         assert (total.tasks, total.ooms) == (3, 1)
         assert total.states == {State.SUCCEEDED: 1, State.RUNNING: 2}
         assert total.probing == pytest.approx(10 / 60)
 
-    def test_memory(self) -> None:
+    def test_totals_have_the_use_of_memory_and_sources_of_estimates(self) -> None:
         total = totals(self.numbers(), {}, 4 * GIB)
         assert total.memory_use == pytest.approx((1 * 10 + 2 * 40 + 2 * 10) / (4 * 50))
         assert total.reserved_for_peaks == 2.0
         assert total.source == {"declared": 2}
 
-    def test_of_nothing(self) -> None:
+    def test_totals_of_an_empty_run_are_zero(self) -> None:
         total = totals(RunHistory(), {}, 0)
         assert (total.makespan, total.one_at_a_time, total.speedup, total.memory_use, total.probing) == (0, 0, 1, 0, 0)
 
@@ -130,7 +130,7 @@ class TestSummary:
         summary.take(exited(1, "failed", code=3, seconds=2), 7.0)
         assert (summary.living, summary.ended_attempt and summary.ended_attempt.code) == ({}, 3)
 
-    def test_run_after_a_probe_is_no_retry_but_one_after_a_run_is(self) -> None:
+    def test_a_run_after_a_run_is_a_retry_and_a_run_after_a_probe_is_not(self) -> None:
         summary = RunSummary()
         probe = [placed(1, purpose=Purpose.PROBE), exited(1), *run(1, "oom", attempt=2)]
         for event in [*probe, *run(1, attempt=3)]:

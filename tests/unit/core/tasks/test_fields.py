@@ -56,36 +56,36 @@ def read(column: str, text: str) -> Any:
 
 class TestCells:
     @pytest.mark.parametrize(("column", "text", "value"), GOOD)
-    def test_taken(self, column: str, text: str, value: Any) -> None:
+    def test_a_valid_cell_is_read(self, column: str, text: str, value: Any) -> None:
         assert read(column, text) == value
 
     @pytest.mark.parametrize(("column", "text", "message"), BAD)
-    def test_refused_with_the_column_and_what_is_wrong(self, column: str, text: str, message: str) -> None:
+    def test_an_invalid_cell_is_refused_with_column_and_reason(self, column: str, text: str, message: str) -> None:
         with pytest.raises(BadCell) as caught:
             read(column, text)
         assert caught.value.column == column
         assert message in str(caught.value)
 
     @pytest.mark.parametrize("field", [field for field in FIELDS if field.in_terms], ids=lambda field: field.column)
-    def test_an_empty_cell_is_its_default(self, field: Any) -> None:
+    def test_an_empty_cell_has_the_default_of_its_column(self, field: Any) -> None:
         assert read(field.column, "") == getattr(Terms(), field.attribute)
 
 
 class TestTable:
-    def test_every_term_is_in_it_once(self) -> None:
+    def test_every_term_has_one_task_field(self) -> None:
         named = [field.attribute for field in FIELDS if field.in_terms]
         assert sorted(named) == sorted(field.name for field in dataclass_fields(Terms))
 
-    def test_every_column_and_flag_is_in_it_once(self) -> None:
+    def test_every_column_and_flag_has_one_task_field(self) -> None:
         columns = [field.column.lower() for field in FIELDS]
         flags = [field.flag for field in FIELDS if field.flag]
         assert len(columns) == len(set(columns))
         assert len(flags) == len(set(flags))
 
-    def test_what_is_reserved_is_no_column_yet(self) -> None:
+    def test_reserved_names_are_no_columns(self) -> None:
         assert not RESERVED.keys() & BY_COLUMN.keys()
 
-    def test_every_field_says_what_it_is(self) -> None:
+    def test_every_field_has_a_help_text(self) -> None:
         assert all(field.help for field in FIELDS)
 
 
@@ -100,17 +100,17 @@ class TestForm:
         assert form.spec(["train.py", "--lr 1", "1"], 2).filename == "train.py --lr 1"
         assert form.spec(["train.py", "", "1"], 2).filename == "train.py"
 
-    def test_other_columns_are_the_users_own_and_stay_as_they_are(self) -> None:
+    def test_columns_of_the_user_stay_as_they_are(self) -> None:
         form = RowForm(["lr", "Command", "Note"])
         assert form.spec([" 0.10 ", "x", "a\nb"], 2).own == (("lr", " 0.10 "), ("Note", "a\nb"))
 
-    def test_defaults_are_for_cells_that_say_nothing(self) -> None:
+    def test_defaults_apply_to_empty_cells(self) -> None:
         form = RowForm(["Command", "Memory"], {"Memory": "2GiB", "Priority": "4", "Name": "it"})
         assert form.terms(["x", ""]) == Terms(memory=2 * GIB, priority=4)
         assert form.terms(["x", "1GiB"]).memory == GIB
         assert form.spec(["x", ""], 2).name == "it"
 
-    def test_a_bad_default_is_told_at_once(self) -> None:
+    def test_an_invalid_default_is_refused_at_once(self) -> None:
         with pytest.raises(BadCell, match="no unit"):
             RowForm(["Command"], {"Memory": "2"})
 
@@ -122,27 +122,29 @@ class TestForm:
     @pytest.mark.parametrize(
         ("signal", "timeout", "warn"), [("USR1@120", "1h", (10, 120.0)), ("INT@90s", "2m", (2, 90.0))]
     )
-    def test_a_warning_before_the_time_limit(self, signal: str, timeout: str, warn: tuple[int, float]) -> None:
+    def test_a_stop_signal_may_have_a_warning_before_the_time_limit(
+        self, signal: str, timeout: str, warn: tuple[int, float]
+    ) -> None:
         form = RowForm(["Command", "Timeout", "StopSignal"], {"StopSignal": "USR2@1s"})
         assert form.terms(["x", timeout, signal]).stop_signal == warn
         assert form.terms(["x", timeout, ""]).stop_signal == (12, 1.0)
         with pytest.raises(BadCell, match="before the time limit, which is 30 s: warn later, or raise the Timeout"):
             form.terms(["x", "30s", signal])
 
-    def test_equal_cells_share_their_terms(self) -> None:
+    def test_rows_with_equal_cells_share_their_terms(self) -> None:
         form = RowForm(["Command", "Memory"])
         assert form.terms(["x", "1GiB"]) is form.terms(["y", "1GiB"])
 
-    def test_environment(self) -> None:
+    def test_env_is_read_as_names_and_values(self) -> None:
         form = RowForm(["Command", "Env"])
         assert form.spec(["x", "A=1 B='two words' C="], 2).env == (("A", "1"), ("B", "two words"), ("C", ""))
 
     @pytest.mark.parametrize("text", ["A", "1A=2", "=2", "A B=1"])
-    def test_what_is_no_environment(self, text: str) -> None:
+    def test_env_without_name_and_value_is_refused(self, text: str) -> None:
         with pytest.raises(BadCell, match="is not NAME=value"):
             RowForm(["Command", "Env"]).spec(["x", text], 2)
 
-    def test_packed_and_unpacked_it_reads_the_same(self) -> None:
+    def test_a_form_that_was_packed_and_unpacked_reads_equal_rows(self) -> None:
         form = RowForm(["Filename", 'é, "x"', "Epochs"], {"Memory": "2GiB"}, "id")
         again = RowForm.unpack(form.pack())
         cells = ["train.py", "own", "3"]
@@ -159,17 +161,17 @@ NASTY = [
 
 class TestKeeping:
     @pytest.mark.parametrize("cells", NASTY, ids=repr)
-    def test_nasty_cells_come_back(self, cells: list[str]) -> None:
+    def test_unusual_cells_survive_packing(self, cells: list[str]) -> None:
         assert unpack_cells(pack_cells(cells)) == cells
 
     @given(st.lists(st.text('ab[\x1f"\\,\n\0é'), max_size=5))
-    def test_any_cells_come_back(self, cells: list[str]) -> None:
+    def test_any_cells_survive_packing(self, cells: list[str]) -> None:
         assert unpack_cells(pack_cells(cells)) == cells
 
-    def test_usual_cells_are_kept_short(self) -> None:
+    def test_usual_cells_are_packed_as_they_are(self) -> None:
         assert pack_cells(["work", "-1", "train.py"]) == "work\x1f-1\x1ftrain.py"
 
-    def test_default_terms_are_nothing(self) -> None:
+    def test_default_terms_are_packed_as_nothing(self) -> None:
         assert pack_terms(Terms()) == "{}"
 
     @given(
@@ -185,16 +187,16 @@ class TestKeeping:
             exclusive=st.booleans(),
         )
     )
-    def test_any_terms_come_back(self, terms: Terms) -> None:
+    def test_any_terms_survive_packing(self, terms: Terms) -> None:
         assert unpack_terms(pack_terms(terms)) == terms
 
     @pytest.mark.parametrize("text", ["INT", "USR1@120", "sigusr2@2m"])
-    def test_signals_and_warnings_come_back(self, text: str) -> None:
+    def test_signals_and_warnings_survive_packing(self, text: str) -> None:
         terms = RowForm(["Command", "Timeout", "StopSignal", "Resumable"]).terms(["x", "1h", text, "yes"])
         assert unpack_terms(pack_terms(terms)) == terms
         assert hash(unpack_terms(pack_terms(terms))) == hash(terms)
 
-    def test_what_retries_are_for_is_kept_and_was_both_before_it_was(self) -> None:
+    def test_retry_on_survives_packing_and_is_both_where_it_is_missing(self) -> None:
         assert unpack_terms(pack_terms(Terms(retries=2))).retry_on == "failed"
         assert unpack_terms('{"retries": 2}').retry_on == "failed,timeout"
 
@@ -215,7 +217,7 @@ class TestKeeping:
         ("$HOME *", ["$HOME", "*"]),
     ],
 )
-def test_words(text: str, said: list[str]) -> None:
+def test_a_command_is_split_into_words(text: str, said: list[str]) -> None:
     assert words(text) == said
 
 

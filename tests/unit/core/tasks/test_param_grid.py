@@ -1,4 +1,4 @@
-"""Grids of parameters."""
+"""Grids of parameters: order, patterns and the need for a shell."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ def in_random_order(seed: int, **values: list[str]) -> list[str]:
 
 class TestOrder:
     @contract("H-04")
-    def test_the_last_parameter_is_the_fastest(self) -> None:
+    def test_the_last_parameter_of_a_grid_varies_fastest(self) -> None:
         assert filled("{a} {b}", **AB) == ["0 x", "0 y", "1 x", "1 y", "2 x", "2 y"]
 
     @contract("H-02", "H-03")
-    def test_a_seed_gives_the_order_that_it_always_gave(self) -> None:
+    def test_a_seed_gives_one_order_in_every_version(self) -> None:
         assert in_random_order(1, **AB) == ["1 x", "1 y", "2 y", "0 x", "2 x", "0 y"]
 
     @contract("H-02")
-    def test_every_combination_comes_once(self) -> None:
+    def test_every_combination_of_a_grid_occurs_once(self) -> None:
         found = in_random_order(7, a=[*"0123"], b=[*"xyz"], c=[*"pq"])
         assert sorted(found) == sorted(f"{a} {b} {c}" for a in "0123" for b in "xyz" for c in "pq")
 
-    def test_as_it_is_when_the_combinations_themselves_are_shuffled(self) -> None:
+    def test_a_shuffled_grid_has_the_order_of_shuffled_combinations(self) -> None:
         values = {"a": [*"01234"], "b": [*"xyz"], "c": [*"pqrs"]}
         expected = [*param_grid.combinations(values)]
         random.Random(3).shuffle(expected)
         assert [*param_grid.shuffled(values, random.Random(3).shuffle)] == expected
 
-    def test_nothing_of_nothing(self) -> None:
+    def test_a_grid_with_an_empty_parameter_is_empty(self) -> None:
         assert filled("{a}", a=["1"], b=[]) == in_random_order(1, a=["1"], b=[]) == []
 
     @contract("H-07")
@@ -50,7 +50,7 @@ class TestOrder:
 
     @contract("H-09")
     @pytest.mark.parametrize(("most", "number"), [(0, 0), (4, 4), (6, 6), (99, 6), (None, 6)])
-    def test_the_first_so_many(self, most: int | None, number: int) -> None:
+    def test_a_grid_can_be_limited_to_its_first_commands(self, most: int | None, number: int) -> None:
         assert len([*param_grid.first(param_grid.combinations(AB), most)]) == number
 
 
@@ -60,7 +60,7 @@ class TestPatterns:
         assert filled("x {{a}} ${{HOME}} {a[0]}", a=["17"]) == ["x {a} ${HOME} 1"]
 
     @contract("H-06")
-    def test_values_are_put_in_as_they_are(self) -> None:
+    def test_values_are_inserted_as_they_are(self) -> None:
         assert filled("f {a}", a=["b 'c", '"', "-0.1"]) == ["f b 'c", 'f "', "f -0.1"]
 
     @contract("H-05", "H-08")
@@ -78,17 +78,17 @@ class TestPatterns:
             ("p {a.b}", "cannot be filled"),
         ],
     )
-    def test_what_cannot_be_filled_is_one_clear_sentence(self, pattern: str, words: str) -> None:
+    def test_a_pattern_that_cannot_be_filled_is_refused_in_one_sentence(self, pattern: str, words: str) -> None:
         with pytest.raises(BadPattern) as said:
             param_grid.command(pattern, {"a": "1"})
         assert words in str(said.value)
 
     @pytest.mark.parametrize("text", ["python train.py --lr 0.1", "./run -x a=b c/d:e@f,g"])
-    def test_a_plain_command_needs_no_shell(self, text: str) -> None:
+    def test_a_command_without_special_characters_needs_no_shell(self, text: str) -> None:
         assert param_grid.needs_no_shell(text)
 
     @pytest.mark.parametrize(
         "text", ["a | b", "a > b", "A=1 b", "a 'b'", "a; b", "a $b", "a *", "a # b", "~/a", "a {b}"]
     )
-    def test_what_a_shell_would_read_otherwise_needs_one(self, text: str) -> None:
+    def test_a_command_with_special_characters_needs_a_shell(self, text: str) -> None:
         assert not param_grid.needs_no_shell(text)

@@ -1,4 +1,4 @@
-"""Placeholders: what is filled, when, and what stays as it is."""
+"""Placeholders: which are filled from columns, and which stay as they are."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def line_of(cells: dict[str, str], **texts: str) -> list[str]:
 
 
 class TestTable:
-    def test_columns_fill_it(self) -> None:
+    def test_columns_fill_the_template_of_a_table(self) -> None:
         assert row_of(["train", "--lr={lr}", "runs/{lr}_{bs}"], lr="0.1", bs="32") == [
             "train",
             "--lr=0.1",
@@ -41,35 +41,35 @@ class TestTable:
         assert row_of(["echo", "{x}", "a{x}b", "{id}"], x=cell) == ["echo", cell, f"a{cell}b", "17"]
 
     @given(st.text(" '\"\\{}id$\n", max_size=8))
-    def test_any_cell(self, cell: str) -> None:
+    def test_any_cell_becomes_one_argument(self, cell: str) -> None:
         assert row_of(["echo", "{x}"], x=cell) == ["echo", cell]
 
-    def test_epochs_and_id_are_the_attempts(self) -> None:
+    def test_epochs_and_id_are_filled_for_each_attempt(self) -> None:
         assert row_of(["t", "{epochs}", "{id}"], Epochs="5") == ["t", "5", "17"]
         spec = RowForm(["Epochs"], template=["t", "train.epochs={epochs}"]).spec(["5"], 2)
         assert argv(spec, 3, 2, "python") == ("t", "train.epochs=2")
 
-    def test_doubled_braces_are_braces(self) -> None:
+    def test_doubled_braces_become_single_braces(self) -> None:
         assert row_of(["{{}}", "{{lr}}", "{{{lr}}}", "{{id}}", '{{"a": {lr}}}'], lr="1") == [
             "{}", "{lr}", "{1}", "{id}", '{"a": 1}',
         ]  # fmt: skip
 
-    def test_names_in_any_case_with_blanks(self) -> None:
+    def test_placeholders_match_columns_in_any_case_with_blanks(self) -> None:
         assert row_of(["t", "{LR}", "{Batch Size}"], lr="1", **{"batch size": "2"}) == ["t", "1", "2"]
 
     def test_a_column_called_id_comes_before_the_tasks(self) -> None:
         assert row_of(["t", "{id}"], id="mine") == ["t", "mine"]
 
-    def test_columns_of_ours_keep_their_meaning_and_may_be_filled_in_too(self) -> None:
+    def test_task_fields_keep_their_meaning_and_can_be_placeholders(self) -> None:
         form = RowForm(["Priority", "Name", "lr"], template=["t", "{lr}", "{priority}"])
         spec = form.spec(["3", "run {lr}", "0.1"], 2)
         assert (spec.terms.priority, spec.name, spec.command) == (3, "run 0.1", "t 0.1 3")
 
-    def test_columns_that_say_commands_elsewhere_are_parameters_here(self) -> None:
+    def test_columns_of_commands_are_parameters_of_a_table(self) -> None:
         spec = RowForm(["Args", "Filename"], template=["t", "{args}", "{filename}"]).spec(["a b", "f"], 2)
         assert (spec.command, spec.filename, spec.own) == ("t 'a b' f", "", (("Args", "a b"), ("Filename", "f")))
 
-    def test_what_it_asks_for(self) -> None:
+    def test_the_names_of_a_template_and_its_unknown_ones_are_found(self) -> None:
         assert names(["t", "{lr}", "{{no}}", "{BS}x{lr}"]) == ["lr", "bs"]
         assert unknown(["{lr}", "{id}", "{bs}"], {"lr"}) == "bs"
         assert unknown(["{lr}", "{id}"], {"lr"}) == ""
@@ -79,11 +79,11 @@ class TestTable:
         with pytest.raises(ValueError, match="of its own: write"):
             names([word])
 
-    def test_kept_in_a_journal(self) -> None:
+    def test_a_row_of_a_table_survives_packing(self) -> None:
         form = RowForm(["lr"], template=["t", "{lr}"])
         assert RowForm.unpack(form.pack()).spec(["1"], 2) == form.spec(["1"], 2)
 
-    def test_rows_differ_in_key_kind_and_name(self) -> None:
+    def test_rows_of_a_table_differ_in_key_class_and_name(self) -> None:
         form = RowForm(["lr"], template=["python", "train.py", "--lr", "{lr}"])
         one, two = (form.spec([lr], 2) for lr in ("1", "2"))
         assert key(one, 0) != key(two, 0)
@@ -102,16 +102,16 @@ class TestList:
         assert RowForm(["Command", "Name", "lr"]).spec(["x", "lr {lr}", "a b"], 2).name == "lr a b"
 
     @pytest.mark.parametrize("text", ['t --json {"a":1}', "sh -c 'echo ${HOME}'", "t {other} {{x}} {}", "t {"])
-    def test_all_other_braces_stay_as_they_are(self, text: str) -> None:
+    def test_braces_that_name_no_column_stay_as_they_are(self, text: str) -> None:
         assert line_of({"lr": "1"}, Command=text) == words(text)
 
-    def test_doubled_braces_around_a_column_are_meant_literally(self) -> None:
+    def test_doubled_braces_around_a_column_become_single_braces(self) -> None:
         assert line_of({"lr": "1"}, Command="t {{lr}} {lr} {{id}} {id}") == ["t", "{lr}", "1", "{id}", "17"]
 
     def test_a_row_without_placeholders_keeps_its_text(self) -> None:
         assert RowForm(["Command", "lr"]).spec(["sh -c  'a  b'", "1"], 2).command == "sh -c  'a  b'"
 
-    def test_probes_can_be_told_their_epochs(self) -> None:
+    def test_a_row_with_an_epochs_placeholder_can_be_probed(self) -> None:
         spec = RowForm(["Command", "Epochs"]).spec(["t --num_train_epochs {epochs}", "50"], 2)
         assert kind(spec, "both", "python", "", "host").probes
         assert takes("--n={epochs}", "epochs")

@@ -31,7 +31,7 @@ CANARY = "c4n4ry"
         (["train", f"hf_{CANARY}0123456789"], "train ***"),
     ],
 )
-def test_the_value_is_not_shown(argv: list[str], line: str) -> None:
+def test_a_value_whose_name_looks_secret_is_hidden(argv: list[str], line: str) -> None:
     said = shown(argv)
     assert CANARY not in said
     assert said.replace("'", "") == line.replace("'", "")
@@ -47,15 +47,15 @@ def test_the_value_is_not_shown(argv: list[str], line: str) -> None:
         "python t.py --lr=1e-3 seed=7",
     ],
 )
-def test_what_only_sounds_like_one_is_shown(line: str) -> None:
+def test_values_of_names_that_only_resemble_secrets_are_shown(line: str) -> None:
     assert without_secrets(line) == line
 
 
-def test_a_name_made_of_the_command_has_none() -> None:
+def test_a_task_name_made_of_its_command_hides_secrets() -> None:
     assert name(spec(f"train.py --token {CANARY}")) == "train --token ***"
 
 
-def test_of_the_users_columns_the_secret_ones_are_hidden_and_ours_are_not() -> None:
+def test_secret_columns_of_the_user_are_hidden_and_task_fields_are_not() -> None:
     row = {"key": "abc", "command": f"x --token {CANARY}", "api_key": CANARY, "lr": "1", "n": 3, "result.key": "top"}
     assert masked(row, frozenset({"key", "command"}), ("command",)) == {
         "key": "abc", "command": "x --token ***", "api_key": "***", "lr": "1", "n": 3, "result.key": "top",
