@@ -14,7 +14,7 @@ def main(argv: list[str]) -> int:
         "scheduler cancel 17-40,52",
     ).common()
     parser.add_argument("who", nargs="+", metavar="ID", help=f"{request_flags.IDS} (scheduler stop stops a whole run)")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.json()
     args = parser.parse_args(argv)
     from scheduler.app.control.targets import tasks
 

@@ -73,7 +73,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "said", nargs=argparse.REMAINDER, metavar="WORD", help="with words: the words so far, the last one incomplete"
     )
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.json()
     args = parser.parse_args(argv)
     if args.shell == "words":
         words = args.said[1:] if args.said[:1] == ["--"] else args.said

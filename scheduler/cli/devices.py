@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from argparse import Namespace
 from collections.abc import Mapping
 from typing import Any
 
 from scheduler.cli import request_flags
 from scheduler.cli.flags import duration
-from scheduler.cli.parsing import Parser, settings_from
+from scheduler.cli.parsing import Parser, settings_from, show
 from scheduler.errors import UsageError
 from scheduler.runtime.settings import Settings
 from scheduler.ui.terminal.sink import hint
@@ -65,7 +63,7 @@ def _parser() -> Parser:
         "--end", action="store_true", help="with reserve: end the reservation now (without DEVICE: all yours)"
     )
     parser.add_argument("--why", default="", metavar="TEXT", help="reason shown to users who wait for the device")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.json()
     return parser
 
 
@@ -77,10 +75,8 @@ def _list(args: Namespace, settings: Settings) -> int:
 
     facts = here.devices(settings)
     closed = device_reservations.told(settings, {one["key"]: one["device"] for one in facts})
-    if args.json:
-        _write({"format": 1, "devices": facts, **closed})
-    else:
-        _say([*status.device_lines(facts), *status.closed_lines(closed)])
+    lines = [*status.device_lines(facts), *status.closed_lines(closed)]
+    show(lines, {"devices": facts, **closed}, as_json=args.json)
     return 0
 
 
@@ -133,10 +129,7 @@ def _show_drained(args: Namespace, settings: Settings, kind: str, nothing: str) 
     from scheduler.app.control import device_reservations
 
     found: Mapping[str, Any] = {"disabled": {}, "reserved": [], kind: device_reservations.named(settings)[kind]}
-    if args.json:
-        _write({"format": 1, kind: found[kind]})
-    else:
-        _say(status.closed_lines(found) or [nothing])
+    show(status.closed_lines(found) or [nothing], {kind: found[kind]}, as_json=args.json)
     return 0
 
 
@@ -147,16 +140,5 @@ def _init(args: Namespace, settings: Settings) -> int:
     if args.device or args.run or args.all_users:
         raise UsageError("devices init prepares the whole machine: leave the other arguments out")
     done = machine_init.prepare(settings)
-    if args.json:
-        _write({"format": 1, "done": done})
-    else:
-        _say(done)
+    show(done, {"done": done}, as_json=args.json)
     return 0
-
-
-def _write(found: object) -> None:
-    sys.stdout.write(json.dumps(found, indent=1) + "\n")
-
-
-def _say(lines: list[str]) -> None:
-    sys.stdout.writelines(line + "\n" for line in lines)

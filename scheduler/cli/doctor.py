@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from shutil import get_terminal_size
 
 from scheduler import __version__
-from scheduler.cli.parsing import Parser, settings_from
+from scheduler.cli.parsing import Parser, settings_from, show
 from scheduler.ui.terminal.sink import hint
 
 NARROWEST, WIDEST = 60, 100
@@ -34,9 +33,6 @@ def main(argv: list[str]) -> int:
     from scheduler.app.doctor.checks import examine
 
     page = examine({"state": args.state}, __version__)
-    if args.json:
-        sys.stdout.write(json.dumps(page.to_dict(), indent=1) + "\n")
-    else:
-        width = min(WIDEST, max(NARROWEST, get_terminal_size((WIDEST, 24)).columns))
-        sys.stdout.writelines(line + "\n" for line in page.lines(width))
+    width = min(WIDEST, max(NARROWEST, get_terminal_size((WIDEST, 24)).columns))
+    show(page.lines(width), page.to_dict(), as_json=args.json)
     return page.exit_code

@@ -16,11 +16,11 @@ from scheduler.ui.verbs import eta
 def main(argv: list[str]) -> int:
     """Print a run's tasks."""
     parser = Parser("list", "List the tasks of a run and their states.", "scheduler list 12 --state failed")
-    parser.add_argument("run", nargs="?", metavar="RUN", help="number or name (default: the latest run)")
+    parser.run()
     parser.add_argument(
         "--state", dest="wanted", metavar="S", help="only tasks in these states, such as waiting or failed,oom"
     )
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.json()
     parser.secrets()
     args = parser.parse_args(argv)
     reader = run_reader.RunReader(run_reader.find_run(settings_from(args), args.run))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from scheduler.cli.parsing import Parser, settings_from
+from scheduler.cli.parsing import Parser, settings_from, show
 from scheduler.errors import StateError, UsageError
 from scheduler.ui.terminal.sink import hint
 from scheduler.ui.text import TextCleaner
@@ -40,7 +39,7 @@ def main(argv: list[str]) -> int:
     if args.json:
         text = b"".join(log.news()).decode("utf-8", "replace")
         facts = {"run": log.info.number, "task": log.task, "attempt": log.attempt, "log": log.path, "text": text}
-        sys.stdout.write(json.dumps({"format": 1, **facts}) + "\n")
+        show((), facts, as_json=True)
         return 0
     _show(log.news())
     return 0

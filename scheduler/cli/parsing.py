@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
-from collections.abc import Mapping
-from typing import NoReturn
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any, NoReturn
 
 from scheduler.errors import UsageError
 from scheduler.runtime.settings import Settings, read_settings
@@ -46,6 +48,16 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("--state", metavar="DIR", help="directory in which runs are stored")
         return self
 
+    def json(self) -> Parser:
+        """Add the flag of verbs that print JSON instead of lines."""
+        self.add_argument("--json", action="store_true", help="print JSON")
+        return self
+
+    def run(self) -> Parser:
+        """Add the run that the verb is about."""
+        self.add_argument("run", nargs="?", metavar="RUN", help="number or name (default: the latest run)")
+        return self
+
     def secrets(self) -> None:
         """Add the flag of verbs that show commands."""
         self.add_argument("--show-secrets", action="store_true", help="show secrets instead of ***")
@@ -82,3 +94,11 @@ def settings_from(args: argparse.Namespace, *names: str) -> Settings:
     """Return the settings, with the named flags of this command line on top."""
     flags: Mapping[str, str | None] = {name: getattr(args, name, None) for name in ("state", *names)}
     return read_settings(flags)
+
+
+def show(lines: Iterable[str], facts: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print lines for people, or facts as JSON in their present format."""
+    if as_json:
+        sys.stdout.write(json.dumps({"format": 1, **facts}, indent=1) + "\n")
+    else:
+        sys.stdout.writelines(line + "\n" for line in lines)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 
 from scheduler.app.observe import run_reader
-from scheduler.cli.parsing import Parser, settings_from
+from scheduler.cli.parsing import Parser, settings_from, show
+from scheduler.core.profiling.profile_index import StoredProfile
 from scheduler.errors import UsageError
-from scheduler.store.profiles import ProfileStore, StoredProfile
+from scheduler.store.profiles import ProfileStore
 from scheduler.ui.verbs import profiles as view
 from scheduler.units import count
 
@@ -28,7 +28,7 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("which", nargs="*", metavar="WHICH", help="profile keys or their first characters, or scripts")
     parser.add_argument("--all", action="store_true", help="with show and forget: all profiles")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.json()
     args = parser.parse_args(argv)
     if args.what != "list" and bool(args.which) == args.all:
         raise UsageError(f"profiles {args.what}: name profiles by key or script, or give --all")
@@ -47,24 +47,19 @@ def _act(store: ProfileStore, what: str, which: list[str], *, as_json: bool) -> 
         raise UsageError(f"there is no profile {' or '.join(which)}: scheduler profiles lists them")
     if what == "forget":
         number = store.forget([profile.key for profile in kept])
-        sys.stdout.write(
-            json.dumps({"format": 2, "forgot": number}) + "\n" if as_json else f"{count(number, 'profile')} removed\n"
-        )
-    elif as_json:
-        facts = {"format": 2, "profiles": [view.facts(one) for one in kept], "scripts": view.family_facts(kept)}
-        sys.stdout.write(json.dumps(facts, indent=1) + "\n")
-    elif what == "list":
-        sys.stdout.writelines(line + "\n" for line in view.table_lines(kept))
-    else:
-        whole = [line for one in kept for line in view.full_lines(one)] + view.family_lines(_related(store, kept))
-        sys.stdout.writelines(line + "\n" for line in whole)
+        show([f"{count(number, 'profile')} removed"], {"forgot": number}, as_json=as_json)
+        return 0
+    whole = view.table_lines(kept) if what == "list" else _all_lines(store, kept)
+    facts = {"profiles": [view.facts(one) for one in kept], "scripts": view.family_facts(kept)}
+    show(whole, facts, as_json=as_json)
     return 0
 
 
-def _related(store: ProfileStore, kept: list[StoredProfile]) -> list[StoredProfile]:
-    """Return all profiles of the scripts; only together they show which arguments determine the memory."""
+def _all_lines(store: ProfileStore, kept: list[StoredProfile]) -> list[str]:
+    """Return all about some profiles; only all of a script show which of its arguments determine the memory."""
     families = {one.profile.family for one in kept}
-    return [one for one in store.all() if one.profile.family in families]
+    related = [one for one in store.all() if one.profile.family in families]
+    return [line for one in kept for line in view.full_lines(one)] + view.family_lines(related)
 
 
 def _is_named(word: str, profile: StoredProfile) -> bool:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from scheduler.cli.parsing import Parser, settings_from
+from scheduler.cli.parsing import Parser, settings_from, show
 
 if TYPE_CHECKING:
     from scheduler.app.control.targets import Target
@@ -22,8 +20,7 @@ def parser(verb: str, description: str, example: str, of_run: str = "all its tas
     made.add_argument("who", nargs="*", metavar="ID|RUN", help=f"{IDS}; or a run by name (default: the latest run)")
     made.add_argument("--run", metavar="RUN", help=f"a run by number or name: {of_run}")
     made.add_argument("--task", metavar="ID", help="tasks by id")
-    made.add_argument("--json", action="store_true", help="print JSON")
-    return made
+    return made.json()
 
 
 def targets_of(args: argparse.Namespace) -> list[Target]:
@@ -36,14 +33,7 @@ def targets_of(args: argparse.Namespace) -> list[Target]:
 def ask(args: argparse.Namespace, targets: Sequence[Target], what: str, values: Mapping[str, str] | None = None) -> int:
     """Send a request to each run, print the answers, and return 0 where all was or will be done, else 1."""
     from scheduler.app.control import run_requests
-    from scheduler.ui.verbs import answers  # not loaded by verbs that only wait
 
     results = [run_requests.ask(target, what, values) for target in targets]
-    if args.json:
-        runs = [answers.facts(r.info.number, r.info.what, r.answers, recorded=r.recorded) for r in results]
-        sys.stdout.write(json.dumps({"format": 1, "runs": runs}, indent=1) + "\n")
-    else:
-        for r in results:
-            lines = answers.lines(r.info.number, r.info.what, r.answers, recorded=r.recorded)
-            sys.stdout.writelines(line + "\n" for line in lines)
+    show((line for r in results for line in r.lines()), {"runs": [r.to_dict() for r in results]}, as_json=args.json)
     return 0 if all(r.done for r in results) else 1

@@ -15,7 +15,7 @@ def main(argv: list[str]) -> int:
     parser = Parser(
         "results", "Show the result of each task of a run.", "scheduler results 12 --csv > results.csv"
     ).common()
-    parser.add_argument("run", nargs="?", metavar="RUN", help="number or name (default: the latest run)")
+    parser.run()
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--csv", action="store_true", help="all columns, comma-separated")
     how.add_argument("--json", action="store_true", help="all columns and the run, as JSON")

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 
 from scheduler.app import notify
 from scheduler.app.observe import run_reader
 from scheduler.app.run import detach, run_loop
 from scheduler.app.run import resume as resume_run
-from scheduler.app.run.detach import DetachedStart
 from scheduler.app.run.options import ResumeOptions, mps_word
 from scheduler.app.run.session import RunSession
 from scheduler.cli.flags import add_notify
-from scheduler.cli.parsing import Parser, joined_mps, settings_from
+from scheduler.cli.parsing import Parser, joined_mps, settings_from, show
 from scheduler.errors import UsageError
 from scheduler.runtime.processes import wait_for
 from scheduler.runtime.settings import Settings
 from scheduler.ui.terminal import detached
+from scheduler.ui.terminal.detached import DetachedStart
 from scheduler.ui.terminal.sink import hint
 
 
@@ -50,7 +49,7 @@ def _parser() -> Parser:
         "No task runs twice.",
         "scheduler resume 12",
     ).common()
-    parser.add_argument("run", nargs="?", metavar="RUN", help="number or name (default: the latest run)")
+    parser.run()
     parser.add_argument("--all", action="store_true", help="resume every unfinished run, each in the background")
     parser.add_argument("-d", "--detach", action="store_true", help="run in the background; return once taken over")
     parser.add_argument(
@@ -100,7 +99,7 @@ def _all(args: argparse.Namespace, settings: Settings, how: ResumeOptions) -> in
     codes = [start_.exit_code for start_ in starts] if args.detach else [_wait(args, start_) for start_ in starts]
     if args.json:
         runs = [{**start_.to_dict(), "exit_code": code} for start_, code in zip(starts, codes, strict=True)]
-        sys.stdout.write(json.dumps({"format": 1, "runs": runs}, indent=1) + "\n")
+        show((), {"runs": runs}, as_json=True)
     return max(codes, default=0)
 
 

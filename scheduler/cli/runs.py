@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import sys
-
 from scheduler.app.control import retention
 from scheduler.cli.flags import duration
-from scheduler.cli.parsing import Parser, settings_from
+from scheduler.cli.parsing import Parser, settings_from, show
 from scheduler.errors import UsageError
 from scheduler.runtime.settings import Settings
 from scheduler.ui.verbs import status
@@ -25,7 +22,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--older-than", metavar="D", help="with rm: all runs that ended longer ago than this, such as 30d"
     )
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.json()
     args = parser.parse_args(argv)
     settings = settings_from(args)
     if args.what == "rm":
@@ -33,10 +30,7 @@ def main(argv: list[str]) -> int:
     if args.run or args.older_than:
         raise UsageError("runs: to remove runs, name them after rm, such as scheduler runs rm 3")
     facts = retention.runs(settings)
-    if args.json:
-        sys.stdout.write(json.dumps({"format": 1, "runs": facts}, indent=1) + "\n")
-    else:
-        sys.stdout.writelines(line + "\n" for line in status.run_lines(facts))
+    show(status.run_lines(facts), {"runs": facts}, as_json=args.json)
     return 0
 
 
@@ -48,8 +42,5 @@ def _remove(settings: Settings, words: list[str], older: str | None, *, as_json:
         if older is not None
         else retention.remove(settings, words)
     )
-    if as_json:
-        sys.stdout.write(json.dumps({"format": 1, "removed": gone}, indent=1) + "\n")
-    else:
-        sys.stdout.writelines(line + "\n" for line in status.removed_lines(gone))
+    show(status.removed_lines(gone), {"removed": gone}, as_json=as_json)
     return 0

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import sys
 
 from scheduler.app.observe import run_reader
-from scheduler.cli.parsing import Parser, settings_from
+from scheduler.cli.parsing import Parser, settings_from, show
 from scheduler.ui.verbs import status
 
 
@@ -38,9 +37,6 @@ def main(argv: list[str]) -> int:
         from scheduler.ui.export import prometheus
 
         sys.stdout.write(prometheus.text(facts))
-    elif args.json:
-        sys.stdout.write(json.dumps(facts, indent=1) + "\n")
-    else:
-        for line in status.lines(facts):
-            sys.stdout.write(line + "\n")
+        return 0
+    show(status.lines(facts), facts, as_json=args.json)
     return 0

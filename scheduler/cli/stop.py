@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import sys
-
 from scheduler.app.observe import run_reader
-from scheduler.cli.parsing import Parser, settings_from
+from scheduler.cli.parsing import Parser, settings_from, show
 from scheduler.core.ports import Request
 from scheduler.errors import StateError
 from scheduler.store.run.catalog import RunInfo
@@ -26,7 +23,7 @@ def main(argv: list[str]) -> int:
         "Stop a run as Ctrl-C in its terminal does: start no more tasks, let running ones finish.",
         "scheduler stop 12 --now",
     ).common()
-    parser.add_argument("run", nargs="?", metavar="RUN", help="number or name (default: the latest run)")
+    parser.run()
     how = parser.add_mutually_exclusive_group()
     how.add_argument(
         "--now", action="store_const", dest="how", const="stop", default="drain", help="stop running tasks too"
@@ -34,7 +31,7 @@ def main(argv: list[str]) -> int:
     how.add_argument(
         "--leave", action="store_const", dest="how", const="leave", help="end only the scheduler; tasks continue"
     )
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.json()
     args = parser.parse_args(argv)
     info = run_reader.find_run(settings_from(args), args.run)
     _must_live(info)
@@ -45,10 +42,8 @@ def main(argv: list[str]) -> int:
             f"if it has ended, scheduler resume {info.number} continues the run"
         )
     sentence = DONE[args.how].format(info.number)
-    if args.json:
-        sys.stdout.write(json.dumps({"format": 1, "run": info.number, "asked": args.how, "says": sentence}) + "\n")
-    else:
-        sys.stdout.write(f"run {info.number}  {info.what}: {sentence}\n")
+    facts = {"run": info.number, "asked": args.how, "says": sentence}
+    show([f"run {info.number}  {info.what}: {sentence}"], facts, as_json=args.json)
     return 0
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from scheduler.app.observe import run_reader
-from scheduler.cli.parsing import Parser, settings_from
+from scheduler.cli.parsing import Parser, settings_from, show
 from scheduler.errors import UsageError
 from scheduler.runtime.settings import Settings
 from scheduler.ui.terminal.sink import hint
@@ -63,14 +62,16 @@ def _run(args: argparse.Namespace, settings: Settings) -> int:
     keys = panels.WATCHING.format(run=info.number)
     with contextlib.closing(RunMonitor(info, settings)) as run:
         picture = run.picture()
-        if args.json:
-            sys.stdout.write(json.dumps({"format": 1, **picture.to_dict()}, indent=1) + "\n")
-        elif not run.goes_on() or not _live(
-            args,
-            lambda width, height: panels.lines(run.picture(), width, height, run.recent(), keys=keys),
-            lambda: not run.goes_on(),
+        if (
+            args.json
+            or not run.goes_on()
+            or not _live(
+                args,
+                lambda width, height: panels.lines(run.picture(), width, height, run.recent(), keys=keys),
+                lambda: not run.goes_on(),
+            )
         ):
-            sys.stdout.writelines(line + "\n" for line in panels.plain(picture, panels.WIDE))
+            show(panels.plain(picture, panels.WIDE), picture.to_dict(), as_json=args.json)
         elif not run.goes_on():
             sys.stdout.writelines(line + "\n" for line in closing.total_lines(run.telling.totals(), info.number))
         if not run.goes_on():
@@ -84,10 +85,9 @@ def _machine(args: argparse.Namespace, settings: Settings) -> int:
     from scheduler.ui.verbs import status
 
     with contextlib.closing(MachineMonitor(settings)) as machine:
-        if args.json:
-            sys.stdout.write(json.dumps(machine.facts(), indent=1) + "\n")
-        elif not _live(args, lambda width, height: panels.machine(machine.facts(), width, height), lambda: False):
-            sys.stdout.writelines(line + "\n" for line in status.lines(machine.facts()))
+        make = lambda width, height: panels.machine(machine.facts(), width, height)  # noqa: E731 - what is drawn
+        if args.json or not _live(args, make, lambda: False):
+            show(status.lines(machine.facts()), machine.facts(), as_json=args.json)
     return 0
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from scheduler.cli import request_flags
+from scheduler.cli.parsing import show
 from scheduler.ui.text import clean
 from scheduler.units import count
 
@@ -31,10 +30,7 @@ def main(argv: list[str]) -> int:
     waited = wait_all(targets)
     one = len(waited) == 1
     code = waited[0].exit_code if one else max((min(w.exit_code, 1) for w in waited), default=0)
-    if args.json:
-        sys.stdout.write(json.dumps({"format": 1, "exit_code": code, "runs": _facts(waited)}, indent=1) + "\n")
-    else:
-        sys.stdout.writelines(_line(w) + "\n" for w in waited)
+    show(map(_line, waited), {"exit_code": code, "runs": _facts(waited)}, as_json=args.json)
     return code
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import sys
-
 from scheduler.cli import request_flags
+from scheduler.cli.parsing import show
 
 
 def main(argv: list[str]) -> int:
@@ -20,10 +18,6 @@ def main(argv: list[str]) -> int:
     from scheduler.app.observe.why import why
 
     explanations = [why(target) for target in request_flags.targets_of(args)]
-    if args.json:
-        runs = [explanation.facts for explanation in explanations]
-        sys.stdout.write(json.dumps({"format": 1, "runs": runs}, indent=1) + "\n")
-        return 0
-    for explanation in explanations:
-        sys.stdout.writelines(line + "\n" for line in explanation.lines)
+    lines = [line for explanation in explanations for line in explanation.lines]
+    show(lines, {"runs": [explanation.facts for explanation in explanations]}, as_json=args.json)
     return 0

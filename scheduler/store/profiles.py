@@ -12,29 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from scheduler.core.model import HOST, EstimateSource
-from scheduler.core.profiling.profile_index import Observation, Peaks, Profile
+from scheduler.core.profiling.profile_index import Observation, Peaks, Profile, StoredProfile
 from scheduler.core.profiling.task_class import TaskClass
 from scheduler.errors import StateError
 from scheduler.runtime.paths import owner_beside_root
 from scheduler.store.run import schema
-from scheduler.values import dataclass
 
 _TEMPORARY = frozenset({
     sqlite3.SQLITE_PERM, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_READONLY,
     sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_NOLFS,
     sqlite3.SQLITE_AUTH,
 })  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class StoredProfile:
-    """One profile with its key, the task class's command, and when it was updated."""
-
-    key: str
-    what: str
-    device: str
-    updated: float
-    profile: Profile
 
 
 class ProfileStore:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import field
 
 from scheduler.app.control.targets import Target
 from scheduler.app.observe.run_reader import RunReader
@@ -13,25 +12,10 @@ from scheduler.errors import Elsewhere, StateError
 from scheduler.store.machine.locked_files import is_locked
 from scheduler.store.run import requests
 from scheduler.store.run.catalog import RunInfo
-from scheduler.values import dataclass
+from scheduler.ui.verbs.answers import RequestResult
 
 PATIENCE = 5.0
 """Seconds that a living scheduler has to answer."""
-
-
-@dataclass(frozen=True, slots=True)
-class RequestResult:
-    """The answers of one run to a request."""
-
-    info: RunInfo
-    answers: Sequence[Answer] = field(default_factory=tuple)
-    recorded: bool = False
-    """True if the run has no scheduler, so that the request is done when the run is resumed."""
-
-    @property
-    def done(self) -> bool:
-        """True if all of the request was or will be done."""
-        return bool(self.answers) and all(answer.done for answer in self.answers)
 
 
 def ask(target: Target, what: str, said: Mapping[str, str] | None = None) -> RequestResult:
@@ -43,13 +27,14 @@ def ask(target: Target, what: str, said: Mapping[str, str] | None = None) -> Req
         return _record(info, request)
     answers = requests.ask(info.places, request, PATIENCE)
     if answers is not None:
-        return RequestResult(info, answers)
+        return RequestResult(info.number, info.what, answers)
     if is_locked(info.places.root):
         raise StateError(
             f"the scheduler of run {info.number} has not answered for {PATIENCE:g} s: it does what was asked once it "
             f"goes on, or scheduler resume {info.number} does where it has ended"
         )
-    return RequestResult(info, _foreseen(info, request, requests.pending(info.places)[:-1]), recorded=True)
+    answers = _foreseen(info, request, requests.pending(info.places)[:-1])
+    return RequestResult(info.number, info.what, answers, recorded=True)
 
 
 def _record(info: RunInfo, request: Request) -> RequestResult:
@@ -57,7 +42,7 @@ def _record(info: RunInfo, request: Request) -> RequestResult:
     answers = _foreseen(info, request, requests.pending(info.places))
     if any(answer.done for answer in answers):
         requests.leave(info.places, request)
-    return RequestResult(info, answers, recorded=True)
+    return RequestResult(info.number, info.what, answers, recorded=True)
 
 
 def _foreseen(info: RunInfo, request: Request, before: Sequence[Request]) -> Sequence[Answer]:

@@ -27,7 +27,6 @@ from scheduler.runtime.settings import Settings
 from scheduler.runtime.users import user_name
 from scheduler.store.run.catalog import RunCatalog, RunInfo
 from scheduler.ui.text import clean
-from scheduler.ui.verbs import answers
 from scheduler.ui.web import report, status_data
 from scheduler.ui.web import server as web_server
 from scheduler.ui.web.server import TaskQuery
@@ -223,9 +222,8 @@ class WebFeed:
                 "lines": [*map(clean, why.why(Target(info, tasks)).lines)],
             }
         with self._asking:
-            told = run_requests.ask(Target(info, tasks), what)
-        lines = answers.lines(info.number, info.what, told.answers, recorded=told.recorded)
-        return {**answers.facts(info.number, info.what, told.answers, recorded=told.recorded), "lines": lines[1:]}
+            result = run_requests.ask(Target(info, tasks), what)
+        return {**result.to_dict(), "lines": result.lines()[1:]}
 
     def close(self) -> None:
         """Close the journals, the devices and the threads."""

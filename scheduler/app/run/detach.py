@@ -7,8 +7,8 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from scheduler.app.observe import run_reader
 from scheduler.app.run.options import ResumeOptions
@@ -19,42 +19,11 @@ from scheduler.runtime.processes import leave_terminal, start_copy, wait_for
 from scheduler.runtime.settings import Settings
 from scheduler.store.run.catalog import RunInfo
 from scheduler.store.run.requests import pending
-from scheduler.values import dataclass
+from scheduler.ui.terminal import detached
+from scheduler.ui.terminal.detached import DetachedStart
 
 if TYPE_CHECKING:
     from scheduler.app.run.session import RunSession
-
-
-@dataclass(frozen=True, slots=True)
-class DetachedStart:
-    """The result of a start in the background, as far as the starter waits for it."""
-
-    pid: int
-    number: int = 0
-    """The run's number; 0: there is none, because of `trouble` or because the list was empty."""
-    what: str = ""
-    tasks: int = 0
-    first: int = 0
-    """The id of the first task."""
-    log: str = ""
-    hints: Sequence[str] = field(default_factory=tuple)
-    trouble: str = ""
-    """Why nothing was started; empty where the run started."""
-    exit_code: int = 0
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON, for the starter and for `resume --all --json`."""
-        return {
-            "pid": self.pid,
-            "number": self.number,
-            "what": self.what,
-            "tasks": self.tasks,
-            "first": self.first,
-            "log": self.log,
-            "hints": list(self.hints),
-            "trouble": self.trouble,
-            "exit_code": self.exit_code,
-        }
 
 
 def detach(
@@ -68,7 +37,7 @@ def detach(
     with os.fdopen(tells, encoding="utf-8") as pipe:
         text = pipe.read()
     if text:
-        return DetachedStart(**json.loads(text))
+        return DetachedStart.from_dict(json.loads(text))
     code = wait_for(pid)
     return DetachedStart(
         pid, trouble=f"the new scheduler ended before it had accepted anything (exit {code})", exit_code=1
@@ -141,11 +110,12 @@ def logging_out() -> list[str]:
     """Return a hint where logging out would end a run in the background, and how to prevent that; else nothing."""
     from scheduler.devices.host.host_environment import login
     from scheduler.runtime.users import user_name
-    from scheduler.ui.terminal.detached import logging_out_hint
 
     user = user_name(os.getuid())
     place = login(user)
-    return [logging_out_hint(place.unit, place.source, user, session=place.is_session)] if place.ends_us else []
+    if not place.ends_us:
+        return []
+    return [detached.logging_out_hint(place.unit, place.source, user, session=place.is_session)]
 
 
 def as_error(start: DetachedStart) -> SchedulerError:
@@ -157,8 +127,6 @@ def as_error(start: DetachedStart) -> SchedulerError:
 
 def show(start: DetachedStart, *, as_json: bool) -> int:
     """Print what was started, how to watch it and how to stop it; raise the error that kept it from starting."""
-    from scheduler.ui.terminal import detached
-
     if start.trouble:
         raise as_error(start)
     detached.hints(start.hints)

@@ -190,6 +190,20 @@ class Profile:
             self.cores = max(self.cores, evidence.cpu_seconds / evidence.seconds)
 
 
+@dataclass(frozen=True, slots=True)
+class StoredProfile:
+    """One profile as it is kept for later runs."""
+
+    key: str
+    what: str
+    """The script and its arguments."""
+    device: str
+    """The model of the device that it was measured on."""
+    updated: float
+    """When it was changed last, in seconds since the epoch."""
+    profile: Profile
+
+
 def on_gpus(peaks: Mapping[str, int]) -> dict[str, int]:
     """Return the peaks of a class by which it is compared: those where it runs."""
     return {part: peak for part, peak in peaks.items() if part != HOST} or dict(peaks)

@@ -2,46 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from scheduler.runtime.paths import tilde
 from scheduler.ui.terminal.sink import hint
 from scheduler.ui.text import clean
 from scheduler.units import count
+from scheduler.values import dataclass
 
 STOP = "scheduler stop {}: finish what runs, start nothing new; --now: stop it; --leave: leave it running"
 
 
-class DetachedLine(Protocol):
-    """The result of a start without a terminal."""
+@dataclass(frozen=True, slots=True)
+class DetachedStart:
+    """The result of a start in the background, as far as the starter waits for it."""
 
-    @property
-    def pid(self) -> int:
-        """The process id of the scheduler."""
+    pid: int
+    number: int = 0
+    """The run's number; 0: there is none, because of `trouble` or because the list was empty."""
+    what: str = ""
+    """The name of the list."""
+    tasks: int = 0
+    first: int = 0
+    """The id of the first task."""
+    log: str = ""
+    """The path of the run's log."""
+    hints: Sequence[str] = ()
+    trouble: str = ""
+    """Why nothing was started; empty where the run started."""
+    exit_code: int = 0
 
-    @property
-    def number(self) -> int:
-        """The number of the run."""
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON values, for the starter and for `resume --all --json`."""
+        return {
+            "pid": self.pid,
+            "number": self.number,
+            "what": self.what,
+            "tasks": self.tasks,
+            "first": self.first,
+            "log": self.log,
+            "hints": [*self.hints],
+            "trouble": self.trouble,
+            "exit_code": self.exit_code,
+        }
 
-    @property
-    def what(self) -> str:
-        """The name of the list."""
-
-    @property
-    def tasks(self) -> int:
-        """The number of tasks."""
-
-    @property
-    def log(self) -> str:
-        """The path of the run's log."""
-
-    @property
-    def trouble(self) -> str:
-        """The reason why the run did not start; empty: it did."""
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> DetachedStart:
+        """Return the start that `to_dict` wrote."""
+        return cls(**data)
 
 
-def lines(start: DetachedLine) -> list[str]:
+def lines(start: DetachedStart) -> list[str]:
     """Return the run, its process, how to watch it and how to stop it."""
     number, tasks = start.number, count(start.tasks, "task")
     return [
@@ -51,7 +63,7 @@ def lines(start: DetachedLine) -> list[str]:
     ]
 
 
-def one_of_all(start: DetachedLine) -> str:
+def one_of_all(start: DetachedStart) -> str:
     """Return what became of one of several runs that were taken over."""
     if start.trouble:
         return f"run {start.number}  {clean(start.what)}: {start.trouble}"

@@ -1,24 +1,41 @@
-"""The answers to requests (`set`, `hold`, `cancel`, `retry` …), as lines and as data."""
+"""The answers to requests (`set`, `hold`, `cancel`, `retry` …), as lines and as JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from scheduler.core.control.requests import sentence
 from scheduler.core.ports import Answer
 from scheduler.ui.text import clean
+from scheduler.values import dataclass
 
 
-def lines(run: int, what: str, answers: Sequence[Answer], *, recorded: bool) -> list[str]:
-    """Return a line for the run, then one for each answer."""
-    head = f"run {run}  {clean(what)}"
-    if recorded and any(answer.done for answer in answers):
-        head += f"  has no scheduler: recorded, applied at its next start (scheduler resume {run})"
-    return [head, *(clean(sentence(answer)) for answer in answers)]
+@dataclass(frozen=True, slots=True)
+class RequestResult:
+    """The answers of one run to a request."""
 
+    run: int
+    what: str
+    """The name of the run's list."""
+    answers: Sequence[Answer] = ()
+    recorded: bool = False
+    """True if the run has no scheduler, so that the request is done when the run is resumed."""
 
-def facts(run: int, what: str, answers: Sequence[Answer], *, recorded: bool) -> Mapping[str, Any]:
-    """Return the answers as data for JSON."""
-    records = [{"tasks": [*answer.tasks], "done": answer.done, "says": answer.says} for answer in answers]
-    return {"run": run, "file": what, "applied": "at resume" if recorded else "now", "answers": records}
+    @property
+    def done(self) -> bool:
+        """True if all of the request was or will be done."""
+        return bool(self.answers) and all(answer.done for answer in self.answers)
+
+    def lines(self) -> list[str]:
+        """Return a line for the run, then one for each answer."""
+        head = f"run {self.run}  {clean(self.what)}"
+        if self.recorded and any(answer.done for answer in self.answers):
+            head += f"  has no scheduler: recorded, applied at its next start (scheduler resume {self.run})"
+        return [head, *(clean(sentence(answer)) for answer in self.answers)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the answers as JSON values."""
+        records = [{"tasks": [*answer.tasks], "done": answer.done, "says": answer.says} for answer in self.answers]
+        applied = "at resume" if self.recorded else "now"
+        return {"run": self.run, "file": self.what, "applied": applied, "answers": records}

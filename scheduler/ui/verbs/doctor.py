@@ -119,7 +119,7 @@ class DoctorPage:
         records = [
             {"group": title, **finding.to_dict()} for title, findings in self.groups.items() for finding in findings
         ]
-        head = {"format": 1, "hostname": self.hostname, "ok": not self.exit_code, "summary": self.summary}
+        head = {"hostname": self.hostname, "ok": not self.exit_code, "summary": self.summary}
         return {**head, "lines": records, **self.facts}
 
 

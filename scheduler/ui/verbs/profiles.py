@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from scheduler.core.model import HOST
-from scheduler.core.profiling.profile_index import Profile, family_of
+from scheduler.core.profiling.profile_index import Profile, StoredProfile, family_of
 from scheduler.core.tasks.redaction import without_secrets
 from scheduler.ui.text import moment, short, table
 from scheduler.units import duration, size
@@ -15,31 +15,7 @@ if TYPE_CHECKING:
     from scheduler.core.profiling.family.families import Factor
 
 
-class ProfileRow(Protocol):
-    """One stored profile."""
-
-    @property
-    def key(self) -> str:
-        """The key of the profile."""
-
-    @property
-    def what(self) -> str:
-        """The script and its arguments."""
-
-    @property
-    def device(self) -> str:
-        """The model of the device that it was measured on."""
-
-    @property
-    def updated(self) -> float:
-        """The moment of its last change, in seconds since the epoch."""
-
-    @property
-    def profile(self) -> Profile:
-        """The measured values."""
-
-
-def facts(row: ProfileRow) -> dict[str, Any]:
+def facts(row: StoredProfile) -> dict[str, Any]:
     """Return a profile as data for JSON."""
     profile = row.profile
     return {
@@ -60,7 +36,7 @@ def facts(row: ProfileRow) -> dict[str, Any]:
     }
 
 
-def family_lines(profiles: Sequence[ProfileRow]) -> list[str]:
+def family_lines(profiles: Sequence[StoredProfile]) -> list[str]:
     """Return which arguments change the memory, for each script with several profiles."""
     result: list[str] = []
     for members in _families(profiles):
@@ -71,7 +47,7 @@ def family_lines(profiles: Sequence[ProfileRow]) -> list[str]:
     return result
 
 
-def family_facts(profiles: Sequence[ProfileRow]) -> list[dict[str, Any]]:
+def family_facts(profiles: Sequence[StoredProfile]) -> list[dict[str, Any]]:
     """Return the families as data for JSON."""
     return [
         {
@@ -86,8 +62,8 @@ def family_facts(profiles: Sequence[ProfileRow]) -> list[dict[str, Any]]:
     ]
 
 
-def _families(profiles: Sequence[ProfileRow]) -> list[list[ProfileRow]]:
-    families: dict[str, list[ProfileRow]] = {}
+def _families(profiles: Sequence[StoredProfile]) -> list[list[StoredProfile]]:
+    families: dict[str, list[StoredProfile]] = {}
     for one in profiles:
         if one.profile.family and one.profile.peaks:
             families.setdefault(one.profile.family, []).append(one)
@@ -110,7 +86,7 @@ def _device_name(part: str) -> str:
     return "host RAM" if part == HOST else f"GPU {part} of the task"
 
 
-def table_lines(profiles: Sequence[ProfileRow]) -> list[str]:
+def table_lines(profiles: Sequence[StoredProfile]) -> list[str]:
     """Return a table with one line for each profile."""
     if not profiles:
         return ["there are no profiles yet: every run records them; scheduler profiles learn FILE only measures"]
@@ -132,7 +108,7 @@ def table_lines(profiles: Sequence[ProfileRow]) -> list[str]:
     return table(header, rows, frozenset({2, 3, 4, 5, 6}))
 
 
-def full_lines(row: ProfileRow) -> list[str]:
+def full_lines(row: StoredProfile) -> list[str]:
     """Return all that a profile holds."""
     profile = row.profile
     result = [f"{row.key}  {short(without_secrets(row.what), 100)}", f"  device   {row.device}"]
