@@ -33,9 +33,9 @@ def said(**what: Any) -> bytes:
     return pack_block({**plain, **what})
 
 
-def show(ledger: FileLeaseRegistry, ticket: WaitTicket | None = TICKET) -> None:
-    with ledger.deciding() as desk:
-        desk.wait(ticket)
+def show(registry: FileLeaseRegistry, ticket: WaitTicket | None = TICKET) -> None:
+    with registry.deciding() as transaction:
+        transaction.wait(ticket)
 
 
 def seen(leases: Path) -> list[int]:
@@ -44,20 +44,20 @@ def seen(leases: Path) -> list[int]:
 
 class TestTickets:
     def test_one_goes_with_its_holder(self, leases: Path) -> None:
-        ledger = FileLeaseRegistry(leases, "1-a", BOOT)
-        show(ledger)
+        registry = FileLeaseRegistry(leases, "1-a", BOOT)
+        show(registry)
         assert seen(leases) == [3]
-        ledger.close()
+        registry.close()
         assert list(leases.iterdir()) == []
 
     def test_what_a_killed_one_left_is_dead_and_taken_away_by_the_next(self, leases: Path) -> None:
-        ledger, other = FileLeaseRegistry(leases, "1-a", BOOT), FileLeaseRegistry(leases, "2-b", BOOT)
-        show(ledger)
-        os.close(ledger._tickets._fd)
-        ledger._tickets._fd = -1
+        registry, other = FileLeaseRegistry(leases, "1-a", BOOT), FileLeaseRegistry(leases, "2-b", BOOT)
+        show(registry)
+        os.close(registry._tickets._fd)
+        registry._tickets._fd = -1
         assert seen(leases) == []
-        with other.deciding() as desk:
-            assert desk.waiters() == []
+        with other.deciding() as transaction:
+            assert transaction.waiters() == []
         assert list(leases.iterdir()) == []
 
     def test_what_a_killed_one_left_goes_with_its_next_scheduler_too(self, leases: Path) -> None:
@@ -67,12 +67,12 @@ class TestTickets:
         assert list(leases.iterdir()) == []
 
     def test_who_began_to_wait_first_comes_first(self, leases: Path) -> None:
-        ledgers = [FileLeaseRegistry(leases, f"{number}-a", BOOT) for number in (1, 2, 3)]
-        for ledger, (task, waited) in zip(ledgers, ((1, 5.0), (2, 9.0), (3, 7.0)), strict=True):
-            show(ledger, WaitTicket(task, (HOST,), (), None, waited=waited))
+        registries = [FileLeaseRegistry(leases, f"{number}-a", BOOT) for number in (1, 2, 3)]
+        for registry, (task, waited) in zip(registries, ((1, 5.0), (2, 9.0), (3, 7.0)), strict=True):
+            show(registry, WaitTicket(task, (HOST,), (), None, waited=waited))
         assert seen(leases) == [2, 3, 1]
-        for ledger in ledgers:
-            ledger.close()
+        for registry in registries:
+            registry.close()
 
     @pytest.mark.parametrize(
         "block",
@@ -82,19 +82,19 @@ class TestTickets:
         ],
     )  # fmt: skip
     def test_a_ticket_that_makes_no_sense_does_not_count(self, leases: Path, block: bytes) -> None:
-        ledger = FileLeaseRegistry(leases, "1-a", BOOT)
-        show(ledger)
-        os.ftruncate(ledger._tickets._fd, 0)
-        os.pwrite(ledger._tickets._fd, block, 0)
+        registry = FileLeaseRegistry(leases, "1-a", BOOT)
+        show(registry)
+        os.ftruncate(registry._tickets._fd, 0)
+        os.pwrite(registry._tickets._fd, block, 0)
         assert seen(leases) == []
-        ledger.close()
+        registry.close()
 
     @fault(130)
     def test_ticket_of_another_user_has_waited_no_longer_than_it_was_seen(
         self, leases: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         reader = wait_tickets.Tickets(os.getuid() + 1, "1-a")
-        ledgers = [FileLeaseRegistry(leases, f"{number}-a", BOOT) for number in (2, 3)]
+        registries = [FileLeaseRegistry(leases, f"{number}-a", BOOT) for number in (2, 3)]
         boot, records = wait_tickets.since_boot(), RecordDirectory(os.open(leases, os.O_RDONLY))
         monkeypatch.setattr(wait_tickets, "since_boot", lambda: boot)
 
@@ -102,30 +102,30 @@ class TestTickets:
             found = reader.others(records)
             return [waiter.ticket.waited for waiter in sorted(found, key=lambda waiter: waiter.run)]
 
-        show(ledgers[0], replace(TICKET, waited=1e9))
+        show(registries[0], replace(TICKET, waited=1e9))
         assert waited() == [pytest.approx(1e9)], "it was there before this scheduler looked"
         boot += 5
-        show(ledgers[1], replace(TICKET, waited=1e9))
+        show(registries[1], replace(TICKET, waited=1e9))
         assert waited()[1] == 5.0
         boot += 7
         assert waited()[1] == 12.0
-        show(ledgers[1], None)
+        show(registries[1], None)
         waited()
         boot += 1
-        show(ledgers[1], replace(TICKET, waited=1e9))
+        show(registries[1], replace(TICKET, waited=1e9))
         assert waited()[1] == 1.0, "it was shown again"
-        show(ledgers[1], replace(TICKET, waited=0.5))
+        show(registries[1], replace(TICKET, waited=0.5))
         assert waited()[1] == 0.5
-        for ledger in ledgers:
-            ledger.close()
+        for registry in registries:
+            registry.close()
 
     def test_a_ticket_under_the_name_of_another_user_does_not_count(self, leases: Path) -> None:
-        ledger = FileLeaseRegistry(leases, "1-a", BOOT)
-        show(ledger)
+        registry = FileLeaseRegistry(leases, "1-a", BOOT)
+        show(registry)
         (mine,) = leases.iterdir()
         mine.rename(leases / mine.name.replace(f"ticket.{os.getuid()}", f"ticket.{os.getuid() + 1}"))
         assert seen(leases) == []
-        ledger.close()
+        registry.close()
 
     @fault(51, 52)
     @pytest.mark.parametrize("plant", ["link", "pipe", "folder"])
