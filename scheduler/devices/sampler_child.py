@@ -47,6 +47,9 @@ class SamplerChild:
     one order and one more at most, however long the child does not read.
     """
 
+    bug = ""
+    """The error of its own program by which it ended; empty where it met none."""
+
     def __init__(
         self, module: str, code: Path, arguments: Sequence[str] = (), env: Mapping[str, str] | None = None
     ) -> None:
@@ -129,7 +132,8 @@ class SamplerChild:
             self._answered = max(self._answered, answer.pop("order", 0))
             rest = answer.pop("rest", None)
             self._due = float("inf") if rest is None else now + rest
-        return answers
+            self.bug = answer.pop("bug", "").strip().rpartition("\n")[2] or self.bug
+        return [answer for answer in answers if answer]
 
     def _read(self) -> bytes | None:
         try:

@@ -18,7 +18,9 @@ import signal
 import sys
 import threading
 import time
-from typing import Any
+import traceback
+from collections.abc import Callable
+from typing import Any, Protocol
 
 BOARD = 256
 _PR_SET_PDEATHSIG = 1
@@ -75,6 +77,57 @@ class OrderReader:
         message: dict[str, Any] = json.loads(line)
         self.number = message.pop("order", 0)
         return message
+
+
+class Sampler(Protocol):
+    """A kind of sampler child: what it looks at, and how often."""
+
+    gather: float
+    """Seconds between an order and the look that it asks for: another order may follow at once."""
+
+    def order(self, said: dict[str, Any]) -> None:
+        """Take a new list of what to look at; what is on both lists keeps its history."""
+
+    def look(self) -> dict[str, Any]:
+        """Look at everything once; return the answer."""
+
+    def rest(self, cost: float) -> float | None:
+        """Return the seconds until the next look, after one that took `cost` seconds of processor time; None while
+        there is nothing to look at.
+        """
+
+
+def serve(begin: Callable[[Board], Sampler | None]) -> None:
+    """Be a sampler child until no order comes any more; an error of this program is the last answer.
+
+    `begin` returns the sampler, or None where there is nothing more to do.
+    """
+    orders = OrderReader()
+    try:
+        sampler = begin(Board(int(sys.argv[2])))
+        if sampler is not None:
+            _answer(orders, sampler)
+    except BrokenPipeError:
+        os._exit(0)
+    except Exception:
+        tell(bug=traceback.format_exc())
+        raise
+
+
+def _answer(orders: OrderReader, sampler: Sampler) -> None:
+    wait = None
+    while True:
+        order = orders.next(wait)
+        if order is not None:
+            sampler.order(order)
+            wait = sampler.gather
+            continue
+        if wait is None:
+            continue
+        began = time.process_time()
+        said = sampler.look()
+        wait = sampler.rest(time.process_time() - began)
+        tell(order=orders.number, rest=wait, **said)
 
 
 def end_with_parent() -> None:

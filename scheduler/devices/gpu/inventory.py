@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import signal
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 from scheduler.values import dataclass
 
 EXCLUSIVE_PROCESS, PROHIBITED = 3, 2
-_REBOOT = "see the kernel log (dmesg) for lines with NVRM or Xid; usually a reboot helps"
+REBOOT = "see the kernel log (dmesg) for lines with NVRM or Xid; usually a reboot helps"
 _RESET = "nvidia-smi --gpu-reset as root while no process uses it, or a reboot"
 _ACCESS = "ask the administrator of the container or the cgroup for access"
 _LIBRARIES = "install the driver's libraries; a container gets them with NVIDIA_DRIVER_CAPABILITIES=compute,utility"
@@ -21,9 +20,9 @@ _HOST = "run on the host's RAM, --devices host"
 _RELOAD = "reboot, or reload its modules"
 _INSTALL = "pip install nvidia-ml-py"
 REINSTALL = "pip uninstall pynvml; pip install --force-reinstall nvidia-ml-py"
-_CURES = (_REBOOT, _RESET, _ACCESS, _LIBRARIES, _HOST, _RELOAD, REINSTALL, _INSTALL)
+_CURES = (REBOOT, _RESET, _ACCESS, _LIBRARIES, _HOST, _RELOAD, REINSTALL, _INSTALL)
 _SENTENCES = {
-    "GPU_IS_LOST": f"is lost (it has fallen off the bus): {_REBOOT}",
+    "GPU_IS_LOST": f"is lost (it has fallen off the bus): {REBOOT}",
     "RESET_REQUIRED": f"needs a reset: {_RESET}",
     "NO_PERMISSION": f"cannot be read by this user: {_ACCESS}",
     "OPERATING_SYSTEM": f"is blocked by the operating system (a device cgroup or a container keeps it away): {_ACCESS}",
@@ -114,7 +113,7 @@ def _in_wsl() -> bool:
 def trouble(code: int, word: str, call: str) -> str:
     """Return the trouble of a GPU, in words that follow its name."""
     said = _SENTENCES.get(word)
-    return f"{said} ({call}: {word})" if said else f"cannot be read ({call}: {word}, error {code}): {_REBOOT}"
+    return f"{said} ({call}: {word})" if said else f"cannot be read ({call}: {word}, error {code}): {REBOOT}"
 
 
 def why_not(code: int, word: str, there: bool) -> tuple[str, bool]:
@@ -125,40 +124,18 @@ def why_not(code: int, word: str, there: bool) -> tuple[str, bool]:
     if code == 12:
         return "there is no NVIDIA driver here (libnvidia-ml.so.1 was not found)", False
     if code == 9 and there:
-        return f"the NVIDIA driver does not answer although its devices are there: {_REBOOT}", True
+        return f"the NVIDIA driver does not answer although its devices are there: {REBOOT}", True
     if code == 9:
         return "the NVIDIA driver is not loaded", False
     if code == 18:
         return f"the NVIDIA driver was upgraded while the old one is still loaded: {_RELOAD}", True
-    return f"the NVIDIA library could not be initialised ({word}, error {code}): {_REBOOT}", True
+    return f"the NVIDIA library could not be initialised ({word}, error {code}): {REBOOT}", True
 
 
 def apart(sentence: str) -> tuple[str, str]:
     """Split a sentence about a GPU or the library into the trouble and its cure; the default cure is a reboot."""
     cure = next((cure for cure in _CURES if f": {cure}" in sentence), "")
-    return sentence.replace(f": {cure}", "") if cure else sentence, cure or _REBOOT
-
-
-def hung(call: str, seconds: float) -> str:
-    """Return the trouble of a GPU that does not answer."""
-    return f"does not answer: {call} hung for {seconds:.0f} s"
-
-
-def hung_at_start(seconds: float) -> str:
-    """Return the sentence about a library that does not come up."""
-    return f"the NVIDIA library did not come up within {seconds:.0f} s: {_REBOOT}"
-
-
-def death(code: int | None) -> str:
-    """Return how a process ended: `SIGSEGV`, `exit code 1`."""
-    if code is None:
-        return "it closed its output"
-    if code >= 0:
-        return f"exit code {code}"
-    try:
-        return signal.Signals(-code).name
-    except ValueError:
-        return f"signal {-code}"
+    return sentence.replace(f": {cure}", "") if cure else sentence, cure or REBOOT
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import select
 import shutil
 import time
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,10 @@ from typing import Any
 from scheduler.core.model import HOST, Device, DeviceBudget, Placement, UnmanagedUse
 from scheduler.core.ports import Key, Sample, Watched
 from scheduler.devices.gpu.attribution import DeviceAccount, DeviceLook, UnmanagedProcess, name_of
+from scheduler.devices.gpu.child_faults import SamplerLimits
 from scheduler.devices.gpu.discovery import find_node
 from scheduler.devices.gpu.inventory import EXCLUSIVE_PROCESS, GpuInventory, InstalledGpu, find_pynvml
-from scheduler.devices.gpu.sampler_group import SamplerGroup, SamplerLimits
+from scheduler.devices.gpu.sampler_group import SamplerGroup
 from scheduler.devices.gpu.unattributed import GROWTH
 from scheduler.devices.sampler_child import GPUS, SamplerChild
 from scheduler.errors import DeviceError
@@ -137,16 +138,17 @@ class NvmlDevices:
             self._seen[gpu.uuid] = GpuState(_device(gpu), account)
         assert self._finder is not None
         assert self._samplers is not None
-        self._samplers.adopt(self._finder, usable)
-        self._look_once(self._samplers)
+        samplers = self._samplers
+        samplers.adopt(self._finder, usable)
+        self._wait(self._limits.call * (len(usable) + 1), lambda uuid, seen: seen.look or samplers.why_away(uuid))
 
-    def _look_once(self, samplers: SamplerGroup) -> None:
-        """Wait until each GPU has been seen, or is known to be away."""
-        end = time.monotonic() + self._limits.call * (len(self._seen) + 1)
-        while time.monotonic() < end:
-            select.select([samplers], [], [], 0.05)
+    def _wait(self, seconds: float, done: Callable[[str, GpuState], object]) -> None:
+        """Collect until all GPUs are `done`, or the time is over."""
+        end = time.monotonic() + seconds
+        while self._samplers and time.monotonic() < end:
+            select.select([self._samplers], [], [], 0.05)
             self.collect()
-            if all(seen.look or samplers.why_away(uuid) for uuid, seen in self._seen.items()):
+            if all(done(uuid, seen) for uuid, seen in self._seen.items()):
                 return
 
     def snapshot(self) -> tuple[DeviceBudget, ...]:
@@ -209,12 +211,8 @@ class NvmlDevices:
     def look_again(self, unmanaged_processes: frozenset[int]) -> None:
         """Wait for one round that looks at the trees of these shims, but no longer than a call may take."""
         self.watch({}, unmanaged_processes)
-        asked, end = time.monotonic(), time.monotonic() + self._limits.call
-        while self._samplers and time.monotonic() < end:
-            select.select([self._samplers], [], [], 0.05)
-            self.collect()
-            if all(seen.look and seen.look.at > asked for seen in self._seen.values()):
-                return
+        asked = time.monotonic()
+        self._wait(self._limits.call, lambda uuid, seen: seen.look and seen.look.at > asked)
 
     def used_by(self, shim: int, _whose: str = "") -> Mapping[str, int]:
         """Return what another scheduler's tree was last seen to use; nothing where only devices can be read."""

@@ -21,12 +21,11 @@ import json
 import os
 import sys
 import time
-import traceback
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from scheduler.devices.gpu.process_owner import ProcessOwners, has_container_client
-from scheduler.devices.sampler_protocol import Board, OrderReader, tell
+from scheduler.devices.sampler_protocol import Board, serve, tell
 from scheduler.runtime.shim import children_finder, descendants
 
 FAST, CALM, IDLE = 0.075, 0.5, 1.0
@@ -377,6 +376,8 @@ def _in_first_namespace() -> bool:
 class GpuSampler:
     """The rounds over the GPUs that the last order names."""
 
+    gather = 0.0
+
     def __init__(self, library: Library) -> None:
         self._library = library
         self._owners = ProcessOwners()
@@ -433,43 +434,26 @@ class GpuSampler:
         return min(LONGEST, max(period, cost * SHARE))
 
 
-def run(library: Library, begin: dict[str, Any]) -> None:
-    """Initialise the library, report the inventory, and look until no order comes any more."""
-    orders = OrderReader()
-    library.board.begin("init")
+def begin(board: Board) -> GpuSampler | None:
+    """Initialise the library, and do what the first order says; None where that was all, or is impossible."""
+    library, first = Library(sys.argv[3], board), json.loads(sys.argv[4])
+    board.begin("init")
     try:
         library.call("nvmlInit")
-        if begin.get("cards"):
+        if first.get("cards"):
             tell(cards=look_at_cards(library))
-            return
-        if begin.get("find"):
-            tell(node=find_gpus(library, set(begin.get("skip", ()))))
-        else:
-            tell(ready=1)
+            return None
+        tell(**({"node": find_gpus(library, set(first.get("skip", ())))} if first.get("find") else {"ready": 1}))
     except NvmlFailure as failure:
         tell(failed=[failure.code, library.word(failure.code), failure.call])
-        return
-    library.board.rest()
-    sampler, wait = GpuSampler(library), None
-    while True:
-        order = orders.next(wait)
-        if order is not None:
-            sampler.order(order)
-        started = time.process_time()
-        looks = sampler.look()
-        wait = sampler.rest(time.process_time() - started)
-        tell(order=orders.number, rest=wait, **looks)
+        return None
+    board.rest()
+    return GpuSampler(library)
 
 
 def main() -> None:
-    """Run with these arguments: the board's descriptor, the path of pynvml.py, and the first order."""
-    try:
-        run(Library(sys.argv[3], Board(int(sys.argv[2]))), json.loads(sys.argv[4]))
-    except BrokenPipeError:
-        os._exit(0)
-    except Exception:
-        tell(bug=traceback.format_exc())
-        raise
+    """Be a sampler child of GPUs; the arguments behind the board are the path of pynvml.py and the first order."""
+    serve(begin)
 
 
 if __name__ == "__main__":

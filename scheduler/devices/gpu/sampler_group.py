@@ -9,7 +9,6 @@ waits for a child.
 from __future__ import annotations
 
 import select
-import signal
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,8 +16,9 @@ from dataclasses import field
 from typing import Any
 
 from scheduler.devices.gpu.attribution import DeviceLook, read_look
-from scheduler.devices.gpu.inventory import InstalledGpu, death, hung, hung_at_start, trouble, why_not
-from scheduler.devices.sampler_child import INIT, LibraryCall, SamplerChild, bury
+from scheduler.devices.gpu.child_faults import DYING, Fault, SamplerLimits, find_crash, find_hang, hung_at_start
+from scheduler.devices.gpu.inventory import InstalledGpu, trouble, why_not
+from scheduler.devices.sampler_child import SamplerChild, bury
 from scheduler.values import dataclass
 
 AT_ONCE = frozenset(
@@ -26,33 +26,9 @@ AT_ONCE = frozenset(
 )
 """Errors that repeated calls do not clear; of others several in a row are needed."""
 ERRORS = 3
-CRASHES = frozenset(
-    {signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGSYS}
-)
-"""Signals by which the library ends a process; other signals come from elsewhere."""
 MOST_DEATHS = 5
 """The number of children that end for no reason within a minute before a pause."""
 GOOD_LOOKS = 3
-DYING = 0.5
-"""Seconds that a process that has closed its output may take to end."""
-
-
-@dataclass(frozen=True, slots=True)
-class SamplerLimits:
-    """The time limits of the samplers, in seconds."""
-
-    init: float = 10.0
-    """The start of the library."""
-    call: float = 3.0
-    """One call."""
-    patience: float = 0.4
-    """How long a GPU may keep the others waiting; together with a tick of the loop that is less than a second."""
-    retry: float = 60.0
-    """The time until a GPU that is away is tried again."""
-    fresh: float = 3.0
-    """How long a look stays valid."""
-    quick: float = 0.25
-    """The duration of a look that delays nothing."""
 
 
 @dataclass(slots=True, eq=False)
@@ -68,7 +44,6 @@ class SampledGroup:
     good: int = 0
     errors: dict[str, int] = field(default_factory=dict)
     died: float | None = None
-    bug: str = ""
 
 
 @dataclass(slots=True)
@@ -157,7 +132,6 @@ class SamplerGroup:
         if group not in self._groups:
             return
         group.ready = True
-        group.bug = answer.get("bug", group.bug)
         if "failed" in answer:
             code, word, _ = answer["failed"]
             self._give_up(group, list(group.gpus), f"cannot be read: {why_not(code, word, there=True)[0]}")
@@ -203,15 +177,12 @@ class SamplerGroup:
         """Judge whether a child's current call takes too long."""
         limits, call = self._limits, group.child.call()
         if not group.ready and now - group.began > limits.init + limits.call:
-            self._give_up(group, list(group.gpus), f"cannot be read: {hung_at_start(now - group.began)}")
+            self._blame(group, Fault("", hung_at_start(now - group.began)))
         elif call is None or group.child.is_stopped():
             if group.ready and group.child.silence(now) > limits.call:
                 self._replace_silent(group, now)
-        elif call.where == INIT:
-            if now - call.since > limits.init:
-                self._give_up(group, list(group.gpus), f"cannot be read: {hung_at_start(limits.init)}")
-        elif now - call.since > limits.call:
-            self._give_up(group, [call.where], hung(call.name, limits.call), kill=True)
+        elif (fault := find_hang(call, limits, now)) is not None:
+            self._blame(group, fault)
         elif call.where in group.gpus and len(group.gpus) > 1 and now - call.there_since > limits.patience:
             self._set_apart(group, call.where)
 
@@ -224,15 +195,13 @@ class SamplerGroup:
 
     def _see_how_it_died(self, group: SampledGroup, now: float) -> None:
         group.died = group.died or now
-        code = group.child.code()
-        if code is None and now - group.died < DYING:
+        if group.child.code() is None and now - group.died < DYING:
             return
-        call = group.child.call()
-        crashed = not group.bug and (code is None or code > 0 or -code in CRASHES)
-        if crashed and call is not None:
-            self._blame(group, call, death(code))
-            return
-        self._note_death(group, now, group.bug.strip().rpartition("\n")[2] or death(code))
+        fault, how = find_crash(group.child)
+        if fault is not None:
+            self._blame(group, fault)
+        else:
+            self._note_death(group, now, how)
 
     def _note_death(self, group: SampledGroup, now: float, why: str) -> None:
         """Replace a child that ended for no reason of its GPUs; where that happens too often, make a pause."""
@@ -250,12 +219,12 @@ class SamplerGroup:
             self._news.append(f"the sampler of the GPUs is started again: {why}, and no call of the library kept it")
         self._note_death(group, now, why)
 
-    def _blame(self, group: SampledGroup, call: LibraryCall, how: str) -> None:
-        if call.where == INIT:
-            reason = f"cannot be read: the NVIDIA library crashes as it comes up ({how} in {call.name})"
-            self._give_up(group, list(group.gpus), reason)
+    def _blame(self, group: SampledGroup, fault: Fault) -> None:
+        """Send the GPU at fault away, or all of them where the library is."""
+        if fault.where:
+            self._give_up(group, [fault.where], fault.sentence, kill=True)
         else:
-            self._give_up(group, [call.where], f"crashes the NVIDIA library ({how} in {call.name})", kill=True)
+            self._give_up(group, list(group.gpus), f"cannot be read: {fault.sentence}", kill=True)
 
     def _give_up(self, group: SampledGroup, uuids: list[str], reason: str, *, kill: bool = False) -> None:
         """Send these GPUs away for a while. The others go on: in the same child, or where that has to go, in a new

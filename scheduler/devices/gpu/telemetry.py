@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from scheduler.devices.gpu.child_faults import SamplerLimits
 from scheduler.devices.gpu.discovery import answer, dismiss
 from scheduler.devices.gpu.inventory import find_pynvml
-from scheduler.devices.gpu.sampler_group import SamplerLimits
 from scheduler.devices.sampler_child import GPUS, SamplerChild
 from scheduler.runtime.paths import PACKAGE
 

@@ -15,23 +15,20 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from scheduler.devices.host.cgroups import Group, left
-from scheduler.devices.sampler_protocol import Board, OrderReader, tell
+from scheduler.devices.sampler_protocol import Board, serve
 from scheduler.runtime.shim import children_finder, descendants
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
-GATHER = 0.02
-"""Seconds between an order and the look that it asks for: another order may follow at once."""
 FAST, SLOW = 0.1, 1.0
 """Seconds between looks while something is new, and once nothing grew for a while."""
 CALM = 20.0
 SHARE = 50.0
-"""A look is followed by a rest of at least this many times its own cost: 2 % of a core at most."""
+"""A look is followed by a rest of at least this many times its processor time: 2 % of a core at most."""
 TRIGGER = 1.05
 PSS_REST = 100.0
 PROGRESS_REST = 0.5
@@ -158,7 +155,9 @@ def _read(path: str) -> bytes:
 
 
 class HostSampler:
-    """The loop: read orders, look, answer, rest."""
+    """The looks at the trees and processes that the last order names."""
+
+    gather = 0.02
 
     def __init__(self, board: Board) -> None:
         self._board = board
@@ -209,23 +208,8 @@ class HostSampler:
 
 
 def main() -> None:
-    """Look until no order comes any more; the argument is the board's descriptor."""
-    orders, sampler, wait = OrderReader(), HostSampler(Board(int(sys.argv[2]))), None
-    while True:
-        order = orders.next(wait)
-        if order is not None:
-            sampler.order(order)
-            wait = GATHER
-            continue
-        if wait is None:
-            continue
-        started = time.monotonic()
-        said = sampler.look()
-        wait = sampler.rest(time.monotonic() - started)
-        try:
-            tell(order=orders.number, rest=wait, **said)
-        except BrokenPipeError:
-            os._exit(0)
+    """Be the sampler child of the host."""
+    serve(HostSampler)
 
 
 if __name__ == "__main__":

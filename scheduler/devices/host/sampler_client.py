@@ -175,7 +175,7 @@ class HostWatcher:
         if answers:
             self._restarts.well(now)
         if child.ended:
-            self._failed(now, "ended by itself")
+            self._failed(now, f"ended by itself ({child.bug})" if child.bug else "ended by itself")
             self._send_if_due()
         elif child.silence(now) > PATIENCE:
             self._failed(now, self._why_silent(child), silent=True)

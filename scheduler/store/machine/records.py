@@ -62,7 +62,7 @@ class RecordKind(Generic[T]):
 
     prefix: tuple[str, ...]
     pattern: re.Pattern[str]
-    """What a whole name looks like; the first group is the user id of its owner."""
+    """The form of a whole name; the first group is the user id of its owner."""
     most: int
     """Records of one user that are read."""
     plural: str
@@ -96,7 +96,7 @@ class RecordDirectory:
         self._uid = uid
         self._worthless: set[str] = set()
         self._cache: dict[str, tuple[int, Any]] = {}
-        """By name, the ctime of a file, and the record that was read from it then."""
+        """The records that were read, by name, each with the ctime that its file had then."""
         self._is_exclusive = False
         self._listed: list[str] | None = None
 

@@ -18,10 +18,10 @@ import pytest
 
 from scheduler.core.model import DeviceBudget, UnmanagedUse
 from scheduler.core.ports import Key, Sample, Watched
+from scheduler.devices.gpu.child_faults import SamplerLimits
 from scheduler.devices.gpu.inventory import find_pynvml
 from scheduler.devices.gpu.nvml_devices import NvmlDevices
 from scheduler.devices.gpu.process_owner import ProcessOwners, pids_outside_in
-from scheduler.devices.gpu.sampler_group import SamplerLimits
 from scheduler.errors import DeviceError
 from scheduler.units import GIB, MIB
 from tests.e2e.older_tools.contracts import contract

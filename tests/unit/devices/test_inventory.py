@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.devices.gpu.inventory import apart, hung, hung_at_start, trouble, why_not
+from scheduler.devices.gpu.child_faults import SamplerLimits, find_hang, hung_at_start
+from scheduler.devices.gpu.inventory import apart, trouble, why_not
+from scheduler.devices.sampler_child import LibraryCall
 
 
 @pytest.mark.parametrize(
@@ -27,5 +29,8 @@ def test_each_trouble_has_its_own_cure(sentence: str) -> None:
 
 
 def test_trouble_without_a_cure_suggests_a_reboot() -> None:
-    sentence = f"GPU 1 {hung('nvmlX', 3)}"
+    fault = find_hang(LibraryCall("1", "nvmlX", 0.0, 0.0), SamplerLimits(call=3.0), 4.0)
+    assert fault is not None
+    sentence = f"GPU 1 {fault.sentence}"
+    assert sentence == "GPU 1 does not answer: nvmlX hung for 3 s"
     assert apart(sentence) == (sentence, apart(hung_at_start(10))[1])

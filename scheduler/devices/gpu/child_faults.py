@@ -1,0 +1,82 @@
+"""Faults of a sampler child of the GPUs: a call of the NVIDIA library that hangs, or that crashes it."""
+
+from __future__ import annotations
+
+import signal
+
+from scheduler.devices.gpu.inventory import REBOOT
+from scheduler.devices.sampler_child import INIT, LibraryCall, SamplerChild
+from scheduler.values import dataclass
+
+DYING = 0.5
+"""Seconds that a process that has closed its output may take to end."""
+CRASHES = frozenset(
+    {signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGSYS}
+)
+"""Signals by which the library ends a process; other signals come from elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class SamplerLimits:
+    """The time limits of the samplers, in seconds."""
+
+    init: float = 10.0
+    """The start of the library."""
+    call: float = 3.0
+    """One call."""
+    patience: float = 0.4
+    """How long a GPU may keep the others waiting; together with a tick of the loop that is less than a second."""
+    retry: float = 60.0
+    """The time until a GPU that is away is tried again."""
+    fresh: float = 3.0
+    """How long a look stays valid."""
+    quick: float = 0.25
+    """The duration of a look that delays nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A GPU, or the library, that hangs or crashes a child."""
+
+    where: str
+    """The GPU's UUID, or its index while the GPUs are being found; empty: the library as it comes up."""
+    sentence: str
+    """The trouble, in words that follow the GPU's name, or in a sentence of their own about the library."""
+
+
+def find_hang(call: LibraryCall, limits: SamplerLimits, now: float) -> Fault | None:
+    """Return the fault of a call that takes too long."""
+    if call.where == INIT:
+        return Fault("", hung_at_start(limits.init)) if now - call.since > limits.init else None
+    if now - call.since <= limits.call:
+        return None
+    return Fault(call.where, f"does not answer: {call.name} hung for {limits.call:.0f} s")
+
+
+def find_crash(child: SamplerChild) -> tuple[Fault | None, str]:
+    """Return the fault by which a child has ended, if the library crashed it, and how it ended: `SIGSEGV`."""
+    call, code = child.call(), child.code()
+    how = child.bug or _death(code)
+    crashed = not child.bug and (code is None or code > 0 or -code in CRASHES)
+    if call is None or not crashed:
+        return None, how
+    if call.where == INIT:
+        return Fault("", f"the NVIDIA library crashes as it comes up ({how} in {call.name})"), how
+    return Fault(call.where, f"crashes the NVIDIA library ({how} in {call.name})"), how
+
+
+def hung_at_start(seconds: float) -> str:
+    """Return the sentence about a library that does not come up."""
+    return f"the NVIDIA library did not come up within {seconds:.0f} s: {REBOOT}"
+
+
+def _death(code: int | None) -> str:
+    """Return how a process ended: `SIGSEGV`, `exit code 1`."""
+    if code is None:
+        return "it closed its output"
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
