@@ -1,4 +1,4 @@
-"""Sizes and times as people write them."""
+"""Sizes and times as users write them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TIMES = {
 
 
 @pytest.mark.parametrize(("text", "bytes_"), SIZES.items())
-def test_sizes_are_parsed(text: str, bytes_: int) -> None:
+def test_sizes_with_units_are_parsed(text: str, bytes_: int) -> None:
     assert parse_size(text) == bytes_
 
 
@@ -37,7 +37,7 @@ def test_text_that_is_no_size_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(("text", "seconds"), TIMES.items())
-def test_durations_are_parsed(text: str, seconds: float) -> None:
+def test_durations_with_units_are_parsed(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds
 
 

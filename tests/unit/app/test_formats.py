@@ -1,4 +1,4 @@
-"""What the application keeps in a journal or prints as JSON: its names are frozen here."""
+"""Names in the journal and in JSON that the application writes are frozen here."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scheduler.runtime.settings import READERS
 SPAN = {"likely": 3.0, "early": 2.0, "late": 5.0}
 
 
-def test_options_of_a_run_are_the_same_after_their_journal() -> None:
+def test_options_of_a_run_survive_the_journal() -> None:
     options = RunOptions("0-1", 2, 3, 4, "n", learn_only=True, keep_going=False, max_failures=5, plain=True, mps="on")
     data = options.to_dict()
     assert data == {
@@ -32,7 +32,7 @@ def test_settings_that_a_journal_keeps_are_all_but_places_and_secrets() -> None:
     ]  # fmt: skip
 
 
-def test_forecast_is_the_same_after_its_file() -> None:
+def test_forecast_survives_its_file() -> None:
     span = TimeSpan(3.0, 2.0, 5.0)
     forecast = Forecast(1.0, span, "", {7: ExpectedTask(None, span), 8: ExpectedTask(span, span)})
     data = forecast.to_dict()

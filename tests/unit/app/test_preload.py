@@ -11,8 +11,8 @@ from scheduler.app.run.run_loop import NOT_IN_A_RUN
 
 PACKAGE = Path(scheduler.__file__).parent
 RUNNING = ("cli.run", "cli.resume", "cli.exec", "cli.experiment", "cli.grid", "cli.profiles", "compat.schedule")
-"""The verbs that keep a run going."""
-DOORS = (
+"""The modules of verbs that run a scheduler."""
+ENTRIES = (
     "scheduler.api", "scheduler.cli", "scheduler.compat", "scheduler.ui.terminal.live_view",
     "scheduler.ui.terminal.screen", "scheduler.experiment",
 )  # fmt: skip
@@ -20,7 +20,7 @@ DOORS = (
 
 
 def modules() -> dict[str, ast.Module]:
-    """All of our modules by name."""
+    """Return the syntax trees of all modules of the package, by name."""
     files = {path.relative_to(PACKAGE.parent): path for path in PACKAGE.rglob("*.py")}
     names = {".".join(file.with_suffix("").parts).removesuffix(".__init__"): path for file, path in files.items()}
     return {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in names.items()}
@@ -45,4 +45,4 @@ def test_nothing_that_a_run_reaches_is_left_out() -> None:
         new = {name for name in imported(ours[todo.pop()]) if name in ours} - reached
         reached |= new
         todo += new
-    assert [name for name in reached if name.startswith(NOT_IN_A_RUN) and not name.startswith(DOORS)] == []
+    assert [name for name in reached if name.startswith(NOT_IN_A_RUN) and not name.startswith(ENTRIES)] == []

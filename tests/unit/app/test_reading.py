@@ -17,11 +17,9 @@ from scheduler.store.run.journal_reader import Recorded, Row
 from tests.support.builders import placed
 from tests.support.killing import Home
 
-"""A journal that gets two more rows, one of them started, while a reader is about to read its events."""
-
 
 class Meanwhile(Journal):
-    """A journal to whose run two rows are accepted, and one of them started, at a certain moment of the look."""
+    """A journal that gets two more rows, one of them started, while a reader is about to read its events."""
 
     def events(self, after: int = 0) -> Iterator[Recorded]:
         if not after:

@@ -27,7 +27,7 @@ SLURM = {"SLURM_JOB_ID": "7", "SLURM_JOB_GPUS": "3"}
         ({"OMP_NUM_THREADS": "3"}, {"OMP_NUM_THREADS": "5"}, {"OMP_NUM_THREADS": "3"}),
     ],
 )
-def test_this_shell_says_which_gpus_and_where_it_says_nothing_the_first_one(
+def test_gpu_variables_come_from_this_shell_or_else_from_the_first_one(
     first: dict[str, str], now: dict[str, str], said: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "NVIDIA_VISIBLE_DEVICES", *SLURM)

@@ -1,4 +1,4 @@
-"""Whole simulated runs: what they come to, in the numbers that policies are compared by."""
+"""Whole simulated runs: the numbers by which policies are compared."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_policy_determines_the_rows_in_a_batch(num: int | None, policy: str, row
 
 
 class Counted(WaitQueue):
-    """A line that counts for every waiting task, one by one, who starts though ranked behind it."""
+    """A queue that counts for each waiting task the later-ranked tasks that start before it."""
 
     def remove(self, task: int, *, started: bool) -> None:
         passed: Counter[int] = self.__dict__.setdefault("passed", Counter())

@@ -1,4 +1,4 @@
-"""How a run stands is told without its events, for as long as that is true enough."""
+"""The status of a run from its snapshot, without its events, for as long as that is recent enough."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.builders import brain, placed, tasks, tell
 
 
 class Run:
-    """A run whose scheduler lives, with so many ends behind it."""
+    """A run whose scheduler lives, with a number of ended tasks."""
 
     def __init__(self, folder: Path, ended: int) -> None:
         self.meta = {"accepted": "5.0"}
@@ -47,7 +47,7 @@ def run(tmp_path: Path) -> Iterator[Run]:
     made.journal.close()
 
 
-def test_what_was_just_said_holds_for_a_moment_while_the_run_goes_on(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_snapshot_is_used_for_a_moment_while_the_run_goes_on(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     run.standing.draw()
     run.starts(1)
     assert (run.told(), run.told(alive=False)) == ({"waiting": 2}, None)
@@ -56,7 +56,7 @@ def test_what_was_just_said_holds_for_a_moment_while_the_run_goes_on(run: Run, m
     assert run.told() is None
 
 
-def test_it_is_said_again_when_something_has_changed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_snapshot_is_written_again_after_a_change(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     run.standing.draw()
     run.starts(1)
     run.standing.draw()
@@ -67,7 +67,7 @@ def test_it_is_said_again_when_something_has_changed(run: Run, monkeypatch: pyte
     assert run.told() == run.told(alive=False) == {"running": 1, "waiting": 1}
 
 
-def test_nothing_is_said_that_is_not_written_yet(run: Run) -> None:
+def test_no_snapshot_is_written_before_the_journal_has_its_events(run: Run) -> None:
     run.journal.record([placed(1)], 6.0, later=True)
     run.standing.draw()
     assert run.told() is None
@@ -76,7 +76,7 @@ def test_nothing_is_said_that_is_not_written_yet(run: Run) -> None:
     assert run.told() is not None
 
 
-def test_of_a_short_run_all_is_read(tmp_path: Path) -> None:
+def test_a_short_run_has_no_snapshot(tmp_path: Path) -> None:
     run = Run(tmp_path, MANY)
     run.standing.draw()
     assert run.told() is None

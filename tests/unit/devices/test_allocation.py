@@ -27,7 +27,7 @@ def node(number: int = 8, **said: object) -> list[InstalledGpu]:
 MIXED = [seen(0, TITAN), seen(1), seen(2), seen(3, TITAN)]
 """Two models: without CUDA_DEVICE_ORDER, CUDA would count the A100s first."""
 BACKWARDS = [seen(n, bus_id=f"0000:{bus:02X}:00.0") for n, bus in enumerate([0xBD, 0x90, 0x0F, 0x07])]
-"""NVML counts from the other end than PCI."""
+"""GPUs that NVML counts from the other end than PCI."""
 
 
 def indices(found: AllowedGpus) -> list[int]:

@@ -1,4 +1,4 @@
-"""The attribution of one GPU's memory from what the driver lists: looks in, numbers out, no process anywhere."""
+"""The attribution of one GPU's memory by the driver's lists: looks go in and numbers come out, without processes."""
 
 from __future__ import annotations
 

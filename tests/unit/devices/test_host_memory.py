@@ -1,4 +1,4 @@
-"""The limit of the host's memory and cores that holds: the machine's, a cgroup's, or Slurm's."""
+"""The limit of host memory and cores that applies: the machine's, a cgroup's, or Slurm's."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TOTAL = available()[0]
 
 
 class Cgroups:
-    """A cgroup tree of our own, and the groups we are said to be in."""
+    """A tree of cgroup files, and the groups that this process is said to be in."""
 
     def __init__(self, root: Path) -> None:
         self.root = root / "cgroup"
@@ -180,7 +180,7 @@ class TestDeviceRules:
 
 
 class TestGivenBack:
-    """Memory that a task gives back: it is free at once, and seems to be used until the next look."""
+    """Memory that a task gives back is free at once, and seems to be used until the next look."""
 
     @pytest.fixture
     def host(self, groups: Cgroups) -> HostDevices:
@@ -259,7 +259,7 @@ class TestGivenBack:
 
 
 def test_pipe_in_place_of_the_progress_file_does_not_block_the_sampler(tmp_path: Path) -> None:
-    """A blocked sampler would see no task's memory any more."""
+    """A blocked sampler would measure no task any more."""
     os.mkfifo(tmp_path / "progress")
     child = SamplerChild(sampler_child.HOST, PACKAGE.parent)
     child.order({"trees": {"1.1": [os.getpid(), "", str(tmp_path / "progress")]}, "unmanaged_processes": []})

@@ -1,4 +1,4 @@
-"""A private daemon's life, tried on NVIDIA's real control program (which needs no GPU for it) and on the stand-in."""
+"""The life of a private daemon, with NVIDIA's real control program (which needs no GPU for it) and a stand-in."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ UUID = "GPU-1e2d3c4b-aaaa-bbbb-cccc-1234567890ab"
 
 @pytest.fixture(params=["real", "standin"])
 def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A control program of MPS."""
+    """Return the path of a control program of MPS."""
     if request.param == "real":
         return real_mps.find() or pytest.skip(real_mps.MISSING)
     path = tmp_path_factory.mktemp("b") / "nvidia-cuda-mps-control"
@@ -36,7 +36,7 @@ def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture
 def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Where daemons live; none is left after the test."""
+    """Yield the directory of daemons; end those that are left after the test."""
     path = tmp_path_factory.mktemp("l")
     yield path
     for home in homes_left(path, "/nowhere", os.environ):
@@ -185,7 +185,7 @@ SAID: list[tuple[str, Any]] = [
     ("get_server_list", ""),
     ("get_client_list 7", "Server 7 not found"),
 ]
-"""The answers of the real daemon, all with exit code 0: no command can be taken for done."""
+"""The answers of the real daemon; all have exit code 0, so the exit code proves nothing."""
 
 
 def test_real_daemon_answers_as_assumed(root: Path) -> None:

@@ -65,7 +65,7 @@ def test_files_of_a_killed_daemon_are_no_daemon(tmp_path: Path) -> None:
 @fault(52)
 @pytest.mark.parametrize("plant", ["pipe", "hole", "digits", "link"])
 def test_file_of_another_user_does_not_block_the_discovery(tmp_path: Path, plant: str) -> None:
-    """Any user may make it below /tmp: a pipe blocked `doctor` for ever, a file without end took all memory."""
+    """Any user may make it below /tmp: a pipe blocked `doctor` without end, an endless file took all memory."""
     path = tmp_path / f"{PROGRAM}.pid"
     match plant:
         case "pipe":

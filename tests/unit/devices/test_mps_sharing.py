@@ -1,4 +1,4 @@
-"""The daemons of a run while it goes on: silent ones, faulty ones, and their clients."""
+"""The daemons of a running run: silent ones, faulty ones, and their clients."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_task_is_launched_with_daemon_share_and_limit(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("old", [False, True])
-def test_faulty_server_closes_its_gpu_until_its_clients_have_gone(bench: Bench, old: bool) -> None:
+def test_faulty_server_closes_its_gpu_until_its_clients_have_ended(bench: Bench, old: bool) -> None:
     if old:
         (bench.root / "old").touch()
     with bench.client() as one:

@@ -1,4 +1,4 @@
-"""A host's sampler that stands still, hangs, dies or gets very long orders: the scheduler never waits for it."""
+"""A host's sampler that is stopped, hangs, dies or gets very long orders: the scheduler never waits for it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.waiting import wait_until
 
 MANY = 3000
 AT_ONCE = 5.0
-"""Seconds that no call may take, whatever the child does; a call that waits takes for ever."""
+"""Seconds within which each call must return, whatever the child does."""
 PARENT = """
 import os, sys, time
 from pathlib import Path
@@ -40,7 +40,7 @@ time.sleep(600)
 
 
 class Watching:
-    """A watcher, and the longest that one of its calls took."""
+    """A watcher, and the time of its longest call."""
 
     def __init__(self) -> None:
         self.watcher = HostWatcher(PACKAGE.parent)
@@ -105,7 +105,7 @@ def stop(child: SamplerChild) -> None:
 @fault(85)
 @pytest.mark.slow
 @pytest.mark.usefixtures("impatient")
-def test_sampler_that_is_stopped_for_good_is_killed_and_started_again_with_one_sentence(looking: Watching) -> None:
+def test_stopped_sampler_is_killed_and_started_again_with_one_sentence(looking: Watching) -> None:
     looking.watch(2)
     looking.until_seen(2)
     stopped = looking.child
@@ -121,7 +121,7 @@ def test_sampler_that_is_stopped_for_good_is_killed_and_started_again_with_one_s
 @fault(85)
 @pytest.mark.slow
 @pytest.mark.usefixtures("impatient")
-def test_sampler_that_is_stopped_while_no_task_comes_or_goes_is_noticed_all_the_same(looking: Watching) -> None:
+def test_stopped_sampler_is_noticed_while_no_task_starts_or_ends(looking: Watching) -> None:
     looking.watch(1)
     looking.until_seen(1)
     stopped = looking.child.pid
@@ -130,7 +130,7 @@ def test_sampler_that_is_stopped_while_no_task_comes_or_goes_is_noticed_all_the_
 
 
 @fault(85)
-def test_orders_to_a_stopped_sampler_neither_wait_nor_pile_up(
+def test_orders_to_a_stopped_sampler_neither_block_nor_accumulate(
     looking: Watching, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watching, "PAUSE", 0.0)
@@ -162,7 +162,7 @@ def test_orders_and_answers_longer_than_a_pipe_cross_without_a_deadlock(
 
 
 @pytest.mark.slow
-def test_sampler_that_keeps_being_killed_is_started_again_later_and_later(looking: Watching) -> None:
+def test_sampler_that_is_killed_repeatedly_is_restarted_after_longer_pauses(looking: Watching) -> None:
     looking.watch(1)
     looking.until_seen(1)
     for row in range(1, 4):
@@ -183,7 +183,7 @@ def test_restarts_wait_twice_as_long_each_time_up_to_a_limit() -> None:
     assert waits == [0, 1, 2, 4, 8, 16, LONGEST, LONGEST, LONGEST]
 
 
-def test_restarts_say_that_a_sampler_answers_again_and_begin_anew() -> None:
+def test_restarts_report_that_a_sampler_answers_again_and_begin_anew() -> None:
     restarts = Restarts()
     for now in (1.0, 2.0, 3.0):
         restarts.begun(now)
@@ -201,8 +201,8 @@ def test_restarts_say_that_a_sampler_answers_again_and_begin_anew() -> None:
 
 
 @pytest.mark.slow
-def test_what_was_seen_before_a_sampler_failed_counts_until_the_next_look(looking: Watching) -> None:
-    """Otherwise what a task still uses would count as free."""
+def test_last_samples_of_a_failed_sampler_count_until_the_next_look(looking: Watching) -> None:
+    """Otherwise memory that a task still uses would count as free."""
     with subprocess.Popen(["sh", "-c", "sleep 600 & wait"], start_new_session=True) as tree:
         try:
             looking.call(lambda: looking.watcher.watch({(1, 1): Watched(tree.pid)}, frozenset()))
@@ -218,7 +218,7 @@ def test_what_was_seen_before_a_sampler_failed_counts_until_the_next_look(lookin
 
 @fault(85)
 @pytest.mark.slow
-def test_stopped_sampler_of_a_killed_scheduler_is_gone() -> None:
+def test_stopped_sampler_ends_with_its_killed_scheduler() -> None:
     argv = [sys.executable, "-c", PARENT, str(PACKAGE.parent)]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, cwd=PACKAGE.parent) as parent:
         assert parent.stdout is not None
@@ -253,7 +253,7 @@ def test_sampler_that_waits_for_a_processor_is_not_silent(looking: Watching, mon
     os.kill(child.pid, signal.SIGCONT)
 
 
-def test_time_in_which_the_scheduler_stood_still_is_not_the_samplers_silence(looking: Watching) -> None:
+def test_time_in_which_the_scheduler_was_stopped_does_not_count_as_silence(looking: Watching) -> None:
     looking.watch(1)
     looking.until_seen(1)
     child = looking.child
@@ -265,7 +265,7 @@ def test_time_in_which_the_scheduler_stood_still_is_not_the_samplers_silence(loo
     os.kill(child.pid, signal.SIGCONT)
 
 
-def test_nothing_is_started_while_there_is_nothing_to_look_at(looking: Watching) -> None:
+def test_sampler_is_not_started_while_there_is_no_task(looking: Watching) -> None:
     looking.watch(0)
     assert looking.collect() == []
     assert looking.watcher.fileno() == -1

@@ -16,7 +16,7 @@ NODE = [
     for number in range(3)
 ]
 NUMBERS = {"GPU-2222-x": 0, "GPU-1111-x": 1, "GPU-0000-x": 2}
-"""CUDA counts by the bus, where they lie the other way round."""
+"""CUDA's numbers; it counts by the bus, where the GPUs lie the other way round."""
 
 
 def cards(name: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The CSV door: what is taken, what is refused with which words, and what may be appended while a run goes on."""
+"""CSV files: which rows are accepted, which are refused with which sentence, and what may be appended in mid-run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ONE = "work,-1,train.py,3,1\n"
 
 @pytest.fixture(autouse=True)
 def here(tmp_path, monkeypatch):
-    """A directory to stand in, with `work/train.py` in it."""
+    """Enter and return a directory with `work/train.py` in it."""
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "train.py").touch()
     monkeypatch.chdir(tmp_path)
@@ -85,7 +85,7 @@ def said(text: str | bytes, **kw):
     ],
     ids=["plain", "bom", "crlf", "cr", "unended", "quoted", "bom quoted", "tab", "semicolon", "case", "blanks", "5.0"],
 )
-def test_every_spelling_of_a_file_gives_the_rows_of_the_clean_one(text):
+def test_every_spelling_of_a_file_gives_the_rows_of_a_clean_file(text):
     assert said(text) == CLEAN
 
 
@@ -126,17 +126,17 @@ def test_shell_metacharacters_are_text():
 
 @pytest.mark.parametrize("word", ["|", ">", "2>", ">>", "<", "&&", "||", ";", "&", "2>&1"])
 @pytest.mark.parametrize("row", ["Command\ntrue {} a\n", HEADER + "work,-1,train.py {} a,3,1\n"])
-def test_a_row_that_seems_to_be_meant_for_a_shell_is_doubted(row, word):
+def test_a_row_with_words_of_a_shell_gets_a_warning(row, word):
     passed = f"{word!r} is passed to the program as a word, because rows are not read by a shell"
     assert f"jobs.csv: {passed}; for a shell write the Command sh -c '...'" in read(row.format(word))[1].warnings
 
 
 @pytest.mark.parametrize("text", ["a>b", "sh -c 'a | b > c'", "x;y", "--a=<b>", "http://a/?b&c", "-> =>"])
-def test_a_row_that_no_shell_would_read_otherwise_is_not_doubted(text):
+def test_a_row_without_words_of_a_shell_gets_no_warning(text):
     assert read(f"Command\necho {text}\n")[1].warnings == []
 
 
-def test_a_header_alone_is_no_rows_and_no_error():
+def test_a_header_alone_gives_no_rows_and_no_error():
     rows, file = read(HEADER)
     assert (rows, file.mark.rows, file.mark.lines) == ([], 0, 1)
 
@@ -161,7 +161,7 @@ def test_rows_above_the_header_are_left_out(above, header, line):
     assert [r for r, *_ in read(above + HEADER + ONE, header=header)[0]] == [line]
 
 
-def test_a_command_stands_in_place_of_the_five_columns():
+def test_a_command_column_replaces_the_five_columns():
     [spec] = specs('Command,Memory\n"python work/train.py --x ""a b""",8GiB\n')
     assert (spec.command, spec.terms.memory, spec.terms.epochs) == ('python work/train.py --x "a b"', 8 << 30, None)
 
@@ -200,7 +200,7 @@ def test_a_file_may_come_through_a_pipe_and_is_never_appended_to():
 # Duplicates.
 
 
-def test_equal_rows_are_all_taken_numbered_and_told_once():
+def test_equal_rows_are_accepted_and_numbered_with_one_warning():
     other = "work,-1,train.py --x,3,1\n"
     rows, file = read(HEADER + ONE + other + ONE + ONE + other)
     assert [nth for *_, nth in rows] == [0, 0, 1, 2, 1]
@@ -208,8 +208,8 @@ def test_equal_rows_are_all_taken_numbered_and_told_once():
     assert warning == "jobs.csv: 3 rows run the same command as an earlier row (the first is row 4); all are accepted"
 
 
-def test_no_two_rows_ever_have_the_same_key():
-    """Rows that differ only in what does not run, or only in how they are written."""
+def test_any_two_rows_have_different_keys():
+    """These rows differ only in fields that are not executed, or in how they are written."""
     header = "Directory,Executable,Filename,Args,Epochs,Priority,note,Env\n"
     lines = [
         "work,-1,train.py,a b,3,1,x,A=1 B=2",
@@ -223,7 +223,7 @@ def test_no_two_rows_ever_have_the_same_key():
     assert len(keys) == len(lines)
 
 
-def test_rows_of_five_columns_that_differ_in_blanks_are_the_same():
+def test_rows_of_five_columns_that_differ_in_blanks_are_equal():
     rows, _ = read(HEADER + ONE + " work , -1 , train.py , 3.0 , 2 \n")
     assert [nth for *_, nth in rows] == [0, 1]
 
@@ -263,7 +263,7 @@ def test_bytes_that_are_not_utf8_are_refused_with_their_place():
 
 @fault(46)
 @pytest.mark.parametrize("lines", [2, 100_000])
-def test_a_nul_byte_is_refused_with_its_place_before_any_row_behind_it_is_taken(lines):
+def test_a_nul_byte_is_refused_with_its_place_before_any_later_row_is_read(lines):
     text = HEADER.encode() + ONE.encode() * lines + b"work,-1,tr\0ain.py,3,1\n"
     assert refusal(text).startswith(f"jobs.csv, row {lines + 2}: character 11 is a NUL byte")
 
@@ -325,7 +325,7 @@ def test_a_file_that_cannot_be_read_is_named(path, why):
         ('"Directory', "row 1: a quote opened in this row is never closed"),
     ],
 )
-def test_a_header_that_will_not_do_is_refused(header, expected):
+def test_an_unusable_header_is_refused(header, expected):
     assert expected in refusal(header + "\n" + ONE)
 
 
@@ -337,7 +337,7 @@ def test_a_file_without_a_row_for_the_header_is_refused():
     assert refusal(HEADER + ONE, header=5) == "jobs.csv: it has 2 rows, so --header 5 is beyond its end"
 
 
-def test_a_header_where_none_was_said_to_be_is_named():
+def test_a_header_with_the_flag_header_none_is_refused():
     assert refusal(ROWS, header=None) == "jobs.csv, row 1: this row is a header: remove --header None"
 
 
@@ -345,7 +345,7 @@ def test_a_header_where_none_was_said_to_be_is_named():
     ("name", "meant"),
     [("Prio", "Priority"), ("GPU", "GPUs"), ("host_memory", "HostMemory"), ("time out", "Timeout"), ("Mem", "Memory")],
 )
-def test_a_column_that_looks_like_a_slip_is_doubted(name, meant):
+def test_a_column_that_resembles_a_task_field_gets_a_warning(name, meant):
     _, file = read(f"Directory,Executable,Filename,Epochs,{name}\nwork,-1,train.py,3,1\n")
     assert file.warnings == [
         f"jobs.csv: column {name!r} is not a task field and is kept as your own: did you mean {meant}?"
@@ -353,7 +353,7 @@ def test_a_column_that_looks_like_a_slip_is_doubted(name, meant):
 
 
 @pytest.mark.parametrize("name", ["lr", "seed", "batch_size", "model", "ds", "note"])
-def test_a_column_of_the_users_own_is_not_doubted(name):
+def test_a_column_of_the_user_gets_no_warning(name):
     assert read(f"Directory,Executable,Filename,Epochs,{name}\nwork,-1,train.py,3,1\n")[1].warnings == []
 
 
@@ -400,7 +400,7 @@ def test_a_column_of_the_users_own_is_not_doubted(name):
     ],
 )
 @contract("S3-D16")
-def test_a_bad_row_is_named_with_its_column_and_what_to_do(here, text, expected):
+def test_a_bad_row_is_refused_with_its_column_and_the_next_step(here, text, expected):
     message = row(text)
     assert message.startswith("jobs.csv, row 2")
     assert expected.format(here=here) in message
@@ -424,7 +424,7 @@ def test_a_bad_row_is_named_with_its_column_and_what_to_do(here, text, expected)
         ("Args", "'", "cannot be split into words"),
     ],
 )
-def test_a_bad_cell_of_any_other_field_is_named(column, text, expected):
+def test_a_bad_cell_of_any_other_field_is_refused_with_its_place(column, text, expected):
     message = row(f"work,-1,train.py,3,1,{text}", f"{HEADER[:-1]},{column}\n")
     assert message.startswith(f"jobs.csv, row 2, column {column}: ")
     assert expected in message
@@ -448,7 +448,7 @@ def test_a_bad_cell_of_any_other_field_is_named(column, text, expected):
         ('work,"""""",,,', "column Command: it is empty"),
     ],
 )
-def test_a_bad_row_with_a_command_is_named(here, text, expected):
+def test_a_bad_row_with_a_command_is_refused_with_its_place(here, text, expected):
     message = row(text, "Directory,Command,Executable,Filename,Epochs\n")
     assert expected.format(here=here) in message
 
@@ -456,14 +456,14 @@ def test_a_bad_row_with_a_command_is_named(here, text, expected):
 @pytest.mark.parametrize(
     "command", ["python3 -m http.server", "python3 -c pass", "echo {lr}", "{program} x", "python3"]
 )
-def test_commands_whose_script_cannot_be_known_are_taken(command):
+def test_commands_without_a_known_script_are_accepted(command):
     assert len(specs(f"Command\n{command}\n")) == 1
 
 
 @pytest.mark.parametrize(
     "text", ["-m pkg", "-c pass", "-", "{id}.py", '"train.py"', "./train.py", "{here}/work/train.py"]
 )
-def test_scripts_that_exist_or_cannot_be_known_are_taken(here, text):
+def test_scripts_that_exist_or_cannot_be_known_are_accepted(here, text):
     cell = text.replace("{here}", str(here)).replace('"', '""')
     assert len(specs(f'{HEADER}work,-1,"{cell}",3,1\n')) == 1
 
@@ -472,12 +472,12 @@ def test_a_script_of_another_program_need_not_be_a_file():
     assert len(specs(HEADER + "work,echo,hello,3,1\n")) == 1
 
 
-def test_a_relative_program_is_looked_for_in_the_directory_as_exec_would():
+def test_a_relative_program_is_searched_in_the_directory_of_the_task():
     Path("work", "tool").touch(0o755)
     assert len(specs(HEADER + "work,./tool,x,3,1\n")) == 1
 
 
-def test_directories_that_are_there_beside_the_file_are_hinted_at(here):
+def test_a_missing_directory_that_exists_beside_the_file_gets_a_hint(here):
     Path("my lab", "exp").mkdir(parents=True)
     path = write(HEADER + "exp,-1,-c pass,3,1\n", "my lab/jobs.csv")
     with pytest.raises(InputError) as caught:
@@ -485,20 +485,20 @@ def test_directories_that_are_there_beside_the_file_are_hinted_at(here):
     assert f"it exists beside the list: cd '{here}/my lab' first" in str(caught.value)
 
 
-def test_paths_are_meant_from_the_directory_given(here, monkeypatch):
+def test_relative_paths_start_at_the_given_directory(here, monkeypatch):
     write(HEADER + ONE)
     monkeypatch.chdir("/")
     assert len(list(CsvFile("jobs.csv", cwd=str(here)).rows())) == 1
 
 
-def test_each_thing_is_looked_at_once(monkeypatch):
+def test_each_directory_is_checked_once(monkeypatch):
     looks = []
     monkeypatch.setattr(os.path, "isdir", lambda path: looks.append(path) or True)
     read(HEADER + "".join(f"work,-1,train.py --lr {n},3,1\n" for n in range(500)))
     assert looks == ["work"]
 
 
-def test_rows_are_handed_out_before_later_ones_are_read():
+def test_rows_are_yielded_before_later_rows_are_read():
     file = CsvFile(write(HEADER + ONE + "work,-1,train.py,x,1\n"))
     rows = file.rows()
     assert next(rows)[0] == 2
@@ -506,7 +506,7 @@ def test_rows_are_handed_out_before_later_ones_are_read():
         next(rows)
 
 
-def test_all_bad_rows_of_a_list_are_counted_and_the_first_three_are_told():
+def test_bad_rows_of_a_list_are_counted_and_the_first_three_are_described():
     rows = ONE + "work,-1,train.py,x,1\n" + ONE + "work,-1,train.py\n" + "work,-1,gone.py,3,1\n" * 98
     assert refusal(HEADER + rows) == (
         "jobs.csv, row 3, column Epochs: 'x' is not a whole number"
@@ -516,14 +516,14 @@ def test_all_bad_rows_of_a_list_are_counted_and_the_first_three_are_told():
     )
 
 
-def test_bad_rows_that_are_all_alike_are_told_once():
+def test_bad_rows_with_one_reason_are_described_once():
     same = "row 3: the same; row 4: the same; 4 rows in all cannot be accepted"
     said = refusal(HEADER + "work,-1,train.py,0,1\n" * 4)
     assert said == f"jobs.csv, row 2, column Epochs: 0 is below 1; {same}"
 
 
 @pytest.mark.parametrize("behind", ['"no end', "caf\udce9.py,1", "a\0"])
-def test_a_bad_row_is_told_before_what_ends_the_reading_behind_it(behind):
+def test_a_bad_row_is_reported_before_a_later_unreadable_one(behind):
     watched = (
         Watched().append("work,-1,train.py,0,1\n").append(f"work,-1,{behind}\n".encode("utf-8", "surrogateescape"))
     )
@@ -541,12 +541,12 @@ from scheduler.inputs.csv_reader import CsvFile
 rows = sum(1 for _ in CsvFile(sys.argv[1]).rows())
 print(rows, int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0]) >> 10)
 """
-"""VmHWM and not ru_maxrss, which a process inherits from the one that started it."""
+"""A program that prints its peak: VmHWM, since a process inherits ru_maxrss from the one that started it."""
 
 
 @fault(49)
 @pytest.mark.slow
-def test_a_million_rows_stream_by_in_little_memory():
+def test_a_million_rows_are_read_in_little_memory():
     with open("jobs.csv", "w") as file:
         file.write(HEADER)
         file.writelines(f"work,-1,train.py --lr 0.{n:06d},10,{n % 7}\n" for n in range(1_000_000))
@@ -568,7 +568,7 @@ def test_batches_are_sorted_by_priority_inside_and_stable():
 
 @contract("S3-17")
 @pytest.mark.parametrize("num", [0, -1])
-def test_a_batch_of_nothing_is_refused(num):
+def test_a_batch_of_zero_rows_is_refused(num):
     with pytest.raises(UsageError, match=f"--num {num}"):
         batches([], num)
 
@@ -577,7 +577,7 @@ def test_a_batch_of_nothing_is_refused(num):
 
 
 class Watched:
-    """A file that was accepted, with what a run would keep of it."""
+    """An accepted file, with the state of it that a run keeps."""
 
     def __init__(self, text: str | bytes = HEADER + ONE, **kw) -> None:
         _, self.file = read(text, **kw)
@@ -603,7 +603,7 @@ def test_an_untouched_file_gives_nothing():
 
 
 @fault(50)
-def test_appended_rows_join_and_are_counted_on():
+def test_appended_rows_join_and_continue_the_numbering():
     watched = Watched().append("work,-1,train.py --x,3,1\n" + ONE)
     assert watched.take() == ([(3, "train.py --x", 0), (4, "train.py", 1)], None)
     assert (watched.mark.rows, watched.mark.lines) == (3, 4)
@@ -626,7 +626,7 @@ def test_an_unended_row_joins_when_nothing_else_is_left():
     assert watched.take(last=True) == ([(4, "train.py", 2)], None)
 
 
-def test_text_put_behind_an_accepted_row_without_a_line_end_is_an_edit():
+def test_text_appended_to_an_accepted_row_without_a_line_end_is_an_edit():
     watched = Watched((HEADER + ONE).rstrip()).append("2\n" + ONE)
     rows, sentence = watched.take(last=True)
     assert (rows, watched.mark.rows) == ([], 1)
@@ -642,7 +642,7 @@ def test_an_accepted_row_may_be_given_its_line_end(end):
     assert watched.append(ONE.replace("\n", end)).take() == ([(3, "train.py", 1)], None)
 
 
-def test_a_line_end_written_in_two_pieces_is_one():
+def test_a_line_end_written_in_two_pieces_is_one_line_end():
     crlf = ONE.replace("\n", "\r\n")
     watched = Watched(HEADER).append(crlf[:-1])
     assert watched.take() == ([(2, "train.py", 0)], None)
@@ -658,7 +658,7 @@ def test_comments_and_blank_lines_may_be_appended():
 @pytest.mark.parametrize(
     "text", ["work,-1,train.py", "", "work,-1,train.py,x,1", "work,-1,gone.py,3,1", 'work,"-1,a,3,1']
 )
-def test_a_bad_appended_row_waits_for_its_cure_and_is_told_once(text):
+def test_a_bad_appended_row_waits_for_its_correction_and_is_reported_once(text):
     text = text or "work,-1,caf\udce9.py,3,1"
     before = Path(write(HEADER + ONE)).read_bytes()
     watched = Watched().append(ONE + "\n").append(text.encode("utf-8", "surrogateescape") + b"\n" + ONE.encode())
@@ -671,7 +671,7 @@ def test_a_bad_appended_row_waits_for_its_cure_and_is_told_once(text):
     assert watched.take() == ([(5, "train.py", 2), (6, "train.py", 3)], None)
 
 
-def test_a_bad_appended_row_is_cured_by_making_what_it_names():
+def test_a_bad_appended_row_joins_once_the_missing_file_exists():
     watched = Watched().append("work,-1,new.py,3,1\n")
     assert "new.py' does not exist" in watched.take()[1]
     assert watched.take() == ([], None)
@@ -693,7 +693,7 @@ def test_a_bad_appended_row_is_cured_by_making_what_it_names():
         ("", "have been cut to 0 bytes since"),
     ],
 )
-def test_every_other_edit_is_named_once_and_changes_nothing(now, expected):
+def test_every_other_edit_is_reported_once_and_changes_nothing(now, expected):
     watched = Watched()
     mark = watched.mark
     write(now)
@@ -705,7 +705,7 @@ def test_every_other_edit_is_named_once_and_changes_nothing(now, expected):
     assert watched.take() == ([(3, "train.py", 1)], None)
 
 
-def test_a_file_that_is_gone_is_named_and_may_come_back():
+def test_a_removed_file_is_reported_and_may_come_back():
     watched = Watched()
     os.rename("jobs.csv", "away")
     assert watched.take()[1].startswith("jobs.csv: it cannot be read any more (no such file or directory)")
@@ -714,7 +714,7 @@ def test_a_file_that_is_gone_is_named_and_may_come_back():
     assert watched.append(ONE).take() == ([(3, "train.py", 1)], None)
 
 
-def test_an_editor_may_write_the_file_anew():
+def test_a_file_rewritten_by_an_editor_is_still_followed():
     watched = Watched()
     os.replace(write(HEADER + ONE + ONE, "jobs.csv.tmp"), "jobs.csv")
     assert watched.take() == ([(3, "train.py", 1)], None)
@@ -725,7 +725,7 @@ def test_an_editor_may_write_the_file_anew():
     [(HEADER + ONE, 0), (ONE, None), ('"a title\n' + HEADER + ONE, 1)],
     ids=["header", "no header", "a later header"],
 )
-def test_a_run_taken_over_goes_on_where_it_stopped(text, header):
+def test_a_resumed_run_continues_where_it_stopped_reading(text, header):
     watched = Watched(text, header=header).append(ONE + ONE[:-1]).resume()
     line = watched.mark.lines + 1
     assert watched.take() == ([(line, "train.py", 1)], None)
@@ -733,7 +733,7 @@ def test_a_run_taken_over_goes_on_where_it_stopped(text, header):
     assert watched.resume().take(last=True) == ([], None)
 
 
-def test_a_run_taken_over_remembers_the_delimiter_and_the_bom():
+def test_a_resumed_run_remembers_the_delimiter_and_the_bom():
     watched = Watched(("\ufeff" + HEADER + ONE).replace(",", "\t")).resume().append(ONE.replace(",", "\t"))
     assert watched.take() == ([(3, "train.py", 1)], None)
 
@@ -743,7 +743,7 @@ def test_a_mark_survives_its_journal():
     assert CsvMark.unpack(mark.pack()) == mark
 
 
-def test_a_bad_appended_row_is_looked_at_again_in_a_file_that_stays_as_it_is():
+def test_a_bad_appended_row_is_checked_again_in_an_unchanged_file():
     watched = Watched().append("work,-1,new.py,3,1\n")
     watched.file.retry = 0.0
     assert "new.py' does not exist" in watched.take()[1]

@@ -1,4 +1,4 @@
-"""A followed file: what is appended to it is told once, whatever becomes of it."""
+"""A followed file: each appended command is read once, whatever happens to the file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scheduler.inputs.lines import MOST_ROWS, form_of_lines
 
 
 class Reader:
-    """Looks until there is nothing more to see; what it is told, it accepts."""
+    """A reader that looks until there is nothing more, and accepts the commands."""
 
     def __init__(self, path: Path, mark: FollowMark | None = None) -> None:
         self.source = FollowedFile(str(path), form_of_lines({}), mark or FollowMark())
@@ -30,7 +30,7 @@ class Reader:
         return found
 
     def again(self, path: Path) -> Reader:
-        """The next scheduler, which knows no more than the journal."""
+        """Return the reader of the next scheduler, which knows only the journal's mark."""
         return Reader(path, FollowMark.unpack(self.source.mark))
 
 
@@ -47,7 +47,7 @@ def append(path: Path, text: str) -> None:
 
 
 class TestGrowth:
-    def test_what_is_there_and_what_comes(self, queue: Path) -> None:
+    def test_present_and_appended_commands_are_read(self, queue: Path) -> None:
         reader = Reader(queue)
         assert reader.take() == ["a"]
         append(queue, "b\n# c\nd")
@@ -56,12 +56,12 @@ class TestGrowth:
         assert reader.take() == ["d e"]
         assert reader.said == []
 
-    def test_what_was_not_accepted_is_told_again(self, queue: Path) -> None:
+    def test_commands_that_were_not_accepted_are_read_again(self, queue: Path) -> None:
         reader = Reader(queue)
         assert reader.take(accept=False) == ["a"] * 6
         assert reader.take() == ["a"]
 
-    def test_much_at_once_comes_in_parts(self, tmp_path: Path) -> None:
+    def test_a_large_addition_is_read_in_parts(self, tmp_path: Path) -> None:
         path = tmp_path / "queue"
         path.write_text("".join(f"{n}\n" for n in range(MOST_ROWS + 7)))
         source = FollowedFile(str(path), form_of_lines({}), FollowMark())
@@ -72,14 +72,14 @@ class TestGrowth:
             source.accepted()
         assert sizes == [MOST_ROWS, 7, 0]
 
-    def test_it_need_not_be_there_yet(self, tmp_path: Path) -> None:
+    def test_a_file_that_does_not_exist_yet_is_awaited(self, tmp_path: Path) -> None:
         reader = Reader(tmp_path / "later")
         assert reader.take() == []
         (tmp_path / "later").write_text("a\n")
         assert reader.take() == ["a"]
         assert reader.said == [f"{tmp_path}/later does not exist yet: the run waits for it"]
 
-    def test_commands_of_several_lines(self, queue: Path) -> None:
+    def test_commands_of_several_lines_are_read(self, queue: Path) -> None:
         reader = Reader(queue, FollowMark(multiline=True))
         append(queue, "b\n\nc\n")
         assert reader.take() == ["a\nb"]
@@ -87,13 +87,13 @@ class TestGrowth:
         append(queue, "d\n\n")
         assert onward.take() == ["c\nd"]
 
-    def test_a_directory_is_refused(self, tmp_path: Path) -> None:
+    def test_a_directory_cannot_be_followed(self, tmp_path: Path) -> None:
         with pytest.raises(InputError, match="it is a directory"):
             Reader(tmp_path)
 
 
 class TestRotation:
-    def test_the_old_file_is_read_to_its_end_first(self, queue: Path) -> None:
+    def test_a_rotated_file_is_read_to_its_end_before_the_new_one(self, queue: Path) -> None:
         reader = Reader(queue)
         assert reader.take() == ["a"]
         queue.rename(f"{queue}.1")
@@ -102,7 +102,7 @@ class TestRotation:
         assert reader.take() == ["late", "unended", "b"]
         assert reader.said == [f"{queue} was rotated after 3 lines: the new file is read from its beginning"]
 
-    def test_between_two_files_nothing_is_lost(self, queue: Path) -> None:
+    def test_no_command_is_lost_between_a_rotated_file_and_the_new_one(self, queue: Path) -> None:
         reader = Reader(queue)
         reader.take()
         queue.rename(f"{queue}.1")
@@ -119,13 +119,13 @@ class TestRotation:
         assert reader.take() == ["b"]
         assert reader.said == [f"{queue} was truncated: it is read again from its beginning"]
 
-    def test_so_is_one_that_was_shortened_and_has_grown_past_the_place(self, queue: Path) -> None:
+    def test_a_file_that_was_shortened_and_has_grown_again_is_read_again(self, queue: Path) -> None:
         reader = Reader(queue)
         reader.take()
         queue.write_text("b\nc\nd\n")
         assert reader.take() == ["b", "c", "d"]
 
-    def test_one_that_an_editor_wrote_anew_is_read_on(self, queue: Path) -> None:
+    def test_a_file_rewritten_by_an_editor_is_read_on(self, queue: Path) -> None:
         reader = Reader(queue)
         reader.take()
         (queue.parent / "new").write_text("a\nb\n")
@@ -134,19 +134,19 @@ class TestRotation:
         assert "was rewritten" in reader.said[0]
 
 
-class TestTheNextScheduler:
-    def test_goes_on_where_the_last_one_was(self, queue: Path) -> None:
+class TestNextScheduler:
+    def test_the_next_scheduler_reads_on_where_the_last_one_was(self, queue: Path) -> None:
         reader = Reader(queue)
         reader.take()
         append(queue, "b\nc\n")
         assert reader.again(queue).take() == ["b", "c"]
 
-    def test_is_told_what_was_not_accepted(self, queue: Path) -> None:
+    def test_the_next_scheduler_reads_commands_that_were_not_accepted(self, queue: Path) -> None:
         reader = Reader(queue)
         reader.take(accept=False)
         assert reader.again(queue).take() == ["a"]
 
-    def test_finds_the_file_that_was_rotated_meanwhile(self, queue: Path) -> None:
+    def test_the_next_scheduler_finds_the_file_that_was_rotated(self, queue: Path) -> None:
         reader = Reader(queue)
         reader.take()
         append(queue, "b\n")
@@ -154,7 +154,7 @@ class TestTheNextScheduler:
         queue.write_text("c\n")
         assert reader.again(queue).take() == ["b", "c"]
 
-    def test_reads_a_file_that_was_shortened_meanwhile(self, queue: Path) -> None:
+    def test_the_next_scheduler_reads_a_file_that_was_shortened(self, queue: Path) -> None:
         reader = Reader(queue)
         append(queue, "b\n")
         reader.take()
@@ -163,7 +163,7 @@ class TestTheNextScheduler:
         assert onward.take() == ["c"]
         assert "2 lines were accepted, and that file is not in its directory: this one is read" in onward.said[0]
 
-    def test_goes_on_in_a_copy(self, queue: Path) -> None:
+    def test_the_next_scheduler_reads_on_in_a_copy_of_the_file(self, queue: Path) -> None:
         reader = Reader(queue)
         reader.take()
         os.unlink(queue)

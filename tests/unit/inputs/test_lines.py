@@ -1,4 +1,4 @@
-"""Bytes cut into commands."""
+"""Bytes that are cut into commands, one for each line or each block of lines."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def texts(*pieces: bytes, multiline: bool = False) -> list[str]:
 
 class TestLines:
     @contract("S1-07")
-    def test_one_line_is_one_command_without_the_blanks_behind_it(self) -> None:
+    def test_a_line_is_a_command_without_its_trailing_blanks(self) -> None:
         assert texts(b"a b \t\n  c\n") == ["a b", "  c"]
 
-    def test_the_last_line_needs_no_end(self) -> None:
+    def test_the_last_line_needs_no_line_end(self) -> None:
         assert texts(b"a\nb") == ["a", "b"]
 
     def test_a_line_may_come_in_pieces(self) -> None:
@@ -38,18 +38,20 @@ class TestLines:
         assert texts(b"echo a \\\n b\n") == ["echo a \\", " b"]
 
     @contract("S1-19")
-    def test_any_bytes_survive_and_carriage_returns_go(self) -> None:
+    def test_any_bytes_survive_except_carriage_returns(self) -> None:
         assert [text.encode("utf-8", "surrogateescape") for text in texts(b"echo \xff\xfe \xc3\xa9\r\n")] == [
             b"echo \xff\xfe \xc3\xa9"
         ]
 
-    def test_no_more_is_kept_of_a_line_than_any_program_can_be_told(self) -> None:
+    def test_a_line_is_cut_at_the_longest_argument(self) -> None:
         (long, after) = cut(b"x" * LONGEST, b"y" * 500, b"z\n", b"a\n")
         assert (len(long.text), long.end) == (LONGEST, LONGEST + 502)
         assert after == CommandLine(2, "a", LONGEST + 504, 2)
 
     @given(st.binary(), st.lists(st.integers(min_value=1, max_value=9)), st.booleans())
-    def test_where_the_pieces_end_does_not_matter(self, data: bytes, sizes: list[int], multiline: bool) -> None:
+    def test_commands_do_not_depend_on_where_the_pieces_end(
+        self, data: bytes, sizes: list[int], multiline: bool
+    ) -> None:
         pieces, rest = [], data
         for size in sizes:
             pieces.append(rest[:size])
@@ -57,7 +59,7 @@ class TestLines:
         assert cut(*pieces, rest, multiline=multiline) == cut(data, multiline=multiline)
 
     @given(st.lists(st.sampled_from([b"a\n", b"\n", b"# c\n", b"b c\r\n", b"\xff\n"])), st.booleans())
-    def test_each_command_ends_where_another_cutter_can_go_on(self, lines: list[bytes], multiline: bool) -> None:
+    def test_each_command_ends_where_another_reader_can_continue(self, lines: list[bytes], multiline: bool) -> None:
         data = b"".join(lines)
         whole = cut(data, multiline=multiline)
         for place, line in enumerate(whole):
@@ -70,15 +72,15 @@ class TestSeveralLines:
     def test_a_blank_line_ends_a_command(self) -> None:
         assert texts(b"rm x\ntrain\n\n\necho b\n", multiline=True) == ["rm x\ntrain", "echo b"]
 
-    def test_so_does_a_nul(self) -> None:
+    def test_a_nul_ends_a_command(self) -> None:
         assert texts(b"a\nb\0c\0\0d", multiline=True) == ["a\nb", "c", "d"]
 
     def test_the_number_of_a_command_is_that_of_its_first_line(self) -> None:
         assert [line.number for line in cut(b"\na\nb\n\nc\n", multiline=True)] == [2, 5]
 
-    def test_a_command_of_nothing_but_comments_is_none(self) -> None:
+    def test_a_block_of_comments_is_no_command(self) -> None:
         assert texts(b"# a\n# b\n\n# c\nd\n", multiline=True) == ["# c\nd"]
 
-    def test_no_more_is_kept_than_any_program_can_be_told(self) -> None:
+    def test_a_block_is_cut_near_the_longest_argument(self) -> None:
         (text,) = texts(b"x" * 1000 + b"\n", *[b"y" * 1000 + b"\n"] * 600, multiline=True)
         assert LONGEST < len(text) < LONGEST + 2000

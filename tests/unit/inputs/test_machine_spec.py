@@ -1,4 +1,4 @@
-"""Machines that are not there, as people write them."""
+"""Descriptions of simulated machines, as users write them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ def machine(said: str) -> list[tuple[str, int]]:
     return [(device.label, device.total) for device in parse_machine(said, 4.0)]
 
 
-def test_gpus_of_one_size() -> None:
+def test_number_and_size_give_gpus_of_one_size() -> None:
     assert machine("3x24GiB") == [("GPU 0", 24 * GIB), ("GPU 1", 24 * GIB), ("GPU 2", 24 * GIB)]
 
 
-def test_gpus_of_several_sizes_and_a_host() -> None:
+def test_a_list_gives_gpus_of_several_sizes_and_a_host() -> None:
     assert machine("24G, 2 x 80GiB, host:64GiB") == [
         ("GPU 0", 24 * GIB),
         ("GPU 1", 80 * GIB),
@@ -27,7 +27,7 @@ def test_gpus_of_several_sizes_and_a_host() -> None:
     ]
 
 
-def test_the_host_has_the_cores() -> None:
+def test_the_host_gets_the_cores() -> None:
     (host,) = parse_machine("host:64GiB", 6.0)
     assert (host.key, host.load_capacity, host.is_gpu) == (HOST, 6.0, False)
 
@@ -45,7 +45,7 @@ def test_the_host_has_the_cores() -> None:
         ("gpu:8GiB", "'gpu:8GiB' is no device"),
     ],
 )
-def test_what_is_no_machine_is_named(said: str, error: str) -> None:
+def test_text_that_is_no_machine_is_refused_with_the_reason(said: str, error: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_machine(said, 4.0)
     assert error in str(caught.value)

@@ -1,4 +1,4 @@
-"""The Python door: what tasks written as objects become."""
+"""Tasks given as Python objects: the rows that they become, and which are refused."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def refusal(**said: Any) -> str:
     return str(caught.value)
 
 
-def test_columns_fill_the_command_and_come_back() -> None:
+def test_columns_fill_the_command_and_return_with_the_results() -> None:
     form, made = rows([Task(command=["echo", "--lr", "{lr}", "out {id}"], columns={"lr": "a b"}, name="lr {lr}")])
     [(row, cells, _, _)] = made
     spec = form.spec(cells, row)
@@ -35,13 +35,13 @@ def test_columns_fill_the_command_and_come_back() -> None:
     assert (spec.name, spec.own) == ("lr a b", (("lr", "a b"),))
 
 
-def test_time_limits_and_further_turns() -> None:
+def test_time_limits_and_resumable_become_terms() -> None:
     task = Task(command="true", timeout="1h", stop_signal="USR1@120", retries=1, retry_on="timeout", resumable=True)
     [(_, _, terms, _)] = rows([task])[1]
     assert (terms.stop_signal, terms.retry_on, terms.resumable) == (Warn(10, 120.0), "timeout", True)
 
 
-def test_a_program_that_is_not_there_is_refused_as_in_a_file() -> None:
+def test_a_missing_program_is_refused_as_in_a_file() -> None:
     said = "tasks, row 1, column Command: 'nosuch' is not a program on PATH (a Command is not read by a shell)"
     assert refusal(command=["nosuch", "a"]) == said
     assert "'gone.py' does not exist (looked at " in refusal(command=["python", "gone.py"])
@@ -62,16 +62,16 @@ def test_a_program_that_is_not_there_is_refused_as_in_a_file() -> None:
         (["true", "a\0b"], "it contains a NUL byte, which a command cannot contain: remove it"),
     ],
 )
-def test_what_is_no_command_is_refused(command: Any, why: str) -> None:
+def test_an_object_that_is_no_command_is_refused(command: Any, why: str) -> None:
     assert refusal(command=command) == f"tasks, row 1, column Command: {why}"
 
 
-def test_what_is_no_task_is_refused() -> None:
+def test_an_object_that_is_no_task_is_refused() -> None:
     with pytest.raises(InputError, match=r"tasks, row 2: 'true' is not a Task: write Task\(command=...\)"):
         rows([Task(command="true"), "true"])
 
 
-def test_columns_of_ones_own_do_not_take_the_place_of_a_field() -> None:
+def test_own_columns_with_the_name_of_a_field_are_refused() -> None:
     said = "tasks, row 1: its column 'name' is a field of every task: write Task(name=...)"
     assert refusal(name="a", columns={"name": "b"}) == said
     assert refusal(columns={1: "b"}) == "tasks, row 1: the name of its column 1 is not a text"
@@ -82,6 +82,6 @@ def test_all_bad_tasks_are_counted() -> None:
         rows([Task(command="true", memory="8"), Task(command="true"), Task(command="true", priority="x")])  # type: ignore[arg-type]  # the slip itself
 
 
-def test_a_task_can_say_whatever_a_column_can() -> None:
+def test_a_task_object_has_every_field_of_a_column() -> None:
     parts_of_a_command = {"executable", "filename", "args"}
     assert {field.name for field in fields(Task)} - {"columns"} == {f.attribute for f in FIELDS} - parts_of_a_command

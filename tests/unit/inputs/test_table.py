@@ -1,4 +1,4 @@
-"""Tables of parameters and JSON lines: what is taken, and what is refused with which words."""
+"""Tables of parameters and JSON lines: which are accepted, and which are refused with which sentence."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ def refusal(text: str, template: list[str] = COMMAND, name: str = "table.csv", *
         ("table.NDJSON", '{"lr": "0.1"}\n{"lr": "0.2", "deep": [1]}\n'),
     ],
 )
-def test_any_table_as_people_have_them(name: str, text: str) -> None:
+def test_tables_in_usual_formats_give_equal_commands(name: str, text: str) -> None:
     assert commands(text, name=name) == ["--lr 0.1", "--lr 0.2"]
 
 
-def test_only_the_first_cell_makes_a_comment() -> None:
+def test_only_the_first_cell_can_make_a_row_a_comment() -> None:
     assert commands("lr,note\n1,#fff\n#2,x\n") == ["--lr 1"]
     assert commands('{"color": "#fff", "lr": 1}\n', name="t.jsonl") == ["--lr 1"]
 
 
-def test_a_command_column_needs_no_other() -> None:
+def test_a_table_may_have_only_a_command_column() -> None:
     assert commands("Command\necho a\n\n#echo b\necho c\n", []) == ["echo a", "echo c"]
     assert commands('{"Command": "echo a"}\n', [], "t.jsonl") == ["echo a"]
 
@@ -69,11 +69,11 @@ def test_a_command_column_needs_no_other() -> None:
         ("true", "true"), ('"a b"', "'a b'"), ("null", "''"), ("[1, 2.5]", "'[1, 2.5]'"), ('{"a": 1}', "'{\"a\": 1}'"),
     ],
 )  # fmt: skip
-def test_json_values_as_they_are_written(value: str, text: str) -> None:
+def test_json_values_become_arguments_as_they_are_written(value: str, text: str) -> None:
     assert commands(f'{{"lr": {value}, "bs": 1}}', name="t.jsonl") == [f"--lr {text}"]
 
 
-def test_columns_of_ours_keep_their_meaning() -> None:
+def test_task_fields_keep_their_meaning_in_a_table() -> None:
     file = file_of("lr,Priority,Memory,Env,note\n1,3,1GiB,A=b,mine\n")
     [(row, cells, terms, _)] = file.rows()
     spec = file.form.spec(cells, row)
@@ -81,7 +81,7 @@ def test_columns_of_ours_keep_their_meaning() -> None:
     assert spec.own == (("lr", "1"), ("note", "mine"))
 
 
-def test_a_parameter_is_no_slip_of_one_of_our_names() -> None:
+def test_a_parameter_that_resembles_a_task_field_gets_no_warning() -> None:
     assert file_of("lr,mem\n1,2\n", ["sh", "{lr}", "{mem}"]).warnings == []
     assert (
         "'mem' is not a task field and is kept as your own: did you mean Memory?"
@@ -89,7 +89,7 @@ def test_a_parameter_is_no_slip_of_one_of_our_names() -> None:
     )
 
 
-def test_a_slip_in_a_placeholder_of_a_list_is_doubted_once() -> None:
+def test_a_placeholder_that_resembles_a_column_gets_one_warning() -> None:
     file = file_of("Command,lr,width\nsh {lrr},1,2\nsh {lrr} {widht},1,2\n", [])
     assert len(list(file.rows())) == 2
     assert [warning for warning in file.warnings if "did you mean" in warning] == [
@@ -98,22 +98,22 @@ def test_a_slip_in_a_placeholder_of_a_list_is_doubted_once() -> None:
 
 
 @pytest.mark.parametrize("text", ["${lrr}", "{{lrr}}", "{print}", "{}", "{lr}", "{epochs}"])
-def test_other_braces_of_a_list_are_nobodys_business(text: str) -> None:
+def test_other_braces_in_a_list_get_no_warning(text: str) -> None:
     file = file_of(f"Command,Epochs,lr\nsh {text},1,2\n", [])
     assert len(list(file.rows())) == 1
     assert file.warnings == []
 
 
-def test_a_header_of_json_lines() -> None:
+def test_json_lines_refuse_the_flag_header() -> None:
     with pytest.raises(UsageError, match="--header 2: a JSON lines file has no header"):
         file_of("{}", [], "t.jsonl", header=2)
 
 
-def test_a_table_without_its_command_is_told_of_it() -> None:
+def test_a_table_without_a_command_is_refused_with_the_next_step() -> None:
     assert "give a command that takes them (-- python train.py {lr})" in refusal("lr\n1\n", [])
 
 
-def test_a_column_called_id_is_said_to_be_meant() -> None:
+def test_a_column_called_id_gets_a_note_that_it_fills_the_placeholder() -> None:
     assert "{id} is filled from the column 'id'" in file_of("id\n1\n", ["sh", "{id}"]).warnings[0]
 
 
@@ -136,17 +136,17 @@ def test_a_column_called_id_is_said_to_be_meant() -> None:
         ("lr,lr\n1,2\n", "t.csv", "two columns have the name 'lr'"),
     ],
 )  # fmt: skip
-def test_refused_with_the_place_and_the_cure(text: str, name: str, said: str) -> None:
+def test_a_bad_table_is_refused_with_place_and_cure(text: str, name: str, said: str) -> None:
     assert said in refusal(text, name=name)
 
 
-def test_a_program_that_is_not_there() -> None:
+def test_a_table_whose_program_is_missing_is_refused() -> None:
     assert "'pyton' is not a program on PATH" in refusal("lr\n1\n", ["pyton", "{lr}"])
     assert "row 3, column Command: 'b/run' does not exist" in refusal("x\nsh\nb/run\n", ["{x}"])
 
 
 @pytest.mark.parametrize("template", [["sh", "{epochs}"], ["sh", "{{}}", "n={epochs}"]])
-def test_epochs_that_are_not_there(template: list[str]) -> None:
+def test_a_table_without_epochs_for_its_placeholder_is_refused(template: list[str]) -> None:
     assert "no column for {epochs}" in refusal("lr\n1\n", template)
     assert "row 2, column Epochs: it is empty or missing, but the command contains {epochs}" in refusal(
         "lr,Epochs\n1,\n", template
@@ -155,7 +155,7 @@ def test_epochs_that_are_not_there(template: list[str]) -> None:
 
 
 @pytest.mark.parametrize("template", [[], [""], ["sh", "{"]])
-def test_no_command_at_all(template: list[str]) -> None:
+def test_a_table_with_an_empty_command_is_refused(template: list[str]) -> None:
     with pytest.raises(UsageError, match="after --"):
         check_template(template)
 
@@ -173,7 +173,9 @@ def test_no_command_at_all(template: list[str]) -> None:
         ),
     ],
 )
-def test_appended_rows_join_also_after_a_resume(name: str, first: str, more: str, bad: str, said: str) -> None:
+def test_rows_appended_to_a_table_join_before_and_after_a_resume(
+    name: str, first: str, more: str, bad: str, said: str
+) -> None:
     file = file_of(first, name=name)
     assert len(list(file.rows())) == 1
     resumed = CsvFile.resumed(name, file.form, python=sys.executable, cwd=os.getcwd())
@@ -186,7 +188,7 @@ def test_appended_rows_join_also_after_a_resume(name: str, first: str, more: str
         assert said in (sentence or "")
 
 
-def test_equal_rows_are_counted() -> None:
+def test_equal_rows_of_a_table_are_counted() -> None:
     file = file_of("lr,note\n1,a\n2,b\n1,c\n")
     assert [nth for *_, nth in file.rows()] == [0, 0, 1]
     assert "1 row runs the same command as an earlier row (the first is row 4)" in file.warnings[-1]

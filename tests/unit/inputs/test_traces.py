@@ -1,4 +1,4 @@
-"""Traces: what is taken, what is refused in which words, and what comes back when one is written."""
+"""Traces: which rows are accepted, which are refused with which sentence, and what is written."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ def one(folder: Path, *lines: str) -> TraceRow:
     return row
 
 
-def test_a_row(tmp_path: Path) -> None:
+def test_a_row_of_a_trace_has_times_memory_and_fields(tmp_path: Path) -> None:
     row = one(tmp_path, HEADER, "j-1,30,622.5,4008,2,3,0.8,20,resnet --bs 50")
     assert (row.job, row.arrives, row.seconds, row.peak, row.busy) == ("j-1", 30.0, 622.5, 4008 * MIB, 0.8)
     assert (row.spec.filename, row.spec.terms.epochs, row.gpus) == ("resnet --bs 50", 20, 2)
     assert row.spec.terms.priority == 3
 
 
-def test_time_and_peak_are_enough(tmp_path: Path) -> None:
+def test_a_trace_needs_only_time_and_peak(tmp_path: Path) -> None:
     row = one(tmp_path, "peak_mem_mib,Duration_S", "1024,60")
     assert (row.job, row.peak, row.seconds, row.arrives, row.busy) == ("row-2", GIB, 60.0, 0.0, 1.0)
     assert (row.spec.terms.gpus, row.spec.terms.epochs, row.cores) == (None, None, 0.0)
 
 
-def test_columns_in_any_order_blank_lines_and_a_byte_order_mark(tmp_path: Path) -> None:
+def test_a_trace_may_have_columns_in_any_order_blank_lines_and_a_bom(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_bytes(b"\xef\xbb\xbfpeak_mem_mib,job_id,duration_s\r\n\r\n100,a,5\r\n,,\r\n200,b,6\r\n")
     assert looks_like_trace(str(path))
@@ -57,11 +57,11 @@ def test_columns_in_any_order_blank_lines_and_a_byte_order_mark(tmp_path: Path) 
         ("", False),
     ],
 )
-def test_a_trace_is_source_its_header(tmp_path: Path, header: str, is_one: bool) -> None:
+def test_a_trace_is_recognised_by_its_header(tmp_path: Path, header: str, is_one: bool) -> None:
     assert looks_like_trace(trace(tmp_path, header)) is is_one
 
 
-def test_what_is_not_there_is_none(tmp_path: Path) -> None:
+def test_a_missing_file_is_no_trace(tmp_path: Path) -> None:
     assert not looks_like_trace(str(tmp_path / "nothing.csv"))
 
 
@@ -79,18 +79,18 @@ def test_what_is_not_there_is_none(tmp_path: Path) -> None:
         ("j,0,5,4008", "row 2: 4 fields where the header names 9"),
     ],
 )
-def test_what_cannot_be_taken_is_named(tmp_path: Path, line: str, said: str) -> None:
+def test_a_bad_row_of_a_trace_is_refused_with_its_place(tmp_path: Path, line: str, said: str) -> None:
     with pytest.raises(InputError) as caught:
         read_trace(trace(tmp_path, HEADER, line))
     assert str(caught.value).startswith(f"{tmp_path}/trace.csv, {said}")
 
 
-def test_a_trace_without_its_columns(tmp_path: Path) -> None:
+def test_a_trace_without_its_columns_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="row 1: it has no column peak_mem_mib, which every trace has"):
         read_trace(trace(tmp_path, "job_id,duration_s"))
 
 
-def test_bytes_that_are_no_text(tmp_path: Path) -> None:
+def test_a_trace_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_bytes(b"duration_s,peak_mem_mib,job_id\n1,1,\xff\n")
     with pytest.raises(InputError, match="it holds bytes that are not UTF-8"):
@@ -98,7 +98,7 @@ def test_bytes_that_are_no_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_what_is_written_is_read_again(tmp_path: Path, name: str) -> None:
+def test_a_written_trace_is_read_again_equal(tmp_path: Path, name: str) -> None:
     make, _ = WORKLOADS[name]
     rows, out = list(make(30, 7)), io.StringIO()
     write_trace(rows, out)
@@ -112,6 +112,6 @@ def test_a_made_up_workload_follows_from_its_seed(name: str) -> None:
     assert list(make(50, 7)) == list(make(50, 7)) != list(make(50, 8))
 
 
-def test_gangs_are_up_to_four_wide() -> None:
+def test_gangs_need_up_to_four_gpus() -> None:
     make, usual = WORKLOADS["gangs"]
     assert {row.gpus for row in make(usual, 1)} == {1, 2, 4}

@@ -108,7 +108,7 @@ class TestLabels:
         of = family(*(f"--lr {n % 4} --where a{n}" for n in range(7)))
         assert names(of, left_out=True) == []
 
-    def test_a_text_that_two_of_eight_rows_share_is_no_label(self) -> None:
+    def test_a_text_that_a_row_repeats_is_no_label(self) -> None:
         of = family(*(f"--lr {n % 4} --where a{n}" for n in [*range(8), 7]))
         assert names(of, left_out=True) == []
 
@@ -371,7 +371,7 @@ class TestInterpolation:
     def test_between_peaks_that_are_not_on_a_line_the_larger_is_the_estimate(self) -> None:
         assert guessed(see(self.sizes(), {0: "2GiB", 2: "2.2GiB", 4: "9GiB"}), 3) == size("9GiB")
 
-    def test_peaks_that_fall_are_interpolated_as_well(self) -> None:
+    def test_between_falling_peaks_the_larger_is_the_estimate(self) -> None:
         assert guessed(see(self.sizes(), {0: "8GiB", 4: "2GiB"}), 2) == size("8GiB")
 
     def test_values_outside_of_the_measured_range_get_no_estimate(self) -> None:

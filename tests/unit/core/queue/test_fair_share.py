@@ -270,7 +270,7 @@ class TestTurnTracker:
         assert standing.after(100.0 + STANDS_STILL + 1, unmanaged, (), ()) is None
         assert standing.after(120.0, unmanaged, (), ()) is None
 
-    def test_fifty_later_starts_drain_the_devices_of_a_waiter(self) -> None:
+    def test_later_starts_up_to_the_bypass_limit_drain_the_devices_of_a_waiter(self) -> None:
         standing = TurnTracker(SchedulingConfig(bypass_limit=2))
         standing.after(100.0, WAIT, (), (lease("old"),))
         assert not standing.turn(101.0, (lease("old"), lease("one"))).closed

@@ -1,4 +1,4 @@
-"""The real world wakes the loop for what matters at once, and for a start alone a moment later."""
+"""The real world wakes the loop at once for ends and requests, and for a start alone a moment later."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ END = Exited(1, 1, Outcome.SUCCEEDED)
 
 
 class Source:
-    """Tells one thing at each look, and is readable as long as there is more."""
+    """A source that returns one event at each look, and is readable as long as there is more."""
 
     def __init__(self, *told: Happening) -> None:
         self._told = list(told)
@@ -43,11 +43,11 @@ def source() -> Iterator[Source]:
     made.close()
 
 
-def test_the_end_of_a_short_task_comes_together_with_its_start(source: Source) -> None:
+def test_the_end_of_a_short_task_arrives_together_with_its_start(source: Source) -> None:
     assert SystemWorld([source]).wait(5.0) == [START, END]
 
 
-def test_a_start_alone_is_told_all_the_same() -> None:
+def test_a_start_without_an_end_arrives_by_itself() -> None:
     alone = Source(START)
     world = SystemWorld([alone])
     assert world.wait(5.0) == [START]
@@ -56,7 +56,7 @@ def test_a_start_alone_is_told_all_the_same() -> None:
 
 
 class Quiet(Source):
-    """Counts the looks."""
+    """A source without events that counts the looks."""
 
     looks = 0
 
@@ -65,7 +65,7 @@ class Quiet(Source):
         return super().collect()
 
 
-def test_who_has_nothing_to_tell_is_not_asked_each_time() -> None:
+def test_a_source_that_is_not_readable_is_not_read_each_time() -> None:
     quiet, many = Quiet(), Source(*[END] * 500)
     world = SystemWorld([quiet, many])
     assert sum(len(world.wait(5.0)) for _ in range(500)) == 500
@@ -74,7 +74,7 @@ def test_who_has_nothing_to_tell_is_not_asked_each_time() -> None:
     many.close()
 
 
-def test_but_it_is_asked_when_nothing_happens() -> None:
+def test_every_source_is_read_when_no_event_arrives() -> None:
     quiet = Quiet()
     world = SystemWorld([quiet])
     world.wait(0.0)

@@ -26,11 +26,11 @@ from tests.support.faults import fault
 
 START = 1e9
 FULL = (START + 4, START + 12)
-"""When the disk takes nothing."""
+"""The time in which the disk takes nothing, from and to."""
 
 
 class FullBook(MemoryRunStore):
-    """One on a disk that is full for a while."""
+    """A run store on a disk that is full for a while."""
 
     def __init__(self, machine: SimulatedMachine) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ class Asked(SimulatedDevices):
         return super().snapshot()
 
 
-def test_who_has_ended_is_not_looked_at_any_more_when_it_is_decided_what_is_free() -> None:
+def test_ended_attempts_are_no_longer_watched_when_free_memory_is_measured() -> None:
     machine = SimulatedMachine([gpu().device, host().device], now=START)
     watcher = Told(machine)
     devices = Asked(machine, watcher)
@@ -107,7 +107,7 @@ def test_who_has_ended_is_not_looked_at_any_more_when_it_is_decided_what_is_free
 
 
 class NumberlessBook(MemoryRunStore):
-    """One that has no ids for probes for a while."""
+    """A run store that has no ids for probes for a while."""
 
     def __init__(self) -> None:
         super().__init__()

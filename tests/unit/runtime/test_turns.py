@@ -1,4 +1,4 @@
-"""Turns go by user: real loops of two users on one simulated machine, which they share by leases and tickets."""
+"""Turns between users: real loops of two users that share a simulated machine by leases and wait tickets."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.support.faults import fault
 ANN, BEN = 1000, 2000
 START = 1e9
 MOST_ENDS = 60
-"""Within so many ends of the others' tasks a large one starts."""
+"""The most ends of other users' tasks within which a large task starts."""
 
 
 class Run:
@@ -56,7 +56,7 @@ class Run:
         machine.wake_at(self.next_look)
 
     def go_on(self) -> None:
-        """Hear what happened, and look whether it is time."""
+        """Take in the events, and place tasks if it is time."""
         happened = [*self.engine.collect(), *self.watcher.collect()]
         if happened:
             self.loop.digest(happened)
@@ -93,7 +93,7 @@ class Town:
                 run.go_on()
 
     def ended(self, uid: int, since: float = 0.0, until: float = float("inf")) -> int:
-        """How many tasks of a user have come to their end."""
+        """Return how many tasks of a user have ended in a span of time."""
         return sum(
             isinstance(event, Exited) and since < at <= until
             for run in self.runs
@@ -103,7 +103,7 @@ class Town:
 
 
 def small(number: int) -> list[Spec]:
-    """Tasks of 2 GiB."""
+    """Return the rows of tasks of 2 GiB."""
     return [spec("small.py", row, memory="2GiB") for row in range(number)]
 
 
@@ -113,7 +113,7 @@ def placed_at(run: Run) -> list[float]:
 
 @fault(95)
 @pytest.mark.parametrize("own", [False, True], ids=["another user's", "of the same list"])
-def test_a_task_that_unmanaged_memory_keeps_out_stops_no_other_task(own: bool) -> None:
+def test_a_task_that_unmanaged_memory_keeps_from_starting_stops_no_other_task(own: bool) -> None:
     """A notebook held 3 of 24 GiB for good; after 50 bypasses nothing started any more."""
     town = Town((gpu(0), host("512GiB", cores=256)))
     town.machine.hold_unmanaged("GPU-0", 3 * GIB)
@@ -132,14 +132,12 @@ def test_a_task_that_unmanaged_memory_keeps_out_stops_no_other_task(own: bool) -
 
 
 FULL = [{}, {"max_gpu_load": 64.0}]
-"""Eight tasks at a time on two GPUs, as busy as they are, or as many as memory takes: twenty-two."""
+"""Two settings on two GPUs: eight tasks at a time by their load, or 22 by their memory."""
 
 
 @pytest.mark.parametrize("said", FULL, ids=["by load", "by memory"])
 @pytest.mark.parametrize("gpus", [1, 2])
-def test_a_large_task_starts_within_sixty_ends_of_small_ones_that_keep_coming(
-    gpus: int, said: dict[str, float]
-) -> None:
+def test_a_large_task_starts_within_sixty_ends_of_small_tasks(gpus: int, said: dict[str, float]) -> None:
     town = Town((*(gpu(number) for number in range(gpus)), host("512GiB", cores=256)))
     for _ in range(4):
         town.starts(ANN, small(75), **said)
@@ -155,7 +153,7 @@ def test_a_large_task_starts_within_sixty_ends_of_small_ones_that_keep_coming(
 
 
 @pytest.mark.parametrize("said", FULL, ids=["by load", "by memory"])
-def test_with_four_runs_a_user_gets_no_more_than_with_one(said: dict[str, float]) -> None:
+def test_a_user_with_four_runs_gets_no_more_than_with_one(said: dict[str, float]) -> None:
     shares = []
     for number in (1, 4):
         town = Town((gpu(), host("512GiB", cores=256)))

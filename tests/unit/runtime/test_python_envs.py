@@ -34,15 +34,13 @@ def programs(home: Path, **environ: str) -> Programs:
         ("elsewhere", {"CONDA_ENVS_PATH": "{home}/nowhere:{home}/elsewhere/envs"}),
     ],
 )
-def test_conda_environments_are_found_where_conda_keeps_them(
-    tmp_path: Path, root: str, environ: dict[str, str]
-) -> None:
+def test_conda_environments_are_found_in_the_roots_of_conda(tmp_path: Path, root: str, environ: dict[str, str]) -> None:
     exp = conda_environment(tmp_path / root / "envs/exp")
     said = {name: text.format(home=tmp_path) for name, text in environ.items()}
     assert programs(tmp_path, **said).environment("conda:exp") == Environment(str(exp), conda=True)
 
 
-def test_conda_on_path_shows_where_it_lives(tmp_path: Path) -> None:
+def test_conda_on_path_shows_its_root(tmp_path: Path) -> None:
     exp = conda_environment(tmp_path / "far/envs/exp")
     program(tmp_path / "far/bin/conda", "#!/bin/sh\n")
     (tmp_path / "bin").mkdir()
@@ -50,7 +48,7 @@ def test_conda_on_path_shows_where_it_lives(tmp_path: Path) -> None:
     assert programs(tmp_path).environment("conda:exp") == Environment(str(exp), conda=True)
 
 
-def test_an_environment_elsewhere_is_source_condas_own_list(tmp_path: Path) -> None:
+def test_an_environment_elsewhere_is_found_in_condas_own_list(tmp_path: Path) -> None:
     mine = conda_environment(tmp_path / "project/env")
     (tmp_path / ".conda").mkdir()
     (tmp_path / ".conda/environments.txt").write_text(f"{tmp_path}/gone\n{mine}\n")
@@ -59,14 +57,14 @@ def test_an_environment_elsewhere_is_source_condas_own_list(tmp_path: Path) -> N
     assert found.name == str(mine)
 
 
-def test_the_base_goes_by_that_name(tmp_path: Path) -> None:
+def test_the_base_environment_is_called_base(tmp_path: Path) -> None:
     (conda_environment(tmp_path / "miniconda3") / "condabin").mkdir()
     found = programs(tmp_path).environment("conda:base")
     assert found is not None
     assert found.variables({"PATH": "/bin"})["CONDA_DEFAULT_ENV"] == "base"
 
 
-def test_what_conda_keeps_for_an_environment_is_set_too(tmp_path: Path) -> None:
+def test_variables_that_conda_keeps_for_an_environment_are_set(tmp_path: Path) -> None:
     exp = conda_environment(tmp_path / "exp")
     (exp / "conda-meta/state").write_text('{"env_vars": {"DATA": "/data", "PATH": "no"}}')
     found = environment_in(str(exp))
@@ -83,13 +81,13 @@ def test_a_program_on_path_comes_before_a_folder_of_that_name(tmp_path: Path) ->
     assert programs(tmp_path).environment("./env", "work") is not None
 
 
-def test_a_folder_that_is_no_environment_means_none(tmp_path: Path) -> None:
+def test_a_folder_that_is_no_environment_gives_none(tmp_path: Path) -> None:
     (tmp_path / "plain/bin").mkdir(parents=True)
     assert programs(tmp_path).environment("./plain") is None
 
 
 @pytest.mark.parametrize("has_python", [True, False])
-def test_python_is_the_shells_and_where_it_has_none_what_stands_for_it(tmp_path: Path, has_python: bool) -> None:
+def test_python_is_the_one_of_the_shell_or_else_the_one_of_the_run(tmp_path: Path, has_python: bool) -> None:
     if has_python:
         program(tmp_path / "bin/python", "#!/bin/sh\n")
     finder = programs(tmp_path)
@@ -99,7 +97,7 @@ def test_python_is_the_shells_and_where_it_has_none_what_stands_for_it(tmp_path:
     assert row.executable == ("python" if has_python else "-1")
 
 
-def test_a_list_of_what_there_is_ends(tmp_path: Path) -> None:
+def test_the_list_of_environments_in_an_error_is_limited(tmp_path: Path) -> None:
     for number in range(12):
         conda_environment(tmp_path / f"miniconda3/envs/e{number:02}")
     said = programs(tmp_path).absent("conda:x")
