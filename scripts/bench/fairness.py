@@ -4,8 +4,8 @@
 
 large: Ann keeps tasks of 2 GiB coming from four runs; how many of them end before Ben's task of 20 of 24 GiB starts,
 and his on both GPUs. share: both keep such tasks coming; what part of all ends is Ann's with one run, and with four.
-The last line of each tells, with the bound; the exit code is 1 where one is not kept. tests/unit/app/test_turns.py does
-the same with real loops on a simulated machine.
+The last line of each tells, with the bound; the exit code is 1 where one is not kept. tests/unit/runtime/test_turns.py
+does the same with real loops on a simulated machine.
 """
 
 from __future__ import annotations

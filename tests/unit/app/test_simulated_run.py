@@ -179,5 +179,6 @@ def test_no_task_is_bypassed_more_often_than_the_limit(work: str, bound: int, mo
     worst[0] = 0
     rows = list(WORKLOADS[work][0](80, 3))
     said = ran(rows, gpus(4, 40), "packed", InitialKnowledge(times=True), "fit", max_gpu_load=2.0, bypass_limit=bound)
-    assert 0 < worst[0] <= bound
+    assert worst[0] <= bound
+    assert (worst[0] > 0) == (work != "distinct"), "scripts that all differ are unknown, so they start in their order"
     assert said.bypassed <= bound
