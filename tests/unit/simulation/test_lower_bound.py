@@ -1,4 +1,4 @@
-"""The lower bound: its reasons one by one, and never above what the best of all schedules takes."""
+"""The lower bound: its reasons one by one, and that it is never above the best of all schedules."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from scheduler.units import GIB
 
 
 def gpus(*sizes: int) -> list[Device]:
-    """GPUs of so many GiB each."""
+    """Return GPUs of these sizes in GiB."""
     return [Device(f"GPU-{n}", f"GPU {n}", total * GIB, 1.0, n) for n, total in enumerate(sizes)]
 
 
 def work(seconds: float, memory: int = 1, gpus: int = 1, busy: float = 0.0, arrives: float = 0.0) -> TaskWork:
-    """A task of so many seconds and GiB."""
+    """Return a task of this many seconds and GiB."""
     return TaskWork(arrives, seconds, memory * GIB, gpus, busy, 0.0, 0)
 
 
@@ -121,11 +121,11 @@ class TestReasons:
 # ---- beside the best of all schedules ----
 
 Schedule = list[tuple[float, float]]
-"""(start, end) of each task."""
+"""The (start, end) of each task."""
 
 
 def schedules(works: Sequence[TaskWork], sizes: Sequence[int], model: Interference) -> Iterator[Schedule]:
-    """Every order and every choice of devices, each task as early as it fits."""
+    """Yield a schedule for every order and every choice of devices, with each task as early as it fits."""
     choices = [[c for c in combinations(range(len(sizes)), w.gpus) if _may(w, c, sizes)] for w in works]
     for places in product(*choices):
         for order in permutations(range(len(works))):
@@ -143,7 +143,7 @@ def run(
     places: Sequence[tuple[int, ...]],
     order: Sequence[int],
 ) -> Schedule:
-    """Start in this order, none before those ahead of it; let time pass until all is done."""
+    """Return the schedule where tasks start in this order, none before an earlier one."""
     left = [one.seconds for one in works]
     begun: dict[int, float] = {}
     ended: dict[int, float] = {}

@@ -1,4 +1,4 @@
-"""The one loop on machines that are not there: the same laws, in no time."""
+"""The loop on simulated machines: times, ends, memory, devices and requests."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from tests.support.builders import (
 
 
 def times(run: Simulation, kind: type[Event]) -> dict[int, float]:
-    """When each task's last event of a kind was, in seconds of the run."""
+    """Return the time of each task's last event of a kind, in seconds of the run."""
     return {event.task: at - 1e9 for event, at in run.book.recorded if isinstance(event, kind)}  # type: ignore[union-attr]
 
 
 def ends(run: Simulation) -> list[tuple[int, str, float]]:
-    """(task, outcome, seconds) of every attempt, as they ended."""
+    """Return (task, outcome, seconds) of every attempt in the order of their ends."""
     return [(e.task, str(e.outcome), round(e.seconds, 3)) for e in run.events if isinstance(e, Exited)]
 
 
@@ -171,7 +171,7 @@ class TestMemory:
         assert (grown.cause, grown.reservation) == ("grew", {HOST: int(6 * GIB * 1.1) + size("256MiB")})
 
     def test_task_that_ran_out_of_memory_is_reserved_more(self) -> None:
-        """Two that need twice what they said: one falls, and comes back once there is room for it."""
+        """Two tasks need twice their declared memory: one runs out of it, and starts again when there is enough."""
         run = simulate(jobs(2, seconds=100, peak="14GiB", memory="7GiB"))
         assert run.states == {"succeeded": 2}
         assert {task for task, outcome, _ in ends(run) if outcome == "oom"} == {2}
@@ -216,7 +216,7 @@ class TestDevices:
         run = simulate(jobs(4, seconds=100, memory="3GiB", cpus=0.1), host("24GiB", cap="7GiB"))
         assert run.makespan == 200.0
 
-    def test_machine_without_room_stands_still_and_says_so(self) -> None:
+    def test_simulation_without_free_memory_ends_with_an_error(self) -> None:
         with pytest.raises(SchedulerError, match=r"the simulation stands still at .* nothing will happen any more"):
             simulate(jobs(1, memory="8GiB"), host("10GiB"), unmanaged={HOST: 9 * GIB})
 
@@ -305,7 +305,7 @@ class TestTogether:
 
 
 class TestTakingOver:
-    """Another scheduler goes on where one was left or died."""
+    """Another scheduler continues a run that was left or whose scheduler died."""
 
     def left(self, at: float) -> Simulation:
         run = Simulation(
@@ -385,7 +385,7 @@ class TestLearning:
 
 
 def a_mixture(seed: int) -> list[Job]:
-    """Forty jobs of all sizes that say truly what they need."""
+    """Return forty jobs of all sizes that declare what they need."""
     dice = random.Random(seed)
     made: Iterable[list[Job]] = (
         jobs(
@@ -408,7 +408,7 @@ def a_lease(number: int, reserved: int, used: int = 0) -> Lease:
 
 
 def overcommitted(run: Simulation, others: int = 0) -> list[float]:
-    """The moments at which more was reserved than there is."""
+    """Return the moments at which more was reserved than the machine has."""
     total, unmanaged = run.machine.devices[0].total, run.machine.unmanaged.get(HOST, 0)
     reserved: dict[int, int] = {}
     moments = []
@@ -442,7 +442,7 @@ class TestUnknownRam:
     GPUS = tuple(gpu(number) for number in range(4))
 
     def run(self, number: int, ram: str, **said: Any) -> Simulation:
-        """Tasks that hold 3 GiB of RAM, and 3 GiB of one of four GPUs."""
+        """Run tasks that hold 3 GiB of RAM, and 3 GiB of one of four GPUs."""
         tasks = jobs(
             number, seconds=600, peak="2800MiB", memory="2900MiB", cores=0.1, utilisation=0.1,
             host_memory=curve(3 * GIB, 600.0),

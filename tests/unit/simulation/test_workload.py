@@ -1,4 +1,4 @@
-"""Rows of a trace as tasks: what they do, and what is known of them beforehand."""
+"""Rows of a trace as simulated tasks: their behaviour, and what is known of them beforehand."""
 
 from __future__ import annotations
 

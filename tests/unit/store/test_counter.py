@@ -1,4 +1,4 @@
-"""The counter of task ids and run numbers: who holds its lock, and for how long others wait."""
+"""The counter of task ids and run numbers: its lock, and how long other schedulers wait for it."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def counter(tmp_path: Path) -> Counter:
 
 
 @pytest.fixture
-def books(tmp_path: Path) -> Iterator[Callable[[], SqliteRunStore]]:
-    """Makes runs of one user."""
+def stores(tmp_path: Path) -> Iterator[Callable[[], SqliteRunStore]]:
+    """Yield a function that makes run stores of one user."""
     places, made = StatePaths(tmp_path), list[SqliteRunStore]()
 
     def make() -> SqliteRunStore:
@@ -60,14 +60,14 @@ def test_a_counter_that_is_locked_for_long_names_the_process_and_its_command(cou
     assert why_locked(tmp_path / "counter") == ""
 
 
-def test_no_counter_is_not_locked_and_not_made(tmp_path: Path) -> None:
+def test_a_missing_counter_is_not_locked_and_not_made(tmp_path: Path) -> None:
     assert why_locked(tmp_path / "counter") == ""
     assert Counter(tmp_path / "counter", 41).next_task() == 41
     assert not (tmp_path / "counter").exists()
 
 
 @fault(110)
-def test_the_counter_is_free_while_a_list_is_read(books: Callable[[], SqliteRunStore], tmp_path: Path) -> None:
+def test_the_counter_is_free_while_a_list_is_read(stores: Callable[[], SqliteRunStore], tmp_path: Path) -> None:
     counter, locked = Counter(StatePaths(tmp_path).counter), []
 
     def rows() -> Iterator[Sequence[Cells]]:
@@ -75,12 +75,12 @@ def test_the_counter_is_free_while_a_list_is_read(books: Callable[[], SqliteRunS
             locked.append(held)
         yield cells("true")
 
-    assert accept(books(), rows()) == [0]
+    assert accept(stores(), rows()) == [0]
     assert locked
 
 
-def test_rows_get_ids_behind_those_that_others_took_while_they_were_read(books: Callable[[], SqliteRunStore]) -> None:
-    one, other = books(), books()
+def test_rows_get_ids_after_the_ids_that_others_took_while_they_were_read(stores: Callable[[], SqliteRunStore]) -> None:
+    one, other = stores(), stores()
 
     def rows() -> Iterator[Sequence[Cells]]:
         yield cells("a", "b")
@@ -93,8 +93,8 @@ def test_rows_get_ids_behind_those_that_others_took_while_they_were_read(books: 
     assert [row[0] for row in other.journal.rows()] == [0, 1, 2, 6]
 
 
-def test_a_list_that_is_refused_takes_no_ids(books: Callable[[], SqliteRunStore]) -> None:
-    book = books()
+def test_a_list_that_is_refused_takes_no_ids(stores: Callable[[], SqliteRunStore]) -> None:
+    book = stores()
     with pytest.raises(ZeroDivisionError):
         accept(book, (cells("true") for _ in [1 / 0]))
     assert accept(book, [cells("true")]) == [0]

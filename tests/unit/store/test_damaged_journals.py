@@ -1,4 +1,4 @@
-"""A journal that was damaged, cut short, or written by another version: read as it was written, or refused."""
+"""Journals that were damaged, cut short, or written by another version are read as written, or refused."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def filled(run: Path, *, close: bool) -> Path:
 
 
 def told(home: Path) -> Whole | str:
-    """Return all that a run says, or the sentence that is said instead."""
+    """Return all rows and states of a run, or the sentence of its refusal."""
     try:
         info = RunCatalog(StatePaths(home)).find("1")
         if info.lost:
@@ -121,7 +121,7 @@ def test_a_damaged_journal_is_shown_as_it_was_or_refused_in_one_sentence(
 
 
 @fault(27)
-def test_a_run_that_is_damaged_in_a_row_hides_no_other(tmp_path: Path) -> None:
+def test_a_run_with_a_damaged_row_hides_no_other_run(tmp_path: Path) -> None:
     for number in (1, 2):
         filled(tmp_path / f"runs/{number}", close=True)
     journal = tmp_path / "runs/1/journal.db"
@@ -132,7 +132,7 @@ def test_a_run_that_is_damaged_in_a_row_hides_no_other(tmp_path: Path) -> None:
 
 
 @fault(107)
-def test_a_journal_that_lost_its_end_says_how_much(tmp_path: Path) -> None:
+def test_a_journal_that_lost_its_end_names_the_lost_events(tmp_path: Path) -> None:
     run = filled(tmp_path / "runs/1", close=False)
     log = run / "journal.db-wal"
     log.write_bytes(log.read_bytes()[: log.stat().st_size // 2])
@@ -142,7 +142,7 @@ def test_a_journal_that_lost_its_end_says_how_much(tmp_path: Path) -> None:
 
 
 @fault(107)
-def test_a_loss_is_told_until_it_is_accepted(tmp_path: Path) -> None:
+def test_a_loss_is_reported_until_it_is_accepted(tmp_path: Path) -> None:
     run = filled(tmp_path / "runs/1", close=False)
     log = run / "journal.db-wal"
     log.write_bytes(log.read_bytes()[: log.stat().st_size // 2])
@@ -159,7 +159,7 @@ def test_a_loss_is_told_until_it_is_accepted(tmp_path: Path) -> None:
     assert not RunCatalog(StatePaths(tmp_path)).find("1").lost
 
 
-def test_rows_that_were_given_other_ids_are_whole(tmp_path: Path) -> None:
+def test_rows_that_were_given_other_ids_are_no_loss(tmp_path: Path) -> None:
     journal = Journal.create(tmp_path / "journal.db")
     with journal.transaction():
         journal.put_form(0, "{}")
@@ -173,8 +173,8 @@ def test_rows_that_were_given_other_ids_are_whole(tmp_path: Path) -> None:
 
 
 @fault(107)
-def test_what_was_not_yet_durable_is_no_loss(tmp_path: Path) -> None:
-    """A power cut may take it, and then nothing is missing."""
+def test_events_that_were_not_durable_yet_are_no_loss(tmp_path: Path) -> None:
+    """A power cut may remove them, and then nothing is missing."""
     journal = Journal.create(tmp_path / "journal.db")
     journal.record([placed(1)], 1.0)
     said = (tmp_path / "journal.reach").read_bytes()
@@ -228,9 +228,7 @@ def test_a_run_of_an_older_format_is_refused_by_name(
 
 
 @fault(108)
-def test_an_event_that_only_a_newer_version_knows_is_not_called_damage(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_an_event_of_a_newer_version_is_not_called_damage(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     filled(tmp_path / "runs/1", close=True)
     monkeypatch.delitem(events._BY_NAME, "exited")
     assert told(tmp_path) == (

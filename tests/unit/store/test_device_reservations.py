@@ -48,29 +48,29 @@ def closed_to(leases: Path, uid: int) -> dict[str, str]:
 
 
 class TestReserving:
-    def test_others_start_nothing_there_and_its_user_does(self, leases: Path) -> None:
+    def test_a_reserved_device_is_closed_to_other_users_only(self, leases: Path) -> None:
         device_reservations.close(leases, [reservation(why="a deadline")])
         sentence = closed_to(leases, OTHER)["GPU-a"]
         assert sentence.startswith("it is reserved for ann until ")
         assert sentence.endswith("(a deadline)")
         assert closed_to(leases, ME) == {}
 
-    def test_until_its_time_is_over(self, leases: Path) -> None:
+    def test_a_reservation_ends_at_its_time(self, leases: Path) -> None:
         device_reservations.close(leases, [reservation(until=-0.1), reservation("GPU-b")])
         assert list(closed_to(leases, OTHER)) == ["GPU-b"]
 
-    def test_or_until_it_is_ended(self, leases: Path) -> None:
+    def test_a_reservation_can_be_ended_before_its_time(self, leases: Path) -> None:
         device_reservations.close(leases, [reservation(), reservation("GPU-b")])
         found = [one for one in device_reservations.look(leases, all_users) if one.device == "GPU-a"]
         assert [one.device for one in device_reservations.end(leases, found)] == ["GPU-a"]
         assert list(closed_to(leases, OTHER)) == ["GPU-b"]
 
-    def test_what_is_over_is_taken_away_by_the_next(self, leases: Path) -> None:
+    def test_an_ended_reservation_is_removed_by_the_next_one(self, leases: Path) -> None:
         device_reservations.close(leases, [reservation(until=-0.1)])
         device_reservations.close(leases, [reservation()])
         assert len(list(leases.iterdir())) == 1
 
-    def test_all_users_can_read_it_with_any_umask(self, leases: Path) -> None:
+    def test_a_reservation_can_be_read_by_all_users_with_any_umask(self, leases: Path) -> None:
         before = os.umask(0o077)
         try:
             device_reservations.close(leases, [reservation()])
@@ -85,26 +85,26 @@ class TestReserving:
 
 
 class TestDisabling:
-    def test_no_user_starts_there(self, leases: Path) -> None:
+    def test_a_disabled_device_is_closed_to_all_users(self, leases: Path) -> None:
         device_reservations.close(leases, [DeviceReservation("GPU-a", ME, why="a fan is broken")])
         assert closed_to(leases, ME) == closed_to(leases, OTHER) == {"GPU-a": "it is disabled by ann (a fan is broken)"}
 
-    def test_a_directory_that_takes_nothing_is_named(self, leases: Path) -> None:
+    def test_a_directory_that_cannot_be_written_is_named(self, leases: Path) -> None:
         leases.rmdir()
         leases.touch()
         with pytest.raises(LeaseError, match="cannot be written"):
             device_reservations.close(leases, [DeviceReservation("GPU-a", ME)])
 
 
-class TestWhatCountsForNothing:
-    def test_a_reservation_of_a_user_without_the_right(self, leases: Path) -> None:
+class TestIgnoredFiles:
+    def test_a_reservation_of_a_user_without_the_right_is_ignored(self, leases: Path) -> None:
         device_reservations.close(leases, [reservation(), DeviceReservation("GPU-b", ME)])
         assert device_reservations.look(leases, no_users) == []
         reserves = device_reservations.look(leases, lambda uid, what: what == "reserve")
         assert [one.device for one in reserves] == ["GPU-a"]
 
     @fault(51)
-    def test_a_link_to_a_reservation_of_another_user(self, leases: Path, tmp_path: Path) -> None:
+    def test_a_link_to_a_reservation_of_another_user_is_ignored(self, leases: Path, tmp_path: Path) -> None:
         device_reservations.close(leases, [reservation()])
         (made,) = leases.iterdir()
         made.rename(tmp_path / "elsewhere")
@@ -112,8 +112,8 @@ class TestWhatCountsForNothing:
         assert device_reservations.look(leases, all_users) == []
 
     @fault(52)
-    @pytest.mark.parametrize("plant", ["pipe", "folder", "nonsense", "for ever", "deep", "another's"])
-    def test_what_is_planted(self, leases: Path, plant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.mark.parametrize("plant", ["pipe", "folder", "nonsense", "endless", "deep", "another's"])
+    def test_planted_files_are_ignored(self, leases: Path, plant: str, monkeypatch: pytest.MonkeyPatch) -> None:
         path = leases / f"closed.{ME}.0123abcd"
         match plant:
             case "pipe":
@@ -122,7 +122,7 @@ class TestWhatCountsForNothing:
                 path.mkdir()
             case "nonsense":
                 path.write_bytes(pack_block({"version": 1, "device": 3, "user": "x", "until": [], "why": {}}))
-            case "for ever":
+            case "endless":
                 said = {"version": 1, "device": "GPU-a", "user": ME, "until": float("inf"), "why": ""}
                 path.write_bytes(pack_block(said))
             case "deep":
@@ -140,5 +140,5 @@ class TestWhatCountsForNothing:
             assert bool(device_reservations.look(leases, all_users)) is counts
 
 
-def test_a_directory_that_is_not_there_closes_nothing(tmp_path: Path) -> None:
+def test_a_missing_directory_closes_no_device(tmp_path: Path) -> None:
     assert device_reservations.look(tmp_path / "nowhere", all_users) == []

@@ -1,4 +1,4 @@
-"""A disk that is nearly full: what is said, how often, and what starts meanwhile."""
+"""A disk that is nearly full: the sentence, how often it is printed, and what starts meanwhile."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.builders import Simulation, jobs
 
 
 class Disk:
-    """One whose free bytes a test says, looked at through a clock that a test moves."""
+    """A disk whose free bytes a test sets, with a clock that the test moves."""
 
     def __init__(self, total: int, share: float = 0.02, least: int = GIB) -> None:
         self.total = self.free = total
@@ -36,19 +36,19 @@ class Disk:
         return self.ask()
 
 
-def test_room_is_no_news() -> None:
+def test_a_disk_with_enough_space_gives_no_sentence() -> None:
     assert Disk(10 * GIB).ask() == ""
 
 
 @pytest.mark.parametrize(
     ("total", "free", "least"), [(10 * GIB, GIB - MIB, "1.0GiB"), (1000 * GIB, 19 * GIB, "20.0GiB")]
 )
-def test_too_little_by_bytes_or_by_share(total: int, free: int, least: str) -> None:
+def test_a_disk_is_full_below_the_least_bytes_or_share(total: int, free: int, least: str) -> None:
     said = Disk(total).with_free(free)
     assert f"free, less than the {least} to be kept: nothing starts" in said
 
 
-def test_the_same_words_until_there_is_room_again() -> None:
+def test_a_full_disk_gives_one_sentence_until_there_is_space_again() -> None:
     disk = Disk(10 * GIB)
     first = disk.with_free(500 * MIB)
     assert first
@@ -57,7 +57,7 @@ def test_the_same_words_until_there_is_room_again() -> None:
     assert disk.with_free(300 * MIB) not in ("", first)
 
 
-def test_it_is_looked_at_once_a_second() -> None:
+def test_a_disk_is_checked_once_a_second() -> None:
     disk = Disk(10 * GIB)
     for _ in range(100):
         disk.ask()
@@ -67,17 +67,17 @@ def test_it_is_looked_at_once_a_second() -> None:
 @pytest.mark.parametrize(
     ("text", "value"), [("1GiB,2%", (0.02, GIB)), ("5%", (0.05, 0)), ("100MiB", (0.0, 100 * MIB)), ("off", (0.0, 0))]
 )
-def test_how_it_is_set(text: str, value: tuple[float, int]) -> None:
+def test_disk_min_is_read_as_bytes_and_share(text: str, value: tuple[float, int]) -> None:
     assert READERS["disk_min"](text) == value
 
 
 @pytest.mark.parametrize("text", ["100%", "-1%", "x%", "1"])
-def test_what_it_cannot_be(text: str) -> None:
+def test_disk_min_refuses_other_texts(text: str) -> None:
     with pytest.raises(ValueError, match=r"share|number|unit"):
         READERS["disk_min"](text)
 
 
-def test_nothing_is_launched_while_it_is_full_and_everything_afterwards() -> None:
+def test_no_task_starts_while_the_disk_is_full_and_all_start_afterwards() -> None:
     run = Simulation(jobs(4, seconds=10, memory="1GiB"))
     answers: Iterator[str] = iter(["it is full"] * 5)
     run.loop.ports = replace(run.loop.ports, full=lambda: next(answers, ""))
@@ -87,7 +87,7 @@ def test_nothing_is_launched_while_it_is_full_and_everything_afterwards() -> Non
     assert run.makespan >= 10
 
 
-def test_what_runs_goes_on_meanwhile() -> None:
+def test_running_tasks_go_on_while_the_disk_is_full() -> None:
     run = Simulation(jobs(2, seconds=10, memory="20GiB"))
     full = iter([""] + ["it is full"] * 40)
     run.loop.ports = replace(run.loop.ports, full=lambda: next(full, ""))

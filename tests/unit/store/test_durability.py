@@ -28,7 +28,7 @@ from tests.support.killing import ROOT
 
 @pytest.fixture
 def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The files that were waited for, in order."""
+    """Return the list to which each file is added that is synced."""
     files: list[str] = []
     sync = os.fdatasync
     monkeypatch.setattr(os, "fdatasync", lambda fd: (files.append(os.readlink(f"/proc/self/fd/{fd}")), sync(fd)))
@@ -41,7 +41,7 @@ def test_ids_are_on_the_disk_before_they_are_used(tmp_path: Path, synced: list[s
         assert synced == [str(tmp_path / "counter")]
 
 
-def test_what_may_be_written_later_is_waited_for_once_when_it_has_to_be(tmp_path: Path, synced: list[str]) -> None:
+def test_events_that_may_be_late_are_synced_with_the_next_that_may_not(tmp_path: Path, synced: list[str]) -> None:
     journal = Journal.create(tmp_path / "journal.db")
     journal.record([exited(1)], 1.0, later=True)
     journal.record([], 2.0, later=True)
@@ -54,7 +54,7 @@ def test_what_may_be_written_later_is_waited_for_once_when_it_has_to_be(tmp_path
 
 @pytest.fixture
 def profiles(tmp_path: Path) -> Path:
-    """Three kinds, learned one after the other."""
+    """Return the path of profiles of three classes, learned one after the other."""
     store = ProfileStore(tmp_path / "profiles.db")
     for number in range(3):
         store.learn(
@@ -90,7 +90,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_what_many_learn_at_once_is_kept_though_all_of_them_are_killed(tmp_path: Path) -> None:
+def test_profiles_that_many_processes_learn_at_once_are_kept_although_all_are_killed(tmp_path: Path) -> None:
     path = tmp_path / "profiles.db"
     keys = [f"k{number}" for number in range(6)]
     heard, tell = os.pipe()
@@ -114,7 +114,7 @@ def test_learning_does_not_wait_for_the_disk(profiles: Path) -> None:
 
 
 @pytest.mark.slow
-def test_while_an_older_version_looks_at_them_they_are_used_as_they_are(tmp_path: Path) -> None:
+def test_profiles_are_used_while_an_older_version_reads_them(tmp_path: Path) -> None:
     path = tmp_path / "profiles.db"
     older = sqlite3.connect(path, isolation_level=None)
     for statement in schema.CREATE_PROFILES:
@@ -130,7 +130,7 @@ def test_while_an_older_version_looks_at_them_they_are_used_as_they_are(tmp_path
     older.close()
 
 
-def test_of_too_many_profiles_the_newest_are_kept(profiles: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_newest_profiles_are_kept_if_there_are_too_many(profiles: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schema, "PRUNE_PROFILES", schema.PRUNE_PROFILES.replace(str(schema.MOST_PROFILES), "2"))
     store = ProfileStore(profiles)
     store.learn(TaskClass("k3", "a.py", probes=False), "host 24GiB", Observation({HOST: GIB}, seconds=5.0), 3.0)
@@ -152,7 +152,7 @@ def test_profiles_that_cannot_be_opened_now_stay_as_they_are(tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == [place]
 
 
-def test_what_cannot_be_forgotten_is_said(profiles: Path) -> None:
+def test_a_profile_that_cannot_be_forgotten_is_named(profiles: Path) -> None:
     with sqlite3.connect(profiles) as base:
         base.execute("CREATE TRIGGER no BEFORE DELETE ON profiles BEGIN SELECT RAISE(FAIL, 'disk I/O error'); END")
     base.close()
@@ -166,7 +166,7 @@ REST = {"whole_seconds": 1.0, "busy": 0.0, "family": "", "slots": []}
 
 
 @pytest.mark.parametrize("full", [[0], [-5], "many", None])
-def test_a_profile_that_makes_no_sense_is_learned_again(profiles: Path, full: object) -> None:
+def test_an_invalid_profile_is_learned_again(profiles: Path, full: object) -> None:
     part = {"full": full, "lower": 0, "lower_by": "profile", "above": 0}
     text = json.dumps({"parts": {HOST: part}, "epoch_seconds": 1.0, "cores": 1.0, **REST})
     with sqlite3.connect(profiles) as base:

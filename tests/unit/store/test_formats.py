@@ -48,7 +48,7 @@ def test_the_journal_has_format_3() -> None:
     assert journal_format() == (DATA / "journal-3.txt").read_text(encoding="utf-8")
 
 
-def test_terms_and_forms_in_a_journal() -> None:
+def test_terms_and_forms_in_a_journal_are_frozen() -> None:
     assert json.loads(pack_terms(Terms(epochs=3, memory=GIB, priority=-1))) == {
         "epochs": 3, "memory": GIB, "priority": -1,
     }  # fmt: skip
@@ -70,7 +70,7 @@ def test_profiles_have_format_3(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_requests_and_answers(tmp_path: Path) -> None:
+def test_files_of_requests_and_answers_are_frozen(tmp_path: Path) -> None:
     places = RunPaths(tmp_path, 1)
     inbox = RequestInbox(places)
     path = post(places, Request("set", (3, 4), {"priority": "1"}))
@@ -93,7 +93,7 @@ def test_the_shell_of_a_run_has_format_1(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_the_marks_of_sources_in_a_journal() -> None:
+def test_marks_of_sources_in_a_journal_are_frozen() -> None:
     csv = CsvMark(1, 2, 3, 4, "digest", 5, 6, 7, ";")
     assert CsvMark.unpack(csv.pack()) == csv
     assert json.loads(csv.pack()) == {
@@ -105,7 +105,7 @@ def test_the_marks_of_sources_in_a_journal() -> None:
     assert json.loads(followed.pack()) == {"inode": 1, "offset": 2, "lines": 3, "digest": "digest", "multiline": True}
 
 
-def test_claims_and_exit_records() -> None:
+def test_claims_and_exit_records_are_frozen() -> None:
     assert shim.Claim._fields == (
         "task", "attempt", "cookie", "shim", "shim_start", "pid", "start", "boot_id", "machine_id", "hostname",
         "fence", "group", "server", "server_start", "format",

@@ -1,4 +1,4 @@
-"""Leases that cannot be read as this version would write them: they close what they are on, and name their owner."""
+"""Leases of other versions or with invalid content close their devices, and name their owner."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def record(**said: Any) -> bytes:
     return pack_block({"version": 1, "shim": 0, "boot": "b", "bytes": {"host": 5}, "load": {"host": 1.0}, **said})
 
 
-def test_what_a_dead_one_left_is_removed_by_its_users_next_look(leases: Path, held: list[int]) -> None:
+def test_a_dead_lease_is_removed_at_the_next_look_of_its_user(leases: Path, held: list[int]) -> None:
     seen(leases, held, record())
     os.close(held.pop())
     registry = FileLeaseRegistry(leases, "8-e", "b")
@@ -61,9 +61,7 @@ def test_what_a_dead_one_left_is_removed_by_its_users_next_look(leases: Path, he
     assert list(leases.iterdir()) == []
 
 
-def test_since_when_it_is_held_and_for_how_long_stays_when_the_reservation_changes(
-    leases: Path, held: list[int]
-) -> None:
+def test_a_changed_reservation_keeps_the_times_of_its_lease(leases: Path, held: list[int]) -> None:
     registry = FileLeaseRegistry(leases, "8-e", "b")
     placement = Placement(7, 1, Purpose.RUN, {HOST: 5}, 1.0, EstimateSource.DECLARED, expected=90.0)
     with registry.deciding() as transaction:
@@ -94,7 +92,7 @@ def test_a_lease_whose_name_is_taken_gets_another_name(
 
 
 @fault(103)
-def test_a_lease_that_a_later_scheduler_rewrites_still_names_the_process_that_locked_it(
+def test_a_lease_rewritten_by_a_later_scheduler_names_the_process_that_locked_it(
     leases: Path, held: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, placement = (
@@ -114,12 +112,12 @@ def test_a_lease_that_a_later_scheduler_rewrites_still_names_the_process_that_lo
     assert (unpack_block((leases / lease.name).read_bytes()) or {})["locker"] == os.getpid()
 
 
-def test_one_of_this_version_is_read(leases: Path, held: list[int]) -> None:
+def test_a_lease_of_this_version_is_read(leases: Path, held: list[int]) -> None:
     lease = seen(leases, held, record())
     assert (dict(lease.reserved), lease.unreadable) == ({"host": 5}, "")
 
 
-def test_reservations_of_a_newer_version_count_as_they_always_did(leases: Path, held: list[int]) -> None:
+def test_reservations_of_a_lease_of_a_newer_version_count(leases: Path, held: list[int]) -> None:
     lease = seen(leases, held, record(version=2, bytes={"GPU-a": 7, "host": 5}, news="something"))
     assert (dict(lease.reserved), lease.unreadable) == ({"GPU-a": 7, "host": 5}, ME)
 
@@ -134,22 +132,22 @@ def test_reservations_of_a_newer_version_count_as_they_always_did(leases: Path, 
         {"expected": 1e12},
     ],
 )  # fmt: skip
-def test_nonsense_that_is_written_whole_is_one_that_cannot_be_read(
+def test_an_invalid_lease_with_a_right_checksum_is_unreadable(
     leases: Path, held: list[int], said: dict[str, Any]
 ) -> None:
-    """It ended the schedulers of all other users with a traceback."""
+    """Such a lease ended the schedulers of all other users with a traceback."""
     lease = seen(leases, held, record(**said))
     assert (dict(lease.reserved), lease.unreadable) == ({}, ME)
 
 
 @fault(52)
-def test_a_very_deep_one_too(leases: Path, held: list[int]) -> None:
+def test_a_lease_with_deep_json_is_unreadable(leases: Path, held: list[int]) -> None:
     text = b"[" * 4000
     lease = seen(leases, held, b"%08x %s\n" % (binascii.crc32(text), text))
     assert (dict(lease.reserved), lease.unreadable) == ({}, ME)
 
 
-def test_the_shim_is_told_from_a_process_of_the_same_number(leases: Path, held: list[int]) -> None:
+def test_a_lease_identifies_its_shim_by_namespace_and_start_time(leases: Path, held: list[int]) -> None:
     registry, placement = (
         FileLeaseRegistry(leases, "8-e", "b"),
         Placement(7, 1, Purpose.RUN, {HOST: 5}, 1.0, EstimateSource.DECLARED),
@@ -173,10 +171,10 @@ def test_the_shim_is_told_from_a_process_of_the_same_number(leases: Path, held: 
     ],
     ids=["unsaid", "the same", "earlier", "elsewhere"],
 )
-def test_another_process_of_its_owner_is_not_taken_for_its_shim(
+def test_another_process_of_the_owner_is_not_taken_for_the_shim(
     leases: Path, held: list[int], said: str, believed: bool
 ) -> None:
-    """Memory of a process of that number in another container counted as that of another user's reservation."""
+    """Memory of a process with that pid in another container counted as memory of the lease."""
     assert seen(leases, held, record(shim=os.getpid(), shim_id=said)).shim == (os.getpid() if believed else 0)
 
 

@@ -1,4 +1,4 @@
-"""Whose locks the kernel lists."""
+"""The locks that the kernel lists, by file."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def run(tmp_path: Path) -> RunPaths:
 
 @pytest.fixture
 def inbox(run: RunPaths) -> Iterator[RequestInbox]:
-    """A scheduler that comes up once this is asked for."""
+    """Yield the inbox of a scheduler that starts when this fixture is first used."""
     made = RequestInbox(run)
     yield made
     made.close()
@@ -36,7 +36,7 @@ def whats(inbox: RequestInbox) -> list[str]:
     return [request.what for request in inbox.collect()]
 
 
-def test_what_was_asked_without_a_scheduler_is_told_to_the_next_in_order(
+def test_requests_made_without_a_scheduler_reach_the_next_one_in_order(
     run: RunPaths, request: pytest.FixtureRequest
 ) -> None:
     for what in ("hold", "release", "cancel"):
@@ -44,7 +44,7 @@ def test_what_was_asked_without_a_scheduler_is_told_to_the_next_in_order(
     assert whats(request.getfixturevalue("inbox")) == ["hold", "release", "cancel"]
 
 
-def test_requests_keep_their_order_whatever_the_clock_says(run: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_keep_their_order_when_the_clock_is_set_back(run: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = ["hold", "release", "hold", "cancel"]
     for number, what in enumerate(wanted):
         monkeypatch.setattr(time, "time_ns", lambda day=number: 10**18 - day * 86400 * 10**9)
@@ -61,7 +61,7 @@ def test_requests_of_one_moment_are_all_kept(run: RunPaths, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("what", ["drain", "stop", "leave"])
-def test_an_end_that_was_asked_of_one_scheduler_is_not_meant_for_the_next(
+def test_a_stop_for_one_scheduler_does_not_reach_the_next(
     run: RunPaths, what: str, request: pytest.FixtureRequest
 ) -> None:
     path = post(run, Request(what))
@@ -69,7 +69,7 @@ def test_an_end_that_was_asked_of_one_scheduler_is_not_meant_for_the_next(
     assert not path.exists()
 
 
-def test_each_is_told_once_and_taken_away_when_it_is_answered(run: RunPaths, inbox: RequestInbox) -> None:
+def test_a_request_is_delivered_once_and_removed_when_it_is_answered(run: RunPaths, inbox: RequestInbox) -> None:
     path = post(run, Request("hold", (1,)))
     (asked,) = inbox.collect()
     assert (whats(inbox), path.exists()) == ([], True)
@@ -78,13 +78,15 @@ def test_each_is_told_once_and_taken_away_when_it_is_answered(run: RunPaths, inb
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"what": "hold"}', '{"what": "hold", "tasks": ["x"], "said": {}}'])
-def test_what_makes_no_sense_is_taken_away(run: RunPaths, inbox: RequestInbox, text: str) -> None:
+def test_an_invalid_request_is_removed(run: RunPaths, inbox: RequestInbox, text: str) -> None:
     path = post(run, Request("hold", (1,)))
     path.write_text(text)
     assert (whats(inbox), path.exists()) == ([], False)
 
 
-def test_what_is_too_large_is_not_read(run: RunPaths, inbox: RequestInbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_that_is_too_large_is_not_read(
+    run: RunPaths, inbox: RequestInbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = post(run, Request("hold", (1,)))
     monkeypatch.setattr(requests, "_LARGEST", path.stat().st_size - 1)
     assert (whats(inbox), path.exists()) == ([], False)

@@ -1,4 +1,4 @@
-"""The shell that a run was started from: what is kept of it, and what of it holds elsewhere."""
+"""The shell that a run was started from: what is kept of it, and what of it applies elsewhere."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ def shell(files: tuple[int, int] = (1024, 4096), umask: int = 0o022, **environ: 
         "my_auth_header",
     ],
 )
-def test_names_that_look_like_secrets(name: str) -> None:
+def test_names_of_secrets_are_recognised(name: str) -> None:
     assert looks_secret(name)
 
 
 @pytest.mark.parametrize("name", ["PATH", "LD_LIBRARY_PATH", "CUDA_HOME", "WANDB_PROJECT", "OMP_NUM_THREADS"])
-def test_names_that_do_not(name: str) -> None:
+def test_names_that_only_resemble_secrets_are_not_secret(name: str) -> None:
     assert not looks_secret(name)
 
 
-def test_what_is_kept_comes_back_without_secrets(tmp_path: Path) -> None:
+def test_a_kept_environment_is_read_without_secrets(tmp_path: Path) -> None:
     odd = os.fsdecode(b"\xff\n")
     keep(tmp_path / "env", shell(PATH="/bin", HF_TOKEN="canary", ODD=odd))
     assert kept(tmp_path / "env") == ShellState(
@@ -49,11 +49,11 @@ def test_what_is_kept_comes_back_without_secrets(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["env"]
 
 
-def test_nothing_kept_is_nothing(tmp_path: Path) -> None:
+def test_a_missing_file_gives_no_environment(tmp_path: Path) -> None:
     assert kept(tmp_path / "env") is None
 
 
-def test_this_one_is_kept_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_state_of_this_shell_is_kept_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SET_SINCE", "yes")
     keep(tmp_path / "env", this_shell())
     back = kept(tmp_path / "env")
@@ -65,13 +65,13 @@ def test_this_one_is_kept_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert back.beyond(this_shell()) == {}
 
 
-def test_secrets_come_from_the_shell_that_has_them() -> None:
+def test_secrets_come_from_the_current_shell() -> None:
     first = ShellState({"PATH": "/first"}, 0, {}, ("HF_TOKEN", "WANDB_API_KEY"))
     now = with_secrets(first, {"PATH": "/now", "HF_TOKEN": "t"})
     assert (now.environ, now.withheld) == ({"PATH": "/first", "HF_TOKEN": "t"}, ("WANDB_API_KEY",))
 
 
-def test_only_what_differs_has_to_be_set() -> None:
+def test_only_limits_and_umask_that_differ_are_set() -> None:
     assert shell().beyond(shell()) == {}
     assert shell(umask=0o077).beyond(shell()) == {"umask": 0o077}
     assert shell((300, 4096)).beyond(shell()) == {"limits": {"RLIMIT_NOFILE": (300, 4096)}}
@@ -87,7 +87,7 @@ def test_only_what_differs_has_to_be_set() -> None:
         ((300, 400), (NONE, NONE), (300, 400)),
     ],
 )
-def test_a_limit_is_had_as_far_as_the_hard_one_here_allows(
+def test_a_limit_is_raised_as_far_as_the_hard_limit_allows(
     first: tuple[int, int], here: tuple[int, int], got: tuple[int, int]
 ) -> None:
     assert shell(first).beyond(shell(here))["limits"] == {"RLIMIT_NOFILE": got}

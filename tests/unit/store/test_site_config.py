@@ -1,4 +1,4 @@
-"""Root's file: when it counts, what it says, and what is refused in it."""
+"""The site file of root: when it counts, its settings and rules, and what is refused in it."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ def rules(uid: int = ELSE) -> SiteConfig:
     return site_config.read({}, uid)
 
 
-class TestWhetherItCounts:
-    def test_there_is_none(self, file: Path) -> None:
+class TestValidity:
+    def test_without_a_site_file_there_are_no_rules(self, file: Path) -> None:
         assert (rules().caps.some, rules().devices, rules().allows(ELSE, RESERVE)) == (False, "", False)
 
-    def test_one_of_roots_does(self, file: Path) -> None:
+    def test_a_site_file_of_root_counts(self, file: Path) -> None:
         write(file, "[caps]\ngpus = 2\n")
         assert rules().caps.gpus == 2
 
     @pytest.mark.parametrize("mode", [0o646, 0o664, 0o666])
-    def test_one_that_others_can_write_does_not(self, file: Path, mode: int) -> None:
+    def test_a_site_file_that_others_can_write_is_ignored(self, file: Path, mode: int) -> None:
         write(file, "unmanaged = 'ignore'\n[caps]\ngpus = 2\n", mode)
         assert rules().caps == Caps(source=f"[caps] in {file}")
         settings = read_settings({}, {})
@@ -69,14 +69,14 @@ class TestWhetherItCounts:
         assert f"belongs to user {ME} and not to root, so it is ignored" in site_file.read({}).why_not
 
     @pytest.mark.parametrize("plant", ["pipe", "folder"])
-    def test_what_is_no_file_does_not(self, file: Path, plant: str) -> None:
+    def test_a_pipe_or_folder_in_place_of_the_site_file_is_ignored(self, file: Path, plant: str) -> None:
         if plant == "pipe":
             os.mkfifo(file)
         else:
             file.mkdir()
         assert "is ignored" in site_file.read({}).why_not
 
-    def test_another_one_can_be_named_where_the_machine_has_none(self, file: Path, tmp_path: Path) -> None:
+    def test_another_site_file_can_be_named_where_the_machine_has_none(self, file: Path, tmp_path: Path) -> None:
         other = tmp_path / "other.toml"
         write(other, "[caps]\ngpus = 3\n")
         named = {site_file.ELSEWHERE: str(other)}
@@ -86,7 +86,7 @@ class TestWhetherItCounts:
 
 
 class TestPrecedence:
-    def test_flags_environment_users_file_machines_file_defaults(
+    def test_settings_come_from_flag_environment_users_file_site_file_default(
         self, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("HOME", str(tmp_path))
@@ -102,9 +102,7 @@ class TestPrecedence:
             "num": "flag", "order": "environment", "buffer": users, "max_load": str(file), "leases": str(file),
         }  # fmt: skip
 
-    def test_the_users_file_lies_where_xdg_config_home_says(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_the_users_file_is_below_xdg_config_home(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("HOME", str(tmp_path))
         for base, num in ((".config", 3), ("elsewhere", 5)):
             own = tmp_path / base / "gpu-batch-scheduler/config.toml"
@@ -124,7 +122,7 @@ class TestPrecedence:
             ("['a']", "is neither a text nor a number"),
         ],
     )
-    def test_a_value_that_cannot_be_meant_is_refused_with_its_name_and_place(
+    def test_an_unusable_value_is_refused_with_its_name_and_place(
         self, file: Path, name: str, said: str, says: str
     ) -> None:
         write(file, f"{name} = {said}\n")
@@ -140,14 +138,14 @@ class TestPrecedence:
         with pytest.raises(UsageError, match=r"^num \(environment\): 9{20}\.\.\. is above 1,000,000,000,000$"):
             read_settings({}, {"SCHEDULER_NUM": "9" * 400})
 
-    def test_brackets_without_end_are_one_sentence(self, tmp_path: Path) -> None:
+    def test_a_file_of_endless_brackets_is_refused_in_one_sentence(self, tmp_path: Path) -> None:
         own = tmp_path / "gpu-batch-scheduler/config.toml"
         own.parent.mkdir()
         own.write_text("state = " + "[" * 5000)
         with pytest.raises(UsageError, match=r"config.toml cannot be read: "):
             read_settings({}, {"XDG_CONFIG_HOME": str(tmp_path)})
 
-    def test_a_users_setting_with_a_slip_in_its_name_is_refused(
+    def test_a_users_setting_with_a_misspelled_name_is_refused(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("HOME", str(tmp_path))
@@ -166,18 +164,18 @@ class TestPrecedence:
             ("disk_min", "1GiB,x%", "--disk-min: 'x' is not a number"),
         ],
     )
-    def test_what_is_no_number_is_said_in_our_words(self, name: str, text: str, says: str) -> None:
+    def test_a_text_that_is_no_number_is_refused_with_the_flag(self, name: str, text: str, says: str) -> None:
         with pytest.raises(UsageError, match=f"^{says}$"):
             read_settings({name: text}, {})
 
-    def test_a_value_that_makes_no_sense_is_named_with_its_file(self, file: Path) -> None:
+    def test_an_invalid_value_is_named_with_its_file(self, file: Path) -> None:
         write(file, "num = 0\n")
         with pytest.raises(UsageError, match=rf"num \({file}\): 0 is below 1"):
             read_settings({}, {})
 
 
-class TestCaps:
-    def test_each(self, file: Path) -> None:
+class TestQuotas:
+    def test_all_quotas_are_read_with_their_source(self, file: Path) -> None:
         write(file, "[caps]\ngpus = 2\nmemory = '40GiB'\nhost_memory = '64GiB'\ntasks = 8\n")
         assert rules().caps == Caps(2, 40 * GIB, 64 * GIB, 8, f"[caps] in {file}")
 
@@ -192,7 +190,7 @@ class TestCaps:
         assert (quotas.of(ME).gpus, quotas.of(ME).tasks) == (2, None)
         assert (quotas.of(ELSE).gpus, quotas.of(ELSE).tasks) == (2, 3)
 
-    def test_a_user_can_be_a_number(self, file: Path) -> None:
+    def test_a_quota_can_name_a_user_by_number(self, file: Path) -> None:
         write(file, f"[caps.users.{ELSE}]\ngpus = 1\n")
         assert rules().caps.gpus == 1
 
@@ -220,12 +218,12 @@ class TestCaps:
             rules()
 
 
-class TestWhoMay:
-    def test_root_may_everything(self, file: Path) -> None:
+class TestRights:
+    def test_root_has_every_right(self, file: Path) -> None:
         assert rules().allows(ME, RESERVE)
         assert rules().allows(ME, DISABLE)
 
-    def test_others_what_they_are_named_for(self, file: Path) -> None:
+    def test_other_users_have_the_rights_they_are_named_for(self, file: Path) -> None:
         write(file, f"[may]\nreserve = ['{ELSE}']\ndisable = '*'\n")
         assert (rules().allows(ELSE, RESERVE), rules().allows(ELSE + 1, RESERVE)) == (True, False)
         assert rules().allows(ELSE + 1, DISABLE)
@@ -259,7 +257,7 @@ class TestWhoMay:
 
 
 class TestFollowing:
-    def test_a_change_holds_from_the_next_look_on(self, file: Path) -> None:
+    def test_a_changed_site_file_applies_from_the_next_look_on(self, file: Path) -> None:
         follower = SiteConfigReader(ELSE, {})
         assert not follower.now().caps.some
         write(file, "[caps]\ngpus = 2\n")
@@ -267,7 +265,7 @@ class TestFollowing:
         file.unlink()
         assert follower.now().caps == NO_CAPS or not follower.now().caps.some
 
-    def test_a_slip_of_roots_leaves_what_held_before(self, file: Path) -> None:
+    def test_an_invalid_change_of_the_site_file_keeps_the_earlier_rules(self, file: Path) -> None:
         write(file, "[caps]\ngpus = 2\n")
         follower = SiteConfigReader(ELSE, {})
         write(file, "[caps]\ngpus = \n")

@@ -1,4 +1,4 @@
-"""The files by which waiting schedulers speak: only living, honest ones are heard."""
+"""Wait tickets: the files that show waiting tasks; only living and valid ones count."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def seen(leases: Path) -> list[int]:
 
 
 class TestTickets:
-    def test_one_goes_with_its_holder(self, leases: Path) -> None:
+    def test_a_ticket_is_removed_with_its_scheduler(self, leases: Path) -> None:
         registry = FileLeaseRegistry(leases, "1-a", BOOT)
         show(registry)
         assert seen(leases) == [3]
         registry.close()
         assert list(leases.iterdir()) == []
 
-    def test_what_a_killed_one_left_is_dead_and_taken_away_by_the_next(self, leases: Path) -> None:
+    def test_the_ticket_of_a_killed_scheduler_is_removed_by_another(self, leases: Path) -> None:
         registry, other = FileLeaseRegistry(leases, "1-a", BOOT), FileLeaseRegistry(leases, "2-b", BOOT)
         show(registry)
         os.close(registry._tickets._fd)
@@ -60,13 +60,13 @@ class TestTickets:
             assert transaction.waiters() == []
         assert list(leases.iterdir()) == []
 
-    def test_what_a_killed_one_left_goes_with_its_next_scheduler_too(self, leases: Path) -> None:
-        """Even if that has nothing to decide any more."""
+    def test_the_ticket_of_a_killed_scheduler_is_removed_by_the_next_of_its_run(self, leases: Path) -> None:
+        """It is removed even if that scheduler has nothing to decide any more."""
         (leases / f"ticket.{os.getuid()}.1-a.{'0' * 16}").touch()
         FileLeaseRegistry(leases, "1-a", BOOT).close()
         assert list(leases.iterdir()) == []
 
-    def test_who_began_to_wait_first_comes_first(self, leases: Path) -> None:
+    def test_tickets_are_sorted_by_the_start_of_their_wait(self, leases: Path) -> None:
         registries = [FileLeaseRegistry(leases, f"{number}-a", BOOT) for number in (1, 2, 3)]
         for registry, (task, waited) in zip(registries, ((1, 5.0), (2, 9.0), (3, 7.0)), strict=True):
             show(registry, WaitTicket(task, (HOST,), (), None, waited=waited))
@@ -81,7 +81,7 @@ class TestTickets:
             said(since=math.nan), said(since=-1e300), said(cores=math.inf), said(host=10**400), said(gpus=[1 << 61]),
         ],
     )  # fmt: skip
-    def test_a_ticket_that_makes_no_sense_does_not_count(self, leases: Path, block: bytes) -> None:
+    def test_an_invalid_ticket_does_not_count(self, leases: Path, block: bytes) -> None:
         registry = FileLeaseRegistry(leases, "1-a", BOOT)
         show(registry)
         os.ftruncate(registry._tickets._fd, 0)
@@ -129,7 +129,7 @@ class TestTickets:
 
     @fault(51, 52)
     @pytest.mark.parametrize("plant", ["link", "pipe", "folder"])
-    def test_what_is_planted_is_passed_by(self, leases: Path, tmp_path: Path, plant: str) -> None:
+    def test_planted_files_with_ticket_names_are_ignored(self, leases: Path, tmp_path: Path, plant: str) -> None:
         path = leases / f"ticket.{os.getuid()}.9-f.{'0' * 16}"
         match plant:
             case "link":

@@ -1,4 +1,4 @@
-"""The last lines of a run."""
+"""The closing lines of a run."""
 
 from __future__ import annotations
 

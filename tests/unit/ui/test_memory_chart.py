@@ -1,4 +1,4 @@
-"""Bars of a simulated run, laid upon each other."""
+"""The stacked bars of a simulated run's memory."""
 
 from __future__ import annotations
 

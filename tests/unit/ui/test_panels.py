@@ -179,7 +179,7 @@ class TestNumbers:
         assert ([batch.batch for batch in queue.first], queue.batches, queue.tasks) == ([1, 2, 3], 500, 10_000)
 
 
-def test_view_with_many_devices_leaves_room_for_tasks() -> None:
+def test_view_with_many_devices_leaves_lines_for_tasks() -> None:
     bars = [MemoryBar(f"GPU {n}", 24 * GIB, GIB, 0, GIB, 0, 1, 0.5, 1.0, 50) for n in range(16)]
     brain, fold = mixed_run()
     shown = text(panels.lines(replace(picture(brain, fold), bars=bars), 80, 24))

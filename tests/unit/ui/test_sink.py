@@ -1,4 +1,4 @@
-"""Lines for a terminal or a pipe whose other end stands still: no line waits for it, and none is lost or cut."""
+"""Lines for a terminal or pipe whose reader is stopped: no line waits for it, and none is lost or cut."""
 
 from __future__ import annotations
 

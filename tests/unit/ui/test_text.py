@@ -1,4 +1,4 @@
-"""Texts that others wrote cannot steer the terminal they are shown on."""
+"""Texts of other users and tasks cannot control the terminal on which they are shown."""
 
 from __future__ import annotations
 
