@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from contextlib import closing
 
-from scheduler.app.observe import run_reader
+from scheduler.app.observe.machine_status import MachineMonitor
 from scheduler.cli.parsing import Parser, settings_from, show
 from scheduler.ui.verbs import status
 
@@ -27,7 +28,8 @@ def main(argv: list[str]) -> int:
     )
     args = parser.parse_args(argv)
     settings = settings_from(args)
-    facts = run_reader.machine_facts(settings)
+    with closing(MachineMonitor(settings)) as monitor:
+        facts = monitor.facts()
     if args.gpu_info:
         from scheduler.compat import schedule_gpus
         from scheduler.compat.schedule import export

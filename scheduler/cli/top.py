@@ -80,7 +80,7 @@ def _run(args: argparse.Namespace, settings: Settings) -> int:
 
 
 def _machine(args: argparse.Namespace, settings: Settings) -> int:
-    from scheduler.app.observe.monitor import MachineMonitor
+    from scheduler.app.observe.machine_status import MachineMonitor
     from scheduler.ui.terminal import panels
     from scheduler.ui.verbs import status
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from scheduler.app.observe.run_reader import places, telling_facts
-from scheduler.errors import Newer, NoSuchRun, SchedulerError, StateError, StillRunning
+from scheduler.app.observe.run_reader import facts_of_run, facts_of_runs, places
+from scheduler.errors import Newer, StateError, StillRunning
 from scheduler.runtime.paths import RunPaths, StatePaths
 from scheduler.runtime.settings import Settings
 from scheduler.store.run.catalog import RunCatalog, RunInfo
@@ -22,23 +22,10 @@ MOST_NAMED = 8
 def runs(settings: Settings) -> list[dict[str, Any]]:
     """Return the facts of every run: of this machine newest first, then of other machines."""
     here = places(settings)
-    facts = list(_facts(here))
+    facts = list(facts_of_runs(RunCatalog(here)))
     for other in here.of_other_machines():
-        facts += [{**one, "state": str(other.root)} for one in _facts(other)]
+        facts += [{**one, "state": str(other.root)} for one in facts_of_runs(RunCatalog(other))]
     return facts
-
-
-def _facts(home: StatePaths) -> Iterator[dict[str, Any]]:
-    """Return the facts of a run; a run that cannot be read has its error as a fact."""
-    found = RunCatalog(home)
-    for number in reversed(found.numbers()):
-        try:
-            info = found.info(number)
-            yield {"number": number, "trouble": info.lost} if info.lost else telling_facts(info)
-        except NoSuchRun:
-            continue
-        except SchedulerError as exc:
-            yield {"number": number, "trouble": str(exc)}
 
 
 def remove(settings: Settings, words: Sequence[str]) -> list[dict[str, Any]]:
@@ -93,7 +80,7 @@ def remove_old(settings: Settings, age: float) -> list[dict[str, Any]]:
         if info.lost:
             continue  # when it ended is not known
         try:
-            facts = telling_facts(info)
+            facts = facts_of_run(info)
         except StateError:
             continue
         if facts["over"] and not info.alive and time.time() - facts["ended"] > age:
@@ -108,7 +95,7 @@ def _remove(home: StatePaths, info: RunInfo) -> dict[str, Any]:
 
 
 def _must_be_over(info: RunInfo) -> None:
-    facts = telling_facts(info)
+    facts = facts_of_run(info)
     if facts["over"]:
         return
     if info.alive:

@@ -1,24 +1,35 @@
-"""The data of `status` on all users: leases, wait tickets, GPUs, disabled and reserved devices."""
+"""The state of this machine: leases and wait tickets of all users, GPUs, drained devices, the user's latest runs."""
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
-from typing import Any
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 from scheduler.app.control import device_reservations
-from scheduler.app.observe.lease_holders import LeaseHolder, holders
+from scheduler.app.observe.lease_holders import holders
+from scheduler.app.observe.run_reader import RunReader, facts_of_runs, places
 from scheduler.core.leases import Lease
 from scheduler.core.model import DeviceBudget, Waiter
+from scheduler.devices.host.host_memory import available
 from scheduler.errors import SchedulerError
 from scheduler.runtime.settings import Settings
 from scheduler.runtime.users import user_name
 from scheduler.store.machine.lease_directory import find_directory
 from scheduler.store.machine.wait_tickets import waiters
+from scheduler.store.run.catalog import RunCatalog
 from scheduler.ui.text import clean
-from scheduler.values import dataclass
 
+if TYPE_CHECKING:
+    from scheduler.devices.pool import DevicePool
+
+REST = 2.0
+"""Seconds between two reads of devices, leases and processes."""
+MOST_RUNS = 10
 LIBRARY = "libnvidia-ml.so.1"
 LIBRARIES = (
     "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/nvidia/lib64",
@@ -26,68 +37,116 @@ LIBRARIES = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class GpuUsage:
-    """The state of the GPUs, and the memory that each lease's process tree uses of them."""
+class MonitoredDevices:
+    """Devices by the words of `--devices`, kept open between two reads; none if they cannot be read."""
 
-    budgets: Sequence[DeviceBudget] = ()
-    used: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
-    """Used bytes by the pid of the shim."""
-    why: str = ""
-    """Why the GPUs cannot be read; empty if they can."""
+    def __init__(self, said: str, settings: Settings) -> None:
+        from scheduler.app.run.devices import find_devices
 
+        self.pool: DevicePool | None = None
+        self.why = ""
+        """Why they cannot be read; empty if they can."""
+        try:
+            self.pool = find_devices(said, settings)
+        except SchedulerError as exc:
+            self.why = str(exc)
 
-Looking = Callable[[Sequence[Lease]], GpuUsage]
-"""A function that reads the GPUs and the memory that the trees of these leases use."""
+    def look(self, leases: Sequence[Lease]) -> tuple[Sequence[DeviceBudget], list[Lease]]:
+        """Read the devices; return them and the leases with the GPU memory that their process trees use."""
+        if self.pool is None:
+            return (), list(leases)
+        gpus = self.pool.gpus
+        if gpus is None:
+            return self.pool.snapshot(), list(leases)
+        gpus.look_again(frozenset(lease.shim for lease in leases if lease.shim))
+        return self.pool.snapshot(), [replace(one, used={**one.used, **gpus.used_by(one.shim)}) for one in leases]
 
-
-def facts(settings: Settings, labels: Mapping[str, str], look: Looking | None = None) -> dict[str, Any]:
-    """Return all leases and wait tickets, with what they use; devices have their labels.
-
-    `look` reads the GPUs, for callers that keep them open.
-    """
-    directory = find_directory(settings.leases or None)
-    held = holders(settings, used=True)
-    leases = [holder.lease for holder in held]
-    cards = look(leases) if look else look_at_cards(settings, [lease.shim for lease in leases if lease.shim])
-    names = {**labels, **{budget.device.key: budget.device.label for budget in cards.budgets}}
-    told = [_lease(holder, cards.used.get(holder.lease.shim, {}), names) for holder in held]
-    return {
-        "leases": sorted(told, key=lambda one: (one["user"], one["task"])),
-        "waiting": [_waiter(waiter, names) for waiter in waiters(directory)],
-        "gpus": [_gpu(budget, leases) for budget in cards.budgets if budget.device.is_gpu],
-        "gpus_trouble": cards.why,
-        **device_reservations.told(settings, names),
-    }
+    def close(self) -> None:
+        """Let them go."""
+        if self.pool is not None:
+            self.pool.close()
 
 
-def _lease(holder: LeaseHolder, used_on_gpus: Mapping[str, int], names: Mapping[str, str]) -> dict[str, Any]:
+class MachineMonitor:
+    """The live state of the machine, for `status`, `top --all` and the page; devices and runs stay open in between."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._devices: MonitoredDevices | None = None
+        self._readers: dict[int, RunReader] = {}
+        self._facts: dict[str, Any] = {}
+        self._next = 0.0
+
+    def facts(self) -> dict[str, Any]:
+        """Return the state of the machine as JSON values, at most two seconds old; of others without commands."""
+        if time.monotonic() >= self._next:
+            self._facts = self._read()
+            self._next = time.monotonic() + REST
+        return self._facts
+
+    def runs(self) -> list[dict[str, Any]]:
+        """Return the facts of the user's latest runs."""
+        return [*islice(facts_of_runs(RunCatalog(places(self._settings)), self._readers), MOST_RUNS)]
+
+    def _read(self) -> dict[str, Any]:
+        (total, free), runs = available(), self.runs()
+        held = holders(self._settings, used=True)
+        budgets, leases = self._look([holder.lease for holder in held])
+        labels = {key: label for run in reversed(runs) for key, label in run.get("devices", {}).items()}
+        labels |= {budget.device.key: budget.device.label for budget in budgets}
+        told = [_lease(lease, one.user, one.pid, labels) for one, lease in zip(held, leases, strict=True)]
+        return {
+            "hostname": os.uname().nodename,
+            "host": {"total": total, "available": free},
+            "leases": sorted(told, key=lambda one: (one["user"], one["task"])),
+            "waiting": [_waiter(one, labels) for one in waiters(find_directory(self._settings.leases or None))],
+            "gpus": [_gpu(budget, leases) for budget in budgets if budget.device.is_gpu],
+            "gpus_trouble": self._devices.why if self._devices is not None else "",
+            **device_reservations.told(self._settings, labels),
+            "runs": runs,
+        }
+
+    def _look(self, leases: list[Lease]) -> tuple[Sequence[DeviceBudget], list[Lease]]:
+        if self._devices is None and has_driver():
+            self._devices = MonitoredDevices("auto", self._settings)
+        return self._devices.look(leases) if self._devices is not None else ((), leases)
+
+    def close(self) -> None:
+        """Let the runs and the devices go; a later call opens them again."""
+        while self._readers:
+            with contextlib.suppress(SchedulerError):
+                self._readers.popitem()[1].close()
+        if self._devices is not None:
+            self._devices.close()
+        self._devices = None
+
+
+def _lease(lease: Lease, user: str, pid: int, labels: Mapping[str, str]) -> dict[str, Any]:
     def named(by_device: Mapping[str, int]) -> dict[str, int]:
-        return {_called(key, names): bytes_ for key, bytes_ in by_device.items()}
+        return {_called(key, labels): bytes_ for key, bytes_ in by_device.items()}
 
-    lease = holder.lease
     return {
-        "user": holder.user,
+        "user": user,
         "run": lease.number,
         "task": lease.task,
-        "pid": holder.pid,
+        "pid": pid,
         "shim": lease.shim,
         "since": lease.since,
         "reserved": named(lease.reserved),
-        "used": named({**lease.used, **used_on_gpus}),
+        "used": named(lease.used),
         "alone": lease.alone,
         "unreadable": bool(lease.unreadable),
         "ends": lease.ends or None,
     }
 
 
-def _waiter(waiter: Waiter, names: Mapping[str, str]) -> dict[str, Any]:
+def _waiter(waiter: Waiter, labels: Mapping[str, str]) -> dict[str, Any]:
     ticket = waiter.ticket
     return {
         "user": user_name(waiter.uid),
         "run": waiter.run.partition("-")[0],
         "task": ticket.task,
-        "devices": [_called(key, names) for key in ticket.devices],
+        "devices": [_called(key, labels) for key in ticket.devices],
         "gpus": len(ticket.gpus),
         "bytes": max((bytes_ or 0 for bytes_ in ticket.gpus or (ticket.host,)), default=0) or None,
         "waited": round(ticket.waited, 1),
@@ -116,26 +175,6 @@ def has_driver() -> bool:
     return any(map(os.path.exists, paths))
 
 
-def look_at_cards(settings: Settings, shims: Sequence[int]) -> GpuUsage:
-    """Read every GPU that this shell may use once, with the memory that the trees of these shims use."""
-    if not has_driver():
-        return GpuUsage()
-    from scheduler.app.run.devices import find_devices
-
-    try:
-        pool = find_devices("auto", settings)
-    except SchedulerError as exc:
-        return GpuUsage(why=str(exc))
-    try:
-        if pool.gpus is None:
-            return GpuUsage()
-        pool.gpus.look_again(frozenset(shims))
-        used = {shim: pool.gpus.used_by(shim) for shim in shims}
-        return GpuUsage(pool.gpus.snapshot(), used)
-    finally:
-        pool.close()
-
-
-def _called(key: str, names: Mapping[str, str]) -> str:
+def _called(key: str, labels: Mapping[str, str]) -> str:
     """Return the label of a device; a label from another user's file is cleaned of control characters."""
-    return names.get(key) or clean(key)
+    return labels.get(key) or clean(key)

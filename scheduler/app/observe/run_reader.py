@@ -6,10 +6,9 @@ import contextlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from scheduler.app.observe.status_snapshot import standing, states, told
+from scheduler.app.observe.status_snapshot import recorded_status, states, status_of
 from scheduler.core.brain import Brain
 from scheduler.core.config import SchedulingConfig
 from scheduler.core.events import Asked, Changed, Exited, Skipped, Submitted
@@ -28,7 +27,6 @@ from scheduler.store.run.journal_database import newer
 from scheduler.store.run.journal_reader import JournalReader, Recorded, Row
 
 if TYPE_CHECKING:
-    from scheduler.app.observe.machine_status import Looking
     from scheduler.core.control.requests import GrantedRequest
     from scheduler.core.ports import Request
     from scheduler.store.profiles import ProfileStore
@@ -277,37 +275,11 @@ def forecast_of(info: RunInfo) -> Forecast | None:
         return None
 
 
-def machine_facts(
-    settings: Settings, look: Looking | None = None, kept: dict[int, RunReader] | None = None
-) -> dict[str, Any]:
-    """Return the data of `status`: RAM, leases, wait tickets (of others without commands), and my latest runs.
+def facts_of_runs(runs: RunCatalog, kept: dict[int, RunReader] | None = None) -> Iterator[dict[str, Any]]:
+    """Yield the facts of each run, newest first; a run that cannot be read has its error as a fact.
 
-    `look` and `kept` serve repeated calls: how GPUs are read, and runs that are not read again.
+    `kept` holds the readers of earlier calls, so that no run is read twice.
     """
-    from os import uname
-
-    from scheduler.app.observe import machine_status
-    from scheduler.devices.host.host_memory import available
-
-    total, free = available()
-    runs = latest(settings, kept)
-    labels = {key: label for run in reversed(runs) for key, label in run.get("devices", {}).items()}
-    return {
-        "format": 1,
-        "hostname": uname().nodename,
-        "host": {"total": total, "available": free},
-        **machine_status.facts(settings, labels, look),
-        "runs": runs,
-    }
-
-
-def latest(settings: Settings, kept: dict[int, RunReader] | None = None) -> list[dict[str, Any]]:
-    """Return the facts of my latest runs."""
-    return [*islice(_latest(RunCatalog(places(settings)), kept), 10)]
-
-
-def _latest(runs: RunCatalog, kept: dict[int, RunReader] | None) -> Iterator[dict[str, Any]]:
-    """Return the facts of each run, newest first; a run that cannot be read has its error as a fact."""
     for number in reversed(runs.numbers()):
         try:
             info, journal = runs.open(number)
@@ -320,7 +292,7 @@ def _latest(runs: RunCatalog, kept: dict[int, RunReader] | None) -> Iterator[dic
                 yield {"number": number, "trouble": str(exc)}
 
 
-def telling_facts(info: RunInfo) -> dict[str, Any]:
+def facts_of_run(info: RunInfo) -> dict[str, Any]:
     """Return a run's facts, with whether it is over and when a task last ended."""
     with contextlib.closing(JournalReader.read(info.places.journal)) as journal:
         return _facts(info, journal)
@@ -328,20 +300,20 @@ def telling_facts(info: RunInfo) -> dict[str, Any]:
 
 def _facts(info: RunInfo, journal: JournalReader, kept: dict[int, RunReader] | None = None) -> dict[str, Any]:
     """Return the status that its scheduler recorded if that is recent; else read all events."""
-    stands = told(info, journal)
-    if stands is None:
-        telling = RunReader(info, journal, only_states=True) if kept is None else _read_on(info, kept)
-        stands = standing(info.meta, telling.brain, telling.ended)
-    facts = _run_facts(info, stands["states"])
+    status = recorded_status(info, journal)
+    if status is None:
+        reader = RunReader(info, journal, only_states=True) if kept is None else _read_on(info, kept)
+        status = status_of(info.meta, reader.brain, reader.ended)
     forecast = forecast_of(info)
-    return {**facts, **stands, "elsewhere": info.elsewhere, "expected": forecast and forecast.run_to_dict()}
+    expected = forecast and forecast.run_to_dict()
+    return {**_run_facts(info, status["states"]), **status, "elsewhere": info.elsewhere, "expected": expected}
 
 
 def _read_on(info: RunInfo, kept: dict[int, RunReader]) -> RunReader:
     """Return a reader of a run: the earlier one with its new events, or a new one."""
     if info.number not in kept:
         kept[info.number] = RunReader(info, only_states=True)
-    telling = kept[info.number]
-    telling.info = info
-    telling.catch_up()
-    return telling
+    reader = kept[info.number]
+    reader.info = info
+    reader.catch_up()
+    return reader

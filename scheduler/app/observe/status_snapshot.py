@@ -24,7 +24,7 @@ MANY = 500
 """The number of ended attempts that readers read without a noticeable delay."""
 
 
-def standing(meta: Mapping[str, str], brain: Brain, ended: float | None) -> dict[str, Any]:
+def status_of(meta: Mapping[str, str], brain: Brain, ended: float | None) -> dict[str, Any]:
     """Return the number of tasks per state, whether the run is over, and when a task last ended."""
     follows = meta.get("door") == "followed" and not brain.draining
     over = not follows and not any(brain.state_counts[state] for state in UNFINISHED)
@@ -36,7 +36,7 @@ def states(brain: Brain) -> dict[str, int]:
     return {str(state): number for state in State if (number := brain.state_counts[state])}
 
 
-def told(info: RunInfo, journal: JournalReader) -> dict[str, Any] | None:
+def recorded_status(info: RunInfo, journal: JournalReader) -> dict[str, Any] | None:
     """Return the recorded status; None if there is none, or if rows or events were added since."""
     said = last_status(info.meta)
     up_to, at = said.pop("up_to", None), said.pop("at", 0.0)
@@ -67,5 +67,5 @@ class StatusRecorder:
     def write(self, **more: float) -> bool:
         """Record the status, if nothing else must be written before; raise StateError if that fails."""
         session = self._session
-        said = standing(session.meta, session.brain, session.history.last)
+        said = status_of(session.meta, session.brain, session.history.last)
         return session.store.journal.put_status({**said, **more}, lax=bool(more))

@@ -19,7 +19,8 @@ from scheduler.app.control import run_requests
 from scheduler.app.control.targets import Target
 from scheduler.app.observe import report as observe_report
 from scheduler.app.observe import run_reader, why
-from scheduler.app.observe.monitor import MachineMonitor, RunMonitor
+from scheduler.app.observe.machine_status import MachineMonitor
+from scheduler.app.observe.monitor import RunMonitor
 from scheduler.core.control.requests import WHY
 from scheduler.errors import NoSuchRun, StateError
 from scheduler.runtime.paths import PAGE, open_within
@@ -90,10 +91,9 @@ class WebFeed:
         self._owner = ThreadPoolExecutor(1, "page")
         self._asking = threading.Lock()
         self._runs: dict[int, RunMonitor] = {}
-        self._everything: MachineMonitor | None = None
+        self._machine = MachineMonitor(settings)
         self._kept: dict[str, CachedAnswer] = {}
         self._briefs: tuple[float, list[dict[str, Any]]] = (0.0, [])
-        self._tellings: dict[int, run_reader.RunReader] = {}
         self._texts: dict[int, tuple[int, Mapping[int, str]]] = {}
 
     def _owned(self, act: Callable[[], T]) -> T:
@@ -116,7 +116,7 @@ class WebFeed:
         kept = self._kept.setdefault(run, CachedAnswer())
         kept.looked = now
         if now >= kept.due:
-            facts = self._machine() if run == MACHINE else self._run(int(run))
+            facts = self._all() if run == MACHINE else self._run(int(run))
             same = json.dumps(status_data.without_ticks(facts), sort_keys=True)
             version = hashlib.blake2b(same.encode(), digest_size=9).hexdigest()
             self._kept[run] = kept = CachedAnswer(facts, version, time.monotonic() + PERIOD, now)
@@ -143,14 +143,13 @@ class WebFeed:
         }
         return status_data.run(picture, said)
 
-    def _machine(self) -> Mapping[str, Any]:
-        self._everything = self._everything or MachineMonitor(self._settings)
-        return status_data.machine(self._everything.facts(), {"runs": self._my_runs()})
+    def _all(self) -> Mapping[str, Any]:
+        return status_data.machine(self._machine.facts(), {"runs": self._my_runs()})
 
     def _my_runs(self) -> list[dict[str, Any]]:
         due, briefs = self._briefs
         if time.monotonic() >= due:
-            briefs = [status_data.brief(facts) for facts in run_reader.latest(self._settings, self._tellings)]
+            briefs = [status_data.brief(facts) for facts in self._machine.runs()]
             self._briefs = (time.monotonic() + REST, briefs)
         return briefs
 
@@ -160,9 +159,8 @@ class WebFeed:
             attached = None if run == MACHINE else self._runs.pop(int(run), None)
             if attached is not None:
                 attached.close()
-            if run == MACHINE and self._everything is not None:
-                self._everything.close()
-                self._everything = None
+            if run == MACHINE:
+                self._machine.close()
 
     # ---- tasks, logs, the report ----
 
@@ -233,10 +231,7 @@ class WebFeed:
     def _close(self) -> None:
         for attached in self._runs.values():
             attached.close()
-        for telling in self._tellings.values():
-            telling.close()
-        if self._everything is not None:
-            self._everything.close()
+        self._machine.close()
 
 
 def _number(run: str) -> int:

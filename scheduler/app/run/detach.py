@@ -57,7 +57,7 @@ def resume(info: RunInfo, settings: Settings, how: ResumeOptions) -> DetachedSta
 def resume_all(settings: Settings, how: ResumeOptions) -> Iterator[DetachedStart]:
     """Resume every unfinished run of this machine, oldest first; `trouble` says why one was not resumed."""
     for info in reversed(run_reader.all_runs(settings)):
-        if run_reader.telling_facts(info)["over"] and not pending(info.places):
+        if run_reader.facts_of_run(info)["over"] and not pending(info.places):
             continue
         why_not = f"belongs to {info.elsewhere}" if info.elsewhere else "is alive" if info.alive else ""
         start = DetachedStart(0, trouble=f"{why_not}: not resumed") if why_not else resume(info, settings, how)

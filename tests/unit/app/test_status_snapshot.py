@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.app.observe.status_snapshot import MANY, StatusRecorder, told
+from scheduler.app.observe.status_snapshot import MANY, StatusRecorder, recorded_status
 from scheduler.core.reporting.run_history import RunHistory
 from scheduler.runtime import clock
 from scheduler.runtime.paths import RunPaths
@@ -35,8 +35,8 @@ class Run:
         tell(self.brain, placed(task))
         self.journal.record([placed(task)], 6.0)
 
-    def told(self, *, alive: bool = True) -> Any:
-        said = told(RunInfo(1, self.places, {**self.meta, **self.journal.meta()}, alive=alive), self.journal)
+    def recorded_status(self, *, alive: bool = True) -> Any:
+        said = recorded_status(RunInfo(1, self.places, {**self.meta, **self.journal.meta()}, alive=alive), self.journal)
         return None if said is None else said["states"]
 
 
@@ -50,34 +50,34 @@ def run(tmp_path: Path) -> Iterator[Run]:
 def test_a_snapshot_is_used_for_a_moment_while_the_run_goes_on(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     run.standing.draw()
     run.starts(1)
-    assert (run.told(), run.told(alive=False)) == ({"waiting": 2}, None)
+    assert (run.recorded_status(), run.recorded_status(alive=False)) == ({"waiting": 2}, None)
     later = clock.since_boot() + 2
     monkeypatch.setattr("time.clock_gettime", lambda _: later)
-    assert run.told() is None
+    assert run.recorded_status() is None
 
 
 def test_a_snapshot_is_written_again_after_a_change(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     run.standing.draw()
     run.starts(1)
     run.standing.draw()
-    assert run.told() == {"waiting": 2}
+    assert run.recorded_status() == {"waiting": 2}
     later = clock.since_boot() + 1
     monkeypatch.setattr("time.clock_gettime", lambda _: later)
     run.standing.draw()
-    assert run.told() == run.told(alive=False) == {"running": 1, "waiting": 1}
+    assert run.recorded_status() == run.recorded_status(alive=False) == {"running": 1, "waiting": 1}
 
 
 def test_no_snapshot_is_written_before_the_journal_has_its_events(run: Run) -> None:
     run.journal.record([placed(1)], 6.0, later=True)
     run.standing.draw()
-    assert run.told() is None
+    assert run.recorded_status() is None
     run.journal.record([], 6.0)
     run.standing.draw()
-    assert run.told() is not None
+    assert run.recorded_status() is not None
 
 
 def test_a_short_run_has_no_snapshot(tmp_path: Path) -> None:
     run = Run(tmp_path, MANY)
     run.standing.draw()
-    assert run.told() is None
+    assert run.recorded_status() is None
     run.journal.close()
