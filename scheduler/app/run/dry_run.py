@@ -21,7 +21,7 @@ from scheduler.core.control import messages
 from scheduler.core.events import Submitted
 from scheduler.core.model import Decision, DeviceBudget, Job, Machine, Terms
 from scheduler.core.profiling.task_class import TaskClass
-from scheduler.core.reporting.eta import MachineSnapshot, count_guessed, likely_course
+from scheduler.core.reporting.eta import MachineSnapshot, count_guessed, forecast
 from scheduler.core.reporting.forecast import Forecast
 from scheduler.core.tasks import command
 from scheduler.errors import SameList
@@ -140,10 +140,10 @@ def _show(plan: Plan, hints: Sequence[str], out: TextIO, *, as_json: bool) -> No
 
 def _timeline(plan: Plan) -> tuple[list[dry_run.PlannedBar], Forecast, int]:
     now, guessed = time.time(), count_guessed(plan.brain)
-    told, course = likely_course(plan.brain, MachineSnapshot(plan.budgets), now, MOST_TASKS, MOST_TRIES)
+    told = forecast(plan.brain, MachineSnapshot(plan.budgets), now, MOST_TASKS, MOST_TRIES)
     rows = {task: (job.spec.row, job.name) for task, job in plan.jobs.items()}
     labels = {budget.device.key: budget.device.label for budget in plan.budgets}
-    return dry_run.bars(course, now, rows, labels) if course is not None else [], told, guessed
+    return dry_run.bars(told, rows, labels), told, guessed
 
 
 def _now(plan: Plan) -> dict[str, Any]:

@@ -1,15 +1,14 @@
-"""Durations of tasks that have not ended: how long each takes, where that is known from, how wrong it may be."""
+"""Durations of tasks that have not ended: how long each takes, and how wrong that may be."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import field
 from itertools import islice
 from math import sqrt
+from typing import NamedTuple
 
 from scheduler.core.profiling.profile_index import Profile, ProfileIndex
-from scheduler.values import dataclass
 
 OWN_SPREAD, SCRIPT_SPREAD, RUN_SPREAD = 0.08, 0.25, 0.5
 """The least relative standard deviation of a duration that is known from its own task class, from others of its
@@ -26,45 +25,41 @@ MOST_PROFILES = 1000
 """The first profiles that are read for one estimate; it bounds the time that an estimate takes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Duration:
+class Duration(NamedTuple):
     """The expected duration of one attempt."""
 
     seconds: float
     spread: float
     """Relative standard deviation."""
-    source: str
-    """The class, script or run that it is known from; errors of durations from one source are correlated."""
 
 
-@dataclass(slots=True)
-class _DurationSums:
-    """The durations seen of several task classes."""
+class _SeenDurations:
+    """The durations seen of several task classes: seconds per epoch, and seconds of whole attempts."""
 
-    epochs: list[float]
-    wholes: list[float]
-    running: float = 0.0
-    """Seconds that living attempts of unknown duration have run."""
-    means: dict[bool, tuple[float, float]] = field(default_factory=dict)
-    """Mean and relative standard deviation of epochs (True) and of whole attempts, once they were asked for."""
+    def __init__(self) -> None:
+        self.epochs: list[float] = []
+        self.wholes: list[float] = []
+        self.running = 0.0
+        """Seconds that living attempts of unknown duration have run."""
+        self._means: dict[bool, tuple[float, float]] = {}
+        """Mean and relative standard deviation of epochs (True) and of whole attempts, once they were asked for."""
 
     def add(self, profile: Profile) -> None:
-        if profile.epoch_seconds:
-            self.epochs.append(profile.epoch_seconds)
-        if profile.whole_seconds:
-            self.wholes.append(profile.whole_seconds)
+        self.epochs += [profile.epoch_seconds] if profile.epoch_seconds else []
+        self.wholes += [profile.whole_seconds] if profile.whole_seconds else []
 
-    def expect(self, epochs: int | None, least_spread: float, source: str) -> Duration | None:
+    def expect(self, epochs: int | None, least_spread: float) -> Duration | None:
+        """Return the expected duration; nothing may be added after the first call."""
         per_epoch = bool(epochs and self.epochs)
-        seen, times = (self.epochs, epochs) if epochs and per_epoch else (self.wholes, 1)
+        seen, times = (self.epochs, epochs or 1) if per_epoch else (self.wholes, 1)
         if not seen:
             return None
-        if per_epoch not in self.means:
-            self.means[per_epoch] = _mean_and_spread(seen)
-        mean, spread = self.means[per_epoch]
+        if per_epoch not in self._means:
+            self._means[per_epoch] = _mean_and_spread(seen)
+        mean, spread = self._means[per_epoch]
         more = 0.0 if per_epoch else RUNNING_SHARE * self.running / len(seen)
         least_spread = max(least_spread, RUN_SPREAD if len(seen) < FEW_PROFILES else 0.0)
-        return Duration((mean + more) * times, max(least_spread, spread), source)
+        return Duration((mean + more) * times, max(least_spread, spread))
 
 
 def _mean_and_spread(seen: Sequence[float]) -> tuple[float, float]:
@@ -87,46 +82,43 @@ class DurationIndex:
         `epoch_times` are the seconds per epoch of living attempts, `running` the seconds that each has run.
         """
         self._profiles = profiles
-        self._scripts: defaultdict[str, _DurationSums] = defaultdict(lambda: _DurationSums([], []))
-        self._run = _DurationSums([], [])
+        self._run = _SeenDurations()
+        self._scripts: defaultdict[str, _SeenDurations] = defaultdict(_SeenDurations)
         for script, profile, of_this_run in islice(profiles.learned(), MOST_PROFILES):
             if of_this_run:
                 self._run.add(profile)
             if script:
                 self._scripts[script].add(profile)
-        self._epoch_times: dict[int, float] = {}
-        for number, seconds in epoch_times:
-            self._epoch_times[number] = seconds
-            for sums in self._sums_for(number):
-                sums.epochs.append(seconds)
+        self._epoch_times = dict(epoch_times)
+        for number, seconds in self._epoch_times.items():
+            for seen in self._seen(self._script(number)):
+                seen.epochs.append(seconds)
         for number, seconds in running:
-            if not profiles.expected(number, None):
-                for sums in self._sums_for(number):
-                    sums.running += seconds
-        self._cache: dict[tuple[int, int | None], Duration | None] = {}
+            for seen in self._seen(self._script(number)) if not profiles.expected(number, None) else ():
+                seen.running += seconds
+        self._known: dict[tuple[int, int | None], Duration | None] = {}
 
-    def _sums_for(self, number: int) -> list[_DurationSums]:
-        """Return the sums that a task class counts in."""
+    def _script(self, number: int) -> str:
         task_class = self._profiles.kind(number)
-        has_script = task_class is not None and task_class.family
-        return [self._run, self._scripts[task_class.family]] if task_class is not None and has_script else [self._run]
+        return task_class.family if task_class is not None else ""
+
+    def _seen(self, script: str) -> list[_SeenDurations]:
+        """Return the durations of the run, and those of a script if there is one."""
+        return [self._run, self._scripts[script]] if script else [self._run]
 
     def expect(self, number: int, epochs: int | None) -> Duration | None:
         """Return the duration of a task of this class; None while nothing is known of any task like it."""
-        if (number, epochs) not in self._cache:
-            self._cache[number, epochs] = self._look_up(number, epochs)
-        return self._cache[number, epochs]
+        if (number, epochs) not in self._known:
+            self._known[number, epochs] = self._look_up(number, epochs)
+        return self._known[number, epochs]
 
     def _look_up(self, number: int, epochs: int | None) -> Duration | None:
         own = self._profiles.expected(number, epochs) or self._epoch_times.get(number, 0.0) * (epochs or 0)
         if own:
-            return Duration(own, OWN_SPREAD, f"class {number}")
-        task_class = self._profiles.kind(number)
-        if task_class is not None and task_class.family:
-            similar = self._scripts[task_class.family].expect(epochs, SCRIPT_SPREAD, task_class.family)
-            if similar is not None:
-                return similar
-        return self._run.expect(epochs, RUN_SPREAD, "")
+            return Duration(own, OWN_SPREAD)
+        script = self._script(number)
+        similar = self._scripts[script].expect(epochs, SCRIPT_SPREAD) if script else None
+        return similar or self._run.expect(epochs, RUN_SPREAD)
 
 
 def remaining(whole: float, elapsed: float) -> float:

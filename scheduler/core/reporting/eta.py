@@ -9,25 +9,25 @@ length of the queue; how long the rest takes follows from the work that was done
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from itertools import count, islice
-from math import sqrt
+from math import inf, sqrt
 
 from scheduler.core.brain import Brain
 from scheduler.core.leases import Lease
 from scheduler.core.lifecycle import TaskState
-from scheduler.core.model import HOST, LIVING, DeviceBudget, EstimateSource, Machine, Placement, Purpose, State
+from scheduler.core.model import HOST, LIVING, DeviceBudget, EstimateSource, Machine, Placement, Purpose, State, Terms
 from scheduler.core.placement import fit, slots
 from scheduler.core.placement.device_capacity import ENOUGH, DeviceCapacity, capacities, is_called
 from scheduler.core.placement.refusal import Reason
 from scheduler.core.placement.request import MemoryRequest, ResourceRequest, gpus_of
 from scheduler.core.ports import Key
 from scheduler.core.profiling import estimator
+from scheduler.core.queue.wait_queue import Asked
 from scheduler.core.reporting.durations import MOST_PROFILES, Duration, DurationIndex, remaining
-from scheduler.core.reporting.forecast import Course, ExpectedTask, Forecast, TimeSpan
+from scheduler.core.reporting.forecast import ExpectedTask, Forecast, TimeSpan
 from scheduler.values import dataclass
 
 MOST_TASKS = 200
@@ -42,7 +42,7 @@ LEAST_SPREAD, WAITING_SPREAD = 0.15, 0.3
 """The least relative distance between the likely and the late end of a run or a living task (tasks slow each other
 down, and some are retried), and of a waiting task, which another one may precede."""
 SHARED_ERROR = 0.5
-"""Share of the variance that all durations known from one source have in common."""
+"""Share of the variance that all durations have in common."""
 UNKNOWN = "unknown yet: nothing like these tasks has run to its end"
 
 
@@ -61,25 +61,20 @@ class MachineSnapshot:
     """Seconds for which a device is reserved before a task starts and after it has ended."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _WaitingGroup:
-    """A group of equal waiting tasks: what they ask for, and how long each takes."""
+    """Equal waiting tasks: what they ask for, and how long each takes."""
 
     need: ResourceRequest
     seconds: float
     deviation: float
     """Standard deviation of the duration, in seconds."""
-    device: str
-    prefer: str
+    terms: Terms
     least_bytes: int
     """The fewest bytes that it asks for on a GPU; 0 on the host."""
     least_load: float
     shape: int
     """A number that all groups have in common that ask for the same."""
-
-    def may_fit(self, most_bytes: float, most_load: float) -> bool:
-        """Tell whether any GPU may have enough memory and load left."""
-        return not self.need.gpus or (self.least_bytes <= most_bytes and self.least_load <= most_load + ENOUGH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,156 +88,194 @@ class _QueuedTask:
     """How often later tasks were started before it until now."""
 
 
-@dataclass(slots=True)
-class _Work:
-    """The errors that durations from one source add up to, in seconds of one GPU (of one task on the host)."""
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """An attempt in the schedule: one that lives, of any scheduler, or one that was placed."""
 
-    total: float = 0.0
-    squares: float = 0.0
-
-    def add(self, seconds: float, spread: float, number: int = 1) -> None:
-        self.total += seconds * spread * number
-        self.squares += (seconds * spread) ** 2 * number
+    start: float | None
+    """None: it lives."""
+    end: float
+    reserved: Mapping[str, int]
+    load: Mapping[str, float]
+    used: Mapping[str, int]
+    """The bytes that it uses now."""
+    deviation: float = 0.0
+    """Standard deviation of its duration, in seconds."""
+    weight: int = 1
+    """The number of GPUs that it keeps from others, at least 1."""
 
 
 class EtaEstimate:
     """One estimate of the course of a run. It reads the Brain and changes nothing."""
 
-    def __init__(
-        self,
-        brain: Brain,
-        snapshot: MachineSnapshot,
-        now: float,
-        most_tasks: int = MOST_TASKS,
-        most_tries: int = MOST_TRIES,
-    ) -> None:
-        self._brain, self._snapshot, self._now, self._at = brain, snapshot, now, now
+    def __init__(self, brain: Brain, snapshot: MachineSnapshot, now: float, most_tasks: int, most_tries: int) -> None:
+        self._brain, self._rules, self._snapshot = brain, brain.rules, snapshot
+        self._now = self._at = now
         self._most_tasks, self._tries_left = most_tasks, most_tries
         self.durations = DurationIndex(brain.profiles, _epoch_times(brain, snapshot), _elapsed_times(brain, now))
-        self._work: defaultdict[str, _Work] = defaultdict(_Work)
-        self._work_left = 0.0
-        self._starts: dict[int, float] = {}
-        self._ends: dict[int, float] = {}
-        self._deviations: dict[int, float] = {}
-        """Standard deviation of the duration of each task that was placed, in seconds."""
-        self._devices: dict[int, Sequence[str]] = {}
-        self._running: list[tuple[float, int, Placement, Mapping[str, int]]] = []
-        """A heap of the ends of placements, each with a number of its own and the bytes that it uses now."""
+        self._attempts: dict[int, _Attempt] = {}
+        self._running: list[tuple[float, int, _Attempt]] = []
+        """A heap of the attempts by their ends, each with a number of its own."""
         self._numbers = count()
-        self._groups: dict[tuple[int, int, int], _WaitingGroup] = {}
+        self._groups: dict[Asked, _WaitingGroup] = {}
         self._shapes: dict[tuple[ResourceRequest, str], int] = {}
         self._typical: dict[str, int] = {}
         self._placed_ranks: list[int] = []
         """The places in the queue of the tasks that were placed, sorted."""
-        self._living = len(brain.living())
-        self._place_living()
+        self._work = self._error = 0.0
+        """All the work that is left, in seconds of one GPU (of one task on the host), and its standard deviation if
+        all durations were wrong in the same direction."""
+        devices = [budget.device for budget in snapshot.budgets]
+        self._has_gpus, self._has_slots = any(d.is_gpu for d in devices), any(d.is_slot for d in devices)
+        self._rooms = self._take_stock()
+        self._gpus = [room for room in self._rooms.values() if room.device.is_gpu]
 
     # ---- the machine ----
 
-    def _place_living(self) -> None:
-        placements = []
-        for task in self._brain.living():
-            assert task.placement is not None
-            placement = replace(task.placement, reservation=self._expected_reservation(task.placement))
-            placements.append(placement)
-            seconds, duration = self._remaining(task)
-            used = self._snapshot.used.get((task.id, task.attempts), {})
-            self._running.append((self._now + seconds, next(self._numbers), placement, used))
-            self._ends[task.id] = self._now + seconds
-            self._devices[task.id] = tuple(placement.reservation)
-            spread = duration.spread * duration.seconds if duration is not None else seconds
-            self._deviations[task.id] = min(spread, seconds) if seconds else 0.0
-            self._add_work(duration, seconds, self._weight(task.terms))
+    def _take_stock(self) -> dict[str, DeviceCapacity]:
+        """Return the capacity of each device beside what lives, and note when that ends."""
         snapshot = self._snapshot
+        placements = [self._add_living(task, task.placement) for task in self._brain.living() if task.placement]
+        for lease in snapshot.leases:
+            if lease.ends:
+                self._run(_Attempt(None, max(self._now, lease.ends), lease.reserved, lease.load, lease.used))
         machine = Machine(self._now, tuple(snapshot.budgets), tuple(snapshot.leases), snapshot.used)
-        self._rooms = capacities(machine, placements, self._brain.rules)
-        self._gpus = [key for key, room in self._rooms.items() if room.device.is_gpu]
-        self._has_slots = any(room.device.is_slot for room in self._rooms.values())
-        for room in self._rooms.values():
+        rooms = capacities(machine, placements, self._rules)
+        for room in rooms.values():
             room.coming = False
             if room.shut is not None and room.shut.reason is Reason.YOUNG:  # it opens again within minutes
                 room.shut = None
-        for lease in snapshot.leases:
-            if lease.ends:
-                end = max(self._now, lease.ends)
-                self._running.append((end, next(self._numbers), _as_placement(lease), lease.used))
-        heapify(self._running)
+        return rooms
+
+    def _add_living(self, task: TaskState, placement: Placement) -> Placement:
+        """Add a living attempt; return its placement as it will be once its memory is known."""
+        terms, used = self._brain.terms[task.terms], self._snapshot.used.get((task.id, task.attempts), {})
+        seconds, deviation = self._remaining(task, terms)
+        expected = replace(placement, reservation=self._expected_reservation(placement))
+        attempt = _Attempt(
+            None, self._now + seconds, expected.reservation, expected.load, used, deviation, _weight(terms)
+        )
+        self._attempts[task.id] = attempt
+        self._run(attempt)
+        self._add_work(seconds, deviation, attempt.weight)
+        return expected
+
+    def _run(self, attempt: _Attempt) -> None:
+        heappush(self._running, (attempt.end, next(self._numbers), attempt))
+
+    def _release(self, attempt: _Attempt) -> None:
+        """Give back what an ended attempt had."""
+        for key, reserved in attempt.reserved.items():
+            room = self._rooms.get(key)
+            if room is not None:
+                room.bytes += max(reserved, attempt.used.get(key, 0))
+                room.load += attempt.load.get(key, 0.0)
+                room.residents -= 1
+                room.ours -= 1
+                room.taken_alone = room.taken_alone and room.residents > 0
+
+    # ---- what tasks need, and how long they take ----
 
     def _expected_reservation(self, placement: Placement) -> Mapping[str, int]:
         """Return the bytes that stay reserved for a living attempt once it is known what it needs."""
         if placement.source is not EstimateSource.MEASURED and not placement.ram_expected:
             return placement.reservation
-        brain, number = self._brain, self._brain.task_table.kind(placement.task)
-        guess = brain.profiles.guess(number)
-        peaks = {**(guess.peaks if guess is not None else {}), **brain.profiles.profile(number).peaks}
-        expected = {}
-        for device, reserved in placement.reservation.items():
-            part = next(iter(placement.by_part({device: 0})), HOST)
-            known = estimator.with_margin(peaks[part], brain.rules) if peaks.get(part) else 0
-            beside = device == HOST and bool(placement.gpus)
-            unknown = brain.rules.unknown_beside if beside else reserved // 2
-            changes = placement.ram_expected if beside else placement.source is EstimateSource.MEASURED
-            expected[device] = min(reserved, known or unknown) if changes else reserved
-        return expected
+        need = self._assumed(self._brain.need(placement.task, len(placement.gpus), untouched=True))
+        asked = {HOST: need.host.bytes, **dict(zip(placement.gpus, (ask.bytes for ask in need.gpus), strict=True))}
+        return {key: min(bytes_, asked.get(key) or bytes_) for key, bytes_ in placement.reservation.items()}
 
-    def _release(self, placement: Placement, used: Mapping[str, int]) -> None:
-        """Give back what an ended attempt had."""
-        for key, reserved in placement.reservation.items():
-            room = self._rooms.get(key)
-            if room is None:
-                continue
-            room.bytes += max(reserved, used.get(key, 0))
-            room.load += placement.load_on(room.device)
-            room.residents -= 1
-            room.ours -= 1
-            room.taken_alone = room.taken_alone and room.residents > 0
+    def _assumed(self, need: ResourceRequest) -> ResourceRequest:
+        """Return what a task asks for once its memory is known; until then, the mean of the others is assumed."""
+        if not need.unknown and need.host.bytes is not None:
+            return need
+        gpus = tuple(_at_least(ask, self._typical_bytes(str(place))) for place, ask in enumerate(need.gpus))
+        beside = self._rules.unknown_beside if gpus else self._typical_bytes(HOST)
+        return replace(need, host=_at_least(need.host, beside), gpus=gpus)
 
-    # ---- durations ----
+    def _typical_bytes(self, part: str) -> int:
+        """Return the mean reservation of all task classes of this run whose peak is known, else half of a device."""
+        if part not in self._typical:
+            profiles = (profile for _, profile, ours in self._brain.profiles.learned() if ours)
+            peaks = [bytes_ for profile in islice(profiles, MOST_PROFILES) if (bytes_ := profile.peaks.get(part, 0))]
+            totals = [budget.device.total for budget in self._snapshot.budgets if budget.device.is_gpu]
+            half = int(min(totals, default=0) * self._rules.unknown_gpu_least) if part != HOST else 0
+            known = estimator.with_margin(sum(peaks) // len(peaks), self._rules) if peaks else 0
+            self._typical[part] = known or half or self._rules.unknown_beside
+        return self._typical[part]
 
-    def _remaining(self, task: TaskState) -> tuple[float, Duration | None]:
-        """Return the seconds until a living attempt ends, by its own progress or by what is known of its class."""
-        terms = self._brain.terms[task.terms]
+    def _remaining(self, task: TaskState, terms: Terms) -> tuple[float, float]:
+        """Return the seconds until a living attempt ends, by its own progress or by what is known of its class, and
+        their standard deviation.
+        """
         elapsed = max(0.0, self._now - (task.started_at or self._now))
         done, pace = self._snapshot.progress.get((task.id, task.attempts), (0.0, 0.0))
         duration = self.durations.expect(self._brain.task_table.kind(task.id), terms.epochs)
+        whole, spread = duration or (elapsed, 1.0)
         if pace and terms.epochs and done <= terms.epochs:
             seconds = (terms.epochs - done) * pace
-            duration = Duration(seconds, 0.08, f"task {task.id}")
         else:
-            seconds = remaining(duration.seconds, elapsed) if duration is not None else elapsed
-        if task.placement is not None and task.placement.purpose is Purpose.PROBE and terms.epochs and duration:
-            seconds = seconds * min(1.0, self._brain.rules.profile_epochs / terms.epochs) + duration.seconds
-        if terms.timeout is not None:
-            seconds = min(seconds, terms.timeout - elapsed)
-        return max(0.01, seconds), duration
+            seconds = remaining(whole, elapsed) if duration else elapsed
+        if task.placement is not None and task.placement.purpose is Purpose.PROBE and terms.epochs:
+            seconds = seconds * min(1.0, self._rules.profile_epochs / terms.epochs) + whole
+        seconds = max(0.01, min(seconds, inf if terms.timeout is None else terms.timeout - elapsed))
+        return seconds, min(seconds, whole * spread)
 
-    def _weight(self, terms: int) -> int:
-        """Return the number of GPUs that a task keeps from others, at least 1."""
-        return max(1, self._brain.terms[terms].gpus or 1)
+    def _describe(self, asked: Asked, task: int) -> _WaitingGroup:
+        brain, terms = self._brain, self._brain.terms[asked[0]]
+        need = self._assumed(brain.need(task, gpus_of(terms, self._has_gpus)))
+        seconds, spread = self.durations.expect(asked[1], terms.epochs) or Duration(1.0, 0.0)
+        deviation = seconds * spread
+        if need.purpose is Purpose.PROBE and terms.epochs:
+            seconds += seconds * min(1.0, self._rules.profile_epochs / terms.epochs)
+        seconds = min(seconds, inf if terms.timeout is None else terms.timeout) + self._snapshot.overhead
+        least = min((ask.bytes or 0 for ask in need.gpus), default=0)
+        load = fit.load_asked(need.busy, self._rules) if need.gpus else 0.0
+        shape = self._shapes.setdefault((need, terms.device), len(self._shapes))
+        return _WaitingGroup(need, seconds, deviation, terms, least, load, shape)
 
-    def _add_work(self, duration: Duration | None, seconds: float, weight: int, number: int = 1) -> None:
-        self._work_left += seconds * weight * number
-        if duration is not None:
-            self._work[duration.source].add(min(seconds, duration.seconds) * weight, duration.spread, number)
+    # ---- all the work that is left ----
+
+    def _add_work(self, seconds: float, deviation: float, weight: int) -> None:
+        self._work += seconds * weight
+        self._error += deviation * weight
 
     def _add_waiting_work(self) -> None:
         """Add up what all waiting tasks will take, as if each were alone on its devices."""
         counted, total = 0, self._brain.task_table.counts[State.WAITING]
-        before = self._work_left
-        for (terms, number, _), group in islice(self._brain.wait_queue.grouped(), MOST_GROUPS):
-            duration = self.durations.expect(number, self._brain.terms[terms].epochs)
-            if duration is not None:
+        work, error = self._work, self._error
+        for (number, task_class, _), group in islice(self._brain.wait_queue.grouped(), MOST_GROUPS):
+            terms = self._brain.terms[number]
+            if duration := self.durations.expect(task_class, terms.epochs):
                 counted += len(group)
-                self._add_work(duration, duration.seconds + self._snapshot.overhead, self._weight(terms), len(group))
+                seconds, spread = duration
+                self._add_work(seconds + self._snapshot.overhead, seconds * spread, _weight(terms) * len(group))
         if counted:
-            self._work_left = before + (self._work_left - before) * total / counted
+            self._work = work + (self._work - work) * total / counted
+            self._error = error + (self._error - error) * total / counted
 
-    def relative_spread(self) -> float:
+    def _spread(self) -> float:
         """Return the relative standard deviation of all the work that is left."""
-        variance = sum(SHARED_ERROR * work.total**2 + (1 - SHARED_ERROR) * work.squares for work in self._work.values())
-        return sqrt(variance) / self._work_left if self._work_left else 0.0
+        return sqrt(SHARED_ERROR) * self._error / self._work if self._work else 0.0
 
-    # ---- the waiting tasks ----
+    # ---- the schedule ----
+
+    def forecast(self) -> Forecast:
+        """Return the likely course, until nothing is left, nothing more fits, or enough was placed."""
+        waiting = 0 if self._brain.draining else self._brain.task_table.counts[State.WAITING]
+        queue = list(self._waiting()) if waiting else []
+        if waiting:
+            self._add_waiting_work()
+        all_queued = len(queue) == waiting
+        self._start(queue)
+        while self._running and self._tries_left > 0 and (all_queued or queue):
+            self._at = self._running[0][0]
+            while self._running and self._running[0][0] <= self._at:
+                self._release(heappop(self._running)[2])
+            self._start(queue)
+        tasks = {task: self._expected_task(attempt) for task, attempt in self._attempts.items()}
+        if queue and all_queued and not self._running:
+            return Forecast(self._now, None, f"{len(queue):,} of its tasks find no room, as things stand", tasks)
+        return Forecast(self._now, self._end(beyond=bool(self._running) or not all_queued), "", tasks)
 
     def _waiting(self) -> Iterator[_QueuedTask]:
         """Yield the best-ranked waiting tasks with their groups."""
@@ -254,67 +287,9 @@ class EtaEstimate:
                 return
             asked = cursor.asked
             if asked not in self._groups:
-                self._groups[asked] = self._describe(task, asked[0], asked[1])
+                self._groups[asked] = self._describe(asked, task)
             yield _QueuedTask(task, rank, self._groups[asked], line.bypassed(task, cursor.rank))
             cursor.take()
-
-    def _describe(self, task: int, terms_number: int, class_number: int) -> _WaitingGroup:
-        brain, terms = self._brain, self._brain.terms[terms_number]
-        need = self._settled(brain.need(task, gpus_of(terms, bool(self._gpus))))
-        duration = self.durations.expect(class_number, terms.epochs)
-        seconds, spread = (duration.seconds, duration.spread) if duration is not None else (1.0, 0.0)
-        deviation = seconds * spread
-        if need.purpose is Purpose.PROBE and terms.epochs:
-            seconds += seconds * min(1.0, brain.rules.profile_epochs / terms.epochs)
-        if terms.timeout is not None:
-            seconds = min(seconds, terms.timeout)
-        least = min((ask.bytes or 0 for ask in need.gpus), default=0)
-        load = fit.load_asked(need.busy, brain.rules) if need.gpus else need.cores
-        seconds += self._snapshot.overhead
-        shape = self._shapes.setdefault((need, terms.device), len(self._shapes))
-        return _WaitingGroup(need, seconds, deviation, terms.device, terms.prefer, least, load, shape)
-
-    def _settled(self, need: ResourceRequest) -> ResourceRequest:
-        """Return what a task asks for once its memory is known; until then, the mean of the others is assumed."""
-        if not need.unknown and need.host.bytes is not None:
-            return need
-        gpus = tuple(_assumed(ask, self._typical_bytes(str(position))) for position, ask in enumerate(need.gpus))
-        beside = self._brain.rules.unknown_beside if need.gpus else self._typical_bytes(HOST)
-        return replace(need, host=_assumed(need.host, beside), gpus=gpus)
-
-    def _typical_bytes(self, part: str) -> int:
-        """Return the mean reservation of all task classes of this run whose peak is known, else half of a device."""
-        if part not in self._typical:
-            profiles = (profile for _, profile, ours in self._brain.profiles.learned() if ours)
-            peaks = [bytes_ for profile in islice(profiles, MOST_PROFILES) if (bytes_ := profile.peaks.get(part, 0))]
-            rules = self._brain.rules
-            least = min((self._rooms[key].most for key in self._gpus), default=0) if part != HOST else 0
-            unknown = int(least * rules.unknown_gpu_least) or rules.unknown_beside
-            self._typical[part] = estimator.with_margin(sum(peaks) // len(peaks), rules) if peaks else unknown
-        return self._typical[part]
-
-    # ---- the schedule ----
-
-    def course(self) -> Course:
-        """Return the likely course, until nothing is left, nothing more fits, or enough was placed."""
-        brain = self._brain
-        queue = [] if brain.draining else list(self._waiting())
-        if not brain.draining:
-            self._add_waiting_work()
-        all_queued = brain.draining or len(queue) == brain.task_table.counts[State.WAITING]
-        work_before = self._work_left
-        self._start(queue)
-        while self._running and self._tries_left > 0 and (all_queued or queue):
-            self._at = self._running[0][0]
-            while self._running and self._running[0][0] <= self._at:
-                _, _, placement, used = heappop(self._running)
-                self._living -= placement.attempt > 0
-                self._release(placement, used)
-            self._start(queue)
-        beyond = bool(self._running) or not all_queued
-        stuck = len(queue) if not beyond else 0
-        over = None if stuck else self._over(work_before, beyond=beyond)
-        return Course(self._starts, self._ends, over, self._devices, stuck)
 
     def _start(self, queue: list[_QueuedTask]) -> None:
         """Place every waiting task that fits now, by rank."""
@@ -323,13 +298,16 @@ class EtaEstimate:
         for room in self._rooms.values():
             room.closed = False
         most_bytes, most_load = self._most_free()
+        living = sum(attempt.end > self._at for attempt in self._attempts.values())
+        left = inf if self._rules.jobs is None else self._rules.jobs - living
         for queued in queue:
             group = queued.group
-            if self._jobs_are_full() or self._tries_left <= 0 or len(failed) == len(self._shapes):
+            if len(placed) >= left or self._tries_left <= 0 or len(failed) == len(self._shapes):
                 break
             if group.shape in failed:
                 continue
-            placement = self._fit(queued.task, group) if group.may_fit(most_bytes, most_load) else None
+            may_fit = group.least_bytes <= most_bytes and group.least_load <= most_load + ENOUGH
+            placement = self._fit(queued.task, group) if may_fit or not group.need.gpus else None
             if placement is None:
                 failed.add(group.shape)
                 self._close_if_bypassed(queued)
@@ -342,89 +320,81 @@ class EtaEstimate:
 
     def _close_if_bypassed(self, queued: _QueuedTask) -> None:
         """Close the devices of a task that was bypassed too often, where it fits once their leases have ended."""
-        limit, since_now = self._brain.rules.bypass_limit, len(self._placed_ranks)
-        since_now -= bisect_right(self._placed_ranks, queued.rank)
-        if since_now + queued.bypassed < limit:
+        since_now = len(self._placed_ranks) - bisect_right(self._placed_ranks, queued.rank)
+        if since_now + queued.bypassed < self._rules.bypass_limit:
             return
         need, host = queued.group.need, self._rooms.get(HOST)
-        gpus = [self._rooms[key] for key in self._gpus if _is_called(self._rooms[key], queued.group.device)]
-        devices, never = fit.never_now(queued.task, need, gpus, host, self._brain.rules)
+        devices, never = fit.never_now(queued.task, need, self._gpus_for(queued.group.terms), host, self._rules)
         if never is None:
             for room in devices:
                 room.closed = True
             if host is not None and not need.gpus:
                 host.closed = True
 
-    def _jobs_are_full(self) -> bool:
-        jobs = self._brain.rules.jobs
-        return jobs is not None and self._living >= jobs
-
     def _most_free(self) -> tuple[float, float]:
         """Return the most bytes and the most load that are left on any GPU; an empty GPU takes whatever fits it."""
-        if self._has_slots:
-            return float("inf"), float("inf")
-        rooms = [room for key in self._gpus if not (room := self._rooms[key]).closed]
-        if any(room.residents <= 0 for room in rooms):
-            return float("inf"), float("inf")
+        rooms = [room for room in self._gpus if not room.closed]
+        if self._has_slots or any(room.residents <= 0 for room in rooms):
+            return inf, inf
         return max((room.bytes for room in rooms), default=0), max((room.load for room in rooms), default=0.0)
+
+    def _gpus_for(self, terms: Terms) -> list[DeviceCapacity]:
+        """Return the GPUs that a task may run on, sorted as a decision sorts them."""
+        return sorted(
+            _called(self._gpus, terms.device),
+            key=lambda room: (
+                not (terms.prefer and is_called(room.device, terms.prefer)),
+                room.unmanaged_bytes > 0,
+                -room.load,
+                -room.bytes,
+            ),
+        )
 
     def _fit(self, task: int, group: _WaitingGroup) -> Placement | None:
         self._tries_left -= 1
-        rooms, rules = self._rooms, self._brain.rules
+        rooms, rules, need = self._rooms, self._rules, group.need
         if self._has_slots:
-            free = [room for room in slots.in_turn(rooms.values(), ()) if _is_called(room, group.device)]
+            free = _called(slots.in_turn(rooms.values(), ()), group.terms.device)
             tried = slots.fit(task, 1, lambda gpus: self._brain.need(task, gpus), free, rooms, rules)
         else:
-            gpus = [rooms[key] for key in self._gpus if _is_called(rooms[key], group.device)]
-            if len(gpus) > 1:
-                gpus.sort(key=lambda room: _preference(room, group.prefer))
-            tried = fit.fit(task, 1, group.need, gpus if group.need.gpus else (), rooms.get(HOST), rules)
+            gpus = self._gpus_for(group.terms) if need.gpus else ()
+            tried = fit.fit(task, 1, need, gpus, rooms.get(HOST), rules)
         return tried if isinstance(tried, Placement) else None
 
     def _take(self, queued: _QueuedTask, placement: Placement) -> None:
         fit.take(self._rooms, placement)
         insort(self._placed_ranks, queued.rank)
-        task, end = queued.task, self._at + queued.group.seconds
-        heappush(self._running, (end, next(self._numbers), placement, {}))
-        self._living += 1
-        self._starts[task], self._ends[task] = self._at, end
-        self._deviations[task] = queued.group.deviation
-        self._devices[task] = tuple(placement.reservation)
+        group = queued.group
+        end, weight = self._at + group.seconds, _weight(group.terms)
+        attempt = _Attempt(self._at, end, placement.reservation, placement.load, {}, group.deviation, weight)
+        self._attempts[queued.task] = attempt
+        self._run(attempt)
 
-    def _over(self, work: float, *, beyond: bool) -> float:
-        """Return when the last task ends; beyond what was placed, work is done as fast as until then."""
-        last = max(self._ends.values(), default=self._now)
-        if not beyond:
-            return max(self._now, last)
-        done = sum(self._done(task, end) for task, end in self._ends.items())
-        rate = done / max(self._at - self._now, 1e-6)
-        return max(last, self._at + max(0.0, work - done) / rate) if rate else last
+    # ---- the moments ----
 
-    def _done(self, task: int, end: float) -> float:
-        """Return the work that was done for a task until the moment that the schedule reached."""
-        start = self._starts.get(task, self._now)
-        return self._weight(self._brain.task_table.terms(task)) * max(0.0, min(end, self._at) - start)
+    def _end(self, *, beyond: bool) -> TimeSpan:
+        """Return when the run ends; beyond what was placed, work is done as fast as until then."""
+        last = max(self._attempts.values(), key=lambda attempt: attempt.end, default=None)
+        over = max(self._now, last.end if last is not None else 0.0)
+        own = last.deviation if last is not None else 0.0
+        done = sum(map(self._done, self._attempts.values())) if beyond else 0.0
+        if done:
+            rate = done / max(self._at - self._now, 1e-6)
+            over, own = max(over, self._at + max(0.0, self._work - done) / rate), 0.0
+        return self._span(over, sqrt((self._spread() * (over - self._now)) ** 2 + own**2))
 
-    # ---- the forecast ----
+    def _done(self, attempt: _Attempt) -> float:
+        """Return the work that an attempt has done until the moment that the schedule reached."""
+        start = self._now if attempt.start is None else attempt.start
+        return attempt.weight * max(0.0, min(attempt.end, self._at) - start)
 
-    def forecast(self, course: Course) -> Forecast:
-        """Return the forecast that follows from a course, with early and late moments."""
-        spread = self.relative_spread()
-        tasks = {task: self._expected_task(task, course, spread) for task in course.ends}
-        if course.over is None:
-            return Forecast(self._now, None, f"{course.stuck:,} of its tasks find no room, as things stand", tasks)
-        last = max(course.ends, key=lambda task: course.ends[task], default=0)
-        ahead = max(course.over - self._now, 1e-6)
-        own = self._deviations.get(last, 0.0) / ahead if course.ends.get(last) == course.over else 0.0
-        return Forecast(self._now, self._span(course.over, sqrt(spread**2 + own**2) * ahead), "", tasks)
-
-    def _expected_task(self, task: int, course: Course, spread: float) -> ExpectedTask:
-        start, end, own = course.starts.get(task), course.ends[task], self._deviations.get(task, 0.0)
+    def _expected_task(self, attempt: _Attempt) -> ExpectedTask:
+        start, devices = attempt.start, tuple(attempt.reserved)
         if start is None:
-            return ExpectedTask(None, self._span(end, own))
-        before = spread * (start - self._now)
-        end_span = self._span(end, sqrt(before**2 + own**2), WAITING_SPREAD)
-        return ExpectedTask(self._span(start, before, WAITING_SPREAD), end_span)
+            return ExpectedTask(None, self._span(attempt.end, attempt.deviation), devices)
+        before = self._spread() * (start - self._now)
+        end = self._span(attempt.end, sqrt(before**2 + attempt.deviation**2), WAITING_SPREAD)
+        return ExpectedTask(self._span(start, before, WAITING_SPREAD), end, devices)
 
     def _span(self, likely: float, deviation: float, least: float = LEAST_SPREAD) -> TimeSpan:
         """Return the span in which 8 of 10 such moments lie; `deviation` is its standard deviation in seconds."""
@@ -433,47 +403,29 @@ class EtaEstimate:
         return TimeSpan(likely, self._now + ahead / (1 + off), self._now + ahead * (1 + off))
 
 
-def _assumed(ask: MemoryRequest, bytes_: int) -> MemoryRequest:
+def _weight(terms: Terms) -> int:
+    """Return the number of GPUs that a task keeps from others, at least 1."""
+    return max(1, terms.gpus or 1)
+
+
+def _at_least(ask: MemoryRequest, bytes_: int) -> MemoryRequest:
     return ask if ask.bytes is not None else replace(ask, bytes=max(ask.least, ask.bare, bytes_))
 
 
-def _as_placement(lease: Lease) -> Placement:
-    """Return another scheduler's lease as a placement, so that its end gives back what it had."""
-    gpus = [load for key, load in lease.load.items() if key != HOST]
-    busy = max(gpus, default=0.0)
-    cores = lease.load.get(HOST, 0.0)
-    return Placement(0, 0, Purpose.RUN, lease.reserved, cores, EstimateSource.DECLARED, lease.alone, busy=busy)
+def _called(rooms: Sequence[DeviceCapacity], word: str) -> list[DeviceCapacity]:
+    return [room for room in rooms if not word or is_called(room.device, word)]
 
 
-def _is_called(room: DeviceCapacity, word: str) -> bool:
-    return not word or is_called(room.device, word)
-
-
-def _preference(room: DeviceCapacity, prefer: str) -> tuple[bool, bool, float, int]:
-    """Return the key by which the GPUs of a task are sorted, as a decision sorts them."""
-    return (not (prefer and is_called(room.device, prefer)), room.unmanaged_bytes > 0, -room.load, -room.bytes)
-
-
-def forecast(brain: Brain, snapshot: MachineSnapshot, now: float) -> Forecast:
-    """Return the forecast of a run; the Brain stays as it is."""
-    return likely_course(brain, snapshot, now)[0]
-
-
-def likely_course(
-    brain: Brain,
-    snapshot: MachineSnapshot,
-    now: float,
-    most_tasks: int = MOST_TASKS,
-    most_tries: int = MOST_TRIES,
-) -> tuple[Forecast, Course | None]:
-    """Return the forecast of a run and its likely course; no course where a duration is unknown."""
+def forecast(
+    brain: Brain, snapshot: MachineSnapshot, now: float, most_tasks: int = MOST_TASKS, most_tries: int = MOST_TRIES
+) -> Forecast:
+    """Return the forecast of a run; without an end where a duration is unknown. The Brain stays as it is."""
     if not any(brain.task_table.counts[state] for state in (*LIVING, State.WAITING)):
-        return Forecast(now, None, "nothing of it waits or runs"), None
+        return Forecast(now, None, "nothing of it waits or runs")
     estimate = EtaEstimate(brain, snapshot, now, most_tasks, most_tries)
     if any(estimate.durations.expect(number, epochs) is None for number, epochs in _classes(brain)):
-        return Forecast(now, None, UNKNOWN), None
-    course = estimate.course()
-    return estimate.forecast(course), course
+        return Forecast(now, None, UNKNOWN)
+    return estimate.forecast()
 
 
 def count_guessed(brain: Brain) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
@@ -35,15 +35,20 @@ class ExpectedTask:
     start: TimeSpan | None
     """None: the task runs."""
     end: TimeSpan
+    devices: tuple[str, ...] = ()
+    """Keys of the devices on which memory is reserved for it."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return both spans as JSON values."""
-        return {"start": self.start and self.start.to_dict(), "end": self.end.to_dict()}
+        """Return the task as JSON values."""
+        return {
+            "start": self.start and self.start.to_dict(), "end": self.end.to_dict(), "devices": list(self.devices),
+        }  # fmt: skip
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ExpectedTask:
         """Return the task that `to_dict` wrote."""
-        return cls(data["start"] and TimeSpan.from_dict(data["start"]), TimeSpan.from_dict(data["end"]))
+        start = data["start"] and TimeSpan.from_dict(data["start"])
+        return cls(start, TimeSpan.from_dict(data["end"]), tuple(data["devices"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,18 +82,3 @@ class Forecast:
         """Return the forecast that `to_dict` wrote."""
         tasks = {int(task): ExpectedTask.from_dict(expected) for task, expected in data["tasks"].items()}
         return cls(data["at"], data["end"] and TimeSpan.from_dict(data["end"]), data["why"], tasks)
-
-
-@dataclass(frozen=True, slots=True)
-class Course:
-    """The likely course of a run: expected starts and ends, in seconds since the epoch."""
-
-    starts: Mapping[int, float]
-    """Expected start of each task that waits now."""
-    ends: Mapping[int, float]
-    over: float | None
-    """When the last task ends; None: some tasks never fit beside what is in use."""
-    devices: Mapping[int, Sequence[str]] = field(default_factory=dict)
-    """Keys of the devices that each task runs on."""
-    stuck: int = 0
-    """Number of tasks that never fit beside what is in use."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from scheduler.core.model import shown_in
-from scheduler.core.reporting.forecast import Course, Forecast
+from scheduler.core.reporting.forecast import Forecast
 from scheduler.ui.text import short, table
 from scheduler.ui.verbs.eta import about, roughly
 from scheduler.units import count
@@ -28,15 +28,14 @@ class PlannedBar:
     end: float
 
 
-def bars(
-    course: Course, now: float, rows: Mapping[int, tuple[int, str]], labels: Mapping[str, str]
-) -> list[PlannedBar]:
+def bars(forecast: Forecast, rows: Mapping[int, tuple[int, str]], labels: Mapping[str, str]) -> list[PlannedBar]:
     """Return a bar for each planned task on each of its devices; `rows` has the row number and name of each task."""
+    now = forecast.at
     found = [
-        PlannedBar(*rows.get(task, (0, "")), labels.get(key, key), start - now, course.ends[task] - now)
-        for task, start in course.starts.items()
-        if task in course.ends
-        for key in shown_in(course.devices.get(task, ()))
+        PlannedBar(*rows.get(task, (0, "")), labels.get(key, key), one.start.likely - now, one.end.likely - now)
+        for task, one in forecast.tasks.items()
+        if one.start is not None
+        for key in shown_in(one.devices)
     ]
     return sorted(found, key=lambda bar: (bar.start, bar.row))
 

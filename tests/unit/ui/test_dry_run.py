@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from scheduler.core.reporting.forecast import Course, Forecast, TimeSpan
+from scheduler.core.reporting.forecast import ExpectedTask, Forecast, TimeSpan
 from scheduler.ui.verbs.dry_run import bars, facts, lines
 
 NAMES = {1: (2, "train lr=0.1"), 2: (3, "train lr=0.2"), 3: (4, "wide"), 4: (5, "eval")}
-COURSE = Course(
-    {1: 100.0, 2: 100.0, 3: 700.0, 4: 1300.0},
-    {1: 700.0, 2: 400.0, 3: 1300.0, 4: 1900.0},
-    1900.0,
-    {1: ("GPU-0", "host"), 2: ("GPU-1",), 3: ("GPU-0", "GPU-1"), 4: ("host",)},
-)
+
+
+def planned(start: float, end: float, *devices: str) -> ExpectedTask:
+    return ExpectedTask(TimeSpan(start, start, start), TimeSpan(end, end, end), devices)
+
+
 LABELS = {"GPU-0": "GPU 0", "GPU-1": "GPU 1", "host": "host"}
-FORECAST = Forecast(100.0, TimeSpan(1900.0, 1630.0, 2170.0))
+TASKS = {
+    1: planned(100.0, 700.0, "GPU-0", "host"),
+    2: planned(100.0, 400.0, "GPU-1"),
+    3: planned(700.0, 1300.0, "GPU-0", "GPU-1"),
+    4: planned(1300.0, 1900.0, "host"),
+}
+FORECAST = Forecast(100.0, TimeSpan(1900.0, 1630.0, 2170.0), "", TASKS)
 
 
 def test_timeline_has_a_row_of_bars_for_each_device() -> None:
-    shown = lines(FORECAST, bars(COURSE, 100.0, NAMES, LABELS), 4, 0, 80)
+    shown = lines(FORECAST, bars(FORECAST, NAMES, LABELS), 4, 0, 80)
     assert shown == [
         "timeline         ends in about 30m (26m to 34m)",
         "",
@@ -36,20 +42,18 @@ def test_timeline_has_a_row_of_bars_for_each_device() -> None:
 
 
 def test_timeline_counts_tasks_with_an_estimated_duration() -> None:
-    shown = lines(FORECAST, bars(COURSE, 100.0, NAMES, LABELS), 4, 3, 80)
+    shown = lines(FORECAST, bars(FORECAST, NAMES, LABELS), 4, 3, 80)
     assert shown[0].endswith("; durations of 3 of 4 tasks are estimated from similar tasks")
 
 
 def test_timeline_of_a_long_list_shows_the_first_tasks() -> None:
-    shown = lines(FORECAST, bars(COURSE, 100.0, NAMES, LABELS), 5000, 0, 80)
+    shown = lines(FORECAST, bars(FORECAST, NAMES, LABELS), 5000, 0, 80)
     assert "                 the first 4 of 5,000 tasks are shown" in shown
 
 
 def test_timeline_counts_bars_beyond_the_lanes_of_a_device() -> None:
-    many = Course(
-        dict.fromkeys(range(20), 0.0), dict.fromkeys(range(20), 60.0), 60.0, dict.fromkeys(range(20), ("host",))
-    )
-    shown = lines(FORECAST, bars(many, 0.0, {}, {}), 20, 0, 80)
+    many = Forecast(0.0, TimeSpan(60.0, 60.0, 60.0), "", dict.fromkeys(range(20), planned(0.0, 60.0, "host")))
+    shown = lines(FORECAST, bars(many, {}, {}), 20, 0, 80)
     assert "        and up to 14 more at the same time" in shown
 
 
@@ -62,7 +66,7 @@ def test_timeline_without_a_forecast_names_simulate() -> None:
 
 
 def test_facts_have_seconds_from_now() -> None:
-    plan = facts(FORECAST, bars(COURSE, 100.0, NAMES, LABELS))
+    plan = facts(FORECAST, bars(FORECAST, NAMES, LABELS))
     assert plan["over_in_s"] == {"likely": 1800.0, "early": 1530.0, "late": 2070.0}
     assert plan["timeline"][0] == {
         "row": 2, "name": "train lr=0.1", "device": "GPU 0", "start_s": 0.0, "end_s": 600.0,

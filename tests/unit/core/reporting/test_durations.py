@@ -22,7 +22,7 @@ class TestDurationIndex:
         assert DurationIndex(knowing(0.0)).expect(1, None) is None
 
     def test_class_that_ran_is_expected_to_take_as_long_again(self) -> None:
-        assert DurationIndex(knowing(60.0)).expect(1, None) == Duration(60.0, OWN_SPREAD, "class 1")
+        assert DurationIndex(knowing(60.0)).expect(1, None) == Duration(60.0, OWN_SPREAD)
 
     def test_duration_scales_with_the_epochs(self) -> None:
         found = DurationIndex(knowing(60.0, epochs=10)).expect(1, 20)
@@ -31,7 +31,7 @@ class TestDurationIndex:
 
     def test_duration_from_other_classes_of_the_script_has_a_wider_spread(self) -> None:
         found = DurationIndex(knowing(60.0, 60.0, 60.0, 0.0)).expect(4, None)
-        assert found == Duration(60.0, SCRIPT_SPREAD, "train.py")
+        assert found == Duration(60.0, SCRIPT_SPREAD)
 
     def test_duration_from_a_single_other_class_has_the_widest_spread(self) -> None:
         found = DurationIndex(knowing(60.0, 0.0)).expect(2, None)
@@ -48,7 +48,7 @@ class TestDurationIndex:
         other = known.number(TaskClass("other", "eval.py", False, "eval.py"))
         found = DurationIndex(known).expect(other, None)
         assert found is not None
-        assert (found.seconds, found.source) == (60.0, "")
+        assert (found.seconds, found.spread) == (60.0, RUN_SPREAD)
 
     def test_epoch_time_of_a_living_attempt_gives_the_duration_of_its_class(self) -> None:
         found = DurationIndex(knowing(0.0), [(1, 3.0)]).expect(1, 10)
