@@ -7,6 +7,7 @@ from typing import Any
 
 from scheduler.core.model import shown_in
 from scheduler.core.reporting.forecast import Forecast
+from scheduler.core.reporting.memory_timeline import lanes
 from scheduler.ui.text import short, table
 from scheduler.ui.verbs.eta import about, roughly
 from scheduler.units import count
@@ -103,14 +104,8 @@ def _mark(seconds: int) -> str:
 
 def _lanes(here: Sequence[PlannedBar]) -> list[list[PlannedBar]]:
     """Put each bar of a device into the first lane that is free when it starts."""
-    lanes: list[list[PlannedBar]] = []
-    for bar in here:
-        free = next((lane for lane in lanes if lane[-1].end <= bar.start + 1e-6), None)
-        if free is None:
-            lanes.append([bar])
-        else:
-            free.append(bar)
-    return lanes
+    places = lanes((bar.start + 1e-6, bar.end) for bar in here)
+    return [[bar for bar, place in zip(here, places, strict=True) if place == lane] for lane in sorted({*places})]
 
 
 def _drawn(lane: Sequence[PlannedBar], longest: float, wide: int) -> str:

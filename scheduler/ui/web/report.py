@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median, quantiles
 from typing import Any, TextIO
 
-from scheduler.core.model import shown_in
+from scheduler.core.model import Purpose, shown_in
 from scheduler.core.reporting.memory_timeline import AttemptTrack, lanes
 from scheduler.core.reporting.run_history import RunTotals
 from scheduler.ui.text import clean, instant
@@ -51,8 +51,8 @@ def data(runs: Sequence[ReportedRun]) -> dict[str, Any]:
 
 
 def _run(reported: ReportedRun) -> dict[str, Any]:
-    begin = min((track.placed for track in reported.tracks), default=float(reported.facts["accepted"]))
-    end = max((track.ended or reported.now for track in reported.tracks), default=begin)
+    begin = min((track.attempt.placed for track in reported.tracks), default=float(reported.facts["accepted"]))
+    end = max((track.attempt.ended or reported.now for track in reported.tracks), default=begin)
     return {
         "number": reported.facts["number"],
         "name": clean(str(reported.facts["name"])),
@@ -74,7 +74,7 @@ def _summary(reported: ReportedRun) -> dict[str, Any]:
     totals = reported.totals
     attempts: dict[int, int] = {}
     for track in reported.tracks:
-        if track.purpose == "run":
+        if track.attempt.purpose is Purpose.RUN:
             attempts[track.task] = attempts.get(track.task, 0) + 1
     return {
         "tasks": totals.tasks,
@@ -131,28 +131,32 @@ def _devices(reported: ReportedRun, begin: float) -> list[dict[str, Any]]:
 
 
 def _bars(tracks: Sequence[AttemptTrack], key: str, begin: float, now: float) -> list[list[Any]]:
-    spans = [(track.placed, track.ended if track.ended is not None else now) for track in tracks]
+    spans = [(track.attempt.placed, _end(track, now)) for track in tracks]
     return [
         [
             track.task,
-            track.attempt,
+            track.attempt.number,
             lane,
             round(start - begin, 3),
             round(end - begin, 3),
-            track.outcome or "running",
-            str(track.purpose),
+            track.attempt.outcome or "running",
+            str(track.attempt.purpose),
             track.steps[key][-1][1],
-            track.peak.get(key, 0),
-            track.source,
+            track.attempt.peak.get(key, 0),
+            track.attempt.source,
         ]
         for track, lane, (start, end) in zip(tracks, lanes(spans), spans, strict=True)
     ]
 
 
 def _memory(number: int, track: AttemptTrack, key: str, begin: float, now: float) -> dict[str, Any]:
-    end = track.ended if track.ended is not None else now
     steps = [(round(at - begin, 3), reserved, held) for at, reserved, held in track.steps[key]]
-    return {"task": track.task, "attempt": track.attempt, "end": round(end - begin, 3), "steps": steps}
+    end = round(_end(track, now) - begin, 3)
+    return {"task": track.task, "attempt": track.attempt.number, "end": end, "steps": steps}
+
+
+def _end(track: AttemptTrack, now: float) -> float:
+    return now if track.attempt.ended is None else track.attempt.ended
 
 
 def _task(row: Mapping[str, Any], begin: float) -> list[Any]:
