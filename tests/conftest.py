@@ -17,7 +17,7 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_report_to_serializable() -> Generator[None, Any, Any]:
-    """A failure that shows bytes that are no UTF-8 would end all tests instead of being told."""
+    """Replace bytes that are not UTF-8 in a report: they would end all tests."""
     return _fit((yield))
 
 

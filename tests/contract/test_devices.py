@@ -26,7 +26,7 @@ from tests.support.standin.box import NO_COMPILER, Box
 from tests.support.waiting import wait_until
 
 OPENED = ExitStack()
-"""Everything that a test has to close."""
+"""The resources that a test has to close."""
 
 
 def real(cap: int | None = None) -> Devices:

@@ -45,7 +45,7 @@ def truth(order: Launch) -> TaskBehaviour:
 
 
 class Bench(Protocol):
-    """An engine, and an eye on what comes of its attempts."""
+    """An engine, with the events of its attempts."""
 
     engine: Any
 
@@ -60,7 +60,7 @@ class Bench(Protocol):
 
 
 class LocalBench(Driver):
-    """Real processes."""
+    """An engine of real processes."""
 
     def told(self, task: int) -> list[Started | Exited]:
         return [event for event in self.collect() if event.task == task]
@@ -86,7 +86,7 @@ class LocalBench(Driver):
 
 
 class SimulatedBench:
-    """A machine that is not there."""
+    """An engine on a simulated machine."""
 
     def __init__(self, machine: SimulatedMachine) -> None:
         self.machine = machine

@@ -23,7 +23,7 @@ MINE, OTHER = "1-aa", "2-bb"
 
 
 class RealPlace:
-    """A directory, as several schedulers share it."""
+    """A directory that several schedulers share."""
 
     def __init__(self, root: Path) -> None:
         self._root = root / "leases"
@@ -51,7 +51,7 @@ class RealPlace:
 
 
 class MemoryPlace:
-    """A machine that is not there."""
+    """The leases of a simulated machine."""
 
     def __init__(self) -> None:
         self._machine = SimulatedMachine([Device(HOST, HOST, 24 * GIB, 4.0)])

@@ -100,7 +100,7 @@ class RealShelf:
 
 
 class MemoryShelf:
-    """A run that is nowhere."""
+    """A run in memory."""
 
     def __init__(self) -> None:
         self.book = MemoryRunStore()

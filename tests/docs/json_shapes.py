@@ -339,7 +339,7 @@ def schema(shape: Shape) -> dict[str, Any]:
 
 
 def described(shape: Shape, indent: int = 0) -> str:
-    """Describe a shape as text for people."""
+    """Return a shape as text for the documentation."""
     if isinstance(shape, str):
         return shape
     if isinstance(shape, tuple):

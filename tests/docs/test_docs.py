@@ -1,4 +1,4 @@
-"""The documents say what the code does."""
+"""The documents agree with the code: generated pages, links, commands, lists."""
 
 from __future__ import annotations
 

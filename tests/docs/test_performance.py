@@ -1,4 +1,4 @@
-"""docs/performance.md is made of measured figures, and of nothing else."""
+"""docs/performance.md is generated from measured figures alone."""
 
 from __future__ import annotations
 

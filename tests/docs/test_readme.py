@@ -1,4 +1,4 @@
-"""The commands of the README do what it says."""
+"""The commands of the README work as it describes."""
 
 from __future__ import annotations
 

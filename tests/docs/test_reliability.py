@@ -1,4 +1,4 @@
-"""The page of faults is what the tests say, and no fault is left without a test or a reason."""
+"""The pages of faults are generated from the tests, and every fault has a test or a reason."""
 
 from __future__ import annotations
 

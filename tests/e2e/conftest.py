@@ -1,4 +1,4 @@
-"""Real attempts for system tests: a driver for the local engine, and an eye on what is left of their processes."""
+"""Real attempts for system tests: a driver for the local engine, and checks for processes that are left."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LOOKS = 8
 
 
 class Driver:
-    """A local engine, what it told, and the commands it was given."""
+    """A local engine, its events, and the commands it was given."""
 
     def __init__(self, root: Path, prefix: str, env: dict[str, str] | None = None, **settings: Any) -> None:
         self.root = root
@@ -51,7 +51,7 @@ class Driver:
         return self.launch("sh", "-c", script, **fields)
 
     def collect(self) -> list[Started | Exited]:
-        """Take in what was told, after being woken for it or a short while."""
+        """Wait for events for a short while, take them in, and return all so far."""
         select.select([self.engine], [], [], 0.1)
         self.events += self.engine.collect()
         return self.events
@@ -89,7 +89,7 @@ class Driver:
         return parent_of(self.shim_of(task))
 
     def end(self) -> None:
-        """Kill what still runs, so that no test leaves anything to the next one."""
+        """Kill all attempts that still run, so that none is left to the next test."""
 
         def over() -> bool:
             self.engine.collect()
@@ -103,14 +103,14 @@ class Driver:
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
-    """The one browser of all tests."""
+    """Yield the one browser of all tests."""
     with browser() as made:
         yield made
 
 
 @pytest.fixture
 def drivers(tmp_path: Path) -> Iterator[Callable[..., Driver]]:
-    """Makes drivers over the same run directory, as schedulers that follow each other."""
+    """Yield a function that makes drivers over one run directory, as schedulers that follow each other."""
     made: list[Driver] = []
     prefix = uuid.uuid4().hex
 
@@ -144,7 +144,7 @@ def is_zombie(pid: int) -> bool:
 
 
 def marked(word: str) -> list[int]:
-    """The processes that have the word on their command line, but for those that are dead already."""
+    """Return the living processes that have the word on their command line."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():

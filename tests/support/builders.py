@@ -50,7 +50,7 @@ from scheduler.units import parse_size
 Size = int | str
 
 made: list[Brain] = []
-"""Every Brain that `brain` made since a fixture last looked; it checks their invariants."""
+"""The Brains that `brain` has made; a fixture checks their invariants after each test."""
 
 
 def size(said: Size) -> int:
@@ -267,7 +267,7 @@ def decide(brain_: Brain, *budgets: DeviceBudget, **said: Any) -> Decision:
 
 
 def place(brain_: Brain, *budgets: DeviceBudget, **said: Any) -> list[int]:
-    """Decide, and have it come true; who started."""
+    """Decide, start what was placed, and return the started tasks."""
     placements = decide(brain_, *budgets, **said).placements
     tell(brain_, *placements)
     tell(brain_, *(started(placement.task, placement.attempt) for placement in placements))
@@ -283,7 +283,7 @@ def reasons(brain_: Brain, *budgets: DeviceBudget, **said: Any) -> dict[int, str
 
 
 Job = GivenTask
-"""A row, and what it will really do."""
+"""A row with the behaviour of its task."""
 
 
 def jobs(number: int, seconds: float = 60.0, peak: Size = "1GiB", late: bool = False, **said: Any) -> list[Job]:
@@ -298,7 +298,7 @@ def jobs(number: int, seconds: float = 60.0, peak: Size = "1GiB", late: bool = F
 
 @dataclass
 class Heard:
-    """A view that remembers."""
+    """A view that keeps the events and sentences it was given."""
 
     sentences: list[str] = field(default_factory=list)
     waiting: list[Sequence[Refusal]] = field(default_factory=list)
@@ -317,12 +317,12 @@ class Heard:
 
     @property
     def whys(self) -> list[str]:
-        """Every different sentence about why a task waited."""
+        """Return the different sentences on why tasks waited."""
         return list(dict.fromkeys(why(refusal) for refusals in self.waiting for refusal in refusals))
 
 
 class Simulation(simulated_run.Simulation):
-    """A run on a machine that is not there, with a view that remembers."""
+    """A run on a simulated machine, with a view that keeps its events."""
 
     view: Heard
 
@@ -363,7 +363,7 @@ class Simulation(simulated_run.Simulation):
 
     @property
     def states(self) -> dict[str, int]:
-        """How many tasks stand where."""
+        """Return the number of tasks in each state."""
         return {str(state): number for state, number in self.brain.state_counts.items() if number}
 
     @property
@@ -373,7 +373,7 @@ class Simulation(simulated_run.Simulation):
 
 
 def simulate(given: Iterable[Job], *budgets: DeviceBudget, **said: Any) -> Simulation:
-    """Run jobs on a machine that is not there, to their end."""
+    """Run jobs on a simulated machine to their end."""
     return Simulation(given, *budgets, **said).run()
 
 

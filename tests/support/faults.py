@@ -1,4 +1,4 @@
-"""The faults that tests inject, and the page for users that says what happens then.
+"""The faults that tests inject, and the pages that describe what happens then.
 
 `python -m tests.support.faults` writes docs/reliability.md and docs/internals/fault-tests.md; a test compares them.
 """
@@ -32,7 +32,7 @@ def fault(*numbers: int) -> Callable[[T], T]:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One fault: what happens to the user, how it is injected, and why it is not if it cannot be."""
+    """One fault: its effect for the user, how it is injected, or why it cannot be."""
 
     number: int
     group: str

@@ -1,4 +1,4 @@
-"""A home on a machine with stand-in GPUs: lists of fake trainings, whole runs, and what the journal tells of them."""
+"""A home on a machine with stand-in GPUs: lists of fake trainings, whole runs, and their attempts by the journal."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from tests.support.standin.box import TRAIN, Box
 from tests.support.waiting import wait_until
 
 PATIENCE = 30.0
-"""Seconds within which anything comes that comes at all; most takes less than two."""
+"""Seconds within which an awaited event must arrive; most take less than two."""
 OF_THE_SHELL = ("CUDA_", "SLURM_", "NVIDIA_", "TF_FORCE_", "XLA_", "OMP_", "MKL_", "MASTER_")
-"""Variables by which the machine that tests run on would have a say."""
+"""Beginnings of variables of the test machine that must not reach the commands."""
 
 MPS_CONTROL, NVIDIA_SMI = TRAIN.parent / "mps_control.py", TRAIN.parent / "nvidia_smi.py"
 HOLD = f"""\
@@ -56,8 +56,10 @@ except client.Fault as fault:
 except client.OutOfMemory as full:
     sys.exit("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate " + gib(full.requested))
 """
-"""Says what it was told, takes memory of the GPUs it is shown, and waits for a file. Once there is a file `more`, it
-takes so much more; it fails where a file `dead` names one of its GPUs."""
+"""A script that prints its variables, takes memory of its visible GPUs, and waits for a file.
+
+Once a file `more` exists, it takes as much more as that says; it fails where a file `dead` names one of its GPUs.
+"""
 
 Row = dict[str, object]
 
@@ -76,7 +78,7 @@ def holding(take: str = "", until: str = "go", **said: object) -> Row:
 
 @dataclass(slots=True)
 class Try:
-    """One attempt, as the journal tells it; devices are their numbers, as texts, or `host`."""
+    """One attempt by the journal; devices are given by their numbers, as texts, or `host`."""
 
     task: int
     number: int
@@ -90,18 +92,18 @@ class Try:
     ended: float = 0.0
     exited: Exited | None = None
     seen: dict[str, int] = field(default_factory=dict)
-    """The most that it was seen to hold where it runs, while it lived."""
+    """The highest sampled use on each device of its placement."""
     causes: list[str] = field(default_factory=list)
-    """Why its reservation changed, in order."""
+    """The reasons of the changes of its reservation, in order."""
 
     @property
     def gpus(self) -> tuple[int, ...]:
-        """In the order in which it sees them."""
+        """Return its GPUs in the order in which it sees them."""
         return tuple(int(key) for key in self.first if key != HOST)
 
     @property
     def outcome(self) -> str:
-        """How it ended; empty while it lives."""
+        """Return its outcome; empty while it lives."""
         return str(self.exited.outcome) if self.exited else ""
 
 
@@ -119,7 +121,7 @@ class GpuHome(killing.Home):
 
     @property
     def box(self) -> Box:
-        """Its GPUs."""
+        """Return the box with the stand-in GPUs."""
         return self.boxes[-1]
 
     def plug(self, **machine: Any) -> Box:
@@ -129,7 +131,7 @@ class GpuHome(killing.Home):
         return self.box
 
     def install_mps(self, *, real: str = "") -> None:
-        """Have a control program of MPS on PATH: the stand-in, or the folder of the real one."""
+        """Put a control program of MPS on PATH: the stand-in, or the folder of the real one."""
         folder = self.root / "bin"
         if not real:
             folder.mkdir()
@@ -153,7 +155,7 @@ class GpuHome(killing.Home):
         return [pid for pid in self.living() if "nvidia-cuda-mps-control -d" in killing.command_line(pid)]
 
     def wait_for_clients(self, number: int) -> None:
-        """Wait until so many tasks have come to be clients, and their scheduler has looked at who is."""
+        """Wait until this many tasks have become clients, and their scheduler has read the list of clients."""
         wait_until(lambda: len(self.mps_notes("client")) >= number, PATIENCE)
         looks = len(self.mps_notes("get_client_list"))
         wait_until(lambda: len(self.mps_notes("get_client_list")) >= looks + 3 * len(self.box.uuids), PATIENCE)
@@ -201,7 +203,7 @@ class GpuHome(killing.Home):
             return fold([(one.event, one.at) for one in journal.events()], self.boxes[0].uuids)
 
     def wait_for(self, number: int, *outcomes: str) -> list[Try]:
-        """Wait until so many attempts have been started, or have ended in one of these ways."""
+        """Wait until this many attempts have started, or have ended with one of these outcomes."""
 
         def enough() -> list[Try]:
             found = [one for one in self.tries() if one.pid and (not outcomes or one.outcome in outcomes)]
@@ -210,7 +212,7 @@ class GpuHome(killing.Home):
         return wait_until(enough, PATIENCE, pause=0.02)
 
     def wait_for_words(self, words: str) -> None:
-        """Wait until the run's log says so."""
+        """Wait until the run's log contains these words."""
         wait_until(lambda: words in self.log(), PATIENCE, pause=0.02)
 
     def wait_for_use(self, device: int, least: int) -> None:

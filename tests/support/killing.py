@@ -1,4 +1,4 @@
-"""A run whose scheduler is killed again and again, and the judgement of what came of its tasks.
+"""A run whose scheduler is killed repeatedly, and the verdict on its tasks.
 
 By hand: `python -m tests.support.killing --tasks 200 --kills 20 --seed 7 [--shims 5]`
 """
@@ -32,7 +32,7 @@ MARK = "TEST_HOME_MARK"
 
 
 class Started(subprocess.Popen[str]):
-    """A command that does not outlive the block in which something went wrong with it."""
+    """A command that is killed at the end of its `with` block if that fails."""
 
     def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
         if kind is not None:
@@ -205,12 +205,12 @@ exit "$2"
 """A living attempt holds its task's lock together with all its descendants, so a second one cannot miss it."""
 
 SPECIAL = {"trap": 143, "careful": None, "group": 137, "fork": None, "pipe": 0, "pipefail": 141, "self": 143}
-"""Their exit codes; None: the one they were given."""
+"""The exit codes of special jobs; None: the code that the job was given."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One row, and the exit code that it must come to."""
+    """One row, and the exit code that it must end with."""
 
     kind: str
     code: int
@@ -223,7 +223,7 @@ class Job:
 
 
 def make_jobs(number: int, seconds: float, dice: random.Random) -> list[Job]:
-    """Make jobs most of which succeed, with each of the special ones at least once in thirty."""
+    """Make jobs that mostly succeed, with each special kind at least once in thirty."""
     kinds = [*SPECIAL, *["plain"] * 23]
     made = []
     for place in range(number):
@@ -467,7 +467,7 @@ def murder(root: Path, tasks: int, kills: int, seed: int, **how: float) -> Verdi
 
 
 def main(argv: Iterable[str]) -> int:
-    """Kill by hand, as long and as often as one likes."""
+    """Run the command line of this module: kill for as long and as often as its flags say."""
     parser = argparse.ArgumentParser(prog="python -m tests.support.killing", description=__doc__)
     parser.add_argument("--tasks", type=int, default=200)
     parser.add_argument("--kills", type=int, default=20)

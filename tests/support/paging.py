@@ -31,7 +31,7 @@ class Page:
 
     @property
     def address(self) -> str:
-        """The lines that were printed."""
+        """Return the address of the page with its token."""
         return f"{self.root}/#token={self.token}"
 
     def request(self, method: str, path: str, body: bytes | None = None, **headers: str) -> tuple[int, bytes]:

@@ -1,4 +1,4 @@
-"""Runs on a simulated machine, told as a report is told of real ones."""
+"""Runs on a simulated machine, in the form that a report needs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from scheduler.ui.web.report import ReportedRun
 
 
 class Historian(MetricsView):
-    """Keeps what charts are made from, too."""
+    """A view that also keeps the data of charts."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -13,7 +13,7 @@ from tests.support.killing import Home
 
 
 class Terminal:
-    """Starts a command in front of a terminal, as a shell would."""
+    """A command on a terminal of its own, as a shell would start it."""
 
     def __init__(self, home: Home, *arguments: str, columns: int = 80, rows: int = 24, **env: str) -> None:
         self.fd, side = os.openpty()
@@ -41,7 +41,7 @@ class Terminal:
 
     @property
     def said(self) -> str:
-        """Everything that was written, escapes and all."""
+        """Return everything that was written, with escape sequences."""
         return bytes(self._said).decode("utf-8", "replace")
 
     def press(self, keys: str) -> None:
@@ -50,7 +50,7 @@ class Terminal:
 
     @property
     def modes(self) -> int:
-        """The terminal modes: whether lines are edited and echoed."""
+        """Return the terminal modes: whether lines are edited and echoed."""
         flags: int = termios.tcgetattr(self._side)[3]
         return flags & (termios.ICANON | termios.ECHO)
 

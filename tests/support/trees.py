@@ -1,6 +1,6 @@
 """Nine trees of processes that are hard to end, and what it takes to end them.
 
-python -m tests.support.trees [--rounds 3] [--shim c] [--ungrouped]
+python -m tests.support.trees [--rounds 3] [--ungrouped]
 
 It prints milliseconds beyond the grace, and survivors.
 """
@@ -51,7 +51,7 @@ print("ready", flush=True)
 if sys.argv[2] == "nap":
     nap()
 """
-"""Run as `SCRIPT TREE nap|end MARK`: the main process sleeps, or ends before the others."""
+"""The program `SCRIPT TREE nap|end MARK`: its main process sleeps, or ends before the others."""
 TREES = (
     "session", "deaf", "double-fork", "daemon", "clean-environment", "grandchild", "chain", "stopped", "crowd",
 )  # fmt: skip

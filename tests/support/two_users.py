@@ -31,15 +31,15 @@ USERS = (65534, 12345)
 BUDGET = 2 * GIB
 SYSTEM_PYTHON = "/usr/bin/python3"
 BORROWED = ("psutil", "pynvml")
-"""The packages that the code needs where it is copied to a place that all users can read."""
+"""The packages that are copied with the code to a place that all users can read."""
 GONE = 2.0
-"""Seconds after which a lease must have gone whose holder has: the kernel lets the lock go at once."""
+"""Seconds within which a lease must end after its holder: the kernel releases the lock at once."""
 SOON = 5.0
 """Seconds within which a user whose shim is to be killed has one."""
 THREE = 3
-"""A task whose shim was killed so often in a row fails with that reason."""
+"""The number of killed shims in a row after which a task fails with that reason."""
 NAMELESS = 30.0
-"""Seconds within which a lease that was taken comes to name its shim."""
+"""Seconds within which a new lease must name its shim."""
 
 
 class Unreachable(Exception):
@@ -57,7 +57,7 @@ class User(Home):
         self.last: Started | None = None
 
     def prepare(self, tasks: int, dice: random.Random) -> None:
-        """Tasks of which most say what they need, and that note every start."""
+        """Write a list of tasks that mostly declare their memory and record every start."""
         self.root.mkdir()
         rows = []
         for _ in range(tasks):
@@ -70,7 +70,7 @@ class User(Home):
             os.chown(path, self.uid, self.uid)
 
     def accepted(self) -> str:
-        """The run whose list was accepted; a scheduler that was killed before that has left none.
+        """Return the run whose list was accepted; a scheduler that was killed before that has left none.
 
         One that was killed right after it has left a journal and no log yet: then the list is refused once more.
         """
@@ -88,7 +88,7 @@ class User(Home):
         return all(task["state"] in ("succeeded", "failed") for task in json.loads(told.stdout)["tasks"])
 
     def go(self) -> Started:
-        """The next scheduler."""
+        """Start the next scheduler of this user."""
         accepted = self.accepted()
         arguments = ("--devices", "host:2GiB", "--buffer", "32MiB", "--max-load", "1000")
         said = (self.root / "said").open("a")
@@ -110,7 +110,7 @@ def _has_list(run: Path) -> bool:
 
 
 class Observer(threading.Thread):
-    """Looks at the leases every few milliseconds as any scheduler does: with the directory's mutex held."""
+    """A thread that reads the leases every few milliseconds as a scheduler does, under the directory's mutex."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(daemon=True)
@@ -154,7 +154,7 @@ class Observer(threading.Thread):
         self.both += len({name.partition(".")[0] for name in living}) > 1
 
     def _look_for_stale(self, shims: dict[str, int]) -> None:
-        """A lease lives by its shim, once it names one."""
+        """Record the leases that outlive their shim."""
         now = time.monotonic()
         alone = {name: shim for name, shim in shims.items() if not shim or not is_alive(shim)}
         self._orphans = {name: self._orphans.get(name, now) for name in alone}
@@ -164,7 +164,7 @@ class Observer(threading.Thread):
                 self.stale.append(f"{name} of shim {alone[name]}, held by {self._holders(name)}")
 
     def _holders(self, name: str) -> list[str]:
-        """The processes that have a lease's file open."""
+        """Return the processes that have a lease's file open."""
         return [
             f"{fd.parts[2]} ({state_of(int(fd.parts[2]))}, {command_line(int(fd.parts[2]))})"
             for fd in Path("/proc").glob("[0-9]*/fd/*")
@@ -192,14 +192,14 @@ class Observer(threading.Thread):
 
 
 def readlink(path: Path) -> str:
-    """Where it leads; nowhere if it has gone."""
+    """Return the target of a link; empty if it is gone."""
     with contextlib.suppress(OSError):
         return os.readlink(path)
     return ""
 
 
 def reachable_python(common: Path) -> tuple[str, Path]:
-    """An interpreter and the code where the two users can read them: as they stand, or copied."""
+    """Return an interpreter and the code where both users can read them: in place, or copied."""
     if can(USERS[0], sys.executable, ROOT):
         return sys.executable, ROOT
     code = common / "code"
@@ -215,7 +215,7 @@ def reachable_python(common: Path) -> tuple[str, Path]:
 
 
 def _borrow(name: str, code: Path) -> None:
-    """A package or a module that is installed here."""
+    """Copy a package or module that is installed here."""
     found = Path(str(importlib.import_module(name).__file__))
     if found.name == "__init__.py":
         shutil.copytree(found.parent, code / name)
@@ -241,7 +241,7 @@ def can(uid: int, python: str, code: Path) -> bool:
 
 @dataclass
 class Storm:
-    """The kills, and their effects."""
+    """The numbers of kills, and the faults that were found."""
 
     seed: int
     schedulers: int = 0
@@ -252,7 +252,7 @@ class Storm:
     most: int = 0
     most_leases: int = 0
     faults: list[str] = field(default_factory=list)
-    """Overcommits, and leases that could not be read."""
+    """Sentences on overcommits and unreadable leases."""
     stale: list[str] = field(default_factory=list)
     codes: list[int] = field(default_factory=list)
 
@@ -261,7 +261,7 @@ class Storm:
         return self.schedulers + self.shims
 
     def line(self) -> str:
-        """The closing line."""
+        """Return the closing line."""
         return (
             f"seed {self.seed}: killed {self.schedulers} schedulers and {self.shims} shims that held leases, all done "
             f"after {self.seconds:.0f}s; {self.looks} looks, {self.both} at leases of both; at most "
@@ -271,9 +271,9 @@ class Storm:
 
 
 def storm(users: list[User], seed: int, *, seconds: float, kills: int = 0, shims: float = 0.0) -> Storm:
-    """Both launch while their schedulers are killed, and of `shims` of the times a shim instead.
+    """Let both users launch while their schedulers are killed, or a shim in the share `shims` of the kills.
 
-    Until so many were killed, or where that is 0 for so many seconds; then both come to their end.
+    It ends after `kills` kills, or where that is 0 after `seconds`; then both runs are finished.
     """
     dice, came = random.Random(seed), Storm(seed)
     observer = Observer(users[0].leases)
@@ -307,7 +307,7 @@ def storm(users: list[User], seed: int, *, seconds: float, kills: int = 0, shims
 
 
 def kill_a_shim(user: User, dice: random.Random) -> bool:
-    """One that a lease of this user's names."""
+    """Kill a shim that a lease of this user names; return whether there was one."""
     shims = []
     for path in user.leases.glob(f"{user.uid}.*"):
         with contextlib.suppress(OSError, KeyError):
@@ -317,7 +317,7 @@ def kill_a_shim(user: User, dice: random.Random) -> bool:
 
 
 def finish(user: User, scheduler: Started, patience: float) -> int:
-    """The exit code of the last scheduler; a finished run may be resumed, which does nothing."""
+    """Return the exit code of the last scheduler; a finished run may be resumed, which does nothing."""
     try:
         code = scheduler.wait(patience)
         return code if code != 2 else user.go().wait(patience)

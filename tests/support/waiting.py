@@ -1,4 +1,4 @@
-"""Waiting for something to become true, without a sleep whose length would be a guess."""
+"""Waiting for a condition with a deadline, in place of a sleep."""
 
 from __future__ import annotations
 

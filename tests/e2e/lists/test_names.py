@@ -14,8 +14,8 @@ import pytest
 
 import gpu_batch_scheduler
 import scheduler
+from tests.support.environments import installed, program
 from tests.support.killing import ROOT, Home
-from tests.support.surroundings import installed, program
 
 pytestmark = pytest.mark.slow
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from tests.support.environments import conda_environment, installed, virtual_environment
 from tests.support.faults import fault
 from tests.support.killing import Home
-from tests.support.surroundings import conda_environment, installed, virtual_environment
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow

@@ -1,4 +1,4 @@
-"""A machine with stand-in GPUs: the tests make it, look into it, and break it."""
+"""A machine with stand-in GPUs, which tests make, inspect and break."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HERE = Path(__file__).resolve().parent
 TRAIN = HERE / "train.py"
 SOURCES = ("gpus.h", "gpus.c", "nvml.c", "cuda.c")
 DRIVERS = ("615", "470", "450")
-"""470 has no third version of the process lists and only the first of the memory; 450 has no second one either."""
+"""Versions: 470 lacks the third process list and later memory calls; 450 lacks the second list too."""
 
 FLAGS = (
     "-std=gnu11",
@@ -43,7 +43,7 @@ NO_COMPILER = "stand-in GPUs are built with cc, and there is none here"
 
 
 def build(cache: Path | None = None) -> Path | None:
-    """The folder of the compiled libraries, NVML and CUDA for each driver; None where there is no compiler."""
+    """Return the folder of the compiled libraries, NVML and CUDA for each driver; None without a compiler."""
     compiler = shutil.which("cc")
     if compiler is None:
         return None
@@ -57,7 +57,7 @@ def build(cache: Path | None = None) -> Path | None:
 
 
 def compile_into(built: Path, compiler: str) -> None:
-    """Several may do so at once: the first whole folder stays."""
+    """Compile the libraries into a folder; if several processes do so at once, the first whole folder stays."""
     with tempfile.TemporaryDirectory(dir=built.parent) as given:
         made = Path(given) / "made"
         made.mkdir()
@@ -84,7 +84,7 @@ def run_compiler(compiler: str, target: Path, *said: str) -> None:
 
 @dataclass(frozen=True)
 class Holder:
-    """A process that holds memory of a device, or held it and has not let go yet."""
+    """A process that holds memory of a device, or has ended and still lingers."""
 
     pid: int
     size: int
@@ -202,7 +202,7 @@ class Box:
         return self._gpus.number(device, "total")
 
     def peak_used(self, device: int) -> int:
-        """The most that was ever used of it at once."""
+        """Return the highest use of a device at one moment."""
         return self._gpus.number(device, "peak")
 
     def ooms(self, device: int) -> int:

@@ -14,11 +14,11 @@ from typing import ClassVar
 COMPUTE, GRAPHICS, MPS = 1, 2, 4
 HOLDERS = 1024
 SATURATED = 0.95
-"""So busy a device can be before work on it slows down."""
+"""The load of a device above which work on it slows down."""
 
 
 class OutOfMemory(Exception):
-    """A device has less free than was asked for; everything in bytes."""
+    """A device has less free memory than was asked for; all numbers are bytes."""
 
     def __init__(self, position: int, requested: int, free: int, total: int) -> None:
         super().__init__(f"device {position}: {requested} bytes wanted, {free} of {total} free")
@@ -26,7 +26,7 @@ class OutOfMemory(Exception):
 
 
 class Fault(Exception):
-    """A call of CUDA failed, by the number of the error."""
+    """A call of CUDA failed with this number of an error."""
 
     WORDS: ClassVar = {
         719: "unspecified launch failure",
@@ -41,7 +41,7 @@ class Fault(Exception):
 
 
 def library(folder: str) -> ctypes.CDLL:
-    """The C code, told the types of what is not an int."""
+    """Load the C code, and declare the types that are not int."""
     code = ctypes.CDLL(os.path.join(folder, "libstandin.so"))
     gpus, text, number = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint64
     share, device, pid, kind = ctypes.c_double, ctypes.c_int, ctypes.c_int, ctypes.c_int
@@ -82,7 +82,7 @@ class Gpus:
         return str(self.code.uuid(self.at, device).decode())
 
     def number(self, device: int, name: str) -> int:
-        """One of used, total, reserved, ooms, peak, bus, ordinal."""
+        """Return one of used, total, reserved, ooms, peak, bus, ordinal."""
         return int(self.code.number(self.at, device, name.encode()))
 
     def change(self, device: int, pid: int, more: int, kind: int = COMPUTE, position: int | None = None) -> None:
@@ -98,7 +98,7 @@ class Gpus:
         self._check(self.code.busy(self.at, device, pid, share, kind), pid)
 
     def load(self, device: int) -> float:
-        """The sum of the shares that its processes keep it busy."""
+        """Return the sum of the shares for which its processes keep it busy."""
         return float(self.code.load(self.at, device))
 
     def _check(self, result: int, pid: int) -> None:
@@ -123,7 +123,7 @@ class Cuda:
         self._held: dict[int, int] = {}
 
     def devices(self) -> list[str]:
-        """The UUIDs of what this process is shown, by position."""
+        """Return the UUIDs of the visible devices, by position."""
         return [gpus.uuid(device) for gpus, device in self._shown]
 
     def total(self, position: int) -> int:
@@ -136,7 +136,7 @@ class Cuda:
         return max(0, self.total(position) - gpus.number(device, "reserved") - gpus.number(device, "used"))
 
     def allocate(self, position: int, size: int) -> None:
-        """Take memory; raises OutOfMemory when the device, or the limit that MPS was told, has not that much."""
+        """Take memory; raise OutOfMemory if the device, or the limit given by MPS, has less."""
         self.check()
         gpus, device = self._shown[position]
         held = self._held.get(position, 0)
@@ -155,7 +155,7 @@ class Cuda:
         gpus.busy(device, os.getpid(), share, self.kind)
 
     def check(self) -> None:
-        """As any call of CUDA: the first one makes it a client of MPS where a daemon is; raises Fault."""
+        """Make any call of CUDA: the first one joins an MPS daemon if there is one; raise Fault on an error."""
         if not self._begun:
             self._begun = True
             self._join(self._environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"))
@@ -186,7 +186,7 @@ class Cuda:
         self._limits = limits(self._environ.get("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", ""), self.devices())
 
     def fault(self) -> None:
-        """Do what no GPU forgives; raises Fault, in all who share it under MPS."""
+        """Cause a fault of the GPU; raise Fault, here and in all clients of its MPS server."""
         if self._server is None:
             raise Fault(719)
         self._server.send(b"fault")
@@ -194,14 +194,14 @@ class Cuda:
         raise Fault(int(self._server.recv(64)))
 
     def pace(self, position: int) -> float:
-        """How many times slower than alone work goes right now."""
+        """Return how many times slower than alone work is now."""
         self.check()
         gpus, device = self._shown[position]
         return slowdown(gpus.load(device))
 
 
 def limits(said: str, uuids: Sequence[str]) -> dict[int, int]:
-    """CUDA_MPS_PINNED_DEVICE_MEM_LIMIT by position; one name that this process cannot see, and none of them counts."""
+    """Read CUDA_MPS_PINNED_DEVICE_MEM_LIMIT by position; one invisible device in it voids all limits."""
     found = {}
     for entry in said.split(",") if said else ():
         name, _, limit = entry.partition("=")
@@ -213,7 +213,7 @@ def limits(said: str, uuids: Sequence[str]) -> dict[int, int]:
 
 
 def shown(gpus: Gpus, environ: Mapping[str, str]) -> list[tuple[Gpus, int]]:
-    """The devices that the environment leaves a process, in the order it wants them in."""
+    """Return the devices that the environment makes visible, in its order."""
     by = "bus" if environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" else "ordinal"
     order = sorted(range(len(gpus)), key=lambda device: gpus.number(device, by))
     uuids = [gpus.uuid(device) for device in order]
@@ -221,7 +221,7 @@ def shown(gpus: Gpus, environ: Mapping[str, str]) -> list[tuple[Gpus, int]]:
 
 
 def slowdown(load: float) -> float:
-    """How many times slower work goes on a device that is wanted so much: at first less than it is overbooked."""
+    """Return how many times slower work is at a load; up to 2.0 less than the overload."""
     if load <= SATURATED:
         return 1.0
     if load <= 2.0:
@@ -230,7 +230,7 @@ def slowdown(load: float) -> float:
 
 
 def visible(said: str | None, uuids: Sequence[str]) -> list[int]:
-    """The ordinals that CUDA_VISIBLE_DEVICES leaves, read as CUDA and torch read it.
+    """Return the ordinals that CUDA_VISIBLE_DEVICES leaves, read as CUDA and torch read it.
 
     The list ends at the first entry that names nothing; naming a device twice leaves none; the first entry decides
     whether it is a list of UUIDs (or their beginnings, where only one device has it) or of ordinals.
@@ -257,6 +257,6 @@ def by_uuid(entry: str, uuids: Sequence[str]) -> int | None:
 
 
 def by_ordinal(entry: str, uuids: Sequence[str]) -> int | None:
-    """As strtoul: what follows the digits is not looked at."""
+    """Read an ordinal as strtoul does: characters after the digits are ignored."""
     digits = entry[: len(entry) - len(entry.lstrip("0123456789"))]
     return int(digits) if digits and int(digits) < len(uuids) else None

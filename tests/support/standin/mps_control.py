@@ -35,7 +35,7 @@ def is_set(switch: str) -> bool:
 
 
 class Daemon:
-    """Clients by their connection, and whether a fault keeps others out."""
+    """The clients by their connection, and whether a fault keeps new ones out."""
 
     def __init__(self, listening: socket.socket) -> None:
         self.waiting = selectors.DefaultSelector()

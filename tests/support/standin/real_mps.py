@@ -7,12 +7,12 @@ import shutil
 from pathlib import Path
 
 VARIABLE = "REAL_MPS"
-"""Names its folder; `.ci/run` unpacks Debian's package nvidia-cuda-mps there."""
+"""The variable that names its folder; `.ci/run` unpacks Debian's package nvidia-cuda-mps there."""
 MISSING = f"NVIDIA's own nvidia-cuda-mps-control is not here: {VARIABLE} names its folder, or it is on PATH"
 
 
 def find() -> str:
-    """Its path; empty where it is not here."""
+    """Return the path of the program; empty where it is not installed."""
     said = os.environ.get(VARIABLE, "")
     found = shutil.which("nvidia-cuda-mps-control", path=said or None)
     return found if found and _is_binary(Path(found)) else ""

@@ -27,7 +27,7 @@ def attributes() -> bytes:
 
 
 def answer(opcode: int) -> tuple[int, bytes]:
-    """The error, or what was asked for."""
+    """Return the error number and the data of an answer."""
     if opcode == INIT:
         return 0, struct.pack("IIIIHHIIHHI7I", 7, 31, 0, 0, 1, 1, 4096, 1, 1, 0, 0, *[0] * 7)
     if opcode == GETATTR:

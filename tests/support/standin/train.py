@@ -29,7 +29,7 @@ PREALLOCATION_OFF = (("TF_FORCE_GPU_ALLOW_GROWTH", "true"), ("XLA_PYTHON_CLIENT_
 
 
 def options(argv: list[str]) -> dict[str, str]:
-    """`--name value` and `--name=value`, by name; argparse would cost a third of the time this takes to start."""
+    """Read `--name value` and `--name=value` by name; argparse would take a third of the start-up time."""
     found = {}
     for word, following in zip(argv, [*argv[1:], "--"], strict=True):
         name, equals, value = word.partition("=")
@@ -44,7 +44,7 @@ def size(text: str) -> int:
 
 
 def peaks(said: dict[str, str]) -> list[int]:
-    """Bytes for each position."""
+    """Return the peak of each position, in bytes."""
     name, _, each = said.get("per", "").partition("=")
     more = int(float(said[name]) * size(each)) if each else 0
     return [size(peak) + more for peak in said.get("peak", "0" if each else "").split(",") if peak]
@@ -65,7 +65,7 @@ class Training:
         self.held = dict.fromkeys(positions, 0)
 
     def needed(self, peak: int, done: float) -> int:
-        """Bytes, when that share of the work is done."""
+        """Return the bytes in use when this share of the work is done."""
         context = min(peak, CONTEXT)
         if self.profile == "flat":
             return peak
@@ -83,7 +83,7 @@ class Training:
                 self.held[position] += more
 
     def preallocate(self) -> None:
-        """As TensorFlow and JAX do unless told otherwise."""
+        """Take most of each device first, as TensorFlow and JAX do by default."""
         if any(os.environ.get(name, "").lower() == value for name, value in PREALLOCATION_OFF):
             return
         for position in self.peaks:
@@ -155,7 +155,7 @@ def run(said: dict[str, str], cuda: client.Cuda, positions: dict[int, int], tell
 
 
 def run_children(said: dict[str, str], cuda: client.Cuda, positions: dict[int, int]) -> int:
-    """A child for each position holds the memory, as with torchrun; when one fails, the others are ended."""
+    """Fork a child for each position, as torchrun does; if one fails, end the others."""
     living = {}
     for position, peak in positions.items():
         pid = os.fork()

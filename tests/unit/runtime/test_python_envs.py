@@ -10,7 +10,7 @@ from scheduler.runtime import python_envs
 from scheduler.runtime.python_envs import Environment, Programs, environment_in
 from scheduler.store.run.launch_command import launched
 from tests.support.builders import spec
-from tests.support.surroundings import conda_environment, program, virtual_environment
+from tests.support.environments import conda_environment, program, virtual_environment
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""Environments made for tests: a scheduler installed in one of its own, conda environments, programs that tell."""
+"""Environments made for tests: an installed scheduler, conda environments, programs that record their start."""
 
 from __future__ import annotations
 
