@@ -118,22 +118,22 @@ def main(argv: list[str]) -> int:
     from scheduler.ui.charts import memory_chart
     from scheduler.ui.verbs import simulate as view
 
-    bars, all_ = {}, []
+    schedules, all_ = {}, []
     for name in names:
         numbers, run = measured(scene, name, alone=args.alone)
         all_.append(numbers)
-        bars[name] = memory_chart.bars_of(run)
+        schedules[name] = memory_chart.simulated_schedule(name, run, scene.devices)
     if args.output:
         from scheduler.ui.charts.svg import svg
 
-        drawn = memory_chart.draw(bars, scene.devices)
+        drawn = memory_chart.draw([*schedules.values()])
         with open(args.output, "wb") as file:
             file.write(svg(drawn).encode())
     if args.json:
         view.write_json(all_, sys.stdout, several=bool(args.compare))
         return 0
     shown = args.policy if args.policy in names else names[0]
-    text = memory_chart.text_bars(shown, bars[shown], scene.devices, sys.stdout)
+    text = memory_chart.text_bars(schedules[shown], sys.stdout)
     sys.stdout.writelines(line + "\n" for line in [*view.lines(all_), *text])
     return 0
 

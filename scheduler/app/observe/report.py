@@ -15,7 +15,8 @@ from scheduler.errors import StateError, UsageError
 from scheduler.runtime.paths import PAGE, replace_file
 from scheduler.runtime.settings import Settings
 from scheduler.store.run.catalog import RunInfo
-from scheduler.ui.charts import timeline
+from scheduler.ui.charts.memory_chart import draw, reported_schedule
+from scheduler.ui.charts.svg import svg
 from scheduler.ui.web import report
 from scheduler.ui.web.report import ReportedRun
 
@@ -65,6 +66,10 @@ def _html(found: Sequence[ReportedRun]) -> bytes:
     return report.page(found, {name: (PAGE / name).read_text(encoding="utf-8") for name in names}).encode("utf-8")
 
 
+def _svg(found: Sequence[ReportedRun]) -> bytes:
+    return svg(draw([reported_schedule(run) for run in report.data(found)["runs"]])).encode()
+
+
 def _csv(found: Sequence[ReportedRun]) -> bytes:
     out = io.StringIO()
     report.write_csv(found, out)
@@ -74,7 +79,7 @@ def _csv(found: Sequence[ReportedRun]) -> bytes:
 FORMS: Mapping[str, Callable[[Sequence[ReportedRun]], bytes]] = {
     ".html": _html,
     ".htm": _html,
-    ".svg": timeline.timeline_svg,
+    ".svg": _svg,
     ".csv": _csv,
     ".json": lambda found: as_json(found).encode("utf-8"),
 }

@@ -1,28 +1,48 @@
-"""The memory of a simulated run over time, as text for a terminal and as a drawing for a file."""
+"""The memory of a run over time, as text for a terminal and as a drawing for a file.
+
+Each device has a lane as high as its memory; each attempt is a bar in it, as long as it ran and as high as its memory.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from scheduler.core.model import Device, Outcome
-from scheduler.simulation.metrics import SimulatedResult
 from scheduler.ui.charts.svg import GREY, LARGE, Drawing, SvgRect, SvgText
 from scheduler.ui.text import short
-from scheduler.units import duration, size
+from scheduler.units import count, duration, size
 from scheduler.values import dataclass
+
+if TYPE_CHECKING:
+    from scheduler.simulation.metrics import SimulatedResult
 
 SLICES = 60
 MOST_LANES = 16
 """Devices that are shown on a terminal; a file shows all."""
 MOST_BARS = 20_000
-"""Bars in a file, the largest ones; browsers get slow above this."""
+"""Bars of one run in a file, the largest ones; browsers get slow above this."""
 FULL, PLAIN = " ▁▂▃▄▅▆▇█", " .:-=+*#@"
 WIDTH, LANE, GAP, LEFT, TOP = 1000.0, 90.0, 14.0, 90.0, 34.0
 PAPER = 0.3
 """Gap between bars."""
-COLOURS = ("#3b6fb6", "#58a55c", "#d99a2b", "#8d65c5", "#4aa5a5", "#b0628a")
+LEGEND, ENTRY = 420.0, 90.0
+"""Where the legend begins, and the width of one entry."""
+PRIORITIES = ("#3b6fb6", "#58a55c", "#d99a2b", "#8d65c5", "#4aa5a5", "#b0628a")
+FAILED = "#c0392b"
+OUTCOMES: Mapping[str, str] = {
+    "succeeded": "#2f7d4f",
+    "failed": "#c0362c",
+    "oom": "#a3399a",
+    "timeout": "#b26a00",
+    "interrupted": "#6e7781",
+    "lost": "#6e7781",
+    "unstarted": "#6e7781",
+    "again": "#3d8f97",
+    "running": "#2a6fc9",
+    "probe": "#8a7f00",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,33 +50,75 @@ class ScheduleBar:
     """One attempt on one of its devices; times in seconds from the beginning of the run."""
 
     device: str
-    name: str
-    priority: int
     begin: float
     end: float
     bytes: int
-    outcome: Outcome
+    colour: str
+    title: str
     floor: int = 0
     """Bytes below it in the drawing."""
 
 
-def bars_of(run: SimulatedResult) -> list[ScheduleBar]:
-    """Return a bar for each attempt on each device where it used memory, sorted by device and beginning."""
-    found = []
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """One run: its devices, its attempts, and the meaning of their colours."""
+
+    title: str
+    lanes: Sequence[Device]
+    bars: Sequence[ScheduleBar]
+    """Sorted by device and beginning."""
+    legend: Mapping[str, str]
+
+    @property
+    def ended(self) -> float:
+        """When its last attempt ended."""
+        return max((bar.end for bar in self.bars), default=0.0)
+
+
+def simulated_schedule(policy: str, run: SimulatedResult, devices: Sequence[Device]) -> Schedule:
+    """Return a simulated run: peaks of memory, coloured by priority."""
+    found, priorities = [], sorted({given.spec.terms.priority for given in run.given.values()})
+    colours = {p: PRIORITIES[min(place, len(PRIORITIES) - 1)] for place, p in enumerate(priorities)}
     for task, story in run.fold.tasks.items():
         spec = run.given[task].spec
         for a in story.attempts:
             if a.ended is None or a.outcome is None:
                 continue
-            begin = (a.started or a.placed) - run.began
-            found += [
-                ScheduleBar(
-                    key, spec.name or spec.filename, spec.terms.priority, begin, a.ended - run.began, held, a.outcome
-                )
-                for key in a.devices
-                if (held := a.peak.get(key, 0))
-            ]
-    return sorted(found, key=lambda bar: (bar.device, bar.begin, bar.end, bar.name))
+            begin, end = (a.started or a.placed) - run.began, a.ended - run.began
+            colour = colours[spec.terms.priority] if a.outcome is Outcome.SUCCEEDED else FAILED
+            name, held = spec.name or spec.filename, {key: a.peak.get(key, 0) for key in a.devices}
+            found += [_bar(key, begin, end, held[key], colour, name, str(a.outcome)) for key in held if held[key]]
+    legend = {f"priority {priority}": colour for priority, colour in colours.items()}
+    return Schedule(policy, devices, _sorted(found), dict([*legend.items()][: len(PRIORITIES)]))
+
+
+def _bar(key: str, begin: float, end: float, bytes_: int, colour: str, name: str, outcome: str) -> ScheduleBar:
+    """Return the bar of an attempt, with its facts as its title."""
+    title = f"{short(name, 60)}: {size(bytes_)}, {duration(begin)} to {duration(end)}, {outcome}"
+    return ScheduleBar(key, begin, end, bytes_, colour, title)
+
+
+def reported_schedule(run: Mapping[str, Any]) -> Schedule:
+    """Return a run of a report: reserved memory, coloured by outcome."""
+    found, lanes, legend = [], [], dict[str, str]()
+    names = {row[0]: row[1] for row in run["tasks"]}
+    for device in run["devices"]:
+        for row in device["bars"]:
+            one = dict(zip(device["bar_columns"], row, strict=True))
+            outcome = "probe" if (one["purpose"], one["outcome"]) == ("probe", "succeeded") else one["outcome"]
+            legend[outcome] = OUTCOMES.get(outcome, GREY)
+            name = f"task {one['task']} {names.get(one['task'], '')}"
+            found.append(
+                _bar(device["key"], one["begin"], one["end"], one["reserved_bytes"], legend[outcome], name, outcome)
+            )
+        lanes.append(Device(device["key"], device["label"], device["capacity"] or 0, 1.0))
+    attempts = len({(row[0], row[1]) for device in run["devices"] for row in device["bars"]})
+    title = f"run {run['number']} {run['file']}: {count(attempts, 'attempt')}"
+    return Schedule(title, lanes, _sorted(found), legend)
+
+
+def _sorted(bars: Iterable[ScheduleBar]) -> list[ScheduleBar]:
+    return sorted(bars, key=lambda bar: (bar.device, bar.begin, bar.end, bar.title))
 
 
 def stacked(bars: Sequence[ScheduleBar]) -> list[ScheduleBar]:
@@ -76,75 +138,69 @@ def stacked(bars: Sequence[ScheduleBar]) -> list[ScheduleBar]:
     return placed
 
 
-def held_over_time(bars: Iterable[ScheduleBar], device: Device, slices: int, until: float) -> list[float]:
+def held_over_time(bars: Iterable[ScheduleBar], lane: Device, slices: int, until: float) -> list[float]:
     """Return the share of a device's memory that was used in each of `slices` parts of the time."""
     held = [0.0] * slices
     width = until / slices if until > 0 else 1.0
     for bar in bars:
-        if bar.device != device.key:
+        if bar.device != lane.key:
             continue
         for place in range(int(bar.begin / width), min(slices, int(bar.end / width) + 1)):
             overlap = min(bar.end, (place + 1) * width) - max(bar.begin, place * width)
-            held[place] += max(0.0, overlap) / width * bar.bytes / device.total
+            held[place] += max(0.0, overlap) / width * bar.bytes / lane.total
     return held
 
 
-def text_bars(policy: str, bars: Sequence[ScheduleBar], devices: Sequence[Device], out: TextIO) -> list[str]:
+def text_bars(schedule: Schedule, out: TextIO) -> list[str]:
     """Return a line for each device that shows how full its memory was over time."""
-    until = max((bar.end for bar in bars), default=0.0)
+    until = schedule.ended
     if not until:
         return []
     marks = FULL if (out.encoding or "").lower().startswith("utf") else PLAIN
-    shown = [device for device in devices if any(bar.device == device.key for bar in bars)]
-    width = max(len(device.label) for device in shown)
+    shown = [lane for lane in schedule.lanes if any(bar.device == lane.key for bar in schedule.bars)]
+    width = max(len(lane.label) for lane in shown)
     lines = [
-        f"{device.label:<{width}}  |{_marks(held_over_time(bars, device, SLICES, until), marks)}|"
-        for device in shown[:MOST_LANES]
+        f"{lane.label:<{width}}  |{_marks(held_over_time(schedule.bars, lane, SLICES, until), marks)}|"
+        for lane in shown[:MOST_LANES]
     ]
     more = [f"... and {len(shown) - MOST_LANES} more devices"] if len(shown) > MOST_LANES else []
-    return [
-        "",
-        f"memory use over time ({policy})",
-        *lines,
-        *more,
-        f"{'':<{width}}   0{duration(until):>{SLICES - 1}}",
-    ]
+    foot = f"{'':<{width}}   0{duration(until):>{SLICES - 1}}"
+    return ["", f"memory use over time ({schedule.title})", *lines, *more, foot]
 
 
 def _marks(shares: Sequence[float], marks: str) -> str:
     return "".join(marks[min(len(marks) - 1, round(share * (len(marks) - 1)))] for share in shares)
 
 
-def draw(runs: Mapping[str, Sequence[ScheduleBar]], devices: Sequence[Device]) -> Drawing:
-    """Draw the run of each policy, one below the other on one time scale."""
-    until = max((bar.end for bars in runs.values() for bar in bars), default=0.0) or 1.0
-    block = TOP + len(devices) * (LANE + GAP) + 2 * GAP
-    drawing = Drawing(LEFT + WIDTH + 20, block * len(runs))
-    for number, (policy, bars) in enumerate(runs.items()):
-        drawing.put(_block(policy, bars, devices, until), 0, number * block)
+def draw(schedules: Sequence[Schedule]) -> Drawing:
+    """Draw the runs, one below the other on one time scale."""
+    until = max((schedule.ended for schedule in schedules), default=0.0) or 1.0
+    heights = [TOP + len(schedule.lanes) * (LANE + GAP) + 2 * GAP for schedule in schedules]
+    drawing = Drawing(LEFT + WIDTH + 20, sum(heights))
+    for number, schedule in enumerate(schedules):
+        drawing.put(_block(schedule, until), 0, sum(heights[:number]))
     return drawing
 
 
-def _block(policy: str, bars: Sequence[ScheduleBar], devices: Sequence[Device], until: float) -> Drawing:
-    """Draw one policy, with a lane for each device."""
-    drawing = Drawing(0, 0)
-    shown = sorted(bars, key=lambda bar: -(bar.end - bar.begin) * bar.bytes)[:MOST_BARS]
-    kept = {id(bar) for bar in shown}
-    ended = max((bar.end for bar in bars), default=0.0)
-    left_out = f", {len(bars) - len(shown):,} small bars left out" if len(bars) > len(shown) else ""
-    words = [SvgText(LEFT, 20, f"{policy}: {duration(ended)}{left_out}", size=LARGE)]
-    priorities = sorted({bar.priority for bar in bars})
-    for place, priority in enumerate(priorities[: len(COLOURS)]):
-        words.append(SvgText(LEFT + 420 + place * 90, 20, f"priority {priority}", fill=COLOURS[place]))
-    for lane, device in enumerate(devices):
-        y = TOP + lane * (LANE + GAP)
+def _block(schedule: Schedule, until: float) -> Drawing:
+    """Draw one run, with a lane for each device."""
+    drawing, bars = Drawing(0, 0), schedule.bars
+    kept = {id(bar) for bar in sorted(bars, key=lambda bar: -(bar.end - bar.begin) * bar.bytes)[:MOST_BARS]}
+    left_out = f", {len(bars) - len(kept):,} small bars left out" if len(bars) > len(kept) else ""
+    title = f"{short(schedule.title, 60)}: {duration(schedule.ended)}{left_out}"
+    drawing.words.append(SvgText(LEFT, 20, title, size=LARGE))
+    for place, (meaning, colour) in enumerate(schedule.legend.items()):
+        drawing.words.append(SvgText(LEFT + LEGEND + place * ENTRY, 20, meaning, fill=colour))
+    for number, lane in enumerate(schedule.lanes):
+        y = TOP + number * (LANE + GAP)
+        here = stacked([bar for bar in bars if bar.device == lane.key and id(bar) in kept])
+        total = lane.total or max((bar.floor + bar.bytes for bar in here), default=0) or 1
         drawing.rects.append(SvgRect(LEFT, y, WIDTH, LANE, "#f2f2f2"))
-        words.append(SvgText(LEFT - 8, y + 16, device.label, "end"))
-        words.append(SvgText(LEFT - 8, y + 32, size(device.total), "end", fill=GREY))
-        here = [bar for bar in bars if bar.device == device.key and id(bar) in kept]
-        drawing.rects += [_bar(bar, device, until, y, priorities) for bar in stacked(here)]
-    bottom = TOP + len(devices) * (LANE + GAP) + 4
-    drawing.words += [*words, *(_tick(at / 4, until, bottom) for at in range(5))]
+        drawing.rects += [_rect(bar, total, until, y) for bar in here]
+        drawing.words.append(SvgText(LEFT - 8, y + 16, lane.label, "end"))
+        drawing.words.append(SvgText(LEFT - 8, y + 32, size(total), "end", fill=GREY))
+    bottom = TOP + len(schedule.lanes) * (LANE + GAP) + 4
+    drawing.words += [_tick(at / 4, until, bottom) for at in range(5)]
     return drawing
 
 
@@ -153,12 +209,9 @@ def _tick(share: float, until: float, bottom: float) -> SvgText:
     return SvgText(LEFT + WIDTH * share, bottom, duration(until * share), anchor, fill=GREY)
 
 
-def _bar(bar: ScheduleBar, device: Device, until: float, lane: float, priorities: Sequence[int]) -> SvgRect:
+def _rect(bar: ScheduleBar, total: int, until: float, lane: float) -> SvgRect:
     """Return the rectangle of a bar, with a gap to its neighbours."""
     x, width = LEFT + WIDTH * bar.begin / until, WIDTH * (bar.end - bar.begin) / until
-    height = LANE * bar.bytes / device.total
-    y = max(lane, lane + LANE - height - LANE * bar.floor / device.total)
-    colour = COLOURS[min(priorities.index(bar.priority), len(COLOURS) - 1)]
-    colour = colour if bar.outcome is Outcome.SUCCEEDED else "#c0392b"
-    title = f"{short(bar.name, 60)}: {size(bar.bytes)}, {duration(bar.begin)} to {duration(bar.end)}, {bar.outcome}"
-    return SvgRect(x, y, max(width - PAPER, PAPER), max(height - PAPER, PAPER), colour, title)
+    height = LANE * bar.bytes / total
+    y = max(lane, lane + LANE - height - LANE * bar.floor / total)
+    return SvgRect(x, y, max(width - PAPER, PAPER), max(height - PAPER, PAPER), bar.colour, bar.title)

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.core.model import Device, Outcome
+from scheduler.core.model import Device
 from scheduler.ui.charts import memory_chart
-from scheduler.ui.charts.memory_chart import ScheduleBar, held_over_time, stacked
+from scheduler.ui.charts.memory_chart import Schedule, ScheduleBar, held_over_time, stacked
 from scheduler.ui.charts.svg import svg
 from tests.support.faults import fault
 
@@ -19,7 +19,11 @@ CARD = Device("GPU-0", "GPU 0", 100, 1.0, 0)
 
 
 def bar(begin: float, end: float, bytes_: int, name: str = "a") -> ScheduleBar:
-    return ScheduleBar("GPU-0", name, 1, begin, end, bytes_, Outcome.SUCCEEDED)
+    return ScheduleBar("GPU-0", begin, end, bytes_, "#3b6fb6", name)
+
+
+def schedule(*bars: ScheduleBar) -> Schedule:
+    return Schedule("packed", [CARD], bars, {"priority 1": "#3b6fb6"})
 
 
 def test_stacked_bars_lie_as_low_as_possible() -> None:
@@ -42,18 +46,51 @@ def test_held_over_time_is_the_share_of_each_slice() -> None:
 
 
 def test_text_bars_have_a_line_for_each_device() -> None:
-    lines = memory_chart.text_bars("packed", [bar(0, 10, 100)], [CARD], io.StringIO())
+    lines = memory_chart.text_bars(schedule(bar(0, 10, 100)), io.StringIO())
     assert lines[2] == "GPU 0  |" + "@" * memory_chart.SLICES + "|"
     assert lines[-1].endswith("10s")
 
 
 def test_text_bars_without_a_bar_are_empty() -> None:
-    assert memory_chart.text_bars("packed", [], [CARD], io.StringIO()) == []
+    assert memory_chart.text_bars(schedule(), io.StringIO()) == []
 
 
 @fault(66)
 def test_svg_has_a_bar_for_each_attempt_and_escapes_names() -> None:
-    drawn = memory_chart.draw({"packed": [bar(0, 10, 50, "<&\x1b[31m>"), bar(0, 5, 50)]}, [CARD])
+    drawn = memory_chart.draw([schedule(bar(0, 10, 50, "<&\x1b[31m>: 0MiB"), bar(0, 5, 50))])
     root = ElementTree.fromstring(svg(drawn))
     titles = [one.text for one in root.iter("{http://www.w3.org/2000/svg}title")]
-    assert titles == ["<&>: 0MiB, 0.0s to 10s, succeeded", "a: 0MiB, 0.0s to 5.0s, succeeded"]
+    assert titles == ["<&>: 0MiB", "a"]
+
+
+def test_chart_of_a_reported_run_has_a_bar_and_a_colour_for_each_outcome() -> None:
+    columns = [
+        "task",
+        "attempt",
+        "lane",
+        "begin",
+        "end",
+        "outcome",
+        "purpose",
+        "reserved_bytes",
+        "peak_bytes",
+        "source",
+    ]
+    rows = [
+        [1, 1, 0, 0.0, 5.0, "oom", "run", 1 << 30, 1 << 29, "declared"],
+        [1, 2, 0, 5.0, 9.0, "succeeded", "run", 2 << 30, 1 << 30, "declared"],
+        [2, 1, 1, 0.0, 3.0, "succeeded", "probe", 1 << 30, 1 << 29, "probe"],
+    ]
+    device = {"key": "GPU-0", "label": "GPU 0", "capacity": 4 << 30, "bar_columns": columns, "bars": rows}
+    made = memory_chart.reported_schedule({"number": 7, "file": "jobs.csv", "tasks": [[1, "a"]], "devices": [device]})
+    assert (made.title, made.ended, [*made.legend]) == (
+        "run 7 jobs.csv: 3 attempts",
+        9.0,
+        ["oom", "succeeded", "probe"],
+    )
+    assert [(one.title, one.bytes) for one in made.bars] == [
+        ("task 2 : 1.0GiB, 0.0s to 3.0s, probe", 1 << 30),
+        ("task 1 a: 1.0GiB, 0.0s to 5.0s, oom", 1 << 30),
+        ("task 1 a: 2.0GiB, 5.0s to 9.0s, succeeded", 2 << 30),
+    ]
+    assert len({one.colour for one in made.bars}) == 3
