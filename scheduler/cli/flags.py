@@ -45,7 +45,9 @@ SETTINGS = {
     "profile": SettingFlag("HOW", "how unknown memory needs are learned: auto, probe, live or off (default auto)"),
     "profile_epochs": SettingFlag("N", "epochs of a probe (default 2)"),
     "profile_id": SettingFlag("own|same", "whether a probe gets an id of its own (default own)"),
-    "settle": SettingFlag("TIME", "time without a new peak after which a task has settled (default 5s, on GPUs 60s)"),
+    "settle": SettingFlag(
+        "TIME", "time without a new peak after which a task has settled (default 5s, on GPUs by evidence, at most 60s)"
+    ),
     "margin": SettingFlag("M", "memory reserved above a known peak (default 10%%+256MiB)"),
     "memory_args": SettingFlag("A,B", "arguments that determine a script's memory; all others do not"),
     "ignore_args": SettingFlag("A,B", "arguments that do not change a script's memory"),

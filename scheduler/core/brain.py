@@ -144,6 +144,16 @@ class Brain:
         profile = self.profiles.profile(self.task_table.kind(task))
         return profile.settlings > 0 and not profile.is_sure(self.rules)
 
+    def is_unlike(self, task: TaskState) -> bool:
+        """Tell whether an attempt on GPUs uses so much less than every known class that its peak is most likely to
+        come.
+        """
+        placement, rules = task.placement, self.rules
+        if placement is None or self.profiles.profile(self.task_table.kind(task.id)).knows(len(placement.gpus)):
+            return False
+        most = max((task.peak.get(key, 0) for key in placement.gpus), default=0)
+        return most <= rules.context and self.profiles.is_unlike(most, rules.unlike, rules.unlike_kinds)
+
     def knows(self, task: int, gpus: int) -> bool:
         """Tell whether a task's need follows from the profile of its own class, or the task has no class to learn
         about.
@@ -265,7 +275,7 @@ class Brain:
         if self.task_table.kind(task.id) == 0:
             self._unknown.append(task.id)
         task.peak = {}
-        task.settled = task.began = False
+        task.settled = task.began = task.overdue = False
         self.backoff.placed((task.id, task.attempts), at, self.rules)
 
     def _started(self, event: Started, at: float) -> None:
@@ -279,11 +289,14 @@ class Brain:
     def _peaked(self, event: Peaked, at: float) -> None:
         task = self._living(event.task, event.attempt, "peaked")
         assert task.placement is not None
+        grown = {
+            key for key, now in event.peak.items() if estimator.is_new_peak(task.peak.get(key, 0), now, self.rules)
+        }
         task.peak.update(event.peak)
         if HOST in event.peak:
             task.last_ram_peak_at = at
             self._raise_ram(task, task.placement)
-        if any(key in task.placement.devices for key in event.peak):
+        if any(key in task.placement.devices for key in grown):
             task.last_peak_at = at  # a slow growth of RAM beside GPUs must not keep them locked
 
     def _raise_ram(self, task: TaskState, placement: Placement) -> None:
@@ -312,6 +325,8 @@ class Brain:
         task.story.append(f"reservation {event.cause}")
         if event.cause in ("settled", "known"):
             task.settled = True
+        if event.cause == "overdue":
+            task.overdue = True
         if event.cause == "ram_seen":
             held = task.peak.get(HOST, 0)
             self.profiles.expect_ram(self.task_table.kind(task.id), estimator.once_loaded(held, self.rules))
@@ -546,7 +561,19 @@ class Brain:
         if self.capacity.has_host and needs_no_gpu(said, tried, self.rules, profile, guess, gpus):
             return replace(estimator.need(said, tried, self.rules, profile, known, 0, guess), visible=gpus)
         need = estimator.need(said, tried, self.rules, profile, known, gpus, guess)
-        return estimator.with_usual(need, usual)
+        expected = self._expected(self.rules.expect_share) if gpus and need.purpose is Purpose.RUN else 0
+        return estimator.with_usual(need, usual, expected, self.enough_to_start, self.rules)
+
+    def _expected(self, share: float) -> int:
+        """Return the bytes that one more class needs at most in this share of cases; 0 while that is not known."""
+        return 0 if self.rules.expect_from is None else self.profiles.expected_peak(share, self.rules.expect_from)
+
+    @property
+    def enough_to_start(self) -> int:
+        """The peak for which a GPU must have room so that a task of unknown memory starts there; 0 while that is not
+        known.
+        """
+        return self._expected(self.rules.enough_share)
 
     # ---- deciding ----
 

@@ -57,6 +57,18 @@ class SchedulingConfig:
     gpu_settle: float = 60.0
     """The settle time of tasks on GPUs: they read their data first, and an early estimate costs their neighbours
     memory."""
+    by_evidence: bool = True
+    """True if a task on GPUs settles by what it was seen to do; False if `gpu_settle` is a clock that the user set."""
+    context: int = 640 * MIB
+    """A task that uses no more than this on a GPU has loaded a CUDA context and nothing of its own: it may be at its
+    beginning however long its memory has been flat."""
+    flat_share: float = 0.5
+    """Memory that is flat for so large a share of the time that its last growth took to come has settled, but not
+    before `settle`: the parts of a training loop follow each other sooner than the first one came."""
+    unlike: float = 0.5
+    unlike_kinds: int = 2
+    """A task that uses less than this share of what every known class needs, where so many are known, and no more than
+    a context, has not settled whatever the time: most likely its peak is still to come."""
     sure_after: int = 2
     """The number of attempts that must have shown a need on GPUs before more than one task at a time relies on it;
     the end of one attempt suffices too. Every twentieth attempt reaches its peak in its last epoch, and all tasks of
@@ -85,6 +97,15 @@ class SchedulingConfig:
     usual_kinds: int = 5
     """The number of known task classes from which on an unknown task starts only where as much is free as three
     quarters of them need: half of a GPU is not enough where most tasks take nearly all of one."""
+    expect_from: int | None = 2
+    """The number of known task classes from which on a task of unknown memory on GPUs is reserved by an expectation,
+    so that others may start beside it; None: never."""
+    expect_share: float = 0.9
+    """An unknown task is reserved what so large a share of the known classes needs at most; of few classes the highest
+    peak and a part of it."""
+    enough_share: float = 0.6
+    """Where no other unknown task has yet to settle, it starts with what so large a share of them needs, and is
+    reserved what is left: if it needs more, it has lost seconds."""
     manners: UnmanagedPolicy = UnmanagedPolicy.HEADROOM
     unmanaged_share: float = 0.25
     unmanaged_room: int = 2 * GIB

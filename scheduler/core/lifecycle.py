@@ -65,6 +65,8 @@ class TaskState:
     """True if the living attempt is known to have started."""
     settled: bool = False
     """True if the living attempt's reservation was cut to its observed need."""
+    overdue: bool = False
+    """True if the living attempt uses so little for so long that its peak is expected at no moment in particular."""
     apart: bool = False
     """True if a GPU fault under MPS ended it. The fault cannot be attributed to one of the tasks on the GPU; outside
     of MPS the next fault hits its cause alone."""

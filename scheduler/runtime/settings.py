@@ -38,7 +38,7 @@ class Settings:
     profile: str = "auto"
     profile_epochs: int = 2
     settle: float | None = None
-    """The settle time in seconds; None: 5 s on the host, 60 s on GPUs."""
+    """The settle time in seconds; None: 5 s on the host, by evidence on GPUs."""
     unmanaged: str = "headroom"
     unmanaged_calm: float = 120.0
     max_gpu_load: float = 2.0

@@ -14,7 +14,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 from statistics import mean
@@ -36,7 +36,11 @@ FASTER = 1.6
 KNOWN = 1.10
 MINUTES = "jobs of {0:g} to {1:g} minutes"
 
-WITHOUT: dict[str, Callable[[SchedulingConfig], SchedulingConfig]] = {}
+WITHOUT: dict[str, Callable[[SchedulingConfig], SchedulingConfig]] = {
+    "expectation": lambda rules: replace(rules, expect_from=None),
+    "risk": lambda rules: replace(rules, enough_share=rules.expect_share),
+    "evidence": lambda rules: replace(rules, by_evidence=False),
+}
 """The parts of the policy that can be switched off, each with the rules without it."""
 
 

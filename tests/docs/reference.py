@@ -39,7 +39,11 @@ SETTINGS = {
         "How unknown needs are learned: by whatever costs least, by probes, by watching the real run, or not at all.",
     ),
     "profile_epochs": ("epochs", "2", "Epochs of a probe."),
-    "settle": ("time", "5s, on GPUs 60s", "How long a peak must not grow until a task has settled."),
+    "settle": (
+        "time",
+        "5s, on GPUs by evidence, at most 60s",
+        "How long a peak must not grow until a task has settled.",
+    ),
     "unmanaged": (
         "headroom, avoid, ignore",
         "headroom",

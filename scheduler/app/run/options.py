@@ -110,6 +110,7 @@ def rules(choices: RunOptions, settings: Settings, *, mps: bool = False) -> Sche
         profile_epochs=settings.profile_epochs,
         settle=usual.settle if settings.settle is None else settings.settle,
         gpu_settle=usual.gpu_settle if settings.settle is None else settings.settle,
+        by_evidence=settings.settle is None,
         manners=UnmanagedPolicy(settings.unmanaged),
         unmanaged_calm=settings.unmanaged_calm,
         margin=settings.margin[0],

@@ -44,6 +44,8 @@ class DeviceCapacity:
     """Bytes that one task could be given if every lease here ended now; unmanaged memory stays."""
     released_surely: int = 0
     """The part of `released` that does not depend on leases whose use has not been measured yet."""
+    unsettled: int = 0
+    """Tasks of this run here that were started with unknown memory and have not settled; a pass counts them."""
     kept_for: str = ""
     """The task and its user for which the device, or capacity on it, is kept in this pass."""
 
@@ -63,6 +65,7 @@ class DeviceCapacity:
             self.shut,
             self.released,
             self.released_surely,
+            self.unsettled,
             self.kept_for,
         )
 

@@ -290,6 +290,8 @@ def _fit_odd_bytes(task: int, ask: MemoryRequest, room: DeviceCapacity, rules: S
     reservation = max(least, min(ask.bytes, limit))
     if reservation <= available:
         return reservation
+    if ask.enough and room.unsettled == 0 and max(ask.enough, least) <= available:
+        return available
     return Refusal(task, Reason.MEMORY, label, reservation, max(available, 0), most, room.kept_for)
 
 

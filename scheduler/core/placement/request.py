@@ -32,15 +32,23 @@ class MemoryRequest:
     """The bytes that it is expected to need at least, though it was not seen to use them: a similar task needed so
     much, or ran out of memory or failed with it."""
 
+    enough: int = 0
+    """The bytes with which a task of unknown memory starts where no other one has yet to settle; 0: all of `bytes`."""
+
     @property
     def is_expected(self) -> bool:
         """True if nothing of it was declared or measured: it is unknown, or estimated from others."""
         return self.bytes is None or (self.least > 0 and not self.bare and not self.retried)
 
     @property
+    def starts_with(self) -> int:
+        """The fewest bytes with which it may start; 0 where that is unknown."""
+        return self.enough or self.bytes or 0
+
+    @property
     def is_plain(self) -> bool:
         """True if it is a number of bytes without further conditions."""
-        return self.bytes is not None and not (self.retried or self.had or self.least)
+        return self.bytes is not None and not (self.retried or self.had or self.least or self.enough)
 
 
 @dataclass(frozen=True, slots=True)

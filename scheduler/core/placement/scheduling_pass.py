@@ -141,8 +141,16 @@ class SchedulingPass:
                 self.probed[kind] = task.id
             if placement.gpus and is_watched(placement, task.settled):
                 self.watched[self.brain.profiles.group(kind)] = task.id
+                shown = max(task.peak.get(key, 0) for key in placement.gpus) > self.rules.context
+                if not (task.overdue or shown):
+                    self._count_unsettled(placement)
             if placement.gpus and not task.settled and self.brain.is_unsure(task.id):
                 self.checked[kind] = task.id
+
+    def _count_unsettled(self, placement: Placement) -> None:
+        for key in placement.gpus:
+            if key in self.rooms:
+                self.rooms[key].unsettled += 1
 
     def _most_named(self) -> int:
         return 1 if len(self.gpus) > MANY else MOST_REFUSALS
@@ -197,9 +205,15 @@ class SchedulingPass:
         """Return the fewest bytes that a GPU on which tasks run must have left for one more of unknown memory."""
         if self._unknown_least is None:
             usual = self.brain.profiles.usual(self.rules.usual_share, self.rules.usual_kinds)
-            rooms = self.capacity.rooms
+            expected, rooms = self.brain.enough_to_start, [self.capacity.rooms[key] for key in self.gpus]
             self._unknown_least = min(
-                (fit.least_unknown(usual, rooms[key], self.rules) for key in self.gpus), default=0.0
+                (
+                    min(expected, room.most - self.rules.buffer)
+                    if expected
+                    else fit.least_unknown(usual, room, self.rules)
+                    for room in rooms
+                ),
+                default=0.0,
             )
         return self._unknown_least
 
@@ -441,7 +455,7 @@ class SchedulingPass:
         touched = self.brain.task(task)
         if self.walk.is_known or self.rules.slots is not None or (touched is not None and touched.floors):
             return
-        if need.unknown:
+        if need.unknown or need.source is EstimateSource.MEASURED:
             self._remember_unknown(task, need)
             return
         firm = self.brain.knows(task, len(need.gpus))
@@ -452,8 +466,9 @@ class SchedulingPass:
 
     def _remember_unknown(self, task: int, need: ResourceRequest) -> None:
         """Remember that a task has unknown memory: where one such task does not fit, none does."""
-        if all(ask.bytes is None for ask in need.gpus):
-            self.brain.wait_queue.keep_unknown(task, self.brain.profiles.script(self._kind(task)))
+        if need.source is EstimateSource.MEASURED and need.purpose is Purpose.RUN:
+            busy = fit.load_asked(need.busy, self.rules)
+            self.brain.wait_queue.keep_unknown(task, self.brain.profiles.script(self._kind(task)), busy)
 
     def _hopeful(self, task: int, need: ResourceRequest) -> list[DeviceCapacity]:
         """Return the GPUs on which a task may fit: all but those that surely have too few bytes or too little load
@@ -465,7 +480,7 @@ class SchedulingPass:
             limit = self.capacity.smallest - self.rules.buffer
             least = limit
             for ask in need.gpus:
-                least = min(least, ask.bytes or 0)
+                least = min(least, ask.starts_with)
             busy = fit.load_asked(need.busy, self.rules)
         word = self._terms(task).device
         rooms = [self.rooms.now(self.gpus[number]) for number in self.ends.with_both(least, busy)]
@@ -496,6 +511,7 @@ class SchedulingPass:
             self.checked[kind] = placement.task
         elif gpus and is_watched(placement, settled=False):
             self.watched[self.brain.profiles.group(kind)] = placement.task
+            self._count_unsettled(placement)
         self._lose_patience()
 
     def _lose_patience(self) -> None:

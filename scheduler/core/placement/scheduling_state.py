@@ -54,6 +54,12 @@ class SchedulingState(Protocol):
     def learning(self) -> list[TaskState]:
         """Return the living tasks that show something about their task class that is not known yet."""
 
+    @property
+    def enough_to_start(self) -> int:
+        """The peak for which a GPU must have room so that a task of unknown memory starts there; 0 while that is not
+        known.
+        """
+
     def is_unsure(self, task: int) -> bool:
         """Tell whether the profile of a task's class rests on one observation of an attempt that still runs."""
 

@@ -94,10 +94,23 @@ def _cores(terms: Terms, profile: Profile | None, gpus: int) -> float:
     return seen if gpus else max(1.0, seen)
 
 
-def with_usual(asked: ResourceRequest, usual: int) -> ResourceRequest:
-    """Return the request with the usual need as the least for each GPU whose memory is unknown."""
-    gpus = tuple(replace(ask, least=max(ask.least, usual)) if ask.bytes is None else ask for ask in asked.gpus)
-    return replace(asked, gpus=gpus) if usual else asked
+def with_usual(
+    asked: ResourceRequest, usual: int, expected: int, enough: int, rules: SchedulingConfig
+) -> ResourceRequest:
+    """Return the request with the usual need as the least for each GPU whose memory is unknown, or with what is
+    expected of it where that is known.
+    """
+
+    def told(ask: MemoryRequest) -> MemoryRequest:
+        if ask.bytes is not None:
+            return ask
+        least = max(ask.least, usual)
+        if not expected:
+            return replace(ask, least=least)
+        bytes_ = with_margin(max(expected, ask.least), rules)
+        return replace(ask, bytes=bytes_, least=min(least, bytes_), enough=max(ask.least, with_margin(enough, rules)))
+
+    return replace(asked, gpus=tuple(map(told, asked.gpus))) if usual or expected else asked
 
 
 def retried(asked: ResourceRequest, task: TaskState, rules: SchedulingConfig) -> ResourceRequest:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING
 
 from scheduler.core.config import SchedulingConfig
 from scheduler.core.model import HOST, EstimateSource
+from scheduler.core.profiling.expectation import Sizes
 from scheduler.core.profiling.family.class_summaries import Beside
 from scheduler.core.profiling.task_class import TaskClass
 from scheduler.values import dataclass
@@ -226,32 +226,6 @@ def _is_without_gpus(kind: TaskClass) -> bool:
     return not kind.device or kind.device.startswith(HOST)
 
 
-class Sizes:
-    """One size for each kind, and all of them in order."""
-
-    def __init__(self) -> None:
-        self._of: dict[int, int] = {}
-        self._sorted: list[int] = []
-
-    def put(self, number: int, now: int) -> None:
-        """Replace the size of a kind; 0 while it has none."""
-        if now == self._of.get(number, 0):
-            return
-        self.drop(number)
-        if now:
-            self._of[number] = now
-            insort(self._sorted, now)
-
-    def drop(self, number: int) -> None:
-        """Forget a kind."""
-        if before := self._of.pop(number, 0):
-            del self._sorted[bisect_left(self._sorted, before)]
-
-    def usual(self, share: float, least: int) -> int:
-        """Return what so large a share of the kinds has at most; 0 while fewer than `least` of them are known."""
-        return self._sorted[int(share * (len(self._sorted) - 1))] if len(self._sorted) >= least else 0
-
-
 class ProfileIndex:
     """Task classes and their profiles by number; number 0 stands for tasks that were not examined."""
 
@@ -405,6 +379,16 @@ class ProfileIndex:
         known.
         """
         return self._on_gpus.usual(share, least)
+
+    def expected_peak(self, share: float, least: int) -> int:
+        """Return the bytes on one GPU that one more class needs at most in this share of cases; 0 while too few are
+        known.
+        """
+        return self._on_gpus.bound(share, least)
+
+    def is_unlike(self, bytes_: int, share: float, least: int) -> bool:
+        """Tell whether so little is less than this share of what each of at least so many classes needs on a GPU."""
+        return len(self._on_gpus) >= least and bytes_ < share * self._on_gpus.least
 
     def usual_ram(self, number: int, share: float, least: int) -> int:
         """Return the RAM that a kind is expected to need beside its GPUs; 0 where there is nothing to go by.

@@ -34,6 +34,9 @@ class SampledRun(Protocol):
     def is_unsure(self, task: int) -> bool:
         """Tell whether one more attempt must show what its class needs."""
 
+    def is_unlike(self, task: TaskState) -> bool:
+        """Tell whether an attempt uses so much less than every known class that its peak is most likely to come."""
+
     def load_beside(self, placement: Placement) -> Mapping[str, float]:
         """Return the load of the other tasks on its GPUs."""
 
@@ -59,12 +62,16 @@ def watch(
         events.append(Resized(task, attempt, growth, _why_grown(living, placement, used)))
     elif (less := _known_meanwhile(run, living, placement, seen)) is not None:
         events.append(Resized(task, attempt, less, "known"))
+    elif (less := _expected_meanwhile(run, living, placement, seen)) is not None:
+        events.append(Resized(task, attempt, less, "expected"))
     elif not any(key in placement.devices for key in news) and _may_settle(run, living, placement, now, busy == 0.0):
         known = placement.source is not EstimateSource.MEASURED and placement.purpose is Purpose.RUN
         less = dict(placement.reservation) if known else estimator.cut(placement, seen, rules)
         if less is not None:
             events.append(Peaked(task, attempt, seen))
             events.append(Resized(task, attempt, less, "settled", busy or 0.0))
+    elif _is_overdue(run, living, placement, now):
+        events.append(Resized(task, attempt, placement.reservation, "overdue", busy or 0.0))
     return events
 
 
@@ -87,13 +94,35 @@ def _known_meanwhile(
     if not gpus or placement.source is EstimateSource.DECLARED:
         return None
     asked = run.need(living.id, len(gpus), untouched=True)
-    if asked.unknown or asked.visible or rules.slots is not None or not all(seen.get(key) for key in gpus):
+    if asked.unknown or asked.source is EstimateSource.MEASURED or asked.visible:
+        return None
+    if rules.slots is not None or not all(seen.get(key) for key in gpus):
         return None
     unsettled = estimator.is_watched(placement, living.settled)
     reservation = dict(placement.reservation)
     for key, ask in zip(gpus, asked.gpus, strict=True):
         need = max(ask.bytes or 0, estimator.with_margin(seen[key], rules))
         if (unsettled and need < reservation[key]) or estimator.is_new_peak(reservation[key], ask.bytes or 0, rules):
+            reservation[key] = need
+    return reservation if reservation != placement.reservation else None
+
+
+def _expected_meanwhile(
+    run: SampledRun, living: TaskState, placement: Placement, seen: Mapping[str, int]
+) -> dict[str, int] | None:
+    """Return the smaller reservation of an unsettled attempt on GPUs after so much is known of others that its need is
+    expected to be less.
+    """
+    gpus, rules = placement.gpus, run.rules
+    if not gpus or not estimator.is_watched(placement, living.settled) or rules.slots is not None:
+        return None
+    asked = run.need(living.id, len(gpus))
+    if asked.unknown or asked.source is not EstimateSource.MEASURED:
+        return None
+    reservation = dict(placement.reservation)
+    for key, ask in zip(gpus, asked.gpus, strict=True):
+        need = max(ask.bytes or 0, estimator.with_margin(seen.get(key, 0), rules))
+        if estimator.is_new_peak(need, reservation[key], rules):
             reservation[key] = need
     return reservation if reservation != placement.reservation else None
 
@@ -137,9 +166,33 @@ def _may_settle(run: SampledRun, living: TaskState, placement: Placement, now: f
     unknown = placement.source is EstimateSource.MEASURED or placement.purpose is Purpose.PROBE
     if not unknown and not (placement.gpus and run.is_unsure(living.id)):
         return False
-    settle = rules.gpu_settle if placement.gpus else rules.settle
+    if placement.gpus and rules.by_evidence and run.is_unlike(living):
+        return False
+    settle = _settle_time(living, placement, rules)
     settle *= rules.idle_patience if idle else _slowed(run, placement)
     return now - living.last_peak_at >= settle
+
+
+def _is_overdue(run: SampledRun, living: TaskState, placement: Placement, now: float) -> bool:
+    """Tell whether an attempt of unknown need uses less than every known class for so long that other unknown tasks
+    need not wait for it.
+    """
+    watched = estimator.is_watched(placement, living.settled or living.overdue) and bool(placement.gpus)
+    return watched and now - living.last_peak_at >= run.rules.gpu_settle and run.is_unlike(living)
+
+
+def _settle_time(living: TaskState, placement: Placement, rules: SchedulingConfig) -> float:
+    """Return the seconds for which memory has to be flat on a GPU whose load is below 1.
+
+    On GPUs that follows from the time that the last growth took to come; a clock counts where the user set one, and
+    where nothing is used but a CUDA context.
+    """
+    if not placement.gpus:
+        return rules.settle
+    if not rules.by_evidence or max(living.peak.get(key, 0) for key in placement.gpus) <= rules.context:
+        return rules.gpu_settle
+    took = living.last_peak_at - living.started_at
+    return min(rules.gpu_settle, max(rules.settle, rules.flat_share * took))
 
 
 def _slowed(run: SampledRun, placement: Placement) -> float:

@@ -261,9 +261,9 @@ class WaitQueue:
         if self._heads[place][0][3] == task:
             self._least[place], self._busy[place] = least, busy
 
-    def keep_unknown(self, task: int, script: str) -> None:
-        """Keep a head as one of unknown memory, until more is known of any task class of its script."""
-        self.keep(task, UNKNOWN, 0.0)
+    def keep_unknown(self, task: int, script: str, busy: float) -> None:
+        """Keep a head as one of unknown memory with this load, until more is known of any task class of its script."""
+        self.keep(task, UNKNOWN, busy)
         if script:
             self._unknown.setdefault(script, set()).add(self._roll.kind(task))
 

@@ -172,7 +172,7 @@ class Counted(WaitQueue):
 worst = [0]
 
 
-@pytest.mark.parametrize("work", sorted(WORKLOADS))
+@pytest.mark.parametrize("work", sorted(WORKLOADS.keys() - {"distinct"}))  # there all tasks request the same
 @pytest.mark.parametrize("bound", [1, 5])
 def test_no_task_is_bypassed_more_often_than_the_limit(work: str, bound: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("scheduler.core.brain.WaitQueue", Counted)

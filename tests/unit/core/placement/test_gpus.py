@@ -175,11 +175,11 @@ class TestUnknown:
         for at in (10, 30, 50):
             tell(b, *b.watch(1, 1, {HOST: at * GIB // 10}, now=float(at)))
         b.apply(b.watch(1, 1, {"GPU-0": 4 * GIB}, now=60.0)[0], 60.0)
-        for at in (80, 100):
+        for at in (70, 80):
             for event in b.watch(1, 1, {HOST: at * GIB // 10}, now=float(at)):
                 b.apply(event, float(at))
-        assert {getattr(e, "cause", "") for e in b.watch(1, 1, {"GPU-0": 4 * GIB}, now=119.0)} <= {"ram_seen"}
-        assert "settled" in [getattr(e, "cause", "") for e in b.watch(1, 1, {"GPU-0": 4 * GIB}, now=120.0)]
+        assert {getattr(e, "cause", "") for e in b.watch(1, 1, {"GPU-0": 4 * GIB}, now=89.0)} <= {"ram_seen"}
+        assert "settled" in [getattr(e, "cause", "") for e in b.watch(1, 1, {"GPU-0": 4 * GIB}, now=90.0)]
 
 
 class TestHostBeside:
@@ -511,8 +511,8 @@ class TestLoad:
         beside = replace(b.placements()[0], task=2)
         tell(b, beside, started(2))
         b.apply(b.watch(1, 1, {"GPU-0": 4 * GIB}, now=100.0)[0], 100.0)
-        assert b.watch(1, 1, {"GPU-0": 4 * GIB}, now=219.0) == []
-        assert "settled" in [getattr(e, "cause", "") for e in b.watch(1, 1, {"GPU-0": 4 * GIB}, now=220.0)]
+        assert b.watch(1, 1, {"GPU-0": 4 * GIB}, now=199.0) == []
+        assert "settled" in [getattr(e, "cause", "") for e in b.watch(1, 1, {"GPU-0": 4 * GIB}, now=200.0)]
 
 
 class TestSeenOnce:

@@ -13,7 +13,7 @@ import pytest
 
 from scheduler.core.brain import Brain
 from scheduler.core.events import Exited
-from scheduler.core.model import HOST, Outcome, State
+from scheduler.core.model import HOST, EstimateSource, Outcome, State
 from scheduler.core.profiling import profile_index
 from scheduler.core.profiling.family.families import Family
 from scheduler.core.profiling.profile_index import Profile, ProfileIndex
@@ -199,14 +199,29 @@ def test_pass_costs_as_many_calls_with_many_waiting_unknown_scripts_as_with_few(
     assert one_more_pass(_behind_a_full_gpu(400)) < 1.5 * one_more_pass(_behind_a_full_gpu(40))
 
 
+def test_pass_costs_as_many_calls_with_many_expected_scripts_as_with_few() -> None:
+    def one_more_pass(b: Brain) -> int:
+        for task in (21, 22):
+            tell(b, placed(task, "1GiB", device="GPU-0"))
+            end = Exited(task, 1, Outcome.SUCCEEDED, peak={"GPU-0": 12 * GIB, HOST: GIB}, seconds=9.0, watched=1.0)
+            tell(b, end)
+        assert b.enough_to_start == 12 * GIB
+        assert decide(b, gpu(), host()).placements == ()
+        tell(b, asked("hold", 20))
+        return calls(lambda: decide(b, gpu(), host()))
+
+    assert one_more_pass(_behind_a_full_gpu(400)) < 1.5 * one_more_pass(_behind_a_full_gpu(40))
+
+
 def test_unknown_task_is_looked_at_again_once_other_classes_of_its_script_were_learned() -> None:
     b = _behind_a_full_gpu(40)
-    for task in (2, 3, 4):
-        b.assign(task, TaskClass(f"other {task}", "", False, "script 30", (("--lr", str(task)),)))
-        assert b.need(30, 1).unknown
+    for task in (21, 22, 23, 2, 3, 4):
+        if task < 5:
+            b.assign(task, TaskClass(f"other {task}", "", False, "script 30", (("--lr", str(task)),)))
+        assert b.need(30, 1).source is EstimateSource.MEASURED
         decide(b, gpu(), host())
-        tell(b, placed(task, "1GiB", device="GPU-0"))
-        end = Exited(task, 1, Outcome.SUCCEEDED, peak={"GPU-0": GIB, HOST: GIB}, seconds=9.0, watched=1.0)
-        tell(b, end)
-    assert not b.need(30, 1).unknown
+        tell(b, placed(task, "14GiB", device="GPU-0"))
+        peak = {"GPU-0": (7 if task < 5 else 20) * GIB, HOST: GIB}
+        tell(b, Exited(task, 1, Outcome.SUCCEEDED, peak=peak, seconds=9.0, watched=1.0))
+    assert b.need(30, 1).source is EstimateSource.SIMILAR
     assert starts(b, gpu(), host()) == [30]

@@ -1,0 +1,54 @@
+"""What an unknown task is expected to need at most, by the peaks of classes that are known."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from math import ceil
+
+
+class Sizes:
+    """One size for each task class, and all of them in order."""
+
+    def __init__(self) -> None:
+        self._of: dict[int, int] = {}
+        self._sorted: list[int] = []
+
+    def put(self, number: int, now: int) -> bool:
+        """Replace the size of a class, 0 while it has none; return whether that changed anything."""
+        if now == self._of.get(number, 0):
+            return False
+        self.drop(number)
+        if now:
+            self._of[number] = now
+            insort(self._sorted, now)
+        return True
+
+    def drop(self, number: int) -> None:
+        """Forget a class."""
+        if before := self._of.pop(number, 0):
+            del self._sorted[bisect_left(self._sorted, before)]
+
+    def __len__(self) -> int:
+        """Return the number of classes with a size."""
+        return len(self._sorted)
+
+    @property
+    def least(self) -> int:
+        """The smallest size; 0 while none is known."""
+        return self._sorted[0] if self._sorted else 0
+
+    def usual(self, share: float, least: int) -> int:
+        """Return what so large a share of the classes has at most; 0 while fewer than `least` of them are known."""
+        return self._sorted[int(share * (len(self._sorted) - 1))] if len(self._sorted) >= least else 0
+
+    def bound(self, share: float, least: int) -> int:
+        """Return what one more class has at most, in so large a share of cases; 0 while fewer than `least` are known.
+
+        The sizes are assumed to come in no order: then one more lies below the k-th of n with probability k / (n + 1).
+        Where n is too small for the share, the highest is raised by its n-th part.
+        """
+        known = len(self._sorted)
+        if known < least:
+            return 0
+        place = ceil(share * (known + 1))
+        return self._sorted[place - 1] if place <= known else self._sorted[-1] + self._sorted[-1] // known

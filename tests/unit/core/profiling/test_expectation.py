@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from scheduler.core.brain import Brain
+from scheduler.core.model import EstimateSource
+from scheduler.core.profiling.expectation import Sizes
+from scheduler.core.profiling.task_class import TaskClass
+from scheduler.units import GIB, MIB
+from tests.support.builders import brain, placed, started, tasks, tell
+
+
+def sizes(*all_: int) -> Sizes:
+    made = Sizes()
+    for number, size in enumerate(all_, 1):
+        made.put(number, size)
+    return made
+
+
+def test_nothing_is_expected_while_too_few_are_known() -> None:
+    assert sizes(4).bound(0.9, 2) == 0
+
+
+def test_bound_of_few_is_above_the_highest_by_their_number() -> None:
+    assert (sizes(4, 8).bound(0.9, 2), sizes(4, 8, 8, 8).bound(0.9, 2)) == (12, 10)
+
+
+def test_bound_of_many_is_the_size_that_one_more_exceeds_as_rarely_as_asked() -> None:
+    assert sizes(*range(1, 100)).bound(0.9, 2) == 90
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_one_more_of_any_distribution_exceeds_the_bound_as_rarely_as_asked(seed: int) -> None:
+    dice, above, goes = random.Random(seed), 0, 2000
+    for _ in range(goes):
+        drawn = [round(dice.lognormvariate(20, 1)) for _ in range(31)]
+        above += drawn[-1] > sizes(*drawn[:-1]).bound(0.9, 2)
+    assert 0.06 < above / goes < 0.13, f"seed {seed}"
+
+
+def test_a_class_that_is_put_again_counts_once() -> None:
+    made = sizes(4, 8)
+    assert made.put(2, 16)
+    assert not made.put(2, 16)
+    assert (len(made), made.least, made.bound(0.9, 2)) == (2, 4, 24)
+
+
+class TestSettling:
+    """A task on a GPU of which nothing is known."""
+
+    def watched(self, *samples: tuple[float, int]) -> tuple[Brain, list[str]]:
+        b = brain(tasks(1, epochs=5), profile="live")
+        b.assign(1, TaskClass("k", "train.py", probes=False))
+        tell(b, placed(1, "20GiB", device="GPU-0", source=EstimateSource.MEASURED), started(1))
+        causes = []
+        for at, used in samples:
+            for event in b.watch(1, 1, {"GPU-0": used}, now=at, busy=0.5):
+                causes.append(getattr(event, "cause", "peaked"))
+                b.apply(event, at)
+        return b, causes
+
+    def test_growth_that_took_long_is_waited_for_longer(self) -> None:
+        assert "settled" not in self.watched((1.0, 500 * MIB), (40.0, 4 * GIB), (59.0, 4 * GIB))[1]
+        assert "settled" in self.watched((1.0, 500 * MIB), (40.0, 4 * GIB), (60.0, 4 * GIB))[1]
+
+    def test_growth_that_came_at_once_settles_within_seconds(self) -> None:
+        assert "settled" in self.watched((2.0, 4 * GIB), (7.0, 4 * GIB))[1]
+
+    def test_memory_of_a_context_alone_waits_for_the_clock(self) -> None:
+        assert "settled" not in self.watched((1.0, 500 * MIB), (60.0, 500 * MIB))[1]
+        assert "settled" in self.watched((1.0, 500 * MIB), (61.0, 500 * MIB))[1]
