@@ -89,7 +89,7 @@ class EstimateSource(StrEnum):
     SIMILAR = "similar"
     """Task classes of the same script that differ only in arguments that do not matter showed it."""
     INTERPOLATED = "interpolated"
-    """It lies between a task class with a smaller and one with a larger value of one argument."""
+    """It is computed from the arguments, by task classes of the same script with other values."""
     PROBE = "probe"
     """A short attempt of its task class showed it."""
     MEASURED = "measured"

@@ -9,9 +9,11 @@ from scheduler.core.profiling.family import noisy_factor_test
 from scheduler.core.profiling.family.argument_table import LEFT_OUT, ArgumentGroup, ArgumentTable, Role
 from scheduler.core.profiling.family.arguments import Slots
 from scheduler.core.profiling.family.class_summaries import NOTHING, Beside, Cell
+from scheduler.core.profiling.family.computed_peaks import ComputedPeaks
 from scheduler.core.profiling.family.exploration import Exploration
 from scheduler.core.profiling.family.factor_test import ENOUGH, FactorVerdict, Key, judge, take
 from scheduler.core.profiling.family.interpolation import Point, between
+from scheduler.core.profiling.family.peak_function import Row
 from scheduler.core.profiling.family.scatter import STEADY, Pool, differ, middle
 from scheduler.values import dataclass
 
@@ -23,7 +25,7 @@ class FamilyEstimate:
     peaks: dict[str, int]
     """The bytes by part, without a margin."""
     by: EstimateSource
-    """FAMILY: of kinds that are alike; INTERPOLATED: of two with a number below and above its own."""
+    """SIMILAR: of classes that are alike; INTERPOLATED: computed from the arguments of others."""
     of: tuple[Cell, ...]
     """The cells that it was taken from, as they are now: they take further kinds in."""
 
@@ -81,6 +83,7 @@ class Family:
         """So many of the listed are known to the questions."""
         self._guesses: dict[Key, FamilyEstimate | None] = {}
         self._lines: dict[tuple[int, Key], list[Point]] | None = None
+        self._computed = ComputedPeaks()
 
     def add(self, kind: int, slots: Slots, rows: int = 1) -> None:
         """Add a class with this number of further rows in the list; 0 where it is only remembered from earlier runs."""
@@ -116,6 +119,8 @@ class Family:
             self._refresh()
             self._unjudged = not (self._expected(kind, now) if before is None else self._is_alike(kind, before, now))
         self._peaks[kind] = now
+        if self._computed.see(self._peaks):
+            self._guesses.clear()
 
     def _note_beside(self, kind: int, beside: Beside) -> None:
         """Keep what a kind needs beside its peaks, also in the cell that it is in."""
@@ -217,6 +222,7 @@ class Family:
             self._cells.setdefault(self._key(kind), Cell()).take(kind, peaks, self._beside.get(kind, NOTHING))
         self._guesses.clear()
         self._lines = self._questions = None
+        self._computed.forget()
 
     def _row(self, peaks: Mapping[str, int]) -> tuple[int, ...]:
         return tuple([peaks.get(part, 0) for part in self._parts])
@@ -279,6 +285,9 @@ class Family:
         cell = self._cells.get(key)
         if cell is not None:
             return FamilyEstimate(dict(cell.highest), EstimateSource.SIMILAR, (cell,))
+        peaks = self._computed.peaks(self._arguments(key), self._arguments_of, self._needs_beside)
+        if peaks is not None:
+            return FamilyEstimate(peaks, EstimateSource.INTERPOLATED, (self._computed.cell,))
         if self._lines is None:
             self._lines = self._draw()
         found = []
@@ -290,6 +299,21 @@ class Family:
             return None
         peaks, of = max(found, key=lambda guessed: sum(guessed[0].values()))
         return FamilyEstimate(peaks, EstimateSource.INTERPOLATED, of)
+
+    def _needs_beside(self, kind: int) -> Beside:
+        return self._beside.get(kind, NOTHING)
+
+    def _arguments_of(self, kind: int) -> Row:
+        return self._arguments(self._key(kind))
+
+    def _arguments(self, key: Key) -> Row:
+        """Return the values of a key: numbers where all of an argument's are, else texts."""
+        places = [self._bundles[place] for place in self._verdict.splits]
+        return [self._argument(bundle, code) for bundle, code in zip(places, key, strict=True)]
+
+    def _argument(self, bundle: ArgumentGroup, code: int) -> float | str | None:
+        text = self._columns.columns[bundle.slots[0]].texts[code]
+        return float(text) if bundle.numbers and text is not None else text
 
     def _draw(self) -> dict[tuple[int, Key], list[Point]]:
         """Collect the observed points of every line: cells that differ in one number only."""
