@@ -86,6 +86,9 @@ class SchedulingPass:
     """Task classes that one attempt has shown, each with the task that is to confirm it."""
     watched: dict[Hashable, int]
     """Groups of task classes that are being learned from a real run on GPUs, each with its task."""
+    _awaited: dict[str, Rank]
+    """GPUs where a task waits only until others have shown more than a context, with its rank: tasks of a later batch
+    or a worse priority start nothing there meanwhile."""
     ranks: list[Rank]
     placements: list[Placement]
     refusals: list[Refusal]
@@ -115,7 +118,7 @@ class SchedulingPass:
         self.starts = brain.backoff.starts(machine.now, brain.rules)
         """The starts that may be tried in directories that could not be entered; None: there are none."""
         self.turn = machine.turn
-        self.probed, self.checked, self.watched = {}, {}, {}
+        self.probed, self.checked, self.watched, self._awaited = {}, {}, {}, {}
         self._note_learning(brain.learning())
         self.back: list[int] = []
         """Tasks that were held back because one of their group is being learned."""
@@ -419,14 +422,36 @@ class SchedulingPass:
         if self.shut or not need.gpus:
             return self._fit(task, ())
         self._remember(task, need)
-        few = self._hopeful(task, need)
+        few = self._not_awaited(self._hopeful(task, need))
         if len(few) >= len(need.gpus):
             tried = self._fit(task, self._sorted(task, few))
             if isinstance(tried, Placement) or tried.device == HOST:
                 return tried
+            self._await(need, few)
         if not self._is_told(need):
             return Refusal(task, Reason.MEMORY)
-        return self._fit(task, self._named(task, need))
+        named = self._named(task, need)
+        rest = self._not_awaited(named)
+        if len(rest) >= len(need.gpus) or not self._awaited:
+            return self._fit(task, rest)
+        kept = next((room.device for room in named if room.device.key in self._awaited), None)
+        if kept is None:
+            return self._fit(task, rest)
+        return Refusal(task, Reason.KEPT, kept.label, text=f"task {self._awaited[kept.key][3]} of this run")
+
+    def _await(self, need: ResourceRequest, rooms: Iterable[DeviceCapacity]) -> None:
+        """Note the GPUs on which the task in front starts as soon as others there have shown more than a context."""
+        enough = max((ask.enough for ask in need.gpus), default=0)
+        for room in rooms if enough else ():
+            if room.unsettled and room.bytes >= enough:
+                self._awaited.setdefault(room.device.key, self.walk.rank)
+
+    def _not_awaited(self, rooms: list[DeviceCapacity]) -> list[DeviceCapacity]:
+        """Return the GPUs on which no better-ranked task is about to start, batch and priority alone counting."""
+        if not self._awaited:
+            return rooms
+        mine = self.walk.rank[:2]
+        return [room for room in rooms if self._awaited.get(room.device.key, self.walk.rank)[:2] >= mine]
 
     def _is_told(self, need: ResourceRequest) -> bool:
         """Tell whether the missing number matters: it will be shown, or the task may never fit."""
