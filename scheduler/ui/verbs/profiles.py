@@ -12,7 +12,7 @@ from scheduler.ui.text import moment, short, table
 from scheduler.units import duration, size
 
 if TYPE_CHECKING:
-    from scheduler.core.profiling.family.families import Factor
+    from scheduler.core.profiling.family.families import ComputedPeak, Factor
 
 
 def facts(row: StoredProfile) -> dict[str, Any]:
@@ -40,10 +40,12 @@ def family_lines(profiles: Sequence[StoredProfile]) -> list[str]:
     """Return which arguments change the memory, for each script with several profiles."""
     result: list[str] = []
     for members in _families(profiles):
-        factors = family_of(one.profile for one in members).factors()
+        family = family_of(one.profile for one in members)
+        factors = family.factors()
         script = members[0].what.split(" ", 1)[0]
         result += [f"arguments of {script}, from {len(members)} profiles"] if factors else []
         result += [f"  {', '.join(one.slots):<40} {_verdict(one)}" for one in factors]
+        result += [line for one in family.computed() for line in _computed(one)]
     return result
 
 
@@ -60,6 +62,15 @@ def family_facts(profiles: Sequence[StoredProfile]) -> list[dict[str, Any]]:
         }
         for members in _families(profiles)
     ]
+
+
+def _computed(one: ComputedPeak) -> list[str]:
+    above = (
+        f"three of four need at most {one.error:.2f} times as much"
+        if one.error >= 1.005
+        else "three of four need no more"
+    )
+    return [f"  peak on {_device_name(one.part)} = {one.words}", f"    fitted to {one.classes} profiles; {above}"]
 
 
 def _families(profiles: Sequence[StoredProfile]) -> list[list[StoredProfile]]:

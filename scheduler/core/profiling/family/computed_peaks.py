@@ -40,13 +40,16 @@ class ComputedPeaks:
 
         `row_of` and `beside` tell of the observed classes what they are fitted by.
         """
+        functions = self.functions(row_of, beside)
+        found = {part: function.predict(row, BOUND) for part, function in functions.items()}
+        peaks = {part: predicted.bound for part, predicted in found.items() if predicted is not None}
+        return peaks if functions and len(peaks) == len(found) else None
+
+    def functions(self, row_of: Callable[[int], Row], beside: Callable[[int], Beside]) -> Mapping[str, PeakFunction]:
+        """Return the functions by part, as `peaks` uses them; empty where there are none."""
         if self._functions is None:
             self._fit(row_of, beside)
-        if not self._functions:
-            return None
-        found = {part: function.predict(row, BOUND) for part, function in self._functions.items()}
-        peaks = {part: predicted.bound for part, predicted in found.items() if predicted is not None}
-        return peaks if len(peaks) == len(found) else None
+        return self._functions or {}
 
     def _fit(self, row_of: Callable[[int], Row], beside: Callable[[int], Beside]) -> None:
         self._functions, self.cell = {}, Cell()

@@ -9,7 +9,7 @@ from scheduler.core.profiling.family import noisy_factor_test
 from scheduler.core.profiling.family.argument_table import LEFT_OUT, ArgumentGroup, ArgumentTable, Role
 from scheduler.core.profiling.family.arguments import Slots
 from scheduler.core.profiling.family.class_summaries import NOTHING, Beside, Cell
-from scheduler.core.profiling.family.computed_peaks import ComputedPeaks
+from scheduler.core.profiling.family.computed_peaks import BOUND, ComputedPeaks
 from scheduler.core.profiling.family.exploration import Exploration
 from scheduler.core.profiling.family.factor_test import ENOUGH, FactorVerdict, Key, judge, take
 from scheduler.core.profiling.family.interpolation import Point, between
@@ -44,6 +44,21 @@ class Factor:
     """It only labels rows, and is presumed neutral until a peak contradicts."""
     said: bool
     """The user's word, which no peak changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComputedPeak:
+    """The peak on one part of the memory as a function of arguments, for users to read."""
+
+    part: str
+    words: str
+    """The sum of its terms."""
+    arguments: Sequence[str]
+    """Those that matter."""
+    classes: int
+    """The number of classes that it was fitted to."""
+    error: float
+    """How many times as high as computed three of four peaks are at most."""
 
 
 class Family:
@@ -163,6 +178,18 @@ class Family:
         """Return all factors that vary, for users to read."""
         self._refresh()
         return [self._factor(place, bundle) for place, bundle in enumerate(self._bundles)]
+
+    def computed(self) -> list[ComputedPeak]:
+        """Return the function of each part of the memory, for users to read."""
+        self._refresh()
+        names = [self._columns.columns[self._bundles[place].slots[0]].name for place in self._verdict.splits]
+        found = self._computed.functions(self._arguments_of, self._needs_beside)
+        return [
+            ComputedPeak(
+                part, one.words(names), sorted(names[place] for place in one.places), one.rows, one.error(BOUND)
+            )
+            for part, one in found.items()
+        ]
 
     def claims(self) -> frozenset[str]:
         """Return the names of the factors that were found neutral and that no peak contradicts."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations_with_replacement
 from math import ceil, inf, log, sqrt
 
+from scheduler.units import GIB, MIB
 from scheduler.values import dataclass
 
 Row = Sequence[float | str | None]
@@ -36,6 +37,7 @@ LEAST_ERROR = 0.01
 BETWEEN_FROM = 4
 """With so many values of a number, others between them are no news."""
 SMALL = 1e-9
+UNITS = {"GiB": GIB, "MiB": MIB, "KiB": 1024, "B": 1}
 FAR = 16.0
 """The leverage from which on a task lies too far from all that was observed."""
 
@@ -60,6 +62,13 @@ class Term:
             value = row[self.logarithm]
             found *= log(value) if isinstance(value, float) and value > 0 else 0.0
         return found
+
+    def words(self, names: Sequence[str]) -> str:
+        """Return the term in words, given the names of the arguments; empty for the constant."""
+        factors = [names[place] for place in self.numbers]
+        factors += [f"log({names[self.logarithm]})"] if self.logarithm is not None else []
+        factors += [f"({names[self.text[0]]} = {self.text[1]})"] if self.text is not None else []
+        return " x ".join(factors)
 
     @property
     def places(self) -> frozenset[int]:
@@ -95,6 +104,15 @@ class PeakFunction:
     def places(self) -> frozenset[int]:
         """The arguments that matter."""
         return frozenset().union(*(term.places for term in self.terms))
+
+    def words(self, names: Sequence[str]) -> str:
+        """Return the function in words, given the names of the arguments."""
+        said = ""
+        for at, term in enumerate(self.terms):
+            factor, _ = self._directions.at([float(other == at) for other in range(len(self.terms))])
+            amount = " x ".join(filter(None, (_amount(abs(factor)), term.words(names))))
+            said += amount if not at and factor >= 0 else f"{' ' * bool(at)}{'+' if factor >= 0 else '-'} {amount}"
+        return said
 
     def error(self, share: float) -> float:
         """Return how many times as high as predicted one more peak is at most, in so large a share of cases."""
@@ -197,6 +215,12 @@ def fit(rows: Sequence[Row], peaks: Sequence[int]) -> PeakFunction | None:
         for term, values in candidates.items():
             candidates[term] = _without(values, found.newest())
     return PeakFunction(chosen, found, rows) if len(chosen) > 1 else None
+
+
+def _amount(factor: float) -> str:
+    """Return bytes with three digits in the largest unit of which there is one."""
+    unit = next((unit for unit in UNITS if factor >= UNITS[unit]), "B")
+    return f"{factor / UNITS[unit]:.3g} {unit}"
 
 
 def _explains(before: _Directions, after: _Directions, among: int) -> bool:

@@ -101,3 +101,11 @@ def test_a_new_value_of_an_argument_that_repeats_is_unknown() -> None:
     assert found.predict([32.0, "a"], 0.75) is not None
     assert found.predict([32.0, "c"], 0.75) is None
     assert found.predict([128.0, "a"], 0.75) is None
+
+
+def test_words_name_the_terms_and_their_amounts() -> None:
+    found = fit(*trials(40, transformer, 1))
+    assert found is not None
+    assert found.words(["lr", "bs", "width", "depth", "opt"]) == (
+        "800 MiB + 4 KiB x bs x width x depth + 64 B x width x width x depth"
+    )
