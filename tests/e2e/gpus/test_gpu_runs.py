@@ -1,4 +1,4 @@
-"""Whole runs on stand-in GPUs, by the command line and with real processes: what breaks, and what was reserved."""
+"""Whole runs on stand-in GPUs, by the command line and with real processes: faults and reservations."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ class TestFaults:
             assert said in home.log()
 
     @pytest.mark.parametrize("driver", ["470", "450"])
-    def test_an_old_driver_is_good_enough(self, machine: Machine, driver: str) -> None:
+    def test_run_works_with_an_old_driver(self, machine: Machine, driver: str) -> None:
         home = machine(gpus=2, driver=driver)
         home.jobs(*[training(peak="5GiB", profile="flat", seconds=0.5, busy=0.2)] * 6)
         tries = home.run("--settle", "200ms")
@@ -154,7 +154,7 @@ class TestFaults:
         assert 5 * GIB <= tries[-1].first[str(gpu)] <= 6 * GIB
 
     @fault(32)
-    def test_a_task_that_fails_as_its_gpu_is_lost_is_tried_elsewhere(self, machine: Machine) -> None:
+    def test_task_that_fails_as_its_gpu_is_lost_is_retried_on_another(self, machine: Machine) -> None:
         home = machine(gpus=2)
         home.jobs(*[holding("20GiB", Memory="20GiB", Retries=0)] * 2)
         with home.going():
@@ -274,7 +274,7 @@ class TestOrders:
         refused = home.call("run", "jobs.csv", "--devices", "0", code=2).stderr
         assert f"this shell may use GPU {', '.join(map(str, numbers))} ({name}); asked for GPU 0 besides" in refused
 
-    def test_numbers_that_could_mean_one_gpu_or_another_are_refused_with_the_cure(self, machine: Machine) -> None:
+    def test_ambiguous_gpu_numbers_are_refused_with_the_cure(self, machine: Machine) -> None:
         home = machine(gpus=4, name=MIXED)
         home.env["CUDA_VISIBLE_DEVICES"] = "1"
         home.jobs(whole())

@@ -130,7 +130,7 @@ class TestWrongEstimates:
         assert grown["attempts"] == 1
 
     def test_known_tasks_never_hold_more_than_the_budget_together(self, home: Home) -> None:
-        """Twenty tasks that together want five times the budget, watched from outside as PSS."""
+        """Twenty tasks that together need five times the budget are measured from outside as PSS."""
         home.write("jobs.csv", HEADER, hold(home, 250, epochs=2, rest=0.2))
         run(home)
         home.write("jobs.csv", HEADER + ",CPUs", *[[*hold(home, 250, epochs=2, rest=0.2), 0.1]] * 20)
@@ -151,7 +151,7 @@ class TestWrongEstimates:
 
     @fault(41)
     @contract("S3-D13")
-    def test_a_probe_that_fails_is_reported_and_nothing_is_run_for_real(self, home: Home) -> None:
+    def test_failed_probe_is_reported_and_its_task_is_not_run(self, home: Home) -> None:
         (home.root / "bad.py").write_text("raise SystemExit('no such thing')")
         home.write("jobs.csv", HEADER, [home.root, "-1", "bad.py", 300, 1])
         (task,) = run(home, code=1)
@@ -204,7 +204,7 @@ class TestProfiles:
             in said
         )
 
-    def test_learn_only_probes(self, home: Home) -> None:
+    def test_learn_refuses_another_profiling_mode(self, home: Home) -> None:
         home.write("jobs.csv", HEADER, hold(home, 60, epochs=1))
         said = home.call("profiles", "learn", "jobs.csv", "--profile", "live", code=2).stderr
         assert said == "scheduler: profiles learn always uses probes: leave --profile live out\n"
@@ -253,7 +253,7 @@ def held_by_tasks(home: Home) -> int:
 
 
 class TestTheKernel:
-    """Inside a memory cgroup of its own, where that can be made."""
+    """Runs inside of a memory cgroup of their own, where one can be made."""
 
     @pytest.fixture
     def group(self) -> Iterator[Path]:

@@ -1,4 +1,4 @@
-"""Whole runs under MPS: a stand-in daemon that records what it is told, stand-in GPUs, real processes."""
+"""Whole runs under MPS: a stand-in daemon that records its commands, stand-in GPUs, real processes."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def is_paired(home: GpuHome) -> bool:
 
 
 class TestLife:
-    def test_one_daemon_for_the_gpu_started_once_and_ended_with_the_run(self, machine: Machine) -> None:
+    def test_daemon_of_a_gpu_is_started_once_and_ended_with_the_run(self, machine: Machine) -> None:
         home = machine(gpus=1)
         home.jobs(*[holding("2GiB", Memory="3GiB")] * 4)
         with home.going("--mps"):
@@ -71,7 +71,7 @@ class TestLife:
         assert home.mps_notes("start") == [f"start {home.box.uuids[0]}"]
         assert is_paired(home)
 
-    def test_two_runs_share_it_and_the_last_one_ends_it(self, machine: Machine) -> None:
+    def test_daemon_is_shared_by_two_runs_and_ended_by_the_last(self, machine: Machine) -> None:
         home = machine(gpus=1)
         home.jobs(holding("1GiB", Memory="2GiB"))
         with home.going("--mps"):
@@ -110,7 +110,7 @@ class TestLife:
             scheduler.kill()
         assert len(home.daemons()) == 1
 
-    def test_after_a_kill_of_the_scheduler_resume_adopts_it(self, machine: Machine) -> None:
+    def test_resume_adopts_the_daemon_of_a_killed_scheduler(self, machine: Machine) -> None:
         home = machine(gpus=1)
         self.left(home)
         with home.going(verb="resume"):
@@ -345,7 +345,7 @@ class TestRefusals:
         assert "GPU 0 (NVIDIA Stand-in 24GB) has compute capability 6.1" in said
 
     @fault(40)
-    def test_mps_whose_daemon_does_not_come_up_is_refused(self, machine: Machine) -> None:
+    def test_mps_whose_daemon_does_not_start_is_refused(self, machine: Machine) -> None:
         home = machine(gpus=1)
         (home.root / "refuse").touch()
         said = self.refused(home, "--mps")
@@ -426,7 +426,7 @@ class TestJoining:
         assert home.mps_notes("start")
         assert is_paired(home)
 
-    def test_python_scheduler_py_uses_it_where_it_can(self, machine: Machine) -> None:
+    def test_scheduler_py_uses_mps_for_threads_percentage(self, machine: Machine) -> None:
         home = machine(gpus=1)
         home.jobs(small())
         home.command = [home.command[0], str(killing.ROOT / "scheduler.py")]

@@ -44,7 +44,7 @@ time.sleep(999)
 
 
 class Tree:
-    """A process that stands for a shim, and what runs below it."""
+    """A process in place of a shim, with the processes below it."""
 
     def __init__(self, *scripts: str) -> None:
         argv = [sys.executable, "-c", SHIM, *(scripts or ("sleep 999",))]
@@ -79,7 +79,7 @@ class Tree:
 
 
 class Eyes:
-    """The GPUs as a scheduler sees them: it collects whenever there are news, and never waits for them."""
+    """The GPUs as a scheduler sees them: it collects samples as they arrive, and never waits for them."""
 
     def __init__(self, box: Box, limits: SamplerLimits = QUICK, dev: Path = Path("/nowhere")) -> None:
         self.box = box
@@ -371,7 +371,7 @@ class TestWatching:
         box.hold(0, one.pid(), -8 * GIB)
         eyes.until(lambda: eyes.samples and eyes.peak(7) == 9 * GIB)
 
-    def test_orphans_keep_their_attempt(self, eyes: Eyes, tree: Callable[..., Tree]) -> None:
+    def test_orphans_stay_attributed_to_their_attempt(self, eyes: Eyes, tree: Callable[..., Tree]) -> None:
         one = tree("sleep 999; true")
         pid, parent = one.pid(), one.pid("sh")
         eyes.watch(7, one, 0)
@@ -670,7 +670,7 @@ class TestFaults:
         assert eyes.is_open(0, 1, 2)
         assert not eyes.troubles
 
-    def test_sampler_killed_again_and_again_is_given_up_for_a_while(self, eyes: Eyes) -> None:
+    def test_sampler_that_is_killed_repeatedly_is_given_up_for_a_while(self, eyes: Eyes) -> None:
         def kill() -> str:
             for child in eyes.children():
                 os.kill(child, signal.SIGKILL)
@@ -714,7 +714,7 @@ class TestFaults:
         eyes.until(lambda: eyes.is_open(0, 1, 2))
 
     @fault(85)
-    def test_sampler_that_is_stopped_for_good_is_replaced_and_no_gpu_is_blamed(self, eyes: Eyes) -> None:
+    def test_sampler_that_is_stopped_is_replaced_and_no_gpu_is_blamed(self, eyes: Eyes) -> None:
         (stopped,) = eyes.children()
         os.kill(stopped, signal.SIGSTOP)
         eyes.until(lambda: eyes.children() != [stopped])

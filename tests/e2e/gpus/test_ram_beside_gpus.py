@@ -34,7 +34,7 @@ for page in range(0, len(data), 4096):
     data[page] = 1
 time.sleep(1.5)
 """
-"""Takes RAM a second after its start, as a script does that imports its libraries before it reads its data."""
+"""A script that takes RAM a second after its start, as if it imported its libraries before it read its data."""
 
 
 class Onlooker(threading.Thread):

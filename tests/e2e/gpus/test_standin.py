@@ -1,4 +1,4 @@
-"""The truth of the stand-in: NVML, CUDA's numbering and the faults are as they are with NVIDIA's."""
+"""The stand-in behaves as NVIDIA's driver does: NVML, CUDA's numbering and the faults."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_a_process_is_in_the_lists_of_its_kind(box: Box, kind: int, lists: list[
     assert {name.partition("Running")[0] for name, seen in answers if seen == [[pid, 2 * GIB]]} == set(lists)
 
 
-def test_a_list_asks_for_room_until_it_gets_enough(box: Box) -> None:
+def test_a_list_asks_for_a_larger_buffer_until_it_fits(box: Box) -> None:
     for _ in range(3):
         box.unmanaged(0, "1GiB")
     call = "n._nvmlGetFunctionPointer('nvmlDeviceGetComputeRunningProcesses_v3')"
@@ -183,7 +183,7 @@ def test_a_list_asks_for_room_until_it_gets_enough(box: Box) -> None:
     ) == [[7, 3], [7, 3], [0, 3], [0, 0]]
 
 
-def test_what_a_killed_process_held_is_free_at_once_even_before_it_is_waited_for(box: Box) -> None:
+def test_memory_of_a_killed_process_is_free_before_it_is_reaped(box: Box) -> None:
     process = start(box, sys.executable, "-S", "-E", TRAIN, "--peak", "4GiB", "--profile", "flat", "--seconds", "60")
     wait_until(lambda: box.used(0) == 4 * GIB)
     process.kill()
@@ -219,7 +219,7 @@ def test_utilisation_is_given_until_there_is_no_newer_sample(box: Box) -> None:
     ) == [30, [[pid, 30]], "error 6", "error 6"]
 
 
-def test_an_overbooked_device_is_shared_by_what_each_wants(box: Box) -> None:
+def test_an_overloaded_device_is_shared_by_the_load_of_each_process(box: Box) -> None:
     wants = {box.unmanaged(0, "1GiB", busy=share).pid: share for share in (0.5, 1.0)}
     rate, shares = nvml(
         box,
@@ -254,7 +254,7 @@ def test_a_lost_device_is_counted_and_answers_nothing_while_the_others_do(box: B
     ) == [2, "error 15", 24 * GIB, "error 15"]
 
 
-def test_a_device_errs_with_any_code_from_one_moment_to_the_next(box: Box) -> None:
+def test_a_device_fails_with_any_code_until_it_is_reset(box: Box) -> None:
     box.set(0, error=4)
     assert nvml(box, "device(0)", f"device(1) and n.nvmlDeviceGetHandleByUUID(b'{box.uuids[1]}') and 1") == [
         "error 4",
@@ -355,7 +355,7 @@ def test_modes_are_reported_as_set(box: Box) -> None:
 
 
 @pytest.mark.parametrize("code", [9, 18, 999])
-def test_init_fails(box: Box, code: int) -> None:
+def test_init_fails_with_a_chosen_code(box: Box, code: int) -> None:
     box.set(init_error=code)
     assert nvml(box, "n.nvmlInit()", "n.nvmlDeviceGetCount()", init=False) == [f"error {code}", "error 1"]
 
@@ -404,7 +404,7 @@ def test_an_old_driver_lacks_the_newer_calls(boxes: Callable[..., Box], driver: 
 
 @pytest.mark.parametrize("said", [None, "", "2,0", "1,1", "0,x,1", "GPU-", "-1", "{2}", "{1},{0}", "{1},0", "7"])
 @pytest.mark.parametrize("order", ["PCI_BUS_ID", ""])
-def test_libcuda_opens_what_the_client_is_shown(tmp_path: Path, said: str | None, order: str) -> None:
+def test_libcuda_opens_the_visible_device(tmp_path: Path, said: str | None, order: str) -> None:
     with Box(tmp_path / "box", gpus=3, cuda_order=(2, 0, 1), pci_order=(1, 0, 2)) as box:
         env = {**box.env, **({"CUDA_DEVICE_ORDER": order} if order else {})}
         if said is not None:
@@ -458,7 +458,7 @@ def test_cuda_sorts_by_speed_unless_told_to_sort_by_bus(boxes: Callable[..., Box
     assert shown(CUDA_VISIBLE_DEVICES=f"{one},{two[:10]}") == [one, two]
 
 
-def test_memory_is_taken_on_the_device_that_is_shown(box: Box) -> None:
+def test_memory_is_taken_on_the_visible_device(box: Box) -> None:
     cuda = client.Cuda({**box.env, "CUDA_VISIBLE_DEVICES": "1"})
     cuda.allocate(0, 2 * GIB)
     assert (box.used(0), box.used(1)) == (0, 2 * GIB)
@@ -483,7 +483,7 @@ def test_a_full_device_gives_no_more_and_counts_it(box: Box) -> None:
 @pytest.mark.parametrize(
     ("load", "slower"), [(0.0, 1.0), (0.95, 1.0), (1.9, 2**0.5), (2.0, (2 / 0.95) ** 0.5), (4.0, 2 * (2 / 0.95) ** 0.5)]
 )
-def test_work_slows_down_with_what_is_wanted_of_a_device(load: float, slower: float) -> None:
+def test_work_slows_down_with_the_load_of_a_device(load: float, slower: float) -> None:
     assert client.slowdown(load) == pytest.approx(slower)
 
 
@@ -498,7 +498,7 @@ def test_ended_processes_slow_no_other_down(box: Box) -> None:
 
 
 @pytest.mark.parametrize("profile", ["ramp", "late", "leak", "flat", "children"])
-def test_a_training_reaches_its_peak_and_tells_its_epochs(box: Box, profile: str) -> None:
+def test_a_training_reaches_its_peak_and_prints_its_epochs(box: Box, profile: str) -> None:
     options = ["--peak", "3.5GiB,1GiB", "--seconds", "0.3", "--epochs", "3", "--profile", profile, "--lr", "1e-3", "-x"]
     done = train(box, *options)
     assert (done.returncode, done.stderr) == (0, "")
@@ -540,7 +540,7 @@ def test_preallocation_takes_nearly_all_unless_it_is_switched_off(box: Box, env:
 
 
 @pytest.mark.parametrize("profile", ["ramp", "children"])
-def test_a_training_that_runs_out_of_memory_says_so_as_torch_does(box: Box, profile: str) -> None:
+def test_a_training_that_runs_out_of_memory_prints_the_message_of_torch(box: Box, profile: str) -> None:
     box.unmanaged(0, "22GiB")
     done = train(box, "--peak", "2GiB", "--seconds", "0.1", "--profile", profile)
     assert done.returncode == 1
@@ -548,18 +548,18 @@ def test_a_training_that_runs_out_of_memory_says_so_as_torch_does(box: Box, prof
     assert box.ooms(0) == 1
 
 
-def test_a_training_fails_where_it_is_shown_too_few_devices(box: Box) -> None:
+def test_a_training_fails_with_too_few_visible_devices(box: Box) -> None:
     done = train(box, "--peak", "1GiB,1GiB", CUDA_VISIBLE_DEVICES="0")
     assert (done.returncode, done.stderr) == (1, "RuntimeError: 2 CUDA devices wanted, 1 available\n")
 
 
-def test_the_peak_may_hang_on_an_option_of_the_trainings_own(box: Box) -> None:
+def test_the_peak_of_a_training_may_depend_on_its_own_option(box: Box) -> None:
     done = train(box, "--per", "batch=64MiB", "--batch=32", "--peak", "1GiB", "--seconds", "0.1")
     assert done.returncode == 0
     assert box.peak_used(0) == 3 * GIB
 
 
-def test_a_training_without_a_gpu_takes_host_memory_that_is_really_there(tmp_path: Path) -> None:
+def test_a_training_without_a_gpu_takes_real_host_memory(tmp_path: Path) -> None:
     argv = ["-S", "-E", TRAIN, "--host", "64MiB", "--seconds", "60"]
     process = subprocess.Popen([sys.executable, *argv], env={})
     status = Path(f"/proc/{process.pid}/status")

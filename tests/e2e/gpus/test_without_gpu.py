@@ -59,7 +59,7 @@ class TestMeasurement:
         assert {(task["device"], task["source"]) for task in tasks} == {("host", "profile")}
 
     @pytest.mark.parametrize("fault", ["hidden", "host_pids", "memory_na"])
-    def test_gpu_whose_processes_cannot_be_told_measures_no_absence(self, machine: Machine, fault: str) -> None:
+    def test_gpu_whose_processes_are_unknown_proves_no_absence(self, machine: Machine, fault: str) -> None:
         home = machine(gpus=1)
         home.box.set(0, **{fault: 1})
         home.jobs(*[training(peak="300MiB", profile="flat", seconds=0.8)] * 2)
@@ -67,7 +67,7 @@ class TestMeasurement:
             home.run("-j", "1")
             assert homes(home.tries(run)) == ["GPU 0"] * 2
 
-    def test_row_that_asks_for_a_gpu_gets_one_whatever_is_known(self, machine: Machine) -> None:
+    def test_row_that_asks_for_a_gpu_gets_one_whatever_its_profile_says(self, machine: Machine) -> None:
         home = machine(gpus=1)
         home.jobs(without(), without(GPUs=1), without(Memory="1GiB"))
         home.run("-j", "1")
@@ -111,4 +111,4 @@ if os.path.exists("touch"):
     client.Cuda().allocate(0, size(options(sys.argv[1:])["take"]))
 time.sleep(0.8)
 """
-"""Takes memory of its GPU only where there is a file `touch`."""
+"""A script that takes memory of its GPU only if a file `touch` exists."""

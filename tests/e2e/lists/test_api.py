@@ -27,7 +27,7 @@ def two(tmp_path: Path) -> Finished:
     return run(tasks, state=str(tmp_path / "state"))
 
 
-def test_a_list_of_tasks_runs_and_tells_in_a_frame(tmp_path: Path) -> None:
+def test_run_takes_tasks_and_returns_their_results_in_a_frame(tmp_path: Path) -> None:
     done = two(tmp_path)
     frame = done.frame
     assert list(frame["name"]) == ["bad", "good"]
@@ -39,57 +39,57 @@ def test_a_list_of_tasks_runs_and_tells_in_a_frame(tmp_path: Path) -> None:
     assert not done.succeeded
 
 
-def test_runs_are_found_again(tmp_path: Path) -> None:
+def test_runs_lists_earlier_runs_newest_first(tmp_path: Path) -> None:
     first, second = two(tmp_path), two(tmp_path)
     assert [found.number for found in runs(str(tmp_path / "state"))] == [second.number, first.number]
 
 
-def test_a_csv_file_does_as_well(tmp_path: Path) -> None:
+def test_run_takes_a_csv_file(tmp_path: Path) -> None:
     (tmp_path / "jobs.csv").write_text("Command\ntrue\n")
     assert run(tmp_path / "jobs.csv", state=str(tmp_path / "state")).succeeded
 
 
-def test_a_bad_task_is_named_and_nothing_runs(tmp_path: Path) -> None:
+def test_run_names_a_bad_task_and_starts_nothing(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="tasks, row 2, column Memory: '8' has no unit"):
         run([Task(command="true"), Task(command="true", memory="8")], state=str(tmp_path / "state"))
     assert runs(str(tmp_path / "state")) == []
 
 
-def test_a_program_that_is_not_there_is_refused_and_no_run_is_left(tmp_path: Path) -> None:
+def test_run_refuses_a_missing_program_and_leaves_no_run(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="tasks, row 1, column Command: 'nosuch' is not a program on PATH"):
         run([Task(command=["nosuch"])], state=str(tmp_path / "state"))
     assert runs(str(tmp_path / "state")) == []
 
 
-def test_tasks_may_come_from_a_generator(tmp_path: Path) -> None:
+def test_run_takes_a_generator_of_tasks(tmp_path: Path) -> None:
     assert run((Task(command="true") for _ in range(2)), state=str(tmp_path / "state")).counts == {"succeeded": 2}
 
 
 @pytest.mark.parametrize("jobs", [Task(command="true"), None, 3])
-def test_what_is_no_list_of_tasks_is_refused(jobs: Any, tmp_path: Path) -> None:
+def test_run_refuses_an_object_that_is_no_list_of_tasks(jobs: Any, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is neither the path of a file nor a list of Tasks"):
         run(jobs, state=str(tmp_path / "state"))
 
 
-def test_a_number_is_no_name_of_a_run(tmp_path: Path) -> None:
+def test_run_refuses_a_number_as_its_name(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="name=5: a name must not be a number, those are the runs' own"):
         run([Task(command="true")], state=str(tmp_path / "state"), name="5")
 
 
 @pytest.mark.parametrize("name", ["jobs_at_once", "slots", "max_per_device", "max_failures"])
 @pytest.mark.parametrize("number", [0, -1, "2"])
-def test_a_limit_that_lets_nothing_start_is_refused(name: str, number: Any, tmp_path: Path) -> None:
+def test_run_refuses_a_limit_that_lets_nothing_start(name: str, number: Any, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=f"^{name}={number!r}: give a whole number of at least 1$"):
         run([Task(command="true")], state=str(tmp_path / "state"), **{name: number})
 
 
-def test_signal_handlers_are_given_back(tmp_path: Path) -> None:
+def test_run_restores_the_signal_handlers(tmp_path: Path) -> None:
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
     run([Task(command="true")], state=str(tmp_path / "state"))
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)] == before
 
 
-def test_off_the_main_thread_no_handler_is_touched(tmp_path: Path) -> None:
+def test_run_in_another_thread_changes_no_signal_handler(tmp_path: Path) -> None:
     seen: list[object] = []
     quiet = signal.getsignal(signal.SIGINT)
 
@@ -103,7 +103,7 @@ def test_off_the_main_thread_no_handler_is_touched(tmp_path: Path) -> None:
     assert seen == [True, quiet]
 
 
-def test_beside_a_running_event_loop(tmp_path: Path) -> None:
+def test_run_works_beside_a_running_event_loop(tmp_path: Path) -> None:
     async def both() -> tuple[bool, int]:
         ticks = 0
 
@@ -123,7 +123,7 @@ def test_beside_a_running_event_loop(tmp_path: Path) -> None:
     assert ticks > 5
 
 
-def test_the_public_names() -> None:
+def test_the_package_exports_its_public_names() -> None:
     assert sorted(scheduler.__all__) == [
         "ConfigError", "ConfigManager", "Failure", "Finished", "GPUTask", "GPUTaskScheduler", "InputError",
         "SchedulerError", "StateError", "Task", "UsageError", "run", "runs",

@@ -47,7 +47,7 @@ class Place:
         return subprocess.run(words, cwd=self.root, env=env, capture_output=True, text=True, timeout=60, check=False)
 
     def started(self) -> list[list[str]]:
-        """Working directory, script and arguments of each task that was started."""
+        """Return the working directory, script and arguments of each started task."""
         lines = self.canary.read_text().splitlines() if self.canary.exists() else []
         return [json.loads(line) for line in lines]
 
@@ -62,7 +62,7 @@ def place(tmp_path: Path) -> Place:
 
 
 def refused(place: Place, text: str | bytes, *flags: str) -> str:
-    """The one sentence that refuses a list, after a look at everything that must not have happened."""
+    """Return the sentence that refuses a list; check that nothing was started, changed or left."""
     path = place.csv(text)
     before = path.read_bytes()
     ended = place.run("jobs.csv", *flags)
@@ -151,7 +151,7 @@ FILES = {
 
 
 @pytest.mark.parametrize("case", FILES)
-def test_a_file_that_will_not_do_is_refused(place, case):
+def test_an_unusable_file_is_refused(place, case):
     text, expected = FILES[case]
     assert expected in refused(place, text)
 
@@ -171,23 +171,23 @@ FLAGS = {
 
 
 @pytest.mark.parametrize("case", FLAGS)
-def test_a_flag_that_makes_no_sense_is_refused(place, case):
+def test_an_invalid_flag_is_refused(place, case):
     flags, expected = FLAGS[case]
     assert expected in refused(place, HEADER + GOOD, *flags)
 
 
-def test_a_file_that_is_not_there_is_named(place):
+def test_a_missing_file_is_named(place):
     ended = place.run("gone.csv")
     assert (ended.returncode, place.runs()) == (2, [])
     assert "gone.csv: it cannot be read: no such file or directory" in ended.stderr
 
 
 @fault(46)
-def test_a_bad_row_behind_many_good_ones_starts_none_of_them(place):
+def test_a_bad_row_after_many_good_ones_starts_no_task(place):
     assert "row 1002, column Epochs" in refused(place, HEADER + GOOD * 1000 + "work,-1,train.py,x,1\n", "--num", "2")
 
 
-def test_a_header_alone_is_nothing_to_run_and_no_error(place):
+def test_a_header_alone_runs_nothing_without_an_error(place):
     place.csv(HEADER)
     ended = place.run("jobs.csv")
     assert (ended.returncode, place.started(), place.runs()) == (0, [], [])
@@ -199,7 +199,7 @@ def test_a_header_alone_is_nothing_to_run_and_no_error(place):
 
 
 def completed(place: Place, text: str | bytes, *flags: str) -> list[list[str]]:
-    """Script and arguments of the tasks of a list that was run to its end, without the appended ones."""
+    """Run a list to its end; return script and arguments of its tasks, without the appended ones."""
     path = place.csv(text)
     before = path.read_bytes()
     ended = place.run("jobs.csv", "--append", "none", *flags)
@@ -232,7 +232,7 @@ line two' it\\'s"""
 
 @fault(48)
 @pytest.mark.slow
-def test_equal_rows_all_run_and_are_told(place):
+def test_equal_rows_all_run_and_give_a_warning(place):
     place.csv(HEADER + GOOD * 3)
     ended = place.run("jobs.csv")
     assert (ended.returncode, len(place.started())) == (0, 3)
@@ -240,7 +240,7 @@ def test_equal_rows_all_run_and_are_told(place):
 
 
 @pytest.mark.slow
-def test_a_script_called_na_runs_and_numbers_stay_as_they_were_written(place):
+def test_a_script_called_na_runs_and_numbers_stay_as_written(place):
     place.script("work/NA")
     assert completed(place, HEADER + "work,-1,NA 007 1e5 None,3,1\n") == [["NA", "007", "1e5", "None"]]
 
@@ -257,7 +257,7 @@ def test_a_script_called_na_runs_and_numbers_stay_as_they_were_written(place):
     ],
     ids=["bom and crlf", "cr", "comments", "tabs"],
 )
-def test_every_spelling_of_a_file_runs_the_same_task(place, text):
+def test_every_spelling_of_a_file_runs_an_equal_task(place, text):
     assert completed(place, text) == [["train.py"]]
 
 

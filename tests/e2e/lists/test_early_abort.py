@@ -1,4 +1,4 @@
-"""A list that is wrong from its first row stops before all of it has failed."""
+"""A list whose rows all fail alike stops before all of it has failed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def home(tmp_path: Path) -> Iterator[Home]:
 
 
 def listing(home: Home, number: int, argument: str = "--rate") -> str:
-    """So many rows, each with another value of an argument."""
+    """Write a list of this many rows, each with another value of an argument."""
     header = "Directory,Executable,Filename,Epochs,Priority"
     return home.write("jobs.csv", header, *[f".,-1,train.py {argument} 0.{row},2,0" for row in range(number)])
 
@@ -48,8 +48,8 @@ def counts(home: Home, *run: str) -> dict[str, int]:
     return dict(Counter(home.states(*run)))
 
 
-class TestWrongFromTheFirstRow:
-    def test_of_300_rows_five_and_what_runs_are_started(self, home: Home) -> None:
+class TestFirstRows:
+    def test_a_list_of_300_failing_rows_stops_after_five_and_the_running_ones(self, home: Home) -> None:
         done = home.call("run", listing(home, 300), "-j", "3", "--profile", "live", code=1)
         started = sum(task["attempts"] for task in home.tasks())
         assert 5 <= started <= 5 + 3
@@ -61,42 +61,42 @@ class TestWrongFromTheFirstRow:
         assert "scheduler resume 1 --keep-going" in done.stdout
         assert "the first 5 tasks that ended" in home.log()
 
-    def test_probes_count_as_well(self, home: Home) -> None:
+    def test_failed_probes_stop_a_list(self, home: Home) -> None:
         home.call("run", listing(home, 40), "-j", "2", "--profile", "probe", code=1)
         assert counts(home)["failed"] <= 5 + 2
 
-    def test_once_the_script_is_mended_resume_runs_the_rest(self, home: Home) -> None:
+    def test_resume_runs_the_rest_once_the_script_is_corrected(self, home: Home) -> None:
         home.call("run", listing(home, 10), "-j", "1", code=1)
         assert counts(home) == {"failed": 5, "waiting": 5}
         mend(home)
         home.call("resume", code=1)
         assert counts(home) == {"failed": 5, "succeeded": 5}
 
-    def test_resumed_as_it_is_it_stops_again_unless_it_is_to_keep_going(self, home: Home) -> None:
+    def test_an_uncorrected_list_stops_again_after_resume_unless_keep_going_is_given(self, home: Home) -> None:
         home.call("run", listing(home, 16), "-j", "1", code=1)
         home.call("resume", code=1)
         assert counts(home) == {"failed": 10, "waiting": 6}
         home.call("resume", "--keep-going", code=1)
         assert counts(home) == {"failed": 16}
 
-    def test_keep_going_runs_all(self, home: Home) -> None:
+    def test_keep_going_runs_all_failing_rows(self, home: Home) -> None:
         home.call("run", listing(home, 8), "--keep-going", code=1)
         assert counts(home) == {"failed": 8}
 
-    def test_so_does_the_launcher_in_the_root(self, home: Home) -> None:
+    def test_scheduler_py_runs_all_failing_rows(self, home: Home) -> None:
         listing(home, 8)
         home.command = [sys.executable, str(ROOT / "scheduler.py")]
         home.call("--csv", "jobs.csv", code=1)
         home.command = [sys.executable, "-m", "scheduler"]
         assert counts(home) == {"failed": 8}
 
-    def test_rows_that_fail_in_ways_of_their_own_all_run(self, home: Home) -> None:
+    def test_rows_that_fail_with_different_lines_all_run(self, home: Home) -> None:
         (home.root / "fail.py").write_text("import sys; raise KeyError(chr(65 + int(sys.argv[1])))")
         home.commands(*[f"{sys.executable} fail.py {row}" for row in range(7)])
         home.call("run", "jobs.csv", code=1)
         assert counts(home) == {"failed": 7}
 
-    def test_a_program_that_cannot_be_started_is_wrong_too(self, home: Home) -> None:
+    def test_a_program_that_cannot_be_started_stops_a_list(self, home: Home) -> None:
         (home.root / "broken").write_text("#!/no/such/interpreter\n")
         (home.root / "broken").chmod(0o755)
         home.commands(*[f"./broken {row}" for row in range(8)])
@@ -105,7 +105,7 @@ class TestWrongFromTheFirstRow:
         assert "the first 5 tasks that ended" in said
 
 
-class TestWrongInTheMiddle:
+class TestLaterRows:
     def test_a_list_whose_later_rows_fail_alike_stops_and_retry_and_resume_run_them(self, home: Home) -> None:
         """A file that all rows need is away for a while."""
         (home.root / "data").touch()
@@ -121,7 +121,7 @@ class TestWrongInTheMiddle:
 
 
 class TestMaxFailures:
-    def test_so_many_and_no_more(self, home: Home) -> None:
+    def test_max_failures_stops_a_list_at_this_many_failed_tasks(self, home: Home) -> None:
         home.commands("true", "false", "sh -c 'exit 3'", "true", "false", "true")
         said = home.call("run", "jobs.csv", "-j", "1", "--max-failures", "2", code=1).stdout
         assert home.states() == ["succeeded", "failed", "failed", "waiting", "waiting", "waiting"]
@@ -130,7 +130,7 @@ class TestMaxFailures:
         assert home.states() == ["succeeded", "failed", "failed", "succeeded", "failed", "succeeded"]
 
     @pytest.mark.parametrize("text", ["0", "-1", "x", "1.5"])
-    def test_it_is_a_number(self, home: Home, text: str) -> None:
+    def test_max_failures_refuses_a_text_that_is_no_count(self, home: Home, text: str) -> None:
         said = home.call("run", home.commands("true"), f"--max-failures={text}", code=2).stderr
         assert f"--max-failures {text}: give a whole number of at least 1" in said
 
@@ -140,7 +140,7 @@ class TestFromPython:
     def _own_leases(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("SCHEDULER_LEASES", str(tmp_path / "leases"))
 
-    def test_a_file_stops_and_tasks_do_not(self, tmp_path: Path) -> None:
+    def test_python_runs_of_a_file_stop_early_and_runs_of_tasks_do_not(self, tmp_path: Path) -> None:
         (tmp_path / "jobs.csv").write_text("Command\n" + "sh -c 'echo wrong; exit 1'\n" * 7)
         state = str(tmp_path / "state")
         assert scheduler.run(tmp_path / "jobs.csv", state=state, jobs_at_once=1).counts == {"failed": 5, "waiting": 2}
@@ -150,7 +150,7 @@ class TestFromPython:
 
 
 class TestOrderHint:
-    def test_better_priorities_in_later_batches_are_named_once_it_matters(self, home: Home) -> None:
+    def test_better_priorities_in_later_batches_get_a_hint_when_they_wait(self, home: Home) -> None:
         home.write("jobs.csv", "Command,Priority", "true,2", "true,2", "true,1", "true,1", "true,1")
         rows = "3 rows with priority 1 are in later batches than rows with a worse priority"
         hint = f"hint:   {rows}: --order global starts them first"

@@ -20,7 +20,7 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.slow
 
 SOON = 8.0
-"""Seconds within which a busy machine still does what it does in two when it is idle."""
+"""Seconds that a busy machine may take for what takes two seconds on an idle one."""
 PIPES = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
 
 
@@ -43,59 +43,59 @@ def sh(script: str) -> tuple[str, ...]:
 
 
 def waiting(home: Home) -> int:
-    """How many show a ticket."""
+    """Return the number of wait tickets."""
     return len([*home.leases.glob("ticket.*")])
 
 
 class TestOneJob:
-    def test_its_output_comes_here_each_stream_by_itself_and_so_does_its_exit_code(self, home: Home) -> None:
+    def test_exec_passes_on_stdout_stderr_and_the_exit_code(self, home: Home) -> None:
         done = home.call("exec", *sh("echo out; echo err >&2; exit 7"), code=7)
         assert done.stdout == "out\n"
         assert done.stderr.splitlines()[0] == "err"
 
-    def test_on_one_stream_they_come_in_the_order_in_which_they_were_written(self, home: Home) -> None:
+    def test_exec_keeps_the_order_of_lines_where_both_streams_are_one(self, home: Home) -> None:
         done = home.call("exec", *sh("for i in 1 2 3; do echo o$i; echo e$i >&2; done"), stderr=subprocess.STDOUT)
         assert done.stdout.split() == ["o1", "e1", "o2", "e2", "o3", "e3"]
 
-    def test_a_quoted_string_is_split_and_no_shell_reads_it(self, home: Home) -> None:
+    def test_exec_splits_a_quoted_string_without_a_shell(self, home: Home) -> None:
         assert home.call("exec", "echo 'a  b' $HOME | cat", code=0).stdout == "a  b $HOME | cat\n"
 
-    def test_words_stay_as_they_are(self, home: Home) -> None:
+    def test_exec_passes_words_unchanged(self, home: Home) -> None:
         assert home.call("exec", "--", "printf", "<%s>", "a b", "", "'q'", code=0).stdout == "<a b><><'q'>"
 
-    def test_it_is_a_run_like_any_other(self, home: Home) -> None:
+    def test_exec_makes_a_run_with_a_log(self, home: Home) -> None:
         home.call("exec", "--name", "mine", *sh("echo hello; exit 3"), code=3)
         (task,) = home.tasks()
         assert (task["name"], task["state"], task["exit_code"]) == ("mine", "failed", 3)
         assert Path(task["log"]).read_text() == "hello\n"
 
-    def test_every_field_of_a_task_is_a_flag(self, home: Home) -> None:
+    def test_exec_takes_the_fields_of_a_task_as_flags(self, home: Home) -> None:
         said = home.call("exec", "--env", "A=1 2", "--timeout", "300ms", *sh('echo "$A"; sleep 60'))
         assert said.stdout == "1 2\n"
         assert [task["state"] for task in home.tasks()] == ["timeout"]
 
-    def test_output_can_go_into_files(self, home: Home) -> None:
+    def test_exec_can_write_the_output_to_files(self, home: Home) -> None:
         (home.root / "o").write_text("old")
         done = home.call("exec", "--stdout", "o", "--stderr", "e", *sh("echo out; echo err >&2"), code=0)
         assert (done.stdout, (home.root / "o").read_text(), (home.root / "e").read_text()) == ("", "out\n", "err\n")
 
-    def test_a_file_that_cannot_be_written_is_named(self, home: Home) -> None:
+    def test_exec_names_an_output_file_that_cannot_be_written(self, home: Home) -> None:
         done = home.call("exec", "--stdout", "nowhere/o", "--", "true", code=126)
         assert "nowhere/o cannot take its output: No such file or directory" in done.stderr
 
-    def test_a_script_of_this_directory_needs_no_more_than_its_name(self, home: Home) -> None:
+    def test_exec_runs_a_python_script_of_the_directory_by_its_name(self, home: Home) -> None:
         (home.root / "train.py").write_text("import sys; print(sys.argv[1:])")
         assert home.call("exec", "train.py foo --bar 5", code=0).stdout == "['foo', '--bar', '5']\n"
 
-    def test_what_a_signal_ended_has_its_code(self, home: Home) -> None:
+    def test_exec_exits_with_the_code_of_a_signal(self, home: Home) -> None:
         home.call("exec", *sh("kill -KILL $$"), code=137)
 
-    def test_large_output_comes_whole(self, home: Home) -> None:
+    def test_exec_passes_large_output_whole(self, home: Home) -> None:
         done = home.call("exec", *sh("seq 1 200000"), code=0)
         assert done.stdout.splitlines()[-1] == "200000"
         assert done.stdout.count("\n") == 200000
 
-    def test_who_stops_reading_does_not_stop_it(self, home: Home) -> None:
+    def test_exec_goes_on_after_its_reader_has_gone(self, home: Home) -> None:
         with home.start("exec", *sh("seq 1 100000; until [ -e go ]; do sleep 0.01; done; exit 4"), **PIPES) as process:
             assert process.stdout is not None
             assert process.stderr is not None
@@ -107,13 +107,13 @@ class TestOneJob:
             assert process.wait(PATIENCE) == 4
         assert told.count("the reader of the output is gone") == 1
 
-    def test_d_returns_the_id_and_goes_on(self, home: Home) -> None:
+    def test_exec_detached_prints_the_id_and_goes_on(self, home: Home) -> None:
         done = home.call("exec", "-d", *sh("echo later; until [ -e go ]; do sleep 0.01; done"), code=0)
         assert done.stdout == "0\n"
         (home.root / "go").touch()
         wait_until(lambda: home.states() == ["succeeded"], PATIENCE, pause=0.05)
 
-    def test_and_tells_programs_more(self, home: Home) -> None:
+    def test_exec_detached_json_has_run_and_task(self, home: Home) -> None:
         told = json.loads(home.call("exec", "-d", "--json", "--", "true", code=0).stdout)
         assert (told["run"], told["task"]) == (1, 0)
 
@@ -136,13 +136,15 @@ class TestBadInput:
             (("--thread-percentage", "50", "--", "true"), "unrecognized arguments: --thread-percentage"),
         ],
     )
-    def test_is_one_sentence_and_starts_nothing(self, home: Home, words: tuple[str, ...], sentence: str) -> None:
+    def test_bad_input_of_exec_is_refused_in_one_sentence_and_starts_nothing(
+        self, home: Home, words: tuple[str, ...], sentence: str
+    ) -> None:
         done = home.call("exec", *words, code=2)
         assert sentence in done.stderr
         assert done.stderr.count("\n") == 1
         assert not [*home.state.glob("runs/*")]
 
-    def test_bytes_that_are_no_text_are_shown(self, home: Home) -> None:
+    def test_exec_refuses_an_argument_that_is_not_utf_8(self, home: Home) -> None:
         with home.start("exec", "--", "echo", os.fsdecode(b"\xff"), **PIPES) as process:
             _, said = process.communicate(timeout=60)
         assert process.returncode == 2
@@ -150,14 +152,14 @@ class TestBadInput:
 
 
 def hold(home: GpuHome, *flags: str, until: str = "go") -> Started:
-    """A job that has the GPU until a file is there."""
+    """Start a job that has the GPU until a file exists."""
     process = home.start("exec", *flags, *sh(f"touch has-{until}; until [ -e {until} ]; do sleep 0.01; done"))
     wait_until((home.root / f"has-{until}").exists, PATIENCE)
     return process
 
 
 def join_queue(home: GpuHome, number: int, *flags: str, stderr: int = subprocess.DEVNULL) -> Started:
-    """The next who waits for the GPU; it notes when it has it."""
+    """Start the next job that waits for the GPU; it records when it has it."""
     process = home.start("exec", *flags, *sh(f"echo {number} >>order"), stderr=stderr)
     wait_until(lambda: waiting(home) >= number, PATIENCE)
     return process
@@ -182,15 +184,15 @@ def stop_between_looks(home: GpuHome, process: Started) -> None:
         os.close(directory)
 
 
-class TestItsGpu:
-    def test_it_is_told_by_name_beside_what_it_may_see(self, one_gpu: GpuHome) -> None:
+class TestGpu:
+    def test_exec_names_the_gpu_in_a_variable_beside_the_visible_devices(self, one_gpu: GpuHome) -> None:
         said = one_gpu.call("exec", *sh('echo "$GPU $CUDA_VISIBLE_DEVICES"; echo "$@"'), "x", "__num__", code=0)
         name, seen = said.stdout.splitlines()[0].split()
         assert (name, seen[:4], said.stdout.splitlines()[1]) == ("cuda0", "GPU-", "3600")
 
 
-class TestInLine:
-    def test_five_waiters_on_one_gpu_start_in_the_order_they_came(self, one_gpu: GpuHome) -> None:
+class TestQueue:
+    def test_five_jobs_that_wait_for_a_gpu_start_in_their_order(self, one_gpu: GpuHome) -> None:
         with hold(one_gpu) as first:
             waiters = [join_queue(one_gpu, number, "--exclusive", "yes") for number in (1, 2, 3, 4, 5)]
             one_gpu.go()
@@ -198,7 +200,7 @@ class TestInLine:
         assert (one_gpu.root / "order").read_text().split() == ["1", "2", "3", "4", "5"]
         assert [*one_gpu.leases.iterdir()] == []
 
-    def test_a_list_waits_in_the_same_line(self, one_gpu: GpuHome) -> None:
+    def test_a_list_waits_in_one_queue_with_jobs(self, one_gpu: GpuHome) -> None:
         (one_gpu.root / "jobs.csv").write_text("Command,Exclusive\nsh -c 'echo list >>order',yes\n")
         with hold(one_gpu) as first:
             before = join_queue(one_gpu, 1, "--exclusive", "yes")
@@ -220,7 +222,7 @@ class TestInLine:
         assert "GPU 0 is reserved by" in said
         assert "(run 1, task 0 since" in said
 
-    def test_and_for_about_how_long_where_that_is_known(self, one_gpu: GpuHome) -> None:
+    def test_a_known_job_has_an_expected_end_in_status(self, one_gpu: GpuHome) -> None:
         script = "until [ -e go ]; do sleep 0.01; done; sleep 1.2"
         one_gpu.go()
         one_gpu.call("exec", *sh(script), code=0)
@@ -232,7 +234,7 @@ class TestInLine:
             assert first.wait(PATIENCE) == 0
         assert 1.0 < lease["ends"] - lease["since"] < 60.0
 
-    def test_ctrl_c_while_it_waits_leaves_nothing_of_it(self, one_gpu: GpuHome) -> None:
+    def test_ctrl_c_removes_a_waiting_job(self, one_gpu: GpuHome) -> None:
         with hold(one_gpu) as first, join_queue(one_gpu, 1) as waiter:
             waiter.send_signal(signal.SIGINT)
             assert waiter.wait(PATIENCE) == 130
@@ -283,7 +285,7 @@ class TestInLine:
 
 
 class TestStatus:
-    def test_who_holds_what_and_who_waits(self, one_gpu: GpuHome) -> None:
+    def test_status_shows_leases_and_waiting_jobs_without_their_names(self, one_gpu: GpuHome) -> None:
         with hold(one_gpu, "--name", "secret-name") as first, join_queue(one_gpu, 1) as waiter:
             facts = json.loads(one_gpu.call("status", "--json", code=0).stdout)
             said = one_gpu.call("status", code=0).stdout
@@ -297,7 +299,7 @@ class TestStatus:
         assert "user  run  task  device" in said
         assert "secret-name" not in said
 
-    def test_what_a_lease_uses_of_its_gpu(self, one_gpu: GpuHome) -> None:
+    def test_status_shows_the_memory_a_lease_uses_on_its_gpu(self, one_gpu: GpuHome) -> None:
         with one_gpu.start("exec", "--", "python", "-S", "hold.py", "--take", "3GiB", "--until", "go") as first:
             one_gpu.wait_for_use(0, 3 << 30)
             facts = json.loads(one_gpu.call("status", "--json", code=0).stdout)
@@ -330,5 +332,5 @@ class TestDevices:
             (("list", "0"), "such as scheduler devices disable 2"),
         ],
     )
-    def test_bad_input(self, one_gpu: GpuHome, words: tuple[str, ...], sentence: str) -> None:
+    def test_bad_input_of_devices_is_refused(self, one_gpu: GpuHome, words: tuple[str, ...], sentence: str) -> None:
         assert sentence in one_gpu.call("devices", *words, code=2).stderr

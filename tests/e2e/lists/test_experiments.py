@@ -71,7 +71,7 @@ def test_experiment_with_other_terms_is_refused_in_the_same_folder(home: Home) -
     assert "holds an experiment with other terms (arms was --num 1, --order global" in said
 
 
-def test_the_page_and_the_picture_stand_by_themselves(home: Home) -> None:
+def test_page_and_chart_of_an_experiment_are_self_contained(home: Home) -> None:
     home.call("experiment", "priority", "jobs.csv", "--simulate", "1x24GiB", "--repeats", "1", code=0)
     page = (home.root / "experiment-priority-jobs/report.html").read_text()
     assert "<svg" in page

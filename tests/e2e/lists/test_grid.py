@@ -1,4 +1,4 @@
-"""`scheduler grid`: printed, kept as a list, run."""
+"""`scheduler grid`: commands that are printed, written to a list, or run."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ def home(tmp_path: Path) -> Iterator[Home]:
     made.end()
 
 
-def test_printed_one_on_each_line(home: Home) -> None:
+def test_grid_prints_one_command_on_each_line(home: Home) -> None:
     out = home.call("grid", *GRID, code=0).stdout
     assert out == "echo 0.1 low | cat >> out\necho -1e-3 low | cat >> out\n"
 
 
-def test_printed_as_json_lines_that_are_a_list_as_well(home: Home) -> None:
+def test_grid_json_prints_a_list_of_json_lines(home: Home) -> None:
     out = home.call("grid", *GRID, "--json", code=0).stdout
     first = {"Command": "echo 0.1 low | cat >> out", "lr": "0.1", "memory": "low"}
     assert json.loads(out.splitlines()[0]) == first
 
 
-def test_run_with_its_parameters_in_the_results(home: Home) -> None:
+def test_grid_run_has_its_parameters_in_the_results(home: Home) -> None:
     home.call("grid", *GRID, "--run", "--priority", "3", *ON_HOST, code=0)
     assert sorted((home.root / "out").read_text().splitlines()) == ["-1e-3 low", "0.1 low"]
     tasks = home.tasks()
@@ -47,30 +47,30 @@ def test_run_with_its_parameters_in_the_results(home: Home) -> None:
 
 
 @contract("H-10")
-def test_a_command_of_several_lines_is_one_job(home: Home) -> None:
+def test_a_grid_command_of_several_lines_is_one_task(home: Home) -> None:
     home.call("grid", "echo {a} >> out\necho {a}{a} >> out", "-p", "a", "1", "--run", *ON_HOST, code=0)
     assert (home.root / "out").read_text() == "1\n11\n"
     assert len(home.tasks()) == 1
 
 
-def test_a_failing_one_is_told_and_in_the_exit_code(home: Home) -> None:
+def test_grid_run_with_a_failed_task_exits_with_1(home: Home) -> None:
     done = home.call("grid", "exit {a}", "-p", "a", "0", "3", "--run", *ON_HOST, code=1)
     assert "1 failed, 1 succeeded" in done.stdout
 
 
-def test_all_of_many_that_fail_alike_are_tried(home: Home) -> None:
+def test_grid_run_tries_all_commands_that_fail_alike(home: Home) -> None:
     home.call("grid", "echo no; exit {a}", "-p", "a", *["1"] * 8, "--run", *ON_HOST, code=1)
     assert home.states() == ["failed"] * 8
 
 
-def test_kept_as_a_list_that_runs(home: Home) -> None:
+def test_grid_out_writes_a_list_that_runs(home: Home) -> None:
     home.call("grid", *GRID, "--out", "f.csv", code=0)
     home.call("run", "f.csv", *ON_HOST, code=0)
     assert sorted((home.root / "out").read_text().splitlines()) == ["-1e-3 low", "0.1 low"]
     assert [task["lr"] for task in home.tasks()] == ["0.1", "-1e-3"]
 
 
-def test_what_needs_no_shell_is_kept_as_it_is(home: Home) -> None:
+def test_grid_out_adds_a_shell_only_where_one_is_needed(home: Home) -> None:
     home.call("grid", "touch {a}", "-p", "a", "x", "{id}", "--sampling-mode", "grid", "--out", "f.csv", code=0)
     with open(home.root / "f.csv", newline="") as file:
         assert [row["Command"] for row in csv.DictReader(file)] == ["touch x", "/bin/sh -c 'touch {{id}}'"]
@@ -94,7 +94,7 @@ def test_what_needs_no_shell_is_kept_as_it_is(home: Home) -> None:
         (("p {a}", "--mps", "-p", "a", "1", "--run", "--devices", "host"), "--mps: this run has no GPU"),
     ],
 )
-def test_what_is_wrong_is_one_sentence(home: Home, words: tuple[str, ...], said: str) -> None:
+def test_grid_refuses_bad_arguments_in_one_sentence(home: Home, words: tuple[str, ...], said: str) -> None:
     (home.root / "there.csv").write_text("mine")
     done = home.call("grid", *words, code=2)
     assert said in done.stderr

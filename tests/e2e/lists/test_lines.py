@@ -36,7 +36,7 @@ def home(tmp_path: Path) -> Iterator[Home]:
 
 
 def feed(home: Home, text: str | bytes, *flags: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    """A whole run of these lines."""
+    """Run these lines to their end."""
     (home.root / "lines").write_bytes(text.encode() if isinstance(text, str) else text)
     with open(home.root / "lines") as lines:
         return home.call("run", "-", *ON_HOST, *flags, code=code, stdin=lines)
@@ -44,7 +44,7 @@ def feed(home: Home, text: str | bytes, *flags: str, code: int = 0) -> subproces
 
 @contextlib.contextmanager
 def open_run(home: Home, *words: str, code: int | None = 0, **how: Any) -> Iterator[Started]:
-    """A run whose standard input stays open during the block."""
+    """Yield a run whose standard input stays open during the block."""
     with home.start("run", *(words or ("-",)), *ON_HOST, stdin=subprocess.PIPE, **how) as process:
         yield process
         assert process.stdin
@@ -70,14 +70,14 @@ def ran(home: Home) -> list[str]:
 
 
 def states(home: Home) -> list[str]:
-    """Where the tasks stand; nothing before there is a run."""
+    """Return the states of the tasks; none before there is a run."""
     done = home.call("results", "--json")
     return [] if done.returncode else [task["state"] for task in json.loads(done.stdout)["tasks"]]
 
 
 class TestStandardInput:
     @contract("S1-12")
-    def test_a_line_starts_as_it_arrives(self, home: Home) -> None:
+    def test_a_line_of_stdin_starts_as_it_arrives(self, home: Home) -> None:
         with open_run(home) as run:
             say(run, "touch a")
             appear(home, "a")
@@ -87,38 +87,38 @@ class TestStandardInput:
         assert home.states() == ["succeeded"] * 3
 
     @contract("S1-D1")
-    def test_no_command_eats_the_queue(self, home: Home) -> None:
+    def test_no_command_reads_the_lines_of_stdin(self, home: Home) -> None:
         feed(home, "cat\n" + "echo >> ran\n" * 50)
         assert len(ran(home)) == 50
 
     @contract("S1-14", "S1-D2")
-    def test_a_failing_one_is_told_in_the_end(self, home: Home) -> None:
+    def test_a_failed_line_is_named_at_the_end(self, home: Home) -> None:
         done = feed(home, "true\nexit 3\n", code=1)
         assert "failed: task 1, row 2, exit 3 (exit 3)" in done.stdout
 
-    def test_the_terms_of_all_are_said_once(self, home: Home) -> None:
+    def test_flags_apply_to_every_line_of_stdin(self, home: Home) -> None:
         feed(home, "true\ntrue\n", "--memory", "10MiB", "--priority", "7", "--env", "A=b")
         assert [(task["priority"], task["source"]) for task in home.tasks()] == [(7, "declared")] * 2
 
-    def test_what_no_device_has_is_refused_before_anything_is_read(self, home: Home) -> None:
+    def test_flags_that_no_device_fits_are_refused_before_stdin_is_read(self, home: Home) -> None:
         with home.start("run", "-", *ON_HOST, "--gpus", "3", stdin=subprocess.PIPE, stderr=subprocess.PIPE) as run:
             assert run.wait(PATIENCE) == 2
             assert run.stderr
             assert run.stderr.read() == ("scheduler: --gpus 3: needs 3 GPUs; this machine has none: 0 = host only\n")
 
     @contract("S1-18", "S1-D7")
-    def test_commands_of_several_lines(self, home: Home) -> None:
+    def test_stdin_takes_commands_of_several_lines(self, home: Home) -> None:
         feed(home, "A=1\necho $A >> ran\n\nA=2\necho $A >> ran\0", "--multiline")
         assert sorted(ran(home)) == ["1", "2"]
         assert len(home.tasks()) == 2
 
-    def test_bytes_that_are_no_text_are_kept(self, home: Home) -> None:
+    def test_bytes_of_stdin_that_are_not_utf_8_are_kept(self, home: Home) -> None:
         feed(home, b"printf '%s' \xff\xc3\xa9 > out\n")
         assert (home.root / "out").read_bytes() == b"\xff\xc3\xa9"
         for look in (("list",), ("results",), ("results", "--csv"), ("results", "--md"), ("profiles",), ("status",)):
             home.call(*look, code=0)
 
-    def test_two_thousand_at_once_are_accepted_together(self, home: Home) -> None:
+    def test_two_thousand_lines_at_once_are_accepted_together(self, home: Home) -> None:
         with open_run(home, "-", "-j", "1", code=130) as run:
             say(run, "touch first; until [ -e go ]; do sleep 0.01; done", *["true"] * 2000)
             appear(home, "first")
@@ -127,20 +127,20 @@ class TestStandardInput:
             (home.root / "go").touch()
         assert home.states().count("waiting") == 2000
 
-    def test_with_d_all_is_read_and_then_it_goes_on_alone(self, home: Home) -> None:
+    def test_a_detached_run_of_stdin_reads_all_lines_first(self, home: Home) -> None:
         said = feed(home, "touch a\ntouch b\n", "-d").stdout
         assert said.startswith("run 1  stdin: 2 tasks, started in the background")
         appear(home, "a", "b")
         assert feed(home, "", "-d").stdout == "stdin has no commands: nothing to run\n"
 
-    def test_a_dry_run_starts_nothing(self, home: Home) -> None:
+    def test_a_dry_run_of_stdin_starts_nothing(self, home: Home) -> None:
         assert "stdin: 2 tasks" in feed(home, "touch a\ntouch b\n", "--dry-run").stdout
         assert not (home.root / "a").exists()
 
-    def test_nothing_at_all_is_no_failure(self, home: Home) -> None:
+    def test_an_empty_stdin_is_no_failure(self, home: Home) -> None:
         assert "stdin: 0 tasks" in feed(home, "").stdout
 
-    def test_killed_nothing_that_was_accepted_is_lost(self, home: Home) -> None:
+    def test_accepted_lines_survive_a_kill_of_the_scheduler(self, home: Home) -> None:
         with open_run(home, code=-9) as run:
             say(run, "touch here; until [ -e go ]; do sleep 0.01; done; echo 1 >> ran", *["echo 2 >> ran"] * 9)
             wait_until(lambda: len(states(home)) == 10, PATIENCE)
@@ -150,7 +150,7 @@ class TestStandardInput:
         home.call("resume", code=0)
         assert sorted(ran(home)) == ["1", *["2"] * 9]
 
-    def test_at_a_terminal_it_says_what_it_waits_for(self, home: Home) -> None:
+    def test_a_run_of_lines_at_a_terminal_says_what_it_reads(self, home: Home) -> None:
         ours, theirs = pty.openpty()
         try:
             with home.start("run", "-", *ON_HOST, stdin=theirs) as run:
@@ -177,14 +177,14 @@ class TestStandardInput:
             (("jobs.csv", "--multiline"), "--multiline needs commands"),
         ],
     )
-    def test_flags_that_say_nothing_are_refused(self, home: Home, words: tuple[str, ...], said: str) -> None:
+    def test_flags_without_an_effect_on_lines_are_refused(self, home: Home, words: tuple[str, ...], said: str) -> None:
         done = home.call("run", *words, code=2)
         assert said in done.stderr
         assert done.stderr.count("\n") == 1
 
 
 class TestFollowing:
-    def test_what_is_there_what_comes_and_what_comes_after_a_rotation(self, home: Home) -> None:
+    def test_follow_runs_present_appended_and_rotated_lines(self, home: Home) -> None:
         queue = home.root / "q"
         queue.write_text("touch a\n")
         with open_run(home, "--follow", "q", code=130) as run:
@@ -198,7 +198,7 @@ class TestFollowing:
             run.send_signal(signal.SIGINT)
         assert len(home.tasks()) == 4
 
-    def test_kills_neither_repeat_nor_miss_a_line(self, home: Home) -> None:
+    def test_follow_neither_repeats_nor_misses_a_line_after_kills(self, home: Home) -> None:
         queue, lines = home.root / "q", 0
         queue.touch()
         words: tuple[str, ...] = ("run", "--follow", "q", *ON_HOST)
@@ -218,7 +218,7 @@ class TestFollowing:
             assert run.wait(PATIENCE) == 130
         assert sorted(map(int, ran(home))) == list(range(lines))
 
-    def test_a_new_run_begins_where_the_last_one_ended(self, home: Home) -> None:
+    def test_follow_begins_where_the_last_run_of_the_file_ended(self, home: Home) -> None:
         queue = home.root / "q"
         queue.write_text("echo 1 >> ran\n")
         for number, flags, lines in ((1, (), 2), (2, (), 3), (3, ("--new",), 7)):
@@ -231,14 +231,14 @@ class TestFollowing:
         assert ran(home)[2] == "3"
         assert sorted(ran(home)[3:]) == ["1", "2", "3", "4"]
 
-    def test_one_that_is_followed_already_is_not_followed_twice(self, home: Home) -> None:
+    def test_follow_refuses_a_file_that_a_living_run_follows(self, home: Home) -> None:
         (home.root / "q").write_text("touch a\n")
         with open_run(home, "--follow", "q", code=130) as run:
             appear(home, "a")
             assert "is alive, so nothing is started" in home.call("run", "--follow", "q", *ON_HOST, code=2).stderr
             run.send_signal(signal.SIGINT)
 
-    def test_after_a_reboot_all_unfinished_means_it_too(self, home: Home) -> None:
+    def test_resume_all_includes_a_run_that_follows_a_file(self, home: Home) -> None:
         (home.root / "q").write_text("touch a\n")
         with open_run(home, "--follow", "q", code=-9) as run:
             wait_until(lambda: states(home) == ["succeeded"], PATIENCE)
@@ -268,7 +268,7 @@ class TestBesideOthers:
         assert [other.wait(PATIENCE) for other in others] == [0, 0]
 
     @pytest.mark.skipif(not shutil.which("cc"), reason=NO_COMPILER)
-    def test_lines_share_a_gpu_by_what_earlier_ones_were_seen_to_need(self, tmp_path: Path) -> None:
+    def test_lines_share_a_gpu_by_the_measured_need_of_earlier_lines(self, tmp_path: Path) -> None:
         home = GpuHome(tmp_path, gpus=1)
         try:
             line = f"{sys.executable} -S -E hold.py --take 4GiB --until go > log.$SCHEDULER_TASK_ID"

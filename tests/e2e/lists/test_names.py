@@ -1,4 +1,4 @@
-"""Other things called `scheduler`: a project's own module, PyPI's distribution; and the script that starts ours."""
+"""Other modules called `scheduler`: a project's own, PyPI's distribution; and the scripts that start this project."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ open("told", "w").write(scheduler.MINE)
 
 @pytest.fixture(scope="module")
 def command(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The command as pip installs it."""
+    """Return the command as pip installs it."""
     return installed(tmp_path_factory.mktemp("own") / "env")
 
 
@@ -41,7 +41,7 @@ def home(tmp_path: Path) -> Iterator[Home]:
 
 @pytest.fixture(params=["scheduler.py", "scheduler/__init__.py"])
 def project(request: pytest.FixtureRequest, home: Home) -> Home:
-    """A project with a `scheduler` of its own, which its script imports, and PYTHONPATH=."""
+    """Return a project with a `scheduler` of its own, which its script imports, and PYTHONPATH=."""
     file = home.root / request.param
     file.parent.mkdir(exist_ok=True)
     file.write_text(THEIRS)
@@ -51,29 +51,29 @@ def project(request: pytest.FixtureRequest, home: Home) -> Home:
     return home
 
 
-class TestAProjectsOwn:
-    def test_the_command_is_ours_and_the_tasks_get_theirs(self, project: Home, command: Path) -> None:
+class TestModuleOfAProject:
+    def test_the_command_works_and_tasks_import_the_projects_module(self, project: Home, command: Path) -> None:
         project.command = [str(command)]
         project.call("run", "jobs.csv", code=0)
         assert (project.root / "told").read_text() == "cosine"
         assert project.states() == ["succeeded"]
 
-    def test_the_safe_spelling(self, project: Home, command: Path) -> None:
+    def test_python_m_gpu_batch_scheduler_works_beside_a_projects_scheduler(self, project: Home, command: Path) -> None:
         project.command = [str(command.parent / "python"), "-m", "gpu_batch_scheduler"]
         project.call("run", "jobs.csv", code=0)
         assert project.states() == ["succeeded"]
 
-    def test_the_launcher_in_our_root(self, project: Home) -> None:
+    def test_scheduler_py_works_beside_a_projects_scheduler(self, project: Home) -> None:
         project.command = [sys.executable, str(ROOT / "scheduler.py")]
         project.call("--csv", "jobs.csv", code=0)
         assert (project.root / "told").read_text() == "cosine"
 
-    def test_our_names_can_be_imported_by_the_second_name(self, project: Home, command: Path) -> None:
+    def test_the_api_can_be_imported_as_gpu_batch_scheduler(self, project: Home, command: Path) -> None:
         words = "from gpu_batch_scheduler import run; print(run('jobs.csv').counts)"
         said = python(project, command, words)
         assert said.stdout == "{'succeeded': 1}\n"
 
-    def test_where_theirs_was_imported_before_the_error_says_what_to_do(self, project: Home, command: Path) -> None:
+    def test_an_import_after_the_projects_module_fails_with_the_next_step(self, project: Home, command: Path) -> None:
         said = python(project, command, "import scheduler; from gpu_batch_scheduler import run")
         assert said.returncode == 1
         theirs = next(project.root.glob("scheduler*"))
@@ -90,10 +90,10 @@ def python(home: Home, command: Path, words: str) -> subprocess.CompletedProcess
     return subprocess.run(argv, cwd=home.root, env=home.env, capture_output=True, text=True, check=False)
 
 
-class TestTheDistributionOfPyPI:
+class TestDistributionOfPyPI:
     @pytest.fixture
     def site(self, home: Home) -> Path:
-        """A place for packages in which both distributions are, ours as it should be."""
+        """Return a site directory with both distributions, this one intact."""
         site = home.root / "site"
         for name in ("scheduler", "gpu_batch_scheduler"):
             shutil.copytree(ROOT / name, site / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -104,7 +104,7 @@ class TestTheDistributionOfPyPI:
         home.commands("true")
         return site
 
-    def test_installed_over_ours_it_is_named_with_the_cure(self, home: Home, site: Path) -> None:
+    def test_pypis_scheduler_installed_over_this_one_is_named_with_the_cure(self, home: Home, site: Path) -> None:
         (site / "scheduler/__init__.py").write_text('"""A simple in-process python scheduler library."""\n')
         pip = f"{home.root}/env/bin/python -m pip"
         for words in (("run", "jobs.csv"), ("list",), ("--help",)):
@@ -114,7 +114,7 @@ class TestTheDistributionOfPyPI:
                 f"{pip} install --force-reinstall --no-deps gpu-batch-scheduler\n"
             )
 
-    def test_removed_with_parts_of_ours_the_cure_is_named(self, home: Home, site: Path) -> None:
+    def test_pypis_scheduler_removed_with_files_of_this_one_gives_the_cure(self, home: Home, site: Path) -> None:
         (site / "scheduler/__init__.py").unlink()
         shutil.rmtree(site / "scheduler-0.8.8.dist-info")
         pip = f"{home.root}/env/bin/python -m pip"
@@ -122,12 +122,12 @@ class TestTheDistributionOfPyPI:
         again = f"{pip} install --force-reinstall --no-deps gpu-batch-scheduler"
         assert refused == f"scheduler: {site}/scheduler/__init__.py is missing: {again}\n"
 
-    def test_beneath_ours_it_is_named_and_the_list_runs(self, home: Home, site: Path) -> None:
+    def test_pypis_scheduler_beneath_this_one_is_named_and_the_list_runs(self, home: Home, site: Path) -> None:
         said = home.call("run", "jobs.csv", code=0).stderr
         assert said.startswith(f"hint:   PyPI's unrelated distribution 'scheduler-0.8.8' is installed in {site} too")
         assert home.call("list", code=0).stderr == ""
 
-    def test_elsewhere_on_the_path_it_does_not_matter(self, home: Home, site: Path) -> None:
+    def test_pypis_scheduler_elsewhere_on_the_path_does_not_matter(self, home: Home, site: Path) -> None:
         other = home.root / "other"
         program(other / "scheduler/__init__.py", "raise SystemExit(9)\n")
         (site / "scheduler-0.8.8.dist-info").rename(other / "scheduler-0.8.8.dist-info")
@@ -135,7 +135,7 @@ class TestTheDistributionOfPyPI:
         assert home.call("run", "jobs.csv", code=0).stderr == ""
 
 
-def test_both_names_give_the_same() -> None:
+def test_both_package_names_export_equal_objects() -> None:
     assert gpu_batch_scheduler.__all__ == scheduler.__all__
     assert all(getattr(gpu_batch_scheduler, name) is getattr(scheduler, name) for name in scheduler.__all__)
     assert gpu_batch_scheduler.__version__ == scheduler.__version__
@@ -143,8 +143,8 @@ def test_both_names_give_the_same() -> None:
         _ = gpu_batch_scheduler.nothing
 
 
-class TestTheScriptThatRuns:
-    """scripts/run with an environment that is made already, whose python tells how it was started."""
+class TestScriptsRun:
+    """scripts/run with an existing environment whose python records how it was started."""
 
     TELL = '#!{python}\nimport json, os, sys\njson.dump([sys.argv[1:], dict(os.environ)], open("told", "w"))\n'
     STAMP = """\
@@ -153,7 +153,7 @@ wanted=$(cat "$root"/{pyproject.toml,requirements.txt,scripts/_venv.sh} | sha256
 printf '%s\\n' "$(place)" "$wanted" "" >"$venv/.stamp"
 """
 
-    def test_the_callers_variables_reach_the_tasks_unchanged(self, tmp_path: Path) -> None:
+    def test_scripts_run_passes_the_callers_variables_unchanged(self, tmp_path: Path) -> None:
         (tmp_path / "scripts").mkdir()
         for name in ("scripts/run", "scripts/_venv.sh", "pyproject.toml", "requirements.txt"):
             shutil.copy(ROOT / name, tmp_path / name)
@@ -167,7 +167,7 @@ printf '%s\\n' "$(place)" "$wanted" "" >"$venv/.stamp"
         assert {name: environ.get(name) for name in mine} == mine
         assert environ.keys() - mine.keys() <= {"_", "PWD", "OLDPWD", "SHLVL"}
 
-    def test_what_it_cannot_set_up_ends_it(self, tmp_path: Path) -> None:
+    def test_scripts_run_ends_if_the_environment_cannot_be_made(self, tmp_path: Path) -> None:
         (tmp_path / "scripts").mkdir()
         for name in ("scripts/run", "scripts/_venv.sh", "pyproject.toml", "requirements.txt"):
             shutil.copy(ROOT / name, tmp_path / name)

@@ -1,4 +1,4 @@
-"""`scheduler simulate` as people type it."""
+"""`scheduler simulate` as users type it."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_generated_trace_can_be_simulated(home: Home) -> None:
 
 
 class TestLists:
-    """Lists as `run` takes them."""
+    """Lists as `run` takes them, simulated."""
 
     def write(self, home: Home, header: str, *rows: str) -> None:
         (home.root / "train.py").write_text("print('trained')\n")

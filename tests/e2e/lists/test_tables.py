@@ -33,7 +33,7 @@ said = dict(word.split("=", 1) for word in sys.argv[1:])
 if set(said) - known: sys.exit("Could not override " + repr(said))
 print("trained", int(said["train.epochs"]), "at", float(said["model.lr"]))
 """
-"""Each refuses what it does not know, --id and --epochs first of all."""
+"""A script that refuses unknown arguments, above all --id and --epochs."""
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def logs(home: Home, run: str = "1") -> list[str]:
 
 
 class TestUneditedScripts:
-    """Each in an ordinary list, with a probe, and in a table whose command stands behind `--`."""
+    """Each script runs in an ordinary list, with a probe, and in a table whose command follows `--`."""
 
     LISTS: ClassVar = {
         "hf.py": "{python} hf.py --learning_rate {{lr}} --num_train_epochs {{epochs}} --output_dir out/{{lr}}",
@@ -64,7 +64,7 @@ class TestUneditedScripts:
     @pytest.mark.parametrize(
         ("script", "said"), [("hf.py", "trained 9.0 into out/0.{}\n"), ("hydra.py", "trained 9 at 0.{}\n")]
     )
-    def test_run_as_they_are(self, home: Home, script: str, said: str) -> None:
+    def test_unedited_scripts_run_in_lists_and_tables(self, home: Home, script: str, said: str) -> None:
         command = self.LISTS[script].format(python=sys.executable)
         home.write("jobs.csv", "Command,Epochs,lr", [command, 9, "0.1"], [command, 9, "0.2"])
         home.write("table.csv", "Epochs,lr", [9, "0.1"], [9, "0.2"])
@@ -73,7 +73,7 @@ class TestUneditedScripts:
         assert logs(home, "1") == logs(home, "2") == [said.format(1), said.format(2)]
         assert "probe" in home.log(1)
 
-    def test_in_the_five_columns_nothing_is_appended_that_stands_there_or_is_not_wanted(self, home: Home) -> None:
+    def test_append_none_runs_a_script_that_refuses_the_argument_id(self, home: Home) -> None:
         text = "hf.py --learning_rate 1 --num_train_epochs {epochs} --output_dir x"
         home.write("jobs.csv", "Directory,Executable,Filename,Epochs", [".", sys.executable, text, 9])
         assert "unrecognized arguments: --id=0" in Path(self.failed(home, "1")).read_text()
@@ -86,7 +86,7 @@ class TestUneditedScripts:
 
 
 class TestTables:
-    def test_three_hundred_rows_of_parameters(self, home: Home) -> None:
+    def test_a_table_of_three_hundred_rows_runs(self, home: Home) -> None:
         rows = [[f"{number / 1000}", 2 ** (number % 5), f"a '{number}' \"b\""] for number in range(300)]
         home.write("table.csv", "lr,bs,note", *rows)
         script = 'printf "%s|" "$@" >"$SCHEDULER_TASK_DIR/said"'
@@ -100,7 +100,7 @@ class TestTables:
             assert (task["lr"], task["bs"], task["note"]) == (lr, str(bs), note)
             assert (Path(task["log"]).parent / "said").read_text() == f"--lr|{lr}|runs/{lr}_{bs}|{note}|"
 
-    def test_json_lines_with_fields_of_ours(self, home: Home) -> None:
+    def test_json_lines_with_task_fields_run(self, home: Home) -> None:
         objects = [{"lr": 1, "Name": "one {lr}", "Priority": 2}, {"lr": 2, "Name": "two", "Env": "A=b"}]
         (home.root / "t.jsonl").write_text("".join(json.dumps(one) + "\n\n" for one in objects))
         home.call("run", "t.jsonl", *PACKED, "--", "sh", "-c", 'echo "$1 $A"', "_", "{lr}", code=0)
@@ -110,7 +110,7 @@ class TestTables:
             (3, "two", 0),
         }
 
-    def test_appended_rows_and_a_resume(self, home: Home) -> None:
+    def test_rows_appended_to_a_table_run_before_and_after_a_resume(self, home: Home) -> None:
         home.write("table.csv", "x", ["a b"], ["c"])
         wait = 'until [ -e go ]; do sleep 0.01; done; echo "$1"'
         command = ("run", "table.csv", "--devices", "host", "--slots", "1", "--", "sh", "-c", wait, "_", "{x}")
@@ -136,7 +136,9 @@ class TestTables:
             (("--", "sh", "{"), "the command after --: '{' has a { of its own: write {{ for a brace"),
         ],
     )
-    def test_refused_in_one_sentence(self, home: Home, command: tuple[str, ...], said: str) -> None:
+    def test_a_table_with_a_bad_command_is_refused_in_one_sentence(
+        self, home: Home, command: tuple[str, ...], said: str
+    ) -> None:
         home.write("table.csv", "lr,bs", [1, 2])
         err = home.call("run", "table.csv", *command, code=2).stderr
         assert said in err
