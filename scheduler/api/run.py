@@ -34,11 +34,11 @@ class Finished:
     @property
     def tasks(self) -> list[dict[str, Any]]:
         """Return a dictionary for each task, with the columns of `scheduler results`."""
-        telling = self._telling()
+        reader = self._reader()
         try:
-            return list(telling.rows())
+            return list(reader.rows())
         finally:
-            telling.close()
+            reader.close()
 
     @property
     def frame(self) -> pd.DataFrame:
@@ -55,19 +55,19 @@ class Finished:
     @property
     def counts(self) -> dict[str, int]:
         """The number of tasks per state."""
-        telling = self._telling()
+        reader = self._reader()
         try:
-            counts: dict[str, int] = telling.run_facts()["states"]
+            counts: dict[str, int] = reader.run_facts()["states"]
             return counts
         finally:
-            telling.close()
+            reader.close()
 
     @property
     def succeeded(self) -> bool:
         """True if every task succeeded."""
         return set(self.counts) <= {"succeeded", "skipped"}
 
-    def _telling(self) -> run_reader.RunReader:
+    def _reader(self) -> run_reader.RunReader:
         return run_reader.RunReader(run_reader.find_run(read_settings({"state": self.state}), str(self.number)))
 
 

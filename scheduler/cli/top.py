@@ -73,7 +73,7 @@ def _run(args: argparse.Namespace, settings: Settings) -> int:
         ):
             show(panels.plain(picture, panels.WIDE), picture.to_dict(), as_json=args.json)
         elif not run.goes_on():
-            sys.stdout.writelines(line + "\n" for line in closing.total_lines(run.telling.totals(), info.number))
+            sys.stdout.writelines(line + "\n" for line in closing.total_lines(run.reader.totals(), info.number))
         if not run.goes_on():
             hint(run.stands)
     return 0

@@ -76,8 +76,8 @@ def _card(budget: DeviceBudget, gpus: ScheduleGpus, settings: Settings) -> Sched
 
 def _own_words(holder: LeaseHolder, settings: Settings) -> tuple[str, ...]:
     try:
-        with contextlib.closing(RunReader(find_run(settings, holder.lease.number))) as telling:
-            commands = [row["command"] for row in telling.rows() if row["id"] == holder.lease.task]
+        with contextlib.closing(RunReader(find_run(settings, holder.lease.number))) as reader:
+            commands = [row["command"] for row in reader.rows() if row["id"] == holder.lease.task]
     except SchedulerError:  # it is kept in another state directory
         return NOT_SHOWN
     return tuple(shlex.split(commands[0])) if commands else NOT_SHOWN

@@ -57,7 +57,7 @@ class RealRunner(ArmRunner):
             begun(session.number)
             percentages = session.devices.mps.percentages() if session.devices.mps is not None else {}
             _run(session)
-            history = RunReader(session.info, session.store.journal).fold
+            history = RunReader(session.info, session.store.journal).history
             reading = read(arm, repeat, session.number, session.brain, history, float(session.meta["accepted"]))
             uuids = [device.key for device in session.devices.discover() if device.is_gpu]
         after = look_at_cards()

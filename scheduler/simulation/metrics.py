@@ -57,7 +57,7 @@ class RunMetrics:
 class SimulatedResult:
     """A simulated run that is over."""
 
-    fold: RunHistory
+    history: RunHistory
     given: Mapping[int, GivenTask]
     """Every task that came, by id."""
     began: float
@@ -68,12 +68,12 @@ class SimulatedResult:
 
 def outcomes(policy: str, run: SimulatedResult, bound: LowerBound) -> RunMetrics:
     """Sum a run up; tasks that never ended count in the states only."""
-    fold, given, began, devices = run.fold, run.given, run.began, _counted(run.devices)
-    ends = {task: story.last.ended for task, story in fold.tasks.items() if story.last and story.last.ended}
+    history, given, began, devices = run.history, run.given, run.began, _counted(run.devices)
+    ends = {task: one.last.ended for task, one in history.tasks.items() if one.last and one.last.ended}
     flows = sorted(at - began - given[task].arrives for task, at in ends.items())
     first = min((one.arrives for one in given.values()), default=0.0)
     makespan = max(ends.values(), default=began + first) - began - first
-    attempts = [a for story in fold.tasks.values() for a in story.attempts if a.ended is not None]
+    attempts = [a for one in history.tasks.values() for a in one.attempts if a.ended is not None]
     ooms = [a for a in attempts if a.outcome is Outcome.OOM]
     return RunMetrics(
         policy,
@@ -82,13 +82,13 @@ def outcomes(policy: str, run: SimulatedResult, bound: LowerBound) -> RunMetrics
         makespan,
         sum(flows) / len(flows) if flows else 0.0,
         flows[ceil(0.95 * len(flows)) - 1] if flows else 0.0,
-        _waits(fold.tasks, given, began),
-        _memory_use(fold, devices, makespan),
-        _load_use(fold, given, devices, makespan),
+        _waits(history.tasks, given, began),
+        _memory_use(history, devices, makespan),
+        _load_use(history, given, devices, makespan),
         len(ooms),
         sum(a.source == EstimateSource.MEASURED for a in ooms),
         run.bypassed,
-        len(stretched(fold)),
+        len(stretched(history)),
         bound,
     )
 
@@ -102,8 +102,8 @@ def _waits(
     stories: Mapping[int, TaskHistory], given: Mapping[int, GivenTask], began: float
 ) -> dict[int, PriorityWaits]:
     by_priority: dict[int, list[float]] = {}
-    for task, story in stories.items():
-        one, last = given[task], story.last
+    for task, task_history in stories.items():
+        one, last = given[task], task_history.last
         if last is not None:
             waited = (last.started or last.placed) - began - one.arrives
             by_priority.setdefault(one.spec.terms.priority, []).append(waited)
@@ -113,20 +113,20 @@ def _waits(
     }
 
 
-def _memory_use(fold: RunHistory, devices: Sequence[Device], makespan: float) -> float:
+def _memory_use(history: RunHistory, devices: Sequence[Device], makespan: float) -> float:
     keys, capacity = {device.key for device in devices}, sum(device.total for device in devices)
     held = sum(
         a.seconds * sum(bytes_ for key, bytes_ in a.peak.items() if key in keys)
-        for story in fold.tasks.values()
-        for a in story.attempts
+        for task_history in history.tasks.values()
+        for a in task_history.attempts
     )
     return held / (capacity * makespan) if makespan > 0 else 0.0
 
 
-def _load_use(fold: RunHistory, given: Mapping[int, GivenTask], devices: Sequence[Device], makespan: float) -> float:
+def _load_use(history: RunHistory, given: Mapping[int, GivenTask], devices: Sequence[Device], makespan: float) -> float:
     done = 0.0
-    for task, story in fold.tasks.items():
-        last, truth = story.last, given[task].truth
+    for task, task_history in history.tasks.items():
+        last, truth = task_history.last, given[task].truth
         if last is not None and last.outcome is Outcome.SUCCEEDED:
             gpus = sum(key != HOST for key in last.devices)
             done += truth.seconds * (truth.utilisation * gpus if devices[0].is_gpu else truth.cores)

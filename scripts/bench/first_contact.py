@@ -113,7 +113,7 @@ def simulated(
 def found(rows: Sequence[TraceRow], gpus: int, seed: int, rules: SchedulingConfig, beside: Beside) -> Found:
     """Return the figures of rows on so many GPUs."""
     metrics, run = simulated(rows, gpus, NOTHING, seed, rules, "packed")
-    attempts = [attempt for story in run.fold.tasks.values() for attempt in story.attempts]
+    attempts = [attempt for task_history in run.history.tasks.values() for attempt in task_history.attempts]
     ages = [attempt.seconds for attempt in attempts if attempt.outcome is Outcome.OOM]
     return Found(
         metrics.ratio,

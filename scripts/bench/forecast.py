@@ -93,7 +93,7 @@ def play(number: int, seed: int) -> tuple[dict[float, tuple[float, Forecast, flo
                 used = {key: running.used for key, running in machine.running.items()}
                 said = forecast(brain, MachineSnapshot(loop.ports.devices.snapshot(), (), used), machine.now)
                 told[moment] = (machine.now, said, process_time() - before)
-    ends = {task: story.attempts[-1].ended or 0.0 for task, story in view.fold.tasks.items()}
+    ends = {task: task_history.attempts[-1].ended or 0.0 for task, task_history in view.history.tasks.items()}
     return told, machine.now, ends
 
 

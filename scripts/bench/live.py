@@ -40,7 +40,7 @@ class Crowded:
 
     def __init__(self, running: int, queued: int) -> None:
         terms = [Terms(memory=GIB, priority=priority, epochs=50) for priority in range(5)]
-        self.brain, self.fold, self.now = Brain(SchedulingConfig(), terms), RunSummary(), 0.0
+        self.brain, self.history, self.now = Brain(SchedulingConfig(), terms), RunSummary(), 0.0
         for batch in range((running + queued) // BATCH):
             self.brain.apply(Submitted(batch + 1, 1 + batch * BATCH, [n % 5 for n in range(BATCH)]))
         gpus = [Device(f"GPU-{n}", f"GPU {n}", 80 * GIB, 1.0, n) for n in range(GPUS)]
@@ -51,12 +51,12 @@ class Crowded:
             self.start()
         labels = {gpu.key: gpu.label for gpu in gpus}
         self.painter = StatusBuilder(
-            1, "many.csv", self.brain, self.fold, lambda task: f"train lr=0.1 seed={task}", labels
+            1, "many.csv", self.brain, self.history, lambda task: f"train lr=0.1 seed={task}", labels
         )
 
     def tell(self, event: Event) -> None:
         self.brain.apply(event, self.now)
-        self.fold.take(event, self.now)
+        self.history.take(event, self.now)
 
     def start(self) -> None:
         reservation = {f"GPU-{self.next % GPUS}": GIB}

@@ -14,7 +14,7 @@ every other name."""
 
 SPAN = {"likely": "number", "early": "number", "late": "number"}
 EXPECTED = ({"at": "number", "end": (SPAN, "null"), "why": "text"}, "null")
-TASK_EXPECTED = ({"start": (SPAN, "null"), "end": SPAN}, "null")
+TASK_EXPECTED = ({"start": (SPAN, "null"), "end": SPAN, "devices": ["text"]}, "null")
 STATES = {"*": "integer"}
 BYTES = {"*": "integer"}
 

@@ -358,7 +358,7 @@ class Simulation(simulated_run.Simulation):
         return [event for event, _ in self.book.recorded]
 
     @property
-    def fold(self) -> RunHistory:
+    def history(self) -> RunHistory:
         return history_of(self.book.recorded)
 
     @property
@@ -368,8 +368,8 @@ class Simulation(simulated_run.Simulation):
 
     @property
     def makespan(self) -> float:
-        fold = self.fold
-        return (fold.last or 0.0) - (fold.first or 0.0)
+        history = self.history
+        return (history.last or 0.0) - (history.first or 0.0)
 
 
 def simulate(given: Iterable[Job], *budgets: DeviceBudget, **said: Any) -> Simulation:

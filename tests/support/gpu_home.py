@@ -200,7 +200,7 @@ class GpuHome(killing.Home):
         except StateError:  # it is not there yet
             return []
         with contextlib.closing(journal):
-            return fold([(one.event, one.at) for one in journal.events()], self.boxes[0].uuids)
+            return history([(one.event, one.at) for one in journal.events()], self.boxes[0].uuids)
 
     def wait_for(self, number: int, *outcomes: str) -> list[Try]:
         """Wait until this many attempts have started, or have ended with one of these outcomes."""
@@ -232,7 +232,7 @@ class GpuHome(killing.Home):
         super().end()
 
 
-def fold(events: Sequence[tuple[Any, float]], uuids: Sequence[str]) -> list[Try]:
+def history(events: Sequence[tuple[Any, float]], uuids: Sequence[str]) -> list[Try]:
     """Convert events to attempts."""
     numbers = {uuid: str(number) for number, uuid in enumerate(uuids)} | {HOST: HOST}
     tries: dict[tuple[int, int], Try] = {}

@@ -53,9 +53,9 @@ def told(name: str, tasks: int, machine: str, *, seed: int = 1, number: int = 1,
     labels = {device.key: device.label for device in devices}
     found = []
     for task in run.brain.task_table:
-        job, story = book.job(task), view.fold.tasks.get(task)
+        job, task_history = book.job(task), view.history.tasks.get(task)
         words = shlex.join(["python", *job.spec.filename.split()])
-        row = (task, run.brain.batch_of(task), job, run.brain.state(task), story, words, "")
+        row = (task, run.brain.batch_of(task), job, run.brain.state(task), task_history, words, "")
         found.append(columns.row(*row, START, labels))
     counts = run.brain.state_counts
     states = {str(state): some for state, some in counts.items() if some}
@@ -64,5 +64,5 @@ def told(name: str, tasks: int, machine: str, *, seed: int = 1, number: int = 1,
         "accepted": START, "states": states, "devices": labels,
     }  # fmt: skip
     capacities = {device.key: device.total for device in devices}
-    sums = totals(view.fold, counts, sum(capacities.values()))
-    return ReportedRun(facts, sums, found, view.history.tracks, capacities, view.fold.last or START)
+    sums = totals(view.history, counts, sum(capacities.values()))
+    return ReportedRun(facts, sums, found, view.history.tracks, capacities, view.history.last or START)

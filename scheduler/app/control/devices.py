@@ -26,7 +26,7 @@ def devices(settings: Settings) -> list[dict[str, Any]]:
     finally:
         pool.close()
     leases = living(find_directory(settings.leases or None))
-    shut = {info.number: telling.brain.rules.closed for info, telling in _unfinished(settings)}
+    shut = {info.number: reader.brain.rules.closed for info, reader in _unfinished(settings)}
     return [
         {
             "device": b.device.label,
@@ -48,12 +48,12 @@ def _unfinished(settings: Settings) -> Iterator[tuple[RunInfo, RunReader]]:
         if info.elsewhere:
             continue
         try:
-            telling = RunReader(info, only_states=True)
+            reader = RunReader(info, only_states=True)
         except SchedulerError:
             continue  # one that cannot be read hides no other
-        with closing(telling):
-            if info.alive or telling.unfinished:
-                yield info, telling
+        with closing(reader):
+            if info.alive or reader.unfinished:
+                yield info, reader
 
 
 def users_of(settings: Settings, device: str, run: str | None) -> list[Target]:
@@ -61,8 +61,8 @@ def users_of(settings: Settings, device: str, run: str | None) -> list[Target]:
     if run is not None:
         return [Target(find_run(settings, run))]
     found, labels = [], set[str]()
-    for info, telling in _unfinished(settings):
-        mine = telling.devices
+    for info, reader in _unfinished(settings):
+        mine = reader.devices
         labels.update(one.label for one in mine)
         try:
             if named(device, mine):

@@ -47,6 +47,6 @@ def _record(info: RunInfo, request: Request) -> RequestResult:
 
 def _foreseen(info: RunInfo, request: Request, before: Sequence[Request]) -> Sequence[Answer]:
     """Return the answers that the next scheduler will give, as far as the journal tells."""
-    with closing(RunReader(info, only_states=True)) as telling:
-        telling.asked_meanwhile(before)
-        return telling.grant(request).answers
+    with closing(RunReader(info, only_states=True)) as reader:
+        reader.asked_meanwhile(before)
+        return reader.grant(request).answers

@@ -29,16 +29,16 @@ class RunMonitor:
     def __init__(self, info: RunInfo, settings: Settings) -> None:
         self.info = info
         self._settings = settings
-        self.telling = RunReader(info)
+        self.reader = RunReader(info)
         chosen = json.loads(info.meta.get("choices", "{}"))
         self._devices = MonitoredDevices(chosen.get("devices", "auto"), settings)
         self._builder = StatusBuilder(
             info.number,
             info.what,
-            self.telling.brain,
-            self.telling.fold,
-            self.telling.name,
-            self.telling.labels,
+            self.reader.brain,
+            self.reader.history,
+            self.reader.name,
+            self.reader.labels,
         )
         self._trees: dict[Key, Tree] = {}
         self._seen = ObservedState()
@@ -52,7 +52,7 @@ class RunMonitor:
     @property
     def living(self) -> bool:
         """Tell whether a task of the run is alive, with or without a scheduler."""
-        return self.telling.brain.placements_exist()
+        return self.reader.brain.placements_exist()
 
     def goes_on(self) -> bool:
         """Tell whether there is something to watch: a scheduler, or tasks that outlived theirs."""
@@ -62,13 +62,13 @@ class RunMonitor:
     def stands(self) -> str:
         """A sentence on a run that has ended or has no scheduler."""
         number = self.info.number
-        if self.telling.unfinished:
+        if self.reader.unfinished:
             return f"run {number} is not over and no scheduler holds it: scheduler resume {number}"
         return f"run {number} is over: scheduler results {number}"
 
     def picture(self) -> LiveStatus:
         """Return the state of the run now."""
-        self.telling.catch_up()
+        self.reader.catch_up()
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + REST
             self._look()
@@ -92,7 +92,7 @@ class RunMonitor:
         used: dict[Key, Mapping[str, int]] = {}
         epochs: dict[Key, float] = {}
         trees: dict[Key, Tree] = {}
-        for task in self.telling.brain.living():
+        for task in self.reader.brain.living():
             lease, key = mine.get(task.id), (task.id, task.attempts)
             if lease is None or not lease.shim:
                 continue
@@ -112,5 +112,5 @@ class RunMonitor:
 
     def close(self) -> None:
         """Let its journal and the devices go."""
-        self.telling.close()
+        self.reader.close()
         self._devices.close()

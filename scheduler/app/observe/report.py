@@ -34,13 +34,13 @@ def report_data(settings: Settings, words: Sequence[str], *, secrets: bool = Fal
 
 def _told(info: RunInfo, secrets: bool) -> ReportedRun:
     history = MemoryTimeline()
-    with closing(RunReader(info)) as telling:
-        for recorded in telling.recorded():
+    with closing(RunReader(info)) as reader:
+        for recorded in reader.recorded():
             history.take(recorded.event, recorded.at)
         capacities = json.loads(info.meta.get("totals", "{}"))
-        now = time.time() if info.alive else telling.fold.last or time.time()
-        rows = list(telling.rows(secrets=secrets))
-        return ReportedRun(telling.run_facts(), telling.totals(), rows, history.tracks, capacities, now)
+        now = time.time() if info.alive else reader.history.last or time.time()
+        rows = list(reader.rows(secrets=secrets))
+        return ReportedRun(reader.run_facts(), reader.totals(), rows, history.tracks, capacities, now)
 
 
 def write(found: Sequence[ReportedRun], path: str) -> int:

@@ -98,7 +98,7 @@ class RunReader:
         except ValueError as exc:
             raise newer(info.places.journal, f"its setting order={kept['order']} is unknown here") from exc
         self.brain = Brain(SchedulingConfig(order=order, **limits), [])
-        self.fold = RunHistory()
+        self.history = RunHistory()
         self.ended: float | None = None
         """The time at which an attempt last ended."""
         self._only_states = only_states
@@ -121,7 +121,7 @@ class RunReader:
             if isinstance(recorded.event, Exited):
                 self.ended = recorded.at
             if not self._only_states or isinstance(recorded.event, Skipped):
-                self.fold.take(recorded.event, recorded.at)
+                self.history.take(recorded.event, recorded.at)
 
     def recorded(self) -> Iterator[Recorded]:
         """Yield the journal's events, and apply each."""
@@ -175,7 +175,7 @@ class RunReader:
 
     def totals(self) -> RunTotals:
         """Return the totals of the run."""
-        return totals(self.fold, self.brain.state_counts, int(self.info.meta.get("capacity", "0")))
+        return totals(self.history, self.brain.state_counts, int(self.info.meta.get("capacity", "0")))
 
     def rows(self, states: frozenset[State] | None = None, *, secrets: bool = False) -> Iterator[dict[str, Any]]:
         """Return a row for each task by id, with `***` for secrets; with `states`, only tasks in these."""
@@ -207,9 +207,9 @@ class RunReader:
             job = Job(spec, command.name(spec, secrets=secrets), command.key(spec, row.nth), form.append)
             argv = command.argv(spec, task, spec.terms.epochs, self.info.meta["python"], form.append)
             made = columns.row(
-                task, batch, job, self.brain.state(task), self.fold.tasks.get(task), shown(argv, secrets=secrets),
+                task, batch, job, self.brain.state(task), self.history.tasks.get(task), shown(argv, secrets=secrets),
                 self._log(task),
-                self.fold.submitted(batch, submitted), labels, self._done_by(task),
+                self.history.submitted(batch, submitted), labels, self._done_by(task),
             )  # fmt: skip
             return made if secrets else masked(made, columns.OURS, columns.TEXTS)
 
@@ -228,7 +228,7 @@ class RunReader:
 
     def _done_by(self, task: int) -> int | None:
         """Return the earlier run because of which a task is skipped."""
-        return self.fold.done_by.get(task) if self.brain.state(task) is State.SKIPPED else None
+        return self.history.done_by.get(task) if self.brain.state(task) is State.SKIPPED else None
 
     def name(self, task: int) -> str:
         """Return the name of a task."""
@@ -242,8 +242,8 @@ class RunReader:
         return labels
 
     def _log(self, task: int) -> str:
-        story = self.fold.tasks.get(task)
-        return str(self.info.places.task_log(task, len(story.attempts))) if story and story.attempts else ""
+        found = self.history.tasks.get(task)
+        return str(self.info.places.task_log(task, len(found.attempts))) if found and found.attempts else ""
 
     def run_facts(self) -> dict[str, Any]:
         """Return the facts of the run, as results show them."""

@@ -35,22 +35,22 @@ class WaitResult:
 
 def wait_for(target: Target) -> WaitResult:
     """Wait until these tasks, or all of a run, have ended, or until their scheduler has."""
-    with closing(RunReader(target.info)) as telling:
+    with closing(RunReader(target.info)) as reader:
         while True:
             alive = is_locked(target.info.places.root)
-            telling.catch_up()
-            states = {task: telling.brain.state(task) for task in target.tasks or telling.brain.task_table}
+            reader.catch_up()
+            states = {task: reader.brain.state(task) for task in target.tasks or reader.brain.task_table}
             left = sum(state in UNFINISHED for state in states.values())
             if not alive or (target.tasks and not left):
-                return WaitResult(target.info, states, _exit_code(states, telling.fold), left)
+                return WaitResult(target.info, states, _exit_code(states, reader.history), left)
             time.sleep(PAUSE)
 
 
-def _exit_code(states: Mapping[int, State], fold: RunHistory) -> int:
+def _exit_code(states: Mapping[int, State], history: RunHistory) -> int:
     if all(state in (State.SUCCEEDED, State.SKIPPED) for state in states.values()):
         return 0
-    story = fold.tasks.get(next(iter(states))) if len(states) == 1 else None
-    last = story.attempts[-1] if story is not None and story.attempts else None
+    task_history = history.tasks.get(next(iter(states))) if len(states) == 1 else None
+    last = task_history.attempts[-1] if task_history is not None and task_history.attempts else None
     if last is None or last.ended is None:
         return 1
     return (128 + last.signal if last.signal else last.code) or 1
@@ -98,10 +98,10 @@ class TaskLogReader:
 
         `begins` is told of each attempt after the first that is shown.
         """
-        with closing(RunReader(self.info, only_states=True)) as telling:
+        with closing(RunReader(self.info, only_states=True)) as reader:
             going_on = True
             while going_on:
-                going_on = self._goes_on(telling)
+                going_on = self._goes_on(reader)
                 yield from self.news()
                 if self._turn_to(self._newest(), begins):
                     going_on = True
@@ -117,10 +117,10 @@ class TaskLogReader:
         self.attempt, self._read = newest, 0
         return True
 
-    def _goes_on(self, telling: RunReader) -> bool:
+    def _goes_on(self, reader: RunReader) -> bool:
         """Tell whether anything may still be printed; ask before the log is read to its end."""
-        telling.catch_up()
-        state = telling.brain.state(self.task)
+        reader.catch_up()
+        state = reader.brain.state(self.task)
         if is_locked(self.info.places.root):
             return state in UNFINISHED
         return state in LIVING and bool(self.attempt) and self._runs_alone()
@@ -135,8 +135,8 @@ class TaskLogReader:
 
 def state_of(info: RunInfo, task: int) -> State:
     """Return the state of a task, from its journal."""
-    with closing(RunReader(info, only_states=True)) as telling:
-        return telling.brain.state(task)
+    with closing(RunReader(info, only_states=True)) as reader:
+        return reader.brain.state(task)
 
 
 def wait_all(targets: Sequence[Target]) -> list[WaitResult]:

@@ -135,7 +135,7 @@ class WebFeed:
         said = {
             "name": status_data.shown(info.meta.get("name")),
             "host": info.meta.get("host", ""),
-            "began": attached.telling.fold.first,
+            "began": attached.reader.history.first,
             "goes_on": goes_on,
             "stands": "" if goes_on else attached.stands,
             "here": not info.elsewhere,
@@ -172,23 +172,23 @@ class WebFeed:
 
     def _tasks(self, run: int, wanted: TaskQuery, texts: Mapping[int, str]) -> Mapping[str, Any]:
         attached = self._attached(run)
-        telling, forecast = attached.telling, run_reader.forecast_of(attached.info)
-        telling.catch_up()
-        found = status_data.chosen(telling.brain, telling.fold, wanted, texts)
+        reader, forecast = attached.reader, run_reader.forecast_of(attached.info)
+        reader.catch_up()
+        found = status_data.chosen(reader.brain, reader.history, wanted, texts)
         pages = max(1, -(-len(found) // status_data.ROWS))
         page = max(0, min(wanted.page, pages - 1))
         some = found[page * status_data.ROWS : (page + 1) * status_data.ROWS]
-        rows = [*status_data.tasks(telling.rows_of(some), forecast, time.time())]
+        rows = [*status_data.tasks(reader.rows_of(some), forecast, time.time())]
         return {"group": wanted.group, "tasks": rows, "found": len(found), "page": page, "pages": pages}
 
     def _said(self, run: int) -> Mapping[int, str]:
         """Return the searchable text of each task, in lower case."""
         info = RunCatalog(self._places).info(run)
-        with contextlib.closing(run_reader.RunReader(info, only_states=True)) as telling:
+        with contextlib.closing(run_reader.RunReader(info, only_states=True)) as reader:
             known, texts = self._texts.get(run, (-1, {}))
-            if known != len(telling.brain.task_table):
+            if known != len(reader.brain.task_table):
                 shown = status_data.shown
-                texts = {row["id"]: f"{shown(row['name'])} {shown(row['command'])}".lower() for row in telling.rows()}
+                texts = {row["id"]: f"{shown(row['name'])} {shown(row['command'])}".lower() for row in reader.rows()}
                 self._texts[run] = (len(texts), texts)
         return texts
 

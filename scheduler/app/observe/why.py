@@ -43,20 +43,20 @@ def why(target: Target) -> WhyAnswer:
     asks = alive and not info.elsewhere
     few = asks and len(target.tasks) <= AT_ONCE
     posted = requests.post(info.places, Request(WHY, target.tasks)) if few else None  # it is answered while we read
-    with closing(RunReader(info)) as telling:
+    with closing(RunReader(info)) as reader:
         if posted is not None:
             said = requests.fetch(info.places, posted, PATIENCE) or ()
         else:
-            said = _asked(target, telling) if asks else ()
-        telling.catch_up()  # a task that has started since waits no more
+            said = _asked(target, reader) if asks else ()
+        reader.catch_up()  # a task that has started since waits no more
         if not target.tasks:
-            return _of_run(telling, alive, said)
-        return _of_tasks(telling, target.tasks, alive, {one.tasks[0]: one for one in said if one.tasks})
+            return _of_run(reader, alive, said)
+        return _of_tasks(reader, target.tasks, alive, {one.tasks[0]: one for one in said if one.tasks})
 
 
-def _asked(target: Target, telling: RunReader) -> Sequence[Answer]:
+def _asked(target: Target, reader: RunReader) -> Sequence[Answer]:
     """Return the answers of the run's scheduler on many tasks; fewer if it stops answering."""
-    waiting = [task for task in target.tasks if telling.brain.state(task) is State.WAITING]
+    waiting = [task for task in target.tasks if reader.brain.state(task) is State.WAITING]
     said: list[Answer] = []
     for first in range(0, len(waiting), AT_ONCE):
         asked = Request(WHY, tuple(waiting[first : first + AT_ONCE]))
@@ -67,22 +67,22 @@ def _asked(target: Target, telling: RunReader) -> Sequence[Answer]:
     return said
 
 
-def _of_run(telling: RunReader, alive: bool, said: Sequence[Answer]) -> WhyAnswer:
-    states = {str(state): number for state in State if (number := telling.brain.state_counts[state])}
+def _of_run(reader: RunReader, alive: bool, said: Sequence[Answer]) -> WhyAnswer:
+    states = {str(state): number for state in State if (number := reader.brain.state_counts[state])}
     words, reasons = (said[0].says, said[0].facts.get("reasons", {})) if said else ("", {})
-    info = telling.info
+    info = reader.info
     forecast = forecast_of(info)
     lines = summary(info.number, info.what, states, words, alive=alive, forecast=forecast, now=time.time())
     facts = {"run": info.number, "alive": alive, "states": states, "reasons": reasons, "says": lines[1:]}
     return WhyAnswer(lines, {**facts, "expected": forecast and forecast.run_to_dict()})
 
 
-def _of_tasks(telling: RunReader, tasks: Sequence[int], alive: bool, said: Mapping[int, Answer]) -> WhyAnswer:
+def _of_tasks(reader: RunReader, tasks: Sequence[int], alive: bool, said: Mapping[int, Answer]) -> WhyAnswer:
     lines, facts = [], []
-    forecast = forecast_of(telling.info)
+    forecast = forecast_of(reader.info)
     for task in tasks:
         answer = said.get(task)
-        one = _standing(telling, task, alive, answer, forecast)
+        one = _standing(reader, task, alive, answer, forecast)
         line = paragraph(one)
         lines.append(line)
         waits = answer.facts if answer is not None and one.waits else {}
@@ -92,34 +92,34 @@ def _of_tasks(telling: RunReader, tasks: Sequence[int], alive: bool, said: Mappi
                 "id": task,
                 "state": str(one.state),
                 "says": line,
-                "attempts": len(one.story.attempts),
+                "attempts": len(one.task_history.attempts),
                 "outcome": str(attempt.outcome) if attempt and attempt.outcome else None,
-                "reason": (one.story.refused or (attempt.reason if attempt else "")) or None,
+                "reason": (one.task_history.refused or (attempt.reason if attempt else "")) or None,
                 "log": one.log or None,
                 "waits": dict(waits) or None,
                 "expected": one.expected and one.expected.to_dict(),
             }
         )
-    return WhyAnswer(lines, {"run": telling.info.number, "alive": alive, "tasks": facts})
+    return WhyAnswer(lines, {"run": reader.info.number, "alive": alive, "tasks": facts})
 
 
 def _standing(
-    telling: RunReader, task: int, alive: bool, answer: Answer | None, forecast: Forecast | None
+    reader: RunReader, task: int, alive: bool, answer: Answer | None, forecast: Forecast | None
 ) -> TaskReport:
-    brain, info = telling.brain, telling.info
-    state, story = brain.state(task), telling.fold.tasks.get(task, TaskHistory())
-    log = str(info.places.task_log(task, len(story.attempts))) if story.attempts else ""
+    brain, info = reader.brain, reader.info
+    state, task_history = brain.state(task), reader.history.tasks.get(task, TaskHistory())
+    log = str(info.places.task_log(task, len(task_history.attempts))) if task_history.attempts else ""
     return TaskReport(
         task,
         state,
-        story,
+        task_history,
         brain.terms_of(task),
-        telling.labels,
+        reader.labels,
         info.number,
         alive,
         log,
         _last_line(log) if state in (State.FAILED, State.OOM, State.TIMEOUT) else "",
-        telling.fold.done_by.get(task),
+        reader.history.done_by.get(task),
         answer.says if answer is not None and state is State.WAITING else "",
         time.time(),
         forecast.of_task(task, state) if forecast is not None else None,

@@ -44,11 +44,11 @@ class PreviousRun:
     """The run that did each done row, by the hash of the row's content (a list may have a million rows)."""
 
     @classmethod
-    def of(cls, telling: RunReader) -> PreviousRun:
+    def of(cls, reader: RunReader) -> PreviousRun:
         """Return the state of the rows that a run's journal tells."""
-        counts = telling.brain.state_counts
+        counts = reader.brain.state_counts
         left = {state: counts[state] for state in State if state in UNFINISHED and counts[state]}
-        return cls(left, {hash(content): by for content, by in telling.done()})
+        return cls(left, {hash(content): by for content, by in reader.done()})
 
 
 def real_path(path: str) -> str:
@@ -137,8 +137,8 @@ class PreviousRuns:
         """Return the state of a run's rows; it is read once."""
         if info.number not in self._pasts:
             try:
-                with contextlib.closing(RunReader(info, only_states=True)) as telling:
-                    self._pasts[info.number] = PreviousRun.of(telling)
+                with contextlib.closing(RunReader(info, only_states=True)) as reader:
+                    self._pasts[info.number] = PreviousRun.of(reader)
             except SchedulerError as exc:
                 self._cannot_read(info.number, exc)
                 self._pasts[info.number] = PreviousRun({}, {})

@@ -41,11 +41,11 @@ class MetricsView:
     """A view that shows nothing and keeps the history."""
 
     def __init__(self) -> None:
-        self.fold = RunHistory()
+        self.history = RunHistory()
 
     def show(self, event: Event, at: float) -> None:
         """Add an event to the history."""
-        self.fold.take(event, at)
+        self.history.take(event, at)
 
     def say(self, sentence: str) -> None:
         """Ignore a sentence."""
@@ -146,14 +146,14 @@ def play(scene: Scene, policy: str = "packed") -> tuple[Simulation, RunHistory]:
     known = {key: deepcopy(profile) for key, profile in scene.workload.known.items()}
     brain = Brain(replace(scene.rules, policy=policy), book.terms, ProfileIndex(known))
     view = MetricsView()
-    return Simulation(scene.workload.tasks, machine, brain, book, view).run(), view.fold
+    return Simulation(scene.workload.tasks, machine, brain, book, view).run(), view.history
 
 
 def simulate(scene: Scene, policy: str) -> SimulatedResult:
     """Run a scene to its end; return the result that metrics are computed from."""
-    run, fold = play(scene, policy)
-    states = dict(run.brain.state_counts)
-    return SimulatedResult(fold, run.all_given(), run.began, states, scene.devices, run.brain.wait_queue.most_bypassed)
+    run, history = play(scene, policy)
+    states, bypassed = dict(run.brain.state_counts), run.brain.wait_queue.most_bypassed
+    return SimulatedResult(history, run.all_given(), run.began, states, scene.devices, bypassed)
 
 
 def measured(scene: Scene, policy: str, *, alone: bool = False) -> tuple[RunMetrics, SimulatedResult]:

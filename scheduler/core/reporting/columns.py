@@ -25,7 +25,7 @@ def row(  # noqa: PLR0913  # all that a row is made of
     batch: int,
     job: Job,
     state: State,
-    story: TaskHistory | None,
+    task_history: TaskHistory | None,
     command: str,
     log: str,
     submitted: float,
@@ -33,19 +33,19 @@ def row(  # noqa: PLR0913  # all that a row is made of
     done_by: int | None = None,
 ) -> dict[str, Any]:
     """Return one task's row; unknown values are None."""
-    last = story.last if story else None
+    last = task_history.last if task_history else None
     values: dict[str, Any] = dict.fromkeys(COLUMNS)
     values.update(
         id=task, key=job.key, row=job.spec.row, name=job.name, state=str(state), priority=job.spec.terms.priority,
         batch=batch, attempts=0, ooms=0, command=command, directory=job.spec.directory, submitted=submitted,
         done_by=done_by,
     )  # fmt: skip
-    if story is not None:
-        values["reason"] = story.refused or (story.attempts[-1].reason if story.attempts else "")
-    if story is not None and story.attempts:
-        values["attempts"] = len(story.attempts)
-        values["ooms"] = sum(a.outcome is Outcome.OOM for a in story.attempts)
-        newest = story.attempts[-1]
+    if task_history is not None:
+        values["reason"] = task_history.refused or (task_history.attempts[-1].reason if task_history.attempts else "")
+    if task_history is not None and task_history.attempts:
+        values["attempts"] = len(task_history.attempts)
+        values["ooms"] = sum(a.outcome is Outcome.OOM for a in task_history.attempts)
+        newest = task_history.attempts[-1]
         values["exit_code"] = newest.code if newest.signal is None else 128 + newest.signal
         values["log"] = log
     if last is not None:

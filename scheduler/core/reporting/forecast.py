@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any
 
 from scheduler.core.model import LIVING, State
@@ -67,7 +67,7 @@ class Forecast:
         found = self.tasks.get(task)
         if found is None or state not in (State.WAITING, *LIVING):
             return None
-        return found if state is State.WAITING else ExpectedTask(None, found.end)
+        return found if state is State.WAITING else replace(found, start=None)
 
     def run_to_dict(self) -> dict[str, Any]:
         """Return what is expected of the run alone as JSON values."""

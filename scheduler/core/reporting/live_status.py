@@ -182,12 +182,18 @@ class StatusBuilder:
     """Makes pictures of one run; between two of them it keeps only what is dear to find again."""
 
     def __init__(
-        self, run: int, what: str, brain: Brain, fold: RunSummary, name: Callable[[int], str], labels: Mapping[str, str]
+        self,
+        run: int,
+        what: str,
+        brain: Brain,
+        history: RunSummary,
+        name: Callable[[int], str],
+        labels: Mapping[str, str],
     ) -> None:
         self._run = run
         self._what = what
         self._brain = brain
-        self._fold = fold
+        self._history = history
         self._name = name
         self._labels = labels
         self._names: dict[int, str] = {}
@@ -195,19 +201,19 @@ class StatusBuilder:
 
     def paint(self, seen: ObservedState, now: float) -> LiveStatus:
         """Return the status of the run now."""
-        brain, fold = self._brain, self._fold
+        brain, history = self._brain, self._history
         living = brain.living()
         self._names = {task.id: self._names.get(task.id) or self._name(task.id) for task in living}
         counts = {state: number for state in State if (number := brain.state_counts[state])}
-        seconds = now - fold.first if fold.first is not None else 0.0
+        seconds = now - history.first if history.first is not None else 0.0
         return LiveStatus(
             self._run,
             self._what,
             now,
             seconds,
             counts,
-            fold.retried,
-            fold.ooms,
+            history.retried,
+            history.ooms,
             [bar(budget, living, seen, brain.rules.buffer) for budget in seen.budgets if not budget.device.is_slot],
             [self._living(task, seen, now) for task in living],
             self._waiting(),
@@ -219,7 +225,7 @@ class StatusBuilder:
     def _living(self, task: TaskState, seen: ObservedState, now: float) -> LiveTask:
         assert task.placement is not None
         key, placement = (task.id, task.attempts), task.placement
-        attempt = self._fold.living[task.id]
+        attempt = self._history.living[task.id]
         main = gpus_in(placement.reservation) or (HOST,)
         used = seen.used.get(key)
         seconds = max(0.0, now - (attempt.started or attempt.placed))

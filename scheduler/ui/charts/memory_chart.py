@@ -79,9 +79,9 @@ def simulated_schedule(policy: str, run: SimulatedResult, devices: Sequence[Devi
     """Return a simulated run: peaks of memory, coloured by priority."""
     found, priorities = [], sorted({given.spec.terms.priority for given in run.given.values()})
     colours = {p: PRIORITIES[min(place, len(PRIORITIES) - 1)] for place, p in enumerate(priorities)}
-    for task, story in run.fold.tasks.items():
+    for task, task_history in run.history.tasks.items():
         spec = run.given[task].spec
-        for a in story.attempts:
+        for a in task_history.attempts:
             if a.ended is None or a.outcome is None:
                 continue
             begin, end = (a.started or a.placed) - run.began, a.ended - run.began

@@ -40,10 +40,10 @@ class PlainView:
         job: Callable[[int], Job],
         log_path: Callable[[int, int], Path],
         counts: Callable[[], Mapping[State, int]],
-        fold: RunSummary,
+        history: RunSummary,
         labels: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        self.fold = fold
+        self.history = history
         self._sink = sink
         self._job = job
         self._log_path = log_path
@@ -55,7 +55,7 @@ class PlainView:
 
     def show(self, event: Event, at: float) -> None:
         """Print a line for an event, if it is of interest."""
-        self.fold.take(event, at)
+        self.history.take(event, at)
         if isinstance(event, Started):
             return
         line = self._line(event)
@@ -108,7 +108,7 @@ class PlainView:
         if isinstance(event, Learned):
             what = "does not change the memory" if event.neutral else "does change the memory"
             return f"learned  {event.script}: {event.argument} {what}"
-        if isinstance(event, Submitted) and self.fold.first is not None:
+        if isinstance(event, Submitted) and self.history.first is not None:
             return f"added    {count(len(event.terms), 'task')} as batch {event.batch}"
         return ""
 
@@ -135,7 +135,7 @@ class PlainView:
         return self._words(word, event.task, f"prio {job.spec.terms.priority}  {devices}  {reserved}{again}")
 
     def _exited(self, event: Exited) -> str:
-        attempt = self.fold.ended_attempt
+        attempt = self.history.ended_attempt
         assert attempt is not None, "the event has just been taken"
         main = gpus_in(attempt.reserved) or (HOST,)
         peak = max(attempt.peak.get(key, 0) for key in main)

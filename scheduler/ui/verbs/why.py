@@ -21,7 +21,7 @@ class TaskReport:
 
     task: int
     state: State
-    story: TaskHistory
+    task_history: TaskHistory
     terms: Terms
     labels: Mapping[str, str]
     run: int
@@ -40,7 +40,7 @@ class TaskReport:
     @property
     def attempt(self) -> AttemptHistory | None:
         """The last attempt; None before the first."""
-        return self.story.attempts[-1] if self.story.attempts else None
+        return self.task_history.attempts[-1] if self.task_history.attempts else None
 
 
 def paragraph(one: TaskReport) -> str:
@@ -60,7 +60,7 @@ def _memory(attempt: AttemptHistory) -> str:
 
 
 def _attempt_number(one: TaskReport) -> str:
-    number = len(one.story.attempts)
+    number = len(one.task_history.attempts)
     return f"attempt {number}"
 
 
@@ -81,8 +81,8 @@ def _log(one: TaskReport) -> str:
 
 def _earlier_attempts(one: TaskReport) -> str:
     """Return how the attempts before the last one ended."""
-    earlier = [a for a in one.story.attempts[:-1] if a.outcome not in (None, Outcome.UNSTARTED)]
-    unstarted = _unstarted(one.story.attempts[:-1])
+    earlier = [a for a in one.task_history.attempts[:-1] if a.outcome not in (None, Outcome.UNSTARTED)]
+    unstarted = _unstarted(one.task_history.attempts[:-1])
     if not earlier:
         return unstarted
     ended = ", ".join(f"{a.number} {a.outcome}{' as a probe' if a.purpose == 'probe' else ''}" for a in earlier)
@@ -114,11 +114,11 @@ def _expected(one: TaskReport) -> str:
 
 
 def _all_attempts(one: TaskReport) -> str:
-    if not one.story.attempts:
+    if not one.task_history.attempts:
         return ""
-    tried = [a for a in one.story.attempts if a.outcome not in (None, Outcome.UNSTARTED)]
+    tried = [a for a in one.task_history.attempts if a.outcome not in (None, Outcome.UNSTARTED)]
     ended = ", ".join(f"{a.number} {a.outcome}{_reason(a)}" for a in tried)
-    unstarted = _unstarted(one.story.attempts)
+    unstarted = _unstarted(one.task_history.attempts)
     return f"; earlier attempts: {ended}{unstarted}" if ended else unstarted
 
 
@@ -154,7 +154,7 @@ def _failed(one: TaskReport) -> str:
     if attempt is None:
         return "failed"
     if attempt.outcome is Outcome.LOST:
-        losses = sum(a.outcome is Outcome.LOST for a in one.story.attempts)
+        losses = sum(a.outcome is Outcome.LOST for a in one.task_history.attempts)
         lost = f"failed: its attempts were lost {count(losses, 'time')} for reasons outside of the task"
         return f"{lost}{_reason(attempt)}; scheduler retry {one.task} starts it again"
     tries = one.terms.retries
@@ -167,7 +167,7 @@ def _failed(one: TaskReport) -> str:
 
 
 def _oom(one: TaskReport) -> str:
-    ooms = [a for a in one.story.attempts if a.outcome is Outcome.OOM]
+    ooms = [a for a in one.task_history.attempts if a.outcome is Outcome.OOM]
     attempt = ooms[-1] if ooms else one.attempt
     if attempt is None:
         return "ran out of memory"
@@ -205,7 +205,7 @@ def _cancelled(one: TaskReport) -> str:
 
 def _refused(one: TaskReport) -> str:
     return (
-        f"was refused: it {one.story.refused or 'fits on no device of this run'}; give it more GPUs or a larger "
+        f"was refused: it {one.task_history.refused or 'fits on no device of this run'}; give it more GPUs or a larger "
         f"device, then scheduler retry {one.task}"
     )
 

@@ -85,13 +85,13 @@ def without_ticks(facts: Any) -> Any:
     return facts
 
 
-def chosen(brain: Brain, fold: RunHistory, wanted: TaskQuery, texts: Mapping[int, str]) -> list[int]:
+def chosen(brain: Brain, history: RunHistory, wanted: TaskQuery, texts: Mapping[int, str]) -> list[int]:
     """Return the tasks of a query, of all its pages, in its order."""
     found = list(brain.task_table.in_state(*GROUPS.get(wanted.group, GROUPS["all"])))
     if wanted.find:
         word = wanted.find.lower()
         found = [number for number in found if word in f"{number} {texts.get(number, '')}"]
-    keys = _keys(brain, fold, texts)
+    keys = _keys(brain, history, texts)
     if wanted.sort in keys:
         return sorted(found, key=keys[wanted.sort], reverse=wanted.down)
     if wanted.group in ("ended", "failed"):
@@ -99,7 +99,7 @@ def chosen(brain: Brain, fold: RunHistory, wanted: TaskQuery, texts: Mapping[int
     return _by_rank(brain, found) if wanted.group == "waiting" else found
 
 
-def _keys(brain: Brain, fold: RunHistory, texts: Mapping[int, str]) -> Mapping[str, Callable[[int], Any]]:
+def _keys(brain: Brain, history: RunHistory, texts: Mapping[int, str]) -> Mapping[str, Callable[[int], Any]]:
     """Return the sort keys of the columns; each ends with the id."""
     return {
         "id": lambda number: number,
@@ -107,9 +107,9 @@ def _keys(brain: Brain, fold: RunHistory, texts: Mapping[int, str]) -> Mapping[s
         "state": lambda number: (brain.state(number), number),
         "priority": lambda number: (brain.terms_of(number).priority, number),
         "batch": lambda number: (brain.batch_of(number), number),
-        "ended": lambda number: (_last(fold, number, "ended"), number),
-        "ran_s": lambda number: (_last(fold, number, "seconds"), number),
-        "peak_bytes": lambda number: (_peak(fold, number), number),
+        "ended": lambda number: (_last(history, number, "ended"), number),
+        "ran_s": lambda number: (_last(history, number, "seconds"), number),
+        "peak_bytes": lambda number: (_peak(history, number), number),
     }
 
 
@@ -121,11 +121,11 @@ def _by_rank(brain: Brain, found: Sequence[int]) -> list[int]:
     return sorted(found, key=lambda number: (roll.batch(number), priorities[roll.terms(number)], number))
 
 
-def _last(fold: RunHistory, number: int, what: str) -> float:
-    story = fold.tasks.get(number)
-    return getattr(story.attempts[-1], what) or 0.0 if story and story.attempts else 0.0
+def _last(history: RunHistory, number: int, what: str) -> float:
+    task_history = history.tasks.get(number)
+    return getattr(task_history.attempts[-1], what) or 0.0 if task_history and task_history.attempts else 0.0
 
 
-def _peak(fold: RunHistory, number: int) -> int:
-    story = fold.tasks.get(number)
-    return max(story.attempts[-1].peak.values(), default=0) if story and story.attempts else 0
+def _peak(history: RunHistory, number: int) -> int:
+    task_history = history.tasks.get(number)
+    return max(task_history.attempts[-1].peak.values(), default=0) if task_history and task_history.attempts else 0

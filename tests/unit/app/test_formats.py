@@ -34,11 +34,13 @@ def test_settings_that_a_journal_keeps_are_all_but_places_and_secrets() -> None:
 
 def test_forecast_survives_its_file() -> None:
     span = TimeSpan(3.0, 2.0, 5.0)
-    forecast = Forecast(1.0, span, "", {7: ExpectedTask(None, span), 8: ExpectedTask(span, span)})
+    forecast = Forecast(1.0, span, "", {7: ExpectedTask(None, span), 8: ExpectedTask(span, span, ("GPU-0",))})
     data = forecast.to_dict()
     assert data == {
         "at": 1.0, "end": SPAN, "why": "",
-        "tasks": {"7": {"start": None, "end": SPAN}, "8": {"start": SPAN, "end": SPAN}},
+        "tasks": {
+            "7": {"start": None, "end": SPAN, "devices": []}, "8": {"start": SPAN, "end": SPAN, "devices": ["GPU-0"]},
+        },
     }  # fmt: skip
     assert Forecast.from_dict(json.loads(json.dumps(data))) == forecast
 

@@ -59,7 +59,7 @@ def home(tmp_path: Path) -> Home:
 @pytest.mark.parametrize("kind", [Meanwhile, Afterwards])
 def test_rows_accepted_during_a_read_appear_at_the_next_read(home: Home, kind: type[Meanwhile]) -> None:
     info = RunCatalog(find_places(str(home.state))).find("1")
-    telling = RunReader(info, kind.read(info.places.journal))
-    assert [row["state"] for row in telling.rows()] == ["succeeded"]
-    telling.catch_up()
-    assert telling.brain.state_counts == {State.SUCCEEDED: 1, State.RUNNING: 1, State.WAITING: 1}
+    reader = RunReader(info, kind.read(info.places.journal))
+    assert [row["state"] for row in reader.rows()] == ["succeeded"]
+    reader.catch_up()
+    assert reader.brain.state_counts == {State.SUCCEEDED: 1, State.RUNNING: 1, State.WAITING: 1}

@@ -100,7 +100,7 @@ class TestEnds:
     def test_attempt_that_ignores_the_stop_signal_is_killed_after_its_grace(self) -> None:
         run = simulate(jobs(1, seconds=100, memory="1GiB", timeout=20.0, grace=7.0, stops_in=60.0))
         assert ends(run) == [(1, "timeout", 27.0)]
-        assert run.fold.tasks[1].attempts[0].signal == 9
+        assert run.history.tasks[1].attempts[0].signal == 9
 
     def test_task_fails_after_three_lost_shims(self) -> None:
         run = simulate(jobs(1, seconds=10, memory="1GiB", lost=True))
@@ -138,7 +138,7 @@ class TestEnds:
         run = Simulation(jobs(1, memory="1GiB"))
         run.book.results[1, 1] = {"loss": 0.5}
         run.run()
-        assert run.fold.tasks[1].attempts[0].result == {"loss": 0.5}
+        assert run.history.tasks[1].attempts[0].result == {"loss": 0.5}
 
 
 class TestMemory:
@@ -188,14 +188,15 @@ class TestMemory:
 
     def test_late_peak_is_seen(self) -> None:
         run = simulate(jobs(1, seconds=1000, peak="9GiB", late=True, epochs=10))
-        assert run.fold.tasks[1].attempts[0].peak == {HOST: 9 * GIB}
+        assert run.history.tasks[1].attempts[0].peak == {HOST: 9 * GIB}
 
 
 class TestDevices:
     def test_tasks_run_on_many_gpus(self) -> None:
         run = simulate(jobs(8, seconds=100, memory="20GiB"), *(gpu(number) for number in range(4)))
         assert (run.states, run.makespan) == ({"succeeded": 8}, 200.0)
-        assert {story.attempts[0].devices for story in run.fold.tasks.values()} == {(f"GPU-{n}",) for n in range(4)}
+        used = {one.attempts[0].devices for one in run.history.tasks.values()}
+        assert used == {(f"GPU-{n}",) for n in range(4)}
 
     def test_task_runs_on_the_device_that_its_row_names(self) -> None:
         run = simulate(jobs(3, seconds=100, memory="20GiB", device="GPU-1"), gpu(0), gpu(1))
@@ -203,7 +204,7 @@ class TestDevices:
 
     def test_task_on_one_gpu_uses_no_memory_of_another(self) -> None:
         run = simulate(jobs(2, seconds=100, peak="20GiB", memory="20GiB"), gpu(0), gpu(1))
-        assert [a.peak for story in run.fold.tasks.values() for a in story.attempts] == [
+        assert [a.peak for task_history in run.history.tasks.values() for a in task_history.attempts] == [
             {"GPU-0": 20 * GIB},
             {"GPU-1": 20 * GIB},
         ]
@@ -280,7 +281,7 @@ class TestTogether:
     def test_sample_beside_an_end_counts_as_taken_before_it(self) -> None:
         run = self.living()
         run.loop.digest([Exited(1, 1, Outcome.SUCCEEDED), Sample(1, 1, {HOST: GIB}, {HOST: 9 * GIB})])
-        assert run.fold.tasks[1].attempts[0].peak == {HOST: 9 * GIB}
+        assert run.history.tasks[1].attempts[0].peak == {HOST: 9 * GIB}
         assert run.states == {"succeeded": 1, "running": 1}
 
     def test_sample_after_an_end_is_ignored(self) -> None:
@@ -432,7 +433,7 @@ def test_every_start_is_shown_once() -> None:
 
 def started_within(run: Simulation) -> float:
     """Return the seconds from the first start to the last one."""
-    starts = [attempt.placed for story in run.fold.tasks.values() for attempt in story.attempts]
+    starts = [attempt.placed for task_history in run.history.tasks.values() for attempt in task_history.attempts]
     return max(starts) - min(starts)
 
 
@@ -457,5 +458,5 @@ class TestUnknownRam:
     def test_hardly_any_task_runs_out_of_ram_where_it_is_short(self) -> None:
         run = self.run(32, "48GiB")
         assert run.states == {"succeeded": 32}
-        assert sum(len(story.attempts) for story in run.fold.tasks.values()) <= 33
+        assert sum(len(task_history.attempts) for task_history in run.history.tasks.values()) <= 33
         assert run.makespan < 5 * 600.0

@@ -66,9 +66,9 @@ def told(home: Path) -> Whole | str:
         info = RunCatalog(StatePaths(home)).find("1")
         if info.lost:
             return info.lost
-        telling = RunReader(info)
-        rows = [tuple(row.values()) for row in telling.rows(secrets=True)]
-        telling.close()
+        reader = RunReader(info)
+        rows = [tuple(row.values()) for row in reader.rows(secrets=True)]
+        reader.close()
         counts = RunReader(info, only_states=True)
         counts.close()
         return [*rows, tuple(counts.brain.state_counts.items())]

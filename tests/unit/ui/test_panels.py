@@ -33,12 +33,12 @@ RECENT = [
 def replay(*events: tuple[float, Event | list[Event]]) -> tuple[Brain, RunHistory]:
     """Return a run on two GPUs with batches of five, after these events."""
     brain = b.brain(b.tasks(3, "2GiB", epochs=10) + b.tasks(2, priority=3), b.tasks(5), b.tasks(5, priority=7))
-    fold = RunHistory()
+    history = RunHistory()
     for at, some in events:
         for event in some if isinstance(some, list) else [some]:
             brain.apply(event, at)
-            fold.take(event, at)
-    return brain, fold
+            history.take(event, at)
+    return brain, history
 
 
 def mixed_run() -> tuple[Brain, RunHistory]:
@@ -53,12 +53,12 @@ def mixed_run() -> tuple[Brain, RunHistory]:
     )
 
 
-def picture(brain: Brain, fold: RunHistory, now: float = 100.0, forecast: Forecast | None = None) -> LiveStatus:
+def picture(brain: Brain, history: RunHistory, now: float = 100.0, forecast: Forecast | None = None) -> LiveStatus:
     gpus = [b.gpu(0, free="20GiB"), b.gpu(1, free="10GiB")]
     used = {(1, 1): {"GPU-0": 3 * GIB}, (2, 1): {"GPU-1": 5 * GIB}, (5, 2): {"GPU-1": GIB}}
     seen = ObservedState([*gpus, b.host("64GiB", "50GiB")], used, {(1, 1): 4.0, (2, 1): 8.0}, (), {5: 90.0}, forecast)
     names = lambda task: NAMES.get(task, f"job {task}")  # noqa: E731 - one line reads better here
-    return StatusBuilder(12, "jobs.csv", brain, fold, names, {"GPU-0": "GPU 0", "GPU-1": "GPU 1"}).paint(seen, now)
+    return StatusBuilder(12, "jobs.csv", brain, history, names, {"GPU-0": "GPU 0", "GPU-1": "GPU 1"}).paint(seen, now)
 
 
 def text(lines: list[panels.Line]) -> str:
@@ -81,17 +81,17 @@ def test_view_of_a_run_is_readable_without_colour(width: int, height: int) -> No
 @pytest.mark.parametrize("width", [20, 33, 80, 81, 120, 200])
 @pytest.mark.parametrize("height", [1, 3, 5, 9, 24, 60])
 def test_view_is_never_wider_or_higher_than_the_terminal(width: int, height: int) -> None:
-    brain, fold = mixed_run()
+    brain, history = mixed_run()
     b.tell(brain, b.placed(3, "1GiB"))
-    fold.take(b.placed(3, "1GiB"), 70.0)
-    shown = panels.lines(picture(brain, fold), width, height, RECENT)
+    history.take(b.placed(3, "1GiB"), 70.0)
+    shown = panels.lines(picture(brain, history), width, height, RECENT)
     assert len(shown) == height
     assert max(panels.columns("".join(piece for piece, _ in line)) for line in shown) <= width
 
 
 def test_view_removes_escape_sequences_from_names_and_lines() -> None:
-    brain, fold = replay((0.0, [b.placed(3, "1GiB"), b.started(3)]))
-    shown = text(panels.lines(picture(brain, fold), 120, 40, RECENT))
+    brain, history = replay((0.0, [b.placed(3, "1GiB"), b.started(3)]))
+    shown = text(panels.lines(picture(brain, history), 120, 40, RECENT))
     assert "wide model 模型" in shown
     assert "\x1b" not in shown
     assert "owned" not in shown
@@ -127,15 +127,15 @@ class TestNumbers:
         assert [bar.tasks for bar in (first, second, host)] == [1, 2, 0]
 
     def test_bar_shows_the_reservations_of_other_runs(self) -> None:
-        brain, fold = replay()
+        brain, history = replay()
         seen = ObservedState([b.host("24GiB", "20GiB")], leases=[b.hold("6GiB", "1GiB")])
-        (bar,) = StatusBuilder(1, "", brain, fold, str, {}).paint(seen, 0.0).bars
+        (bar,) = StatusBuilder(1, "", brain, history, str, {}).paint(seen, 0.0).bars
         assert (bar.ours, bar.others, bar.reserved) == (0, 4 * GIB, 5 * GIB)
 
     def test_bar_of_a_device_with_a_budget_has_the_budget_as_total(self) -> None:
-        brain, fold = replay((0.0, [b.placed(1, "2GiB")]))
+        brain, history = replay((0.0, [b.placed(1, "2GiB")]))
         seen = ObservedState([b.host("24GiB", "10GiB", cap="4GiB")], {(1, 1): {"host": GIB}})
-        (bar,) = StatusBuilder(1, "", brain, fold, str, {}).paint(seen, 0.0).bars
+        (bar,) = StatusBuilder(1, "", brain, history, str, {}).paint(seen, 0.0).bars
         assert (bar.total, bar.ours, bar.others, bar.reserved) == (4 * GIB, GIB, 0, GIB)
 
     def test_time_left_of_a_task_follows_its_epochs_or_similar_tasks(self) -> None:
@@ -143,20 +143,20 @@ class TestNumbers:
         assert left == {1: pytest.approx(60.0), 2: pytest.approx(9.75), 5: pytest.approx(52.0)}
 
     def test_view_shows_the_forecast_of_the_scheduler(self) -> None:
-        brain, fold = mixed_run()
+        brain, history = mixed_run()
         end = TimeSpan(1360.0, 1160.0, 1700.0)
         status = picture(
-            brain, fold, forecast=Forecast(100.0, end, tasks={5: ExpectedTask(None, TimeSpan(130.0, 120.0, 140.0))})
+            brain, history, forecast=Forecast(100.0, end, tasks={5: ExpectedTask(None, TimeSpan(130.0, 120.0, 140.0))})
         )
         assert (status.end, status.unknown) == (end, "")
         assert "about 21m left (17m40s to 27m)" not in text(panels.lines(status, 80, 24))
         assert "about 21m left (18m to 27m)" in text(panels.lines(status, 120, 40))
 
     def test_view_says_that_the_time_left_is_unknown_before_a_task_has_ended(self) -> None:
-        brain, fold = mixed_run()
-        status = picture(brain, fold, forecast=Forecast(100.0, None, "unknown yet: nothing like these has ended"))
+        brain, history = mixed_run()
+        status = picture(brain, history, forecast=Forecast(100.0, None, "unknown yet: nothing like these has ended"))
         assert "time left unknown yet: nothing like these has ended" in text(panels.lines(status, 120, 40))
-        assert picture(brain, fold).unknown == "unknown yet"
+        assert picture(brain, history).unknown == "unknown yet"
         over = b.tell(b.brain(b.tasks(1)), b.run(1))
         assert StatusBuilder(1, "", over, RunHistory(), str, {}).paint(ObservedState(), 0.0).unknown == ""
 
@@ -181,8 +181,8 @@ class TestNumbers:
 
 def test_view_with_many_devices_leaves_lines_for_tasks() -> None:
     bars = [MemoryBar(f"GPU {n}", 24 * GIB, GIB, 0, GIB, 0, 1, 0.5, 1.0, 50) for n in range(16)]
-    brain, fold = mixed_run()
-    shown = text(panels.lines(replace(picture(brain, fold), bars=bars), 80, 24))
+    brain, history = mixed_run()
+    shown = text(panels.lines(replace(picture(brain, history), bars=bars), 80, 24))
     assert "and 9 more devices: 9.0G used by this run, 198.0G free" in shown
     assert "50% busy 50°C" in shown
     assert "train lr=0.1" in shown

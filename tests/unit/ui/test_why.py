@@ -27,12 +27,12 @@ def _utc(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def why(state: str, *events: Event | list[Event], task: int = 7, **facts: Any) -> str:
     """Return the paragraph of a task after these events, all of them at one moment."""
-    fold = RunHistory()
+    history = RunHistory()
     for event in events:
         for one in event if isinstance(event, list) else [event]:
-            fold.take(one, NOON)
+            history.take(one, NOON)
     values = {"terms": terms(), "labels": {"host": "host"}, "run": 3, "alive": True, "now": NOON + 90, **facts}
-    return paragraph(TaskReport(task, State(state), fold.tasks.get(task, TaskHistory()), **values))
+    return paragraph(TaskReport(task, State(state), history.tasks.get(task, TaskHistory()), **values))
 
 
 def test_why_names_device_duration_and_peak_of_a_succeeded_task() -> None:

@@ -69,13 +69,13 @@ class TestFence:
         self, fence: Any, now: Any, said: bool
     ) -> None:
         bytes_ = 3 * GIB if fence else 0
-        fold = RunHistory()
+        history = RunHistory()
         reservation = {"GPU-0": 3 * GIB, HOST: 0}
-        fold.take(
+        history.take(
             Placement(1, 1, Purpose.RUN, reservation, 1.0, EstimateSource.MEASURED, percentage=100, fence=bytes_), 1.0
         )
-        fold.take(resized(1, now, "settled", device="GPU-0"), 2.0)
-        (attempt,) = fold.tasks[1].attempts
+        history.take(resized(1, now, "settled", device="GPU-0"), 2.0)
+        (attempt,) = history.tasks[1].attempts
         assert attempt.fenced is said
 
 

@@ -69,23 +69,23 @@ def crowded() -> Simulation:
 
 class TestRuns:
     def test_a_task_beside_others_and_then_alone_gets_its_stretch(self) -> None:
-        ((task, times),) = stretched(crowded().fold)
+        ((task, times),) = stretched(crowded().history)
         assert (task, times) == (1, pytest.approx(4.0, rel=0.02))
 
     def test_a_small_stretch_is_not_reported(self) -> None:
         busy = jobs(1, seconds=4000, memory="1GiB", epochs=40, utilisation=0.7)
         run = simulate(busy + jobs(1, seconds=1000, memory="1GiB", epochs=40, utilisation=0.7), gpu(0))
-        assert run.fold.tasks[1].attempts[0].stretch == pytest.approx(1.4, rel=0.02)
-        assert stretched(run.fold) == []
+        assert run.history.tasks[1].attempts[0].stretch == pytest.approx(1.4, rel=0.02)
+        assert stretched(run.history) == []
 
     def test_the_closing_lines_name_the_worst(self) -> None:
-        said = closing.total_lines(totals(crowded().fold, {State.SUCCEEDED: 4}, 1), 7)
+        said = closing.total_lines(totals(crowded().history, {State.SUCCEEDED: 4}, 1), 7)
         assert "slowed down: epochs of 1 task took at least 1.5 times as long beside other tasks" in said[-2]
         assert "task 1 the most, 4.0 times;" in said[-1]
 
     def test_the_closing_lines_name_no_slowdown_where_there_was_none(self) -> None:
         run = simulate(jobs(2, seconds=100, memory="1GiB", epochs=10), gpu(0), gpu(1))
-        assert not any("slowed down" in line for line in closing.total_lines(totals(run.fold, {}, 1), 7))
+        assert not any("slowed down" in line for line in closing.total_lines(totals(run.history, {}, 1), 7))
 
 
 class TestAlone:

@@ -358,7 +358,8 @@ class TestWholeRun:
 
     def test_memory_that_was_set_is_reserved_at_the_next_start(self) -> None:
         done = self.run((1, Request("set", (3, 4), {"Memory": "5GiB"})))
-        reserved = [story.attempts[0].reserved["host"] >> 30 for _, story in sorted(done.fold.tasks.items())]
+        tasks = [one for _, one in sorted(done.history.tasks.items())]
+        reserved = [one.attempts[0].reserved["host"] >> 30 for one in tasks]
         assert reserved == [10, 10, 5, 5]
 
     def test_the_log_of_a_run_records_its_requests(self) -> None:

@@ -139,5 +139,5 @@ class TestClosed:
 def test_a_run_with_slots_can_be_simulated() -> None:
     done = simulate(jobs(20, seconds=100, peak="3GiB"), *slots("0", "0", "1"), *CARDS)
     assert done.states == {"succeeded": 20}
-    attempts = [story.last for story in done.fold.tasks.values()]
+    attempts = [task_history.last for task_history in done.history.tasks.values()]
     assert {attempt.devices for attempt in attempts if attempt} == {("name:0:0",), ("name:1:0",), ("name:2:1",)}

@@ -15,9 +15,9 @@ from tests.support.builders import exited, history_of, placed, run, spec, starte
 
 def cells(*events: tuple[float, Event], of: Spec | None = None, state: State = State.SUCCEEDED) -> dict[str, Any]:
     """Return the row of task 1, submitted at 100."""
-    story = history_of((event, at) for at, event in events).tasks.get(1)
+    task_history = history_of((event, at) for at, event in events).tasks.get(1)
     job = Job(of or spec("train.py", row=4, directory="work", priority=2), "a name", "k1")
-    return row(1, 3, job, state, story, "python train.py", "/log", 100.0)
+    return row(1, 3, job, state, task_history, "python train.py", "/log", 100.0)
 
 
 ATTEMPT = ((101.0, placed(1, "2GiB")), (103.5, started(1)), (110.0, exited(1, code=0, seconds=6.5, peak="1GiB")))

@@ -109,7 +109,7 @@ class TestTasks:
         run = learning(b.jobs(20, seconds=60.0))
         now, found = estimated(run, 8)
         run.run()
-        ends = {task: history.attempts[-1].ended for task, history in run.fold.tasks.items()}
+        ends = {task: history.attempts[-1].ended for task, history in run.history.tasks.items()}
         assert {task for task, expected in found.tasks.items() if expected.start is None} == {9, 10}
         assert sorted(found.tasks) == list(range(9, 21))
         for task, expected in found.tasks.items():
@@ -122,7 +122,7 @@ class TestTasks:
         run = learning([*small[:8], *big, *small[8:]], b.host(cores=4), num=100, bypass_limit=12)
         now, found = estimated(run, 5)
         run.run()
-        started = run.fold.tasks[9].attempts[-1].started or 0.0
+        started = run.history.tasks[9].attempts[-1].started or 0.0
         start = found.tasks[9].start
         assert start is not None
         assert start.likely - now == pytest.approx(started - now, rel=0.2)

@@ -13,7 +13,7 @@ from scheduler.units import GIB
 from tests.support.builders import asked, exited, peaked, placed, refused, resized, run, started
 
 
-def fold(*told: tuple[float, Event | Sequence[Event]]) -> RunHistory:
+def history(*told: tuple[float, Event | Sequence[Event]]) -> RunHistory:
     """Return the history of events, each given as (time, event or events)."""
     taken = RunHistory()
     for at, events in told:
@@ -24,7 +24,7 @@ def fold(*told: tuple[float, Event | Sequence[Event]]) -> RunHistory:
 
 class TestAttempts:
     def test_an_attempt_has_its_times_devices_outcome_and_memory(self) -> None:
-        (attempt,) = fold(
+        (attempt,) = history(
             (10, placed(1, "2GiB")), (11, started(1)), (15, exited(1, peak="1GiB", seconds=4.0, code=0))
         ).tasks[1].attempts  # fmt: skip
         assert (attempt.number, attempt.purpose, attempt.devices) == (1, Purpose.RUN, (HOST,))
@@ -33,56 +33,56 @@ class TestAttempts:
         assert (attempt.reserved, attempt.peak) == ({HOST: 2 * GIB}, {HOST: GIB})
 
     def test_the_highest_peak_counts_whether_the_sampler_or_the_shim_saw_it(self) -> None:
-        taken = fold((0, placed(1)), (1, peaked(1, "3GiB")), (2, peaked(1, "2GiB")), (3, exited(1, peak="1GiB")))
+        taken = history((0, placed(1)), (1, peaked(1, "3GiB")), (2, peaked(1, "2GiB")), (3, exited(1, peak="1GiB")))
         assert taken.tasks[1].attempts[0].peak == {HOST: 3 * GIB}
 
     def test_the_last_reservation_of_an_attempt_counts(self) -> None:
-        taken = fold((0, placed(1, "8GiB")), (5, resized(1, "2GiB", "settled")))
+        taken = history((0, placed(1, "8GiB")), (5, resized(1, "2GiB", "settled")))
         assert taken.tasks[1].attempts[0].reserved == {HOST: 2 * GIB}
 
     def test_attempts_of_a_task_are_in_order(self) -> None:
-        taken = fold((0, run(1, "oom")), (5, run(1, "failed", attempt=2)))
+        taken = history((0, run(1, "oom")), (5, run(1, "failed", attempt=2)))
         assert [(a.number, a.outcome) for a in taken.tasks[1].attempts] == [(1, "oom"), (2, "failed")]
 
     def test_retries_and_out_of_memories_are_counted(self) -> None:
-        taken = fold((0, run(1, "oom")), (5, run(1, "oom", attempt=2)), (9, run(1, attempt=3)), (9, run(2)))
+        taken = history((0, run(1, "oom")), (5, run(1, "oom", attempt=2)), (9, run(1, attempt=3)), (9, run(2)))
         assert (taken.retried, taken.ooms) == (2, 2)
 
     def test_the_last_attempt_is_the_last_one_that_is_no_probe(self) -> None:
-        taken = fold((0, run(1)), (5, placed(1, attempt=2, purpose=Purpose.PROBE)))
+        taken = history((0, run(1)), (5, placed(1, attempt=2, purpose=Purpose.PROBE)))
         assert taken.tasks[1].last is taken.tasks[1].attempts[0]
 
     def test_a_task_that_was_only_probed_has_no_last_attempt(self) -> None:
-        assert fold((5, placed(1, purpose=Purpose.PROBE))).tasks[1].last is None
+        assert history((5, placed(1, purpose=Purpose.PROBE))).tasks[1].last is None
 
     def test_a_second_start_is_an_adoption(self) -> None:
-        taken = fold((0, placed(1)), (1, started(1)), (50, started(1)))
+        taken = history((0, placed(1)), (1, started(1)), (50, started(1)))
         assert taken.tasks[1].attempts[0].started == 1
 
     def test_tasks_that_never_ran_have_no_attempts(self) -> None:
-        assert fold((0, asked("drain"))).tasks == {}
+        assert history((0, asked("drain"))).tasks == {}
 
     def test_a_refused_task_has_its_reason(self) -> None:
-        assert fold((0, refused(1, "too large"))).tasks[1].refused == "too large"
+        assert history((0, refused(1, "too large"))).tasks[1].refused == "too large"
 
 
 class TestNeighbours:
     def test_neighbours_are_the_most_attempts_at_one_moment(self) -> None:
-        taken = fold((0, placed(1)), (1, placed(2)), (2, exited(1)), (3, placed(3)))
-        assert [story.attempts[0].neighbours for story in taken.tasks.values()] == [1, 1, 1]
+        taken = history((0, placed(1)), (1, placed(2)), (2, exited(1)), (3, placed(3)))
+        assert [task_history.attempts[0].neighbours for task_history in taken.tasks.values()] == [1, 1, 1]
 
     def test_attempts_on_other_devices_are_no_neighbours(self) -> None:
-        taken = fold((0, placed(1, device="GPU-0")), (1, placed(2, device="GPU-1")))
-        assert [story.attempts[0].neighbours for story in taken.tasks.values()] == [0, 0]
+        taken = history((0, placed(1, device="GPU-0")), (1, placed(2, device="GPU-1")))
+        assert [task_history.attempts[0].neighbours for task_history in taken.tasks.values()] == [0, 0]
 
     def test_attempts_that_ended_before_are_no_neighbours(self) -> None:
-        taken = fold((0, placed(1)), (1, exited(1)), (2, placed(2)))
+        taken = history((0, placed(1)), (1, exited(1)), (2, placed(2)))
         assert taken.tasks[2].attempts[0].neighbours == 0
 
 
 class TestTotals:
     def numbers(self) -> RunHistory:
-        return fold(
+        return history(
             (100, placed(1, "2GiB")),
             (100, placed(2, "2GiB")),
             (110, exited(1, seconds=10, peak="1GiB")),
