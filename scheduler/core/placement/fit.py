@@ -190,8 +190,17 @@ def _on(
     if crowd is not None:
         return crowd
     if rules.slots is not None:
-        return ask.bytes or 0
+        return regardless(ask, room, (room.most - rules.buffer) // rules.slots)
     return _fit_bytes(task, ask, room, rules)
+
+
+def regardless(ask: MemoryRequest, room: DeviceCapacity, share: int) -> int:
+    """Return the bytes to reserve on a device for a task that starts there whatever is free: what it requests.
+
+    An unknown need is expected to be this share of the device, as far as that is free. It is not taken for nothing:
+    other schedulers see only what is reserved.
+    """
+    return ask.bytes if ask.bytes is not None else max(0, min(room.bytes, max(share, ask.least)))
 
 
 def _beside(
@@ -205,7 +214,7 @@ def _beside(
         reason, text = (Reason.KEPT, host.kept_for) if host.closed else (Reason.ALONE, "")
         return Refusal(task, reason, host.device.label, room=host.residents, text=text)
     if rules.slots is not None:
-        return ask.bytes or 0
+        return regardless(ask, host, max(int(host.bytes * rules.unknown_share), rules.unknown_beside))
     if host.residents > 0 and need.cores > host.load + ENOUGH:
         return Refusal(task, Reason.LOAD, host.device.label, round(need.cores * 100), round(max(host.load, 0) * 100))
     if ask.bytes is not None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from scheduler.core.config import SchedulingConfig
 from scheduler.core.model import HOST, Placement, Profiling, Purpose
 from scheduler.core.placement.device_capacity import DeviceCapacity
+from scheduler.core.placement.fit import regardless
 from scheduler.core.placement.refusal import Reason, Refusal
 from scheduler.core.placement.request import ResourceRequest
 
@@ -82,18 +83,20 @@ def _placed(
 ) -> Placement:
     reservation = {slot.device.key: 0}
     for key, ask in zip(slot.device.cards or (), need.gpus, strict=True):
-        reservation[key] = _share(rooms[key], rooms.values(), rules) if ask.bytes is None else ask.bytes
+        reservation[key] = regardless(ask, rooms[key], _share(rooms[key], rooms.values(), rules))
     cores = need.cores
     if HOST in rooms:
-        reservation[HOST] = need.host.bytes or 0
+        reservation[HOST] = regardless(need.host, rooms[HOST], _share(rooms[HOST], rooms.values(), rules))
         cores = min(cores, rooms[HOST].device.load_capacity)
     busy = need.busy if need.gpus else 0.0
-    return Placement(task, attempt, need.purpose, reservation, cores, need.source, need.alone, busy=busy)
+    expected = bool(need.gpus) and HOST in rooms and need.host.is_expected
+    return Placement(
+        task, attempt, need.purpose, reservation, cores, need.source, need.alone, busy=busy, ram_expected=expected
+    )
 
 
-def _share(card: DeviceCapacity, rooms: Iterable[DeviceCapacity], rules: SchedulingConfig) -> int:
-    """Return the expected need of an unknown task: an equal share of the card for each of its slots, or what is
-    left.
-    """
-    slots = sum(card.device.key in (room.device.cards or ()) for room in rooms)
-    return max(0, min(card.bytes, (card.most - rules.buffer) // slots))
+def _share(room: DeviceCapacity, rooms: Iterable[DeviceCapacity], rules: SchedulingConfig) -> int:
+    """Return the expected need of an unknown task: an equal share of the device for each slot on it."""
+    slots = (one.device for one in rooms if one.device.is_slot)
+    number = sum(room.device.key == HOST or room.device.key in (slot.cards or ()) for slot in slots)
+    return (room.most - rules.buffer) // number

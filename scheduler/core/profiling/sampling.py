@@ -96,7 +96,7 @@ def _known_meanwhile(
     asked = run.need(living.id, len(gpus), untouched=True)
     if asked.unknown or asked.source is EstimateSource.MEASURED or asked.visible:
         return None
-    if rules.slots is not None or not all(seen.get(key) for key in gpus):
+    if not all(seen.get(key) for key in gpus):
         return None
     unsettled = estimator.is_watched(placement, living.settled)
     reservation = dict(placement.reservation)
@@ -139,7 +139,7 @@ def _corrected_ram(
     keeps a multiple of what it uses: it may yet load its data, but other tasks need not wait for that.
     """
     rules, had, held = run.rules, placement.reservation.get(HOST, 0), seen.get(HOST)
-    if not placement.ram_expected or held is None or rules.slots is not None:
+    if not placement.ram_expected or held is None:
         return None
 
     def resized(ram: int, cause: str) -> Resized:
@@ -161,7 +161,7 @@ def _corrected_ram(
 def _may_settle(run: SampledRun, living: TaskState, placement: Placement, now: float, idle: bool) -> bool:
     """Tell whether an attempt of unknown need has settled: its peak has not grown for the settle time."""
     rules = run.rules
-    if living.settled or rules.slots is not None or living.last_peak_at == 0.0:
+    if living.settled or living.last_peak_at == 0.0:
         return False
     unknown = placement.source is EstimateSource.MEASURED or placement.purpose is Purpose.PROBE
     if not unknown and not (placement.gpus and run.is_unsure(living.id)):

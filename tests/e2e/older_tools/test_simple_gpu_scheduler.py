@@ -184,9 +184,9 @@ class TestWhichSlots:
     def test_the_gpu_that_came_free_last_is_taken_next(self, home: SimpleHome) -> None:
         first = "until [ -e go.1 ]; do sleep 0.01; done; touch went.1\n"
         lines = first + "touch b; until [ -e went.1 ]; do sleep 0.01; done; until [ -e go.2 ]; do sleep 0.01; done\n"
+        os.mkfifo(home.root / "later")  # before `cat` opens it, which would fail, and this test would wait for a reader
         with home.starting(f"cat > lines <<'E'\n{lines}E\n(cat lines; cat later) | simple_gpu_scheduler --gpus 0 1 2",
                            stdout=subprocess.PIPE) as process:  # fmt: skip
-            os.mkfifo(home.root / "later")
             with open(home.root / "later", "w") as later:
                 wait_until((home.root / "b").exists, PATIENCE)
                 (home.root / "go.1").touch()

@@ -78,7 +78,7 @@ class CurrentBatch:
         parts = [str(place) for place in range(gpus_of(terms, bool(self._gpus)))]
         asks = tuple(_ask(peaks, part) for part in parts or [HOST])
         need = ResourceRequest(
-            host=MemoryRequest(0) if parts else asks[0],
+            host=_beside(terms.host_memory, peaks) if parts else asks[0],
             gpus=asks if parts else (),
             cores=0.0,
             source=EstimateSource.PROBE,
@@ -93,8 +93,16 @@ class CurrentBatch:
         return touched.probed if touched is not None else None
 
 
+def _beside(declared: int | None, peaks: Mapping[str, int] | None) -> MemoryRequest:
+    """Return the request of a task on GPUs for RAM of the host: as its row declares, else as its own profile run
+    showed.
+    """
+    return _ask(peaks, HOST) if declared is None else MemoryRequest(declared, declared)
+
+
 def _ask(peaks: Mapping[str, int] | None, part: str) -> MemoryRequest:
-    return MemoryRequest(None) if peaks is None else MemoryRequest(peaks.get(part, 0), peaks.get(part, 0))
+    peak = None if peaks is None else peaks.get(part)  # a short profile run may end before it is measured
+    return MemoryRequest(None) if peak is None else MemoryRequest(peak, peak)
 
 
 def _current(brain: SchedulingState) -> tuple[int, list[int]]:

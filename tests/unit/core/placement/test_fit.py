@@ -16,6 +16,7 @@ from scheduler.core.placement import fit
 from scheduler.core.placement.device_capacity import capacities, is_called, room_on
 from scheduler.core.placement.refusal import Reason, Refusal
 from scheduler.core.placement.request import MemoryRequest, ResourceRequest
+from scheduler.core.profiling.estimator import with_margin
 from scheduler.units import GIB, MIB
 from tests.e2e.older_tools.contracts import contract
 from tests.support.builders import (
@@ -269,6 +270,27 @@ class TestCounts:
     def test_slots_count_by_device(self) -> None:
         b = brain(tasks(5), slots=2)
         assert [p.devices for p in decide(b, gpu(0), gpu(1)).placements].count(("GPU-0",)) == 2
+
+    def test_an_unknown_need_on_slots_is_expected_to_be_an_equal_share(self) -> None:
+        placements = decide(brain(tasks(3), slots=3), host("24GiB", free="20GiB")).placements
+        share = (24 * GIB - 512 * MIB) // 3
+        assert [one.reservation[HOST] for one in placements] == [share, share, 20 * GIB - 512 * MIB - 2 * share]
+
+    def test_unknown_ram_of_tasks_on_slots_of_gpus_stays_within_the_budget(self) -> None:
+        budgets = gpu(0), gpu(1), host("64GiB", cap="2GiB")
+        placements = decide(brain(tasks(12, "1500MiB"), slots=6), *budgets).placements
+        ram = [one.reservation[HOST] for one in placements]
+        assert (len(ram), ram[:3]) == (12, [768 * MIB, 512 * MIB, 256 * MIB])
+        assert sum(ram) == 2 * GIB - 512 * MIB
+
+    def test_expected_ram_of_a_task_on_a_slot_is_corrected_after_it_was_measured(self) -> None:
+        b = brain(tasks(1, "1500MiB"), slots=6)
+        assert place(b, gpu(0), host("64GiB", cores=8)) == [1]
+        for now in (1.0, 62.0):
+            for event in b.watch(1, 1, {HOST: GIB, "GPU-0": GIB}, now=now):
+                b.apply(event, now)
+        (placement,) = b.placements()
+        assert (placement.reservation[HOST], placement.ram_expected) == (with_margin(GIB, b.rules), False)
 
     def test_an_ended_task_frees_its_slot(self) -> None:
         b = brain(tasks(3), slots=1)

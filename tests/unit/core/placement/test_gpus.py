@@ -312,6 +312,27 @@ class TestExpectedRam:
         assert [e for e in b.watch(1, 2, {HOST: GIB, "GPU-0": GIB}, now=100.0) if isinstance(e, Resized)] == []
 
 
+class TestRamUnderThePolicyBatches:
+    """It profiles every task first, and reserves for its real run what that has shown."""
+
+    def profiled(self, *, peak: dict[str, int], **row: object) -> int:
+        """Return the RAM that is reserved for the real run of a task."""
+        b = brain(tasks(1, "2GiB", **row), policy="batches")
+        assert place(b, gpu(0), HOST_RAM) == [1]
+        b.apply(replace(exited(1), peak=peak))
+        assert place(b, gpu(0), HOST_RAM) == [1]
+        return ram_of(b, 1)
+
+    def test_ram_of_the_profile_run_is_reserved(self) -> None:
+        assert self.profiled(peak={HOST: 3 * GIB, "GPU-0": GIB}) == 3 * GIB
+
+    def test_declared_ram_is_reserved(self) -> None:
+        assert self.profiled(peak={HOST: 3 * GIB, "GPU-0": GIB}, host_memory=5 * GIB) == 5 * GIB
+
+    def test_ram_that_was_not_measured_is_not_taken_for_nothing(self) -> None:
+        assert self.profiled(peak={"GPU-0": GIB}) == HALF
+
+
 def seen_ram(*of: tuple[str, str], ram: str = "3GiB") -> ProfileIndex:
     """Return classes on GPUs, by key and script, that were each seen to need so much RAM."""
     known = ProfileIndex()

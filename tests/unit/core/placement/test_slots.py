@@ -80,7 +80,7 @@ class TestMemory:
     def test_the_lease_names_the_gpus_of_a_slot(self) -> None:
         (one,) = decide(brain(tasks(1, "5GiB")), *slots("1,0"), *CARDS).placements
         assert one.gpus == ("GPU-1", "GPU-0")
-        assert one.reservation == {"name:0:1,0": 0, "GPU-1": 5 * GIB, "GPU-0": 5 * GIB, HOST: 0}
+        assert one.reservation == {"name:0:1,0": 0, "GPU-1": 5 * GIB, "GPU-0": 5 * GIB, HOST: 64 * GIB - 512 * MIB}
 
     def test_an_unknown_task_is_expected_to_need_its_slots_share(self) -> None:
         placements = decide(brain(tasks(3)), *slots("0", "0", "1"), *CARDS).placements
@@ -94,7 +94,18 @@ class TestMemory:
 
     def test_a_slot_with_an_unknown_name_runs_on_the_host_alone(self) -> None:
         (one,) = decide(brain(tasks(1)), *slots("a"), HOST_RAM).placements
-        assert (one.gpus, one.devices, one.reservation) == ((), (HOST,), {"name:0:a": 0, HOST: 0})
+        assert (one.gpus, one.devices) == ((), (HOST,))
+        assert one.reservation == {"name:0:a": 0, HOST: 64 * GIB - 512 * MIB}
+
+    def test_unknown_ram_is_expected_to_be_an_equal_share_for_each_slot(self) -> None:
+        placements = decide(brain(tasks(3, "1GiB")), *slots("0", "0", "1"), *CARDS).placements
+        third = (64 * GIB - 512 * MIB) // 3
+        assert [(one.reservation[HOST], one.ram_expected) for one in placements] == [(third, True)] * 3
+
+    def test_unknown_ram_is_never_reserved_beyond_what_is_free(self) -> None:
+        little = host("64GiB", free="3GiB", cores=8)
+        placements = decide(brain(tasks(3, "1GiB")), *slots("0", "0", "1"), *CARDS[:2], little).placements
+        assert [one.reservation[HOST] for one in placements] == [3 * GIB - 512 * MIB, 0, 0]
 
     def test_a_learned_need_is_reserved_the_next_time(self) -> None:
         known = ProfileIndex({"k": Profile({"0": Peaks(full=(4 * GIB,))})})
