@@ -123,6 +123,8 @@ class SchedulingConfig:
     start_pause_most: float = 30.0
     """The longest such pause: the end of a shortage is noticed within half a minute, and a lasting one costs next to
     nothing."""
+    start_rest_most: float = 600.0
+    """The longest time for which a task is left alone whose starts fail while those of others work."""
     start_proof: float = 1.0
     """Seconds that a started attempt lives until its start is believed to have worked: its program is started after
     its process is reported."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field
 from math import inf
 
 from scheduler.core.config import SchedulingConfig
 from scheduler.core.events import Exited
-from scheduler.core.model import Outcome
+from scheduler.core.lifecycle import TaskState
+from scheduler.core.model import Outcome, Placement
 from scheduler.core.placement.refusal import Reason, Refusal
 from scheduler.values import dataclass
 
@@ -76,11 +77,42 @@ class Pause:
         return sum(now >= began + rules.start_proof for began in self.trials.values())
 
 
+@dataclass(slots=True)
+class FailedStarts:
+    """The failed starts of one task in a row."""
+
+    number: int = 0
+    own: int = 0
+    """How many of them failed by themselves while the starts of others worked."""
+    reason: str = ""
+    until: float = -inf
+    """When it may be tried again, whatever becomes of others."""
+
+    @property
+    def is_suspect(self) -> bool:
+        """True if its own order may make starts fail: it is started by itself."""
+        return self.number > 1
+
+    def fail(self, reason: str, at: float, rules: SchedulingConfig, *, trial: bool) -> None:
+        """Take in one more; `trial`: it was tried during a pause."""
+        if self.is_suspect and not trial:
+            self.own += 1
+            self.until = at + min(rules.start_pause * 4.0**self.own, rules.start_rest_most)
+        self.number, self.reason = self.number + 1, reason
+
+
 class Backoff:
-    """The pauses of one run: one of the whole machine, and one of each directory that could not be entered."""
+    """The pauses of one run: one of the whole machine, and one of each directory that could not be entered.
+
+    A task whose own order makes starts fail cannot hold the others up. One that failed twice in a row is a suspect: it
+    is started by itself, and during a pause after all others. If it fails while the starts of others work, it is left
+    alone for longer and longer.
+    """
 
     def __init__(self) -> None:
         self._pauses: dict[str, Pause] = {}
+        self._failed_starts: dict[int, FailedStarts] = {}
+        """The tasks whose last start failed."""
         self._directories: dict[int, str] = {}
         """The directories of tasks that are known to be in one that has or had a pause, until they have started."""
         self._numbers: dict[str, int] = {}
@@ -127,6 +159,7 @@ class Backoff:
                 pause.work(key)
             else:
                 pause.trials.pop(key, None)
+        self._failed_starts.pop(event.task, None)
         self._directories.pop(event.task, None)
         machine = self._pauses.get(MACHINE)
         if machine is not None and began:
@@ -134,7 +167,10 @@ class Backoff:
         self._drop(rules)
 
     def _failed(self, key: Key, event: Exited, at: float, rules: SchedulingConfig) -> None:
-        for pause in self._of(event.task, at, rules):
+        pauses = list(self._of(event.task, at, rules))
+        trial = any(key in pause.trials for pause in pauses)
+        self._failed_starts.setdefault(event.task, FailedStarts()).fail(event.reason, at, rules, trial=trial)
+        for pause in pauses:
             if event.away and pause is not self._pauses.get(event.away):
                 pause.work(key)  # its process was started: the machine is short of nothing
             else:
@@ -146,6 +182,7 @@ class Backoff:
     def clear(self) -> None:
         """Forget all pauses: a scheduler that takes the run over tries at once."""
         self._pauses.clear()
+        self._failed_starts.clear()
 
     def _of(self, task: int, at: float, rules: SchedulingConfig) -> Iterator[Pause]:
         """Return the pauses that concern a task and are not over."""
@@ -176,31 +213,63 @@ class Backoff:
 
     def look(self, now: float, rules: SchedulingConfig) -> tuple[object, ...]:
         """Return what a decision at that time depends on."""
-        return tuple((cause, pause.left(now, rules)) for cause, pause in self._pauses.items())
+        resting = sum(now < failed.until for failed in self._failed_starts.values())
+        return (resting, *((cause, pause.left(now, rules)) for cause, pause in self._pauses.items()))
+
+    def apart(
+        self, placements: tuple[Placement, ...], living: Callable[[], Iterable[TaskState]]
+    ) -> tuple[Placement, ...]:
+        """Return the placements before the first suspect, or that alone once all `living` attempts have begun."""
+        for place, placement in enumerate(placements if self._failed_starts else ()):
+            failed = self._failed_starts.get(placement.task)
+            if failed is not None and failed.is_suspect:
+                return placements[:place] if place or not all(task.began for task in living()) else placements[:1]
+        return placements
 
     def starts(self, now: float, rules: SchedulingConfig) -> Starts | None:
-        """Return the trials of one pass for each directory that has a pause; None: no directory has one."""
-        if not self.away:
+        """Return what limits the starts of one pass besides the pause of the machine; None: nothing."""
+        if not self._failed_starts and not self.away:
             return None
         left = {cause: self._pauses[cause].left(now, rules) for cause in self.away}
-        return Starts(self._directories, left, {cause: self._pauses[cause].reason for cause in self.away})
+        reasons = {cause: self._pauses[cause].reason for cause in self.away}
+        failed = self._failed_starts.items()
+        resting = {task: its.reason for task, its in failed if now < its.until}
+        again = {task: its.number for task, its in failed if its.is_suspect} if self._pauses else {}
+        return Starts(self._directories, left, reasons, resting, again)
 
 
 @dataclass(slots=True)
 class Starts:
-    """The trial starts that are left for each directory, in one pass."""
+    """The trial starts that are left for each directory, and the tasks whose own starts failed, in one pass."""
 
     directories: Mapping[int, str]
     left: Mapping[str, int]
     reasons: Mapping[str, str]
+    resting: Mapping[int, str]
+    """Tasks that are left alone for now, each with the reason why its last start failed."""
+    again: Mapping[int, int]
+    """Tasks that are tried after all others, each with the number of its failed starts."""
     taken: Counter[str] = field(default_factory=Counter)
+    postponed: list[int] = field(default_factory=list)
+
+    def postpones(self, task: int) -> bool:
+        """Tell whether a task is to be tried after all others, and note it."""
+        if task in self.again:
+            self.postponed.append(task)
+        return task in self.again
 
     def refuses(self, task: int) -> Refusal | None:
-        """Return the refusal of a task whose directory has a pause; None: it may be tried."""
+        """Return the refusal of a task that rests, or whose directory has a pause; None: it may be tried."""
+        if task in self.resting:
+            return Refusal(task, Reason.SUSPENDED, text=self.resting[task])
         directory = self.directories.get(task, "")
         if directory not in self.left or self.left[directory] > self.taken[directory]:
             return None
         return Refusal(task, Reason.AWAY, directory, text=self.reasons[directory])
+
+    def in_order(self, tasks: Iterable[int]) -> list[int]:
+        """Return tasks as they are tried: those that failed again after all others, then those that rest."""
+        return sorted(tasks, key=lambda task: (task in self.resting, self.again.get(task, 0)))
 
     def take(self, task: int) -> None:
         """Note that a task was placed."""

@@ -100,7 +100,7 @@ class Reason(StrEnum):
     )
     DRAINING = _Properties("draining", "for the run to be resumed", depends_on_need=False)
     FULL_DISK = _Properties("full", "for free space on the disk", depends_on_need=False)
-    SUSPENDED = _Properties("suspended", "for starts to work again", depends_on_need=False)
+    SUSPENDED = _Properties("suspended", "for starts to work again", keeps_devices=False, depends_on_need=False)
     AWAY = _Properties("away", "for their directory to be there again", keeps_devices=False, depends_on_need=False)
     NEXT = _Properties("next", "for the next look")
 
@@ -108,6 +108,10 @@ class Reason(StrEnum):
     def is_for_capacity(self) -> bool:
         """True if capacity is missing that other tasks use, or that is kept for another task."""
         return self.ends_free_it or self is Reason.KEPT
+
+    def is_of_one_task(self, *, together: bool) -> bool:
+        """Tell whether the equals of a task may start all the same; `together`: they may be in other directories."""
+        return self is Reason.SUSPENDED or (self is Reason.AWAY and together)
 
     @property
     def takes_turns(self) -> bool:

@@ -116,7 +116,7 @@ class SchedulingPass:
         """The rest of the user's quota; None: unlimited."""
         self.left = self._jobs_left()
         self.starts = brain.backoff.starts(machine.now, brain.rules)
-        """The starts that may be tried in directories that could not be entered; None: there are none."""
+        """What limits starts after some have failed; None: nothing."""
         self.turn = machine.turn
         self.probed, self.checked, self.watched, self._awaited = {}, {}, {}, {}
         self._note_learning(brain.learning())
@@ -180,6 +180,7 @@ class SchedulingPass:
                 self._refuse_full(task)
                 break
             self._try(task)
+        self._try_postponed()
         self._use_idle_gpus()
         wait = self.wait or self._parked
         found = Decision(tuple(self.placements), tuple(self.refusals), tuple(self.impossible), wait)
@@ -236,6 +237,18 @@ class SchedulingPass:
         if self.ends.bytes:
             return False
         return not self.brain.some_without_gpus or self.host is None or not is_open(self.host, self.rules)
+
+    def _try_postponed(self) -> None:
+        """Try the tasks whose starts failed again and again, after all others."""
+        for task in self.starts.in_order(self.starts.postponed) if self.starts is not None else ():
+            if self.left <= 0:
+                return
+            tried = self._held_back(task) or self._fit(task, self._candidates(task))
+            if isinstance(tried, Placement):
+                self.ranks.append(self.brain.wait_queue.rank(task))
+                self._take(tried)
+            else:
+                self._refuse(tried)
 
     def _use_idle_gpus(self) -> None:
         """Start further tasks of groups that are being learned on GPUs that would stay empty."""
@@ -401,6 +414,9 @@ class SchedulingPass:
                 self.ends.add(number, self.rooms.now(key), self.rules)
 
     def _try(self, task: int) -> None:
+        if self.starts is not None and self.starts.postpones(task):
+            self.walk.take()
+            return
         if self.queue is not None:
             self._give_way(self.queue, task)
         tried = self._held_back(task) or self._start(task)
@@ -410,8 +426,8 @@ class SchedulingPass:
             self._take(tried)
             return
         rank = self.walk.rank
-        if tried.reason is Reason.AWAY and self.walk.asked[2] == TOGETHER:
-            self.walk.take()  # its equals may be in other directories
+        if tried.reason.is_of_one_task(together=self.walk.asked[2] == TOGETHER):
+            self.walk.take()
         else:
             self.walk.skip()
         self._waits(task, tried, rank)

@@ -35,7 +35,7 @@ class SlotPass:
         own = NO_END if self.rules.jobs is None else self.rules.jobs - brain.task_table.living
         self.left = own if self.allowed is None else min(own, self.allowed.tasks_left)
         self.starts = brain.backoff.starts(machine.now, brain.rules)
-        """The starts that may be tried in directories that could not be entered; None: there are none."""
+        """What limits starts after some have failed; None: nothing."""
         self.probed = {
             brain.kind_of(task.id): task.id
             for task in brain.learning()
@@ -61,6 +61,7 @@ class SlotPass:
                 self._refuse_full(task)
                 break
             self._try(task)
+        self._try_postponed()
         found = Decision(tuple(self.placements), tuple(self.refusals), tuple(self.impossible))
         return found if self.queue is None else self.queue.named(found)
 
@@ -80,7 +81,21 @@ class SlotPass:
         if isinstance(tried, Refusal):
             self._refuse(tried)
 
+    def _try_postponed(self) -> None:
+        """Try the tasks whose starts failed again and again, after all others."""
+        for task in self.starts.in_order(self.starts.postponed) if self.starts is not None else ():
+            if self.left <= 0:
+                return
+            tried = self._held_back(task) or self._fit(task)
+            if isinstance(tried, Placement):
+                self._take(tried)
+            else:
+                self._refuse(tried)
+
     def _try(self, task: int) -> None:
+        if self.starts is not None and self.starts.postpones(task):
+            self.walk.take()
+            return
         if self.queue is not None:
             self.queue.give_way(task, self.rooms, self.rooms.get(HOST))
         tried = self._held_back(task) or self._fit(task)
@@ -88,8 +103,8 @@ class SlotPass:
             self.walk.take()
             self._take(tried)
             return
-        if tried.reason is Reason.AWAY and self.walk.asked[2] == TOGETHER:
-            self.walk.take()  # its equals may be in other directories
+        if tried.reason.is_of_one_task(together=self.walk.asked[2] == TOGETHER):
+            self.walk.take()
         else:
             self.walk.skip()
         if tried.reason is Reason.NEVER:

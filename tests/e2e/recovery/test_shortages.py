@@ -164,6 +164,19 @@ def test_attempts_are_unstarted_with_the_sentence_where_the_code_cannot_be_mende
 # Directories
 
 
+KILL_SERVER = "kill -9 $(sed -n 's/^PPid:[^0-9]*//p' /proc/$PPID/status)"
+
+
+@fault(132)
+@pytest.mark.slow
+def test_tasks_that_kill_the_fork_server_hold_no_other_up(home: Home) -> None:
+    (home.root / "kill_server").write_text(KILL_SERVER)
+    rows = [["sh kill_server" if number % 20 == 0 else "true", "1MiB", "0.2"] for number in range(100)]
+    home.write("jobs.csv", "Command,Memory,CPUs", *rows)
+    home.call("run", "jobs.csv", "--devices", "host", "--num", "100", code=0)
+    assert counts(home) == {"succeeded": 100}
+
+
 @fault(93)
 @pytest.mark.long
 def test_no_task_fails_while_its_directory_is_away_and_other_tasks_go_on(home: Home) -> None:

@@ -36,10 +36,11 @@ class CurrentBatch:
         """Decide on the next profile run, or on as many real runs as fit one after another."""
         if any(self._brain.batch_of(task.id) < self._number for task in self._living):
             return Decision()
-        unprofiled = [task for task in self._tasks if self._peaks(task) is None]
+        tasks = self._tasks if self._starts is None else self._starts.in_order(self._tasks)
+        unprofiled = [task for task in tasks if self._peaks(task) is None]
         if unprofiled and self._living:
             return Decision(refusals=(Refusal(unprofiled[0], Reason.PROBING, wanted=self._living[0].id),))
-        return self._launch(unprofiled[:1] or self._tasks)
+        return self._launch(unprofiled[:1] or tasks)
 
     def _launch(self, tasks: list[int]) -> Decision:
         """Place tasks in order; the first that does not fit holds up all behind it, unless it never will."""

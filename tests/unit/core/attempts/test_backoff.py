@@ -28,11 +28,13 @@ from tests.support.builders import (
     picture,
     replay,
     size,
+    slots,
     started,
     states,
     tasks,
     tell,
 )
+from tests.support.faults import fault
 
 EAGAIN = "it could not be started: [Errno 11] Resource temporarily unavailable"
 RULES = SchedulingConfig()
@@ -57,6 +59,13 @@ def fail_all(b: Brain, now: float, away: str = "") -> list[tuple[int, int]]:
     for key in keys:
         b.apply(unstarted(*key, away=away), now)
     return keys
+
+
+def fail_by_itself(b: Brain, attempt: int, now: float, task: int = 1) -> None:
+    """Have a task fail to start while the starts of others work, so that no pause lasts."""
+    b.apply(Placement(task, attempt, *_how()), now)
+    b.apply(unstarted(task, attempt), now)
+    b.backoff._pauses.clear()
 
 
 def list_of(number: int) -> Brain:
@@ -214,6 +223,75 @@ class TestDirectory:
         assert [placement.task for placement in decision.placements] == [4, 5, 6]
 
 
+class TestATaskWhoseOwnStartsFail:
+    def test_it_is_tried_after_all_others_once_two_of_its_starts_failed(self) -> None:
+        b = list_of(4)
+        fail_all(b, 0.0)
+        assert fail_all(b, 0.5) == [(1, 2)]
+        assert fail_all(b, 1.5) == [(2, 2)]
+        assert place(b, 3.5) == [(3, 2)]
+
+    def test_of_those_whose_starts_failed_again_the_one_with_fewest_is_tried(self) -> None:
+        b, now, tried = list_of(2), 0.0, []
+        fail_all(b, now)
+        for _ in range(6):
+            now += 100.0
+            ((task, _),) = fail_all(b, now)
+            tried.append(task)
+        assert tried == [1, 2, 1, 2, 1, 2]
+
+    def test_one_that_begins_pauses_again_and_again_is_left_alone_for_longer_and_longer(self) -> None:
+        b, now, rests = list_of(1), 0.0, []
+        for attempt in range(1, 10):
+            fail_by_itself(b, attempt, now)
+            due = next(now + seconds for seconds in (0, 2, 8, 32, 128, 512, 600) if _starts(b, now + seconds))
+            rests.append(due - now)
+            now = due
+        assert rests == [0, 0, 2, 8, 32, 128, 512, 600, 600]
+
+    def test_it_is_started_by_itself_after_those_before_it_have_begun(self) -> None:
+        b = list_of(4)
+        for attempt in (1, 2):
+            fail_by_itself(b, attempt, 0.0, task=2)
+        assert place(b, 10.0) == [(1, 1)]
+        assert place(b, 10.0) == []
+        b.apply(started(1), 10.0)
+        assert place(b, 10.0) == [(2, 3)]
+        assert place(b, 10.0) == [(3, 1), (4, 1)]
+
+    def test_its_equals_start_while_it_is_left_alone(self) -> None:
+        b = list_of(3)
+        for attempt in (1, 2, 3):
+            fail_by_itself(b, attempt, 0.0)
+        decision = b.decide(machine(host(cores=64), now=1.0))
+        assert [placement.task for placement in decision.placements] == [2, 3]
+        assert [(one.task, one.reason, one.text) for one in decision.refusals] == [(1, Reason.SUSPENDED, EAGAIN)]
+
+    def test_a_start_that_works_makes_it_one_like_all_others(self) -> None:
+        b = list_of(2)
+        for now in (0.0, 100.0):
+            fail_all(b, now)
+        b.apply(Placement(1, 3, *_how()), 200.0)
+        tell(b, started(1, 3), Exited(1, 3, Outcome.FAILED))
+        starts = b.backoff.starts(200.0, RULES)
+        assert starts is not None
+        assert not starts.postpones(1)
+
+    def test_the_policy_batches_tries_it_after_others(self) -> None:
+        b = brain(tasks(3, "1MiB", cpus=0.1), policy="batches")
+        assert [fail_all(b, now)[0][0] for now in (0.0, 100.0, 200.0, 300.0)] == [1, 1, 2, 2]
+
+    def test_slots_try_it_after_others(self) -> None:
+        b, named = list_of(3), slots("a")
+        tried = []
+        for now in (0.0, 100.0, 200.0, 300.0):
+            (placement,) = b.decide(machine(*named, host(cores=64), now=now)).placements
+            b.apply(placement, now)
+            b.apply(unstarted(placement.task, placement.attempt), now)
+            tried.append(placement.task)
+        assert tried == [1, 1, 2, 2]
+
+
 class TestReports:
     def test_three_failed_rounds_in_a_row_are_reported(self) -> None:
         pause, at = Pause(), 0.0
@@ -281,6 +359,30 @@ def test_a_directory_that_is_away_costs_few_attempts_and_delays_no_other_task() 
     assert sum(event.outcome is Outcome.UNSTARTED for event in ended) < 64 + 10
     first = [event.task for event in ended if event.outcome is Outcome.SUCCEEDED][:50]
     assert first == list(range(501, 551))
+
+
+@fault(132)
+@pytest.mark.parametrize("with_others", [False, True])
+def test_a_task_whose_own_order_makes_starts_fail_holds_no_other_up(*, with_others: bool) -> None:
+    """With others: all that is started in the same moment fails as well, as where it kills the fork server."""
+    machine_ = short(0.0)
+    cured, killed_at = 1e9 + 150.0, [0.0]
+
+    def hindered(order: Launch, now: float) -> tuple[str, str] | None:
+        if order.task == 1 and now < cured:
+            killed_at[0] = now
+        fails = killed_at[0] == now and (order.task == 1 or with_others)
+        return (EAGAIN, "") if fails else None
+
+    machine_.hindered = hindered
+    given = jobs(300, seconds=5.0, memory="1MiB", peak="1MiB", cpus=1.0)
+    simulation = Simulation(given, machine_=machine_).run()
+    assert simulation.states == {"succeeded": 300}
+    ended = [(event, at) for event, at in simulation.book.recorded if isinstance(event, Exited)]
+    good = {event.task: at for event, at in ended if event.outcome is Outcome.SUCCEEDED}
+    assert cured < good.pop(1) < cured + 250.0
+    assert max(good.values()) < 1e9 + 120.0
+    assert sum(event.outcome is Outcome.UNSTARTED for event, _ in ended) < 300
 
 
 def test_stop_ends_a_run_whose_launching_pauses() -> None:
