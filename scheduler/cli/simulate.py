@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from scheduler.cli import flags
@@ -72,6 +73,9 @@ def _add_policies(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--alone", action="store_true", help="also report how long the best priority waits without other tasks"
     )
+    group.add_argument(
+        "--learning", action="store_true", help="also report what it costs not to know the peaks beforehand"
+    )
     num = "rows per batch (default 20; a trace is one batch, except under the policy batches)"
     profile = "how unknown memory needs are learned: auto, probe, live or off"
     flags.add_settings(group, *SETTINGS, num=num, profile=profile)
@@ -113,14 +117,14 @@ def main(argv: list[str]) -> int:
         raise UsageError("--tasks has an effect only with --generate: add --generate, or leave it out")
     settings = settings_from(args, *SETTINGS)
     names = _policies(args)
-    scene = _scene(args, settings)
+    scene, known = _scenes(args, settings)
     from scheduler.app.simulate.simulated_run import measured
     from scheduler.ui.charts import memory_chart
     from scheduler.ui.verbs import simulate as view
 
     schedules, all_ = {}, []
     for name in names:
-        numbers, run = measured(scene, name, alone=args.alone)
+        numbers, run = measured(scene, name, alone=args.alone, known=known)
         all_.append(numbers)
         schedules[name] = memory_chart.simulated_schedule(name, run, scene.devices)
     if args.output:
@@ -138,8 +142,11 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _scene(args: argparse.Namespace, settings: Settings) -> Scene:
-    """Return what is simulated; raise UsageError where the list or the machine is missing."""
+def _scenes(args: argparse.Namespace, settings: Settings) -> tuple[Scene, Scene | None]:
+    """Return what is simulated, and with `--learning` the same with known peaks.
+
+    Raise UsageError where the list or the machine is missing.
+    """
     if not args.file:
         raise UsageError("give a list or a trace: scheduler simulate jobs.csv --devices 8x24GiB")
     if not args.devices:
@@ -158,8 +165,19 @@ def _scene(args: argparse.Namespace, settings: Settings) -> Scene:
     source = ScenarioSource(args.file, flags.assumed_task(args.assume), args.all_at_once, arrive_over, seed)
     tasks = rows(source, devices, settings)
     largest = max(device.total for device in devices)
-    given = workload(tasks, known, seed=seed, deviation=args.deviation, largest=largest)
-    return Scene(given, devices, MODELS[args.interference], rules(RunOptions(), settings), _num(args, settings))
+    if args.learning and (known.peaks or known.own):
+        raise UsageError(f"--learning compares with known peaks: leave {args.known} out of --known, or --learning")
+    found = [
+        Scene(
+            workload(tasks, its, seed=seed, deviation=args.deviation, largest=largest),
+            devices,
+            MODELS[args.interference],
+            rules(RunOptions(), settings),
+            _num(args, settings),
+        )
+        for its in ((known, replace(known, peaks=True)) if args.learning else (known,))
+    ]
+    return found[0], found[1] if args.learning else None
 
 
 def _num(args: argparse.Namespace, settings: Settings) -> int | None:

@@ -47,6 +47,9 @@ class RunMetrics:
     alone: PriorityWaits | None = None
     """How long the tasks of the best priority wait with the machine to themselves, where that was asked."""
 
+    known: float | None = None
+    """The makespan of the same with peaks known beforehand, where that was asked."""
+
     @property
     def ratio(self) -> float:
         """The makespan over its lower bound; 0 where nothing ran."""

@@ -156,14 +156,19 @@ def simulate(scene: Scene, policy: str) -> SimulatedResult:
     return SimulatedResult(history, run.all_given(), run.began, states, scene.devices, bypassed)
 
 
-def measured(scene: Scene, policy: str, *, alone: bool = False) -> tuple[RunMetrics, SimulatedResult]:
+def measured(
+    scene: Scene, policy: str, *, alone: bool = False, known: Scene | None = None
+) -> tuple[RunMetrics, SimulatedResult]:
     """Run a scene to its end; return its metrics beside the lower bound.
 
-    `alone` adds how long the tasks of the best priority would wait if there were no others.
+    `alone` adds how long the tasks of the best priority would wait if there were no others; `known`, which is the scene
+    with known peaks, its makespan.
     """
     run = simulate(scene, policy)
     bound = lower_bound(works_of(scene.workload.tasks), scene.devices, scene.interference)
     found = outcomes(policy, run, bound)
+    if known is not None:
+        found = replace(found, known=outcomes(policy, simulate(known, policy), bound).makespan)
     if not alone or not found.waits:
         return found, run
     best = min(found.waits)

@@ -33,6 +33,7 @@ def facts(one: RunMetrics) -> dict[str, Any]:
             for priority, w in one.waits.items()
         },
         **_alone(one),
+        **({} if one.known is None else {"makespan_peaks_known": round(one.known, 3)}),
         "ooms": one.ooms,
         "unknown_ooms": one.unknown_ooms,
         "bypassed_max": one.bypassed,
@@ -63,7 +64,19 @@ def lines(policies: Sequence[RunMetrics]) -> list[str]:
     ]  # fmt: skip
     rows = [_row(one) for one in policies]
     right = frozenset(range(1, len(header)))
-    return [*table(header, rows, right), *_waits(policies), *_bound(policies[0].bound), *_troubles(policies)]
+    waits, bound = _waits(policies), _bound(policies[0].bound)
+    return [*table(header, rows, right), *waits, *_learning(policies), *bound, *_troubles(policies)]
+
+
+def _learning(policies: Sequence[RunMetrics]) -> list[str]:
+    """Return what it cost not to know the peaks, if `--learning` asked for it."""
+    result = []
+    for one in policies:
+        if one.known:
+            cost = one.makespan / one.known - 1
+            more = f"{abs(cost):.1%} {'more' if cost >= 0 else 'less'}"
+            result.append(f"{one.policy}: {duration(one.known)} with known peaks; not to know them took {more} time")
+    return ["", *result] if result else []
 
 
 def _row(one: RunMetrics) -> list[str]:

@@ -104,6 +104,16 @@ def test_chart_is_written_as_svg(home: Home) -> None:
     assert all(f"{name}: " in text for name in names())
 
 
+def test_cost_of_not_knowing_the_peaks_is_told(home: Home) -> None:
+    (home.root / "made.csv").write_text(simulate(home, "--generate", "distinct", "--tasks", "12"))
+    words = ("made.csv", "--devices", "1x24GiB", "--learning")
+    found = json.loads(simulate(home, *words, "--json"))
+    assert found["makespan"] > found["makespan_peaks_known"] > found["lower_bound"]
+    cost = found["makespan"] / found["makespan_peaks_known"] - 1
+    assert f"with known peaks; not to know them took {cost:.1%} more time" in simulate(home, *words)
+    assert "leave peaks out of --known" in simulate(home, *words, "--known", "peaks", code=2)
+
+
 def test_generated_trace_can_be_simulated(home: Home) -> None:
     (home.root / "made.csv").write_text(simulate(home, "--generate", "sweep", "--tasks", "30", "--seed", "4"))
     one = told(home, "made.csv", "--devices", "2x24GiB")
