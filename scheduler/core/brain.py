@@ -558,7 +558,8 @@ class Brain:
             guess = guess or PredictedPeak({}, EstimateSource.MEASURED)
             guess = replace(guess, peaks={**guess.peaks, HOST: ram} if ram else guess.peaks)
         said = self.terms[terms]
-        if self.capacity.has_host and needs_no_gpu(said, tried, self.rules, profile, guess, gpus):
+        leaves = self.capacity.has_host and not self.capacity.has_slots  # the GPUs of a slot are its task's in any case
+        if leaves and needs_no_gpu(said, tried, self.rules, profile, guess, gpus):
             return replace(estimator.need(said, tried, self.rules, profile, known, 0, guess), visible=gpus)
         need = estimator.need(said, tried, self.rules, profile, known, gpus, guess)
         expected = self._expected(self.rules.expect_share) if gpus and need.purpose is Purpose.RUN else 0

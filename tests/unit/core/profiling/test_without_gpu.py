@@ -23,6 +23,7 @@ from tests.support.builders import (
     host,
     reasons,
     simulate,
+    slots,
     spec,
     started,
     tasks,
@@ -78,6 +79,12 @@ class TestKnownClass:
     def test_task_whose_row_asks_for_a_gpu_gets_one(self, terms: dict[str, Any]) -> None:
         one = placement_of(WITHOUT, terms=terms)
         assert (len(one.gpus), one.visible) == (1, ())
+
+    def test_task_on_a_slot_has_the_gpus_of_the_slot(self) -> None:
+        kind, index = known(WITHOUT)
+        b = classed(brain(tasks(1), knowledge=index, profile="live"), kind)
+        (one,) = decide(b, *slots("0"), gpu(0), RAM).placements
+        assert (one.gpus, one.visible) == (("GPU-0",), ())
 
     @pytest.mark.parametrize("rules", [{"slots": 1}, {"policy": "one-per-gpu"}, {"profile": "off"}])
     def test_run_that_counts_gpus_gives_every_task_one(self, rules: dict[str, Any]) -> None:
