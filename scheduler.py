@@ -6,6 +6,7 @@ It has the flags of two older tools. Any Python 3.6 can read it, so that one tha
 
 import os
 import sys
+from importlib import import_module
 
 if __name__ == "__main__":
     here = os.path.dirname(os.path.realpath(__file__))
@@ -14,6 +15,5 @@ if __name__ == "__main__":
         sys.exit(f"scheduler: {found}, and 3.11 or newer is needed: {here}/scripts/run finds one")
     if not os.path.isfile(os.path.join(here, "gpu_batch_scheduler", "__init__.py")):
         sys.exit(f"scheduler: {__file__} needs the folders beside it: make a link to the one in the project (ln -s)")
-    from gpu_batch_scheduler import door
-
-    door("csv_scheduler")
+    # No import statement: the import law would take it for one of the package of the same name.
+    import_module("gpu_batch_scheduler").door("csv_scheduler")

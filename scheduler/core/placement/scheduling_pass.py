@@ -116,7 +116,7 @@ class SchedulingPass:
         """The rest of the user's quota; None: unlimited."""
         self.left = self._jobs_left()
         self.starts = brain.backoff.starts(machine.now, brain.rules)
-        """What limits starts after some have failed; None: nothing."""
+        """The limit on starts after some have failed; None: no limit."""
         self.turn = machine.turn
         self.probed, self.checked, self.watched, self._awaited = {}, {}, {}, {}
         self._note_learning(brain.learning())

@@ -35,7 +35,7 @@ class SlotPass:
         own = NO_END if self.rules.jobs is None else self.rules.jobs - brain.task_table.living
         self.left = own if self.allowed is None else min(own, self.allowed.tasks_left)
         self.starts = brain.backoff.starts(machine.now, brain.rules)
-        """What limits starts after some have failed; None: nothing."""
+        """The limit on starts after some have failed; None: no limit."""
         self.probed = {
             brain.kind_of(task.id): task.id
             for task in brain.learning()

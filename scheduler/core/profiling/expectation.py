@@ -1,4 +1,4 @@
-"""What an unknown task is expected to need at most, by the peaks of classes that are known."""
+"""The peak that an unknown task is expected to have at most, by the peaks of known classes."""
 
 from __future__ import annotations
 

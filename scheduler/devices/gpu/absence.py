@@ -22,7 +22,7 @@ LOOKS = 2
 
 @dataclass(slots=True)
 class _Proof:
-    """What was proved about one attempt."""
+    """The evidence about one attempt."""
 
     first: float
     last: float

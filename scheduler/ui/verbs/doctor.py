@@ -81,7 +81,7 @@ class DoctorPage:
     uses: str
     """The devices that a run would use if it were started now."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """What programs read besides: GPUs, settings, the tracebacks of checks that failed."""
+    """Further data for programs: GPUs, settings, the tracebacks of checks that failed."""
 
     @property
     def findings(self) -> list[Finding]:

@@ -48,7 +48,7 @@ def counts(home: Home, *run: str) -> dict[str, int]:
     return dict(Counter(home.states(*run)))
 
 
-class TestFirstRows:
+class TestFailuresFromTheFirstRowOn:
     def test_a_list_of_300_failing_rows_stops_after_five_and_the_running_ones(self, home: Home) -> None:
         done = home.call("run", listing(home, 300), "-j", "3", "--profile", "live", code=1)
         started = sum(task["attempts"] for task in home.tasks())

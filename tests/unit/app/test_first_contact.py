@@ -16,7 +16,7 @@ from scheduler.simulation.metrics import RunMetrics
 from scheduler.simulation.workload import InitialKnowledge, TraceRow, workload
 
 SEEDS = (1, 2, 3)
-"""Of equally good schedules one ends up to 7 % before another, so single ones are not compared."""
+"""The seeds that are averaged: one of two equally good schedules can end up to 7 % before the other."""
 RULES = SchedulingConfig(profile=Profiling.AUTO)
 
 

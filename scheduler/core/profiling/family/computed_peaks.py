@@ -18,11 +18,11 @@ class ComputedPeaks:
 
     def __init__(self) -> None:
         self.cell = Cell()
-        """What the classes need that the functions are fitted to, beside their peaks too."""
+        """The needs of the classes that the functions are fitted to, beside their peaks."""
         self._sample: tuple[tuple[int, Mapping[str, int]], ...] = ()
         """The classes and peaks that the functions are fitted to: all that were known when there were so many."""
         self._functions: dict[str, PeakFunction] | None = None
-        """By part; None: not fitted yet. Empty: no function explains the peaks on all parts."""
+        """The functions by part; None: not fitted yet. Empty: no function explains the peaks on all parts."""
 
     def see(self, peaks: Mapping[int, Mapping[str, int]]) -> bool:
         """Take the peaks of all classes after one more is known; return whether what is computed may have changed."""

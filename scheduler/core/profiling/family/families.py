@@ -54,7 +54,7 @@ class ComputedPeak:
     words: str
     """The sum of its terms."""
     arguments: Sequence[str]
-    """Those that matter."""
+    """The arguments that change the peak."""
     classes: int
     """The number of classes that it was fitted to."""
     error: float

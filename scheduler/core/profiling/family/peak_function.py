@@ -80,7 +80,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What a function says of one class."""
+    """The peak that a function predicts for one class."""
 
     middle: int
     """The peak that it most likely has, in bytes."""
@@ -138,7 +138,7 @@ class _Directions:
     def __init__(self, peaks: Sequence[int]) -> None:
         self._peaks = peaks
         self.rest = [1.0] * len(peaks)
-        """What is not explained of each peak, as a share of it."""
+        """The unexplained share of each peak."""
         self.leverages = [0.0] * len(peaks)
         self._units: list[list[float]] = []
         self._shares: list[float] = []

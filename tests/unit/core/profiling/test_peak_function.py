@@ -1,4 +1,4 @@
-"""A function of a script's arguments: what it finds, what its bound promises, and what it leaves unknown."""
+"""The peak as a function of a script's arguments: its terms, the share that its bound covers, the unknown cases."""
 
 from __future__ import annotations
 
