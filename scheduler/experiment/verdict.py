@@ -94,10 +94,9 @@ def _orders(found: Sequence[Summary]) -> str:
     best = priorities_of(found)[0]
     quick = min(found, key=lambda one: one.waited(best).mean)
     slow = max(found, key=lambda one: one.waited(best).mean)
-    waits = (
-        f"tasks of priority {best} wait {duration(quick.waited(best).mean)} with {quick.arm.name} and "
-        f"{duration(slow.waited(best).mean)} with {slow.arm.name}"
-    )
+    least, most = duration(quick.waited(best).mean), duration(slow.waited(best).mean)
+    each = f"{least} with {quick.arm.name} and {most} with {slow.arm.name}" if least != most else f"{least} in all arms"
+    waits = f"tasks of priority {best} wait {each}"
     if not longest.makespan.exceeds(shortest.makespan):
         return f"the order does not change the makespan, about {duration(shortest.makespan.mean)}; {waits}"
     return (

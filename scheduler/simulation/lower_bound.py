@@ -93,7 +93,7 @@ def lower_bound(works: Sequence[TaskWork], devices: Sequence[Device], model: Int
     fitting = [replace(work, arrives=work.arrives - first) for work in fitting]
     longest = max(fitting, key=lambda work: work.arrives + work.seconds)
     late = f", which arrives after {duration(longest.arrives)}" if longest.arrives else ""
-    reasons = [BoundReason(longest.arrives + longest.seconds, f"the longest task, alone{late}")]
+    reasons = [BoundReason(longest.arrives + longest.seconds, f"the longest task by itself{late}")]
     areas = _areas(fitting, devices, model)
     reasons += [BoundReason(_swept(fitting, area, capacity), why) for area, capacity, why in areas]
     reasons.sort(key=lambda reason: -reason.seconds)
@@ -117,8 +117,8 @@ def _areas(works: Sequence[TaskWork], devices: Sequence[Device], model: Interfer
             found += _of_gpus(works, big, above, model)
     for device in devices:
         if device.key == HOST:
-            found.append((_ram, device.total, f"the memory of the host, {size(device.total)}"))
-            found.append((lambda work: work.seconds * work.cores, device.load_capacity, "the cores of the host"))
+            found.append((_ram, device.total, f"memory of the host ({size(device.total)})"))
+            found.append((lambda work: work.seconds * work.cores, device.load_capacity, "cores of the host"))
     return found
 
 
@@ -138,13 +138,13 @@ def _of_gpus(
 
     counted = [work for work in works if work.gpus and work.bytes > above]
     plain = MemoryModel(lambda work: work.bytes / largest, tuple(device.total / largest for device in gpus))
-    found: list[tuple[Area, float, str]] = [(lambda w: counts(w) * w.bytes, total, f"the memory of {which}")]
+    found: list[tuple[Area, float, str]] = [(lambda w: counts(w) * w.bytes, total, f"memory of {which}")]
     if model.throughput < inf:
-        found.append((lambda w: counts(w) * w.busy, len(gpus) * model.throughput, f"the computing of {which}"))
-        found += _mixed(counted, plain, model, f"the memory of {which}")
+        found.append((lambda w: counts(w) * w.busy, len(gpus) * model.throughput, f"compute time of {which}"))
+        found += _mixed(counted, plain, model, f"memory of {which}")
     share = _best_share(counted, largest)
     if share > 0:
-        why = f"the memory of {which}, of which a task above {size(largest * (1 - share))} takes a whole one"
+        why = f"memory of {which}, of which a task above {size(largest * (1 - share))} takes a whole one"
         whole = MemoryModel(lambda work: _weight(work.bytes / largest, share), (1.0,) * len(gpus))
         found.append((lambda w: counts(w) * whole.takes(w), len(gpus), why))
         found += _mixed(counted, whole, model, why)
@@ -191,9 +191,7 @@ def _mixed(
     def worth(work: TaskWork) -> float:
         return work.seconds * work.gpus * (best * memory.takes(work) + (1 - best) * work.busy)
 
-    return [
-        (worth, earned(best), f"{why}, and their computing at once: a task with much of the one has less of the other")
-    ]
+    return [(worth, earned(best), f"{why} and their compute time together")]
 
 
 def _weight(size_: float, share: float) -> float:

@@ -137,7 +137,7 @@ def _unknown_ids(settings: Settings, missing: Sequence[Span]) -> str:
     owner = _owner(settings, first) if first == last else ""
     if owner:
         return f"task {first} is none of yours but {owner}'s: only {owner} or root can change or read it"
-    return f"there is no {word} {named} in {places(settings).runs}: scheduler list shows the latest run's"
+    return f"there is no {word} {named} in {places(settings).runs}: scheduler list shows those of the latest run"
 
 
 def _owner(settings: Settings, task: int) -> str:

@@ -114,21 +114,15 @@ def _usual(spec: Spec) -> MeasuredTask:
 
 def _complete(path: str, row: int, name: str, known: MeasuredTask) -> None:
     """Refuse a row of which too little is known."""
-    missing = [
-        (what, column)
-        for value, what, column in (
-            (known.seconds, "how long it takes", "duration_s"),
-            (known.peak, "how much memory it takes", "peak_mem_mib"),
-        )
-        if value is None
-    ]
+    needed = ((known.seconds, "duration", "duration_s"), (known.peak, "memory", "peak_mem_mib"))
+    missing = {what: column for value, what, column in needed if value is None}
     if missing:
-        what = " and ".join(what for what, _ in missing) + (" is" if len(missing) == 1 else " are")
-        columns = " and a column ".join(column for _, column in missing)
+        what = f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'}"
+        columns = f"the column{'' if len(missing) == 1 else 's'} {' and '.join(missing.values())}"
         raise InputError(
             path,
-            f"{what} not known of {name}, nothing like it ran to its end here (scheduler profiles): give the file a "
-            f"column {columns}, or say --assume 10min,4GiB for all such rows",
+            f"the {what} unknown, because {name} has no profile: add {columns} to the file, or assume values for all "
+            "such rows (--assume 10min,4GiB)",
             row,
         )
 

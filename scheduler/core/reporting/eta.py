@@ -43,7 +43,7 @@ LEAST_SPREAD, WAITING_SPREAD = 0.15, 0.3
 down, and some are retried), and of a waiting task, which another one may precede."""
 SHARED_ERROR = 0.5
 """Share of the variance that all durations have in common."""
-UNKNOWN = "unknown yet: nothing like these tasks has run to its end"
+UNKNOWN = "unknown until a similar task has finished"
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +274,7 @@ class EtaEstimate:
             self._start(queue)
         tasks = {task: self._expected_task(attempt) for task, attempt in self._attempts.items()}
         if queue and all_queued and not self._running:
-            return Forecast(self._now, None, f"{len(queue):,} of its tasks find no room, as things stand", tasks)
+            return Forecast(self._now, None, f"{len(queue):,} of its tasks do not fit beside what is in use now", tasks)
         return Forecast(self._now, self._end(beyond=bool(self._running) or not all_queued), "", tasks)
 
     def _waiting(self) -> Iterator[_QueuedTask]:

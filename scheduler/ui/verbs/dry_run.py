@@ -45,7 +45,7 @@ def lines(forecast: Forecast, planned: Sequence[PlannedBar], number: int, guesse
     """Return the plan as text: its end, the chart, the first starts and ends."""
     if forecast.end is None or not planned:
         why = forecast.why or "nothing would start"
-        return [f"timeline         {why}; scheduler simulate --assume 10min,4GiB shows one for assumed times"]
+        return [f"timeline         {why}; scheduler simulate FILE --assume 10min,4GiB shows one for assumed durations"]
     result = [f"timeline         ends in {about(forecast.end, forecast.at)}{_estimated(guessed, number)}"]
     shown = len({bar.row for bar in planned})
     if shown < number:

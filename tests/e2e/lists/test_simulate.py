@@ -61,7 +61,7 @@ def test_trace_is_simulated(home: Home) -> None:
     lines = simulate(home, "trace.csv", "--devices", "2x24GiB").splitlines()
     assert lines[0].split()[:3] == ["policy", "makespan", "/bound"]
     assert lines[1].split()[0] == "packed"
-    assert any(line.startswith("lower bound 21m00s: the longest task, alone, which arrives") for line in lines)
+    assert any(line.startswith("lower bound 21m00s: the longest task by itself, which arrives") for line in lines)
     assert any(line.startswith("GPU 1  |") for line in lines)
 
 
@@ -148,7 +148,7 @@ class TestLists:
     def test_missing_needs_are_named(self, home: Home) -> None:
         self.write(home, f"{self.FIVE},duration_s", ".,-1,train.py --n 1,5,1,100", ".,-1,train.py --n 2,5,1,")
         said = simulate(home, "jobs.csv", "--devices", "8x24GiB", code=2)
-        assert said.startswith("scheduler: jobs.csv, row 2: how much memory it takes is not known of train --n 1")
+        assert said.startswith("scheduler: jobs.csv, row 2: the memory is unknown, because train --n 1 has no profile")
         assert "peak_mem_mib" in said
         assert "--assume 10min,4GiB" in said
 

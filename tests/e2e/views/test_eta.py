@@ -64,7 +64,7 @@ def test_dry_run_shows_a_timeline_once_durations_are_known(tmp_path: Path) -> No
     home = Home(tmp_path)
     listing = home.commands("sleep 0.1", "sleep 0.2", "sleep 0.3")
     first = home.call("run", listing, "--dry-run", code=0).stdout
-    assert "timeline         unknown yet: nothing like these tasks has run to its end" in first
+    assert "timeline         unknown until a similar task has finished" in first
     home.call("run", listing, code=0)
     said = home.call("run", listing, "--dry-run", code=0).stdout
     assert "timeline         ends in about 5s" in said

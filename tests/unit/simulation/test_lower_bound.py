@@ -69,8 +69,8 @@ class TestReasons:
     def test_task_that_fills_the_memory_leaves_computing_idle(self) -> None:
         works = [work(100, 16, busy=0.4)] * 4 + [work(100, 1, busy=1.0)] * 4
         parts = lower_bound(works, gpus(24), FITTED)
-        mixed = [reason.seconds for reason in parts.reasons if "at once" in reason.why]
-        others = [reason.seconds for reason in parts.reasons if "at once" not in reason.why]
+        mixed = [reason.seconds for reason in parts.reasons if "together" in reason.why]
+        others = [reason.seconds for reason in parts.reasons if "together" not in reason.why]
         assert max(mixed) > max(others) * 1.05
 
     @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)

@@ -58,10 +58,10 @@ def test_timeline_counts_bars_beyond_the_lanes_of_a_device() -> None:
 
 
 def test_timeline_without_a_forecast_names_simulate() -> None:
-    (line,) = lines(Forecast(0.0, None, "unknown yet: nothing like these tasks has run to its end"), [], 4, 4, 80)
+    (line,) = lines(Forecast(0.0, None, "unknown until a similar task has finished"), [], 4, 4, 80)
     assert line == (
-        "timeline         unknown yet: nothing like these tasks has run to its end; "
-        "scheduler simulate --assume 10min,4GiB shows one for assumed times"
+        "timeline         unknown until a similar task has finished; "
+        "scheduler simulate FILE --assume 10min,4GiB shows one for assumed durations"
     )
 
 

@@ -133,7 +133,7 @@ class TestTasks:
         snapshot = under_way(run, 3)
         snapshot = MachineSnapshot(snapshot.budgets, [lease()], snapshot.used)
         found = forecast(run.brain, snapshot, run.machine.now)
-        assert (found.end, found.why) == (None, "1 of its tasks find no room, as things stand")
+        assert (found.end, found.why) == (None, "1 of its tasks do not fit beside what is in use now")
 
     def test_task_starts_when_the_lease_of_another_scheduler_is_expected_to_end(self) -> None:
         jobs = [*b.jobs(6, seconds=60.0), *b.jobs(1, filename="big.py", memory="20GiB")]
