@@ -1,4 +1,4 @@
-"""Which test shows which line of what the older tools reservation, and the table that says so.
+"""The contract of the older tools, line by line, with the tests that show each line.
 
 `python -m tests.e2e.older_tools.contracts` writes CONTRACT.md; a test compares, and fails where a line has no test.
 """
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def contract(*lines: str) -> Callable[[T], T]:
-    """Names the lines of the contract that a test (a function or a class) shows."""
+    """Name the lines of the contract that a test (a function or a class) shows."""
 
     def named(test: T) -> T:
         test.contract = lines  # type: ignore[attr-defined]  # functions and classes take attributes
@@ -28,8 +28,8 @@ def contract(*lines: str) -> Callable[[T], T]:
     return named
 
 
-def reserved() -> dict[str, tuple[str, str]]:
-    """Every line by its number: keep (K), better (F) or decided (D), and what it says."""
+def contract_lines() -> dict[str, tuple[str, str]]:
+    """Return every line by its number: keep (K), better (F) or decided (D), and its text."""
     found = {}
     for text in LINES.read_text(encoding="utf-8").splitlines():
         if text.strip() and not text.startswith("#"):
@@ -39,16 +39,16 @@ def reserved() -> dict[str, tuple[str, str]]:
 
 
 def page() -> str:
-    """The whole table."""
+    """Return the table of all lines."""
     by_line = shown("contract")
     rows = [
         f"| {number} | {verdict} | {said} | {'<br>'.join(by_line.get(number, ['none']))} |"
-        for number, (verdict, said) in reserved().items()
+        for number, (verdict, said) in contract_lines().items()
     ]
     head = [
-        "# What the older tools reservation, and the test that shows it",
+        "# The contract of the older tools, and the tests that show it",
         "",
-        "Made from the tests. K: kept as it was.",
+        "Generated from the tests. K: kept as it was.",
     ]
     head += ["F: the same input, something better. D: decided otherwise.", "", "| line | | what | test |"]
     return "\n".join([*head, "| --- | --- | --- | --- |", *rows, ""])

@@ -1,4 +1,4 @@
-"""A folder of Python tasks, as people write them, and the programs that run them."""
+"""A folder of Python tasks, as users write them, and the programs that run them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class MyGPUTask(GPUTask):
         with open(os.path.join(self._work_dir, "result"), "a") as file:
             file.write(f"{self._config['a']}\\n")
 """
-"""Leaves its parameter, once for each time it runs."""
+"""A task that appends its parameter to a file each time it runs."""
 MAIN = """\
 from config import config
 from my_gpu_task import MyGPUTask
@@ -62,5 +62,5 @@ class Project(Home):
             self.command = ours
 
     def results(self, file: str = "result") -> dict[str, str]:
-        """A file of each result folder, by the folder's name."""
+        """Return the text of a file of each result folder, by the folder's name."""
         return {path.parent.name: path.read_text() for path in sorted(self.root.glob(f"results/*/{file}"))}

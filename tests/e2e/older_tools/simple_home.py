@@ -19,7 +19,7 @@ with open("trained", "a") as file:
 
 
 class SimpleHome(GpuHome):
-    """Runs lines of a document in its folder, as somebody does who types them."""
+    """A home that runs lines of a document in its folder, as if they were typed."""
 
     def __init__(self, root: Path, **machine: Any) -> None:
         super().__init__(root, **{"gpus": 3, **machine})
@@ -56,7 +56,7 @@ class SimpleHome(GpuHome):
         return self.bash(f"simple_gpu_scheduler --gpus {said} < lines", code)
 
     def lines_of(self, name: str) -> list[str]:
-        """A file's lines; none where it is not there."""
+        """Return a file's lines; none where there is no file."""
         path = self.root / name
         return path.read_text(errors="surrogateescape").splitlines() if path.exists() else []
 

@@ -58,7 +58,7 @@ def test_the_defaults_are_filled_in_place() -> None:
 
 
 @contract("S4-02")
-def test_the_defaults() -> None:
+def test_all_settings_have_the_documented_defaults() -> None:
     said = manager().get_all_scheduler_config()
     assert said == {
         "gpu": ["0"],
@@ -98,7 +98,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 class TestGpus:
     @contract("S4-04")
     @pytest.mark.parametrize("wrong", WRONG)
-    def test_what_is_no_list_of_gpus_is_refused_in_the_old_words(self, wrong: str) -> None:
+    def test_a_value_that_is_no_list_of_gpus_is_refused_in_the_old_words(self, wrong: str) -> None:
         config, words = WRONG[wrong]
         with pytest.raises(ValueError, match=words):
             ConfigManager(config)
@@ -108,21 +108,21 @@ class TestGpus:
         assert ConfigManager({"scheduler_config": {"gpu": "01"}}).get_num_gpu() == 2
 
     @contract("S4-04")
-    def test_numbers_are_taken(self) -> None:
+    def test_numbers_are_taken_as_gpus(self) -> None:
         assert ConfigManager({"scheduler_config": {"gpu": [0, [1, 2]]}}).get_all_scheduler_config()["gpu"] == [
             "0",
             "1,2",
         ]
 
     @contract("S4-10")
-    def test_what_each_finds_in_its_environment(self) -> None:
+    def test_each_gpu_entry_gives_its_environment(self) -> None:
         envs = ConfigManager({"scheduler_config": {"gpu": ["0", ["1", "2"]]}}).get_gpu_envs()
         assert envs == [
             {"name": "gpu0", "env": {"CUDA_VISIBLE_DEVICES": "0"}},
             {"name": "gpu1,2", "env": {"CUDA_VISIBLE_DEVICES": "1,2"}},
         ]
 
-    def test_auto_is_one_name_and_no_gpu(self) -> None:
+    def test_gpu_auto_is_one_entry_without_a_variable(self) -> None:
         assert ConfigManager({"scheduler_config": {"gpu": "auto"}}).get_gpu_envs() == [{"name": "auto", "env": {}}]
 
 
@@ -139,7 +139,7 @@ class TestCombinations:
             ([{"a": 1}], r"test_config: 'a' is 1, which is no list of values: write \[1\]"),
         ],
     )
-    def test_what_is_no_list_of_values_is_refused(self, said: Any, why: str) -> None:
+    def test_a_configuration_that_is_no_list_of_values_is_refused(self, said: Any, why: str) -> None:
         with pytest.raises(ConfigError, match=why):
             ConfigManager({"scheduler_config": {"gpu": "0"}, "test_config": said})
 
@@ -149,12 +149,12 @@ class TestCombinations:
         assert found == [{"b": "x", "a": 0}, {"b": "x", "a": 1}, {"b": "y", "a": 0}, {"b": "y", "a": 1}]
 
     @contract("S4-05")
-    def test_nothing_to_vary_is_one_and_an_empty_list_none(self) -> None:
+    def test_a_configuration_without_variants_is_one_and_an_empty_list_is_none(self) -> None:
         assert [one["config"] for one in everything(ConfigManager({"scheduler_config": {"gpu": "0"}}))] == [{}]
         assert everything(manager()) == []
 
     @contract("S4-06")
-    def test_values_of_the_test_override_and_nobody_shares_an_object(self) -> None:
+    def test_values_of_the_test_override_and_no_two_combinations_share_an_object(self) -> None:
         shared: dict[str, Any] = {"layers": [1], "lr": 1}
         config = {"scheduler_config": {"gpu": "0"}, "global_config": shared, "test_config": [{"lr": [2, 3]}]}
         first, second = (one["config"] for one in everything(ConfigManager(config)))
@@ -162,7 +162,7 @@ class TestCombinations:
         assert (second, shared) == ({"layers": [1], "lr": 3}, {"layers": [1], "lr": 1})
 
     @contract("S4-07", "S4-10")
-    def test_they_are_given_one_after_another(self) -> None:
+    def test_combinations_are_given_one_after_another(self) -> None:
         of = manager({"a": [1, 2]}, result_root_folder="out")
         assert of.get_num_left_config() == 2
         assert of.get_next_config(create_dir=True) == {
@@ -176,7 +176,7 @@ class TestCombinations:
         assert of.get_next_config() == of.get_next_config() == {"config": None}
 
     @contract("S4-11")
-    def test_keys_that_cannot_be_sorted(self) -> None:
+    def test_combinations_with_keys_that_cannot_be_sorted(self) -> None:
         with pytest.raises(TypeError):
             manager({"a": [1], 2: [1]}).get_next_config()  # type: ignore[dict-item]
 
@@ -194,19 +194,19 @@ class TestFolders:
         assert folders({"a": [[1, 2, 3]], "b": [7]}, **said) == ["a-1,2,,"]
 
     @contract("S4-08")
-    def test_other_signs(self) -> None:
+    def test_the_indicator_and_separator_of_folders_can_be_set(self) -> None:
         said = {"test_config_string_indicator": "=", "test_config_string_separator": ";"}
         assert folders({"a": [1], "b": [2]}, **said) == ["a=1;b=2;"]
 
     @contract("S4-09")
-    def test_they_are_below_the_root_as_it_was_given(self) -> None:
+    def test_folders_are_below_the_root_as_it_was_given(self) -> None:
         (one,) = everything(manager({"a": [1]}, result_root_folder="../out"))
         assert one["work_dir"] == "../out/a-1,"
         (empty,) = everything(manager({}, result_root_folder="out/"))
         assert empty["work_dir"] == "out/"
 
     @contract("S4-10")
-    def test_all_of_them_in_one_text(self) -> None:
+    def test_all_combinations_can_be_had_as_one_text(self) -> None:
         assert ConfigManager(deepcopy(SAMPLE)).get_all_test_config_in_string() == (
             "method-['GAN', 'ALI'],num_packing-[1],num_zmode-[1],+method-['WGAN'],num_packing-[3],num_zmode-[1, 2],+"
         )
@@ -214,7 +214,7 @@ class TestFolders:
             ConfigManager({"scheduler_config": {"gpu": "0"}}).get_all_test_config_in_string()
 
     @contract("S4-10")
-    def test_the_other_getters(self) -> None:
+    def test_the_getters_return_configurations_and_number_of_gpus(self) -> None:
         of = ConfigManager(deepcopy(SAMPLE))
         assert of.get_all_global_config() == SAMPLE["global_config"]
         assert of.get_all_test_config() == [
@@ -226,14 +226,14 @@ class TestFolders:
         assert of.get_num_gpu() == 3
 
     @contract("S4-D9")
-    def test_what_only_cutting_made_equal_has_a_folder_of_its_own(self) -> None:
+    def test_names_that_only_cutting_made_equal_have_different_folders(self) -> None:
         first, second, third = folders({"data": ["x" * 30 + "1", "x" * 30 + "2", "x" * 30 + "2"]})
         assert first == f"data-{'x' * 30},"
         assert second.startswith(first + "~")
         assert third == second
 
     @contract("S4-16")
-    def test_what_differs_in_ignored_keys_only_is_the_same(self) -> None:
+    def test_combinations_that_differ_in_ignored_keys_share_a_folder(self) -> None:
         assert folders({"a": [1], "b": [1, 2]}, ignored_keys_for_folder_name=["b"]) == ["a-1,", "a-1,"]
 
     @contract("S4-D10")

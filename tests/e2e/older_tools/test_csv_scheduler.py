@@ -31,13 +31,13 @@ def test_every_spelling_of_off_is_off(home: Home, off: str) -> None:
 
 @contract("S3-03", "S3-05")
 @pytest.mark.parametrize("flag", ["--thread_percentage", "--threads_percentage"])
-def test_threads_without_mps_are_said_to_be_ignored(home: Home, flag: str) -> None:
+def test_threads_percentage_without_mps_gets_a_hint_that_it_is_ignored(home: Home, flag: str) -> None:
     done = home.call("--csv", home.commands("true"), flag, "50", "--mps", "off", code=0)
     assert "--threads_percentage is ignored, because MPS is off" in done.stderr
 
 
 @contract("S3-02", "S3-28")
-def test_flags_may_be_cut_short_and_a_missing_file_is_named(home: Home) -> None:
+def test_flags_can_be_abbreviated_and_a_missing_file_is_named(home: Home) -> None:
     home.call("--cs", home.commands("true", "true"), "--nu", "1", "--mps", "off", code=0)
     done = home.call("-c", "gone.csv", "-n", "3", "--mps", "off", code=2)
     assert "gone.csv" in done.stderr
@@ -56,7 +56,7 @@ def test_nothing_is_run_with_sudo(home: Home) -> None:
 
 
 @contract("S3-23", "S3-24", "S3-D2", "S3-D3")
-def test_what_happens_is_said_and_output_is_there_as_it_comes(home: Home) -> None:
+def test_starts_and_ends_are_printed_and_output_is_written_as_it_arrives(home: Home) -> None:
     file = home.commands("sh -c 'echo loud; until [ -e go ]; do sleep 0.01; done'", "true")
     with home.start("--csv", file, "--mps", "off", "-j", "1") as run:
         log = home.state / "runs/1/tasks/0/1.log"

@@ -1,4 +1,4 @@
-"""The distribution of the older names: what it installs, and that there is nothing in it but names."""
+"""The distribution of the older names: what it installs, and that it contains nothing but names."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def python(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(DROPINS)))
-def test_there_is_no_logic_in_it(path: Path) -> None:
+def test_the_distribution_contains_no_logic(path: Path) -> None:
     for node in ast.walk(ast.parse(path.read_text())):
         assert not isinstance(node, ast.For | ast.While | ast.Try | ast.ClassDef | ast.Lambda | ast.comprehension)
         if isinstance(node, ast.FunctionDef):
@@ -35,7 +35,7 @@ def test_there_is_no_logic_in_it(path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", PROJECT["scripts"])
-def test_each_command_names_a_function_that_is_there(command: str, tmp_path: Path) -> None:
+def test_each_command_names_an_existing_function(command: str, tmp_path: Path) -> None:
     module, _, name = PROJECT["scripts"][command].partition(":")
     assert python("-c", f"from {module} import {name}; assert callable({name})", cwd=tmp_path).returncode == 0
 
@@ -48,24 +48,24 @@ def test_each_command_names_a_function_that_is_there(command: str, tmp_path: Pat
         "from gpu_task_scheduler.config_manager import ConfigManager as it",
     ],
 )
-def test_each_import_gives_ours(statement: str, tmp_path: Path) -> None:
+def test_each_older_import_gives_this_projects_object(statement: str, tmp_path: Path) -> None:
     said = python("-c", f"{statement}; import scheduler; print(it is getattr(scheduler, it.__name__))", cwd=tmp_path)
     assert said.stdout == "True\n", said.stderr
 
 
 @pytest.mark.parametrize("module", ["scheduler", "command_line"])
-def test_the_scheduler_of_commands_by_both_its_modules(module: str, tmp_path: Path) -> None:
+def test_simple_gpu_scheduler_runs_by_both_of_its_modules(module: str, tmp_path: Path) -> None:
     said = python("-m", f"simple_gpu_scheduler.{module}", cwd=tmp_path)
     assert said.returncode == 2
     assert "the following arguments are required: --gpus" in said.stderr
 
 
-def test_the_grid(tmp_path: Path) -> None:
+def test_hypersearch_runs_by_its_module(tmp_path: Path) -> None:
     said = python("-m", "simple_gpu_scheduler.hypersearch", "p {a}", "-p", "a", "1", "--seed", "1", cwd=tmp_path)
     assert said.stdout == "p 1\n"
 
 
-def test_a_task_from_the_file_that_its_run_gave_it(tmp_path: Path) -> None:
+def test_a_task_starts_from_the_file_that_its_run_wrote(tmp_path: Path) -> None:
     project = Project(tmp_path)
     project.config()
     try:
@@ -86,7 +86,7 @@ def test_both_distributions_have_one_version() -> None:
 
 
 @pytest.mark.slow
-def test_it_installs_into_an_environment_of_its_own(tmp_path: Path) -> None:
+def test_the_distribution_can_be_installed_by_pip(tmp_path: Path) -> None:
     target = tmp_path / "site"
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(target), str(ROOT / "dropins")]
     done = subprocess.run(pip, capture_output=True, text=True, timeout=300, check=False)

@@ -52,7 +52,7 @@ def project(tmp_path: Path) -> Iterator[Project]:
 
 
 def task(body: str, *, env: str = "return {}", init: str = "") -> str:
-    """A module with a class whose main does this."""
+    """Return the text of a module with a task class whose main has this body."""
     begin = f"    def __init__(self, *said):\n        super().__init__(*said)\n        {init}\n" if init else ""
     methods = f"{begin}    def required_env(self):\n        {env}\n    def main(self):\n        {body}\n"
     return f"{HEAD}class MyGPUTask(GPUTask):\n{methods}"
@@ -64,9 +64,9 @@ def lines(project: Project) -> list[str]:
     return [re.sub(r"^.*? (INFO|ERROR) ", "", line) for line in text.splitlines()]
 
 
-class TestTheDocument:
+class TestDocument:
     @contract("S4-12", "S4-09", "S4-20")
-    def test_its_example_runs_as_it_stands(self, project: Project) -> None:
+    def test_the_documents_example_runs_unchanged(self, project: Project) -> None:
         project.config()
         project.put(config=f"config = {SAMPLE!r}\n", my_gpu_task=task("print(self._config)"))
         project.script()
@@ -79,7 +79,7 @@ class TestTheDocument:
         }
 
     @contract("S4-14", "S4-21")
-    def test_its_log_says_who_receives_finishes_and_skips_what(self, project: Project) -> None:
+    def test_the_log_names_received_finished_and_skipped_tasks(self, project: Project) -> None:
         project.config(gpu=("0",), test=[{"a": [1, 2]}])
         said = project.script().stderr
         script = [
@@ -100,13 +100,13 @@ class TestTheDocument:
         assert lines(project)[6:] == ["gpu0 skips task a-1,", "gpu0 skips task a-2,", "gpu0 finished"]
 
     @contract("S4-21")
-    def test_without_a_log_file_only_the_console_is_told(self, project: Project) -> None:
+    def test_the_log_goes_to_the_console_alone_without_a_log_file(self, project: Project) -> None:
         project.config(scheduler_log_file_path=None)
         assert "gpu0 finishes task a-1," in project.script().stderr
         assert not (project.root / "scheduler.log").exists()
 
     @contract("S4-13")
-    def test_the_class_has_its_parameters_and_its_folder(self) -> None:
+    def test_a_task_object_has_its_parameters_and_its_folder(self) -> None:
         from scheduler import GPUTask
 
         one = GPUTask({"a": 1}, "out/a-1,")
@@ -116,7 +116,7 @@ class TestTheDocument:
 
 class TestStart:
     @contract("S4-12")
-    def test_it_returns_none_and_changes_nothing_and_runs_nothing_twice(self, project: Project) -> None:
+    def test_start_returns_none_changes_no_configuration_and_runs_once(self, project: Project) -> None:
         project.config()
         project.put(
             main="import copy\nfrom config import config\nfrom my_gpu_task import MyGPUTask\n"
@@ -134,7 +134,7 @@ class TestStart:
         assert done.stderr.count("gpu0 receives task a-1,") == 2
 
     @contract("S4-22", "S4-D4")
-    def test_a_failure_is_said_and_in_the_exit_code_of_a_script_that_goes_on(self, project: Project) -> None:
+    def test_a_failed_task_is_reported_and_sets_the_exit_code_of_the_script(self, project: Project) -> None:
         project.config(test=[{"a": [1, 2]}])
         project.put(
             my_gpu_task=task("assert self._config['a'] == 1, 'not one'"),
@@ -154,7 +154,7 @@ class TestStart:
         assert not (project.root / "results").exists()
 
     @contract("S4-D6", "S4-D7")
-    def test_nothing_has_to_be_on_the_path(self, project: Project) -> None:
+    def test_start_needs_no_program_on_the_path(self, project: Project) -> None:
         project.config()
         project.env["PATH"] = "/nowhere"
         project.script()
@@ -169,7 +169,7 @@ def project_main() -> str:
 
 class TestFolders:
     @contract("S4-15", "S4-D1")
-    def test_what_failed_runs_again_and_what_finished_does_not(self, project: Project) -> None:
+    def test_failed_tasks_run_again_and_finished_ones_do_not(self, project: Project) -> None:
         project.config(test=[{"a": [1, 2]}])
         good = "open(self._work_dir + '/result', 'a').write('x')"
         project.put(my_gpu_task=task(f"{good}; assert self._config['a'] == 1 or os.path.exists('mended')"))
@@ -197,20 +197,20 @@ class TestFolders:
         assert project.results("worker.log") == {"a-1,": "{'a': 1}\n"}
 
     @contract("S4-16")
-    def test_the_same_twice_runs_once(self, project: Project) -> None:
+    def test_equal_configurations_run_once(self, project: Project) -> None:
         project.config(test=[{"a": [1]}, {"a": [1]}])
         project.script()
         assert project.results() == {"a-1,": "1\n"}
         assert "gpu0 skips task a-1," in lines(project)
 
     @contract("S4-D2")
-    def test_one_gpu_four_times(self, project: Project) -> None:
+    def test_a_gpu_listed_four_times_runs_four_tasks_at_once(self, project: Project) -> None:
         project.config(gpu=("0", "0", "0", "0"), test=[{"a": range(12)}])
         project.script()
         assert project.results() == {f"a-{number},": f"{number}\n" for number in range(12)}
 
     @contract("S4-D3")
-    def test_two_schedulers_in_one_folder_with_one_gpu_four_times_each(self, project: Project) -> None:
+    def test_two_schedulers_in_one_folder_run_each_task_once(self, project: Project) -> None:
         project.config(gpu=("0", "0", "0", "0"), test=[{"a": range(10)}])
         ours, project.command = project.command, [sys.executable]
         with project.start("main.py") as first, project.start("main.py") as second:
@@ -219,7 +219,7 @@ class TestFolders:
         assert project.results() == {f"a-{number},": f"{number}\n" for number in range(10)}
 
     @contract("S4-D9")
-    def test_what_only_cutting_made_equal_runs(self, project: Project) -> None:
+    def test_tasks_whose_folders_only_cutting_made_equal_all_run(self, project: Project) -> None:
         project.config(test=[{"a": ["x" * 40 + "1", "x" * 40 + "2"]}])
         project.script()
         assert sorted(project.results().values()) == ["x" * 40 + "1\n", "x" * 40 + "2\n"]
@@ -252,7 +252,7 @@ class TestTasks:
         assert project.results("worker.log") == {"a-1,": "0\n"}
 
     @contract("S4-23", "S4-14")
-    def test_a_task_is_told_its_gpus_as_they_were_written(self, project: Project) -> None:
+    def test_a_task_gets_its_gpus_as_they_were_written(self, project: Project) -> None:
         project.config(gpu=(["3", "5"],))
         body = "print(os.environ['CUDA_VISIBLE_DEVICES'], os.environ['CUDA_DEVICE_ORDER'], 'MPLBACKEND' in os.environ)"
         project.put(my_gpu_task=task(body))
@@ -261,7 +261,7 @@ class TestTasks:
         assert "gpu3,5 receives task a-1," in lines(project)
 
     @contract("S4-19")
-    def test_its_module_has_its_own_name_and_the_working_directory_is_last(self, project: Project) -> None:
+    def test_the_module_of_a_task_keeps_its_name_and_finds_its_neighbours(self, project: Project) -> None:
         project.config()
         (project.root / "scripts/deep").mkdir(parents=True)
         text = task("import sys, beside; print(__name__, sys.path[-1] == os.getcwd(), beside.WORD)")
@@ -279,7 +279,7 @@ class TestTasks:
         assert project.results("worker.log") == {"a-1,": "backend Agg\n{'a': 1}\n"}
 
     @contract("S4-20")
-    def test_what_it_prints_is_in_its_folder_at_once_and_in_the_runs_log_too(self, project: Project) -> None:
+    def test_output_of_a_task_is_in_its_folder_and_in_the_runs_log_at_once(self, project: Project) -> None:
         project.config()
         project.put(my_gpu_task=WAITS)
         with Going(project):
@@ -287,7 +287,7 @@ class TestTasks:
             assert (project.state / "runs/1/tasks/0/1.log").read_text() == "begins\n"
 
     @contract("S4-20")
-    def test_on_another_file_system_the_runs_log_has_its_end(self, project: Project) -> None:
+    def test_the_runs_log_has_the_end_of_output_on_another_file_system(self, project: Project) -> None:
         elsewhere = Path("/dev/shm") / project.mark.replace("=", "-")
         if not elsewhere.parent.is_dir() or elsewhere.parent.stat().st_dev == project.root.stat().st_dev:
             pytest.skip("there is no second file system here")
@@ -301,7 +301,7 @@ class TestTasks:
         assert said == f"the output is in {elsewhere}/a-1,/worker.log\n{{'a': 1}}\n"
 
     @contract("S4-20")
-    def test_without_a_log_file_there_is_none_in_its_folder(self, project: Project) -> None:
+    def test_no_log_is_in_the_folder_of_a_task_without_a_log_file(self, project: Project) -> None:
         project.config(log_file=None)
         project.script()
         assert project.results("worker.log") == {}
@@ -317,14 +317,14 @@ class TestTasks:
             task("os.kill(os.getpid(), 9) if self._config['a'] > 1 else 0"),
         ],
     )
-    def test_what_breaks_breaks_only_its_own_task(self, project: Project, broken: str) -> None:
+    def test_a_broken_task_does_not_affect_the_others(self, project: Project, broken: str) -> None:
         project.config(test=[{"a": [2, 1]}])
         project.put(my_gpu_task=broken)
         project.script(code=1)
         assert [row["state"] for row in project.tasks()] == ["failed", "succeeded"]
 
     @contract("S4-D8")
-    def test_what_cannot_be_handed_over_is_refused_with_its_name(self, project: Project) -> None:
+    def test_a_configuration_that_cannot_be_pickled_is_refused_with_its_name(self, project: Project) -> None:
         project.config()
         project.put(config="config = {'scheduler_config': {'gpu': ['0']}, 'test_config': [{'a': [lambda: 1]}]}\n")
         ours, project.command = project.command, [sys.executable]
@@ -339,7 +339,7 @@ class TestTasks:
 
 
 class Going:
-    """A script that goes on during the block, and ends well after it once there is a file `go`."""
+    """A script that runs during the block, and ends after it once a file `go` exists."""
 
     def __init__(self, project: Project, code: int = 0) -> None:
         self.project, self.code = project, code
@@ -370,7 +370,9 @@ class TestScripts:
 
     @contract("S4-D5")
     @pytest.mark.parametrize("guarded", [True, False])
-    def test_a_class_in_the_script_itself_runs_once_for_each(self, project: Project, guarded: bool) -> None:
+    def test_a_task_class_of_the_script_itself_runs_once_for_each_configuration(
+        self, project: Project, guarded: bool
+    ) -> None:
         text = self.GUARDED if guarded else self.GUARDED.replace("if __name__ == '__main__':\n    ", "")
         project.put(main=text + "print('after')\n")
         done = project.script()
@@ -396,7 +398,7 @@ class TestScripts:
         assert words in project.script().stdout
 
     @contract("S4-D13")
-    def test_the_scheduler_imports_nothing_that_only_the_task_imports(self, project: Project) -> None:
+    def test_the_scheduler_imports_no_module_that_only_the_task_imports(self, project: Project) -> None:
         project.config()
         body = "import heavy; print(heavy.PID != os.getppid())"
         project.put(
@@ -430,7 +432,7 @@ class TestRuns:
         assert project.states() == ["succeeded"] * 2
 
     @contract("S4-D1")
-    def test_what_ctrl_c_stopped_runs_again(self, project: Project) -> None:
+    def test_tasks_that_ctrl_c_stopped_run_again(self, project: Project) -> None:
         project.config(test=[{"a": [1, 2]}])
         project.put(my_gpu_task=WAITS)
         with Going(project, 130) as script:
@@ -444,7 +446,7 @@ class TestRuns:
         assert project.results() == {"a-1,": "1", "a-2,": "2"}
 
     @contract("S4-18")
-    def test_what_a_task_is_given_is_a_file_of_its_own_that_only_its_owner_reads(self, project: Project) -> None:
+    def test_the_input_of_a_task_is_a_private_file(self, project: Project) -> None:
         project.config(test=[{"a": [1, 2]}])
         project.script()
         given = sorted((project.state / "runs/1/given").iterdir())
@@ -461,7 +463,7 @@ class TestRuns:
 
     @contract("S4-D12")
     @pytest.mark.skipif(not shutil.which("cc"), reason=NO_COMPILER)
-    def test_auto_takes_the_gpus_that_are_there(self, project: Project) -> None:
+    def test_auto_takes_the_gpus_of_the_machine(self, project: Project) -> None:
         project.config(gpu="auto", test=[{"a": [1, 2]}])
         take = f"import sys; sys.path.insert(0, {str(TRAIN.parent)!r}); import client; cuda = client.Cuda()"
         hold = "cuda.allocate(0, 2 << 30); open(self._work_dir + '/began', 'w').close()"
@@ -474,7 +476,7 @@ class TestRuns:
         assert {row["device"] for row in project.tasks()} == {"GPU 0"}
         assert "gpu0 receives task a-1," in lines(project)
 
-    def test_a_task_is_the_same_row_in_every_run(self, project: Project) -> None:
+    def test_a_task_has_one_key_in_every_run(self, project: Project) -> None:
         project.config(force_rerun=True)
         project.script()
         project.script()
@@ -483,14 +485,14 @@ class TestRuns:
 
 
 class TestLauncher:
-    def test_it_lies_where_commands_say(self) -> None:
+    def test_the_launcher_is_where_commands_name_it(self) -> None:
         from scheduler.core.tasks.command import LAUNCHER
 
         assert str(RunPaths(Path("/r"), 1).launcher).endswith(LAUNCHER)
 
     @fault(67)
     @pytest.mark.parametrize("mode", [0o620, 0o602])
-    def test_it_reads_nothing_that_others_can_write(self, tmp_path: Path, mode: int) -> None:
+    def test_the_launcher_refuses_a_file_that_others_can_write(self, tmp_path: Path, mode: int) -> None:
         path = tmp_path / "given"
         task_launcher.write_own(str(path), {}, b"")
         path.chmod(mode)
@@ -498,7 +500,7 @@ class TestLauncher:
             task_launcher.open_own(str(path))
 
     @fault(67)
-    def test_it_follows_no_link(self, tmp_path: Path) -> None:
+    def test_the_launcher_follows_no_link(self, tmp_path: Path) -> None:
         task_launcher.write_own(str(tmp_path / "given"), {}, b"")
         (tmp_path / "link").symlink_to(tmp_path / "given")
         with pytest.raises(OSError, match="link"):

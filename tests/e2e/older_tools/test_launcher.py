@@ -1,4 +1,4 @@
-"""`scheduler.py` called by its path, and doors on a Python that lacks something."""
+"""`scheduler.py` called by its path, and the entry points on a Python that lacks something."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def home(tmp_path: Path) -> Iterator[Home]:
 
 @contract("S3-01")
 @pytest.mark.slow
-def test_it_runs_by_its_path_and_by_a_link_from_any_folder(home: Home) -> None:
+def test_scheduler_py_runs_by_its_path_and_by_a_link_from_any_folder(home: Home) -> None:
     home.call("--csv", home.commands("true"), "--mps", "off", code=0)
     link = home.root / "schedule"
     link.symlink_to(LAUNCHER)
@@ -57,9 +57,11 @@ def test_a_script_is_a_task_without_blanks_in_it(home: Home) -> None:
     assert said.startswith(f"scheduler: './train.sh' is not an executable file ({script})")
 
 
-class TestWhichDoor:
+class TestChoiceOfTool:
     @pytest.mark.parametrize("word", ["jobs.csv", "jobs", "./gone.sh", "gone", "-", "list.txt"])
-    def test_what_is_no_program_is_a_list(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str) -> None:
+    def test_a_word_that_is_no_program_is_a_list(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str
+    ) -> None:
         monkeypatch.chdir(tmp_path)
         for name in ("jobs.csv", "jobs", "list.txt"):
             (tmp_path / name).write_text("Command\n")
@@ -67,7 +69,7 @@ class TestWhichDoor:
         assert not is_one_shot([word])
         assert not is_one_shot(["-n", "5", word])
 
-    def test_a_program_on_path_is_a_task_but_not_as_the_value_of_a_flag_or_behind_a_table(self) -> None:
+    def test_a_program_on_path_is_a_task_but_not_as_a_flags_value_or_after_a_table(self) -> None:
         assert is_one_shot(["true"])
         assert not is_one_shot(["--csv", "true"])
         assert not is_one_shot(["true", "--", "python", "train.py"])
@@ -83,9 +85,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("door", DOORS)
-def test_a_missing_package_is_one_sentence_with_the_command_that_installs_it(
-    bare: Path, tmp_path: Path, door: str
-) -> None:
+def test_a_missing_package_is_named_with_the_command_that_installs_it(bare: Path, tmp_path: Path, door: str) -> None:
     home = Home(tmp_path, [str(bare)])
     home.env["PYTHONPATH"] = f"{ROOT}{os.pathsep}{ROOT / 'dropins/src'}"
     home.commands("true")
@@ -97,7 +97,7 @@ def test_a_missing_package_is_one_sentence_with_the_command_that_installs_it(
 @pytest.mark.slow
 @pytest.mark.parametrize("words", [[str(LAUNCHER), "-s"], ["-m", "gpu_batch_scheduler", "status"]])
 @pytest.mark.parametrize("name", ["python3.6", "python3.8", "python3.10"])
-def test_a_python_that_is_too_old_is_one_sentence(tmp_path: Path, name: str, words: list[str]) -> None:
+def test_a_python_that_is_too_old_is_refused_in_one_sentence(tmp_path: Path, name: str, words: list[str]) -> None:
     python = shutil.which(name)
     works = python and subprocess.run([python, "-c", "1"], check=False, capture_output=True).returncode == 0
     if not python or not works:
@@ -108,7 +108,7 @@ def test_a_python_that_is_too_old_is_one_sentence(tmp_path: Path, name: str, wor
     assert (done.returncode != 0, done.stderr.count("\n")) == (True, 1)
 
 
-def test_a_copy_without_the_project_is_one_sentence(tmp_path: Path) -> None:
+def test_a_copy_without_the_project_is_refused_in_one_sentence(tmp_path: Path) -> None:
     shutil.copy(LAUNCHER, tmp_path)
     done = subprocess.run([tmp_path / "scheduler.py", "-s"], capture_output=True, text=True, check=False)
     assert done.stderr.endswith("needs the folders beside it: make a link to the one in the project (ln -s)\n")

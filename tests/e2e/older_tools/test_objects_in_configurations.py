@@ -60,7 +60,7 @@ def test_iterators_and_generators_lose_no_task(project: Project) -> None:
 
 
 @contract("S4-05")
-def test_two_schedulers_of_one_configuration_see_the_same_values_of_an_iterator(project: Project) -> None:
+def test_two_schedulers_of_one_configuration_see_equal_values_of_an_iterator(project: Project) -> None:
     configure(project, test="({'a': map(int, '12')} for _ in 'x')")
     project.put(main=MAIN + "\nGPUTaskScheduler(config, MyGPUTask).start()\n")
     project.script()
@@ -139,7 +139,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("bad", BAD)
-def test_values_that_cannot_be_read_are_one_sentence_before_anything_starts(project: Project, bad: str) -> None:
+def test_values_that_cannot_be_read_are_refused_before_anything_starts(project: Project, bad: str) -> None:
     test, sentence = BAD[bad]
     configure(project, test=test)
     project.put(main="try:\n    import main_\nexcept ValueError as exc:\n    print(exc)\n", main_=MAIN)

@@ -56,18 +56,20 @@ def without_suffixes(ours: Sequence[dict[str, Any]], theirs: Sequence[dict[str, 
 
 @contract("S4-01", "S4-02", "S4-05", "S4-06", "S4-07", "S4-08", "S4-09", "S4-10")
 @pytest.mark.parametrize("number", range(len(RECORDED)))
-def test_it_says_what_the_older_tool_said(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_config_manager_returns_what_the_older_tool_returned(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert_same(old.observed(ConfigManager, RECORDED[number]["config"]), recorded(number, tmp_path))
 
 
-def test_the_model_says_what_the_older_tool_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_model_returns_what_the_older_tool_returned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for number, one in enumerate(RECORDED):
         assert_same(old.observed(old.OldConfigManager, one["config"]), recorded(number, tmp_path))
 
 
-def test_it_says_what_the_model_says_of_configurations_drawn_anew() -> None:
+def test_config_manager_agrees_with_the_model_on_random_configurations() -> None:
     seed = SystemRandom().randrange(1 << 32)
     random = Random(seed)
     for _ in range(DRAWN):

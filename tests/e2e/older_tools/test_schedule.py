@@ -1,4 +1,4 @@
-"""The older one-shot tool: every command of its document as written, and every line of what it reserved."""
+"""The older one-shot tool: every command of its document as written, and every line of its contract."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from pathlib import Path
 
 import pytest
 
+from scheduler.app.observe.lease_holders import LeaseHolder
 from scheduler.compat import csv_scheduler as launcher
 from scheduler.compat import schedule_messages
 from scheduler.compat.schedule import parser
+from scheduler.core.leases import Lease
 from tests.e2e.older_tools.contracts import contract
 from tests.support.faults import fault
 from tests.support.gpu_home import PATIENCE, GpuHome
@@ -49,7 +51,7 @@ class Old(GpuHome):
         self.env["PATH"] = f"{bin_}:{self.env['PATH']}"
 
     def hold(self, *flags: str, until: str = "go", **how: object) -> Started:
-        """A task that has its GPU until a file is there."""
+        """Start a task that has its GPU until a file exists."""
         process = self.start(HOLD.format(until), *flags, **how)
         wait_until((self.root / f"has-{until}").exists, PATIENCE)
         return process
@@ -77,9 +79,9 @@ slow = pytest.mark.slow
 
 
 @slow
-class TestItsDocument:
+class TestDocument:
     @contract("S0-01", "S0-12")
-    def test_the_example_as_written(self, old: Old) -> None:
+    def test_the_documents_example_runs_as_written(self, old: Old) -> None:
         """`/path/to/scheduler.py "train.py foo --bar 5" --forced_gpu 2 --verbose`, as soon as GPU 2 is free."""
         with old.hold("-fg", "2", until="free") as before:
             command = ("train.py foo --bar 5", "--forced_gpu", "2", "--verbose")
@@ -96,7 +98,7 @@ class TestItsDocument:
         assert lines[8:10] == ["", "task: ['train.py', 'foo', '--bar', '5']"]
 
     @contract("S0-01")
-    def test_its_usage_has_all_its_flags(self, old: Old) -> None:
+    def test_usage_has_all_flags_of_the_tool(self, old: Old) -> None:
         usage = " ".join(old.call("-s", "-h", code=0).stdout.split())
         for flag in (
             "[-gc GPU_COUNT] [-i INIT [INIT ...]] [-v] [-o [OUT]]",
@@ -108,7 +110,7 @@ class TestItsDocument:
             assert flag in usage
 
     @contract("S0-05")
-    def test_its_example_of_init(self, old: Old) -> None:
+    def test_the_documents_example_of_init_runs(self, old: Old) -> None:
         """`-i 5 3 4` means that total count of GPUs is 5 and GPU 3 and 4 are currently unavailable."""
         old.plug(gpus=5)
         old.call("-i", "5", "3", "4", code=0)
@@ -117,7 +119,7 @@ class TestItsDocument:
         assert old.info()["user"] == [None] * 5
 
     @contract("S0-19")
-    def test_its_example_of_release(self, old: Old) -> None:
+    def test_the_documents_example_of_release_runs(self, old: Old) -> None:
         """`-rg 0 2` releases GPU 0 and 2."""
         holders = [old.hold("-fg", str(gpu), until=f"go{gpu}") for gpu in (0, 1, 2)]
         old.call("-rg", "0", "2", "7", code=0)
@@ -129,14 +131,14 @@ class TestItsDocument:
 
 
 @slow
-class TestTheTask:
+class TestTask:
     @contract("S0-06")
-    def test_no_shell_reads_it_and_newlines_join(self, old: Old) -> None:
+    def test_a_task_is_not_read_by_a_shell_and_newlines_join(self, old: Old) -> None:
         out = old.call("train.py\n'a  b' $HOME | cat {id}", code=0).stdout
         assert "trained a  b $HOME | cat {id}\n" in out
 
     @contract("S0-07")
-    def test_num_is_a_number_of_its_gpu(self, old: Old) -> None:
+    def test_num_is_the_number_of_the_tasks_gpu(self, old: Old) -> None:
         assert "trained 3900 x__num__\n" in old.call("train.py __num__ x__num__", "-fg", "3", code=0).stdout
 
     @contract("S0-08")
@@ -146,24 +148,24 @@ class TestTheTask:
 
     @contract("S0-08")
     @pytest.mark.parametrize("visible", ["index", "uuid"])
-    def test_where_only_its_own_gpus_are_visible_gpu_counts_these(self, old: Old, visible: str) -> None:
+    def test_gpu_counts_only_the_visible_gpus(self, old: Old, visible: str) -> None:
         old.env["SCHEDULER_VISIBLE"] = visible
         names = {"index": "1,3", "uuid": f"{old.box.uuids[1]},{old.box.uuids[3]}"}
         out = old.call("train.py a", "-gc", "2", "-fg", "1,3", code=0).stdout
         assert f"\ncuda0,cuda1 {names[visible]} True\n" in out
 
     @contract("S0-15")
-    def test_its_exit_code_is_passed_on(self, old: Old) -> None:
+    def test_the_exit_code_of_a_task_is_passed_on(self, old: Old) -> None:
         old.call("sh -c 'exit 7'", code=7)
 
     @contract("S0-20")
-    def test_an_unknown_command_is_one_sentence(self, old: Old) -> None:
+    def test_an_unknown_command_is_refused_in_one_sentence(self, old: Old) -> None:
         done = old.call("nothere --x 1", code=2)
         assert done.stderr == "scheduler: 'nothere' is not a program on PATH (a Command is not read by a shell)\n"
         assert "Free GPU:\nGPU 0\n" in old.status()
 
     @contract("S0-14")
-    def test_files_are_begun_anew(self, old: Old) -> None:
+    def test_output_files_are_truncated(self, old: Old) -> None:
         for name in ("out", "err"):
             (old.root / name).write_text("what was there before\n" * 10)
         done = old.call("sh -c 'echo out; echo err >&2'", "-o", "out", "-e", "err", code=0)
@@ -171,7 +173,7 @@ class TestTheTask:
         assert [(old.root / name).read_text() for name in ("out", "err")] == ["out\n", "err\n"]
 
     @contract("S0-14", "S0-13")
-    def test_o_without_a_value_is_here_verbose_or_not(self, old: Old) -> None:
+    def test_o_without_a_value_prints_the_output_here(self, old: Old) -> None:
         out = old.call("train.py a", "-v", "-o", code=0).stdout
         assert "trained a\n" in out
         assert "stdout: sys.stdout\nstderr: sys.stderr\nstart: 2" in out
@@ -192,18 +194,18 @@ class TestTheTask:
         assert sentence in old.call("train.py a", "-fg", gpu, code=2).stderr
 
     @contract("S0-11", "S0-D10")
-    def test_several_gpus(self, old: Old) -> None:
+    def test_a_task_on_several_gpus_gets_all_their_names(self, old: Old) -> None:
         out = old.call("train.py a", "-gc", "2", "-fg", "1,3", code=0).stdout
         assert "GPU: cuda1,cuda3\n" in out
         assert "\ncuda1,cuda3 None True\n" in out
         assert "may use 4 GPUs" in old.call("train.py a", "-gc", "5", code=2).stderr
 
     @contract("S0-21")
-    def test_a_pair_as_a_list(self, old: Old) -> None:
+    def test_forced_gpus_can_be_written_as_a_list(self, old: Old) -> None:
         assert "GPU: cuda1,cuda3\n" in old.call("train.py a", "-gc", "2", "-fg", "[1,3]", code=0).stdout
 
     @contract("S0-D10")
-    def test_a_part_of_a_gpu(self, old: Old) -> None:
+    def test_two_jobs_with_declared_memory_share_a_gpu(self, old: Old) -> None:
         old.command = [sys.executable, "-m", "scheduler"]
         script = "until [ -e both ]; do sleep 0.01; done"
         pair = [old.start("exec", "--device", "0", "--memory", "4GiB", "--", "sh", "-c", script) for _ in range(2)]
@@ -217,7 +219,7 @@ class TestTheTask:
         assert done.stdout.index("GPU 0\nGPU 2\nGPU 3\n") < done.stdout.index("GPU: cuda0\n")
 
     @contract("S0-16")
-    def test_three_times_ctrl_c(self, old: Old) -> None:
+    def test_three_ctrl_c_stop_terminate_and_kill_the_task(self, old: Old) -> None:
         stubborn = "sh -c 'trap \"\" TERM INT; touch has-go; while :; do sleep 0.05; done'"
         with old.start(stubborn, stdout=subprocess.PIPE) as process:
             assert process.stdout is not None
@@ -233,7 +235,7 @@ class TestTheTask:
         assert not is_alive(int(pid))
 
     @contract("S0-17", "S0-D8")
-    def test_waiters_come_in_their_order_and_soon(self, old: Old) -> None:
+    def test_waiting_tasks_start_in_their_order_and_soon(self, old: Old) -> None:
         with old.hold("-fg", "2") as first:
             waiters = []
             for number in (1, 2, 3):
@@ -250,9 +252,9 @@ class TestTheTask:
 
 
 @slow
-class TestTheMachine:
+class TestMachineStatus:
     @contract("S0-03", "S0-18", "S0-D7")
-    def test_who_has_which_gpu(self, old: Old) -> None:
+    def test_status_names_the_user_and_task_of_each_gpu(self, old: Old) -> None:
         with old.hold("-fg", "1") as process:
             said, info = old.status(), old.info()
             old.go()
@@ -274,11 +276,11 @@ class TestTheMachine:
         assert json.loads((old.root / "info").read_text())["avail"] == [True] * 4
 
     @contract("S0-D7")
-    def test_a_file_that_cannot_be_written_is_named(self, old: Old) -> None:
+    def test_an_info_file_that_cannot_be_written_is_named(self, old: Old) -> None:
         assert "nowhere/info cannot be written" in old.call("--export", "nowhere/info", code=1).stderr
 
     @contract("S0-18")
-    def test_when_all_are_used(self, old: Old) -> None:
+    def test_status_says_that_no_gpu_is_free(self, old: Old) -> None:
         old.plug(gpus=1)
         with old.hold() as process:
             assert old.status().endswith("No GPU available.\n")
@@ -286,7 +288,7 @@ class TestTheMachine:
             assert process.wait(PATIENCE) == 0
 
     @contract("S0-04")
-    def test_the_gpus_are_found(self, old: Old) -> None:
+    def test_status_finds_the_gpus_without_init(self, old: Old) -> None:
         old.plug(gpus=2)
         assert old.status() == "Free GPU:\nGPU 0\nGPU 1\n"
         assert "this machine has 2 GPUs" in old.call("-i", "5", "3", "4", code=2).stderr
@@ -310,23 +312,23 @@ class TestTheMachine:
             wait_until(lambda: "GPU 2\n" in old.status(), PATIENCE, pause=0.05)
 
     @contract("S0-D1")
-    def test_without_a_terminal(self, old: Old) -> None:
+    def test_a_task_runs_without_a_terminal(self, old: Old) -> None:
         old.call("train.py a", code=0, start_new_session=True)
 
     @contract("S0-D9")
-    def test_a_gpu_that_somebody_uses_by_hand_is_not_free(self, old: Old) -> None:
+    def test_a_gpu_with_an_unmanaged_process_is_not_free(self, old: Old) -> None:
         with old.box.unmanaged(0, "20GiB"):
             assert "GPU: 0\n" in old.status()
             assert "Task: (started by hand)\n" in old.status()
             assert "GPU: cuda1\n" in old.call("train.py a", code=0).stdout
 
-    def test_without_a_gpu_it_runs_on_the_hosts_ram(self, old: Old) -> None:
+    def test_a_task_runs_on_the_host_without_a_gpu(self, old: Old) -> None:
         for name in old.box.env:
             del old.env[name]
         assert "\nNone  True\n" in old.call("train.py a", "-v", code=0).stdout
         assert "GPU 2 is not there" in old.call("train.py a", "-fg", "2", code=2).stderr
 
-    def test_a_terminal_that_is_its_own(self, old: Old) -> None:
+    def test_a_task_writes_to_the_terminal_of_its_scheduler(self, old: Old) -> None:
         main, side = pty.openpty()
         try:
             with old.start("train.py a", stdin=side, stdout=side, stderr=side) as process:
@@ -337,43 +339,43 @@ class TestTheMachine:
             os.close(side)
 
 
+def holder_with_shim(pid: int) -> LeaseHolder:
+    """Return the holder of a lease of task 7 of the user nobody, whose shim is this process."""
+    return LeaseHolder(Lease("name", 65534, "3", 7, 1, pid, {}, {}), "nobody", 0)
+
+
 @slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two users")
 class TestTwoUsers:
     @contract("S0-D2", "S0-19")
-    def test_nobody_ends_anothers_task_but_root_who_is_told_so(self, tmp_path: Path) -> None:
-        from scheduler.app.observe.lease_holders import LeaseHolder
+    def test_root_ends_a_task_of_another_user_and_is_told_so(self, tmp_path: Path) -> None:
         from scheduler.compat.schedule_gpus import _release
 
         with subprocess.Popen(["sleep", "60"], user=65534) as unmanaged_process:
-            holder = LeaseHolder("nobody", 65534, "3", 7, 0, unmanaged_process.pid, 0.0, 0.0, {})
-            assert _release(2, holder) == (
+            assert _release(2, holder_with_shim(unmanaged_process.pid)) == (
                 "GPU 2: nobody's task 7 of run 3 is stopped by root's force; the GPU is free once nothing of it is left"
             )
             assert unmanaged_process.wait(PATIENCE) == -signal.SIGTERM
 
     @fault(58)
     @contract("S0-19")
-    def test_who_is_not_root_ends_only_his_own(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        from scheduler.app.observe.lease_holders import LeaseHolder
+    def test_an_ordinary_user_cannot_end_a_task_of_another_user(self, monkeypatch: pytest.MonkeyPatch) -> None:
         from scheduler.compat import schedule_gpus
 
         monkeypatch.setattr(schedule_gpus.os, "getuid", lambda: 1000)
         with subprocess.Popen(["sleep", "60"], user=65534) as unmanaged_process:
-            said = schedule_gpus._release(
-                2, LeaseHolder("nobody", 65534, "3", 7, 0, unmanaged_process.pid, 0.0, 0.0, {})
-            )
+            said = schedule_gpus._release(2, holder_with_shim(unmanaged_process.pid))
             assert said.endswith("only nobody or root can end it, nothing was released")
             assert unmanaged_process.poll() is None
             unmanaged_process.kill()
 
 
-class TestWhichDoor:
+class TestChoiceOfTool:
     @pytest.mark.parametrize(
         "argv",
         [["train.py foo --bar 5"], ["-s"], ["-rg", "0"], ["-i", "4"], ["a b", "-v"], ["-v", "a b"], ["--status"]],
     )
-    def test_a_quoted_task_and_its_flags_are_the_one_shot_tools(self, argv: list[str]) -> None:
+    def test_a_quoted_task_and_flags_of_the_one_shot_tool_choose_it(self, argv: list[str]) -> None:
         assert launcher.is_one_shot(argv)
 
     @pytest.mark.parametrize(
@@ -386,16 +388,16 @@ class TestWhichDoor:
             ["jobs.csv", "--", "python train.py", "-v"],
         ],
     )
-    def test_all_else_is_a_list(self, argv: list[str]) -> None:
+    def test_all_other_arguments_choose_the_list_tool(self, argv: list[str]) -> None:
         assert not launcher.is_one_shot(argv)
 
-    def test_every_flag_of_the_tool_is_one_by_which_it_is_known(self) -> None:
+    def test_every_flag_of_the_one_shot_tool_chooses_it(self) -> None:
         flags = {flag for action in parser()._actions for flag in action.option_strings} - {"-h", "--help"}
         assert flags == {*launcher.ONE_SHOT}
 
 
 @contract("S0-13")
-def test_hours_go_on_counting_beyond_a_day() -> None:
+def test_total_time_counts_hours_beyond_a_day() -> None:
     began = 1_700_000_000.0
     said = schedule_messages.verbose_end(["train.py"], ("out", ""), began, began + 25 * 3600 + 61)
     assert said[-1] == "total time: 25:01:01"
@@ -422,7 +424,7 @@ IDIOMS = {
     "CUDA_VISIBLE_DEVICES set by itself": "os.environ['CUDA_VISIBLE_DEVICES'] = os.environ['GPU'][4:]; "
     "print(opened(0, 1 << 30))",
 }
-"""How scripts of the older tool open the GPU that they are given."""
+"""The ways in which scripts of the older tool open their GPU."""
 
 
 @slow

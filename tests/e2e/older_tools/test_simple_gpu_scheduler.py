@@ -1,4 +1,4 @@
-"""The older tool that runs lines of standard input on GPUs: its documents as they are written, and its contract."""
+"""The older tool that runs lines of standard input on GPUs: its documents as written, and its contract."""
 
 from __future__ import annotations
 
@@ -54,15 +54,15 @@ def processing(out: str) -> list[str]:
 
 
 def gpus_of(out: str) -> list[str]:
-    """The GPUs in the order in which they were taken."""
+    """Return the GPUs in the order in which they were taken."""
     return [line.rpartition(WHERE)[2] for line in processing(out)]
 
 
 class TestDocuments:
-    """Every block of its README and of the article about it."""
+    """The blocks of its README and of the article about it."""
 
     @contract("S1-03", "S1-06", "S1-10")
-    def test_the_simple_example(self, home: SimpleHome) -> None:
+    def test_the_simple_example_of_the_readme_runs(self, home: SimpleHome) -> None:
         (home.root / "gpu_commands.txt").write_text(COMMANDS)
         assert home.bash("cat gpu_commands.txt").stdout == COMMANDS
         said = home.bash("simple_gpu_scheduler --gpus 0 1 2 < gpu_commands.txt").stdout
@@ -77,12 +77,12 @@ class TestDocuments:
             "2 train_model.py --lr 0.001 --output run_1",
         ]
 
-    def test_the_help(self, home: SimpleHome) -> None:
+    def test_help_names_the_flags(self, home: SimpleHome) -> None:
         assert "--gpus GPU [GPU ...]" in home.bash("simple_gpu_scheduler -h").stdout
         assert "--n-samples" in home.bash("simple_hypersearch -h").stdout
 
     @contract("S1-13", "H-02")
-    def test_a_grid_of_all_configurations(self, home: SimpleHome) -> None:
+    def test_the_example_of_a_whole_grid_runs(self, home: SimpleHome) -> None:
         said = home.bash(GRID).stdout
         every = {
             f"train_dnn.py --lr {lr} --batch_size {bs}" for lr in ("0.001", "0.0005", "0.0001") for bs in (32, 64, 128)
@@ -91,12 +91,12 @@ class TestDocuments:
         assert {line.partition(" ")[2] for line in home.lines_of("trained")} == every
 
     @contract("H-02")
-    def test_five_configurations(self, home: SimpleHome) -> None:
+    def test_the_example_of_five_random_configurations_runs(self, home: SimpleHome) -> None:
         home.bash(SAMPLES)
         assert len({line.partition(" ")[2] for line in home.lines_of("trained")}) == 5
 
     @contract("S1-08", "S1-12")
-    def test_a_queue_that_is_appended_to(self, home: SimpleHome) -> None:
+    def test_the_example_of_a_queue_that_grows_runs(self, home: SimpleHome) -> None:
         home.bash("echo 'touch before' > gpu.queue")
         home.bash("printf '#!/bin/sh\\necho with pipe\\n' > bin/my_command_with; chmod +x bin/my_command_with")
         home.bash("printf '#!/bin/sh\\ntr a-z A-Z\\n' > bin/and; chmod +x bin/and")
@@ -114,7 +114,7 @@ class TestDocuments:
 
 
 def tails(home: SimpleHome) -> list[int]:
-    """Processes that follow the queue and have opened it."""
+    """Return the processes that follow the queue and have opened it."""
     queue = str(home.root / "gpu.queue")
     return [pid for pid in home.living() if (b"tail" in line_of(pid)) and queue in files_of(pid)]
 
@@ -133,7 +133,7 @@ def files_of(pid: int) -> set[str]:
         return set()
 
 
-class TestWhichSlots:
+class TestSlots:
     @contract("S1-03")
     @pytest.mark.parametrize(
         ("said", "found"),
@@ -147,15 +147,15 @@ class TestWhichSlots:
             (["a", ""], "slots:;a"),
         ],
     )
-    def test_one_value_is_split_and_several_are_not(self, said: list[str], found: str) -> None:
+    def test_one_value_of_gpus_is_split_at_commas_and_several_are_not(self, said: list[str], found: str) -> None:
         assert slots(said) == found
 
-    def test_a_name_that_could_be_two_is_refused(self) -> None:
+    def test_an_ambiguous_name_of_a_gpu_is_refused(self) -> None:
         with pytest.raises(UsageError, match="semicolon"):
             slots(["a;b"])
 
     @contract("S1-03")
-    def test_two_gpus_for_each_command(self, home: SimpleHome) -> None:
+    def test_each_command_can_have_two_gpus(self, home: SimpleHome) -> None:
         home.plug(gpus=4)
         out = home.feed("echo $CUDA_VISIBLE_DEVICES\n", "0,1", "2,3").stdout
         assert out.splitlines() == ["Processing command `echo $CUDA_VISIBLE_DEVICES` on gpu 2,3", "2,3"]
@@ -166,7 +166,7 @@ class TestWhichSlots:
         assert gpus_of(home.feed(together * 4, "0,0,1,1").stdout) == ["1", "1", "0", "0"]
 
     @contract("S1-05")
-    def test_a_name_may_be_anything_and_loses_its_blanks(self, home: SimpleHome) -> None:
+    def test_a_gpu_may_have_any_name_without_its_blanks(self, home: SimpleHome) -> None:
         home.feed("echo $CUDA_VISIBLE_DEVICES >> told\n", "a")
         home.feed("echo $CUDA_VISIBLE_DEVICES >> told\n", home.box.uuids[1])
         home.feed("echo $CUDA_VISIBLE_DEVICES >> told\n" * 2, "0, 1")
@@ -203,25 +203,25 @@ class TestWhichSlots:
 
 class TestCommands:
     @contract("S1-01")
-    def test_its_one_option(self, home: SimpleHome) -> None:
+    def test_gpus_is_the_only_option(self, home: SimpleHome) -> None:
         for flag in ("--gpus", "--gpu", "--g"):
             assert home.bash(f"echo true | simple_gpu_scheduler {flag} 1").stdout.endswith("on gpu 1\n")
         for wrong in ("", "--gpus", "--version", "--gpus 0 --nonsense"):
             assert "usage: simple_gpu_scheduler" in home.bash(f"simple_gpu_scheduler {wrong}", code=2).stderr
 
     @contract("S1-02")
-    def test_what_its_modules_call_is_the_same(self, home: SimpleHome) -> None:
+    def test_main_can_be_called_from_python(self, home: SimpleHome) -> None:
         call = "import sys; from scheduler.compat.simple_gpu_scheduler import main; sys.exit(main(sys.argv[1:]))"
         said = home.bash(f"echo exit 3 | {sys.executable} -c '{call}' --gpus 0", code=1)
         assert said.stdout == "Processing command `exit 3` on gpu 0\n"
 
     @contract("S1-07", "S1-08")
-    def test_a_shell_reads_them(self, home: SimpleHome) -> None:
+    def test_commands_are_read_by_a_shell(self, home: SimpleHome) -> None:
         home.feed("echo $0 'a b' | tr a-z A-Z > out && X=$CUDA_VISIBLE_DEVICES sh -c 'echo $X >> out'\n", "2")
         assert home.lines_of("out") == ["/BIN/SH A B", "2"]
 
     @contract("S1-09")
-    def test_what_they_find_around_them(self, home: SimpleHome) -> None:
+    def test_commands_get_the_callers_environment_and_their_gpu(self, home: SimpleHome) -> None:
         home.env |= {"CUDA_VISIBLE_DEVICES": "1,2", "MINE": "kept"}
         home.feed("echo $CUDA_VISIBLE_DEVICES $CUDA_DEVICE_ORDER $MINE $(pwd) > out\n", "0")
         assert home.lines_of("out") == [f"0 PCI_BUS_ID kept {home.root}"]
@@ -241,13 +241,13 @@ class TestCommands:
             door.communicate(timeout=PATIENCE)
 
     @contract("S1-11")
-    def test_they_write_where_the_scheduler_does(self, home: SimpleHome) -> None:
+    def test_commands_write_to_the_streams_of_the_scheduler(self, home: SimpleHome) -> None:
         home.bash("echo 'echo out; echo err >&2' | simple_gpu_scheduler --gpus 0 > out 2> err")
         assert (home.lines_of("out")[1:], home.lines_of("err")) == (["out"], ["err"])
         assert [*home.state.glob("runs/1/tasks/*/*")] == []
 
     @contract("S1-13", "S1-14", "S1-16", "S1-D2")
-    def test_a_failing_one_stops_nothing_and_is_told_in_the_end(self, home: SimpleHome) -> None:
+    def test_a_failed_command_stops_nothing_and_is_named_at_the_end(self, home: SimpleHome) -> None:
         done = home.feed("exit 3\nno_such_program\ntrue\ntouch end\n", "0", code=1)
         assert len(processing(done.stdout)) == 4
         assert (home.root / "end").exists()
@@ -260,7 +260,7 @@ class TestCommands:
         assert processing(home.feed("\n# no\n   \ntrue\n").stdout) == ["Processing command `true` on gpu 2"]
 
     @contract("S1-17")
-    def test_what_is_put_into_the_background_lives_on_and_keeps_its_reservation(self, home: SimpleHome) -> None:
+    def test_background_processes_of_a_command_live_on_and_keep_its_lease(self, home: SimpleHome) -> None:
         with home.starting("cat | simple_gpu_scheduler --gpus 0", stdin=subprocess.PIPE) as door:
             assert door.stdin
             door.stdin.write("sh -c 'echo $$ > pid; until [ -e go ]; do sleep 0.01; done' &\ntouch next\n")
@@ -273,35 +273,35 @@ class TestCommands:
         (home.root / "go").touch()
 
     @contract("S1-18")
-    def test_each_line_is_one(self, home: SimpleHome) -> None:
+    def test_each_line_is_one_command(self, home: SimpleHome) -> None:
         home.feed("echo a \\\n b > out\n", "0", code=1)
         assert len(home.tasks()) == 2
 
     @contract("S1-19")
-    def test_any_bytes_reach_them(self, home: SimpleHome) -> None:
+    def test_commands_may_contain_any_bytes(self, home: SimpleHome) -> None:
         home.feed("printf '%s' \udcff\udcfeé | od -An -tx1 > out\r\n", "0")
         assert home.lines_of("out") == [" ff fe c3 a9"]
 
-    def test_and_are_shown_as_they_are(self, home: SimpleHome) -> None:
+    def test_bytes_of_commands_are_printed_as_they_are(self, home: SimpleHome) -> None:
         said = home.bash(r"printf 'true \377\n' | simple_gpu_scheduler --gpus 0").stdout
         assert said == "Processing command `true \udcff` on gpu 0\n"
         home.call("list", code=0)
         home.call("results", "--json", code=0)
 
     @contract("S1-D1")
-    def test_no_command_eats_the_queue(self, home: SimpleHome) -> None:
+    def test_no_command_reads_the_lines_of_the_queue(self, home: SimpleHome) -> None:
         home.feed("cat\n" + "echo >> ran\n" * 60)
         assert len(home.lines_of("ran")) == 60
 
     @contract("S1-D3")
-    def test_one_that_is_too_long_fails_alone(self, home: SimpleHome) -> None:
+    def test_a_command_that_is_too_long_fails_alone(self, home: SimpleHome) -> None:
         done = home.feed(f"echo {'x' * LONGEST}\ntouch next\n", "0", code=1)
         assert (home.root / "next").exists()
         assert "line 1: `echo xxx" in done.stderr
         assert "/bin/sh: Argument list too long" in done.stderr
 
 
-class TestItsEnd:
+class TestEnd:
     @contract("S1-20")
     def test_ctrl_c_lets_running_commands_end_and_starts_no_more(self, home: SimpleHome) -> None:
         (home.root / "lines").write_text("touch here; until [ -e go ]; do sleep 0.01; done; touch end\ntouch second\n")
@@ -318,7 +318,7 @@ class TestItsEnd:
         assert (home.root / "second").exists()
 
     @contract("S1-D4")
-    def test_killed_it_loses_no_command(self, home: SimpleHome) -> None:
+    def test_no_command_is_lost_when_the_scheduler_is_killed(self, home: SimpleHome) -> None:
         (home.root / "lines").write_text("touch here; until [ -e go ]; do sleep 0.01; done; touch end\ntouch second\n")
         with home.start("simple-gpu-scheduler", "--gpus", "0", stdin=open(home.root / "lines")) as door:
             wait_until((home.root / "here").exists, PATIENCE)
@@ -330,17 +330,17 @@ class TestItsEnd:
         assert (home.root / "end").exists()
         assert (home.root / "second").exists()
 
-    def test_a_reader_that_goes_away_is_no_harm(self, home: SimpleHome) -> None:
+    def test_commands_run_after_the_reader_of_the_output_has_gone(self, home: SimpleHome) -> None:
         home.bash("yes 'echo out >> ran' | head -50 | simple_gpu_scheduler --gpus 0,1,2 | head -1", code=None)
         wait_until(lambda: len(home.lines_of("ran")) == 50, PATIENCE)
 
-    def test_nothing_on_standard_input_is_no_failure(self, home: SimpleHome) -> None:
+    def test_an_empty_standard_input_is_no_failure(self, home: SimpleHome) -> None:
         assert home.bash("simple_gpu_scheduler --gpus 0 < /dev/null").stdout == ""
 
 
 class TestBesideOthers:
     @contract("S1-D5", "S1-D6")
-    def test_the_cards_it_names_are_leased_and_everything_is_listed(self, home: SimpleHome) -> None:
+    def test_the_named_gpus_are_leased_and_all_commands_are_listed(self, home: SimpleHome) -> None:
         with home.starting("cat | simple_gpu_scheduler --gpus 1", stdin=subprocess.PIPE) as door:
             assert door.stdin
             door.stdin.write("touch here; until [ -e go ]; do sleep 0.01; done\n")
@@ -354,7 +354,7 @@ class TestBesideOthers:
         assert home.box.uuids[1] in held[0]
         assert home.states() == ["succeeded"]
 
-    def test_memory_that_others_hold_keeps_no_slot_empty(self, home: SimpleHome) -> None:
+    def test_memory_of_unmanaged_processes_keeps_no_slot_empty(self, home: SimpleHome) -> None:
         home.box.unmanaged(0, "20GiB")
         home.feed("touch ran\n", "0")
         assert (home.root / "ran").exists()
