@@ -1,4 +1,4 @@
-"""Clocks that are set while a run goes on, for its scheduler, its shims and its tasks alike."""
+"""Clocks that are set in mid-run, for the scheduler, its shims and its tasks."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def home(tmp_path: Path) -> Iterator[Clocks]:
 
 
 @fault(43)
-def test_a_wall_clock_that_jumps_times_nothing_out_and_changes_no_duration(home: Clocks) -> None:
+def test_a_jump_of_the_wall_clock_times_no_task_out_and_changes_no_duration(home: Clocks) -> None:
     home.write("jobs.csv", "Command,Timeout", [UNTIL_GO, "1h"], ["sleep 60", "3s"], [UNTIL_GO, "1h"], [UNTIL_GO, "1h"])
     with home.start(
         "run", "jobs.csv", "--devices", "host", "-j", "3", "--max-load", "1000", "--keep-going"
@@ -81,7 +81,7 @@ def test_a_wall_clock_that_jumps_times_nothing_out_and_changes_no_duration(home:
 
 
 @fault(44)
-def test_after_a_suspend_nothing_is_timed_out_and_everything_goes_on(home: Clocks) -> None:
+def test_a_suspend_times_no_task_out_and_the_run_goes_on(home: Clocks) -> None:
     rows = [[UNTIL_GO, "1h"], [UNTIL_GO, "1h"], ["sleep 60", "2s"]]
     home.write("jobs.csv", "Command,Timeout", *rows)
     with home.start("run", "jobs.csv", "--devices", "host", "-j", "2", "--keep-going") as scheduler:
@@ -97,7 +97,7 @@ def test_after_a_suspend_nothing_is_timed_out_and_everything_goes_on(home: Clock
 
 
 @fault(112)
-def test_a_release_after_a_hold_holds_though_the_clock_was_set_back_between_them(home: Clocks) -> None:
+def test_a_release_after_a_hold_applies_although_the_clock_was_set_back(home: Clocks) -> None:
     home.commands("false", "true")
     home.call("run", "jobs.csv", "-j", "1", "--devices", "host", "--max-failures", "1", code=1)
     assert home.states() == ["failed", "waiting"]

@@ -239,7 +239,7 @@ class TestServer:
     def test_task_gets_its_whole_environment_or_is_unstarted_with_few_descriptors(
         self, drivers: Drivers, spare: int
     ) -> None:
-        """The server starts with all its tasks need, or not at all."""
+        """The server starts with everything that its tasks need, or not at all."""
         driver = drivers(env={"PATH": os.environ["PATH"], "SCHEDULER_TEST": "set"})
         with _descriptors_used_up(but=spare):
             task = driver.sh('test "$SCHEDULER_TEST" = set')
@@ -279,7 +279,7 @@ files = [os.dup(1) for _ in range(min(most, 20_000) - 20)]
 print("ready", flush=True)
 time.sleep(600)
 """
-"""To look at all of them takes a while."""
+"""A program with so many open files that a look at all of them takes a while."""
 
 
 @contextlib.contextmanager
@@ -343,7 +343,7 @@ class TestAdoption:
 
     @fault(5)
     def test_attempt_is_lost_when_scheduler_and_shim_are_killed(self, driver: Driver, mark: str) -> None:
-        """Nothing may be left when the attempt is reported as lost: its task runs again then."""
+        """No process may be left when the attempt is reported as lost, because its task then runs again."""
         dead = scheduler(driver, f"(setsid sh -c 'sleep 600; : {mark}' &); echo up; sleep 600; : {mark}")
         driver.wait_for_line("up", 1)
         kill(dead)
@@ -399,7 +399,7 @@ class TestAdoption:
 
     @pytest.mark.parametrize("go", range(8))
     def test_scheduler_killed_at_any_moment_runs_no_attempt_twice(self, driver: Driver, go: int) -> None:
-        """Every task ran once and reports its code, or never and is lost."""
+        """Every task ran once and reports its code, or never ran and is lost."""
         seed = random.SystemRandom().randrange(1 << 30)
         print(f"go {go}, seed {seed}")
         dead = scheduler(driver, "echo ran; sleep 0.05; exit 3", 8)
@@ -475,7 +475,7 @@ class TestProcesses:
         found = wait_until(lambda: len(processes.tree(pid)) == 3 and processes.tree(pid))
         assert processes.trees([pid, 1 << 22]) == {pid: found, 1 << 22: []}
 
-    def test_sweep_finds_nothing(self) -> None:
+    def test_sweep_for_an_unknown_cookie_finds_nothing(self) -> None:
         assert processes.sweep("no-cookie", 10) == []
 
     def test_sweep_spares_other_processes(self) -> None:
@@ -516,7 +516,7 @@ class TestProcesses:
         child.stdout.close()
         assert child.wait() == 0
 
-    def test_machine_has_its_names(self) -> None:
+    def test_machine_has_a_boot_id_and_a_host_name(self) -> None:
         assert shim.boot_id() == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         assert shim.hostname() == os.uname().nodename
         assert shim.start_time(os.getpid()) > 0

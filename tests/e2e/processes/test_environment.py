@@ -40,7 +40,7 @@ FIVE = "Name,Directory,Executable,Filename,Epochs"
 
 
 class Place(Home):
-    """A home whose scheduler is installed in an environment of its own, and finds its places by itself."""
+    """A home whose scheduler is installed in its own environment and uses the default state and lease directories."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)

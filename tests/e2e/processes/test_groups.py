@@ -1,6 +1,6 @@
 """Control groups of attempts: no process that is started in one escapes, whatever it does, and no group is left.
 
-Where this user may make none there are none, and all the rest of what ends trees is tested without them too.
+Where this user may make no groups there are none; the other ways to end trees are tested without them too.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ while True:
     except OSError:
         time.sleep(0.001)
 """
-"""Each of its processes forks for as long as its user may have more of them."""
+"""A program whose processes fork for as long as their user may have more."""
 FROZEN = 13.0
-"""Seconds; its task's time is over after less."""
+"""Seconds of freezing, longer than the task's time limit."""
 OTHER_UID = "61234"
 DAEMON = "(env -i setsid sh -c 'sleep 600; : {}' </dev/null >/dev/null 2>&1 &); echo up; sleep 600; : {}"
 
@@ -190,7 +190,7 @@ def test_group_serves_all_attempts_of_a_shim_and_is_removed_with_it(driver: Driv
     wait_until(lambda: driver.collect() and not (OWN / f"{shim.GROUP}{driver.prefix}.1.1").exists(), 30)
 
 
-def test_attempt_after_a_killed_one_lives(driver: Driver) -> None:
+def test_attempt_after_a_killed_one_is_not_killed(driver: Driver) -> None:
     task = driver.sh("trap '' TERM; echo up; while :; do sleep 0.05; done", grace=0.1)
     driver.wait_for_line("up", task)
     driver.engine.stop(task, 1)
@@ -217,8 +217,8 @@ def home(tmp_path: Path, folder: Path) -> Iterator[Home]:
 
 
 @fault(21)
-def test_tasks_ended_with_their_session_are_tried_again(home: Home, folder: Path) -> None:
-    """The login manager sends TERM to all that is in the group of a session whose user has logged out."""
+def test_tasks_ended_with_their_session_are_retried(home: Home, folder: Path) -> None:
+    """The login manager sends TERM to every process of a session whose user has logged out."""
     home.commands("sh -c 'exit 3'", "sh -c 'echo two >>told; until [ -e go ]; do sleep 0.02; done'", "true")
     home.start("run", "jobs.csv", "--devices", "host", "--slots", "1", "--keep-going")
     wait_until(lambda: (home.root / "told").exists() and home.states("1") == ["failed", "running", "waiting"], 60)

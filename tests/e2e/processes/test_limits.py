@@ -35,7 +35,7 @@ def limited(place: Path, most: int) -> Home:
 @as_root
 @fault(90)
 def test_run_goes_on_without_processes_for_its_helpers(common: Path) -> None:  # noqa: F811 - the fixture
-    """It ended with a traceback, since it could have no thread to remove files or no process to look at memory."""
+    """The run ended with a traceback: it got no thread to remove files, or no process to sample memory."""
     home = limited(common, 8)
     done = home.call("run", "jobs.csv", "--devices", "host", "--plain", code=0)
     assert "run 1: 6 tasks: 6 succeeded" in done.stdout
@@ -44,7 +44,7 @@ def test_run_goes_on_without_processes_for_its_helpers(common: Path) -> None:  #
 
 @as_root
 @fault(90)
-def test_run_without_processes_for_tasks_says_so_waits_and_obeys(common: Path) -> None:  # noqa: F811 - the fixture
+def test_run_without_processes_for_tasks_waits_and_obeys_ctrl_c(common: Path) -> None:  # noqa: F811 - the fixture
     home = limited(common, 3)
     with home.start("run", "jobs.csv", "--devices", "host", "--plain") as scheduler:
         wait_until(lambda: "nothing is started for now" in home.log(), 30)
@@ -60,7 +60,9 @@ def test_run_without_processes_for_tasks_says_so_waits_and_obeys(common: Path) -
     ["--data=10000000", "--data=12000000", "--data=20000000", "--as=30000000", "--as=36000000"],
 )
 @pytest.mark.parametrize("verb", [("run", "jobs.csv", "--devices", "host", "--plain"), ("status",)])
-def test_too_little_memory_for_a_command_is_one_sentence(tmp_path: Path, limit: str, verb: tuple[str, ...]) -> None:
+def test_command_with_too_little_memory_ends_with_one_sentence(
+    tmp_path: Path, limit: str, verb: tuple[str, ...]
+) -> None:
     home = Home(tmp_path, ["prlimit", limit, sys.executable, "-m", "scheduler"])
     home.commands("true")
     done = home.call(*verb)
@@ -71,7 +73,7 @@ def test_too_little_memory_for_a_command_is_one_sentence(tmp_path: Path, limit: 
 
 @fault(116)
 @pytest.mark.parametrize(("most", "code"), [(64, 0), (16, 1)])
-def test_too_few_open_files_are_one_sentence_with_their_number(tmp_path: Path, most: int, code: int) -> None:
+def test_run_with_too_few_open_files_names_the_limit(tmp_path: Path, most: int, code: int) -> None:
     home = Home(tmp_path, ["prlimit", f"--nofile={most}", sys.executable, "-m", "scheduler"])
     home.commands("true")
     said = home.call("run", "jobs.csv", "--devices", "host", "--plain", code=code).stderr

@@ -73,7 +73,7 @@ def test_processes_that_a_loosened_task_leaves_behind_live_when_a_shim_is_killed
 def test_a_task_that_ended_while_its_shim_was_stopped_is_lost_when_that_is_killed(
     drivers: Callable[..., Driver],
 ) -> None:
-    """Nothing but its parent, the shim, could have asked for its exit code."""
+    """Only its parent, the shim, could have read its exit code."""
     driver = drivers(cgroups=False)
     task = driver.sh("until [ -e go ]; do sleep 0.01; done; exit 7")
     living = driver.started(task)

@@ -54,7 +54,7 @@ class TestEnds:
         ended = driver.run_sh("exit 3")
         assert (ended.outcome, ended.code, ended.signal) == (Outcome.FAILED, 3, None)
 
-    def test_signal_is_reported(self, driver: Driver) -> None:
+    def test_death_by_a_signal_is_reported_with_its_number(self, driver: Driver) -> None:
         ended = driver.run_sh("kill -SEGV $$")
         assert (ended.outcome, ended.code, ended.signal) == (Outcome.FAILED, None, signal.SIGSEGV)
 
@@ -88,7 +88,7 @@ class TestEnds:
         assert record.boot_id == shim.boot_id()
 
 
-class TestSurroundings:
+class TestEnvironment:
     def test_output_stays_in_order(self, driver: Driver) -> None:
         driver.run_sh("for i in 1 2 3; do echo out $i; echo err $i >&2; done")
         assert driver.log() == "".join(f"out {i}\nerr {i}\n" for i in (1, 2, 3))
@@ -99,14 +99,14 @@ class TestSurroundings:
         assert (driver.tasks / "1/1.log").stat().st_size == 3_000_000
 
     @fault(59)
-    def test_files_are_private(self, driver: Driver) -> None:
+    def test_files_of_an_attempt_are_private(self, driver: Driver) -> None:
         driver.run("true")
         folder = driver.tasks / "1"
         assert folder.stat().st_mode & 0o777 == 0o700
         assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
 
     @fault(16)
-    def test_stdin_is_empty(self, driver: Driver) -> None:
+    def test_stdin_of_a_task_is_empty(self, driver: Driver) -> None:
         driver.run_sh("cat; readlink /proc/self/fd/0")
         assert driver.log() == "/dev/null\n"
 
@@ -130,7 +130,7 @@ class TestSurroundings:
         assert started.start == shim.start_time(started.pid)
 
     @fault(39)
-    def test_the_kernel_would_rather_kill_the_task_than_its_shim(self, driver: Driver) -> None:
+    def test_task_has_a_higher_oom_score_than_its_shim(self, driver: Driver) -> None:
         started = driver.started(driver.launch("sleep", "60"))
 
         def score(pid: int | str) -> int:
@@ -235,7 +235,7 @@ class TestSpawnFailures:
 
 
 class TestStopping:
-    def test_stop_signal_ends_a_task_that_heeds_it(self, driver: Driver) -> None:
+    def test_stop_signal_ends_a_task_that_obeys_it(self, driver: Driver) -> None:
         task = driver.sh("trap 'echo bye; exit 0' INT; echo up; while :; do sleep 0.01; done", stop_signal=2)
         driver.wait_for_line("up")
         driver.engine.stop(task, 1)
@@ -444,7 +444,7 @@ class TestFormats:
             shim.take_claim(path, Claim(5, 1))
         assert shim.claim_state(path) is ClaimState.FREE
 
-    def test_one_of_many_racers_wins_a_claim(self, tmp_path: Path) -> None:
+    def test_claim_is_taken_by_one_of_many_processes(self, tmp_path: Path) -> None:
         names, racers = 150, 6
         readers = [_race(tmp_path, names, fences=bool(i % 2)) for i in range(racers)]
         wins = [int(word) for reader in readers for word in _drain(reader).split()]

@@ -1,4 +1,4 @@
-"""Signals and terminals of a run: Ctrl-C, Ctrl-backslash, TERM, HUP, a reader that goes away."""
+"""Signals and terminals of a run: Ctrl-C, Ctrl-backslash, TERM, HUP, a reader that ends."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ print(*interrupts.collect())
 interrupts.close()
 print(signal.getsignal(signal.SIGINT) is signal.default_int_handler, signal.set_wakeup_fd(-1))
 """
-"""Three at once for a main thread that hears of none of them before the last one is there."""
+"""A program that gets three INTs before its main thread handles the first one."""
 EARLY = """
 import signal, sys
 import gpu_batch_scheduler
@@ -48,7 +48,7 @@ class Presses:
 sys.meta_path.insert(0, Presses())
 gpu_batch_scheduler.console()
 """
-"""Pressed while a module is loaded."""
+"""A program that gets INT while a module is loaded."""
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ class TestInterrupt:
         said = subprocess.run([sys.executable, "-c", EARLY, module], cwd=ROOT, capture_output=True, check=False)
         assert (said.returncode, said.stdout, said.stderr) == (130, b"", b"")
 
-    def test_one_interrupt_drains(self, home: Home) -> None:
+    def test_one_interrupt_lets_running_tasks_end(self, home: Home) -> None:
         scheduler = running(home, UNTIL_GO, "true")
         interrupt(home, scheduler, "nothing more is started; 1 running")
         (home.root / "go").touch()
@@ -128,7 +128,7 @@ class TestInterrupt:
         assert [(task["state"], task["attempts"]) for task in home.tasks()] == [("succeeded", 2), ("succeeded", 1)]
 
     def test_burst_of_interrupts_while_tasks_end_loses_no_task(self, home: Home) -> None:
-        """Requests that come together with ends must not be about those that have ended."""
+        """A request that arrives together with ends must not apply to ended tasks."""
         home.commands(*["sh -c 'touch here'"] * 200)
         with home.start("run", "jobs.csv", "--slots", "8") as scheduler:
             wait_until((home.root / "here").exists, 30)
@@ -148,7 +148,7 @@ class TestTerm:
         assert home.states() == STOPPED
         assert home.living() == []
 
-    def test_two_terms_kill(self, home: Home) -> None:
+    def test_two_terms_kill_without_grace(self, home: Home) -> None:
         scheduler = running(home, STUBBORN, "true", arguments=("--grace", "1h"))
         scheduler.terminate()
         wait_until(lambda: "stopping 1 running" in home.log())
@@ -303,7 +303,7 @@ class TestTerminal:
 
 class TestReader:
     @pytest.mark.parametrize("arguments", [(), ("--json",)])
-    def test_reader_that_goes_away_ends_the_view_and_not_the_run(self, home: Home, arguments: tuple[str, ...]) -> None:
+    def test_end_of_the_reader_ends_the_view_and_not_the_run(self, home: Home, arguments: tuple[str, ...]) -> None:
         home.commands(UNTIL_GO, "true", "true")
         read, write = os.pipe()
         errors = (home.root / "errors").open("w")
@@ -318,7 +318,7 @@ class TestReader:
         assert "Traceback" not in (home.root / "errors").read_text()
         assert "Exception" not in (home.root / "errors").read_text()
 
-    def test_reader_of_both_streams_that_goes_away_does_not_end_the_run(self, home: Home) -> None:
+    def test_end_of_the_reader_of_both_streams_does_not_end_the_run(self, home: Home) -> None:
         home.commands(UNTIL_GO, "true")
         read, write = os.pipe()
         with home.start("run", "jobs.csv", stdout=write, stderr=write) as scheduler:
@@ -329,7 +329,7 @@ class TestReader:
         assert home.states() == ["succeeded"] * 2
 
     def test_reader_that_reads_nothing_does_not_block_the_run(self, home: Home) -> None:
-        """A pager that stands still must not keep tasks from starting."""
+        """A stopped pager must not keep tasks from starting."""
         home.commands(*["true"] * 80)
         read, write = os.pipe()
         fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, 4096)
@@ -340,7 +340,7 @@ class TestReader:
         assert scheduler.returncode == 0
 
     @pytest.mark.parametrize("verb", ["list", "results", "status", "--help"])
-    def test_reader_of_a_view_that_goes_away_is_no_error(self, home: Home, verb: str) -> None:
+    def test_end_of_the_reader_of_a_view_is_no_error(self, home: Home, verb: str) -> None:
         home.commands(*["true"] * 3)
         home.call("run", "jobs.csv", code=0)
         read, write = os.pipe()

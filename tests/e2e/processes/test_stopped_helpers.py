@@ -1,4 +1,4 @@
-"""Fork server and shims that a signal has stopped for good: no task is lost, and nothing waits for ever."""
+"""Fork server and shims that a signal has stopped: no task is lost, and nothing waits without end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def stop(pid: int) -> None:
 
 
 @fault(87)
-def test_shim_that_is_stopped_for_good_is_continued_and_reports_its_task(driver: Driver) -> None:
+def test_stopped_shim_is_continued_and_reports_its_task(driver: Driver) -> None:
     task = driver.sh("until [ -e go ]; do sleep 0.01; done; exit 7")
     stop(driver.started(task).shim)
     (driver.root / "go").touch()
@@ -48,7 +48,7 @@ def test_task_whose_shim_is_stopped_can_be_stopped_at_once(driver: Driver, *, ki
 
 
 @fault(87)
-def test_time_limit_holds_though_the_shim_was_stopped_for_good(driver: Driver) -> None:
+def test_time_limit_holds_although_the_shim_was_stopped(driver: Driver) -> None:
     task = driver.launch("sleep", "600", timeout=0.5)
     stop(driver.started(task).shim)
     assert driver.exited(task, deadline=20).outcome is Outcome.TIMEOUT
@@ -87,7 +87,7 @@ def test_server_that_is_stopped_starts_what_it_was_asked_for(driver: Driver) -> 
 
 @fault(87)
 def test_shim_that_is_stopped_before_it_answered_is_continued(drivers: Callable[..., Driver]) -> None:
-    """Its pid is not known yet: it is found among the children of the server."""
+    """The pid of the shim is not known yet, so it is found among the children of the server."""
     driver = drivers()
     driver.engine.warm()
     server = driver.engine._server.pid
@@ -148,7 +148,7 @@ def test_helper_that_is_stopped_after_its_scheduler_was_killed_ends_with_the_tas
 
 
 def test_process_that_a_task_has_stopped_stays_stopped(driver: Driver) -> None:
-    """A user who stops a task wants that: only the processes of the scheduler are continued."""
+    """A user may stop a task on purpose, so only the processes of the scheduler are continued."""
     task = driver.sh("sh -c 'echo $$ >pid; kill -STOP $$; echo on >>went'; exit 3")
     pid = int(wait_until(lambda: (driver.root / "pid").exists() and (driver.root / "pid").read_text().strip()))
     wait_until(lambda: state_of(pid) == "T")

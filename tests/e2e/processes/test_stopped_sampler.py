@@ -1,4 +1,4 @@
-"""A run whose sampler is stopped for good: it starts tasks, obeys requests and signals, and reports what happened."""
+"""A run whose sampler is stopped: it starts tasks, obeys requests and signals, and reports what happened."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 SOON = 5.0
-"""Seconds within which a scheduler goes on, whatever its sampler does."""
+"""Seconds within which a scheduler must go on, whatever its sampler does."""
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def ended(home: Home) -> int:
 
 
 @fault(85)
-def test_run_goes_on_and_says_once_that_its_sampler_was_started_again(home: Home) -> None:
+def test_run_goes_on_and_reports_once_that_its_sampler_was_restarted(home: Home) -> None:
     scheduler = started(home, 150)
     before = ended(home)
     wait_until(lambda: ended(home) >= before + 20, SOON + 5)
@@ -50,8 +50,8 @@ def test_run_goes_on_and_says_once_that_its_sampler_was_started_again(home: Home
 
 
 @fault(85)
-def test_cancel_and_ctrl_c_are_heard_while_the_sampler_is_stopped(home: Home) -> None:
-    """When they come, the sampler's pipe would be full of orders."""
+def test_cancel_and_ctrl_c_are_obeyed_while_the_sampler_is_stopped(home: Home) -> None:
+    """By then the sampler's pipe would be full of orders."""
     scheduler = started(home, 1000, at_once=40)
     before = ended(home)
     wait_until(lambda: ended(home) >= before + 100, 60)

@@ -1,4 +1,4 @@
-"""Time limits, warnings, further turns and logs that stay small, with real processes."""
+"""Time limits, warnings, resumable tasks and logs of limited size, with real processes."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class TestLogs:
         assert path.stat().st_size <= most
         return path.read_bytes().splitlines()
 
-    def test_cut_log_keeps_head_and_tail_and_says_what_is_missing(self, drivers: Callable[..., Driver]) -> None:
+    def test_cut_log_keeps_head_and_tail_and_names_the_missing_amount(self, drivers: Callable[..., Driver]) -> None:
         said = self.spam(drivers, 20_000, 256 * KIB)
         assert said[0].startswith(b"line 0000000 ")
         assert said[-1].startswith(b"line 0019999 ")
@@ -134,7 +134,7 @@ class TestLogs:
         missing = int(notes[0].split()[1].replace(b",", b"")) * KIB
         assert abs(path.stat().st_size + missing - len(b"head\n" * (most // 5)) - written) <= KIB
 
-    def test_fast_growing_log_is_looked_at_sooner(self, tmp_path: Path) -> None:
+    def test_fast_growing_log_is_checked_sooner(self, tmp_path: Path) -> None:
         path = tmp_path / "log"
         path.touch()
         log = shim.LogKeeper(str(path), 1 << 30, lambda *said: -1)
