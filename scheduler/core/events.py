@@ -91,7 +91,8 @@ class Exited:
     busy: float = 0.0
     """The share of time that it kept its GPUs busy, where that could be measured."""
     part: str = ""
-    """The memory that ran out: `host` or `gpu`; empty if none did, or if it is unknown."""
+    """The memory that ran out: `host` or `gpu`; empty if none did, or if it is unknown. Of a failed attempt whose GPUs
+    have not been looked at yet: `gpu` if it may have."""
     asked: int = 0
     """The bytes that it asked for when memory ran out, where it reported them."""
     position: int | None = None

@@ -21,6 +21,8 @@ _OUTCOMES = {
     "timeout": Outcome.TIMEOUT,
     "stopped": Outcome.INTERRUPTED,
 }
+_SAMPLE, _MOSTLY = 1000, 0.6
+"""Bytes of an output that are looked at for zeros, and the share of zeros from which it is UTF-16."""
 _LAST_WORDS = (signal.SIGABRT, signal.SIGBUS)
 """The signals that end a program which found no memory: after std::bad_alloc, and where /dev/shm is full."""
 
@@ -35,6 +37,11 @@ def exited(key: Key, record: Record, log: str, stderr: str, directory: str) -> E
         away = directory if record.hindrance == "directory" else ""
         return Exited(*key, Outcome.UNSTARTED, reason=record.error, seconds=record.seconds, away=away)
     outcome, reason, ran = _outcome(record, log, stderr)
+    part = ran.part if ran else ""
+    if outcome is Outcome.FAILED and oom_patterns.may_be_gpu_memory(
+        _last_output(log, stderr), signalled=record.signal is not None
+    ):
+        part = oom_patterns.GPU
     return Exited(
         *key,
         outcome,
@@ -45,7 +52,7 @@ def exited(key: Key, record: Record, log: str, stderr: str, directory: str) -> E
         seconds=record.seconds,
         cpu_seconds=record.cpu_seconds,
         leftovers=record.leftovers,
-        part=ran.part if ran else "",
+        part=part,
         asked=ran.asked if ran else 0,
         position=ran.position if ran else None,
         last=early_abort.last_line(_last_output(log, stderr)) if outcome is Outcome.FAILED else "",
@@ -58,10 +65,11 @@ def _outcome(record: Record, log: str, stderr: str) -> tuple[Outcome, str, oom_p
     plain = _OUTCOMES.get(record.outcome, Outcome.FAILED)
     if record.outcome not in ("exited", "signalled") or record.code == 0:
         return plain, record.error, None
-    if oom_patterns.killed_for_memory(record.signal, record.code, record.oom_kills):
+    output = _last_output(log, stderr)
+    if oom_patterns.killed_for_memory(record.signal, record.code, record.oom_kills, output):
         return Outcome.OOM, "killed by the kernel for memory", oom_patterns.OomMatch(oom_patterns.HOST)
     spoke = record.code is not None or record.signal in _LAST_WORDS
-    ran = oom_patterns.what_ran_out(_last_output(log, stderr)) if spoke else None
+    ran = oom_patterns.what_ran_out(output) if spoke else None
     if ran is None:
         return Outcome.FAILED, record.error, None
     end = f"signal {record.signal}" if record.code is None else f"exit {record.code}"
@@ -77,6 +85,18 @@ def _tail(path: str) -> str:
     try:
         with open_plain(Path(path)) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - oom_patterns.TAIL))
-            return file.read().decode("utf-8", "replace")
+            return decode(file.read())
     except OSError:
         return ""
+
+
+def decode(text: bytes) -> str:
+    """Return an output as text: as UTF-16 where every second byte of what it begins with is zero, else as UTF-8.
+
+    Of an output that is cut the mark of UTF-16 may be gone, and its first character may begin with either byte.
+    """
+    beginning = text[:_SAMPLE]
+    for order, zeros in (("utf-16-le", beginning[1::2]), ("utf-16-be", beginning[0::2])):
+        if len(beginning) > 1 and zeros.count(0) > _MOSTLY * len(zeros):
+            return text.decode(order, "replace")
+    return text.decode("utf-8", "replace")

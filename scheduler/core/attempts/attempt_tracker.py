@@ -17,7 +17,7 @@ from scheduler.core.tasks import command
 from scheduler.units import MIB
 
 FULL = 128 * MIB
-"""A GPU that had less than this left when a task on it failed was full: the task need not say so."""
+"""A GPU that had less than this left when a task on it failed was full: the task need not say clearly so."""
 SECOND_LOOK = 4.0
 """Seconds within which the GPUs of a failed task are looked at once more before it is judged: its GPU may have been
 lost, and that is noticed up to a call's deadline later."""
@@ -150,8 +150,8 @@ class AttemptTracker:
         return replace(exited, last=line, gist=gist(line, words))
 
     def _judged(self, exited: Exited) -> Exited:
-        """Return the outcome with the state of its GPUs: if one was lost, the task is not to blame; a full one ran
-        out of memory.
+        """Return the outcome with the state of its GPUs: if one was lost, the task is not to blame; if one
+        was full and its words allow it, it ran out of memory.
         """
         task = self._brain.task(exited.task)
         if exited.outcome is not Outcome.FAILED or task is None or task.placement is None:
@@ -163,11 +163,11 @@ class AttemptTracker:
             if budget.closed:
                 return replace(exited, outcome=Outcome.LOST, reason=f"{budget.device.label}: {budget.closed}")
         full = [b.device.label for b in here if b.least is not None and b.least < FULL]
-        if full and (exited.code or exited.signal):
+        if full and exited.part == "gpu":
             how = f"exit {exited.code}" if exited.signal is None else f"signal {exited.signal}"
             reason = f"{how} while {full[0]} was full"
-            return replace(exited, outcome=Outcome.OOM, reason=reason, part="gpu")
-        return exited
+            return replace(exited, outcome=Outcome.OOM, reason=reason)
+        return replace(exited, part="") if exited.part else exited
 
     def _wants_to_go_on(self, exited: Exited, task: TaskState) -> Exited:
         """Return the outcome of a task that asks to continue later; say so if it may not continue any more."""

@@ -1,4 +1,8 @@
-"""The words by which a task says that memory ran out: which memory, and how much it had asked for."""
+"""The words by which a task says that memory ran out: which memory, and how much it had asked for.
+
+Three kinds of patterns, from the general to the special: the words of memory that is short, in any program; the words
+that tell that they mean something else; and the sentences of single products that have none of these words.
+"""
 
 from __future__ import annotations
 
@@ -7,71 +11,165 @@ from math import prod
 from typing import Literal
 
 from scheduler import units
+from scheduler.core.profiling.error_lines import EXCEPTION, clean, is_another_error, without_code
 from scheduler.values import dataclass
 
 TAIL = 64 * 1024
-"""So much of the end of its output is enough."""
+"""The bytes of the end of an output that are enough."""
 GPU: Literal["gpu"] = "gpu"
 HOST: Literal["host"] = "host"
 Part = Literal["host", "gpu"]
 
 _LONG = 3
 """A message may be broken into so many lines, where tracebacks are drawn in a frame."""
-# Gaps in these patterns are bounded: a line may be all of the tail.
-_HEALTHY = re.compile(
-    r"not a failure"  # XLA and TensorFlow tried for speed, and do without
-    r"|failed to alloc(?:ate)? .{0,400}\b(?:from device|on host): CUDA_ERROR_OUT_OF_MEMORY"  # they try again with less
-    r"|Tried to allocate more than 1EB"  # torch was given a size that makes no sense
-    r"|\bibv_\w+.{0,400}Cannot allocate memory"  # a limit on locked memory (ulimit -l)
+_BREAK = 60
+"""Characters beside the end of a line in which broken words are looked for."""
+_SENSELESS = 1 << 50
+"""A request of so many bytes is a mistake of the program: no machine has them."""
+
+_OF_MEMORY = (
+    "memory", "alloc", "oom", "exhausted", "ram", "errno 12", "enomem", "shm", "tensor", "batch size", "kv", "torch_",
+    "worker",
+)  # fmt: skip
+_OF_FAILURE = (
+    "out", "not", "n't", "no ", "insuff", "low on", "fail", "unable", "error", "err", "bad", "kill", "enough", "oom",
+    "less", "larger", "status", "exceed", "exhausted", "need", "requ",
+)  # fmt: skip
+"""Each pattern below needs a word of either list, in lower case. Most lines have none and are not looked at further."""
+
+# Gaps in these patterns are bounded: a line may be long.
+_KIND = r"(?:(?:gpu|device|cuda|hip|host|system|video|cpu|main|physical|virtual|pinned|free|available)[ _-]?)*"
+_MEMORY = r"(?:memory|v?ram\b)"
+_SHORT = re.compile(
+    rf"(?<![a-z0-9_])out[ _-]of[ _-]{_KIND}(?:(?:and|or) (?:shared )?{_KIND})?{_MEMORY}(?![a-z_]*(?:=|\())"
+    rf"|outof{_KIND}memory"
+    rf"|(?-i:OUT_OF_(?:[A-Z]+_)?MEMORY)"
+    rf"|\b(?:not enough|insufficient|no (?:available|free)|too little|low on|make sure you have enough)\s"
+    rf"{_KIND}{_MEMORY}"
+    rf"|\bkill(?:ed|s|ing)?\b.{{0,60}}\b(?:memory|oom)\b|\boom[ _-]?kill"
+    rf"|\b(?:error|exception|failed|fatal)\b.{{0,60}}\boom\b"
+    rf"|\b(?:requires?|needs?) more {_KIND}{_MEMORY}|\bexceed\w*\s(?:\S+\s){{0,3}}memory (?:limit|budget)"
+    rf"|\bresource[_ ]?exhausted\w*\W.{{0,80}}(?:\ballocat|\breserv|{_MEMORY}|\bhbm\b)",
+    re.IGNORECASE,
 )
-_ON_GPU = re.compile(
-    r"\btorch(?:\.cuda)?\.OutOfMemoryError(?::|$)"
-    r"|\b(?:CUDA|HIP|XPU) out of memory\. Tried to allocate"
-    r"|Error: (?:CUDA|HIP|XPU) out of memory"
-    r"|\b(?:CUDA|HIP) error: out of memory"
-    r"|\bcuda runtime error \(2\) ?: out of memory"
-    r"|\bCUDA_ERROR_OUT_OF_MEMORY\b|\bcudaErrorMemoryAllocation\b"
-    r"|\bCU(?:BLAS|DNN|SOLVER|SPARSE)_STATUS_ALLOC_FAILED\b|\bCUFFT_ALLOC_FAILED\b"
-    r"|\bcu(?:da)?[A-Z]\w* failed: out of memory"  # calls of the driver and of the runtime
-    r"|\bCuda failure (?:\d+ )?'out of memory'"  # NCCL
-    r"|\bGPUassert: out of memory"
-    r"|\bcupy\.cuda\.memory\.OutOfMemoryError\b|\bOut of memory allocating [\d,]+ bytes \(allocated so far"
-    r"|\bout_of_memory: (?:CUDA|RMM)"
-    r"|(?i:resource[_ ]?exhausted(?:error)?): .{0,400}\bOut of memory while trying to allocate"
-    r"|^Out of memory while trying to allocate [\d.]+ ?(?:bytes|[KMGT]iB)"  # below TensorFlow's ResourceExhaustedError
-    r"|\bFailed to allocate request for \S+ \(\d+B\) on device"
+"""Memory that is short, in the words of any program."""
+_WHAT = r"(?:memory|buffers?|bytes|storage|arrays?|tensors?|blocks?|[KMGT]i?B\b|v?ram\b)"
+_FAILS = r"(?:fail(?:ed|s|ure)?|unable|cannot|can not|can't|could ?n[o']t|error)"
+_ALLOCATES = r"(?:alloc\w*|cu(?:da)?\w{0,8}alloc\w*|(?:re-?|m|c)alloc)"
+_REFUSED = re.compile(
+    rf"\b{_FAILS}(?: (?:to|in|while|when|during))?[ :]{{1,2}}(?:\w+[ :]{{1,2}}){{0,2}}{_ALLOCATES}\b.{{0,80}}{_WHAT}"
+    rf"|\b{_ALLOCATES}\b.{{0,80}}\b{_WHAT}.{{0,40}}\bfail(?:ed|s|ure)?\b"
+    rf"|\b(?:{_WHAT}|object)\b.{{0,20}}\balloc\w* (?:error|fail\w*)\b"
+    rf"|\b{_ALLOCATES} of size \d+ failed\b|\b\w*alloc\w*memory\w* failed\b|\balloc\w*[ -]fail\w*.{{0,80}}{_WHAT}"
+    rf"|\b\w*[mc]alloc(?:Async|Managed|Host|Pitch)? failed\b"
+    rf"(?!: (?:an? |invalid|unspecified|no (?:cuda|kernel)|driver|initiali))"
+    rf"|\bbad[_ ]alloc(?:ation)?\b|{_WHAT}.{{0,60}}\b(?:could not|cannot|can't) be allocated\b",
+    re.IGNORECASE,
+)
+"""An allocation that was refused, in the words of any program."""
+_CODES = re.compile(
+    r"\bCU(?:BLAS|DNN|SOLVER|SPARSE)_STATUS_ALLOC_FAILED\b|\bCUFFT_ALLOC_FAILED\b|\bcudaErrorMemoryAllocation\b"
+    r"|\bhipErrorMemoryAllocation\b|\bCL_MEM_OBJECT_ALLOCATION_FAILURE\b|\bENOMEM\b|\[Errno 12\]"
+    r"|(?:^|[\s.|\]])_?\w{0,30}MemoryError(?::|\s*$)"
+)
+"""Codes and names of errors that mean it."""
+_PRODUCTS = re.compile(
+    r"\bOOM when allocating tensor"  # TensorFlow
+    r"|\bDst tensor is not initialized"  # TensorFlow, where there is no room to copy to
+    r"|\bFailed to allocate request for \S+ \(\d+B\) on device"  # JAX
     r"|\bResourceExhaustedError: .{0,400}\bfailed to allocate memory\b"
-    r"|\bAllocator \(GPU_\d+_bfc\) ran out of memory trying to allocate"
-    r"|\bon GPU:\d+ failed\. Status: out of memory"
-    r"|\bDst tensor is not initialized"  # what TensorFlow says when there is no room to copy to
-)
-_TENSOR = re.compile(r"\bOOM when allocating tensor with shape ?\[(?P<shape>[\d,]*)\](?: and type (?P<type>\w+))?")
-_ON_CPU = re.compile(r"\bdevice:CPU:\d|\bby allocator (?:cpu|mklcpu)\b")
-_PINNED = re.compile(r"\bcu(?:da)?(?:Mem)?(?:Host(?:Alloc|Register)|M?[Aa]llocHost)\b")
-"""CUDA's calls that lock memory of the host."""
-_ON_HOST = re.compile(
-    r"^(?:\[rank\d+\]: ?)?(?:[\w.]+\.)?_?(?:Array)?MemoryError\b"
-    r"|\bstd::bad_alloc\b"
-    r"|\bCannot allocate memory\b"
-    r"|\bOSError: \[Errno 12\]"
-    r"|\bDefaultCPUAllocator: (?:can't allocate memory|not enough memory)"
-    r"|\bRESOURCE_EXHAUSTED: Out of memory allocating [\d,]+ bytes"  # JAX without a GPU
-    r"|^memory allocation of \d+ bytes failed"
     r"|\bDataLoader worker \(pid.{0,400}\) is killed by signal: (?:Killed|Bus error)"
     r"|\bdataloader's workers are out of shared memory|\binsufficient shared memory \(shm\)"
     r"|\bunable to (?:write to|mmap \d+ bytes from|open shared memory object|allocate shared memory).{0,400} </?torch_"
     r"|/dev/shm\b.{0,400}\bNo space left on device|\bNo space left on device\b.{0,400}/dev/shm\b"
+    r"|\bNo executable batch size found"  # accelerate, which tries smaller batches after each lack of memory
+    r"|\blarger than the (?:available KV cache memory|maximum number of tokens that can be stored in KV cache)"  # vLLM
+    r"|\bless than desired GPU memory utilization"  # vLLM
+    r"|\bworkers? .{0,60}\bkilled due to memory pressure"  # Ray
 )
+"""The sentences of single products."""
+
+_MEANS_ELSE = re.compile(
+    r"\bnot a failure\b"  # XLA and TensorFlow tried for speed, and do without
+    r"|failed to alloc(?:ate)? .{0,400}\b(?:from device|on host): CUDA_ERROR_OUT_OF_MEMORY"  # they try again with less
+    r"|Tried to allocate more than 1EB"  # torch was given a size that makes no sense
+    r"|\bibv_\w+.{0,400}Cannot allocate memory"  # a limit on locked memory (ulimit -l)
+    r"|\bOutOfMemory: out of shared memory"  # a limit of a database
+    r"|\bJava(?:Script)? heap\b|\bGC overhead limit\b|\bunable to create (?:new )?native thread"  # limits of Java
+    r"|\bstatic TLS block\b|\bnegative \w* ?size\b"
+    r"|\bhas no attribute\b|\bcannot import name\b|\bis not defined\b"
+    r"|\bskipp(?:ing|ed)\b|\bretrying\b|\bwill (?:re)?try\b|\bfall(?:ing|s)? ?back\b|\btrying again\b|\bcontinuing\b"
+    r"|\b(?:memory|oom)s?(?: \w+){0,2} ?[:=] ?0\b",
+    re.IGNORECASE,
+)
+"""Lines that have such words, and mean something else or tell that the program goes on."""
+_ADVICE = re.compile(
+    r"\b(?:avoid\w*|prevent\w*|if|may|might|in case|risk|potential\w*|possib\w+|handl\w+|catch\w*|until"
+    r"|unless|when|whether|likely|against)\b[^.:;]{0,80}$",
+    re.IGNORECASE,
+)
+"""The words before it in its sentence, where that is advice and no report."""
+_PROGRAMMING = frozenset(
+    {
+        "AttributeError", "ImportError", "ModuleNotFoundError", "NameError", "UnboundLocalError", "KeyError",
+        "IndexError", "TypeError", "SyntaxError", "IndentationError", "FileNotFoundError", "PermissionError",
+        "NotADirectoryError", "IsADirectoryError", "UnicodeDecodeError", "UnicodeEncodeError", "ZeroDivisionError",
+        "NotImplementedError", "RecursionError", "StopIteration",
+    }
+)  # fmt: skip
+"""Exceptions that never tell of memory, whatever their message quotes."""
+_WORKER_KILLED = re.compile(
+    r"\bSIGKILL\b|\bsignal 9\b|\bsignal: Killed\b|\bexit ?code\W{1,5}-9\b|\b-9 \(pid\b|\bterminated abruptly\b"
+)
+"""The words of launchers and pools about a worker that got SIGKILL."""
+_STICKY = re.compile(
+    r"\ban illegal memory access was encountered|\bdevice-side assert triggered|\bunspecified launch failure"
+    r"|\bCUDA_ERROR_ILLEGAL_ADDRESS\b|\bcudaErrorIllegalAddress\b|\bmisaligned address\b"
+)
+"""After these every call of CUDA fails, allocations too."""
+
+_MAY_BE = re.compile(
+    r"\bCU(?:BLAS|DNN|SOLVER|SPARSE|FFT)_STATUS_(?:NOT_INITIALIZED|INTERNAL_ERROR|EXECUTION_FAILED)\b"
+    r"|\bcuDNN failed to initialize\b|\bcu(?:blas|dnn|solver)Create\b|\b[Uu]nable to find an engine to execute"
+    r"|\bCL_OUT_OF_RESOURCES\b|_ERROR_OUT_OF_RESOURCES\b|\bcudaErrorUnknown\b|\bCUDA error: unknown error"
+    r"|\bunhandled cuda error\b|\b[Aa]lloc\w* failed\b"
+)
+"""Words that come from a lack of GPU memory, and from other causes as often."""
+
+_TENSOR = re.compile(r"\bOOM when allocating tensor with shape ?\[(?P<shape>[\d,]*)\](?: and type (?P<type>\w+))?")
+_ON_CPU = re.compile(
+    r"\bdevice:CPU:\d|\bby allocator (?:cpu|mklcpu)\b|(?<!GPU or )(?<!shared )\b(?:CPU|host) memory\b"
+    r"|\bcpu_device|\bDefaultCPUAllocator\b"
+    r"|\bRESOURCE_EXHAUSTED: Out of memory allocating [\d,]+ bytes"  # JAX without a GPU
+    r"|\bcu(?:da)?(?:Mem)?(?:Host(?:Alloc|Register)|M?[Aa]llocHost)\b|\bnew RAM\b|/dev/shm|\bray\.exceptions\b"
+    r"|^(?:\[rank\d+\]: ?)?MemoryError\s*$",
+    re.IGNORECASE,
+)
+"""Words of memory of the host; CUDA's own calls that lock it among them."""
+_ON_GPU = re.compile(
+    r"cuda|\bgpus?\b|\bgpu[_\d]|nccl|\bhip\b|\bhipError|\bxpu\b|\bnpu\b|vram|cublas|cudnn|cufft|cusolver|cusparse"
+    r"|\btensorrt|\btrt\b|nvinfer|\brmm(?![a-z])|thrust|torch\.(?:cuda\.)?OutOfMemory|\bdevice ordinal|\bon device \d"
+    r"|DEVICE_?MEMORY|optix|\bvk[A-Z]\w+|VkResult|Pxg|\.cu\b|\bcu[A-Z]\w* failed|\bresource[_ ]?exhausted"
+    r"|\bOOM when allocating tensor|\bDst tensor|KV cache|cache blocks|mem-fraction|memory object|CL_MEM_OBJECT"
+    r"|\bexecutable batch size|\(allocated so far|^out of memory (?:while trying to allocate|on)",
+    re.IGNORECASE,
+)
+"""Words of a GPU, near the message."""
 
 _AMOUNT = r"(\d[\d,]*(?:\.\d*)?) ?(bytes|[KMGT]?i?B|[KMGT])(?![A-Za-z])"
 _ASKED = re.compile(
     r"(?:\b[Tt]r(?:ied|ying) to allocate|\bOut of memory allocating|\bout of memory to allocate|\ballocating"
-    r"|\bFailed to allocate request for|\bUnable to allocate|\bmemory allocation of)\s+" + _AMOUNT
+    r"|\bFailed to allocate request for|\bUnable to allocate|\bmemory allocation of|\bannot allocate|\brequested"
+    r"|\b(?:cudaM|CUDA c|fail to allocate m)\w+)\s+" + _AMOUNT
 )
-_FREE = re.compile(rf"\bof which {_AMOUNT} is free|; {_AMOUNT} free;")
+_OF_SIZE = re.compile(r"\b(?:of )?size (\d{4,})\b")
+"""A size that has no unit, which is bytes."""
+_FREE = re.compile(
+    rf"\bof which {_AMOUNT} is free|; {_AMOUNT} free;|\bavailable memory is only {_AMOUNT}|; free {_AMOUNT}"
+)
 _POSITION = re.compile(
     r"\bGPU (\d+)(?: has a total|;)|\bdevice:GPU:(\d+)|\bdevice ordinal (\d+)|\bGPU_(\d+)_bfc|\bon GPU:(\d+)"
-    r"|\bon device (\d+):"
+    r"|\bon device (\d+)\b|\berror on GPU (\d+)\b"
 )
 _UNITS = {"b": 1, "B": 1, "K": units.KIB, "M": units.MIB, "G": units.GIB, "T": units.TIB}
 _WIDTHS = {
@@ -97,40 +195,97 @@ class OomMatch:
 def what_ran_out(output: str) -> OomMatch | None:
     """Return the memory that ran out by the last lines of a failed task; None where they are about something else.
 
-    Of several such messages the last counts. Call it only for a task that did not succeed: a task may run out of
-    memory, recover and still print it.
+    Of several such messages the last counts, and only if no other error follows it: a task may run out of memory,
+    recover, and fail for another reason. Call it only for a task that did not succeed.
     """
-    lines = output.splitlines()
+    if not _may_say_so(output):
+        return None
+    lines = without_code(clean(output))
     for number in range(len(lines) - 1, -1, -1):
-        part = _part(lines[number], lines[number : number + _LONG])
-        if part is not None:
-            return _ran(part, " ".join(line.strip() for line in lines[number : number + _LONG]))
+        if _says_so(lines[number]) or _says_so_with(lines[number], lines[number + 1 : number + 2]):
+            if is_another_error(lines[number + 1 :]) or _STICKY.search("\n".join(lines[:number])):
+                return None
+            ran = _ran(lines[number : number + _LONG], lines[max(0, number - _LONG) : number])
+            return ran if ran.asked < _SENSELESS else None
     return None
 
 
-def killed_for_memory(signal: int | None, code: int | None, kernel_kills: int) -> bool:
-    """Tell whether the kernel killed it for memory: no scheduler did, and the kernel killed for memory meanwhile."""
-    return kernel_kills > 0 and (signal == 9 or code in (137, 247))
+def may_be_gpu_memory(output: str, *, signalled: bool) -> bool:
+    """Tell whether a task may have failed for lack of GPU memory, which is known only if its GPU was full.
+
+    Its last error has words that come from that too, or a signal ended it and it names no error at all.
+    """
+    ran = what_ran_out(output)
+    if ran is not None:  # a signal ended it after it had said so
+        return ran.part == GPU
+    lines = without_code(clean(output))
+    last = next((n for n in range(len(lines) - 1, -1, -1) if _MAY_BE.search(lines[n])), None)
+    if last is not None:
+        return not is_another_error(lines[last + 1 :])
+    return signalled and not is_another_error(lines) and not any(_STICKY.search(line) for line in lines)
 
 
-def _part(line: str, message: list[str]) -> Part | None:
-    """Return the memory that a line says ran out; GPUs first, because some frameworks raise MemoryError for them."""
-    if _HEALTHY.search(line):
-        return None
-    if _TENSOR.search(line):
-        return HOST if _ON_CPU.search(" ".join(message)) else GPU
-    if _ON_GPU.search(line):
-        return HOST if _PINNED.search(line) else GPU
-    return HOST if _ON_HOST.search(line) else None
+def _may_say_so(text: str) -> bool:
+    text = text.lower()
+    return any(word in text for word in _OF_MEMORY) and any(word in text for word in _OF_FAILURE)
 
 
-def _ran(part: Part, message: str) -> OomMatch:
-    free, position = _FREE.search(message), _POSITION.search(message)
+def killed_for_memory(signal: int | None, code: int | None, kernel_kills: int, output: str = "") -> bool:
+    """Tell whether the kernel killed it for memory: no scheduler did, and the kernel killed for memory meanwhile.
+
+    A launcher such as torchrun ends with a code of its own, and says in its output that a worker got SIGKILL.
+    """
+    if kernel_kills <= 0 or code == 0:
+        return False
+    return signal == 9 or code in (137, 247) or (code is not None and _WORKER_KILLED.search(output) is not None)
+
+
+def _says_so(line: str) -> bool:
+    """Tell whether a line reports that memory ran out."""
+    if not _may_say_so(line) or _MEANS_ELSE.search(line):
+        return False
+    exception = EXCEPTION.search(line)
+    if exception and exception["type"].rpartition(".")[2] in _PROGRAMMING:
+        return False
+    if _CODES.search(line) or _PRODUCTS.search(line):
+        return True
+    found = [match for match in (_SHORT.search(line), _REFUSED.search(line)) if match]
+    return any(not _ADVICE.search(line[: match.start()]) for match in found)
+
+
+def _says_so_with(line: str, following: list[str]) -> bool:
+    """Tell whether a line reports it together with the next one, since the words were broken between them."""
+    if not following or not line or not following[0]:
+        return False
+    end = line.rstrip()[-_BREAK:]
+    joined = f"{end} {following[0].lstrip()[:_BREAK]}"
+    if not _may_say_so(joined) or _MEANS_ELSE.search(joined):
+        return False
+    broken = (match for pattern in (_SHORT, _REFUSED) for match in pattern.finditer(joined))
+    return any(
+        match.start() < len(end) < match.end() and not _ADVICE.search(joined[: match.start()]) for match in broken
+    )
+
+
+def _part(message: list[str], before: list[str]) -> Part:
+    """Return the memory that a message is about: by its first line, else by those around it."""
+    for text in (message[0], " ".join(message), " ".join(before)):
+        if _ON_CPU.search(text):
+            return HOST
+        if _ON_GPU.search(text):
+            return GPU
+    return HOST
+
+
+def _ran(lines: list[str], before: list[str]) -> OomMatch:
+    message = " ".join(line.strip() for line in lines)
+    part, free, position = _part(lines, before), _FREE.search(message), _POSITION.search(message)
+    size, unit = [text for text in free.groups() if text] if free else ("", "")
     return OomMatch(
         part,
         _asked(message),
         int(position[position.lastindex or 0]) if position and part == GPU else None,
-        _bytes(free[1] or free[3], free[2] or free[4]) if free else None,
+        _bytes(size, unit) if free else None,
     )
 
 
@@ -139,7 +294,10 @@ def _asked(message: str) -> int:
     if tensor and (said is None or tensor.start() < said.start()):
         numbers = [int(number) for number in tensor["shape"].split(",") if number]
         return prod(numbers) * _WIDTHS.get(tensor["type"] or "float", 4)
-    return _bytes(said[1], said[2]) if said else 0
+    if said:
+        return _bytes(said[1], said[2])
+    size = _OF_SIZE.search(message)
+    return int(size[1]) if size else 0
 
 
 def _bytes(number: str, unit: str) -> int:

@@ -14,6 +14,8 @@ TORCH = (
     "GPU 1 has a total capacity of 23.64 GiB of which 1.25 GiB is free."
 )
 
+ACCESS = "RuntimeError: CUDA error: an illegal memory access was encountered"
+
 
 def says(words: str, then: str) -> str:
     return f"echo '{words}' >&2; {then}"
@@ -40,8 +42,13 @@ def test_last_words_of_an_aborted_program_are_oom(driver: Driver, signal: str) -
 
 @pytest.mark.parametrize(
     "script",
-    [says(TORCH, "exit 0"), says("KeyError: 1", "exit 1"), says(TORCH, "kill -KILL $$"), says("", "kill -ABRT $$")],
-    ids=["it helped itself", "something else was wrong", "it was killed", "it aborted in silence"],
+    [
+        says(TORCH, "exit 0"),
+        says("KeyError: 1", "exit 1"),
+        says("KeyError: 1", "kill -ABRT $$"),
+        says(ACCESS, "exit 1"),
+    ],
+    ids=["it helped itself", "something else was wrong", "it aborted after another error", "an illegal access"],
 )
 def test_other_last_words_are_no_oom(driver: Driver, script: str) -> None:
     exited = driver.run_sh(script)
@@ -49,6 +56,41 @@ def test_other_last_words_are_no_oom(driver: Driver, script: str) -> None:
     assert (exited.part, exited.asked, exited.position) == ("", 0, None)
 
 
+@pytest.mark.parametrize(
+    "script",
+    [
+        says("cuDNN error: CUDNN_STATUS_NOT_INITIALIZED", "exit 1"),
+        says("", "kill -SEGV $$"),
+        says(TORCH, "kill -KILL $$"),
+    ],
+    ids=["words of several causes", "it crashed in silence", "it was killed"],
+)
+def test_a_failure_that_may_be_one_awaits_a_look_at_its_gpu(driver: Driver, script: str) -> None:
+    exited = driver.run_sh(script)
+    assert (exited.outcome, exited.part) == (Outcome.FAILED, "gpu")
+
+
 def test_last_words_after_long_output_are_oom(driver: Driver) -> None:
     exited = driver.run_sh(f"seq 100000; {says(TORCH, 'exit 3')}")
+    assert exited.part == "gpu"
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_last_words_in_utf_16_are_oom(driver: Driver, encoding: str) -> None:
+    write = (
+        f"import sys; sys.stderr.buffer.write({('x' * 70001 + chr(10) + TORCH)!r}.encode({encoding!r})); sys.exit(1)"
+    )
+    assert driver.run(sys.executable, "-c", write).part == "gpu"
+
+
+def test_another_error_after_one_that_was_handled_is_no_oom(driver: Driver) -> None:
+    script = f"try:\n    raise RuntimeError({TORCH!r})\nexcept RuntimeError as exc:\n    print(exc, flush=True)\n"
+    script += "{}['loss']\n"
+    exited = driver.run(sys.executable, "-c", script)
+    assert (exited.outcome, exited.last) == (Outcome.FAILED, "KeyError: 'loss'")
+
+
+@pytest.mark.long
+def test_last_words_after_200_mb_of_output_are_oom(driver: Driver) -> None:
+    exited = driver.run_sh(f"yes epoch | head -c 200000000; {says(TORCH, 'exit 1')}")
     assert exited.part == "gpu"

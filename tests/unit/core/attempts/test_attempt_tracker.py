@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -36,10 +37,18 @@ def observed(least: int | None = None) -> AttemptTracker:
 @pytest.mark.parametrize(
     ("least", "outcome"), [(FULL - 1, Outcome.OOM), (FULL, Outcome.FAILED), (None, Outcome.FAILED)]
 )
-def test_a_failure_on_a_gpu_that_was_full_is_an_out_of_memory(least: int | None, outcome: Outcome) -> None:
-    judged = observed(least).completed(exited(1, "failed", code=1))
-    assert judged.outcome is outcome
-    assert judged.reason == ("exit 1 while GPU-0 was full" if outcome is Outcome.OOM else "")
+@pytest.mark.parametrize(("how", "said"), [("exit 1", {"code": 1}), ("signal 11", {"code": None, "signal": 11})])
+def test_a_failure_that_may_be_one_is_an_out_of_memory_if_the_gpu_was_full(
+    least: int | None, outcome: Outcome, how: str, said: dict[str, Any]
+) -> None:
+    judged = observed(least).completed(exited(1, "failed", part="gpu", **said))
+    assert (judged.outcome, judged.part) == (outcome, "gpu" if outcome is Outcome.OOM else "")
+    assert judged.reason == (f"{how} while GPU-0 was full" if outcome is Outcome.OOM else "")
+
+
+@pytest.mark.parametrize("said", [{"code": 1}, {"code": None, "signal": 6}])
+def test_another_error_on_a_gpu_that_was_full_stays_a_failure(said: dict[str, Any]) -> None:
+    assert observed(0).completed(exited(1, "failed", **said)).outcome is Outcome.FAILED
 
 
 def test_a_success_on_a_gpu_that_was_full_stays_a_success() -> None:

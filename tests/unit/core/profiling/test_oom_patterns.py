@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -59,16 +60,120 @@ class TestSeveralMessages:
         assert what_ran_out(fine + message + fine) == what
 
 
+class TestFollowingErrors:
+    GPU = CASES["PyTorch, torch 2.5"][0]
+    KEY = 'Traceback (most recent call last):\n  File "t.py", line 9, in <module>\n    table[1]\nKeyError: 1\n'
+    DURING = "\nDuring handling of the above exception, another exception occurred:\n\n"
+    BECAUSE = "\nThe above exception was the direct cause of the following exception:\n\n"
+
+    def test_a_handled_out_of_memory_before_another_error_is_none(self) -> None:
+        huge = "Unable to allocate 256. TiB for an array with shape (35184372088832,) and data type float64\n"
+        assert what_ran_out(huge + self.KEY) is None
+        assert what_ran_out(self.GPU + self.KEY) is None
+
+    @pytest.mark.parametrize("between", [DURING, BECAUSE])
+    def test_an_error_raised_while_an_out_of_memory_is_handled_belongs_to_it(self, between: str) -> None:
+        assert what_ran_out(self.GPU + between + self.KEY) == CASES["PyTorch, torch 2.5"][1]
+        assert what_ran_out(self.GPU + between + self.KEY + self.KEY) is None
+
+    @pytest.mark.parametrize(
+        "report",
+        [
+            "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:",
+            "subprocess.CalledProcessError: Command '['python', 't.py']' returned non-zero exit status 1.",
+            "RuntimeError: Engine core initialization failed. See root cause above.",
+            "RuntimeError: DataLoader worker (pid(s) 3216) exited unexpectedly",
+            "KeyboardInterrupt",
+            "  File \"t.py\", line 3, in __del__\nAttributeError: 'Model' object has no attribute 'model'",
+        ],
+    )
+    def test_an_error_that_only_reports_a_failed_process_does_not_hide_an_out_of_memory(self, report: str) -> None:
+        said = f"{self.GPU}\nTraceback (most recent call last):\n{report}\n"
+        assert what_ran_out(said) == CASES["PyTorch, torch 2.5"][1]
+
+    def test_an_out_of_memory_for_which_a_batch_was_skipped_is_none(self) -> None:
+        assert (
+            what_ran_out("| WARNING: ran out of memory, skipping batch\nepoch 2\nerror: no such option --x\n") is None
+        )
+
+    def test_an_allocation_that_fails_after_an_illegal_access_is_none(self) -> None:
+        access = "RuntimeError: CUDA error: an illegal memory access was encountered\n"
+        assert what_ran_out(f"{access}[error] Unable to allocate memory of size 4096\n") is None
+
+    @pytest.mark.parametrize("error", ["AttributeError: {}", "KeyError: '{}'", "ImportError: {}", "TypeError: {}"])
+    def test_an_attribute_error_that_quotes_an_out_of_memory_is_none(self, error: str) -> None:
+        assert what_ran_out(error.format("torch.cuda.OutOfMemoryError, CUDA out of memory")) is None
+
+    def test_source_code_in_a_traceback_is_not_read(self) -> None:
+        code = '  File "t.py", line 3, in f\n    raise OutOfMemoryError("CUDA out of memory")\n        ^^^^^\n'
+        assert what_ran_out(f"Traceback (most recent call last):\n{code}ValueError: seven\n") is None
+
+
+class TestPresentation:
+    GPU, WHAT = CASES["PyTorch, torch 2.5"]
+
+    def test_a_message_in_colours_is_recognised(self) -> None:
+        coloured = self.GPU.replace("CUDA", "\x1b[1;31mCUDA\x1b[0m").replace("out of", "out\x1b[38;5;9m of\x1b]0;x\x07")
+        assert what_ran_out(coloured) == self.WHAT
+
+    def test_a_message_in_a_frame_is_recognised_and_the_source_code_in_it_is_not_read(self) -> None:
+        frame = "╭───── Traceback (most recent call last) ─────╮\n"
+        frame += "│ /t.py:12 in <module>                         │\n"
+        frame += "│ ❱ 12 │   raise MemoryError('code')           │\n"
+        frame += "╰──────────────────────────────────────────────╯\n"
+        assert what_ran_out(frame + "ValueError: seven\n") is None
+        assert what_ran_out(frame + self.GPU) == self.WHAT
+        inside = "│ OutOfMemoryError: CUDA out of memory. Tried  │\n│ to allocate 1.95 GiB. GPU 0 has a total      │\n"
+        found = what_ran_out(frame + inside)
+        assert found is not None
+        assert (found.part, found.asked) == ("gpu", CASES["PyTorch, torch 2.5"][1].asked)  # type: ignore[union-attr]
+
+    @pytest.mark.parametrize("prefix", ["[rank3]: ", "(pid=17) ", "2026-01-08 00:35:04 - train - ERROR - ", "E   "])
+    def test_a_message_with_a_prefix_on_each_line_is_recognised(self, prefix: str) -> None:
+        assert what_ran_out("".join(f"{prefix}{line}\n" for line in self.GPU.splitlines())) == self.WHAT
+
+    @pytest.mark.parametrize("cut", range(0, 60, 7))
+    def test_a_message_that_is_cut_raises_nothing(self, cut: int) -> None:
+        found = what_ran_out(self.GPU[cut:])
+        assert found is None or found.part == "gpu"
+        assert what_ran_out(self.GPU[:cut]) in (None, OomMatch("gpu"))
+
+    @pytest.mark.parametrize("size", ["17179869113.53 GiB", "4585490524328388608 bytes"])
+    def test_a_request_that_no_machine_can_hold_is_none(self, size: str) -> None:
+        assert what_ran_out(f"RuntimeError: CUDA out of memory. Tried to allocate {size}") is None
+
+    def test_words_broken_at_the_end_of_a_line_are_recognised_and_advice_is_not(self) -> None:
+        assert what_ran_out("E client.cc:672] failed: Resource exhausted: Out \nof memory while trying") is not None
+        assert what_ran_out("hint: lower the batch size if you run out \nof memory") is None
+
+    @pytest.mark.parametrize("unit", ["a memory ", "error ", "failed to allocate ", "memory\n", "\x1b[", '  File "'])
+    def test_64_kib_of_repeated_text_are_read_in_half_a_second(self, unit: str) -> None:
+        began = time.process_time()
+        what_ran_out((unit * 65536)[:65536])
+        assert time.process_time() - began < 0.5
+
+
+TORCHRUN = "traceback : Signal 9 (SIGKILL) received by PID 4242\n"
+
+
 @pytest.mark.parametrize(
-    ("signal", "code", "kills", "was"),
+    ("signal", "code", "kills", "output", "was"),
     [
-        (9, None, 1, True),
-        (None, 137, 1, True),
-        (9, None, 0, False),
-        (None, 1, 1, False),
-        (15, None, 1, False),
-        (None, 0, 3, False),
+        (9, None, 1, "", True),
+        (None, 137, 1, "", True),
+        (9, None, 0, "", False),
+        (None, 1, 1, "", False),
+        (None, 1, 1, TORCHRUN, True),
+        (None, 1, 0, TORCHRUN, False),
+        (None, 1, 1, "ProcessExitedException: process 0 terminated with signal SIGKILL", True),
+        (None, 1, 1, "died with <Signals.SIGKILL: 9>.", True),
+        (None, 1, 1, "  exitcode  : -9 (pid: 31)", True),
+        (None, 1, 1, "  exitcode  : -11 (pid: 31)", False),
+        (15, None, 1, "", False),
+        (None, 0, 3, TORCHRUN, False),
     ],
 )
-def test_a_kill_by_the_kernel_is_an_out_of_memory(signal: int | None, code: int | None, kills: int, was: bool) -> None:
-    assert killed_for_memory(signal, code, kills) is was
+def test_a_kill_by_the_kernel_is_an_out_of_memory(
+    signal: int | None, code: int | None, kills: int, output: str, was: bool
+) -> None:
+    assert killed_for_memory(signal, code, kills, output) is was

@@ -1,0 +1,119 @@
+"""The lines of an output that tell of errors, without colours, frames and source code; and the last error among them.
+
+A failed program may have printed anything before it failed. Only its last error explains its end.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+_CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]|[\x00-\x08\x0e-\x1f]")
+LONGEST = 2000
+"""Characters at each end of a line that are looked at."""
+_FRAME = re.compile(r"^\s*[│┃║]\s?(.*?)\s*[│┃║]?\s*$")
+_BORDER = re.compile(r"^\s*[╭╰┌└┏┗╔╚+][─━═\-].*$")
+_FRAMED_CODE = re.compile(r"^\s*(?:❱\s*)?\d+\s+│")
+_STACK = re.compile(r'^(?P<before>.{0,200}?)(?P<indent> *)File "[^"]{1,500}", line \d+')
+_ARROW = re.compile(r"^-+> *(\d+)\s")
+_NUMBERED = re.compile(r"^ +(\d+)(?:\s|$)")
+"""Source lines as IPython prints them in a traceback: the one that failed, and those around it."""
+AROUND = 5
+"""Lines that IPython shows before and after the one that failed."""
+
+EXCEPTION = re.compile(
+    r"(?:^|[\s|\]:])(?P<type>(?:[A-Za-z_]\w*\.)*(?:[A-Z]\w*(?:Error|Exception|Interrupt)|Exception))(?::|\s*$)"
+)
+"""An exception as the last line of a traceback names it."""
+_IGNORED = re.compile(r"^\s*File .*, in __del__\s*$|\bException ignored in\b")
+"""The beginning of an exception that Python prints and goes on, since it takes something apart."""
+_CHAINED = re.compile(r"During handling of the above exception|The above exception was the direct cause")
+_REPORTS = frozenset(
+    {
+        "CalledProcessError", "ChildFailedError", "ProcessRaisedException", "ProcessExitedException", "RayTaskError",
+        "RayActorError", "ActorDiedError", "ActorUnavailableError", "WorkerCrashedError", "BrokenProcessPool",
+        "RemoteError", "DistBackendError", "DistNetworkError", "DistStoreError", "EngineDeadError",
+        "AsyncEngineDeadError", "BrokenPipeError", "EOFError", "ConnectionError", "ConnectionResetError",
+        "ConnectionRefusedError", "ConnectionAbortedError", "KeyboardInterrupt", "TimeoutError",
+    }
+)  # fmt: skip
+"""Exceptions that only report that another process has failed, or follow from it."""
+_REPORTED = re.compile(
+    r"\b(?:process(?:es)?|workers?|subprocess(?:es)?|child(?:ren)?|engine|actors?|ranks?|jobs?|server|backend)\b"
+    r".{0,80}\b(?:fail(?:ed|ure)?|died|dead|exit(?:ed)?|terminated|killed|crash(?:ed)?|abort(?:ed)?|lost|did not)\b"
+    r"|\b(?:fail(?:ed|ure)?|could not|unable) to (?:start|create|initiali[sz]e|launch|load|build)\b"
+    r"|\binitiali[sz]ation failed\b|\bnon-zero exit\b",
+    re.IGNORECASE,
+)
+"""The words by which any other exception reports it."""
+
+
+def clean(output: str) -> list[str]:
+    """Return the lines of an output without colours, control characters and the frames that rich draws.
+
+    Of a line that is very long only the beginning and the end are left.
+    """
+    return [_unframed(_cut(line)) for line in _CONTROL.sub("", output).splitlines()]
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= 2 * LONGEST else f"{line[:LONGEST]} … {line[-LONGEST:]}"
+
+
+def _unframed(line: str) -> str:
+    start = line.lstrip()[:1]
+    if start and start in "│┃║":
+        framed = _FRAME.match(line)
+        return framed[1] if framed else line
+    return "" if start and start in "╭╰┌└┏┗╔╚+" and _BORDER.match(line) else line
+
+
+def without_code(lines: Sequence[str]) -> list[str]:
+    """Return the lines with those emptied that show source code in a traceback: code may name errors as it likes."""
+    kept: list[str] = []
+    column = -1  # where the code of the present frame is indented beyond; -1: no frame
+    for line in lines:
+        stack = _STACK.match(line) if 'File "' in line else None
+        if stack:
+            column = len(stack["before"]) + len(stack["indent"])
+        elif column >= 0 and not line[column:].startswith("  "):
+            column = -1
+        kept.append("" if (column >= 0 and not _IGNORED.search(line)) or _FRAMED_CODE.match(line) else line)
+    for place, line in enumerate(lines):
+        if line.startswith("-") and (arrow := _ARROW.match(line)):
+            _empty_around(kept, place, int(arrow[1]))
+    return kept
+
+
+def _empty_around(lines: list[str], place: int, number: int) -> None:
+    """Empty the line of an arrow and the numbered lines beside it."""
+    lines[place] = ""
+    for other in range(max(0, place - AROUND), min(len(lines), place + AROUND + 1)):
+        beside = _NUMBERED.match(lines[other])
+        if beside and int(beside[1]) - number == other - place:
+            lines[other] = ""
+
+
+def is_another_error(lines: Sequence[str]) -> bool:
+    """Tell whether lines that follow an error tell of another one that has nothing to do with it.
+
+    An exception that was raised while the first one was handled belongs to it, and so does one that only reports that
+    another process has failed, or that was ignored.
+    """
+    belongs = False
+    for place, line in enumerate(lines):
+        if _CHAINED.search(line) or _IGNORED.search(line):
+            belongs = True
+            continue
+        found = EXCEPTION.search(line)
+        if found is None:
+            continue
+        message = " ".join(lines[place : place + 2]) if line.rstrip().endswith(":") else line
+        if not belongs and not _only_reports(found["type"], message):
+            return True
+        belongs = False
+    return False
+
+
+def _only_reports(exception: str, message: str) -> bool:
+    return exception.rpartition(".")[2] in _REPORTS or _REPORTED.search(message) is not None
