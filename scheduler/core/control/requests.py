@@ -32,7 +32,7 @@ MOST_SAID = 8
 CONTROLS = frozenset({*_FITS, "limit"})
 WHY = "why"
 """The request that changes nothing; only a living scheduler answers it."""
-_DONE = {"cancel": "cancelled", "hold": "held", "release": "waits for its turn again", "retry": "waits again"}
+_DONE = {"cancel": "cancelled", "hold": "held", "release": "released", "retry": "queued again"}
 _NOTHING = {
     "hold": "no task of the run waits",
     "release": "no task of the run is held",
@@ -96,7 +96,7 @@ def _why_not(what: str, state: State) -> str:
         return "runs already and is not changed"
     if state is State.INTERRUPTED:
         return "was interrupted: scheduler resume starts it again"
-    return f"ended before: {state}"
+    return f"already ended: {state}"
 
 
 def _moved(brain: Brain, what: str, tasks: Sequence[int]) -> GrantedRequest:
@@ -105,7 +105,7 @@ def _moved(brain: Brain, what: str, tasks: Sequence[int]) -> GrantedRequest:
     stays = "" if what in ("cancel", "hold") else _standstill(brain)
     answers = [Answer((task,), True, "is being stopped, then cancelled") for task in living]
     for task in rest:
-        was = f" (it was {brain.state(task)})" if what == "retry" else ""
+        was = f" (was {brain.state(task)})" if what == "retry" else ""
         answers.append(Answer((task,), True, f"{_DONE[what]}{was}{stays}"))
     return GrantedRequest((Asked(what, tuple(tasks)),) if tasks else (), tuple(answers))
 

@@ -95,8 +95,8 @@ class TestLivingRun:
         assert home.ask("cancel", "0,2") == ["task 0: is being stopped, then cancelled", "task 2: cancelled"]
         home.until("cancelled", "running", "cancelled", "failed", "succeeded")
         assert home.ask("cancel", "0,3", code=1) == [
-            "task 0: ended before: cancelled",
-            "task 3: ended before: failed",
+            "task 0: already ended: cancelled",
+            "task 3: already ended: failed",
         ]
 
     def test_held_tasks_start_only_after_release(self, home: Lists) -> None:
@@ -105,9 +105,9 @@ class TestLivingRun:
         home.go(0, 1)
         wait_until(lambda: "nothing runs and 3 tasks of this run are held: scheduler release" in home.log(), 30)
         assert home.states() == ["succeeded", "succeeded", "held", "held", "held"]
-        assert home.ask("release", "last") == ["task 4: waits for its turn again"]
+        assert home.ask("release", "last") == ["task 4: released"]
         home.until("succeeded", "succeeded", "held", "held", "succeeded")
-        assert home.ask("release", "--run", "mine") == ["tasks 2-3: waits for its turn again"]
+        assert home.ask("release", "--run", "mine") == ["tasks 2-3: released"]
         home.until("succeeded", "succeeded", "succeeded", "failed", "succeeded")
 
     def test_hold_of_what_runs_or_is_over_changes_nothing(self, home: Lists) -> None:
@@ -115,7 +115,7 @@ class TestLivingRun:
         home.go(0)
         wait_until(lambda: home.states()[0] == "succeeded", 30)
         assert home.ask("hold", "0-1", code=1) == [
-            "task 0: ended before: succeeded",
+            "task 0: already ended: succeeded",
             "task 1: runs already and is not changed",
         ]
 
@@ -162,8 +162,8 @@ class TestLivingRun:
         home.until("running", "cancelled", "succeeded", "failed", "cancelled")
         (home.root / "go1").touch()
         assert home.ask("retry", "--run", "1") == [
-            "tasks 1, 4: waits again (it was cancelled)",
-            "task 3: waits again (it was failed)",
+            "tasks 1, 4: queued again (was cancelled)",
+            "task 3: queued again (was failed)",
         ]
         home.until("running", "succeeded", "succeeded", "failed", "succeeded")
         assert [task["attempts"] for task in home.tasks()] == [1, 2, 1, 2, 1]
@@ -297,7 +297,7 @@ class TestDeadRun:
     def test_retry_of_a_run_that_is_over(self, home: Lists) -> None:
         home.commands("sh -c 'test -e mended'", "true")
         home.call("run", "jobs.csv", code=1)
-        assert self.recorded(home, "retry") == ["task 0: waits again (it was failed)"]
+        assert self.recorded(home, "retry") == ["task 0: queued again (was failed)"]
         assert home.states() == ["failed", "succeeded"]
         assert home.ask("retry", "0", code=1) == [
             "task 0: is waiting: only a task that ended without success can be retried"
@@ -316,7 +316,7 @@ class TestDeadRun:
         home.begin()
         home.ask("hold", "2")
         home.leave()
-        assert self.recorded(home, "release", "2") == ["task 2: waits for its turn again"]
+        assert self.recorded(home, "release", "2") == ["task 2: released"]
         assert self.recorded(home, "devices", "disable", "host") == ["no more tasks start: every device is disabled"]
         home.go(0, 1)
         home.call("resume", "-d", code=0)
@@ -508,9 +508,9 @@ class TestWrongIds:
         said = over.call("retry", "0,2", code=1).stdout.splitlines()
         assert said == [
             "run 1  jobs.csv",
-            "task 0: ended before: succeeded",
+            "task 0: already ended: succeeded",
             "run 2  other.csv  has no scheduler: recorded, applied at its next start (scheduler resume 2)",
-            "task 2: waits again (it was failed)",
+            "task 2: queued again (was failed)",
         ]
 
 
@@ -554,7 +554,7 @@ class TestAnotherUser:
         assert alice.states() == ["running", "held"]
         assert "is being stopped, then cancelled" in as_root("cancel", "0").stdout
         wait_until(lambda: alice.states() == ["cancelled", "held"], 30)
-        assert "waits for its turn again" in alice.call("release", "--task", "1", code=0).stdout
+        assert "task 1: released" in alice.call("release", "--task", "1", code=0).stdout
         wait_until(lambda: alice.states() == ["cancelled", "succeeded"], 30)
         wait_until(lambda: not json.loads(alice.call("results", "--json").stdout)["run"]["alive"], 30)
         as_root("retry", "--task", "0")

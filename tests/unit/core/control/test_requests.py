@@ -77,8 +77,8 @@ class TestCancel:
         b = tell(brain(tasks(3)), run(1), run(2, "failed"))
         assert ask(b, "cancel", 1, 2, 3) == [
             "task 3: cancelled",
-            "not: task 1: ended before: succeeded",
-            "not: task 2: ended before: failed",
+            "not: task 1: already ended: succeeded",
+            "not: task 2: already ended: failed",
         ]
 
     def test_cancel_takes_held_and_interrupted_tasks(self) -> None:
@@ -95,14 +95,14 @@ class TestHoldAndRelease:
         b = brain(tasks(3, "1GiB"))
         assert ask(b, "hold", 1, 2) == ["tasks 1-2: held"]
         assert starts(b) == [3]
-        assert ask(b, "release", 1) == ["task 1: waits for its turn again"]
+        assert ask(b, "release", 1) == ["task 1: released"]
         assert starts(b) == [1, 3]
 
     def test_hold_and_release_of_a_run_apply_to_the_tasks_that_they_fit(self) -> None:
         b = tell(brain(tasks(4)), placed(1), run(2, "failed"))
         assert ask(b, "hold") == ["tasks 3-4: held"]
         assert ask(b, "hold") == ["not: no task of the run waits"]
-        assert ask(b, "release") == ["tasks 3-4: waits for its turn again"]
+        assert ask(b, "release") == ["tasks 3-4: released"]
 
     def test_hold_and_release_give_the_reason_for_each_task_that_is_unchanged(self) -> None:
         b = tell(brain(tasks(3)), placed(1), asked("hold", 2))
@@ -128,7 +128,7 @@ class TestRetry:
     @pytest.mark.parametrize("outcome", ["failed", "timeout"])
     def test_attempts_after_a_retry_continue_the_numbering(self, outcome: str) -> None:
         b = tell(brain(tasks(1)), run(1, outcome))
-        assert ask(b, "retry", 1) == [f"task 1: waits again (it was {outcome})"]
+        assert ask(b, "retry", 1) == [f"task 1: queued again (was {outcome})"]
         assert [p.attempt for p in decide(b).placements] == [2]
         tell(b, run(1, outcome, attempt=2))
         ask(b, "retry", 1)
@@ -140,14 +140,14 @@ class TestRetry:
 
     def test_retry_of_a_run_repeats_failed_and_cancelled_tasks_only(self) -> None:
         b = tell(brain(tasks(5)), run(1), run(2, "failed"), asked("cancel", 3), refused(4))
-        assert ask(b, "retry") == ["task 2: waits again (it was failed)", "task 3: waits again (it was cancelled)"]
-        assert ask(b, "retry", 4) == ["task 4: waits again (it was refused)"]
-        assert ask(b, "retry", 1, 5)[0] == "not: task 1: ended before: succeeded"
+        assert ask(b, "retry") == ["task 2: queued again (was failed)", "task 3: queued again (was cancelled)"]
+        assert ask(b, "retry", 4) == ["task 4: queued again (was refused)"]
+        assert ask(b, "retry", 1, 5)[0] == "not: task 1: already ended: succeeded"
 
     def test_retry_warns_where_the_run_starts_no_more_tasks(self) -> None:
         b = tell(brain(tasks(2)), run(1, "failed"), asked("drain"))
         assert ask(b, "retry", 1) == [
-            "task 1: waits again (it was failed), but the run starts no more tasks before scheduler resume"
+            "task 1: queued again (was failed), but the run starts no more tasks before scheduler resume"
         ]
 
 
@@ -177,7 +177,7 @@ class TestSet:
         assert ask(b, "set", 1, 2, 3, said={"Memory": "8GiB"}) == [
             "task 2: memory unset → 8.0GiB for its next attempt (scheduler retry)",
             "not: task 1: runs already and is not changed",
-            "not: task 3: ended before: succeeded",
+            "not: task 3: already ended: succeeded",
         ]
         ask(b, "retry", 2)
         assert decide(b).placements[0].reservation["host"] >= 8 << 30
