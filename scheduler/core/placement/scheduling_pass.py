@@ -27,6 +27,7 @@ from scheduler.core.placement.capacity import FreeIndex, ScratchCapacity, is_ope
 from scheduler.core.placement.device_capacity import ENOUGH, DeviceCapacity, is_called
 from scheduler.core.placement.refusal import Reason, Refusal
 from scheduler.core.placement.request import ResourceRequest, gpus_of
+from scheduler.core.placement.stagger import Stagger, is_at_its_beginning
 from scheduler.core.profiling.estimator import is_watched
 from scheduler.core.queue.fair_share import Contenders
 from scheduler.core.queue.quota import NO_END, QuotaUse
@@ -86,9 +87,6 @@ class SchedulingPass:
     """Task classes that one attempt has shown, each with the task that is to confirm it."""
     watched: dict[Hashable, int]
     """Groups of task classes that are being learned from a real run on GPUs, each with its task."""
-    _awaited: dict[str, Rank]
-    """GPUs where a task waits only until others have shown more than a context, with its rank: tasks of a later batch
-    or a worse priority start nothing there meanwhile."""
     ranks: list[Rank]
     placements: list[Placement]
     refusals: list[Refusal]
@@ -118,7 +116,7 @@ class SchedulingPass:
         self.starts = brain.backoff.starts(machine.now, brain.rules)
         """The limit on starts after some have failed; None: no limit."""
         self.turn = machine.turn
-        self.probed, self.checked, self.watched, self._awaited = {}, {}, {}, {}
+        self.probed, self.checked, self.watched, self.stagger = {}, {}, {}, Stagger(self.rooms)
         self._note_learning(brain.learning())
         self.back: list[int] = []
         """Tasks that were held back because one of their group is being learned."""
@@ -144,16 +142,10 @@ class SchedulingPass:
                 self.probed[kind] = task.id
             if placement.gpus and is_watched(placement, task.settled):
                 self.watched[self.brain.profiles.group(kind)] = task.id
-                shown = max(task.peak.get(key, 0) for key in placement.gpus) > self.rules.context
-                if not (task.overdue or shown):
-                    self._count_unsettled(placement)
+                if is_at_its_beginning(task, placement, self.rules):
+                    self.stagger.count(placement)
             if placement.gpus and not task.settled and self.brain.is_unsure(task.id):
                 self.checked[kind] = task.id
-
-    def _count_unsettled(self, placement: Placement) -> None:
-        for key in placement.gpus:
-            if key in self.rooms:
-                self.rooms[key].unsettled += 1
 
     def _most_named(self) -> int:
         return 1 if len(self.gpus) > MANY else MOST_REFUSALS
@@ -438,36 +430,17 @@ class SchedulingPass:
         if self.shut or not need.gpus:
             return self._fit(task, ())
         self._remember(task, need)
-        few = self._not_awaited(self._hopeful(task, need))
+        few = self.stagger.open_to(self._hopeful(task, need), self.walk.rank)
         if len(few) >= len(need.gpus):
             tried = self._fit(task, self._sorted(task, few))
             if isinstance(tried, Placement) or tried.device == HOST:
                 return tried
-            self._await(need, few)
+            self.stagger.wait(need, few, self.walk.rank)
         if not self._is_told(need):
             return Refusal(task, Reason.MEMORY)
         named = self._named(task, need)
-        rest = self._not_awaited(named)
-        if len(rest) >= len(need.gpus) or not self._awaited:
-            return self._fit(task, rest)
-        kept = next((room.device for room in named if room.device.key in self._awaited), None)
-        if kept is None:
-            return self._fit(task, rest)
-        return Refusal(task, Reason.KEPT, kept.label, text=f"task {self._awaited[kept.key][3]} of this run")
-
-    def _await(self, need: ResourceRequest, rooms: Iterable[DeviceCapacity]) -> None:
-        """Note the GPUs on which the task in front starts as soon as others there have shown more than a context."""
-        enough = max((ask.enough for ask in need.gpus), default=0)
-        for room in rooms if enough else ():
-            if room.unsettled and room.bytes >= enough:
-                self._awaited.setdefault(room.device.key, self.walk.rank)
-
-    def _not_awaited(self, rooms: list[DeviceCapacity]) -> list[DeviceCapacity]:
-        """Return the GPUs on which no better-ranked task is about to start, batch and priority alone counting."""
-        if not self._awaited:
-            return rooms
-        mine = self.walk.rank[:2]
-        return [room for room in rooms if self._awaited.get(room.device.key, self.walk.rank)[:2] >= mine]
+        rest = self.stagger.open_to(named, self.walk.rank)
+        return self.stagger.refuses(task, named, len(rest), len(need.gpus)) or self._fit(task, rest)
 
     def _is_told(self, need: ResourceRequest) -> bool:
         """Tell whether the missing number matters: it will be shown, or the task may never fit."""
@@ -552,7 +525,7 @@ class SchedulingPass:
             self.checked[kind] = placement.task
         elif gpus and is_watched(placement, settled=False):
             self.watched[self.brain.profiles.group(kind)] = placement.task
-            self._count_unsettled(placement)
+            self.stagger.count(placement)
         self._lose_patience()
 
     def _lose_patience(self) -> None:

@@ -1,0 +1,57 @@
+"""Staggered starts of tasks of unknown memory: one at its beginning on each GPU, and capacity kept for the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from scheduler.core.config import SchedulingConfig
+from scheduler.core.lifecycle import TaskState
+from scheduler.core.model import Placement
+from scheduler.core.placement.capacity import ScratchCapacity
+from scheduler.core.placement.device_capacity import DeviceCapacity
+from scheduler.core.placement.refusal import Reason, Refusal
+from scheduler.core.placement.request import ResourceRequest
+from scheduler.core.queue.wait_queue import Rank
+
+
+def is_at_its_beginning(task: TaskState, placement: Placement, rules: SchedulingConfig) -> bool:
+    """Tell whether an unsettled attempt has shown no more than a context, and is not overdue."""
+    return not task.overdue and max(task.peak.get(key, 0) for key in placement.gpus) <= rules.context
+
+
+class Stagger:
+    """The GPUs of one pass on which a task of unknown memory waits only for others to show more than a context."""
+
+    def __init__(self, rooms: ScratchCapacity) -> None:
+        self._rooms = rooms
+        self._awaited: dict[str, Rank] = {}
+        """The rank of the first task that waits so, by GPU; tasks of a later batch or a worse priority start nothing
+        there meanwhile."""
+
+    def count(self, placement: Placement) -> None:
+        """Count an attempt of unknown memory that is at its beginning on each of its GPUs."""
+        for key in placement.gpus:
+            if key in self._rooms:
+                self._rooms[key].unsettled += 1
+
+    def wait(self, need: ResourceRequest, rooms: Iterable[DeviceCapacity], rank: Rank) -> None:
+        """Note the GPUs on which the task of this rank starts as soon as others there have shown more."""
+        enough = max((ask.enough for ask in need.gpus), default=0)
+        for room in rooms if enough else ():
+            if room.unsettled and room.bytes >= enough:
+                self._awaited.setdefault(room.device.key, rank)
+
+    def open_to(self, rooms: list[DeviceCapacity], rank: Rank) -> list[DeviceCapacity]:
+        """Return the GPUs that no task of an earlier batch or a better priority waits for."""
+        if not self._awaited:
+            return rooms
+        return [room for room in rooms if self._awaited.get(room.device.key, rank)[:2] >= rank[:2]]
+
+    def refuses(self, task: int, rooms: Sequence[DeviceCapacity], left: int, wanted: int) -> Refusal | None:
+        """Return the refusal of a task to which fewer of these GPUs are open than it wants; None: enough are."""
+        if left >= wanted:
+            return None
+        for room in rooms:
+            if rank := self._awaited.get(room.device.key):
+                return Refusal(task, Reason.KEPT, room.device.label, text=f"task {rank[3]} of this run")
+        return None
