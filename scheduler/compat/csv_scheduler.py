@@ -20,6 +20,8 @@ ONE_SHOT = (
 """Flags that only the one-shot tool has."""
 LISTS = (".csv", ".tsv", ".txt", ".json", ".jsonl", ".ndjson")
 """Endings of lists of jobs, which an executable bit does not make programs."""
+LEAST, MOST = 1, 100
+"""The percentages of a GPU's threads that MPS can hold a task to; the original's 0 would hold it to none of them."""
 AUTO = "auto"
 """The default of `--mps`: the original used MPS by default, and here it is used where it works."""
 
@@ -53,8 +55,20 @@ def main(argv: list[str]) -> int:
     if args.percentage is not None and MPS_WORDS.get(args.mps.lower()) == "off":
         sys.stderr.write("hint:   --threads_percentage is ignored, because MPS is off\n")
     elif args.percentage is not None:
-        said += ["--thread-percentage", args.percentage]
+        said += ["--thread-percentage", _clamped(args.percentage)]
     return command.main(["run", *said, "--header", args.header, "--keep-going", *rest])
+
+
+def _clamped(said: str) -> str:
+    """Return a percentage that MPS can hold a task to, the nearest one as in the original; say so where it differs."""
+    try:
+        number = int(said)
+    except ValueError:
+        return said  # `auto`, or what `run` refuses
+    kept = min(max(number, LEAST), MOST)
+    if kept != number:
+        sys.stderr.write(f"hint:   --threads_percentage {number} is outside of 1 to 100: {kept} is used\n")
+    return str(kept)
 
 
 def is_one_shot(argv: list[str]) -> bool:

@@ -334,7 +334,7 @@ class RowForm:
         if same is not None:
             return same
         text = self.cell(cells, column)
-        if "{" not in text or not self.own:
+        if "{" not in text or (not self.own and "{{" not in text):
             return text
         values = {name.lower(): cells[index] for name, index in self.own}
         if column == "Name":

@@ -33,13 +33,13 @@ def launched(word: str, epochs: str, task: str) -> str:
 
 
 def filled(word: str, cells: Mapping[str, str]) -> str:
-    """Return a word of a list with its columns filled; all other braces stay as they are."""
+    """Return a word of a list with its columns filled; `{{x}}` is `{x}`, and all other braces stay as they are."""
 
     def cell(match: re.Match[str]) -> str:
-        name = (match["name"] or match["literal"] or "").lower()
-        if name not in cells:
-            return match[0]
-        return match[0][1:-1] if match["name"] is None else literal(cells[name])
+        if match["literal"] is not None:
+            return match[0] if match["literal"] in LATER else match[0][1:-1]
+        name = match["name"].lower()
+        return literal(cells[name]) if name in cells else match[0]
 
     return _NAMED.sub(cell, word)
 

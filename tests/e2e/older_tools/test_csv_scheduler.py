@@ -36,6 +36,18 @@ def test_threads_percentage_without_mps_gets_a_hint_that_it_is_ignored(home: Hom
     assert "--threads_percentage is ignored, because MPS is off" in done.stderr
 
 
+@contract("S3-05")
+@pytest.mark.parametrize(("said", "used"), [("150", "100"), ("-5", "1"), ("0", "1")])
+def test_threads_percentage_outside_of_its_range_is_clamped_and_named(home: Home, said: str, used: str) -> None:
+    done = home.call("--csv", home.commands("true"), "--threads_percentage", said, code=0)
+    assert f"--threads_percentage {said} is outside of 1 to 100: {used} is used" in done.stderr
+
+
+@contract("S3-05")
+def test_threads_percentage_within_its_range_is_used_without_a_hint(home: Home) -> None:
+    assert "outside" not in home.call("--csv", home.commands("true"), "--threads_percentage", "50", code=0).stderr
+
+
 @contract("S3-02", "S3-28")
 def test_flags_can_be_abbreviated_and_a_missing_file_is_named(home: Home) -> None:
     home.call("--cs", home.commands("true", "true"), "--nu", "1", "--mps", "off", code=0)
