@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from scheduler.core.control.wait_reason import DeviceState, RequestedResources, WaitReason
 from scheduler.core.model import HOST, EstimateSource
@@ -17,101 +17,32 @@ MOST_HOLDERS = 4
 
 def why(refusal: Refusal) -> str:
     """Return one sentence, without its subject, on what keeps a task waiting."""
-    return _SENTENCES[refusal.reason](refusal)
+    return refusal.reason.sentence.format(**_words(refusal))
 
 
-def _on(refusal: Refusal) -> str:
-    return "host RAM" if refusal.device == HOST else refusal.device
-
-
-def _owner(refusal: Refusal) -> str:
-    return f" of {refusal.text}" if refusal.text else ""
-
-
-def _free(refusal: Refusal) -> str:
-    return f"{_on(refusal)} has {size(max(refusal.room, 0))} of {size(refusal.total)} free"
-
-
-def _need(refusal: Refusal, amount: int) -> str:
-    """Return what a task needs of what a quota limits."""
-    return "may not start" if refusal.device == TASKS else f"needs {_amount(refusal, amount)}"
+def _words(refusal: Refusal) -> dict[str, object]:
+    """Return the words that may stand in the sentence of a reason."""
+    r, where = refusal, "host RAM" if refusal.device == HOST else refusal.device
+    wanted, room, total = size(r.wanted), size(max(r.room, 0)), size(r.total)
+    counted = r.device in (TASKS, GPUS)
+    return {
+        "device": r.device, "where": where, "text": r.text, "other": r.text or "a task",
+        "need": wanted, "room": room, "total": total, "where_has": f"{where} has {room} of {total} free",
+        "of_owner": f" of {r.text}" if r.text else "", "owners": f" ({r.text})" if r.text else "",
+        "tasks": count(r.room, "task"), "limit_tasks": count(r.total, "task"), "limit": r.total,
+        "slots": f"all {r.total} slots of {r.device} are" if r.total > 1 else f"{r.device} is",
+        "cores": f"{r.wanted / 100:g} core{'s' * (r.wanted != 100)}", "free_cores": f"{r.room / 100:g}",
+        "wanted": r.wanted, "free_load": r.room, "gpus": count(r.wanted, "GPU"), "seconds": duration(r.wanted),
+        "needs_quota": "may not start" if r.device == TASKS else f"needs {_amount(r, r.wanted)}",
+        "held_quota": _amount(r, r.room), "quota": f"{f'{r.total:,}' if counted else total} ({r.text})",
+    }  # fmt: skip
 
 
 def _amount(refusal: Refusal, amount: int) -> str:
+    """Return so much of what a quota limits."""
     if refusal.device in (TASKS, GPUS):
         return count(amount, refusal.device.removesuffix("s"))
-    return f"{size(amount)} of {_on(refusal)}"
-
-
-def _quota(refusal: Refusal) -> str:
-    """Return the quota and where it is set."""
-    number = f"{refusal.total:,}" if refusal.device in (TASKS, GPUS) else size(refusal.total)
-    return f"{number} ({refusal.text})"
-
-
-def _all_slots_taken(refusal: Refusal) -> str:
-    all_ = f"all {refusal.total} slots of {refusal.device} are" if refusal.total > 1 else f"{refusal.device} is"
-    return f"needs a slot; {all_} taken"
-
-
-_SENTENCES: dict[Reason, Callable[[Refusal], str]] = {
-    Reason.MEMORY: lambda r: f"needs {size(r.wanted)}; {_free(r)}",
-    Reason.UNKNOWN: lambda r: (
-        f"needs an unknown amount of memory and starts on a GPU with at least {size(r.wanted)} free; {_free(r)}"
-    ),
-    Reason.SPENT: lambda r: (
-        f"needs an unknown amount of host RAM and starts with at least {size(r.wanted)} free; {_free(r)}"
-    ),
-    Reason.NEVER: lambda r: (
-        f"{_need(r, r.wanted)}; the quota of its user is {_quota(r)}"
-        if r.text
-        else f"needs {size(r.wanted)}; the largest device ({r.device}) has {size(r.total)}"
-    ),
-    Reason.SLOTS: _all_slots_taken,
-    Reason.CLIENTS: lambda r: f"needs a place under MPS; {r.device} has {r.room} tasks of at most {r.total}",
-    Reason.ALONE: lambda r: f"must have {_on(r)} alone, or a task there must; {count(r.room, 'task')} there now",
-    Reason.LOAD: lambda r: (
-        f"needs {r.wanted / 100:g} core{'s' * (r.wanted != 100)}; {r.device} has {r.room / 100:g} free"
-    ),
-    Reason.BUSY: lambda r: f"needs {r.wanted}% of the load of a GPU; {r.device} has {r.room}% free",
-    Reason.JOBS: lambda r: (
-        f"may not start: {count(r.total, 'task')} of this run may run at once (-j {r.total})"
-        if r.total
-        else "may not start: the run is paused (-j 0); scheduler set -j N continues it"
-    ),
-    Reason.DISABLED: lambda r: f"may not start on {r.device}: disabled for this run (scheduler devices enable)",
-    Reason.PROBING: lambda r: f"waits for the probe of task {r.wanted}, which is of the same class",
-    Reason.WATCHED: lambda r: f"waits until the memory of task {r.wanted}, which is similar, was measured",
-    Reason.UNLOOKED: lambda r: "is far back in the queue and was not examined yet",
-    Reason.LEARNED: lambda r: "does not start: this run only learns profiles",
-    Reason.KEPT: lambda r: f"waits behind {r.text or 'a task'}, which was bypassed too often: {_on(r)} is kept for it",
-    Reason.UNMANAGED: lambda r: (
-        f"needs {size(r.wanted)}; if all tasks there ended, {_on(r)} would have {size(max(r.room, 0))} of "
-        f"{size(r.total)} free beside unmanaged memory{f' ({r.text})' if r.text else ''}, its headroom and the buffer; "
-        "it starts once enough of that is free, and keeps no device from other tasks until then"
-    ),
-    Reason.CLOSED_DEVICE: lambda r: f"may not start on {r.device}: {r.text}",
-    Reason.UNREADABLE: lambda r: (
-        f"may not start on {r.device}: the lease of a running task of {r.text} cannot be read (damaged, or of a newer "
-        "version); the device is available again when that task ends, or after an update of this scheduler"
-    ),
-    Reason.QUOTA: lambda r: f"{_need(r, r.wanted)}; its user holds {_amount(r, r.room)}, the quota is {_quota(r)}",
-    Reason.AVOIDED: lambda r: f"may not start on {r.device}: unmanaged processes{_owner(r)} use {size(r.room)} there",
-    Reason.YOUNG: lambda r: (
-        f"waits {duration(r.wanted)}: {size(r.room)} of unmanaged memory{_owner(r)} on {r.device} is new or has grown"
-    ),
-    Reason.GPUS: lambda r: f"needs {count(r.wanted, 'GPU')}; {r.total} of this run's can be used",
-    Reason.DEVICE: lambda r: f"needs {r.device}, which is not a device of this run",
-    Reason.DRAINING: lambda r: (
-        "does not start: the run starts no more tasks; scheduler resume continues it once it has ended"
-    ),
-    Reason.FULL_DISK: lambda r: f"does not start: {r.text}",
-    Reason.SUSPENDED: lambda r: f"does not start for now, because starts fail: {r.text}; the scheduler tries again",
-    Reason.AWAY: lambda r: (
-        f"does not start for now, because its directory is not available: {r.text}; the scheduler tries again"
-    ),
-    Reason.NEXT: lambda r: "fits and starts in the next pass",
-}
+    return f"{size(amount)} of {'host RAM' if refusal.device == HOST else refusal.device}"
 
 
 def waits(found: WaitReason) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from enum import StrEnum
 
 from scheduler.core.brain import Brain
 from scheduler.core.events import Asked, Changed, Event, Limited
@@ -18,27 +19,40 @@ from scheduler.values import dataclass
 JOBS, PER_DEVICE, DEVICES, DISABLE, ENABLE = "-j", "--max-per-device", "--devices", "disable", "enable"
 """The limits of a run that a request can change."""
 
-_WAITS = frozenset({State.WAITING, State.HELD, State.INTERRUPTED})
-_FITS: Mapping[str, frozenset[State]] = {
-    "cancel": _WAITS | LIVING,
-    "hold": frozenset({State.WAITING}),
-    "release": frozenset({State.HELD}),
-    "retry": RETRIABLE,
-    "set": _WAITS | RETRIABLE,
-}
-"""The states of tasks in which each verb applies."""
 MOST_SAID = 8
 """So many answers to one request are among the lines of its run."""
-CONTROLS = frozenset({*_FITS, "limit"})
-WHY = "why"
-"""The request that changes nothing; only a living scheduler answers it."""
-_DONE = {"cancel": "cancelled", "hold": "held", "release": "released", "retry": "queued again"}
-_NOTHING = {
-    "hold": "no task of the run waits",
-    "release": "no task of the run is held",
-    "retry": "no task of the run failed, ran out of memory or time, or was cancelled",
-    "set": "no task of the run waits",
-}
+WHY, LIMIT = "why", "limit"
+"""The request that changes nothing, which only a living scheduler answers; and the one that changes limits of a run."""
+_WAITS = frozenset({State.WAITING, State.HELD, State.INTERRUPTED})
+
+
+class Verb(StrEnum):
+    """The requests that change tasks."""
+
+    fits: frozenset[State]
+    """The states of tasks that it can change."""
+    done: str
+    """What became of a task that had no attempt."""
+    nothing: str
+    """The answer where no task of the run is in such a state."""
+
+    def __new__(cls, word: str, fits: frozenset[State] = _WAITS, done: str = "", nothing: str = "") -> Verb:
+        """Create a member from its properties; a word alone finds the member."""
+        verb = str.__new__(cls, word)
+        verb._value_, verb.fits, verb.done = word, fits, done
+        verb.nothing = nothing or "the run has no such task"
+        return verb
+
+    CANCEL = "cancel", _WAITS | LIVING, "cancelled"
+    HOLD = "hold", frozenset({State.WAITING}), "held", "no task of the run waits"
+    RELEASE = "release", frozenset({State.HELD}), "released", "no task of the run is held"
+    RETRY = (
+        "retry", RETRIABLE, "queued again", "no task of the run failed, ran out of memory or time, or was cancelled",
+    )  # fmt: skip
+    SET = "set", _WAITS | RETRIABLE, "", "no task of the run waits"
+
+
+CONTROLS = frozenset({*Verb, LIMIT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,41 +70,37 @@ def grant(
 
     `number` gives new terms their number. Without budgets nothing is said about what the devices can hold.
     """
-    if request.what == "limit":
+    if request.what == LIMIT:
         return _limited(brain, request.said, [b.device for b in budgets])
-    if request.what not in _FITS:
+    if request.what not in CONTROLS:
         return GrantedRequest(answers=(Answer((), False, f"unknown request: {request.what}"),))
-    tasks, unknown = _meant(brain, request)
+    verb = Verb(request.what)
+    tasks, unknown = _meant(brain, verb, request.tasks)
     if not tasks and not unknown:
-        return GrantedRequest(answers=(Answer((), False, _NOTHING.get(request.what, "the run has no such task")),))
-    fits = [task for task in tasks if brain.state(task) in _FITS[request.what]]
+        return GrantedRequest(answers=(Answer((), False, verb.nothing),))
+    fits = [task for task in tasks if brain.state(task) in verb.fits]
     others = sorted({*tasks} - {*fits})
     answers = [Answer((task,), False, "is not a task of this run") for task in unknown]
-    answers += [Answer((task,), False, _why_not(request.what, brain.state(task))) for task in others]
-    if request.what == "set":
-        granted = _set(brain, request, fits, budgets, number)
-    else:
-        granted = _moved(brain, request.what, fits)
+    answers += [Answer((task,), False, _why_not(verb, brain.state(task))) for task in others]
+    granted = _set(brain, request, fits, budgets, number) if verb is Verb.SET else _moved(brain, verb, fits)
     return GrantedRequest(granted.events, gathered([*granted.answers, *answers]))
 
 
-def _meant(brain: Brain, request: Request) -> tuple[list[int], list[int]]:
+def _meant(brain: Brain, verb: Verb, tasks: Sequence[int]) -> tuple[list[int], list[int]]:
     """Return the tasks that a request is about, and the numbers that are not tasks of this run."""
-    if request.tasks:
-        known = [task for task in request.tasks if task in brain.task_table]
-        return known, [task for task in request.tasks if task not in brain.task_table]
-    states = _FITS[request.what] - {State.REFUSED}
-    if request.what == "set":
-        states = _WAITS
+    if tasks:
+        known = [task for task in tasks if task in brain.task_table]
+        return known, [task for task in tasks if task not in brain.task_table]
+    states = _WAITS if verb is Verb.SET else verb.fits - {State.REFUSED}
     return list(brain.task_table.in_state(*states)), []
 
 
-def _why_not(what: str, state: State) -> str:
-    if what == "release" and state is not State.HELD:
+def _why_not(verb: Verb, state: State) -> str:
+    if verb is Verb.RELEASE and state is not State.HELD:
         return f"is not held: {state}"
-    if what == "hold" and state is State.HELD:
+    if verb is Verb.HOLD and state is State.HELD:
         return "is held already"
-    if what == "retry" and state not in (State.SUCCEEDED, State.SKIPPED):
+    if verb is Verb.RETRY and state not in (State.SUCCEEDED, State.SKIPPED):
         return f"is {state}: only a task that ended without success can be retried"
     if state in LIVING:
         return "runs already and is not changed"
@@ -99,15 +109,15 @@ def _why_not(what: str, state: State) -> str:
     return f"already ended: {state}"
 
 
-def _moved(brain: Brain, what: str, tasks: Sequence[int]) -> GrantedRequest:
+def _moved(brain: Brain, verb: Verb, tasks: Sequence[int]) -> GrantedRequest:
     living = [task for task in tasks if brain.state(task) in LIVING]
     rest = [task for task in tasks if brain.state(task) not in LIVING]
-    stays = "" if what in ("cancel", "hold") else _standstill(brain)
+    stays = "" if verb in (Verb.CANCEL, Verb.HOLD) else _standstill(brain)
     answers = [Answer((task,), True, "is being stopped, then cancelled") for task in living]
     for task in rest:
-        was = f" (was {brain.state(task)})" if what == "retry" else ""
-        answers.append(Answer((task,), True, f"{_DONE[what]}{was}{stays}"))
-    return GrantedRequest((Asked(what, tuple(tasks)),) if tasks else (), tuple(answers))
+        was = f" (was {brain.state(task)})" if verb is Verb.RETRY else ""
+        answers.append(Answer((task,), True, f"{verb.done}{was}{stays}"))
+    return GrantedRequest((Asked(verb, tuple(tasks)),) if tasks else (), tuple(answers))
 
 
 def _standstill(brain: Brain) -> str:
@@ -303,7 +313,7 @@ def _called(word: str, devices: Sequence[Device]) -> list[Device]:
 
 def sentences(request: Request, answers: Sequence[Answer]) -> list[str]:
     """Return the lines that a run prints about a request."""
-    asked = "asked" if request.what == "limit" else f"asked to {request.what}"
+    asked = "asked" if request.what == LIMIT else f"asked to {request.what}"
     return [f"{asked}: {sentence(answer)}" for answer in answers[:MOST_SAID]]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 from scheduler.core.model import EstimateSource
@@ -17,6 +16,10 @@ class HolderUse:
     who: str
     bytes: int
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the holder as JSON values."""
+        return {"who": self.who, "bytes": self.bytes}
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceState:
@@ -26,6 +29,11 @@ class DeviceState:
     room: int
     total: int
     held: tuple[HolderUse, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the device as JSON values."""
+        held = [holder.to_dict() for holder in self.held]
+        return {"device": self.device, "room": self.room, "total": self.total, "held": held}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +51,13 @@ class RequestedResources:
     """`bytes` are `peak`, this share of it and these bytes; both 0 where they were not computed in this way."""
     ooms: int = 0
     """How often the task ran out of memory before."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the request as JSON values."""
+        return {
+            "bytes": self.bytes, "peak": self.peak, "gpus": self.gpus, "source": self.source, "share": self.share,
+            "margin": self.margin, "ooms": self.ooms,
+        }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +79,9 @@ class WaitReason:
     def to_dict(self) -> dict[str, Any]:
         """Return what `scheduler why --json` prints of it."""
         return {
-            "refusal": asdict(self.refusal),
-            "wants": asdict(self.wants),
-            "devices": [asdict(device) for device in self.devices],
+            "refusal": self.refusal.to_dict(),
+            "wants": self.wants.to_dict(),
+            "devices": [device.to_dict() for device in self.devices],
             "bypassed": self.bypassed,
             "at_most": self.at_most,
             "room_in": self.room_in,

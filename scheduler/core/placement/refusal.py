@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from enum import StrEnum
+from typing import Any
 
 from scheduler.values import dataclass
 
@@ -12,6 +14,7 @@ class _Properties:
     """The properties of a reason, as they stand behind its name below."""
 
     word: str
+    sentence: str
     waits: str
     waits_on_host: str = ""
     ends_free_it: bool = False
@@ -20,12 +23,15 @@ class _Properties:
     is_device_closed: bool = False
     keeps_devices: bool = True
     depends_on_need: bool = True
+    is_final: bool = False
     hope: int = 3
 
 
 class Reason(StrEnum):
     """The reasons for which a task does not start now."""
 
+    sentence: str
+    """The sentence on one task, without its subject; `control/messages` fills the numbers in."""
     waits: str
     """The words for what a waiting task waits for, behind the number of tasks: `12 for GPU memory`."""
     waits_on_host: str
@@ -42,6 +48,8 @@ class Reason(StrEnum):
     """True if devices are kept for the task after it was bypassed too often."""
     depends_on_need: bool
     """True if a smaller request could change the reason."""
+    is_final: bool
+    """True if the task can never start."""
     hope: int
     """How likely the task fits on the device some day; of several devices the refusal with the most hope is shown."""
 
@@ -50,59 +58,101 @@ class Reason(StrEnum):
         assert isinstance(properties, _Properties)
         reason = str.__new__(cls, properties.word)
         reason._value_ = properties.word
-        reason.waits, reason.waits_on_host = properties.waits, properties.waits_on_host or properties.waits
-        reason.ends_free_it, reason.is_for_memory = properties.ends_free_it, properties.is_for_memory
-        reason.is_count, reason.is_device_closed = properties.is_count, properties.is_device_closed
-        reason.keeps_devices, reason.depends_on_need = properties.keeps_devices, properties.depends_on_need
-        reason.hope = properties.hope
+        for field in fields(_Properties)[1:]:
+            setattr(reason, field.name, getattr(properties, field.name))
+        reason.waits_on_host = properties.waits_on_host or properties.waits
         return reason
 
-    MEMORY = _Properties("memory", "for GPU memory", "for host RAM", ends_free_it=True, is_for_memory=True)
+    # fmt: off
+    MEMORY = _Properties(
+        "memory", "needs {need}; {where_has}", "for GPU memory", "for host RAM", ends_free_it=True, is_for_memory=True)
     UNKNOWN = _Properties(
-        "unknown",
-        "for a GPU that is free enough to learn on",
-        ends_free_it=True,
-        is_for_memory=True,
-        depends_on_need=False,
-    )
-    SPENT = _Properties("spent", "for host RAM beside their GPUs", ends_free_it=True, is_for_memory=True)
-    KEPT = _Properties("closed", "behind a task that was bypassed too often", is_for_memory=True)
-    UNMANAGED = _Properties("unmanaged", "for memory that belongs to no task")
-    NEVER = _Properties("never", "to be refused: no device is large enough", hope=0)
-    SLOTS = _Properties("slots", "for a slot", ends_free_it=True, is_count=True, depends_on_need=False)
-    CLIENTS = _Properties("clients", "for a place under MPS", ends_free_it=True, is_count=True)
-    ALONE = _Properties("alone", "for a GPU of their own", "for a machine of their own", ends_free_it=True)
-    LOAD = _Properties("load", "for cores", ends_free_it=True)
-    BUSY = _Properties("busy", "for GPUs that are less busy", ends_free_it=True)
-    JOBS = _Properties("jobs", "because of -j", depends_on_need=False)
-    QUOTA = _Properties("cap", "for the user's other tasks to end, because of the quota", depends_on_need=False)
+        "unknown", "needs an unknown amount of memory and starts on a GPU with at least {need} free; {where_has}",
+        "for a GPU that is free enough to learn on", ends_free_it=True, is_for_memory=True, depends_on_need=False)
+    SPENT = _Properties(
+        "spent", "needs an unknown amount of host RAM and starts with at least {need} free; {where_has}",
+        "for host RAM beside their GPUs", ends_free_it=True, is_for_memory=True)
+    KEPT = _Properties(
+        "kept", "waits behind {other}, which was bypassed too often: {where} is kept for it",
+        "behind a task that was bypassed too often", is_for_memory=True)
+    UNMANAGED = _Properties(
+        "unmanaged",
+        "needs {need}; if all tasks there ended, {where} would have {room} of {total} free beside unmanaged "
+        "memory{owners}, its headroom and the buffer; it starts once enough of that is free, and keeps no device from "
+        "other tasks until then", "for memory that belongs to no task")
+    NEVER = _Properties(
+        "never", "needs {need}; the largest device ({device}) has {total}",
+        "to be refused: no device is large enough", is_final=True, hope=0)
+    ABOVE_QUOTA = _Properties(
+        "above-quota", "{needs_quota}; the quota of its user is {quota}",
+        "to be refused: the quota of their user is too small", is_final=True, hope=0)
+    SLOTS = _Properties(
+        "slots", "needs a slot; {slots} taken", "for a slot", ends_free_it=True, is_count=True, depends_on_need=False)
+    CLIENTS = _Properties(
+        "clients", "needs a place under MPS; {device} has {tasks} of at most {limit}",
+        "for a place under MPS", ends_free_it=True, is_count=True)
+    ALONE = _Properties(
+        "alone", "must have {where} alone, or a task there must; {tasks} there now",
+        "for a GPU of their own", "for a machine of their own", ends_free_it=True)
+    LOAD = _Properties("load", "needs {cores}; {device} has {free_cores} free", "for cores", ends_free_it=True)
+    BUSY = _Properties(
+        "busy", "needs {wanted}% of the load of a GPU; {device} has {free_load}% free",
+        "for GPUs that are less busy", ends_free_it=True)
+    JOBS = _Properties(
+        "jobs", "may not start: {limit_tasks} of this run may run at once (-j {limit})",
+        "because of -j", depends_on_need=False)
+    PAUSED = _Properties(
+        "paused", "may not start: the run is paused (-j 0); scheduler set -j N continues it",
+        "because of -j", depends_on_need=False)
+    QUOTA = _Properties(
+        "quota", "{needs_quota}; its user holds {held_quota}, the quota is {quota}",
+        "for the user's other tasks to end, because of the quota", depends_on_need=False)
     DISABLED = _Properties(
-        "disabled",
-        "for devices that are disabled",
-        is_device_closed=True,
-        keeps_devices=False,
-        depends_on_need=False,
-        hope=1,
-    )
-    CLOSED_DEVICE = _Properties("closed-device", "for a device that takes no task", is_device_closed=True, hope=1)
+        "disabled", "may not start on {device}: disabled for this run (scheduler devices enable)",
+        "for devices that are disabled", is_device_closed=True, keeps_devices=False, depends_on_need=False, hope=1)
+    CLOSED_DEVICE = _Properties(
+        "closed-device", "may not start on {device}: {text}",
+        "for a device that takes no task", is_device_closed=True, hope=1)
     UNREADABLE = _Properties(
-        "unreadable", "for tasks to end whose reservations cannot be read", is_device_closed=True, hope=1
-    )
-    AVOIDED = _Properties("avoided", "for unmanaged processes to end", hope=2)
-    YOUNG = _Properties("young", "for unmanaged processes to settle")
-    GPUS = _Properties("gpus", "for more GPUs than the run may use", keeps_devices=False)
-    DEVICE = _Properties("device", "for a device that the run does not have", keeps_devices=False)
-    PROBING = _Properties("probing", "for a probe of their class")
-    WATCHED = _Properties("watched", "for a similar task to show what it needs")
-    UNLOOKED = _Properties("unlooked", "far behind in the queue", keeps_devices=False, depends_on_need=False)
+        "unreadable",
+        "may not start on {device}: the lease of a running task of {text} cannot be read (damaged, or of a newer "
+        "version); the device is available again when that task ends, or after an update of this scheduler",
+        "for tasks to end whose reservations cannot be read", is_device_closed=True, hope=1)
+    AVOIDED = _Properties(
+        "avoided", "may not start on {device}: unmanaged processes{of_owner} use {room} there",
+        "for unmanaged processes to end", hope=2)
+    YOUNG = _Properties(
+        "young", "waits {seconds}: {room} of unmanaged memory{of_owner} on {device} is new or has grown",
+        "for unmanaged processes to settle")
+    GPUS = _Properties(
+        "gpus", "needs {gpus}; {limit} of this run's can be used",
+        "for more GPUs than the run may use", keeps_devices=False)
+    DEVICE = _Properties(
+        "device", "needs {device}, which is not a device of this run",
+        "for a device that the run does not have", keeps_devices=False)
+    PROBING = _Properties(
+        "probing", "waits for the probe of task {wanted}, which is of the same class", "for a probe of their class")
+    WATCHED = _Properties(
+        "watched", "waits until the memory of task {wanted}, which is similar, was measured",
+        "for a similar task to show what it needs")
+    UNLOOKED = _Properties(
+        "unlooked", "is far back in the queue and was not examined yet",
+        "far behind in the queue", keeps_devices=False, depends_on_need=False)
     LEARNED = _Properties(
-        "learned", "for more than learning: this run does nothing else", keeps_devices=False, depends_on_need=False
-    )
-    DRAINING = _Properties("draining", "for the run to be resumed", depends_on_need=False)
-    FULL_DISK = _Properties("full", "for free space on the disk", depends_on_need=False)
-    SUSPENDED = _Properties("suspended", "for starts to work again", keeps_devices=False, depends_on_need=False)
-    AWAY = _Properties("away", "for their directory to be there again", keeps_devices=False, depends_on_need=False)
-    NEXT = _Properties("next", "for the next look")
+        "learned", "does not start: this run only learns profiles",
+        "for more than learning: this run does nothing else", keeps_devices=False, depends_on_need=False)
+    DRAINING = _Properties(
+        "draining", "does not start: the run starts no more tasks; scheduler resume continues it once it has ended",
+        "for the run to be resumed", depends_on_need=False)
+    FULL_DISK = _Properties("full", "does not start: {text}", "for free space on the disk", depends_on_need=False)
+    SUSPENDED = _Properties(
+        "suspended", "does not start for now, because starts fail: {text}; the scheduler tries again",
+        "for starts to work again", keeps_devices=False, depends_on_need=False)
+    AWAY = _Properties(
+        "away", "does not start for now, because its directory is not available: {text}; the scheduler tries again",
+        "for their directory to be there again", keeps_devices=False, depends_on_need=False)
+    NEXT = _Properties("next", "fits and starts in the next pass", "for the next look")
+    # fmt: on
 
     @property
     def is_for_capacity(self) -> bool:
@@ -132,3 +182,15 @@ class Refusal:
     total: int = 0
     text: str = ""
     """Detail on the device, where that is the reason."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the refusal as JSON values."""
+        return {
+            "task": self.task, "reason": self.reason, "device": self.device, "wanted": self.wanted, "room": self.room,
+            "total": self.total, "text": self.text,
+        }  # fmt: skip
+
+
+def too_many_jobs(task: int, jobs: int | None) -> Refusal:
+    """Return the refusal of a task where as many of its run's tasks live as may."""
+    return Refusal(task, Reason.JOBS if jobs else Reason.PAUSED, total=jobs or 0)

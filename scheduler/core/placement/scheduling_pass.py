@@ -25,7 +25,7 @@ from scheduler.core.model import (
 from scheduler.core.placement import fit
 from scheduler.core.placement.capacity import FreeIndex, ScratchCapacity, is_open
 from scheduler.core.placement.device_capacity import ENOUGH, DeviceCapacity, is_called
-from scheduler.core.placement.refusal import Reason, Refusal
+from scheduler.core.placement.refusal import Reason, Refusal, too_many_jobs
 from scheduler.core.placement.request import ResourceRequest, gpus_of
 from scheduler.core.placement.stagger import Stagger, is_at_its_beginning
 from scheduler.core.profiling.estimator import is_watched
@@ -158,7 +158,7 @@ class SchedulingPass:
         """Return the refusal of a task that waits because as many tasks run as may."""
         if self.allowed is not None and self.allowed.tasks_left <= 0:
             return self.allowed.too_many(task)
-        return Refusal(task, Reason.JOBS, total=self.rules.jobs or 0)
+        return too_many_jobs(task, self.rules.jobs)
 
     def decide(self) -> Decision:
         """Go through the queue by rank until it or the machine is exhausted."""
@@ -542,7 +542,7 @@ class SchedulingPass:
 
     def _waits(self, task: int, refusal: Refusal, rank: Rank) -> None:
         """Name a task that found no capacity; after too many bypasses its devices are kept for it."""
-        if refusal.reason is Reason.NEVER:
+        if refusal.reason.is_final:
             self.impossible.append(refusal)
             return
         self._refuse(refusal)

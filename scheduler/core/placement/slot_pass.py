@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from scheduler.core.model import HOST, Decision, Machine, Placement, Profiling, Purpose
 from scheduler.core.placement import fit, slots
 from scheduler.core.placement.device_capacity import DeviceCapacity, is_called
-from scheduler.core.placement.refusal import Reason, Refusal
+from scheduler.core.placement.refusal import Reason, Refusal, too_many_jobs
 from scheduler.core.queue.fair_share import Contenders
 from scheduler.core.queue.quota import NO_END, QuotaUse
 from scheduler.core.queue.wait_queue import TOGETHER
@@ -73,7 +73,7 @@ class SlotPass:
         """Return the refusal of a task that waits because as many tasks run as may."""
         if self.allowed is not None and self.allowed.tasks_left <= 0:
             return self.allowed.too_many(task)
-        return Refusal(task, Reason.JOBS, total=self.rules.jobs or 0)
+        return too_many_jobs(task, self.rules.jobs)
 
     def _refuse_full(self, task: int) -> None:
         """Name what the best-ranked of the rest misses."""
@@ -107,7 +107,7 @@ class SlotPass:
             self.walk.take()
         else:
             self.walk.skip()
-        if tried.reason is Reason.NEVER:
+        if tried.reason.is_final:
             self.impossible.append(tried)
             return
         self._refuse(tried)

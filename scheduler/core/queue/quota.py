@@ -55,11 +55,11 @@ class QuotaUse:
         """Return a refusal where a task asks for more than its user may ever hold."""
         cap = self._caps.gpus
         if cap is not None and len(need.gpus) > cap:
-            return self._refusal(task, GPUS, len(need.gpus), 0, cap, Reason.NEVER)
+            return self._refusal(task, GPUS, len(need.gpus), 0, cap, Reason.ABOVE_QUOTA)
         for what, asks, _, most in self._sizes(need):
             bare = sum(ask.bare for ask in asks)
             if most is not None and bare > most:
-                return self._refusal(task, what, bare, 0, most, Reason.NEVER)
+                return self._refusal(task, what, bare, 0, most, Reason.ABOVE_QUOTA)
         return None
 
     def _sizes(self, need: ResourceRequest) -> list[tuple[str, Sequence[MemoryRequest], int, int | None]]:

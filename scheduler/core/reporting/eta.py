@@ -89,7 +89,7 @@ class _QueuedTask:
 
 
 @dataclass(frozen=True, slots=True)
-class _Attempt:
+class _PlannedAttempt:
     """An attempt in the schedule: one that lives, of any scheduler, or one that was placed."""
 
     start: float | None
@@ -113,8 +113,8 @@ class EtaEstimate:
         self._now = self._at = now
         self._most_tasks, self._tries_left = most_tasks, most_tries
         self.durations = DurationIndex(brain.profiles, _epoch_times(brain, snapshot), _elapsed_times(brain, now))
-        self._attempts: dict[int, _Attempt] = {}
-        self._running: list[tuple[float, int, _Attempt]] = []
+        self._attempts: dict[int, _PlannedAttempt] = {}
+        self._running: list[tuple[float, int, _PlannedAttempt]] = []
         """A heap of the attempts by their ends, each with a number of its own."""
         self._numbers = count()
         self._groups: dict[Asked, _WaitingGroup] = {}
@@ -138,7 +138,7 @@ class EtaEstimate:
         placements = [self._add_living(task, task.placement) for task in self._brain.living() if task.placement]
         for lease in snapshot.leases:
             if lease.ends:
-                self._run(_Attempt(None, max(self._now, lease.ends), lease.reserved, lease.load, lease.used))
+                self._run(_PlannedAttempt(None, max(self._now, lease.ends), lease.reserved, lease.load, lease.used))
         machine = Machine(self._now, tuple(snapshot.budgets), tuple(snapshot.leases), snapshot.used)
         rooms = capacities(machine, placements, self._rules)
         for room in rooms.values():
@@ -152,7 +152,7 @@ class EtaEstimate:
         terms, used = self._brain.terms[task.terms], self._snapshot.used.get((task.id, task.attempts), {})
         seconds, deviation = self._remaining(task, terms)
         expected = replace(placement, reservation=self._expected_reservation(placement))
-        attempt = _Attempt(
+        attempt = _PlannedAttempt(
             None, self._now + seconds, expected.reservation, expected.load, used, deviation, _weight(terms)
         )
         self._attempts[task.id] = attempt
@@ -160,10 +160,10 @@ class EtaEstimate:
         self._add_work(seconds, deviation, attempt.weight)
         return expected
 
-    def _run(self, attempt: _Attempt) -> None:
+    def _run(self, attempt: _PlannedAttempt) -> None:
         heappush(self._running, (attempt.end, next(self._numbers), attempt))
 
-    def _release(self, attempt: _Attempt) -> None:
+    def _release(self, attempt: _PlannedAttempt) -> None:
         """Give back what an ended attempt had."""
         for key, reserved in attempt.reserved.items():
             room = self._rooms.get(key)
@@ -366,7 +366,7 @@ class EtaEstimate:
         insort(self._placed_ranks, queued.rank)
         group = queued.group
         end, weight = self._at + group.seconds, _weight(group.terms)
-        attempt = _Attempt(self._at, end, placement.reservation, placement.load, {}, group.deviation, weight)
+        attempt = _PlannedAttempt(self._at, end, placement.reservation, placement.load, {}, group.deviation, weight)
         self._attempts[queued.task] = attempt
         self._run(attempt)
 
@@ -383,12 +383,12 @@ class EtaEstimate:
             over, own = max(over, self._at + max(0.0, self._work - done) / rate), 0.0
         return self._span(over, sqrt((self._spread() * (over - self._now)) ** 2 + own**2))
 
-    def _done(self, attempt: _Attempt) -> float:
+    def _done(self, attempt: _PlannedAttempt) -> float:
         """Return the work that an attempt has done until the moment that the schedule reached."""
         start = self._now if attempt.start is None else attempt.start
         return attempt.weight * max(0.0, min(attempt.end, self._at) - start)
 
-    def _expected_task(self, attempt: _Attempt) -> ExpectedTask:
+    def _expected_task(self, attempt: _PlannedAttempt) -> ExpectedTask:
         start, devices = attempt.start, tuple(attempt.reserved)
         if start is None:
             return ExpectedTask(None, self._span(attempt.end, attempt.deviation), devices)

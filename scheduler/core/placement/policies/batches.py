@@ -8,7 +8,7 @@ from scheduler.core.lifecycle import TaskState
 from scheduler.core.model import HOST, Decision, EstimateSource, Machine, Placement, Purpose
 from scheduler.core.placement import fit
 from scheduler.core.placement.device_capacity import capacities
-from scheduler.core.placement.refusal import Reason, Refusal
+from scheduler.core.placement.refusal import Reason, Refusal, too_many_jobs
 from scheduler.core.placement.request import MemoryRequest, ResourceRequest, gpus_of
 from scheduler.core.placement.scheduling_state import SchedulingState
 from scheduler.core.profiling import estimator
@@ -53,7 +53,7 @@ class CurrentBatch:
                 placements.append(tried)
                 if self._starts is not None:
                     self._starts.take(task)
-            elif tried.reason is Reason.NEVER:
+            elif tried.reason.is_final:
                 impossible.append(tried)
             else:
                 return Decision(tuple(placements), (tried,), tuple(impossible))
@@ -64,7 +64,7 @@ class CurrentBatch:
             return away
         jobs = self._rules.jobs
         if jobs is not None and len(self._living) + started >= jobs:
-            return Refusal(task, Reason.JOBS, total=jobs)
+            return too_many_jobs(task, jobs)
         touched = self._brain.task(task)
         need = self._need(task, touched)
         attempt = (touched.attempts if touched else 0) + 1

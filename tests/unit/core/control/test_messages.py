@@ -53,12 +53,16 @@ SENTENCES = [
     (Refusal(3, Reason.CLIENTS, "GPU 1", 1, 48, 48), "needs a place under MPS; GPU 1 has 48 tasks of at most 48"),
     (Refusal(3, Reason.BUSY, "GPU 1", 60, 25), "needs 60% of the load of a GPU; GPU 1 has 25% free"),
     (
-        Refusal(3, Reason.JOBS),
+        Refusal(3, Reason.PAUSED),
         "may not start: the run is paused (-j 0); scheduler set -j N continues it",
     ),
     (
         Refusal(3, Reason.DISABLED, "GPU 1"),
         "may not start on GPU 1: disabled for this run (scheduler devices enable)",
+    ),
+    (
+        Refusal(3, Reason.ABOVE_QUOTA, "GPUs", wanted=3, total=2, text="[caps] in /etc/machine.toml"),
+        "needs 3 GPUs; the quota of its user is 2 ([caps] in /etc/machine.toml)",
     ),
     (
         Refusal(3, Reason.QUOTA, "GPUs", wanted=2, room=1, total=2, text="[caps] in /etc/machine.toml"),
@@ -128,10 +132,10 @@ def test_a_refusal_is_a_sentence_with_its_numbers(refusal: Refusal, sentence: st
 
 
 def test_every_reason_of_a_refusal_has_a_sentence_in_this_test() -> None:
-    assert {refusal.reason for refusal, _ in SENTENCES} == set(messages._SENTENCES)
+    assert {refusal.reason for refusal, _ in SENTENCES} == set(Reason)
 
 
-@pytest.mark.parametrize("reason", sorted(messages._SENTENCES))
+@pytest.mark.parametrize("reason", sorted(Reason))
 def test_a_run_counts_its_waiting_tasks_by_reason_in_words(reason: str) -> None:
     said = messages.waiting({reason: 3})
     assert said.startswith("3 ")
@@ -146,7 +150,7 @@ def test_every_refusal_of_a_decision_has_a_sentence() -> None:
     )
     decision = decide(b, host(free="8GiB"), leases=[hold("16GiB", "16GiB")])
     reasons = {refusal.reason for refusal in (*decision.refusals, *decision.impossible)}
-    assert reasons == {"memory", "alone", "closed", "never"}
+    assert reasons == {"memory", "alone", "kept", "never"}
     assert all(why(refusal) for refusal in (*decision.refusals, *decision.impossible))
 
 

@@ -118,7 +118,7 @@ class TestLargeWaiter:
     def test_devices_drain_for_a_waiter_that_was_bypassed_too_often(self) -> None:
         decision = packer().decide(scene(waiter(20, closed=True), leases=(hold(8, CARL),)))
         assert placed(decision) == []
-        assert {refusal.reason for refusal in decision.refusals} == {"closed"}
+        assert {refusal.reason for refusal in decision.refusals} == {"kept"}
 
     def test_devices_do_not_drain_for_a_waiter_that_unmanaged_memory_keeps_out(self) -> None:
         """A notebook held 1.5 of 24 GiB: the request of one user could never fit, and stopped all other users."""
@@ -208,7 +208,7 @@ class TestSlots:
         decision = brain(tasks(3)).decide(waits)
         assert [one.slot for one in decision.placements] == ["name:1:1"]
         assert decision.fitting == ("ticket.2000.9-b",)
-        assert "closed" in {refusal.reason for refusal in decision.refusals}
+        assert "kept" in {refusal.reason for refusal in decision.refusals}
 
     def test_slots_bypass_a_waiter_that_does_not_fit_until_its_ticket_drains_them(self) -> None:
         used = (*slots("0", "0"), gpu(), host())

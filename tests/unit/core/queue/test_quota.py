@@ -117,7 +117,7 @@ class TestMemory:
 
     def test_a_task_that_needs_more_memory_than_the_quota_is_refused(self) -> None:
         decision = packer(1, "12GiB").decide(scene(caps(memory=10 * GIB)))
-        assert [refusal.reason for refusal in decision.impossible] == ["never"]
+        assert [refusal.reason for refusal in decision.impossible] == ["above-quota"]
         assert words(decision) == [f"needs 12.0GiB of GPU memory; the quota of its user is 10.0GiB ({FILE})"]
 
 

@@ -168,7 +168,7 @@ class TestBypassLimit:
         b = big_and_small(60)
         place(b, ROOM, leases=OTHER_RUN)
         refusals = b.decide(machine(ROOM, leases=OTHER_RUN)).refusals
-        assert [(refusal.task, refusal.reason) for refusal in refusals] == [(1, "memory"), (52, "closed")]
+        assert [(refusal.task, refusal.reason) for refusal in refusals] == [(1, "memory"), (52, "kept")]
 
     def test_tasks_ranked_before_it_are_not_kept_waiting(self) -> None:
         b = tell(brain(tasks(1, "16MiB", cpus=0.01, priority=-1) + tasks(1, "20GiB") + small(60)), placed(1))
@@ -226,7 +226,7 @@ class TestUnmanagedMemory:
         assert len(place(b, gpu(0, free="22.5GiB"))) == 60
         submit(b, small(1))
         assert starts(b, gpu(0)) == []
-        assert reasons(b, gpu(0)) == {1: "memory", 62: "closed"}
+        assert reasons(b, gpu(0)) == {1: "memory", 62: "kept"}
 
     def test_only_the_gpu_that_a_task_could_have_is_kept(self) -> None:
         b = brain(tasks(1, "20GiB") + small(80), max_gpu_load=99, bypass_limit=3)
@@ -249,7 +249,7 @@ class TestUnmanagedMemory:
     def test_the_reservation_of_an_unseen_attempt_counts_as_released(self) -> None:
         """An attempt that has just started has memory that is neither free nor measured as used."""
         b = tell(brain(tasks(1, "16GiB") + tasks(1, "22GiB") + small(60), bypass_limit=0), placed(1, "10GiB"))
-        assert reasons(b, host(free="14GiB", cores=100)) == {2: "memory", 3: "closed"}
+        assert reasons(b, host(free="14GiB", cores=100)) == {2: "memory", 3: "kept"}
 
     def test_the_next_task_publishes_its_ticket_in_place_of_one_that_waits_for_unmanaged_memory(self) -> None:
         b = brain(tasks(1, "23GiB") + tasks(2, "20GiB"))
