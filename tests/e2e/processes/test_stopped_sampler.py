@@ -51,7 +51,7 @@ def test_run_goes_on_and_reports_once_that_its_sampler_was_restarted(home: Home)
 
 @fault(85)
 def test_cancel_and_ctrl_c_are_obeyed_while_the_sampler_is_stopped(home: Home) -> None:
-    """By then the sampler's pipe would be full of orders."""
+    """The sampler's pipe would be full of orders by then."""
     scheduler = started(home, 1000, at_once=40)
     before = ended(home)
     wait_until(lambda: ended(home) >= before + 100, 60)

@@ -1,4 +1,4 @@
-"""A list that is slow to come, or whose start is stopped, keeps no other run of its user from starting."""
+"""A list that arrives slowly, or whose start is stopped, keeps no other run of its user from starting."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def home(tmp_path: Path) -> Iterator[Home]:
 
 @contextmanager
 def reading(home: Home) -> Iterator[Started]:
-    """A start in the middle of its list, which comes through a pipe; run 1."""
+    """Yield a start in the middle of its list, which arrives through a pipe; it is run 1."""
     with home.start("run", "/dev/stdin", "--devices", "host", stdin=subprocess.PIPE) as process:
         assert process.stdin is not None
         process.stdin.write("Command\n" + "true\n" * 20_000)
@@ -42,7 +42,7 @@ def reading(home: Home) -> Iterator[Started]:
 
 @fault(110)
 @pytest.mark.parametrize("stopped", [True, False])
-def test_another_run_starts_while_a_start_stands_still_in_its_list(home: Home, stopped: bool) -> None:
+def test_another_run_starts_while_a_start_is_stopped_in_its_list(home: Home, stopped: bool) -> None:
     home.commands("true", "true")
     with reading(home) as process:
         if stopped:

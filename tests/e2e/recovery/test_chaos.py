@@ -1,4 +1,4 @@
-"""Everything that can break is broken for a while, and what was accepted the moment before a kill is there after it."""
+"""Chaos for a while: everything that can break is broken; and lists that were accepted just before a kill."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ ROWS = 40
 
 @fault(1, 2, 3, 4, 5, 22, 23, 31, 32, 36, 37)
 @pytest.mark.skipif(build() is None, reason=NO_COMPILER)
-def test_chaos() -> None:
-    """Longer by hand: `python scripts/bench/chaos.py --minutes 10`."""
+def test_no_task_is_lost_or_run_twice_in_a_short_chaos() -> None:
+    """The chaos can be longer by hand: `python scripts/bench/chaos.py --minutes 10`."""
     command = [sys.executable, "scripts/bench/chaos.py", "--minutes", "0.35"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -31,7 +31,7 @@ def test_chaos() -> None:
 
 
 class TestAcknowledgement:
-    """The first lines of a run are a reservation: killed the moment they can be read, every task is there."""
+    """The first lines of a run are an acknowledgement: after a kill the moment they appear, every task is there."""
 
     @pytest.fixture
     def home(self, tmp_path: Path) -> Iterator[Home]:
@@ -45,7 +45,7 @@ class TestAcknowledgement:
 
     @fault(1, 6)
     @pytest.mark.parametrize("_", range(3))
-    def test_killed_at_its_first_line_every_task_is_there(self, home: Home, _: int) -> None:
+    def test_every_task_is_there_after_a_kill_at_the_first_line(self, home: Home, _: int) -> None:
         with self.begun(home) as scheduler:
             assert scheduler.stdout is not None
             assert scheduler.stdout.read(1)
@@ -56,7 +56,7 @@ class TestAcknowledgement:
 
     @fault(1, 6)
     @pytest.mark.parametrize("_", range(4))
-    def test_killed_before_it_all_are_there_or_none(self, home: Home, _: int) -> None:
+    def test_all_tasks_or_none_are_there_after_a_kill_before_the_first_line(self, home: Home, _: int) -> None:
         seed = random.SystemRandom().randrange(10**6)
         files = random.Random(seed).randrange(1, 9)
         with self.begun(home) as scheduler:

@@ -1,4 +1,4 @@
-"""Runs without a terminal: started so, taken over so, stopped from another one, and what closing a terminal does."""
+"""Runs without a terminal: start, takeover and stop from another terminal, and the loss of a terminal."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def home(tmp_path: Path) -> Iterator[Home]:
 
 
 def detached(home: Home, *commands: str, arguments: tuple[str, ...] = ()) -> int:
-    """A run without a terminal whose first task has made the file `here`: its scheduler's pid."""
+    """Start a run without a terminal whose first task has made the file `here`; return its scheduler's pid."""
     home.commands(*commands)
     pid: int = json.loads(home.call("run", "jobs.csv", "-d", "--json", *arguments, code=0).stdout)["pid"]
     wait_until((home.root / "here").exists, 30)
@@ -42,7 +42,7 @@ def ended(pid: int) -> bool:
 
 
 class TestRunDetached:
-    def test_says_number_watch_and_stop_and_is_durable_when_it_returns(self, home: Home) -> None:
+    def test_run_detach_prints_number_watch_and_stop_after_a_durable_commit(self, home: Home) -> None:
         home.commands(UNTIL_GO)
         said = home.call("run", "jobs.csv", "--detach", code=0).stdout.splitlines()
         assert said[0].startswith("run 1  jobs.csv: 1 task, started in the background (process ")
@@ -50,7 +50,7 @@ class TestRunDetached:
         assert said[2].startswith("stop    scheduler stop 1: ")
         assert len(home.tasks()) == 1
 
-    def test_has_a_session_of_its_own_and_its_streams_on_files(self, home: Home) -> None:
+    def test_a_detached_scheduler_has_its_own_session_and_its_streams_on_files(self, home: Home) -> None:
         pid = detached(home, UNTIL_GO)
         assert os.getsid(pid) == pid
         streams = [os.readlink(f"/proc/{pid}/fd/{number}") for number in range(3)]
@@ -58,7 +58,7 @@ class TestRunDetached:
         assert streams == ["/dev/null", log, log]
 
     @fault(14)
-    def test_goes_on_after_the_terminal_it_was_started_from_is_closed(self, home: Home) -> None:
+    def test_a_detached_run_goes_on_after_its_terminal_is_closed(self, home: Home) -> None:
         home.commands(NOTE, "true")
         terminal = Terminal(home, "run", "-d", "jobs.csv", "-j", "1")
         terminal.wait()
@@ -67,23 +67,23 @@ class TestRunDetached:
         wait_until(lambda: "run 1: 2 tasks: 2 succeeded" in home.log(), 30)
         assert "watch   scheduler top 1     stop   scheduler stop 1" in home.log()
 
-    def test_a_refused_list_is_told_by_the_command_itself(self, home: Home) -> None:
+    def test_run_detach_refuses_a_bad_list_itself(self, home: Home) -> None:
         home.write("jobs.csv", "Command", "no-such-program")
         refused = home.call("run", "-d", "jobs.csv", code=2)
         assert refused.stderr.startswith("scheduler: jobs.csv, row 2, column Command: ")
         assert refused.stdout == ""
         assert home.living() == []
 
-    def test_a_list_without_rows_starts_nothing(self, home: Home) -> None:
+    def test_run_detach_of_a_list_without_rows_starts_nothing(self, home: Home) -> None:
         assert "nothing to run" in home.call("run", "-d", home.commands(), code=0).stdout
 
-    def test_hints_are_told_by_the_command_itself(self, home: Home) -> None:
+    def test_run_detach_prints_hints_itself(self, home: Home) -> None:
         assert "hint:   jobs.csv: 1 row runs the same" in home.call("run", "-d", home.commands("true", "true")).stderr
 
-    def test_with_a_dry_run_there_is_nothing_to_detach(self, home: Home) -> None:
+    def test_run_detach_refuses_a_dry_run(self, home: Home) -> None:
         assert "--dry-run starts nothing" in home.call("run", "-d", "--dry-run", home.commands("true"), code=2).stderr
 
-    def test_of_a_starter_that_reads_nothing(self, home: Home) -> None:
+    def test_a_detached_run_goes_on_without_a_reader_of_its_first_lines(self, home: Home) -> None:
         """A starter whose output is a pipe without a reader loses its words, not the run."""
         home.commands("true")
         read, write = os.pipe()
@@ -94,7 +94,7 @@ class TestRunDetached:
 
 
 class TestResumeDetached:
-    def test_takes_over_what_was_left(self, home: Home) -> None:
+    def test_resume_detached_takes_over_running_and_waiting_tasks(self, home: Home) -> None:
         scheduler = running(home, NOTE, "true")
         scheduler.send_signal(signal.SIGQUIT)
         scheduler.wait(30)
@@ -104,7 +104,7 @@ class TestResumeDetached:
         assert (home.root / "ran").read_text() == "x\n"
 
     @pytest.mark.parametrize("how", [(), ("-d",)])
-    def test_where_reservations_cannot_be_kept_nothing_is_taken_over(self, home: Home, how: tuple[str, ...]) -> None:
+    def test_resume_takes_nothing_over_where_leases_cannot_be_written(self, home: Home, how: tuple[str, ...]) -> None:
         scheduler = running(home, NOTE, "true")
         scheduler.send_signal(signal.SIGQUIT)
         scheduler.wait(30)
@@ -119,11 +119,11 @@ class TestResumeDetached:
         )
         assert home.log() == before
 
-    def test_of_a_living_run_is_refused_by_the_command_itself(self, home: Home) -> None:
+    def test_resume_detached_refuses_a_living_run_itself(self, home: Home) -> None:
         pid = detached(home, UNTIL_GO)
         assert f"run 1 is alive (process {pid})" in home.call("resume", "-d", code=2).stderr
 
-    def test_all_takes_over_each_unfinished_run_and_says_what_it_did(self, home: Home) -> None:
+    def test_resume_all_takes_over_each_unfinished_run_and_names_each(self, home: Home) -> None:
         home.commands("true")
         home.call("run", "jobs.csv", code=0)
         pids = [detached(home, UNTIL_GO, "true", arguments=("-j", "1", "--new")) for _ in range(3)]
@@ -140,7 +140,7 @@ class TestResumeDetached:
         wait_until(lambda: all("2 tasks: 2 succeeded" in home.log(run) for run in (2, 3, 4)), 30)
         wait_until(lambda: "nothing to do" in home.call("resume", "--all", "-d", code=0).stdout, 30)
 
-    def test_all_without_detach_waits_and_has_the_worst_exit_code(self, home: Home) -> None:
+    def test_resume_all_without_detach_waits_and_exits_with_the_worst_code(self, home: Home) -> None:
         for last in ("true", "false"):
             pid = detached(home, UNTIL_GO, last, arguments=("-j", "1", "--new"))
             os.kill(pid, signal.SIGKILL)
@@ -150,13 +150,13 @@ class TestResumeDetached:
         assert "run 1  ended: exit 0" in said
         assert "run 2  ended: exit 1" in said
 
-    def test_all_is_not_one(self, home: Home) -> None:
+    def test_resume_all_refuses_a_run_and_takeover(self, home: Home) -> None:
         for more in (["7"], ["--takeover"]):
             assert "takes neither a run nor --takeover" in home.call("resume", "--all", *more, code=2).stderr
 
 
 class TestStop:
-    def test_lets_running_tasks_end(self, home: Home) -> None:
+    def test_stop_lets_running_tasks_end(self, home: Home) -> None:
         pid = detached(home, UNTIL_GO, "true", arguments=("-j", "1"))
         assert "no more tasks start, running tasks finish" in home.call("stop", code=0).stdout
         wait_until(lambda: "nothing more is started; 1 running" in home.log())
@@ -164,13 +164,13 @@ class TestStop:
         wait_until(lambda: ended(pid), 30)
         assert home.states() == ["succeeded", "waiting"]
 
-    def test_now_stops_them(self, home: Home) -> None:
+    def test_stop_now_interrupts_running_tasks(self, home: Home) -> None:
         pid = detached(home, UNTIL_GO, "true", arguments=("-j", "1"))
         assert "running tasks are being stopped" in home.call("stop", "1", "--now", code=0).stdout
         wait_until(lambda: ended(pid), 30)
         assert home.states() == STOPPED
 
-    def test_leave_lets_them_run_on(self, home: Home) -> None:
+    def test_stop_leave_lets_running_tasks_go_on(self, home: Home) -> None:
         pid = detached(home, UNTIL_GO, "true", arguments=("-j", "1"))
         assert json.loads(home.call("stop", "--leave", "--json", code=0).stdout)["asked"] == "leave"
         wait_until(lambda: ended(pid), 30)
@@ -179,12 +179,12 @@ class TestStop:
         home.call("resume", code=0)
         assert home.states() == ["succeeded", "succeeded"]
 
-    def test_of_a_run_without_a_scheduler_says_so_and_leaves_nothing_to_a_later_one(self, home: Home) -> None:
+    def test_stop_of_a_run_without_a_scheduler_leaves_no_request(self, home: Home) -> None:
         home.call("run", home.commands("true"), code=0)
         assert "run 1 has no scheduler, so it starts no more tasks" in home.call("stop", code=1).stderr
         assert [path.name for path in (home.state / "runs/1/requests").iterdir()] == ["bell"]
 
-    def test_of_a_scheduler_that_hangs_is_done_when_it_goes_on(self, home: Home) -> None:
+    def test_stop_of_a_stopped_scheduler_applies_once_it_is_continued(self, home: Home) -> None:
         pid = detached(home, UNTIL_GO, "true", arguments=("-j", "1"))
         os.kill(pid, signal.SIGSTOP)
         assert "has not answered for 5 s" in home.call("stop", "--leave", code=1).stderr
@@ -192,8 +192,8 @@ class TestStop:
         wait_until(lambda: "left: 1 running" in home.log(), 30)
 
 
-class TestTheTerminalOfALongRun:
-    """One task runs and twenty wait as it goes away."""
+class TestLossOfTerminal:
+    """The terminal is lost while one task runs and twenty wait."""
 
     def end_well(self, home: Home, process: subprocess.Popen[bytes] | subprocess.Popen[str]) -> None:
         (home.root / "go").touch()
@@ -204,7 +204,7 @@ class TestTheTerminalOfALongRun:
         assert told.count(" start   ") == told.count(" done ") == 21
         assert "run 1: 21 tasks: 21 succeeded" in told
 
-    def test_is_closed(self, home: Home) -> None:
+    def test_a_run_ends_well_after_its_terminal_is_closed(self, home: Home) -> None:
         home.commands(*TWENTY_ONE)
         terminal = Terminal(home, "run", "jobs.csv", "-j", "1")
         wait_until(lambda: terminal.read() and (home.root / "here").exists(), 30)
@@ -212,7 +212,7 @@ class TestTheTerminalOfALongRun:
         wait_until(lambda: "hung up: the run continues without its terminal" in home.log(), 30)
         self.end_well(home, terminal.process)
 
-    def test_is_said_to_be_gone(self, home: Home) -> None:
+    def test_a_run_ends_well_after_a_hangup(self, home: Home) -> None:
         home.commands(*TWENTY_ONE)
         with (home.root / "seen").open("w") as seen:
             scheduler = home.start("run", "jobs.csv", "-j", "1", stdout=seen)
@@ -222,7 +222,7 @@ class TestTheTerminalOfALongRun:
         self.end_well(home, scheduler)
         assert (home.root / "seen").read_text().count(" done ") == 0
 
-    def test_is_a_reader_of_one_line(self, home: Home) -> None:
+    def test_a_run_ends_well_after_its_reader_took_one_line(self, home: Home) -> None:
         home.commands(*TWENTY_ONE)
         reader = subprocess.Popen(["head", "-1"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert reader.stdin is not None

@@ -44,7 +44,7 @@ def placement(task: int) -> Placement:
 
 @fault(6)
 @pytest.mark.slow
-def test_what_lies_on_the_disk_when_a_list_is_accepted_is_all_of_it(home: Home, tmp_path: Path) -> None:
+def test_a_whole_list_is_on_the_disk_when_it_is_accepted(home: Home, tmp_path: Path) -> None:
     """A copy of the files stands for a power cut."""
     home.commands(*["true"] * 50)
     home.call("run", "-d", "jobs.csv", "-j", "1", "--devices", "host", code=0)
@@ -88,7 +88,7 @@ def test_a_task_that_stops_itself_ends_with_its_time_limit(driver: Driver) -> No
 
 @fault(69)
 @pytest.mark.slow
-def test_modules_in_the_tasks_directory_are_no_modules_of_ours(home: Home) -> None:
+def test_modules_in_the_tasks_directory_do_not_replace_those_of_the_scheduler(home: Home) -> None:
     for name in ("json", "signal", "struct", "psutil", "selectors"):
         (home.root / f"{name}.py").write_text("open('taken', 'a').write(__name__)\nraise SystemExit(9)\n")
     home.commands("sh -c 'exit 4'")
@@ -119,14 +119,14 @@ print(json.dumps([filler.outcome, filler.code, late.outcome, late.reason]))
 
 @fault(24)
 @needs_mounts
-def test_without_inodes_no_exit_code_is_lost(tmp_path: Path) -> None:
+def test_no_exit_code_is_lost_without_free_inodes(tmp_path: Path) -> None:
     filler, code, late, reason = json.loads(run_apart(NO_INODES, tmp_path))
     assert (filler, code, late) == ("failed", 3, "unstarted")
     assert "No space left on device" in reason
 
 
 @fault(24)
-def test_under_a_limit_on_the_size_of_files_the_exit_code_is_kept(driver: Driver) -> None:
+def test_the_exit_code_is_kept_under_a_limit_on_the_size_of_files(driver: Driver) -> None:
     ended = driver.run_sh("ulimit -f 16; exec head -c 100000 /dev/zero")
     assert (ended.outcome, ended.signal) == (Outcome.FAILED, signal.SIGXFSZ)
     assert (driver.tasks / "1/1.log").stat().st_size <= 16 * 1024
@@ -166,7 +166,9 @@ def test_a_file_system_that_cannot_be_written_for_a_while_stops_no_task(tmp_path
 
 
 @fault(26)
-def test_on_a_network_file_system_the_state_is_kept_elsewhere_and_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_state_of_a_home_on_a_network_file_system_is_kept_elsewhere_with_a_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", "/home/me/.local/state")
     monkeypatch.setattr(paths, "_mounts", lambda: [("/", "ext4"), ("/home", "nfs4")])
     monkeypatch.setattr(os.path, "realpath", str)
@@ -194,7 +196,7 @@ def test_a_damaged_journal_is_named_and_nothing_of_it_starts_again(home: Home, h
 
 @fault(29)
 @pytest.mark.skipif(not shutil.which("systemd-tmpfiles"), reason="there is no systemd-tmpfiles")
-def test_the_cleaner_of_tmp_takes_no_reservation_of_a_living_task(tmp_path: Path) -> None:
+def test_the_cleaner_of_tmp_removes_no_lease_of_a_living_task(tmp_path: Path) -> None:
     leases = tmp_path / "leases"
     registry = FileLeaseRegistry(leases, "1-aa", "boot")
     with registry.deciding() as transaction:
@@ -233,7 +235,7 @@ def test_a_task_keeps_its_lease_young_while_no_scheduler_looks_at_it(tmp_path: P
 
 
 @fault(29)
-def test_who_had_the_lease_directory_open_when_it_was_removed_meets_the_others_in_the_new_one(tmp_path: Path) -> None:
+def test_a_scheduler_whose_lease_directory_was_removed_uses_the_new_one(tmp_path: Path) -> None:
     leases = tmp_path / "leases"
     first = FileLeaseRegistry(leases, "1-aa", "boot")
     leases.rmdir()
@@ -264,7 +266,7 @@ def test_a_run_listens_on_no_port(home: Home) -> None:
 
 
 def sockets(pid: int) -> set[str]:
-    """The inodes of a process's sockets."""
+    """Return the inodes of a process's sockets."""
     found = set()
     if is_alive(pid):
         for path in Path(f"/proc/{pid}/fd").iterdir():
@@ -276,6 +278,6 @@ def sockets(pid: int) -> set[str]:
 
 
 def listening() -> set[str]:
-    """The inodes of all TCP sockets that listen."""
+    """Return the inodes of all TCP sockets that listen."""
     lines = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()]
     return {words[9] for words in lines if words[3] == "0A"}

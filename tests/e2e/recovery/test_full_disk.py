@@ -100,7 +100,7 @@ home.end()
 @fault(22)
 @pytest.mark.slow
 @needs_mounts
-def test_ended_and_dead_runs_can_be_looked_at_while_nothing_can_be_written(tmp_path: Path) -> None:
+def test_ended_and_dead_runs_can_be_shown_on_a_full_disk(tmp_path: Path) -> None:
     before, after, said, told = json.loads(run_apart(LOOKED_AT, tmp_path))
     assert before == after == [["failed"], ["running", "waiting"], [3]]
     assert not [text for text in said if "cannot be" in text]
@@ -111,7 +111,7 @@ def test_ended_and_dead_runs_can_be_looked_at_while_nothing_can_be_written(tmp_p
 @pytest.mark.slow
 @needs_mounts
 @pytest.mark.parametrize("how", ["going on", "killed"])
-def test_in_mid_run_no_exit_code_is_lost_and_it_goes_on_by_itself(tmp_path: Path, how: str) -> None:
+def test_a_disk_that_fills_in_mid_run_loses_no_exit_code_and_the_run_goes_on(tmp_path: Path, how: str) -> None:
     done = run_apart(MID_RUN, *folders(tmp_path, "root", "outside"), how)
     code, started_meanwhile, tasks, stumbled, said_so = json.loads(done)
     assert (code, started_meanwhile, stumbled) == (1, 0, False)

@@ -31,7 +31,7 @@ def home(tmp_path: Path) -> Iterator[Home]:
 
 @fault(1, 2, 3)
 @contract("S3-D1", "S3-D10")
-def test_twenty_kills(tmp_path: Path) -> None:
+def test_no_task_is_lost_or_run_twice_after_twenty_kills_of_the_scheduler(tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(10**6)
     verdict = murder(tmp_path, tasks=200, kills=20, seed=seed)
     assert verdict.good, verdict.story()
@@ -39,7 +39,7 @@ def test_twenty_kills(tmp_path: Path) -> None:
 
 
 @fault(4)
-def test_kills_of_shims_too(tmp_path: Path) -> None:
+def test_no_task_is_lost_after_kills_of_schedulers_and_shims(tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(10**6)
     verdict = murder(tmp_path, tasks=60, kills=5, seed=seed, seconds=0.15, shims=0.5)
     assert verdict.good, verdict.story()
@@ -70,7 +70,7 @@ def test_the_end_of_a_task_without_a_scheduler_is_known_after_resume(home: Home)
     assert [(task["exit_code"], task["attempts"]) for task in home.tasks()] == [(3, 1), (0, 1)]
 
 
-def test_what_goes_on_meanwhile_is_adopted_and_not_started_again(home: Home) -> None:
+def test_a_task_that_runs_without_a_scheduler_is_adopted_and_not_started_again(home: Home) -> None:
     home.commands("sh -c 'echo x >>here; until [ -e go ]; do sleep 0.01; done; exit 3'")
     scheduler_killed_once(home, "here")
     with home.start("resume") as second:
@@ -82,7 +82,7 @@ def test_what_goes_on_meanwhile_is_adopted_and_not_started_again(home: Home) -> 
 
 
 class FullDisk:
-    """A run whose scheduler cannot write a byte any more, while its first task still waits."""
+    """A run whose scheduler cannot write a byte any more, while its first task still waits for a file."""
 
     def __init__(self, home: Home) -> None:
         home.commands("sh -c 'touch here; until [ -e go ]; do sleep 0.01; done; exit 3'", "sh -c 'exit 4'")
@@ -103,20 +103,20 @@ class FullDisk:
         return self.said
 
     def end(self) -> int:
-        """The exit code, once there is room again."""
+        """Give back the space and return the exit code of the scheduler."""
         resource.prlimit(self.scheduler.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         return self.scheduler.wait(30)
 
 
 @fault(22, 23)
-def test_a_disk_that_is_full_for_a_while_costs_nothing(home: Home) -> None:
+def test_a_disk_that_is_full_for_a_while_loses_no_task(home: Home) -> None:
     disk = FullDisk(home)
     assert disk.end() == 1
     assert [(task["exit_code"], task["attempts"]) for task in home.tasks()] == [(3, 1), (4, 1)]
 
 
 @fault(23)
-def test_a_scheduler_that_cannot_write_goes_when_it_is_asked_to(home: Home) -> None:
+def test_a_scheduler_that_cannot_write_ends_on_ctrl_c(home: Home) -> None:
     disk = FullDisk(home)
     disk.scheduler.send_signal(signal.SIGINT)
     assert disk.scheduler.wait(30) == 1
@@ -141,7 +141,7 @@ def test_a_lease_directory_that_stays_locked_stops_no_running_task(home: Home) -
     assert [(task["exit_code"], task["attempts"]) for task in home.tasks()] == [(3, 1), (4, 1)]
 
 
-def test_a_resume_of_what_is_over_changes_nothing(home: Home) -> None:
+def test_a_resume_of_an_ended_run_changes_nothing(home: Home) -> None:
     home.commands("true", "false")
     home.call("run", "jobs.csv", code=1)
     before = home.tasks()
@@ -150,7 +150,7 @@ def test_a_resume_of_what_is_over_changes_nothing(home: Home) -> None:
 
 
 def scheduler_killed_once(home: Home, file: str, *arguments: str) -> subprocess.Popen[str]:
-    """A run whose scheduler was killed as soon as one of its tasks had made a file."""
+    """Start a run and kill its scheduler as soon as one of its tasks has made a file."""
     with home.start("run", "jobs.csv", *arguments) as scheduler:
         wait_until((home.root / file).exists)
         scheduler.kill()

@@ -1,4 +1,4 @@
-"""A home on a network file system that is really mounted: where the state is kept then."""
+"""A home on a mounted network file system: the place of the state."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ pytestmark = [
 
 
 @fault(26)
-def test_the_state_is_kept_on_a_local_disk_and_it_is_said(tmp_path: Path) -> None:
+def test_the_state_of_a_network_home_is_kept_on_a_local_disk_with_a_reason(tmp_path: Path) -> None:
     code, said, exit_code, journals = json.loads(run_apart(RUN, *folders(tmp_path, "root", "far")))
     assert (code, exit_code) == (1, 3)
     assert "is on a network file system (fuse.sshfs)" in " ".join(said.split())

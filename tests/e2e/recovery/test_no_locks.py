@@ -1,4 +1,4 @@
-"""File systems without locks, and disks below `disk_min`: said as a list is accepted or refused, and by `doctor`."""
+"""File systems without locks, and disks below `disk_min`: the sentences at the start of a list and by `doctor`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def refuse(path, *args, **how):
     return connect(path, *args, **how)
 fcntl.flock, sqlite3.connect = flock, refuse
 """
-"""A file system as Python sees it, that has no locks below a directory."""
+"""A module that makes Python see a file system without locks below a directory."""
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def home(tmp_path: Path) -> Iterator[Home]:
 
 
 def trouble(home: Home, what: str) -> str:
-    """Return what `doctor` says from where it finds something wrong with a part."""
+    """Return the output of `doctor` from its finding about a part on."""
     return " ".join(home.call("doctor").stdout.split()).partition(f"!! {what} ")[2]
 
 
@@ -75,7 +75,7 @@ def test_a_state_directory_where_sqlite_cannot_lock_is_named_by_doctor(home: Hom
 
 
 @fault(22)
-def test_a_disk_below_disk_min_is_said_when_a_detached_list_is_accepted_and_by_doctor(home: Home) -> None:
+def test_a_disk_below_disk_min_is_named_by_run_detach_and_by_doctor(home: Home) -> None:
     home.env["SCHEDULER_DISK_MIN"] = "99%"
     assert "no task starts until there is space" in trouble(home, "state")
     said = home.call("run", "jobs.csv", "--devices", "host", "--new", "-d", code=0).stderr

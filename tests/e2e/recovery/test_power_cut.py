@@ -1,4 +1,4 @@
-"""The power goes: what had reached the disk is all that is left, nothing runs any more, and the machine boots anew.
+"""A power cut: only what had reached the disk is left, nothing runs any more, and the machine boots anew.
 
 The disk is a file with an ext4 on it. A copy of that file is what a power cut leaves: what the kernel had not written
 yet is not in it, and its journal is replayed when it is mounted. Another boot id is laid over the kernel's.
@@ -83,7 +83,7 @@ pytestmark = [
 
 
 def after_a_cut(tmp_path: Path, when: str) -> list[Any]:
-    """The exit code of `resume`, states and codes of the tasks, and which had begun before it and in the end."""
+    """Return the exit code of `resume`, states and codes of the tasks, and which had begun before it and at the end."""
     found: list[Any] = json.loads(run_apart(MACHINE, *folders(tmp_path, "root", "outside"), when))
     return found
 
@@ -92,7 +92,7 @@ ENDS = [["failed", 3], ["succeeded", 0], ["succeeded", 0]]
 
 
 @fault(6)
-def test_what_had_ended_keeps_its_exit_code_and_what_ran_is_tried_again(tmp_path: Path) -> None:
+def test_ended_tasks_keep_their_exit_codes_and_running_ones_are_retried_after_a_power_cut(tmp_path: Path) -> None:
     code, tasks, before, begun = after_a_cut(tmp_path, "in mid-run")
     assert (code, tasks) == (1, ENDS)
     assert before == ["one", "two"]
@@ -100,7 +100,7 @@ def test_what_had_ended_keeps_its_exit_code_and_what_ran_is_tried_again(tmp_path
 
 
 @fault(6)
-def test_of_a_list_that_was_just_accepted_every_task_is_there(tmp_path: Path) -> None:
+def test_every_task_of_a_list_that_was_just_accepted_survives_a_power_cut(tmp_path: Path) -> None:
     code, tasks, _, begun = after_a_cut(tmp_path, "accepted")
     assert (code, tasks) == (1, ENDS)
     assert begun[-3:] == ["one", "two", "three"]

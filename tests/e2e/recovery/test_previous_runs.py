@@ -43,13 +43,13 @@ def noted(home: Home) -> list[str]:
 
 
 def listing(home: Home, *rows: str) -> str:
-    """A list of rows `NAME,Memory` that note their names as they run; `bad` fails until it is mended."""
+    """Write a list of rows `NAME,Memory` that record their names as they run; `bad` fails until a file exists."""
     cells = [(f"{NOTE} {name}", rest) for name, _, rest in (row.partition(",") for row in rows)]
     return home.write("jobs.csv", "Command,Memory", *cells)
 
 
 def left_unfinished(home: Home) -> None:
-    """Run 1 of jobs.csv, dead, with one row waiting."""
+    """Leave run 1 of jobs.csv without a scheduler and with one row waiting."""
     home.commands("false", "true")
     home.call("run", "jobs.csv", "-j", "1", "--max-failures", "1", code=1)
     assert home.states("1") == ["failed", "waiting"]
@@ -64,8 +64,8 @@ def waits_for_the_counter(home: Home, process: subprocess.Popen[str]) -> bool:
     return str(home.state / "counter") in files
 
 
-class TestOnlyWhatIsNotDone:
-    def test_one_failed_three_edited_two_appended_are_six(self, home: Home) -> None:
+class TestSkipDone:
+    def test_skip_done_runs_failed_edited_and_appended_rows_only(self, home: Home) -> None:
         rows = ["bad,", "a,", "b,", "c,", "d,", "e,", "f,", "g,"]
         home.call("run", listing(home, *rows), code=1)
         assert noted(home) == ["a", "b", "bad", "c", "d", "e", "f", "g"]
@@ -78,7 +78,7 @@ class TestOnlyWhatIsNotDone:
         assert done_by == {5: 1, 7: 1, 8: 1, 9: 1}
         assert "skipped (run 1)" in home.call("results", "2", code=0).stdout
 
-    def test_a_third_time_names_the_run_that_did_them(self, home: Home) -> None:
+    def test_skip_done_names_the_run_that_did_each_row_at_the_third_time(self, home: Home) -> None:
         home.call("run", listing(home, "a,", "b,"), code=0)
         home.call("run", listing(home, "a,", "b,", "c,"), "--skip-done", code=0)
         shutil.rmtree(home.state / "runs/1")
@@ -87,37 +87,37 @@ class TestOnlyWhatIsNotDone:
         assert noted(home) == []
         assert {task["name"][-1]: task["done_by"] for task in home.tasks("3")} == {"a": 1, "b": 1, "c": 2}
 
-    def test_of_equal_rows_the_nth_is_the_nth(self, home: Home) -> None:
+    def test_skip_done_counts_equal_rows(self, home: Home) -> None:
         home.call("run", listing(home, "a,", "a,"), code=0)
         noted(home)
         home.call("run", listing(home, "a,", "b,", "a,", "a,"), "--skip-done", code=0)
         assert noted(home) == ["a", "b"]
 
-    def test_without_the_wish_all_run_and_it_is_named(self, home: Home) -> None:
+    def test_a_list_without_skip_done_runs_all_rows_with_a_hint(self, home: Home) -> None:
         home.call("run", listing(home, "a,", "bad,"), code=1)
         said = home.call("run", "jobs.csv", code=1).stdout
         assert "hint:   1 of 2 rows already succeeded (1 in run 1): --skip-done runs only the failed, changed" in said
         assert noted(home) == ["a", "a", "bad", "bad"]
 
-    def test_a_plan_says_the_same_and_writes_nothing(self, home: Home) -> None:
+    def test_a_dry_run_with_skip_done_names_the_skipped_rows_and_writes_nothing(self, home: Home) -> None:
         home.call("run", listing(home, "a,", "bad,"), code=1)
         said = home.call("run", "jobs.csv", "--skip-done", "--dry-run", code=0).stdout
         assert "skipped 1 of 2 rows that succeeded before (1 in run 1); 1 run" in said
         assert said.count("would start now") == 1
         assert os.listdir(home.state / "runs") == ["1"]
 
-    def test_without_a_terminal_the_starter_is_told(self, home: Home) -> None:
+    def test_skip_done_of_a_detached_run_prints_its_hint(self, home: Home) -> None:
         home.call("run", listing(home, "a,", "b,"), code=0)
         told = home.call("run", "jobs.csv", "-d", "--skip-done", code=0)
         assert "hint:   skipped 2 of 2 rows that succeeded before (2 in run 1); 0 run" in told.stdout + told.stderr
 
-    def test_of_several_runs_that_did_a_row_the_newest_is_named(self, home: Home) -> None:
+    def test_skip_done_names_the_newest_run_that_did_a_row(self, home: Home) -> None:
         for _ in range(2):
             home.call("run", listing(home, "a,"), "--new", code=0)
         said = home.call("run", "jobs.csv", "--skip-done", "--dry-run", code=0).stdout
         assert "skipped 1 of 1 row that succeeded before (1 in run 2); 0 run" in said
 
-    def test_what_is_skipped_stays_so_when_the_run_is_taken_over(self, home: Home) -> None:
+    def test_skipped_rows_stay_skipped_after_a_resume(self, home: Home) -> None:
         home.call("run", listing(home, "a,", "b,"), code=0)
         noted(home)
         home.write(
@@ -130,13 +130,13 @@ class TestOnlyWhatIsNotDone:
         home.call("resume", "2", code=0)
         assert (home.states("2"), noted(home)) == (["skipped", "skipped", "succeeded"], [])
 
-    def test_where_nothing_was_run_before_all_of_it_runs(self, home: Home) -> None:
+    def test_skip_done_runs_all_rows_of_a_new_list(self, home: Home) -> None:
         said = home.call("run", listing(home, "a,"), "--skip-done", code=0).stdout
         assert "skipped 0 of 1 row that succeeded before (none did); 1 run" in said
 
 
-class TestOnce:
-    def test_at_the_same_moment_exactly_one_runs(self, home: Home) -> None:
+class TestOneRunPerList:
+    def test_one_of_two_simultaneous_starts_of_a_list_runs(self, home: Home) -> None:
         home.commands(UNTIL_GO)
         home.state.mkdir(mode=0o700)
         piped = {"stderr": subprocess.PIPE}
@@ -154,7 +154,7 @@ class TestOnce:
         (number,) = os.listdir(home.state / "runs")
         assert home.states(number) == ["succeeded"]
 
-    def test_one_that_dies_before_it_is_accepted_is_in_nobodys_way(self, home: Home) -> None:
+    def test_a_start_that_dies_before_acceptance_prevents_no_other(self, home: Home) -> None:
         home.commands("true")
         home.state.mkdir(mode=0o700)
         with open(home.state / "counter", "a") as counter:
@@ -165,7 +165,7 @@ class TestOnce:
             dying.wait()
         home.call("run", "jobs.csv", code=0)
 
-    def test_beside_a_living_one_it_is_refused_with_what_to_do(self, home: Home) -> None:
+    def test_a_list_with_a_living_run_is_refused_with_the_next_step(self, home: Home) -> None:
         home.commands(UNTIL_GO)
         with home.start("run", "jobs.csv"):
             wait_until((home.root / "here").exists, 30)
@@ -181,24 +181,24 @@ class TestOnce:
             (home.root / "go").touch()
             home.call("run", "jobs.csv", "--new", code=0)
 
-    def test_after_an_unfinished_one_it_is_refused_until_that_is_over(self, home: Home) -> None:
+    def test_a_list_with_an_unfinished_run_is_refused_until_that_has_ended(self, home: Home) -> None:
         left_unfinished(home)
         said = home.call("run", "jobs.csv", code=2).stderr
         assert "run 1 of jobs.csv is unfinished (1 waiting), so nothing is started: scheduler resume 1" in said
         home.call("resume", "1", code=1)
         home.call("run", "jobs.csv", code=1)
 
-    def test_what_was_passed_over_once_is_no_obstacle_for_ever(self, home: Home) -> None:
+    def test_an_unfinished_run_does_not_prevent_a_start_after_a_newer_one_has_ended(self, home: Home) -> None:
         left_unfinished(home)
         home.call("run", "jobs.csv", "--new", code=1)
         home.call("run", "jobs.csv", code=1)
         assert home.states("3") == ["failed", "succeeded"]
 
-    def test_learning_from_a_list_is_no_run_of_it(self, home: Home) -> None:
+    def test_profiles_learn_works_beside_an_unfinished_run_of_its_list(self, home: Home) -> None:
         left_unfinished(home)
         home.call("profiles", "learn", "jobs.csv", code=0)
 
-    def test_a_pipe_is_another_list_each_time(self, home: Home) -> None:
+    def test_a_list_from_a_pipe_is_a_new_list_each_time(self, home: Home) -> None:
         for _ in range(2):
             read, write = os.pipe()
             os.write(write, b"Command\nfalse\ntrue\n")
@@ -207,14 +207,14 @@ class TestOnce:
                 home.call("run", "/dev/stdin", "-j", "1", "--max-failures", "1", stdin=stdin, code=1)
 
 
-class TestTheSecondLook:
-    """The one under the counter's lock, which decides."""
+class TestCheckUnderLock:
+    """The second check for earlier runs, under the counter's lock, decides."""
 
     def again(self, home: Home, file: str = "jobs.csv") -> PreviousRuns:
         return PreviousRuns(StatePaths(home.state), str(home.root / file), RerunOptions())
 
     def begin(self, home: Home, file: str = "jobs.csv") -> SqliteRunStore:
-        """A run of a file whose scheduler lives."""
+        """Return the store of a run of a file whose scheduler lives."""
         places = StatePaths(home.state)
         book = SqliteRunStore.create(places, Counter(places.counter), ())
         form = RowForm(("Command",))
@@ -222,7 +222,7 @@ class TestTheSecondLook:
         book.accept(form, [[(2, ["true"], form.terms(["true"]), 0)]], lambda terms, row: None, lambda count: facts)
         return book
 
-    def test_it_sees_a_run_that_was_accepted_since_the_first(self, home: Home) -> None:
+    def test_the_second_check_finds_a_run_that_was_accepted_after_the_first(self, home: Home) -> None:
         again = self.again(home)
         again.refuse()
         book = self.begin(home)
@@ -230,7 +230,7 @@ class TestTheSecondLook:
             again.refuse()
         book.close()
 
-    def test_also_one_whose_journal_was_just_being_made_at_the_first(self, home: Home) -> None:
+    def test_the_second_check_finds_a_run_whose_journal_was_incomplete_at_the_first(self, home: Home) -> None:
         again = self.again(home)
         half = home.state / "runs/1/journal.db"
         half.parent.mkdir(parents=True)
@@ -244,7 +244,7 @@ class TestTheSecondLook:
         assert again.words() == []
         book.close()
 
-    def test_a_run_of_another_file_is_none_of_its_business(self, home: Home) -> None:
+    def test_the_second_check_ignores_a_run_of_another_file(self, home: Home) -> None:
         again, book = self.again(home), self.begin(home, "other.csv")
         again.refuse()
         again.refuse()
@@ -266,7 +266,7 @@ class TestFromPython:
     def _own_leases(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("SCHEDULER_LEASES", str(tmp_path / "leases"))
 
-    def test_a_file_is_protected_too(self, tmp_path: Path) -> None:
+    def test_a_file_is_run_once_from_python_too(self, tmp_path: Path) -> None:
         file, state = tmp_path / "jobs.csv", str(tmp_path / "state")
         file.write_text("Command\nfalse\ntrue\n")
         first = scheduler.run(file, state=state, jobs_at_once=1, max_failures=1)
@@ -279,6 +279,6 @@ class TestFromPython:
         assert [task["done_by"] for task in last.tasks] == [None, 2]
 
     @pytest.mark.parametrize("wish", [{"new": True}, {"skip_done": True}])
-    def test_tasks_are_no_file(self, tmp_path: Path, wish: dict[str, bool]) -> None:
+    def test_tasks_from_python_refuse_the_options_of_files(self, tmp_path: Path, wish: dict[str, bool]) -> None:
         with pytest.raises(UsageError, match="a list of tasks is none"):
             scheduler.run([scheduler.Task(command="true")], state=str(tmp_path / "state"), **wish)

@@ -53,7 +53,7 @@ def told(home: Home) -> str:
 
 
 @fault(7)
-def test_resume_refuses_a_run_whose_scheduler_lives_whatever_file_was_removed(home: Home, run: Path) -> None:
+def test_resume_refuses_a_living_run_whatever_file_was_removed(home: Home, run: Path) -> None:
     scheduler = begun(home)
     for path in run.iterdir():
         if path.is_file() and not path.name.startswith("journal.db"):
@@ -92,7 +92,7 @@ def test_a_scheduler_whose_journal_was_removed_writes_it_again_and_ends(home: Ho
 
 
 @fault(105)
-def test_a_journal_that_was_replaced_is_kept_beside_what_is_there_now(home: Home, run: Path) -> None:
+def test_a_replaced_journal_is_kept_beside_the_new_one(home: Home, run: Path) -> None:
     scheduler = begun(home)
     (run / "other").write_text("no database")
     (run / "other").rename(run / "journal.db")
@@ -154,7 +154,7 @@ def test_runs_rm_removes_a_damaged_run_once_no_attempt_of_it_lives(home: Home, r
 
 
 @fault(27)
-def test_a_run_without_its_journal_is_named_and_hides_no_other(home: Home, run: Path) -> None:
+def test_a_run_without_its_journal_is_named_and_hides_no_other_run(home: Home, run: Path) -> None:
     for _ in range(2):
         home.call("run", home.commands("true"), "--devices", "host", code=0)
     (run / "journal.db").unlink()
@@ -166,7 +166,7 @@ def test_a_run_without_its_journal_is_named_and_hides_no_other(home: Home, run: 
 
 
 @fault(107)
-def test_nothing_of_a_run_whose_journal_lost_its_end_starts_again_without_consent(home: Home, run: Path) -> None:
+def test_no_task_of_a_run_whose_journal_lost_its_end_starts_without_consent(home: Home, run: Path) -> None:
     home.commands("sh -c 'touch first; until [ -e on ]; do sleep 0.02; done'", UNTIL_GO)
     scheduler = home.start("run", "jobs.csv", "--slots", "1", "--plain")
     wait_until((home.root / "first").exists, 30)

@@ -25,7 +25,7 @@ from tests.support.killing import Home, Started, children, kill
 from tests.support.waiting import wait_until
 
 DORA = 61_004
-"""No other test runs as this user: the limit counts all processes of a user."""
+"""A user of this test alone: the limit counts all processes of a user."""
 HOG = """
 import os, time
 for _ in range(80):
@@ -35,7 +35,7 @@ for _ in range(80):
 time.sleep(3.0)
 """
 SHORT = 3.0
-"""Seconds that a shortage lasts."""
+"""The length of a shortage, in seconds."""
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def counts(home: Home) -> dict[str, int]:
 
 
 def ended(home: Home) -> int:
-    """How many tasks the log of the run tells to be done."""
+    """Return how many tasks are done by the log of the run."""
     return home.log().count(" done ")
 
 
@@ -148,7 +148,7 @@ def test_damaged_code_is_not_replaced_by_code_of_another_version(tmp_path: Path)
     assert (folder / "a/shim.py").read_text() == "version = 1\n"
 
 
-def test_attempts_are_unstarted_with_the_sentence_where_the_code_cannot_be_mended(driver: Driver) -> None:
+def test_attempts_are_unstarted_with_the_reason_where_the_code_cannot_be_restored(driver: Driver) -> None:
     def cannot() -> None:
         raise StateError("the code is of another version")
 
@@ -169,7 +169,7 @@ KILL_SERVER = "kill -9 $(sed -n 's/^PPid:[^0-9]*//p' /proc/$PPID/status)"
 
 @fault(132)
 @pytest.mark.slow
-def test_tasks_that_kill_the_fork_server_hold_no_other_up(home: Home) -> None:
+def test_tasks_that_kill_the_fork_server_delay_no_other_task(home: Home) -> None:
     (home.root / "kill_server").write_text(KILL_SERVER)
     rows = [["sh kill_server" if number % 20 == 0 else "true", "1MiB", "0.2"] for number in range(100)]
     home.write("jobs.csv", "Command,Memory,CPUs", *rows)
@@ -203,7 +203,7 @@ def test_no_task_fails_while_its_directory_is_away_and_other_tasks_go_on(home: H
 
 @fault(94)
 @pytest.mark.slow
-def test_a_paused_run_tells_why_and_obeys(home: Home) -> None:
+def test_a_run_whose_launching_pauses_gives_the_reason_and_obeys_requests(home: Home) -> None:
     away = paused(home)
     with home.start("resume", "--plain") as scheduler:
         wait_until(lambda: home.log().count("are not started for now") == 2, 30)
@@ -229,7 +229,7 @@ def test_a_run_whose_scheduler_was_killed_while_launching_paused_is_resumed(home
 
 
 def paused(home: Home) -> Path:
-    """A run whose scheduler was killed while tasks 1 to 5 waited for their directory, and task 6 ran."""
+    """Start a run and kill its scheduler while tasks 1 to 5 wait for their directory, and task 6 runs."""
     away = home.root / "work"
     away.mkdir()
     first = [".", "sh -c 'touch here; until [ -e go ]; do sleep 0.01; done'", "", "yes"]

@@ -1,4 +1,4 @@
-"""A run goes on with the code it started with, whatever becomes of the installation meanwhile."""
+"""A run goes on with the code it started with, whatever happens to the installation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ UNTIL_GO = "sh -c 'echo x >>ran; touch here; until [ -e go ]; do sleep 0.01; don
 
 
 class Installation:
-    """Our package and what it needs, copied to a place of their own."""
+    """A copy of the package with what it needs."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -89,7 +89,9 @@ def test_a_run_ends_well_after_every_installed_file_was_overwritten(installed: t
     assert (home.root / "ran").read_text() == "x\na b\n"
 
 
-def test_a_run_without_a_terminal_does_so_too(installed: tuple[Home, Installation]) -> None:
+def test_a_detached_run_ends_well_after_every_installed_file_was_overwritten(
+    installed: tuple[Home, Installation],
+) -> None:
     home, place = installed
     home.commands(UNTIL_GO, "sh -c 'echo wrong; exit 3'")
     home.call("run", "-d", "jobs.csv", "-j", "1", code=0)
@@ -122,7 +124,7 @@ def _imports(function: ast.FunctionDef) -> Iterator[str]:
             yield node.module
 
 
-def test_all_that_is_loaded_late_is_loaded_before_the_first_launch() -> None:
+def test_modules_imported_in_functions_are_loaded_before_the_first_launch() -> None:
     program = "import sys; from scheduler.app.run import run_loop; run_loop.load_modules(); print(*sys.modules)"
     env = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
     done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True)

@@ -25,7 +25,7 @@ from tests.support.faults import fault
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two users")
 
 ALICE, BOB = 61_001, 61_002
-"""No other test uses them: the shims of a user keep leases of its dead schedulers alive."""
+"""Users of this test alone: the shims of a user keep leases of its dead schedulers alive."""
 TAKE = """
 import sys
 from pathlib import Path
@@ -56,7 +56,7 @@ while os.getppid() == parent:
 print("locked", os.getpid(), flush=True)
 sys.stdin.read()
 """
-"""A lock of a process that has ended: the kernel lists it under a number that is no process's any more."""
+"""A program that leaves a lock of an ended process, which the kernel lists under an unused pid."""
 TAMPER = """
 import os, sys
 path, pid = sys.argv[1], int(sys.argv[2])
@@ -89,7 +89,7 @@ os.symlink(target, f"{folder}/ticket.{uid}.9-f.0123456789abcdef")
 
 
 class Town:
-    """A lease directory, and users who do something there."""
+    """A lease directory, and users who act in it."""
 
     def __init__(self, root: Path, stack: ExitStack) -> None:
         self.leases = root / "leases"
@@ -102,12 +102,12 @@ class Town:
         return [*become(uid), self.python, "-c", script, *map(str, arguments)]
 
     def does(self, uid: int, script: str, *arguments: object) -> list[str]:
-        """The lines that a user's script prints."""
+        """Run a user's script, and return the words that it prints."""
         command, env = self.command(uid, script, *arguments), {"PYTHONPATH": str(self.code)}
         return subprocess.run(command, env=env, cwd="/", check=True, capture_output=True, text=True).stdout.split()
 
     def stays(self, uid: int, script: str, *arguments: object) -> subprocess.Popen[str]:
-        """A user's script that has done what it is for, and waits to be killed."""
+        """Start a user's script, and return its process once it has printed a line; it then waits to be killed."""
         process = subprocess.Popen(
             self.command(uid, script, *arguments), env={"PYTHONPATH": str(self.code)}, cwd="/", text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -120,12 +120,12 @@ class Town:
 
     @property
     def lease(self) -> Path:
-        """Alice's."""
+        """Return the path of Alice's lease."""
         (path,) = self.leases.glob(f"{ALICE}.1-aa.1.1.*")
         return path
 
     def reserved(self) -> list[tuple[int, int]]:
-        """(user, bytes) of what counts."""
+        """Return (user, bytes) of each lease that counts."""
         return [(lease.uid, lease.reserved[HOST]) for lease in living(self.leases)]
 
 
@@ -144,7 +144,7 @@ def test_a_lease_of_another_user_cannot_be_changed_or_removed(town: Town) -> Non
 
 
 @fault(54)
-def test_a_reservation_that_is_over_is_not_kept_alive_by_another_users_lock(town: Town) -> None:
+def test_a_dead_lease_is_not_kept_alive_by_another_users_lock(town: Town) -> None:
     alice = town.stays(ALICE, TAKE, town.leases)
     alice.kill()
     alice.wait()
@@ -174,8 +174,8 @@ def test_a_dead_lease_is_not_kept_alive_by_a_lock_whose_process_has_ended(town: 
 
 
 @fault(54)
-def test_a_reservation_whose_scheduler_has_gone_counts_while_its_task_has_it(town: Town) -> None:
-    """The kernel lists the lock under the process that took it, which is no more."""
+def test_a_lease_whose_scheduler_has_ended_counts_while_its_task_holds_it(town: Town) -> None:
+    """The kernel lists the lock under the process that took it, which has ended."""
     fork = TAKE.replace("sys.stdin.read()", "os.fork() and os._exit(0); sys.stdin.read()")
     alice = town.stays(ALICE, "import os\n" + fork, town.leases)
     alice.wait()
@@ -195,7 +195,7 @@ def test_a_process_that_keeps_the_directory_locked_is_named(town: Town, monkeypa
 
 
 @fault(55, 103)
-def test_the_heir_of_an_ended_process_that_keeps_the_directory_locked_is_named(
+def test_a_child_that_keeps_the_directory_locked_for_its_ended_parent_is_named(
     town: Town, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(leases, "PATIENCE", 0.05)
@@ -222,7 +222,7 @@ sys.stdin.read()
 
 @fault(53)
 def test_a_lease_that_names_a_task_of_mine_as_its_shim_is_not_believed(town: Town) -> None:
-    """The GPU memory of the task counted as the other user's, and its script was learned as one that needs none."""
+    """The GPU memory of the task counted as the other user's, so its script was learned as one without GPU memory."""
     alice = town.stays(ALICE, TAKE, town.leases)
     town.stays(BOB, STOLEN, town.leases, BOB, alice.pid)
     assert sorted((lease.uid, lease.shim) for lease in living(town.leases)) == [(ALICE, 0), (BOB, 0)]
@@ -243,8 +243,8 @@ sys.stdin.read()
 
 
 @fault(96)
-def test_a_forged_ticket_of_more_than_the_machine_has_keeps_nothing_and_names_its_process(town: Town) -> None:
-    """It kept every other user from starting anything for as long as it was renewed."""
+def test_a_forged_ticket_above_the_machines_capacity_delays_no_task_and_names_its_process(town: Town) -> None:
+    """Such a ticket kept all other users from starting tasks for as long as it was renewed."""
     bob = town.stays(BOB, FORGED, town.leases)
     (waiter,) = waiters(town.leases)
     assert (waiter.uid, waiter.ticket.closed, waiter.who) == (BOB, True, f"{BOB} (process {bob.pid})")
@@ -283,7 +283,7 @@ def test_a_directory_with_the_name_of_my_mps_daemon_leads_to_no_file_of_mine(
 ) -> None:
     """The start of a run removed all files in the user's own directory that the link in it named.
 
-    Who made the lease directory can put it there at any moment, in the place of a real one.
+    The owner of the lease directory can put the link there at any moment, in the place of a real directory.
     """
     precious = town.leases.parent / "precious"
     precious.mkdir()
@@ -296,7 +296,7 @@ def test_a_directory_with_the_name_of_my_mps_daemon_leads_to_no_file_of_mine(
 
 
 @fault(51, 52)
-def test_what_is_planted_among_reservations_is_passed_by(town: Town, tmp_path: Path) -> None:
+def test_planted_files_with_lease_names_are_ignored(town: Town, tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     mine.write_text("precious")
     town.does(BOB, PLANT, town.leases, ALICE, mine)
@@ -318,8 +318,8 @@ os.symlink(target, f"{folder}/ticket.{uid}.1-aa")
 
 
 @fault(51, 101)
-def test_a_run_whose_lease_names_were_foreseen_takes_its_leases_and_follows_no_link(town: Town, tmp_path: Path) -> None:
-    """Names told the next ones: a link under each, and the run started nothing more."""
+def test_a_run_whose_lease_names_were_guessed_takes_its_leases_and_follows_no_link(town: Town, tmp_path: Path) -> None:
+    """Lease names could be predicted: with a link under each, the run started nothing more."""
     mine = tmp_path / "mine"
     mine.write_text("precious")
     town.does(BOB, SQUAT, town.leases, ALICE, mine)
@@ -368,7 +368,7 @@ sys.stdin.read()
 @fault(102)
 @pytest.mark.parametrize("claimed", [BOB, ALICE, 0])
 @pytest.mark.parametrize("kind", ["lease", "ticket", "device_reservation", "nothing"])
-def test_worthless_files_are_not_opened_while_the_mutex_is_held(
+def test_invalid_files_are_not_opened_while_the_mutex_is_held(
     town: Town, monkeypatch: pytest.MonkeyPatch, kind: str, claimed: int
 ) -> None:
     """With 100,000 of them each decision took a second, and all other schedulers waited for it."""
@@ -425,8 +425,8 @@ while time.monotonic() < end:
 
 @pytest.mark.slow
 @fault(102)
-def test_a_scheduler_gets_its_turn_while_eight_processes_hand_the_mutex_to_each_other(town: Town) -> None:
-    """It tried now and then while the others stood in the kernel's queue, and found it locked for 40 seconds."""
+def test_a_scheduler_gets_the_mutex_while_eight_processes_pass_it_among_themselves(town: Town) -> None:
+    """It tried at intervals while the others waited in the kernel's queue, and found the mutex locked for 40 s."""
     town.stays(BOB, "import os; os.setsid()" + FLAP, town.leases)
     registry = FileLeaseRegistry(town.leases, "3-cc", "boot")
     for _ in range(3):
@@ -436,8 +436,8 @@ def test_a_scheduler_gets_its_turn_while_eight_processes_hand_the_mutex_to_each_
 
 
 @fault(57)
-def test_nothing_of_others_is_ever_opened_to_be_made(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`fs.protected_regular` forbids O_CREAT on a file that is there; the switch itself is the whole machine's."""
+def test_no_file_of_another_user_is_opened_with_o_creat(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`fs.protected_regular` forbids O_CREAT on an existing file; the switch itself applies to the whole machine."""
     opened, real = [], os.open
 
     def watched(path: str, flags: int, *rest: int, **how: int) -> int:

@@ -36,7 +36,7 @@ def home(tmp_path: Path) -> Iterator[Home]:
 
 @pytest.fixture
 def run(home: Home) -> Iterator[Started]:
-    """A run with one task of 1200 MiB, which lasts until the file `end` is there; its lease names its shim."""
+    """Yield a run of one task of 1200 MiB, which lasts until the file `end` exists; its lease names its shim."""
     home.write("jobs.csv", "Command,Memory", ["sh -c 'until [ -e end ]; do sleep 0.05; done'", "1200MiB"])
     with ExitStack() as stack:
         process = stack.enter_context(home.start("run", "jobs.csv", *ROOM))
@@ -112,7 +112,7 @@ def test_a_lease_that_was_made_again_ends_with_its_shim_where_no_scheduler_is_le
 
 
 @fault(100)
-def test_a_task_that_starts_after_the_directory_was_lost_finds_the_lease_of_the_one_that_lives(
+def test_a_task_that_starts_after_the_directory_was_lost_finds_the_lease_of_the_living_task(
     home: Home, run: Started
 ) -> None:
     rename_directory(home)

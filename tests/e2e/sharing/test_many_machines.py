@@ -1,4 +1,4 @@
-"""A run belongs to one machine: seen from another it is named, not touched; and runs are listed and removed."""
+"""A run belongs to one machine: another machine names it and leaves it unchanged; and the removal of runs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def home(tmp_path: Path) -> Iterator[Home]:
 
 
 def seen_from_elsewhere(home: Home, run: int = 1) -> None:
-    """The state becomes what this machine sees of a run of `gpu2` over a network: no lock, another identity."""
+    """Change the state into what a machine sees of a run of `gpu2` over a network: no lock, another identity."""
     theirs = home.state
     home.state = home.root / "mounted"
     home.env["SCHEDULER_STATE"] = str(home.state)
@@ -46,8 +46,8 @@ def seen_from_elsewhere(home: Home, run: int = 1) -> None:
     put_facts(copied, **GPU2)
 
 
-class TestARunOfAnotherMachine:
-    def test_is_named_and_nothing_of_it_starts(self, home: Home) -> None:
+class TestRunOfAnotherMachine:
+    def test_resume_and_stop_refuse_a_run_of_another_machine(self, home: Home) -> None:
         scheduler = running(home, NOTE, NOTE)
         seen_from_elsewhere(home)
         refused = home.call("resume", "1", code=2)
@@ -61,7 +61,7 @@ class TestARunOfAnotherMachine:
         assert scheduler.wait(30) == 0
         assert (home.root / "ran").read_text() == "x\nx\n"
 
-    def test_can_still_be_looked_at(self, home: Home) -> None:
+    def test_views_show_a_run_of_another_machine(self, home: Home) -> None:
         running(home, UNTIL_GO, "true")
         seen_from_elsewhere(home)
         assert home.states() == ["running", "waiting"]
@@ -69,7 +69,7 @@ class TestARunOfAnotherMachine:
         run = json.loads(home.call("runs", "--json", code=0).stdout)["runs"][0]
         assert (run["host"], run["elsewhere"], run["over"]) == ("gpu2", "gpu2", False)
 
-    def test_does_not_hide_one_of_this_machine(self, home: Home) -> None:
+    def test_a_run_of_another_machine_does_not_hide_one_of_this_machine(self, home: Home) -> None:
         running(home, UNTIL_GO)
         seen_from_elsewhere(home)
         home.commands("false", name="mine.csv")
@@ -77,7 +77,7 @@ class TestARunOfAnotherMachine:
         shutil.move(home.state / "runs/1", home.state / "runs/7")
         assert "mine.csv" in home.call("list", code=0).stdout
 
-    def test_whose_machine_is_gone_is_taken_over_once_it_is_said(self, home: Home) -> None:
+    def test_resume_takeover_continues_a_run_of_a_machine_that_is_gone(self, home: Home) -> None:
         scheduler = running(home, NOTE, NOTE)
         seen_from_elsewhere(home)
         home.end()
@@ -88,7 +88,7 @@ class TestARunOfAnotherMachine:
         assert "nothing to do" in home.call("resume", "1", code=0).stdout  # from now on it belongs here
         assert "gpu2" not in home.call("runs", code=0).stdout
 
-    def test_is_named_where_the_home_is_shared_and_each_machine_has_its_own_state(self, home: Home) -> None:
+    def test_a_run_of_another_machine_is_named_where_each_machine_has_its_own_state(self, home: Home) -> None:
         running(home, UNTIL_GO)
         seen_from_elsewhere(home)
         shared = home.root / "shared/gpu-batch-scheduler"
@@ -102,7 +102,7 @@ class TestARunOfAnotherMachine:
         assert "unfinished: belongs to gpu2" in home.call("runs", code=0).stdout
 
     @fault(6)
-    def test_this_machine_is_the_same_after_a_reboot(self, home: Home) -> None:
+    def test_a_run_belongs_to_its_machine_after_a_reboot(self, home: Home) -> None:
         scheduler = running(home, UNTIL_GO)
         scheduler.send_signal(signal.SIGQUIT)
         scheduler.wait(30)
@@ -110,7 +110,7 @@ class TestARunOfAnotherMachine:
         (home.root / "go").touch()
         home.call("resume", code=0)
 
-    def test_takeover_of_ones_own_is_not_needed(self, home: Home) -> None:
+    def test_takeover_of_a_run_of_this_machine_gets_a_note_that_it_has_no_effect(self, home: Home) -> None:
         home.call("run", home.commands("true"), code=0)
         assert (
             "this machine and its journal is whole: --takeover has no effect"
@@ -119,7 +119,7 @@ class TestARunOfAnotherMachine:
 
 
 class TestRemoving:
-    def test_of_an_ended_run_says_what_was_freed(self, home: Home) -> None:
+    def test_runs_rm_removes_an_ended_run_and_prints_the_freed_bytes(self, home: Home) -> None:
         home.call("run", home.commands("echo hello"), "--name", "first", code=0)
         home.call("run", "jobs.csv", code=0)
         gone = json.loads(home.call("runs", "rm", "first", "--json", code=0).stdout)["removed"]
@@ -129,14 +129,14 @@ class TestRemoving:
         home.call("run", "jobs.csv", code=0)
         assert (home.state / "runs/3").exists()  # a number is never given away again
 
-    def test_of_a_living_one_removes_none_at_all(self, home: Home) -> None:
+    def test_runs_rm_with_a_living_run_removes_nothing(self, home: Home) -> None:
         home.call("run", home.commands("true"), code=0)
         running(home, UNTIL_GO)
         assert "run 2 is alive, so nothing was removed" in home.call("runs", "rm", "1", "2", code=2).stderr
         home.call("runs", "rm", "--older-than", "0s", code=0)
         assert [run.name for run in (home.state / "runs").iterdir()] == ["2"]
 
-    def test_of_an_unfinished_one_is_refused(self, home: Home) -> None:
+    def test_runs_rm_refuses_an_unfinished_run(self, home: Home) -> None:
         scheduler = running(home, UNTIL_GO, "true")
         scheduler.send_signal(signal.SIGQUIT)
         scheduler.wait(30)
@@ -145,7 +145,7 @@ class TestRemoving:
         (home.root / "go").touch()
         home.call("resume", code=0)
 
-    def test_by_age(self, home: Home) -> None:
+    def test_runs_rm_removes_runs_by_age(self, home: Home) -> None:
         home.call("run", home.commands("true"), code=0)
         assert home.call("runs", "rm", "--older-than", "30d", code=0).stdout.startswith("0 removed")
         wait_until(
@@ -153,10 +153,10 @@ class TestRemoving:
         )
 
     @pytest.mark.parametrize("words", ["rm", "rm 1 --older-than 3d", "list 3", "rm --older-than 3"])
-    def test_says_what_is_missing(self, home: Home, words: str) -> None:
+    def test_runs_rm_refuses_incomplete_arguments(self, home: Home, words: str) -> None:
         home.call("runs", *words.split(), code=2)
 
-    def test_that_was_killed_is_ended_by_the_next(self, home: Home) -> None:
+    def test_runs_rm_finishes_a_removal_that_was_killed(self, home: Home) -> None:
         home.call("run", home.commands("true"), code=0)
         home.call("run", "jobs.csv", code=0)
         (home.state / "runs/1").rename(home.state / "runs/.removed-1")

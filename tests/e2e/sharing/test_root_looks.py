@@ -1,4 +1,4 @@
-"""Root reads files that another user has put in the place of a journal."""
+"""Views of root on files that another user has put in the place of a journal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [
 ]
 BOB = 61_002
 MAGIC = bytes.fromhex("d9d505f920a163d7")
-"""Ends what a rollback journal of SQLite says of the transaction that it was a part of."""
+"""The last bytes of a rollback journal of SQLite that names a super-journal."""
 PENDING_BYTE = 0x40000000
 
 
@@ -57,8 +57,8 @@ def doom(database: Path, victim: Path) -> None:
 
 @fault(51)
 @pytest.mark.parametrize("words", [("results", "1"), ("status",), ("why", "0"), ("retry", "0")], ids=" ".join)
-def test_it_has_no_file_removed_by_what_lies_beside_a_journal(home: Home, words: tuple[str, ...]) -> None:
-    """SQLite removed for root whatever file it named, /etc/shadow for example."""
+def test_a_file_beside_a_journal_makes_root_remove_no_file(home: Home, words: tuple[str, ...]) -> None:
+    """SQLite removed any file that it named, for example /etc/shadow, with the rights of root."""
     victim = home.root / "shadow"
     victim.write_text("root:x\n")
     doom(home.state / "runs/1/journal.db", victim)
@@ -70,8 +70,8 @@ def test_it_has_no_file_removed_by_what_lies_beside_a_journal(home: Home, words:
 
 
 @fault(51)
-def test_it_changes_nothing_that_a_link_in_the_place_of_profiles_leads_to(home: Home) -> None:
-    """It became root's alone, /bin/sh for example."""
+def test_a_link_in_the_place_of_profiles_makes_root_change_no_file(home: Home) -> None:
+    """The target of the link, for example /bin/sh, became accessible to root only."""
     tool, profiles = home.root / "tool", home.state / "profiles.db"
     tool.touch(0o755)
     profiles.unlink()

@@ -1,4 +1,4 @@
-"""Secrets on command lines and in the environment: no view shows them, no file of ours has the latter."""
+"""Secrets on command lines and in the environment: no view shows them, and no file has those of the environment."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OUTPUTS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
-    """A run that has ended and one that goes on, with secrets in every place of a list, and escapes beside them."""
+    """Yield a home with an ended and a running run, with secrets and escape sequences in every place of a list."""
     made = Home(tmp_path_factory.mktemp("secrets"))
     made.env["WANDB_API_KEY"] = IN_ENVIRONMENT
     said = f"--token {CANARY} --api-key={CANARY} db_password={CANARY}"
@@ -62,7 +62,7 @@ VIEWS = [
 
 @fault(61, 68)
 @pytest.mark.parametrize("words", VIEWS, ids=" ".join)
-def test_no_view_shows_a_secret_or_steers_the_terminal(home: Home, words: tuple[str, ...]) -> None:
+def test_no_view_shows_a_secret_or_an_escape_sequence(home: Home, words: tuple[str, ...]) -> None:
     done = home.call(*words)
     said = done.stdout + done.stderr
     assert CANARY not in said
@@ -72,7 +72,7 @@ def test_no_view_shows_a_secret_or_steers_the_terminal(home: Home, words: tuple[
 
 @fault(68)
 @pytest.mark.parametrize("words", [("status",), ("status", "--prometheus"), ("top", "--all"), ("devices",)])
-def test_what_others_call_their_devices_does_not_steer_the_terminal(home: Home, words: tuple[str, ...]) -> None:
+def test_device_names_of_other_users_are_shown_without_escape_sequences(home: Home, words: tuple[str, ...]) -> None:
     folder = os.open(home.leases, os.O_RDONLY | os.O_DIRECTORY)
     lease = {"version": 1, "shim": 0, "boot": "", "bytes": {f"card{ESCAPES}": 1 << 30}, "load": {}}
     ticket = {"version": 1, "task": 1, "devices": [f"card{ESCAPES}"], "gpus": [], "host": 0, "cores": 0, "busy": 0}
@@ -89,7 +89,7 @@ def test_what_others_call_their_devices_does_not_steer_the_terminal(home: Home, 
 
 
 @fault(68)
-def test_a_log_on_a_terminal_does_not_steer_it_and_in_a_pipe_is_as_it_was_written(home: Home) -> None:
+def test_logs_lose_escape_sequences_on_a_terminal_and_keep_them_in_a_pipe(home: Home) -> None:
     terminal = Terminal(home, "logs", "4")
     assert terminal.wait() == 0
     wait_until(lambda: "end" in terminal.said, 30)
@@ -101,7 +101,7 @@ def test_a_log_on_a_terminal_does_not_steer_it_and_in_a_pipe_is_as_it_was_writte
 
 @fault(61)
 @pytest.mark.parametrize("name", ["page.html", "data.json", "attempts.csv"])
-def test_no_report_shows_a_secret_and_no_escape(home: Home, name: str) -> None:
+def test_no_report_shows_a_secret_or_an_escape_sequence(home: Home, name: str) -> None:
     home.call("report", "1", "-o", name, code=0)
     said = (home.root / name).read_text()
     assert "***" in said or name == "attempts.csv"
@@ -111,13 +111,13 @@ def test_no_report_shows_a_secret_and_no_escape(home: Home, name: str) -> None:
 
 @fault(61)
 @pytest.mark.parametrize("words", [("results", "1", "--csv"), ("results", "1", "--json"), ("list", "1", "--json")])
-def test_who_asks_for_them_sees_their_own(home: Home, words: tuple[str, ...]) -> None:
+def test_show_secrets_shows_the_users_own_secrets(home: Home, words: tuple[str, ...]) -> None:
     said = home.call(*words, "--show-secrets", code=0).stdout
     assert said.count(CANARY) > 6
 
 
 @fault(61)
-def test_a_secret_of_the_environment_is_in_no_file_and_no_reservation(home: Home) -> None:
+def test_a_secret_of_the_environment_is_in_no_file_and_no_lease(home: Home) -> None:
     grep = ["grep", "-rla", IN_ENVIRONMENT, str(home.state), str(home.leases), str(home.root / "jobs.csv")]
     assert subprocess.run(grep, capture_output=True, text=True, check=False).stdout == ""
     of_tasks = [path for path in home.leases.iterdir() if CANARY.encode() in path.read_bytes()]

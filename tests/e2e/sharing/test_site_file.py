@@ -1,4 +1,4 @@
-"""Root's file and what users reserve, on stand-in GPUs and with two real users."""
+"""The site file of root and device reservations of users, on stand-in GPUs and with two real users."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ pytestmark = [
 
 
 class Machine(GpuHome):
-    """A home on a machine of which root says something."""
+    """A home on a machine with a site file."""
 
     @property
     def file(self) -> Path:
         return Path(self.env[site_file.ELSEWHERE])
 
     def says(self, text: str) -> None:
-        """Root writes the file anew."""
+        """Replace the site file."""
         part = self.file.with_suffix(".part")
         part.write_text(text)
         part.chmod(0o644)
         part.rename(self.file)
 
     def waits_because(self, task: int, words: str) -> None:
-        """Wait until a task is said to wait for that."""
+        """Wait until `why` of a task contains these words."""
         wait_until(lambda: words in " ".join(self.call("why", str(task)).stdout.split()), PATIENCE)
 
 
@@ -81,8 +81,8 @@ def living(home: Machine) -> int:
     return sum(bool(one.pid) and not one.ended for one in home.tries())
 
 
-class TestCaps:
-    def test_they_bind_over_all_runs_and_are_followed_while_they_go_on(self, home: Machine) -> None:
+class TestQuotas:
+    def test_quotas_hold_over_all_runs_and_changes_apply_in_mid_run(self, home: Machine) -> None:
         home.says("[caps]\ntasks = 2\n")
         home.jobs(*[holding("1GiB", Memory="1GiB")] * 3)
         other = home.root / "other.csv"
@@ -98,7 +98,7 @@ class TestCaps:
                 home.go()
                 assert (first.wait(PATIENCE), second.wait(PATIENCE)) == (0, 0)
 
-    def test_what_can_never_be_is_refused_at_the_door_with_who_says_so(self, home: Machine) -> None:
+    def test_a_row_above_the_quota_is_refused_with_its_source(self, home: Machine) -> None:
         home.says("[caps]\nmemory = '4GiB'\ngpus = 1\n")
         home.jobs(holding("5GiB", Memory="5GiB"))
         said = home.call(*RUN, code=2).stderr
@@ -123,7 +123,7 @@ class TestCaps:
             finally:
                 forger.kill()
 
-    def test_a_slip_in_the_file_stops_runs_with_its_place(self, home: Machine) -> None:
+    def test_an_invalid_site_file_stops_runs_with_its_place(self, home: Machine) -> None:
         home.says("[caps]\ngpu = 1\n")
         home.jobs(holding("1GiB", Memory="1GiB"))
         assert f"{home.file}, [caps]: 'gpu' is unknown" in home.call(*RUN, code=2).stderr
@@ -131,7 +131,7 @@ class TestCaps:
 
 
 class TestFile:
-    def test_one_that_does_not_count_is_named_at_the_start_and_by_doctor(self, home: Machine) -> None:
+    def test_an_ignored_site_file_is_named_at_the_start_and_by_doctor(self, home: Machine) -> None:
         home.says("[caps]\ntasks = 1\n")
         home.file.chmod(0o666)
         home.jobs(*[holding("1GiB", until="jobs.csv", Memory="1GiB")] * 2)
@@ -140,14 +140,14 @@ class TestFile:
         assert f"hint:   {sentence}: sudo chmod 644 {home.file}" in home.log()
         assert sentence in " ".join(home.call("doctor").stdout.split())
 
-    def test_only_the_gpus_that_are_offered_are_used(self, home: Machine) -> None:
+    def test_only_gpus_that_the_site_file_offers_are_used(self, home: Machine) -> None:
         home.says("devices = '1'\n")
         home.jobs(*[holding("1GiB", until="jobs.csv", Memory="1GiB")] * 3)
         assert {one.gpus for one in home.run("--profile", "off")} == {(1,)}
         said = home.call("run", "jobs.csv", "--new", "--devices", "0", code=2).stderr
         assert f"this shell may use GPU 1 (devices in {home.file})" in said
 
-    def test_doctor_says_what_holds_and_who_says_so(self, home: Machine) -> None:
+    def test_doctor_prints_quotas_and_settings_with_their_sources(self, home: Machine) -> None:
         home.says(
             "max_load = 0.5\n[caps]\ngpus = 1\n[caps.users.root]\ngpus = 2\nmemory = '9GiB'\n[may]\nreserve='*'\n"
         )
@@ -163,7 +163,9 @@ class TestFile:
 
 
 class TestReserving:
-    def test_tasks_of_other_users_do_not_start_there_and_running_ones_end_by_themselves(self, home: Machine) -> None:
+    def test_tasks_of_other_users_do_not_start_on_a_reserved_device_and_running_ones_end_by_themselves(
+        self, home: Machine
+    ) -> None:
         home.jobs(*[holding("1GiB", Memory="1GiB", Device=0), *[holding("1GiB", Memory="1GiB", Device=0)] * 2])
         with home.going("--profile", "off", "-j", "1"):
             home.wait_for(1)
@@ -180,7 +182,7 @@ class TestReserving:
             home.wait_for(3)
             home.go()
 
-    def test_its_user_goes_on_and_it_ends_by_itself(self, home: Machine) -> None:
+    def test_the_user_of_a_reservation_starts_tasks_until_it_ends_by_itself(self, home: Machine) -> None:
         home.jobs(*[holding("1GiB", until="jobs.csv", Memory="1GiB", Device=0)] * 2)
         home.call("devices", "reserve", "0", "--for", "2h", code=0)
         assert [one.gpus for one in home.run("--profile", "off")] == [(0,), (0,)]
@@ -199,7 +201,9 @@ class TestReserving:
             (("reserve", "0", "--end", "--for", "4h"), "leave --for"),
         ],
     )
-    def test_bad_input(self, home: Machine, words: tuple[str, ...], sentence: str) -> None:
+    def test_bad_input_of_devices_reserve_is_refused(
+        self, home: Machine, words: tuple[str, ...], sentence: str
+    ) -> None:
         assert sentence in home.call("devices", *words, code=2).stderr
 
 
@@ -233,12 +237,12 @@ print(directory.is_mount())
 class TestPreparing:
     @pytest.fixture
     def units(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-        """A folder in the place of systemd's; nothing is written into the machine's own /etc."""
+        """Return a folder in place of systemd's, so that nothing is written to /etc."""
         monkeypatch.setenv(site_file.ELSEWHERE, str(tmp_path / "machine.toml"))
         (tmp_path / "units").mkdir()
         return tmp_path / "units"
 
-    def test_what_is_missing_is_made_and_what_is_there_stays(self, home: Machine) -> None:
+    def test_devices_init_makes_missing_files_and_keeps_existing_ones(self, home: Machine) -> None:
         home.file.unlink(missing_ok=True)
         before = os.umask(0o077)
         try:
@@ -257,7 +261,7 @@ class TestPreparing:
         Draft202012Validator(schema(dict(PRINTS["devices"])["init"])).validate(told)
         assert told["done"] == again.splitlines()
 
-    def test_the_example_says_nothing_yet_and_all_that_it_shows_is_understood(self, home: Machine) -> None:
+    def test_the_example_of_devices_init_sets_nothing_and_its_lines_are_valid(self, home: Machine) -> None:
         home.call("devices", "init", code=0)
         lines = home.file.read_text().splitlines()
         assert "none for you" in home.call("doctor").stdout
@@ -273,7 +277,7 @@ class TestPreparing:
 
     @fault(104)
     @needs_mounts
-    def test_a_user_who_fills_the_lease_directory_does_not_fill_the_file_system_of_run(self, units: Path) -> None:
+    def test_a_full_lease_directory_does_not_fill_the_file_system_of_run(self, units: Path) -> None:
         said = run_apart(FILL, units).splitlines()
         assert said[-3:] == ["No space left on device", "root writes 6 bytes to /run", "True"]
         assert any("is a file system of its own now" in line for line in said)
@@ -285,7 +289,7 @@ class TestPreparing:
         wanted = units / "local-fs.target.wants" / unit.name
         assert wanted.resolve() == unit
 
-    def test_where_schedulers_meet_elsewhere_now_nothing_is_done(
+    def test_devices_init_refuses_while_schedulers_use_another_lease_directory(
         self, tmp_path: Path, units: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         old = tmp_path / "old"
@@ -297,7 +301,7 @@ class TestPreparing:
             process.kill()
         assert not (tmp_path / "new").exists()
 
-    def test_it_takes_root(self, units: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_devices_init_needs_root(self, units: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(site_file, "ROOT", 4711)
         with pytest.raises(LeaseError, match="sudo scheduler devices init"):
             machine_init.prepare(Settings(), units)

@@ -51,7 +51,7 @@ def users(common: Path) -> Iterator[list[User]]:
 
 @fault(37)
 @pytest.mark.parametrize("shims", [0.0, 0.5])
-def test_two_users_never_reservation_more_than_there_is(users: list[User], shims: float) -> None:
+def test_reservations_of_two_users_never_exceed_the_budget(users: list[User], shims: float) -> None:
     seed = random.SystemRandom().randrange(10**6)
     seconds = SECONDS if not shims else SECONDS / 2
     for user in users:
@@ -69,7 +69,7 @@ def test_two_users_never_reservation_more_than_there_is(users: list[User], shims
 
 
 def reachable_python(common: Path) -> tuple[str, Path]:
-    """An interpreter and the code where the two users can read them; else a skip."""
+    """Return an interpreter and the code where both users can read them; skip where they cannot."""
     try:
         return two_users.reachable_python(common)
     except Unreachable as exc:
@@ -77,7 +77,7 @@ def reachable_python(common: Path) -> tuple[str, Path]:
 
 
 class TestTurns:
-    """The order of two users who wait: the one who holds least, then the one who came first."""
+    """The order of two waiting users: the one who holds least, then the one who came first."""
 
     ROOM = ("--devices", "host:2GiB", "--buffer", "32MiB", "--max-load", "1000")
 
@@ -91,20 +91,20 @@ class TestTurns:
         return made
 
     def hold(self, user: User, notes: Path, until: str, memory: str = "900MiB") -> Started:
-        """A task that runs until a file is there."""
+        """Start a task that runs until a file exists."""
         script = f"touch {notes}/has-{until}; until [ -e {notes}/{until} ]; do sleep 0.02; done"
         process = user.start("exec", *self.ROOM, "--memory", memory, "--", "sh", "-c", script)
         wait_until((notes / f"has-{until}").exists, 60.0)
         return process
 
     def join(self, user: User, notes: Path, number: int, word: str, memory: str = "900MiB") -> Started:
-        """The next who waits; it notes when its turn has come, and takes a while."""
+        """Start the next waiting task; it records when its turn has come, and runs until a file exists."""
         script = f"touch {notes}/ran-{word}; until [ -e {notes}/end-{word} ]; do sleep 0.02; done"
         process = user.start("exec", *self.ROOM, "--memory", memory, "--", "sh", "-c", script)
         wait_until(lambda: len([*user.leases.glob("ticket.*")]) == number, 60.0)
         return process
 
-    def test_who_holds_nothing_comes_before_who_came_first(self, users: list[User], notes: Path) -> None:
+    def test_a_user_who_holds_nothing_comes_before_one_who_came_first(self, users: list[User], notes: Path) -> None:
         one, other = users
         with (
             self.hold(one, notes, "end-a") as a,
@@ -121,7 +121,7 @@ class TestTurns:
                 (notes / name).touch()
             assert [process.wait(60.0) for process in (a, b, first, later)] == [0] * 4
 
-    def test_of_two_who_hold_nothing_who_came_first(self, users: list[User], notes: Path) -> None:
+    def test_among_two_users_who_hold_nothing_the_first_starts(self, users: list[User], notes: Path) -> None:
         one, other = users
         with (
             self.hold(one, notes, "end-a", "1500MiB") as a,
@@ -141,7 +141,7 @@ TRY = "import os, sys; os.close(os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT))"
 
 @fault(57)
 @pytest.mark.skipif(shutil.which("cc") is None, reason=NO_COMPILER)
-def test_where_the_kernel_protects_files_of_others_both_go_on(users: list[User], common: Path) -> None:
+def test_two_users_go_on_where_the_kernel_protects_files_of_others(users: list[User], common: Path) -> None:
     library = common / "protected.so"
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(HERE / "protected.c")], check=True)
     ann, ben = users

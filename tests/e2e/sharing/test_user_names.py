@@ -1,4 +1,4 @@
-"""The directory of users does not answer: no scheduler waits for it with the mutex held."""
+"""A directory of users that does not answer: no scheduler waits for it with the mutex held."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ os.close(os.open(pipe, os.O_WRONLY))
 subprocess.run(["umount", "--lazy", "/etc/passwd"], check=True)
 print(user_name_soon(0), user_name_soon(12345))
 """
-"""A reader of the list of users opens a pipe, and waits until its other end is opened."""
+"""A script in which a reader of the list of users opens a pipe, and waits for its other end."""
 
 
 @fault(55)
 @needs_mounts
-def test_a_silent_directory_of_users_does_not_stop_who_decides(tmp_path: Path) -> None:
+def test_a_silent_directory_of_users_does_not_stop_a_decision(tmp_path: Path) -> None:
     place = tmp_path / "leases"
     place.mkdir()
     place.chmod(0o1777)

@@ -1,4 +1,4 @@
-"""`scheduler doctor` as people call it: without a GPU, with stand-in ones, with broken ones, and with bad places."""
+"""`scheduler doctor` as users call it: without a GPU, with stand-in ones, with broken ones, and with bad places."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LINE = re.compile(r"  (ok|!!|--)  (.{14}) (.+)")
 
 
 class Page:
-    """The output of the verb: the text, and the lines that the JSON has."""
+    """The output of the verb: its text and its JSON."""
 
     def __init__(self, text: str, data: dict[str, Any]) -> None:
         self.text = text
@@ -56,7 +56,7 @@ class Page:
 
 
 class Patient:
-    """A machine to be looked at."""
+    """A machine that `doctor` examines."""
 
     def __init__(self, root: Path, env: dict[str, str]) -> None:
         self.home = Home(root)
@@ -346,7 +346,7 @@ class TestTrouble:
         ],
         ids=["lost", "unknown", "hanging", "crashing"],
     )
-    def test_one_broken_gpu_of_three_has_to_be_repaired(
+    def test_broken_gpu_beside_two_others_has_to_be_repaired(
         self, with_gpus: Any, switches: dict[str, int], says: str
     ) -> None:
         patient, box = with_gpus(gpus=3)

@@ -1,4 +1,4 @@
-"""The forecast of a living run, as the verbs read it from another terminal."""
+"""The forecast of a living run in the verbs of another terminal."""
 
 from __future__ import annotations
 

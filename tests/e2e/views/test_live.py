@@ -1,4 +1,4 @@
-"""The live view on a real terminal: keys, Ctrl-C, ends of all kinds, and what gets lines instead."""
+"""The live view on a real terminal: keys, Ctrl-C, ends of all kinds, and terminals that get lines instead."""
 
 from __future__ import annotations
 

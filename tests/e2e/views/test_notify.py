@@ -23,7 +23,7 @@ SECRET = "T0PS3CRET"
 
 
 class Hook:
-    """A web hook: what it was sent, and how it answers."""
+    """A web hook with its received messages and its answer."""
 
     def __init__(self) -> None:
         self.sent: list[dict[str, Any]] = []

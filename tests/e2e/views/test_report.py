@@ -1,4 +1,4 @@
-"""`scheduler report`: a page, a picture, rows and data of a run that really went."""
+"""`scheduler report`: a page, a chart, rows and data of a real run."""
 
 from __future__ import annotations
 
@@ -48,6 +48,6 @@ def test_report_writes_timeline_rows_and_data_by_the_ending_of_the_name(home: Ho
     assert json.loads((home.root / "d.json").read_text())["runs"][0]["summary"]["tasks"] == 2
 
 
-def test_report_that_cannot_be_written_is_one_sentence(home: Home) -> None:
+def test_report_that_cannot_be_written_is_refused_in_one_sentence(home: Home) -> None:
     assert "ends with .html, .svg (the timeline), .csv or .json" in home.call("report", "-o", "r.png", code=2).stderr
     assert "cannot be written" in home.call("report", "-o", "nowhere/r.html", code=1).stderr

@@ -88,7 +88,7 @@ BAR = """(() => {
     const r = RUNS[0], {d, top, lane} = r.layout[1], b = d.bars[20], box = r.timeline.getBoundingClientRect();
     return [CHARTS.xAt((b[3] + b[4]) / 2, box.width), top + (b[2] + .5) * lane, b[0], box.width, box.height];
 })()"""
-"""Where a bar of the second device stands in the timeline, whose it is, and how large the timeline is."""
+"""A script that returns place and task of a bar of the second device, and the size of the timeline."""
 
 
 def test_bar_shows_its_figures_and_leads_to_its_task(looked: Browser, report: Path) -> None:

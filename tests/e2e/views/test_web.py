@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 UNTIL_GO = "sh -c 'until [ -e go ]; do sleep 0.1; done'"
 RUNS, WAITS = 2, 3
-"""The task that runs, and one that waits, of the run that all tests look at."""
+"""The running task, and a waiting one, of the run that all tests share."""
 
 
 def begun(root: Path) -> Home:
@@ -106,7 +106,7 @@ def test_page_follows_the_output_of_a_task(page: Page) -> None:
     assert "start" in page.get("/api/log?run=1")[1]["text"]
 
 
-def test_unknown_run_or_task_is_one_sentence(page: Page) -> None:
+def test_unknown_run_or_task_is_answered_with_an_error(page: Page) -> None:
     assert page.get("/api/live?run=99")[0] == 404
     assert page.get("/api/log?run=1&task=99")[0] == 404
     assert page.get("/api/elsewhere")[0] == 404
@@ -265,7 +265,7 @@ def test_malformed_http_is_refused_and_does_not_delay_others(page: Page) -> None
 
 
 class Drips:
-    """Connections that send a byte of a request now and then, each opened again where it is closed."""
+    """Connections that send a byte of a request at intervals, each opened again when it is closed."""
 
     def __init__(self, port: int, number: int) -> None:
         self.closed = 0

@@ -1,4 +1,4 @@
-"""`scheduler why` asked of a living run, of a dead one, and of what is not there."""
+"""`scheduler why` of a living run, of a dead one, and of unknown runs and tasks."""
 
 from __future__ import annotations
 
@@ -69,6 +69,6 @@ def test_why_without_a_scheduler_reads_the_journal(home: Home) -> None:
     assert not list((home.state / "runs/1/requests").glob("*.request"))
 
 
-def test_why_of_an_unknown_task_is_one_sentence(home: Home) -> None:
+def test_why_of_an_unknown_task_is_refused_in_one_sentence(home: Home) -> None:
     assert "there is no task 77" in home.call("why", "77", code=2).stderr
     assert "no run here is called" in home.call("why", "unknown", code=2).stderr
