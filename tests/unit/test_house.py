@@ -62,6 +62,22 @@ def test_the_gate_finds_a_docstring_that_begins_like_a_riddle(tmp_path: Path, be
     assert found == [f"scheduler/a.py:5: a docstring begins like a riddle: {f'{beginning} it is.'!r}"]
 
 
+@pytest.mark.parametrize(
+    "name", ["test_of_a_run", "test_is_closed", "test_it_goes_on_well", "test_json", "test_bad_input"]
+)
+def test_the_gate_finds_a_test_without_a_subject_in_its_name(tmp_path: Path, name: str) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests/test_a.py").write_text(f"class TestA:\n    def {name}(self) -> None: ...\n")
+    assert house.gate(tmp_path) == [f"tests/test_a.py:2: {name} does not name its subject"]
+
+
+@pytest.mark.parametrize("name", ["test_why_changes_nothing", "test_items_are_sorted", "test_island_is_reached"])
+def test_the_gate_accepts_a_test_with_a_subject(tmp_path: Path, name: str) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests/test_a.py").write_text(f"def {name}() -> None: ...\n")
+    assert house.gate(tmp_path) == []
+
+
 def test_the_gate_finds_an_import_cycle_in_functions_too(tmp_path: Path) -> None:
     one, other = "from scheduler import b\n", "def f():\n    from scheduler import a\n"
     assert planted(tmp_path, a=one, b=other) == ["import cycle: scheduler.a -> scheduler.b"]

@@ -1,4 +1,4 @@
-"""The sample workload trains, goes on where it was stopped, and needs the memory it is meant to need."""
+"""The sample workload: it trains, continues where it was stopped, and needs its intended memory."""
 
 from __future__ import annotations
 
@@ -106,24 +106,24 @@ def test_training_in_two_parts_ends_where_training_at_once_does(script: str, mat
 
 @pytest.mark.parametrize("matrices", ["plain Python"], indirect=True)
 class TestCheckpoint:
-    def test_is_one_small_file_named_by_the_id(self, matrices: str, tmp_path: Path) -> None:
+    def test_a_checkpoint_is_one_small_file_named_by_the_id(self, matrices: str, tmp_path: Path) -> None:
         trained(tmp_path, "train_mlp.py", 2)
         (checkpoint,) = (tmp_path / "checkpoints").iterdir()
         assert checkpoint.name == "7.json"
         assert json.loads(checkpoint.read_text())["epochs"] == 2
         assert checkpoint.stat().st_size < MIB
 
-    def test_that_is_complete_leaves_nothing_to_train(self, matrices: str, tmp_path: Path) -> None:
+    def test_a_complete_checkpoint_leaves_nothing_to_train(self, matrices: str, tmp_path: Path) -> None:
         trained(tmp_path, "train_mlp.py", 2)
         assert trained(tmp_path, "train_mlp.py", 2) == "already trained 2 of 2 epochs: nothing to do\n"
 
-    def test_of_another_model_is_not_continued(self, matrices: str, tmp_path: Path) -> None:
+    def test_a_checkpoint_of_another_model_is_not_continued(self, matrices: str, tmp_path: Path) -> None:
         trained(tmp_path, "train_mlp.py", 2)
         output = trained(tmp_path, "train_linear.py", 1)
         assert "starting anew" in output
         assert len(losses(output)) == 1
 
-    def test_of_a_killed_training_is_continued(self, matrices: str, tmp_path: Path) -> None:
+    def test_a_checkpoint_of_a_killed_training_is_continued(self, matrices: str, tmp_path: Path) -> None:
         endless = [sys.executable, *command("train_mlp.py", 100_000)]
         with subprocess.Popen(endless, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
@@ -133,7 +133,7 @@ class TestCheckpoint:
         reached = json.loads((tmp_path / "checkpoints" / "7.json").read_text())["epochs"]
         assert len(losses(trained(tmp_path, "train_mlp.py", reached + 1))) == 1
 
-    def test_result_is_left_where_the_scheduler_asks_for_it(self, matrices: str, tmp_path: Path) -> None:
+    def test_a_sample_writes_its_result_where_the_scheduler_asks_for_it(self, matrices: str, tmp_path: Path) -> None:
         output = trained(tmp_path, "train_linear.py", 2, SCHEDULER_RESULT=tmp_path / "result")
         result = json.loads((tmp_path / "result").read_text())
         assert result == {"loss": pytest.approx(losses(output)[-1], abs=1e-4), "epochs": 2}
@@ -159,7 +159,7 @@ def test_the_list_has_forty_rows_of_exactly_the_five_columns() -> None:
     )
 
 
-def test_the_list_is_a_mixture() -> None:
+def test_the_sample_list_mixes_scripts_priorities_and_epochs() -> None:
     table = list(rows())
     assert {row["Filename"].split()[0] for row in table} == SCRIPTS.keys()
     assert {row["Directory"] for row in table} == {"scheduler_files"}

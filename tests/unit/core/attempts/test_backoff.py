@@ -223,15 +223,15 @@ class TestDirectory:
         assert [placement.task for placement in decision.placements] == [4, 5, 6]
 
 
-class TestATaskWhoseOwnStartsFail:
-    def test_it_is_tried_after_all_others_once_two_of_its_starts_failed(self) -> None:
+class TestTaskWhoseStartsFail:
+    def test_a_task_is_tried_after_all_others_once_two_of_its_starts_failed(self) -> None:
         b = list_of(4)
         fail_all(b, 0.0)
         assert fail_all(b, 0.5) == [(1, 2)]
         assert fail_all(b, 1.5) == [(2, 2)]
         assert place(b, 3.5) == [(3, 2)]
 
-    def test_of_those_whose_starts_failed_again_the_one_with_fewest_is_tried(self) -> None:
+    def test_the_task_with_the_fewest_failed_starts_is_tried_first(self) -> None:
         b, now, tried = list_of(2), 0.0, []
         fail_all(b, now)
         for _ in range(6):
@@ -240,7 +240,7 @@ class TestATaskWhoseOwnStartsFail:
             tried.append(task)
         assert tried == [1, 2, 1, 2, 1, 2]
 
-    def test_one_that_begins_pauses_again_and_again_is_left_alone_for_longer_and_longer(self) -> None:
+    def test_a_task_that_begins_pauses_repeatedly_is_left_alone_for_longer_each_time(self) -> None:
         b, now, rests = list_of(1), 0.0, []
         for attempt in range(1, 10):
             fail_by_itself(b, attempt, now)
@@ -249,7 +249,7 @@ class TestATaskWhoseOwnStartsFail:
             now = due
         assert rests == [0, 0, 2, 8, 32, 128, 512, 600, 600]
 
-    def test_it_is_started_by_itself_after_those_before_it_have_begun(self) -> None:
+    def test_a_task_whose_starts_failed_starts_by_itself_after_earlier_ones_have_begun(self) -> None:
         b = list_of(4)
         for attempt in (1, 2):
             fail_by_itself(b, attempt, 0.0, task=2)
@@ -259,7 +259,7 @@ class TestATaskWhoseOwnStartsFail:
         assert place(b, 10.0) == [(2, 3)]
         assert place(b, 10.0) == [(3, 1), (4, 1)]
 
-    def test_its_equals_start_while_it_is_left_alone(self) -> None:
+    def test_equal_tasks_start_while_one_is_left_alone(self) -> None:
         b = list_of(3)
         for attempt in (1, 2, 3):
             fail_by_itself(b, attempt, 0.0)
@@ -267,7 +267,7 @@ class TestATaskWhoseOwnStartsFail:
         assert [placement.task for placement in decision.placements] == [2, 3]
         assert [(one.task, one.reason, one.text) for one in decision.refusals] == [(1, Reason.SUSPENDED, EAGAIN)]
 
-    def test_a_start_that_works_makes_it_one_like_all_others(self) -> None:
+    def test_a_start_that_succeeds_ends_the_postponement_of_a_task(self) -> None:
         b = list_of(2)
         for now in (0.0, 100.0):
             fail_all(b, now)
@@ -277,7 +277,7 @@ class TestATaskWhoseOwnStartsFail:
         assert starts is not None
         assert not starts.postpones(1)
 
-    def test_the_policy_batches_tries_it_after_others(self) -> None:
+    def test_the_policy_batches_tries_a_task_whose_starts_failed_after_others(self) -> None:
         b = brain(tasks(3, "1MiB", cpus=0.1), policy="batches")
         assert [fail_all(b, now)[0][0] for now in (0.0, 100.0, 200.0, 300.0)] == [1, 1, 2, 2]
 

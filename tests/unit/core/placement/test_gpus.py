@@ -388,7 +388,7 @@ class TestOutOfMemory:
         (again,) = decide(b, gpu(0), HOST_RAM).placements
         assert again.reservation == {"GPU-0": 4 * GIB, HOST: int(4.5 * GIB)}
 
-    def test_of_several_gpus_the_one_with_the_least_use_ran_out_of_memory(self) -> None:
+    def test_the_gpu_with_the_least_use_of_several_ran_out_of_memory(self) -> None:
         b = kinds(brain(tasks(2, gpus=2, epochs=5), profile="live"), 1, 2)
         assert place(b, gpu(0), gpu(1), HOST_RAM) == [1]
         held = {"GPU-0": 16 * GIB, "GPU-1": GIB}

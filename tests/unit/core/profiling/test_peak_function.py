@@ -15,7 +15,7 @@ Truth = Callable[[random.Random, list], float]
 
 
 def trials(number: int, truth: Truth, seed: int) -> tuple[list[Row], list[int]]:
-    """Return so many trials of a random search (rate, batch, width, depth, optimiser) and their peaks."""
+    """Return trials of a random search (rate, batch, width, depth, optimiser) and their peaks."""
     dice, rows, peaks = random.Random(seed), list[Row](), []
     for _ in range(number):
         row = [
@@ -76,7 +76,7 @@ def test_the_bound_holds_for_the_stated_share_whatever_the_shape(truth: Truth, n
     assert sum(below) >= (0.66 if number < 40 else 0.70) * len(below)
 
 
-def test_what_no_argument_explains_widens_the_bound() -> None:
+def test_the_bound_is_wider_for_peaks_that_no_argument_explains() -> None:
     def width(truth: Truth) -> float:
         rows, peaks = trials(80, truth, 5)
         found = fit(rows, peaks)
