@@ -32,7 +32,7 @@ class Verb(StrEnum):
     fits: frozenset[State]
     """The states of tasks that it can change."""
     done: str
-    """What became of a task that had no attempt."""
+    """The answer for a task that had no attempt."""
     nothing: str
     """The answer where no task of the run is in such a state."""
 

@@ -45,13 +45,13 @@ def test_a_text_that_the_patterns_were_written_for_is_recognised(title: str) -> 
     assert is_right(*LEARNED[title])
 
 
-def test_of_the_kept_texts_at_least_95_of_100_are_recognised() -> None:
+def test_at_least_95_of_100_kept_texts_are_recognised() -> None:
     missed = [title for title, case in KEPT.items() if not is_right(*case)]
     assert len(missed) <= 0.05 * len(KEPT), missed
 
 
 @pytest.mark.parametrize("which", NONE)
-def test_of_similar_texts_of_other_failures_at_most_2_of_100_are_taken_for_it(which: str) -> None:
+def test_at_most_2_of_100_similar_texts_of_other_failures_are_recognised(which: str) -> None:
     taken = [title for title, (_, lines) in NONE[which].items() if read(lines) != "nothing"]
     assert len(taken) <= 0.02 * len(NONE[which]), taken
 
