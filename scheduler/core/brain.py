@@ -619,5 +619,7 @@ class Brain:
             first = self.wait_queue.walk().front()
             return Decision(refusals=(self.backoff.suspended(NO_TASK if first is None else first),))
         decision = policy(self, machine)
+        if not self.backoff.limits:
+            return decision
         placements = self.backoff.apart(decision.placements, self.living)[:left]
         return decision if len(placements) == len(decision.placements) else replace(decision, placements=placements)

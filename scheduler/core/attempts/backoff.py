@@ -118,6 +118,11 @@ class Backoff:
         self._numbers: dict[str, int] = {}
 
     @property
+    def limits(self) -> bool:
+        """True if anything limits starts: a pause, or a task whose last start failed."""
+        return bool(self._pauses or self._failed_starts)
+
+    @property
     def away(self) -> tuple[str, ...]:
         """The directories that have a pause."""
         return tuple(cause for cause in self._pauses if cause != MACHINE)
@@ -213,6 +218,8 @@ class Backoff:
 
     def look(self, now: float, rules: SchedulingConfig) -> tuple[object, ...]:
         """Return what a decision at that time depends on."""
+        if not self.limits:
+            return ()
         resting = sum(now < failed.until for failed in self._failed_starts.values())
         return (resting, *((cause, pause.left(now, rules)) for cause, pause in self._pauses.items()))
 
@@ -220,7 +227,7 @@ class Backoff:
         self, placements: tuple[Placement, ...], living: Callable[[], Iterable[TaskState]]
     ) -> tuple[Placement, ...]:
         """Return the placements before the first suspect, or that alone once all `living` attempts have begun."""
-        for place, placement in enumerate(placements if self._failed_starts else ()):
+        for place, placement in enumerate(placements):
             failed = self._failed_starts.get(placement.task)
             if failed is not None and failed.is_suspect:
                 return placements[:place] if place or not all(task.began for task in living()) else placements[:1]
@@ -228,7 +235,7 @@ class Backoff:
 
     def starts(self, now: float, rules: SchedulingConfig) -> Starts | None:
         """Return what limits the starts of one pass besides the pause of the machine; None: nothing."""
-        if not self._failed_starts and not self.away:
+        if not self.limits:
             return None
         left = {cause: self._pauses[cause].left(now, rules) for cause in self.away}
         reasons = {cause: self._pauses[cause].reason for cause in self.away}

@@ -176,8 +176,9 @@ class CapacityView:
             return self
         stale = self._coming.union(self._stale, differing, self._released.due(machine.now))
         self._budgets = machine.budgets
-        for key in stale & self.rooms.keys():
-            self._renew(key, machine)
+        for key in stale:
+            if key in self.rooms:
+                self._renew(key, machine)
         self._stale.clear()
         self._since.clear()
         return self
@@ -191,7 +192,7 @@ class CapacityView:
         found = set()
         for at in compress(count(), map(is_not, self._budgets, budgets)):
             old, new = self._budgets[at], budgets[at]
-            if new.device != old.device or new.cap != old.cap:
+            if (new.device is not old.device and new.device != old.device) or new.cap != old.cap:
                 return None
             found.add(new.device.key)
         return found
@@ -216,7 +217,7 @@ class CapacityView:
     def _renew(self, key: str, machine: Machine) -> None:
         before = self.rooms[key]
         after = self._room(machine.budgets[self._at[key]], machine)
-        if after == before:
+        if after.bytes == before.bytes and after == before:
             return
         self.rooms[key] = after
         self.version += 1
@@ -227,7 +228,7 @@ class CapacityView:
 
     def _room(self, budget: DeviceBudget, machine: Machine) -> DeviceCapacity:
         key = budget.device.key
-        room = capacity_of(budget, list(self._here.get(key, {}).values()), machine, self._rules)
+        room = capacity_of(budget, self._here.get(key, {}).values(), machine, self._rules)
         self._released.steady(room, machine.now)
         (self._coming.add if room.coming else self._coming.discard)(key)
         return room

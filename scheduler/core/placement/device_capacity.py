@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from scheduler.core.config import SchedulingConfig
 from scheduler.core.model import (
@@ -96,8 +96,13 @@ def room_on(budget: DeviceBudget, taken: Iterable[tuple[int, int]], buffer: int)
         used_ += used
         if reserved > used:
             untaken += reserved - used
-    room = budget.free - untaken - buffer
-    return room if budget.cap is None else min(room, budget.cap - used_ - untaken - buffer)
+    return _left(budget, used_, untaken, buffer)
+
+
+def _left(budget: DeviceBudget, used: int, untaken: int, kept: int) -> int:
+    """Return the bytes that may be reserved beside those in use, those reserved and not used yet, and those kept."""
+    room = budget.free - untaken - kept
+    return room if budget.cap is None else min(room, budget.cap - used - untaken - kept)
 
 
 def capacities(machine: Machine, own: Iterable[Placement], rules: SchedulingConfig) -> dict[str, DeviceCapacity]:
@@ -107,7 +112,7 @@ def capacities(machine: Machine, own: Iterable[Placement], rules: SchedulingConf
 
 
 def capacity_of(
-    budget: DeviceBudget, mine: Sequence[Placement], machine: Machine, rules: SchedulingConfig
+    budget: DeviceBudget, mine: Iterable[Placement], machine: Machine, rules: SchedulingConfig
 ) -> DeviceCapacity:
     """Return the capacity of one device; `mine` are at least the reservations of this run that live there."""
     found = _compute(budget, mine, machine, rules)
@@ -124,7 +129,7 @@ def _most_released(budget: DeviceBudget, unmanaged_bytes: int) -> int:
 
 
 def _kept_free(budget: DeviceBudget, rules: SchedulingConfig) -> int:
-    return rules.buffer + kept_for_unmanaged(budget, rules)
+    return rules.buffer + kept_for_unmanaged(budget, rules) if budget.unmanaged else rules.buffer
 
 
 def _is_coming(budget: DeviceBudget, machine: Machine, rules: SchedulingConfig) -> bool:
@@ -135,13 +140,11 @@ def _is_coming(budget: DeviceBudget, machine: Machine, rules: SchedulingConfig) 
 
 
 def _compute(
-    budget: DeviceBudget, mine: Sequence[Placement], machine: Machine, rules: SchedulingConfig
+    budget: DeviceBudget, mine: Iterable[Placement], machine: Machine, rules: SchedulingConfig
 ) -> DeviceCapacity:
     device, key = budget.device, budget.device.key
-    taken: list[tuple[int, int]] = []
     ours, busy, alone, whose = 0, 0.0, False, ""
-    free_then = budget.free + budget.unreclaimed  # free bytes after all leases ended, as far as their use is known
-    unseen = 0  # the reservations of leases whose use is not measured yet
+    in_use = untaken = unseen = 0  # bytes of leases: in use, reserved but not yet used, reserved and never measured
     seen, is_gpu = machine.used, device.is_gpu
     for placement in mine:  # one loop for all sums: it is most of the cost of a changed device in a pass
         reserved = placement.reservation.get(key)
@@ -149,8 +152,8 @@ def _compute(
             continue
         used = seen.get((placement.task, placement.attempt)) if seen else None
         holds = used.get(key, 0) if used else 0
-        taken.append((reserved, holds))
-        free_then += holds
+        in_use += holds
+        untaken += reserved - holds if reserved > holds else 0
         unseen += reserved if used is None else 0
         busy += placement.busy if is_gpu else placement.load_on(device)
         ours += 1
@@ -158,8 +161,8 @@ def _compute(
     residents = ours
     for lease in machine.leases:
         reserved, holds = lease.reserved.get(key, 0), lease.used.get(key, 0)
-        taken.append((reserved, holds))
-        free_then += holds
+        in_use += holds
+        untaken += max(0, reserved - holds)
         unseen += 0 if holds else reserved
         residents += key in lease.reserved
         busy += lease.load.get(key, 0.0)
@@ -169,10 +172,11 @@ def _compute(
     held = sum(one.bytes for one in budget.unmanaged) if budget.unmanaged else 0
     single = device.single and not rules.mps and (residents > 0 or held > 0)
     kept_free, most_released = _kept_free(budget, rules), _most_released(budget, held)
+    free_then = budget.free + budget.unreclaimed + in_use  # after all leases ended, as far as their use is known
     return DeviceCapacity(
         device=device,
         most=largest(device, budget.cap),
-        bytes=room_on(budget, taken, 0) - kept_free,
+        bytes=_left(budget, in_use, untaken, kept_free),
         load=device.load_capacity * (rules.max_gpu_load if device.is_gpu else rules.max_load) - busy,
         residents=residents,
         ours=ours,

@@ -187,15 +187,18 @@ class SchedulingPass:
 
         Where others wait each task is looked at, because capacity is kept for those whose turn is before its own.
         """
-        most = self._most_named() + min(self._unmanaged, MOST_REFUSALS)
-        unnamed = not self.refusals or (self.wait is None and len(self.refusals) < most)
-        if unnamed or self.queue is not None:
+        if not self.refusals or self.queue is not None or self._names_more():
             return self.walk.front()
         if self._overdue < 0:
             self._overdue = self.brain.wait_queue.before(self.rules.bypass_limit - len(self.placements))
         bytes_ = self._most()
-        unknown_fits = bytes_ >= self.capacity.smallest or bytes_ >= self._least_unknown()
+        some = self.brain.wait_queue.some_unknown
+        unknown_fits = not some or bytes_ >= self.capacity.smallest or bytes_ >= self._least_unknown()
         return self.walk.front(bytes_, self.capacity.smallest, self._overdue, unknown_fits=unknown_fits)
+
+    def _names_more(self) -> bool:
+        """Tell whether more waiting tasks are named: none of those so far waits for what other schedulers hold."""
+        return self.wait is None and len(self.refusals) < self._most_named() + min(self._unmanaged, MOST_REFUSALS)
 
     def _least_unknown(self) -> float:
         """Return the fewest bytes that a GPU on which tasks run must have left for one more of unknown memory."""

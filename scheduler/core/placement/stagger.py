@@ -36,8 +36,10 @@ class Stagger:
 
     def wait(self, need: ResourceRequest, rooms: Iterable[DeviceCapacity], rank: Rank) -> None:
         """Note the GPUs on which the task of this rank starts as soon as others there have shown more."""
-        enough = max((ask.enough for ask in need.gpus), default=0)
-        for room in rooms if enough else ():
+        if not need.gpus[0].enough:
+            return
+        enough = max(ask.enough for ask in need.gpus)
+        for room in rooms:
             if room.unsettled and room.bytes >= enough:
                 self._awaited.setdefault(room.device.key, rank)
 

@@ -122,6 +122,9 @@ class WaitQueue:
     could not be entered are a group of their own as well, so that a pass leaves all of them out at once.
     """
 
+    some_unknown = False
+    """True once any head was kept as one of unknown memory."""
+
     def __init__(
         self,
         roll: TaskTable,
@@ -143,8 +146,9 @@ class WaitQueue:
         """The heads whose class is not determined."""
         self._least: list[float] = []
         """For each head the bytes on one GPU without which it does not fit beside others; 0: not computed."""
-        self._busy: list[float] = []
-        """For each head the load without which it does not fit beside others; 0: not computed."""
+        self._busy, self._loads = list[float](), list[float]()
+        """For each head the load without which it does not fit beside others, 0: not computed; the same values
+        sorted."""
         self._unknown: dict[str, set[int]] = {}
         """The task classes of which a head may be kept as UNKNOWN, by script."""
         self._ranked: dict[Asked, Rank] = {}
@@ -259,11 +263,13 @@ class WaitQueue:
         asked = self._where(task)
         place = bisect_left(self._heads, (self._ranked[asked], asked))
         if self._heads[place][0][3] == task:
-            self._least[place], self._busy[place] = least, busy
+            self._least[place] = least
+            self._set_busy(place, busy)
 
     def keep_unknown(self, task: int, script: str, busy: float) -> None:
         """Keep a head as one of unknown memory with this load, until more is known of any task class of its script."""
         self.keep(task, UNKNOWN, busy)
+        self.some_unknown = True
         if script:
             self._unknown.setdefault(script, set()).add(self._roll.kind(task))
 
@@ -280,13 +286,22 @@ class WaitQueue:
     @property
     def lightest(self) -> float:
         """The least known load of all heads."""
-        return min(self._busy, default=0.0)
+        return self._loads[0] if self._loads else 0.0
 
     def forget(self, kind: int) -> None:
         """Forget the noted requests of a class's groups: its profile has changed."""
         for asked in self._of_kind.get(kind, ()):
             place = bisect_left(self._heads, (self._ranked[asked], asked))
-            self._least[place] = self._busy[place] = 0
+            self._least[place] = 0
+            self._set_busy(place, 0.0)
+
+    def _set_busy(self, place: int, busy: float) -> None:
+        """Note the load of the head at a place."""
+        old = self._busy[place]
+        if busy != old:
+            del self._loads[bisect_left(self._loads, old)]
+            insort(self._loads, busy)
+            self._busy[place] = busy
 
     def before(self, times: int) -> int:
         """Return how many heads may have been bypassed that often."""
@@ -360,7 +375,11 @@ class WaitQueue:
             if not self._of_kind[asked[1]]:
                 del self._of_kind[asked[1]]
             self._moved.pop(asked, None)
+            if old is not None:
+                del self._loads[bisect_left(self._loads, busy)]
             return
+        if old is None:
+            insort(self._loads, busy)
         rank = self.rank(head)
         self._ranked[asked] = rank
         self._of_kind.setdefault(asked[1], set()).add(asked)

@@ -325,13 +325,21 @@ class Model:
     def agrees(self) -> None:
         line = ordered(self.brain)
         assert line == sorted(self.waiting, key=self.waiting.__getitem__)
-        assert {task: self.brain.wait_queue.bypassed(task) for task in line} == {t: self.passed[t] for t in line}
+        queue = self.brain.wait_queue
+        assert {task: queue.bypassed(task) for task in line} == {t: self.passed[t] for t in line}
+        assert queue.lightest == min(queue._busy, default=0.0)
 
 
 def moves(model: Model, data: st.DataObject) -> Iterator[str]:
     """Yield possible moves one after another."""
     for _ in range(data.draw(st.integers(1, 25))):
-        can = ["submit", *(["start"] * 3 if model.waiting else []), *(["end"] * 2 if model.running else [])]
+        can = [
+            "submit",
+            "keep",
+            "forget",
+            *(["start"] * 3 if model.waiting else []),
+            *(["end"] * 2 if model.running else []),
+        ]
         yield data.draw(st.sampled_from(can))
 
 
@@ -343,6 +351,11 @@ def test_order_and_counts_equal_those_of_a_plain_list(order: str, data: st.DataO
     for move in moves(model, data):
         if move == "submit":
             model.submit(data.draw(st.lists(st.integers(0, 2), min_size=1, max_size=6)))
+        elif move == "keep":
+            for task in data.draw(st.lists(st.sampled_from(sorted(model.waiting)))) if model.waiting else ():
+                model.brain.wait_queue.keep(task, 1.0, data.draw(st.sampled_from([0.0, 0.25, 0.5])))
+        elif move == "forget":
+            model.brain.wait_queue.forget(0)
         elif move == "start":
             model.start(data.draw(st.sampled_from(sorted(model.waiting))))
         else:
