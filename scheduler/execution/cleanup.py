@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import queue
 import threading
+from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -13,8 +13,11 @@ from scheduler.runtime.processes import start_thread
 
 BEHIND = 100
 """How many removals may wait before `remove` waits too; a resumed run looks at more than that once again."""
-
-
+BATCH = 50
+"""Removals that are begun at once."""
+REST = 0.1
+"""Seconds in which fewer removals wait for more: to wake the thread for each costs the scheduler's own thread more than
+the removal itself."""
 STUCK = 1.0
 """Seconds for which `remove` waits; after that the disk hangs, and the files stay until the run is removed."""
 LAST = 30.0
@@ -38,37 +41,57 @@ class Remover:
     """
 
     def __init__(self) -> None:
-        self._todo: queue.Queue[Leftovers | None] = queue.Queue(BEHIND)
+        self._todo: deque[Leftovers] = deque()
+        """What is to be removed; the first is being removed."""
+        self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
-        self._stuck = False
-        """True if the last removal found no place in the queue in time; then the next one does not wait."""
+        self._is_over = False
+        self._is_stuck = False
+        """True if the last removal found no place in time; then the next one does not wait."""
 
     def remove(self, leftovers: Leftovers) -> None:
         """Have the files removed soon; remove them at once where this user may have no more threads."""
         self._thread = self._thread or start_thread(self._work, "removal")
         if self._thread is None:
             _remove(leftovers)
-        else:
-            self._put(leftovers, 0.0 if self._stuck else STUCK)
+        elif self._has_place():
+            self._todo.append(leftovers)
+            if len(self._todo) in (1, BATCH):
+                self._notify()
 
-    def _put(self, leftovers: Leftovers | None, patience: float) -> None:
-        try:
-            self._todo.put(leftovers, patience > 0, patience or None)
-            self._stuck = False
-        except queue.Full:
-            self._stuck = True
+    def _has_place(self) -> bool:
+        if len(self._todo) < BEHIND:
+            self._is_stuck = False
+            return True
+        with self._changed:
+            patience = 0.0 if self._is_stuck else STUCK
+            self._is_stuck = not self._changed.wait_for(lambda: len(self._todo) < BEHIND, patience)
+        return not self._is_stuck
+
+    def _notify(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
 
     def close(self) -> None:
         """Return when all removals are done, or their disk has not answered for long."""
+        self._is_over = True
+        self._notify()
         if self._thread is not None:
-            self._put(None, LAST)
-            if not self._stuck:
-                self._thread.join(LAST)
-            self._thread = None
+            self._thread.join(LAST)
 
     def _work(self) -> None:
-        while (leftovers := self._todo.get()) is not None:
-            _remove(leftovers)
+        while self._wait():
+            while self._todo:
+                _remove(self._todo[0])
+                self._todo.popleft()
+                self._notify()
+
+    def _wait(self) -> bool:
+        """Return whether there is something to remove; wait for enough of it, or for the end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._todo or self._is_over)
+            self._changed.wait_for(lambda: len(self._todo) >= BATCH or self._is_over, REST)
+            return bool(self._todo)
 
 
 def _remove(leftovers: Leftovers) -> None:

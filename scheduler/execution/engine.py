@@ -120,6 +120,8 @@ class LocalEngine:
         self._ran: set[Key] = set()
         """Attempts whose record was read, and whose claim is therefore no fence."""
         self._events: list[Started | Exited] = []
+        self._collecting = False
+        """True while events are collected, so that none of them has to make the engine readable."""
         self._looked = 0.0
         self._epoll = select.epoll()
         self._shims = ShimPool(self._server, self._epoll)
@@ -194,18 +196,20 @@ class LocalEngine:
 
     def collect(self) -> list[Started | Exited]:
         """Return the events since the last call, without waiting."""
+        self._collecting = True
         for fd, _ in self._epoll.poll(0):
             if (client := self._shims.at(fd)) is not None:
                 self._read_answers(client)
             elif fd in self._by_pidfd:
                 self._shim_ended(self._by_pidfd[fd])
-            elif fd != self._bell:
+            elif fd == self._bell:
+                os.eventfd_read(self._bell)
+            else:
                 self._check_server()
         self._look_again()
         self._pump()
+        self._collecting = False
         events, self._events = self._events, []
-        with contextlib.suppress(BlockingIOError):
-            os.eventfd_read(self._bell)
         return events
 
     def has_ended(self, task: int, attempt: int) -> bool:
@@ -521,7 +525,8 @@ class LocalEngine:
 
     def _report(self, event: Started | Exited) -> None:
         self._events.append(event)
-        os.eventfd_write(self._bell, 1)
+        if not self._collecting:
+            os.eventfd_write(self._bell, 1)
 
 
 def _why_lost(attempt: _Attempt, claim: Claim | None) -> str:

@@ -85,7 +85,7 @@ def test_removal_goes_on_once_its_disk_answers_again(monkeypatch: pytest.MonkeyP
     for _ in range(BEHIND + 5):
         remover.remove(Leftovers([], []))
     hangs.set()
-    wait_until(lambda: len(removed) == BEHIND + 1)
+    wait_until(lambda: len(removed) == BEHIND)
     remover.remove(Leftovers(["last"], []))
     remover.close()
     assert removed[-1].files == ["last"]
