@@ -76,10 +76,6 @@ class _Attempt:
     def claim_path(self) -> str:
         return shim.claim_path(self.folder, self.attempt)
 
-    @property
-    def record_path(self) -> str:
-        return shim.record_path(self.folder, self.attempt)
-
 
 class LocalEngine:
     """Runs attempts under shims that outlive it; the files in `tasks_dir` alone say what became of them.
@@ -214,10 +210,8 @@ class LocalEngine:
 
     def has_ended(self, task: int, attempt: int) -> bool:
         """Tell whether an attempt has ended, by its exit record and the lock of its claim."""
-        folder = self._folder(task)
-        if shim.read_record(shim.record_path(folder, attempt)) is not None:
-            return True
-        return shim.claim_state(shim.claim_path(folder, attempt)) is shim.ClaimState.FREE
+        path = shim.claim_path(self._folder(task), attempt)
+        return shim.read_record(path) is not None or shim.claim_state(path) is ClaimState.FREE
 
     def troubles(self) -> list[str]:
         """Return sentences for the user about the processes that start and keep tasks, each once."""
@@ -229,13 +223,12 @@ class LocalEngine:
         A fence stays: an order may be late, and must find the attempt given up for as long as the run exists.
         """
         folder = self._folder(task)
-        files = [shim.record_path(folder, attempt)]
-        if (task, attempt) in self._ran or not _is_fence(shim.claim_path(folder, attempt)):
-            files.append(shim.claim_path(folder, attempt))
+        claim = shim.claim_path(folder, attempt)
+        stays = (task, attempt) not in self._ran and _is_fence(claim)
         self._ran.discard((task, attempt))
         logs = (shim.log_path(folder, attempt), shim.errors_path(folder, attempt))
-        stays = any(key[0] == task for key in self._attempts)
-        self._remover.remove(Leftovers(files, logs, "" if stays else folder))
+        in_use = any(key[0] == task for key in self._attempts)
+        self._remover.remove(Leftovers(() if stays else (claim,), logs, "" if in_use else folder))
 
     def close(self) -> None:
         """Close everything; an order that was not sent yet is as if it had never been given."""
@@ -482,7 +475,7 @@ class LocalEngine:
     def _end(self, attempt: _Attempt) -> None:
         """End an attempt whose claim is free: the record says how it ended; without one it is lost once its tree is
         empty."""
-        record = shim.read_record(attempt.record_path)
+        record = shim.read_record(attempt.claim_path)
         claim = attempt.claim or shim.read_claim(attempt.claim_path)
         if record is not None:
             if attempt.claim is None and claim is not None:

@@ -27,8 +27,9 @@ of what a killed shim leaves behind, and so the processes of such an attempt are
 end of its channel too, but never before its attempt is over. SIGTERM asks a shim to stop its attempt (stop signal,
 grace, then the whole tree) and SIGUSR1 to kill it. Before the first signal the shim runs the `ending` of its order.
 
-An attempt's files lie in its task's folder: a claim, a record and a log. The shim holds a flock on the claim for as
-long as it lives; a claim without a lock belongs to an attempt that is over. This module defines their formats.
+An attempt's files lie in its task's folder: a claim and a log. The shim holds a flock on the claim for as long as it
+lives; a claim without a lock belongs to an attempt that is over. Its first block says who runs the attempt, its second
+block is the exit record, empty until the end. This module defines their formats.
 """
 
 from __future__ import annotations
@@ -205,11 +206,6 @@ def claim_path(folder: str, attempt: int) -> str:
     return f"{folder}/.claim.{attempt}"
 
 
-def record_path(folder: str, attempt: int) -> str:
-    """Return the path of an attempt's exit record."""
-    return f"{folder}/.record.{attempt}"
-
-
 def log_path(folder: str, attempt: int) -> str:
     """Return the path of an attempt's log."""
     return f"{folder}/{attempt}.log"
@@ -222,13 +218,13 @@ def errors_path(folder: str, attempt: int) -> str:
 
 def read_claim(path: str) -> Claim | None:
     """Return the claim, or None where there is none that can be read."""
-    values = _read_block(path, Claim._fields)
+    values = _read_block(path, 0, Claim._fields)
     return Claim(**values) if values else None
 
 
 def read_record(path: str) -> Record | None:
-    """Return the exit record, or None where none was completed. It is final only once the claim is free."""
-    values = _read_block(path, Record._fields)
+    """Return the exit record in a claim, or None where none was completed. It is final only once the claim is free."""
+    values = _read_block(path, BLOCK, Record._fields)
     return Record(**values) if values else None
 
 
@@ -274,12 +270,14 @@ def take_claim(path: str, claim: Claim, lock: int = fcntl.LOCK_EX) -> int:
     """Make the claim and return its locked descriptor. Raise FileExistsError where the claim was taken before.
 
     The file is locked before it gets its name: a claim that can be seen and is free belongs to an attempt that is over.
+    It has room for the exit record: the end must be writable on a disk that is full by then.
     """
     temporary = f"{path}.{os.getpid()}"
     fd = os.open(temporary, _CREATE | os.O_TRUNC, 0o600)
     try:
         fcntl.flock(fd, lock | fcntl.LOCK_NB)
-        os.write(fd, pack_block(claim._asdict()))
+        os.posix_fallocate(fd, 0, 2 * BLOCK)
+        os.pwrite(fd, pack_block(claim._asdict()), 0)
         os.link(temporary, path)
     except OSError:
         os.close(fd)
@@ -310,15 +308,17 @@ def unpack_block(block: bytes) -> dict[str, Any] | None:
     return values if isinstance(values, dict) else None
 
 
-def _read_block(path: str, fields: tuple[str, ...]) -> dict[str, Any]:
-    """Return the fields that this version knows from a file; none where there is no whole block."""
+def _read_block(path: str, offset: int, fields: tuple[str, ...]) -> dict[str, Any]:
+    """Return the fields that this version knows from a block of a file; none where there is no whole block."""
     try:
         fd = os.open(path, _READ)
     except OSError:
         return {}
-    values = unpack_block(os.read(fd, BLOCK))
+    block = b""
+    with suppress(OSError):  # it is a pipe
+        block = os.pread(fd, BLOCK, offset)
     os.close(fd)
-    return _known(values or {}, fields)
+    return _known(unpack_block(block) or {}, fields)
 
 
 # The control group of an attempt
@@ -813,7 +813,7 @@ class StartedAttempt(NamedTuple):
     log: LogKeeper
     claim: Claim
     lock: int
-    record: int
+    """The descriptor of the claim, which is locked and takes the record."""
     began: float
     kills: int
     next_signal: Callable[[float], int]
@@ -825,9 +825,7 @@ def begin(home: ServerContext, order: AttemptOrder, held: list[int]) -> StartedA
     main, group, channel = _fork_task(home, order, held, log.fd)
     claim = _claim_of(home, order, main)._replace(group=group)
     lock = take_claim(claim_path(order.folder, order.attempt), claim)
-    record = os.open(record_path(order.folder, order.attempt), _CREATE, 0o600)
-    os.posix_fallocate(record, 0, BLOCK)  # the end must be writable on a disk that is full by then
-    begun = StartedAttempt(main, channel, log, claim, lock, record, time.time(), oom_kills(), home.next_signal)
+    begun = StartedAttempt(main, channel, log, claim, lock, time.time(), oom_kills(), home.next_signal)
     channel.send(b"go")
     return begun
 
@@ -855,8 +853,8 @@ def finish(order: AttemptOrder, begun: StartedAttempt) -> tuple[Record, Watch]:
     watch = Watch(begun.main, order, begun.log, begun.claim.group, begun.next_signal)
     watch.run()
     record = _ended(begun, watch, _last_words(begun.channel))
-    os.pwrite(begun.record, pack_block(record._asdict()), 0)
-    os.fsync(begun.record)
+    os.pwrite(begun.lock, pack_block(record._asdict()), BLOCK)
+    os.fsync(begun.lock)
     if not watch.left:
         with suppress(OSError):  # none was given, or its directory has gone
             os.unlink(order.lease)
@@ -1211,8 +1209,8 @@ def _run_attempts(home: ServerContext, channel: socket.socket) -> None:
             return
         record, watch = ended
         begun.channel.close()
-        is_there = os.fstat(begun.record).st_nlink > 0
-        for fd in (begun.log.fd, begun.record, *held, *((memory,) if memory >= 0 else ()), begun.lock):
+        is_there = os.fstat(begun.lock).st_nlink > 0
+        for fd in (begun.log.fd, *held, *((memory,) if memory >= 0 else ()), begun.lock):
             with suppress(OSError):  # some file systems say only now that they had no room for what the task wrote
                 os.close(fd)
         is_told = is_there and _tell(channel, {"ended": record._asdict()})  # without its record an end is not believed

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import deque
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scheduler.app.observe.run_reader import places
@@ -23,7 +22,7 @@ from scheduler.core.ports import Key
 from scheduler.errors import Elsewhere, ForbiddenEvent, StateError, StillRunning
 from scheduler.runtime import clock
 from scheduler.runtime.settings import Settings
-from scheduler.runtime.shim import hostname, record_path
+from scheduler.runtime.shim import hostname
 from scheduler.store.run.catalog import RunInfo
 from scheduler.store.run.journal_database import newer
 from scheduler.store.run.removal import claims
@@ -113,9 +112,8 @@ def _forget_what_is_lost(info: RunInfo, session: RunSession) -> None:
             f"run {info.number}: {count(len(alive), 'task')} ({ranges(alive)}) started after what its journal still "
             "knows, and run on: take the run over once they have ended"
         )
-    for task, attempt, path, _ in unknown:
+    for _, _, path, _ in unknown:
         path.unlink(missing_ok=True)
-        Path(record_path(info.places.task(task), attempt)).unlink(missing_ok=True)
     session.store.journal.accept_loss()
 
 

@@ -70,6 +70,13 @@ def claim(driver: Driver, **fields: object) -> str:
     return str(folder)
 
 
+def put_record(folder: str, block: bytes) -> None:
+    """Write a block where the exit record of a task's first attempt belongs."""
+    with open(shim.claim_path(folder, 1), "r+b") as file:
+        file.seek(shim.BLOCK)
+        file.write(block)
+
+
 class TestReports:
     def test_attempt_reports_started_then_exited(self, driver: Driver) -> None:
         driver.run("true")
@@ -374,7 +381,7 @@ class TestAdoption:
     @fault(6)
     def test_record_counts_after_a_reboot(self, driver: Driver) -> None:
         folder = claim(driver, boot_id="another", pid=3, start=4, shim=2)
-        Path(shim.record_path(folder, 1)).write_bytes(shim.pack_block(Record("exited", 3)._asdict()))
+        put_record(folder, shim.pack_block(Record("exited", 3)._asdict()))
         driver.engine.adopt(1, 1)
         assert driver.exited(1).code == 3
         assert driver.started(1) == Started(1, 1, 3, 4, 2)
@@ -386,14 +393,14 @@ class TestAdoption:
 
     def test_unfinished_record_does_not_count(self, driver: Driver) -> None:
         folder = claim(driver)
-        Path(shim.record_path(folder, 1)).write_bytes(bytes(shim.BLOCK))
+        put_record(folder, bytes(shim.BLOCK))
         driver.engine.adopt(1, 1)
         assert driver.exited(1).outcome is Outcome.LOST
 
     def test_record_is_not_read_while_the_claim_is_locked(self, driver: Driver) -> None:
         task = driver.launch("sleep", "60")
         driver.started(task)
-        Path(shim.record_path(f"{driver.tasks}/1", 1)).write_bytes(shim.pack_block(Record("exited", 9)._asdict()))
+        put_record(f"{driver.tasks}/1", shim.pack_block(Record("exited", 9)._asdict()))
         driver.engine.stop(task, 1)
         assert driver.exited(task).outcome is Outcome.INTERRUPTED
 

@@ -82,7 +82,7 @@ class TestEnds:
     def test_record_has_begin_and_end(self, driver: Driver) -> None:
         before = time.time()
         driver.run("sleep", "0.05")
-        record = shim.read_record(shim.record_path(f"{driver.tasks}/1", 1))
+        record = shim.read_record(shim.claim_path(f"{driver.tasks}/1", 1))
         assert record is not None
         assert before <= record.began < record.ended <= time.time()
         assert record.boot_id == shim.boot_id()
@@ -302,7 +302,7 @@ class TestStopping:
         task = driver.launch("sleep", "60", timeout=0.3)
         driver.started(task)
         driver.engine.close()
-        record = wait_until(lambda: shim.read_record(shim.record_path(f"{driver.tasks}/1", 1)))
+        record = wait_until(lambda: shim.read_record(shim.claim_path(f"{driver.tasks}/1", 1)))
         assert record.outcome == "timeout"
         driver.engine = type(driver)(driver.root, driver.prefix).engine
 
@@ -403,7 +403,7 @@ class TestLease:
 class TestFormats:
     def test_record_is_read_as_it_was_written(self, tmp_path: Path) -> None:
         record = Record("exited", 3, pid=5, began=1.5)
-        (tmp_path / "r").write_bytes(shim.pack_block(record._asdict()))
+        (tmp_path / "r").write_bytes(bytes(shim.BLOCK) + shim.pack_block(record._asdict()))
         assert shim.read_record(str(tmp_path / "r")) == record
 
     @fault(27)
@@ -411,12 +411,13 @@ class TestFormats:
         "damage", [lambda b: b[:40], lambda b: b"", lambda b: bytes(4096), lambda b: b.replace(b"exited", b"exitec")]
     )
     def test_damaged_record_is_none(self, tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
-        (tmp_path / "r").write_bytes(damage(shim.pack_block(Record("exited", 3)._asdict())))
+        (tmp_path / "r").write_bytes(bytes(shim.BLOCK) + damage(shim.pack_block(Record("exited", 3)._asdict())))
         assert shim.read_record(str(tmp_path / "r")) is None
 
     @fault(9)
     def test_fields_of_a_newer_version_are_left_out(self, tmp_path: Path) -> None:
-        (tmp_path / "r").write_bytes(shim.pack_block({"outcome": "exited", "code": 0, "colour": "red"}))
+        more = {"outcome": "exited", "code": 0, "colour": "red"}
+        (tmp_path / "r").write_bytes(bytes(shim.BLOCK) + shim.pack_block(more))
         assert shim.read_record(str(tmp_path / "r")) == Record("exited", 0)
 
     @fault(52)

@@ -127,7 +127,7 @@ def test_stopped_server_and_shim_of_a_killed_scheduler_go_on(driver: Driver) -> 
     stop(claim.server)
     kill(dead)
     (driver.root / "go").touch()
-    record = wait_until(lambda: shim.read_record(shim.record_path(str(driver.tasks / "1"), 1)))
+    record = wait_until(lambda: shim.read_record(shim.claim_path(str(driver.tasks / "1"), 1)))
     assert record.code == 5
     wait_until(lambda: not is_alive(claim.server) and not is_alive(claim.shim))
 
@@ -142,7 +142,7 @@ def test_helper_that_is_stopped_after_its_scheduler_was_killed_ends_with_the_tas
     kill(dead)
     os.kill(getattr(claim, which), signal.SIGSTOP)
     (driver.root / "go").touch()
-    record = wait_until(lambda: shim.read_record(shim.record_path(str(driver.tasks / "1"), 1)))
+    record = wait_until(lambda: shim.read_record(shim.claim_path(str(driver.tasks / "1"), 1)))
     assert record.code == 5
     wait_until(lambda: not is_alive(claim.server) and not is_alive(claim.shim))
 

@@ -42,8 +42,8 @@ with open(said, "w") as out:
     wait_until(lambda: len(told(began)) == 3, 60)
     wait_until(lambda: home.states().count("running") == 3, 60)
     fill()
-    wait_until(lambda: "nothing starts before" in said.read_text(), 60)
-    time.sleep(PAUSE)  # the journal may have been the first to say so: the next look at the disks is after it
+    wait_until(lambda: "nothing starts" in said.read_text(), 60)  # the journal or the look at the disks says so first
+    time.sleep(PAUSE)  # the next look at the disks is after it
     go.touch()
     wait_until(lambda: len(told(ended)) == 3, 60)
     if killed:

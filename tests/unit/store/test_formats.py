@@ -155,3 +155,16 @@ def test_device_reservations_have_format_1(tmp_path: Path) -> None:
     assert record(tmp_path) == {
         "version": 1, "device": "GPU-a", "user": os.getuid(), "until": 1e10, "why": "a deadline",
     }  # fmt: skip
+
+
+def test_a_claim_is_one_block_and_the_exit_record_the_next(tmp_path: Path) -> None:
+    path = tmp_path / ".claim.1"
+    claim, record = shim.Claim(7, 1, "a.7.1", shim=5), shim.Record("exited", 3)
+    lock = shim.take_claim(str(path), claim)
+    os.pwrite(lock, shim.pack_block(record._asdict()), shim.BLOCK)
+    os.close(lock)
+    assert path.stat().st_size == 2 * shim.BLOCK == 8192
+    blocks = path.read_bytes()
+    assert shim.unpack_block(blocks[:4096]) == claim._asdict()
+    assert shim.unpack_block(blocks[4096:]) == record._asdict()
+    assert (shim.read_claim(str(path)), shim.read_record(str(path))) == (claim, record)
