@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ from scheduler.app.run.shell_context import ShellContext, keep_shell, shell_of_n
 from scheduler.app.run.task_list import CsvFollower, TaskList, batches
 from scheduler.core.brain import Brain
 from scheduler.core.config import SchedulingConfig
+from scheduler.core.events import Event
 from scheduler.core.model import DeviceBudget, Terms
 from scheduler.core.placement.device_capacity import largest
 from scheduler.core.placement.request import gpus_of
@@ -78,12 +79,9 @@ def _accept(
     budgets = pool.snapshot()
     _check_lines(listing, budgets, rules(options, settings))
     open_leases(settings, "").close()  # refused now, rather than once the list is accepted
-    use_mps(pool, options, settings)
+    mps = _could_use_mps(pool, options, settings)  # a daemon starts once every row has been checked
     shell = shell_of_new_run(settings)
-    store = SqliteRunStore.create(places(settings), counter(places(settings)), RUN_CODE)
-    store.programs = shell.programs
-    brain = make_brain(store, options, settings, shell, pool)
-    store.num = settings.num
+    store = _new_store(settings, shell)
     facts = {
         **_facts(listing, options, settings, python, store.places),
         **_device_facts(budgets, settings),
@@ -92,7 +90,7 @@ def _accept(
         **previous.facts(),
     }
     previous.look_back()
-    check = checker(listing.what, budgets, brain.rules, listing.form)
+    check = checker(listing.what, budgets, rules(options, settings, mps=mps), listing.form)
 
     def final_facts(tasks: int) -> dict[str, str]:  # the session has the same facts as the journal
         facts.update(mark=listing.mark, accepted=str(clock.now()), tasks=str(tasks))
@@ -103,14 +101,15 @@ def _accept(
         listing.prepare(store.places)
         rows = previous.noting(batches(listing.rows, settings.num), listing.form)
         submitted = store.accept(listing.form, rows, check, final_facts, previous)
+        _start_mps(mps and bool(submitted or listing.source), pool, options, settings)
     except BaseException:
         store.discard()
         raise
     if not submitted and listing.source is None:
         store.discard()
         return None
-    for event in (*submitted, *(previous.events(submitted[0].first) if submitted else ())):
-        brain.apply(event)
+    brain = make_brain(store, options, settings, shell, pool)
+    _apply(brain, (*submitted, *(previous.events(submitted[0].first) if submitted else ())))
     store.source = CsvFollower(listing.file, listing.file.mark) if listing.file is not None else listing.source
     store.check = check
     session = RunSession(store, brain, pool, options, settings, facts, shell)
@@ -123,6 +122,30 @@ def _check_lines(listing: TaskList, budgets: Sequence[DeviceBudget], config: Sch
     if listing.source is not None:
         terms = listing.form.terms([""] * len(listing.form.columns))
         checker(listing.what, budgets, config, listing.form)(terms, None)
+
+
+def _new_store(settings: Settings, shell: ShellContext) -> SqliteRunStore:
+    store = SqliteRunStore.create(places(settings), counter(places(settings)), RUN_CODE)
+    store.programs, store.num = shell.programs, settings.num
+    return store
+
+
+def _start_mps(wanted: bool, pool: DevicePool, options: RunOptions, settings: Settings) -> None:
+    if wanted:
+        use_mps(pool, options, settings)
+
+
+def _apply(brain: Brain, events: Iterable[Event]) -> None:
+    for event in events:
+        brain.apply(event)
+
+
+def _could_use_mps(pool: DevicePool, options: RunOptions, settings: Settings) -> bool:
+    """Tell whether the tasks will share GPUs under MPS; start no daemon, but end those that were left."""
+    from scheduler.app.run.mps_setup import clean_left, could_share
+
+    clean_left(settings, pool)
+    return could_share(pool, options, settings)
 
 
 def use_mps(pool: DevicePool, options: RunOptions, settings: Settings) -> None:

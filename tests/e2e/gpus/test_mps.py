@@ -71,6 +71,17 @@ class TestLife:
         assert home.mps_notes("start") == [f"start {home.box.uuids[0]}"]
         assert is_paired(home)
 
+    @contract("S3-28")
+    @pytest.mark.parametrize("rows", [["Command,Epochs", "true,2", "true,two"], ["Command"], None])
+    def test_no_daemon_starts_for_a_list_that_is_refused_empty_or_missing(
+        self, machine: Machine, rows: list[str] | None
+    ) -> None:
+        home = machine(gpus=1)
+        if rows is not None:
+            (home.root / "jobs.csv").write_text("\n".join(rows) + "\n")
+        home.call("run", "jobs.csv", "--mps", code=0 if rows == ["Command"] else 2)
+        assert home.mps_notes("start") == []
+
     def test_daemon_is_shared_by_two_runs_and_ended_by_the_last(self, machine: Machine) -> None:
         home = machine(gpus=1)
         home.jobs(holding("1GiB", Memory="2GiB"))
