@@ -42,7 +42,7 @@ class Remover:
 
     def __init__(self) -> None:
         self._todo: deque[Leftovers] = deque()
-        """What is to be removed; the first is being removed."""
+        """The files to be removed; the first is being removed now."""
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._is_over = False
