@@ -32,6 +32,8 @@ _OF_SHELL = re.compile(r"[<>|&;]")
 _SHELL = {"|", "||", "&", "&&", ";", "<", ">", ">>", "2>", "2>>", "&>", "2>&1"}
 """Words in a row that seems to be written for a shell."""
 _COMMAND = ("Directory", "Executable", "Filename", "Args", "Command", "Env")
+_WITH_PLACEHOLDERS = ("Filename", "Args", "Command")
+"""The columns whose unfilled text is searched for misspelled placeholders: filled, a literal `{{x}}` looks like one."""
 
 
 class CommandCounts:
@@ -157,7 +159,7 @@ class RowValidator:
             split_words("Args", args)
             place((directory, executable, lead(filename)))
         if "{" in filename + args + command and self.form.own:
-            self._warn_of_placeholder(f"{filename} {args} {command}")
+            self._warn_of_placeholder(" ".join(self.form.cell(cells, name) for name in _WITH_PLACEHOLDERS))
         text = " ".join(part for part in (filename, args) if part)
         if _OF_SHELL.search(command or text):
             self._warn_of_shell_word(command or text)

@@ -28,12 +28,12 @@ class Historian(MetricsView):
 
     def __init__(self) -> None:
         super().__init__()
-        self.history = MemoryTimeline()
+        self.timeline = MemoryTimeline()
 
     def show(self, event: Event, at: float) -> None:
-        """Take an event into both histories."""
+        """Take an event into the history and the timeline."""
         super().show(event, at)
-        self.history.take(event, at)
+        self.timeline.take(event, at)
 
 
 def told(name: str, tasks: int, machine: str, *, seed: int = 1, number: int = 1, policy: str = "packed") -> ReportedRun:
@@ -65,4 +65,4 @@ def told(name: str, tasks: int, machine: str, *, seed: int = 1, number: int = 1,
     }  # fmt: skip
     capacities = {device.key: device.total for device in devices}
     sums = totals(view.history, counts, sum(capacities.values()))
-    return ReportedRun(facts, sums, found, view.history.tracks, capacities, view.history.last or START)
+    return ReportedRun(facts, sums, found, view.timeline.tracks, capacities, view.history.last or START)

@@ -334,7 +334,8 @@ class RowForm:
         if same is not None:
             return same
         text = self.cell(cells, column)
-        if "{" not in text or (not self.own and "{{" not in text):
+        literal = "{{" in text and column != "Name"  # a name is no command
+        if "{" not in text or not (self.own or literal):
             return text
         values = {name.lower(): cells[index] for name, index in self.own}
         if column == "Name":
