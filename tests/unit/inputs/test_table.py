@@ -104,6 +104,13 @@ def test_other_braces_in_a_list_get_no_warning(text: str) -> None:
     assert file.warnings == []
 
 
+def test_double_braces_are_literal_in_a_command_and_stay_in_a_name() -> None:
+    file = file_of("Command,Name,Epochs\nsh {{x}},{{x}},1\n", [])
+    ((row, cells, _, _),) = file.rows()
+    spec = file.form.spec(cells, row)
+    assert (spec.command, spec.name) == ("sh {x}", "{{x}}")
+
+
 def test_json_lines_refuse_the_flag_header() -> None:
     with pytest.raises(UsageError, match="--header 2: a JSON lines file has no header"):
         file_of("{}", [], "t.jsonl", header=2)
