@@ -38,6 +38,8 @@ RETIRED = (
     r"hearsay", r"yard", r"outlook", r"lookout", r"nobody", r"somebody", r"anybody", r"everybody", r"whoever",
     r"whosever", r"whom(?:ever)?", r"whomsoever", r"firstrows", r"houserules", r"house rules", r"rules of the house",
     r"machinefile", r"realworld", r"wiring", r"known_by", r"allowance", r"ledgers?", r"desks?", r"closures?",
+    r"stakes?", r"richer", r"stor(?:y|ies)", r"telling", r"surroundings", r"oneself", r"holds? still",
+    r"stands? behind", r"spoken",
 )  # fmt: skip
 """Regular expressions of words that are not used any more, each for a whole word of prose or a part of a name."""
 RIDDLES = ("The same", "Those", "Of ", "By ", "What ", "Whether ", "Who ")

@@ -148,7 +148,7 @@ def _run(args: argparse.Namespace, gpus: schedule_gpus.ScheduleGpus, settings: S
     listing = one_listing([args.task], {k: text for k, text in said.items() if text}, python, ONE_SHOT)
     choices = RunOptions(devices=f"{devices},host" if devices else "auto", keep_going=True)
     try:
-        done = exec.run(listing, choices, settings, python, _dress(args))
+        done = exec.run(listing, choices, settings, python, _view_wrapper(args))
     except InputError as exc:
         raise UsageError(exc.message) from exc
     if args.verbose and done.began is not None:
@@ -179,7 +179,7 @@ def _check(args: argparse.Namespace, gpus: schedule_gpus.ScheduleGpus, may: Sequ
         raise UsageError(f"-gc {args.gpu_count}: {here}")
 
 
-def _dress(args: argparse.Namespace) -> Callable[[RunSession, int], Callable[[View], View]]:
+def _view_wrapper(args: argparse.Namespace) -> Callable[[RunSession, int], Callable[[View], View]]:
     def dressed(session: RunSession, task: int) -> Callable[[View], View]:
         def made(inner: View) -> View:
             files, waits = exec.files(session, task), exec.waits_for(session)

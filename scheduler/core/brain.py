@@ -280,7 +280,7 @@ class Brain:
 
     def _started(self, event: Started, at: float) -> None:
         task = self._living(event.task, event.attempt, "started")
-        task.story.append(f"started pid {event.pid}")
+        task.history.append(f"started pid {event.pid}")
         task.began, task.started_at = True, at
         task.last_peak_at = max(task.last_peak_at, at)
         task.last_ram_peak_at = max(task.last_ram_peak_at, at)
@@ -310,8 +310,8 @@ class Brain:
     def _living(self, number: int, attempt: int, what: str) -> TaskState:
         task = self.tasks.get(number)
         if task is None or task.placement is None or task.attempts != attempt:
-            story = "; ".join(task.story) if task else f"now {self.task_table.state(number)}"
-            raise ForbiddenEvent(f"task {number}, attempt {attempt}: {what}, but it does not live; its story: {story}")
+            history = "; ".join(task.history) if task else f"now {self.task_table.state(number)}"
+            raise ForbiddenEvent(f"task {number}, attempt {attempt}: {what}, but it does not live; history: {history}")
         return task
 
     def _resized(self, event: Resized) -> None:
@@ -322,7 +322,7 @@ class Brain:
         if any(key in event.reservation for key in task.placement.visible):
             task.placement = replace(task.placement, visible=())  # it uses a GPU after all
         self.capacity.come(task.placement)
-        task.story.append(f"reservation {event.cause}")
+        task.history.append(f"reservation {event.cause}")
         if event.cause in ("settled", "known"):
             task.settled = True
         if event.cause == "overdue":

@@ -70,16 +70,16 @@ class TaskState:
     apart: bool = False
     """True if a GPU fault under MPS ended it. The fault cannot be attributed to one of the tasks on the GPU; outside
     of MPS the next fault hits its cause alone."""
-    story: list[str] = field(default_factory=list)
+    history: list[str] = field(default_factory=list)
 
     def move(self, to: State, why: str) -> None:
         """Move to another state; raise ForbiddenEvent if the table does not allow it."""
         if to not in MOVES[self.state]:
             raise ForbiddenEvent(
                 f"task {self.id} cannot go from {self.state} to {to} ({why}); "
-                f"its story: {'; '.join(self.story) or 'none'}"
+                f"history: {'; '.join(self.history) or 'none'}"
             )
-        self.story.append(f"{self.state} -> {to}: {why}")
+        self.history.append(f"{self.state} -> {to}: {why}")
         self.state = to
 
 

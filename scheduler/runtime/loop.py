@@ -36,7 +36,7 @@ from scheduler.core.ports import (
 from scheduler.core.profiling.profile_index import Observation
 from scheduler.core.profiling.task_class import TaskClass
 from scheduler.core.queue import quota
-from scheduler.core.queue.fair_share import TurnTracker, richer
+from scheduler.core.queue.fair_share import TurnTracker, users_with_more
 from scheduler.core.tasks import redaction
 from scheduler.errors import LeaseError, StateError
 from scheduler.runtime.look_ahead import DirectoryLookup, look_ahead
@@ -397,7 +397,7 @@ class Loop:
             machine = self._machine(transaction, others)
             decision = self.brain.decide(machine)
             taken = self._take(transaction, decision.placements)
-            after = richer(machine, self.brain.placements(), decision) if machine.waiters else frozenset()
+            after = users_with_more(machine, self.brain.placements(), decision) if machine.waiters else frozenset()
             transaction.wait(self._turns.after(machine.now, decision, machine.waiters, others, after))
             return decision, taken
 

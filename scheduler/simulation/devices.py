@@ -115,20 +115,20 @@ class SimulatedWatcher:
             self._look_soon()
         elif self._alarm <= self._machine.now < self._next:
             self._set_alarm()
-        return [self._sample(key) for key in sorted({*changed, *self._telling()} if look else changed)]
+        return [self._sample(key) for key in sorted({*changed, *self._changing()} if look else changed)]
 
     def _latest(self) -> float:
         return inf if all(map(_is_settled, self._attempts.values())) else max(self._soon, LATEST)
 
-    def _telling(self) -> list[Key]:
+    def _changing(self) -> list[Key]:
         """Return the attempts that a look says more of than their last change: not settled, or with epochs."""
         if len(self._quiet) > 2 * len(self._attempts) + MANY:
             self._quiet &= self._attempts.keys()
         running = self._machine.running
         living = {key: running[key] for key in self._attempts.keys() - self._quiet if key in running}
-        telling = [key for key, one in living.items() if not _is_settled(self._attempts[key]) or one.truth.epochs]
-        self._quiet.update(living.keys() - set(telling))
-        return telling
+        changing = [key for key, one in living.items() if not _is_settled(self._attempts[key]) or one.truth.epochs]
+        self._quiet.update(living.keys() - set(changing))
+        return changing
 
     def _sample(self, key: Key) -> Sample:
         running = self._machine.attempt(key)

@@ -102,10 +102,10 @@ def _counted(devices: Sequence[Device]) -> Sequence[Device]:
 
 
 def _waits(
-    stories: Mapping[int, TaskHistory], given: Mapping[int, GivenTask], began: float
+    histories: Mapping[int, TaskHistory], given: Mapping[int, GivenTask], began: float
 ) -> dict[int, PriorityWaits]:
     by_priority: dict[int, list[float]] = {}
-    for task, task_history in stories.items():
+    for task, task_history in histories.items():
         one, last = given[task], task_history.last
         if last is not None:
             waited = (last.started or last.placed) - began - one.arrives

@@ -359,7 +359,7 @@ class Life(threading.Thread):
     def wait(self, scheduler: Started) -> None:
         self.score.done["schedulers"] += scheduler.wait() == -signal.SIGKILL
 
-    # Looks at it, which a full disk or a killed writer must not keep from telling
+    # Looks at it, which a full disk or a killed writer must not keep from reporting
 
     def runs(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self.look("status")["runs"]
@@ -439,7 +439,7 @@ class Life(threading.Thread):
         for name in mine:
             self.score.find("survivors", f"lease {name}")
         said = self._said.read_text() + self.user.log(int(self.user.run))
-        found = re.search(r"^Traceback", said, re.MULTILINE)  # what tasks printed stands behind a bar
+        found = re.search(r"^Traceback", said, re.MULTILINE)  # what tasks printed follows a bar
         if found:
             self.score.find("disagreements", said[found.start() :][:2000])
             self._said.write_text("")

@@ -50,7 +50,7 @@ class Crowded:
         for _ in range(running):
             self.start()
         labels = {gpu.key: gpu.label for gpu in gpus}
-        self.painter = StatusBuilder(
+        self.builder = StatusBuilder(
             1, "many.csv", self.brain, self.history, lambda task: f"train lr=0.1 seed={task}", labels
         )
 
@@ -77,7 +77,7 @@ class Crowded:
         keys = [(task, 1) for task in self.running]
         used = {key: {f"GPU-{key[0] % GPUS}": GIB // 2} for key in keys}
         seen = ObservedState(self.budgets, used, dict.fromkeys(keys, self.now % 50))
-        return panels.lines(self.painter.paint(seen, self.now), width, height, ["12:00:00  done"] * 5)
+        return panels.lines(self.builder.paint(seen, self.now), width, height, ["12:00:00  done"] * 5)
 
 
 def refreshes(run: Crowded, screen: Screen, number: int) -> list[float]:

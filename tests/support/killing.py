@@ -276,7 +276,7 @@ class Verdict:
             f"{len(self.disagree)} disagreements, {len(self.left)} leftovers; {self.fenced} fenced; {self.seconds:.0f}s"
         )
 
-    def story(self) -> str:
+    def report(self) -> str:
         """Return the closing line and the first errors."""
         wrong = {name: getattr(self, name)[:5] for name in ("lost", "twice", "wrong", "disagree", "left")}
         return "\n".join([self.line(), *(f"{name}: {what}" for name, what in wrong.items() if what)])
@@ -481,7 +481,7 @@ def main(argv: Iterable[str]) -> int:
     how = {"seconds": args.seconds, "slots": args.slots, "shims": args.shims}
     with _folder(args.keep) as root:
         verdict = murder(Path(root), args.tasks, args.kills, seed, **how)
-        print(verdict.story() + (f"\nkept in {root}" if args.keep else ""), flush=True)
+        print(verdict.report() + (f"\nkept in {root}" if args.keep else ""), flush=True)
     return 0 if verdict.good else 1
 
 

@@ -44,7 +44,7 @@ def set_disabled(settings: Settings, keys: Iterable[str]) -> None:
 
 
 def reserve(settings: Settings, which: str, seconds: float, user: str, why: str) -> None:
-    """Keep devices for a user, oneself unless root says another; raises UsageError, and LeaseError for who may not."""
+    """Keep devices for a user, by default this one; raises UsageError, and LeaseError for who may not."""
     _check(RESERVE, f"devices reserve {which}", "[may] there says who else may")
     uid = _uid(user) if user else os.getuid()
     if uid != os.getuid() and os.getuid() != site_file.ROOT:

@@ -11,7 +11,7 @@ from scheduler.values import dataclass
 
 @dataclass(frozen=True, slots=True)
 class _Properties:
-    """The properties of a reason, as they stand behind its name below."""
+    """The properties of a reason, as they follow its name below."""
 
     word: str
     sentence: str

@@ -44,7 +44,7 @@ twice as long each time, up to so many times the first."""
 LONGEST_DRAIN = 1800.0
 """Seconds in all for which devices are drained for a user's tickets, before the user starts something of that size.
 The next drain may last four times as long: tasks that last for hours may run there."""
-Stake = tuple[int, float]
+UsageRank = tuple[int, float]
 """The bytes a user holds, and when the newest lease among them began."""
 Rank = tuple[int, int, float, float]
 _OTHER_RUN = 0
@@ -89,14 +89,14 @@ class Contenders:
         return bool(before)
 
     def _is_before(self, waiter: Waiter, turn: Turn) -> bool:
-        mine = _rank(turn.closed, self._stake(self._me, waiter.ticket), turn.waited)
+        mine = _rank(turn.closed, self._usage(self._me, waiter.ticket), turn.waited)
         return self._rank(waiter) < mine
 
     def _rank(self, waiter: Waiter) -> Rank:
-        return _rank(waiter.ticket.closed, self._stake(waiter.uid, waiter.ticket), waiter.ticket.waited)
+        return _rank(waiter.ticket.closed, self._usage(waiter.uid, waiter.ticket), waiter.ticket.waited)
 
-    def _stake(self, uid: int, ticket: WaitTicket) -> Stake:
-        held, newest = _stake(uid, ticket, self._leases, self._own if uid == self._me else ())
+    def _usage(self, uid: int, ticket: WaitTicket) -> UsageRank:
+        held, newest = _usage(uid, ticket, self._leases, self._own if uid == self._me else ())
         return held, max(newest, self._last) if uid == self._me else newest
 
     def _keep_room(self, waiter: Waiter, rooms: Mapping[str, DeviceCapacity], host: DeviceCapacity | None) -> None:
@@ -162,12 +162,12 @@ def _best_first(room: DeviceCapacity) -> tuple[bool, float, int]:
     return room.unmanaged_bytes > 0, -room.load, -room.bytes
 
 
-def _rank(closed: bool, stake: Stake, waited: float) -> Rank:  # of a ticket
+def _rank(closed: bool, usage: UsageRank, waited: float) -> Rank:  # of a ticket
     """Return a sort key, smaller is next; a waiter that was bypassed too often comes before all others."""
-    return (0, 0, 0.0, -waited) if closed else (1, *stake, -waited)
+    return (0, 0, 0.0, -waited) if closed else (1, *usage, -waited)
 
 
-def _stake(uid: int, ticket: WaitTicket, leases: Iterable[Lease], own: Iterable[Mapping[str, int]]) -> Stake:
+def _usage(uid: int, ticket: WaitTicket, leases: Iterable[Lease], own: Iterable[Mapping[str, int]]) -> UsageRank:
     """Return the bytes a user holds on the devices of a ticket, and since when the newest of them."""
     held, newest = sum(reserved.get(key, 0) for reserved in own for key in ticket.devices), 0.0
     for lease in leases:
@@ -176,15 +176,15 @@ def _stake(uid: int, ticket: WaitTicket, leases: Iterable[Lease], own: Iterable[
     return held, newest
 
 
-def richer(machine: Machine, own: Iterable[Placement], decision: Decision) -> frozenset[int]:
+def users_with_more(machine: Machine, own: Iterable[Placement], decision: Decision) -> frozenset[int]:
     """Return the waiting users who hold more than this run's user where it waits: this run comes before them."""
     ticket = decision.wait
     if ticket is None:
         return frozenset()
     mine = [placement.reservation for placement in (*own, *decision.placements)]
-    held, _ = _stake(machine.uid, ticket, machine.leases, mine)
+    held, _ = _usage(machine.uid, ticket, machine.leases, mine)
     users = {waiter.uid for waiter in machine.waiters} - {machine.uid}
-    return frozenset(uid for uid in users if _stake(uid, ticket, machine.leases, ())[0] > held)
+    return frozenset(uid for uid in users if _usage(uid, ticket, machine.leases, ())[0] > held)
 
 
 def _need(ticket: WaitTicket) -> ResourceRequest:

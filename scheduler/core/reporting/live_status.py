@@ -179,7 +179,7 @@ class LiveStatus:
 
 
 class StatusBuilder:
-    """Makes pictures of one run; between two of them it keeps only what is dear to find again."""
+    """Makes pictures of one run; between two of them it keeps only what is expensive to find again."""
 
     def __init__(
         self,

@@ -71,7 +71,7 @@ class UnattributedMemory:
         before, self.credit = self.credit, {}
         for key, share in shares.items():
             if share.settled:
-                # Beside one that is measured, the others are taken to hold still: else its rise would be theirs.
+                # Beside one that is measured, the others are taken to be constant: else its rise would be theirs.
                 self.credit[key] = min(left, before.get(key, 0) if new else share.reservation)
                 left -= self.credit[key]
         self.credit.update(dict.fromkeys(new, left // len(new) if new else 0))

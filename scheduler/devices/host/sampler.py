@@ -7,8 +7,8 @@ the machine and of each group. The child ends at end-of-file. Standard library o
 run's directory, so that a changed installation cannot change a living run.
 
 Memory of one process is its RSS (and its high-water mark, which no poll can miss). Of several it is their PSS: shared
-pages are counted once; that is dear, so the sum of RSS is the trigger, and PSS is looked at only when that sum passes
-the highest one looked at by a twentieth, never again before a hundred times the last look's cost.
+pages are counted once. Since that is expensive, the sum of RSS is the trigger: PSS is looked at only when that sum
+passes the highest one looked at by a twentieth, never again before a hundred times the last look's cost.
 """
 
 from __future__ import annotations

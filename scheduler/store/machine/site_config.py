@@ -18,7 +18,7 @@ from scheduler.runtime.site_file import SiteFile
 from scheduler.values import dataclass
 
 RESERVE, DISABLE = "reserve", "disable"
-"""The rights that root may give: to keep devices for oneself, to take them out of service."""
+"""The rights that root may give: to reserve devices, to take them out of service."""
 ALL_USERS = "*"
 _TABLES = ("caps", "may")
 _CAPS = ("gpus", "memory", "host_memory", "tasks")

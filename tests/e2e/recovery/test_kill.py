@@ -34,7 +34,7 @@ def home(tmp_path: Path) -> Iterator[Home]:
 def test_no_task_is_lost_or_run_twice_after_twenty_kills_of_the_scheduler(tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(10**6)
     verdict = murder(tmp_path, tasks=200, kills=20, seed=seed)
-    assert verdict.good, verdict.story()
+    assert verdict.good, verdict.report()
     assert verdict.count.schedulers >= 15, f"it was over too early: {verdict.line()}"
 
 
@@ -42,7 +42,7 @@ def test_no_task_is_lost_or_run_twice_after_twenty_kills_of_the_scheduler(tmp_pa
 def test_no_task_is_lost_after_kills_of_schedulers_and_shims(tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(10**6)
     verdict = murder(tmp_path, tasks=60, kills=5, seed=seed, seconds=0.15, shims=0.5)
-    assert verdict.good, verdict.story()
+    assert verdict.good, verdict.report()
 
 
 def test_a_fork_server_that_dies_after_every_third_task_costs_nothing(home: Home) -> None:

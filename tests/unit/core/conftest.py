@@ -82,7 +82,7 @@ def check_task(brain: Brain, task: TaskState) -> None:
         assert not task.asked
     else:
         assert task.placement.attempt == task.attempts
-    moves = [(State(match[1]), State(match[2])) for line in task.story if (match := _MOVE.match(line))]
+    moves = [(State(match[1]), State(match[2])) for line in task.history if (match := _MOVE.match(line))]
     assert all(to in MOVES[before] for before, to in moves)
-    assert all(to is before for (_, to), (before, _) in pairwise(moves)), "its story has a gap"
+    assert all(to is before for (_, to), (before, _) in pairwise(moves)), "its history has a gap"
     assert not moves or moves[-1][1] is task.state

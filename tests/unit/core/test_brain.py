@@ -269,12 +269,12 @@ class TestRetries:
 
     def test_the_third_loss_in_a_row_fails_with_its_reason(self) -> None:
         b = brain(tasks(1))
-        stories: list[list[str]] = []
+        histories: list[list[str]] = []
         for attempt in (1, 2, 3):
             tell(b, placed(1, attempt=attempt))
-            stories.append(b.tasks[1].story)
+            histories.append(b.tasks[1].history)
             tell(b, exited(1, "lost", attempt, reason="its shim was killed"))
-        assert stories[-1][-1] == "running -> failed: attempt 3 lost its shim was killed"
+        assert histories[-1][-1] == "running -> failed: attempt 3 lost its shim was killed"
         assert states(b) == {1: "failed"}
 
 
@@ -381,7 +381,7 @@ def test_the_history_of_a_task_is_in_order() -> None:
     b = tell(
         brain(tasks(1, retries=3)), run(1, "failed"), placed(1, attempt=2), started(1, 2), resized(1, "2GiB", attempt=2)
     )
-    assert b.tasks[1].story == [
+    assert b.tasks[1].history == [
         "waiting -> running: attempt 1 placed on host",
         "started pid 1001",
         "running -> waiting: attempt 1 failed",

@@ -32,16 +32,16 @@ class TestMoves:
     def test_an_allowed_move_changes_the_state(self, before: State, to: State) -> None:
         task = TaskState(7, 0, before)
         task.move(to, "so it is")
-        assert (task.state, task.story) == (to, [f"{before} -> {to}: so it is"])
+        assert (task.state, task.history) == (to, [f"{before} -> {to}: so it is"])
 
     @pytest.mark.parametrize(("before", "to"), FORBIDDEN)
     def test_a_forbidden_move_raises_with_the_whole_history(self, before: State, to: State) -> None:
-        task = TaskState(7, 0, before, story=["waiting -> running: attempt 1", "started pid 5"])
+        task = TaskState(7, 0, before, history=["waiting -> running: attempt 1", "started pid 5"])
         with pytest.raises(ForbiddenEvent) as caught:
             task.move(to, "so it is not")
         assert str(caught.value) == (
             f"task 7 cannot go from {before} to {to} (so it is not); "
-            "its story: waiting -> running: attempt 1; started pid 5"
+            "history: waiting -> running: attempt 1; started pid 5"
         )
         assert task.state is before
 
@@ -149,7 +149,7 @@ class TestForbidden:
 
     def test_starting_before_a_placement_is_forbidden(self) -> None:
         with pytest.raises(
-            ForbiddenEvent, match="task 1, attempt 1: started, but it does not live; its story: now waiting"
+            ForbiddenEvent, match="task 1, attempt 1: started, but it does not live; history: now waiting"
         ):
             tell(brain(tasks(1)), started(1))
 
@@ -173,8 +173,8 @@ class TestForbidden:
 
     def test_ending_twice_is_forbidden_and_shows_the_history(self) -> None:
         b = tell(brain(tasks(1, retries=1)), run(1, "failed"))
-        story = "waiting -> running: attempt 1 placed on host; started pid 1001; running -> waiting: attempt 1 failed"
-        with pytest.raises(ForbiddenEvent, match=f"exited failed, but it does not live; its story: {story}"):
+        history = "waiting -> running: attempt 1 placed on host; started pid 1001; running -> waiting: attempt 1 failed"
+        with pytest.raises(ForbiddenEvent, match=f"exited failed, but it does not live; history: {history}"):
             tell(b, exited(1, "failed"))
 
     def test_the_end_of_an_older_attempt_is_forbidden(self) -> None:
@@ -183,9 +183,7 @@ class TestForbidden:
             tell(b, exited(1))
 
     def test_stopping_a_task_that_does_not_run_is_forbidden(self) -> None:
-        with pytest.raises(
-            ForbiddenEvent, match="task 1, attempt 0: stop, but it does not live; its story: now waiting"
-        ):
+        with pytest.raises(ForbiddenEvent, match="task 1, attempt 0: stop, but it does not live; history: now waiting"):
             tell(brain(tasks(1)), asked("stop", 1))
 
     @pytest.mark.parametrize("what", ["cancel", "hold", "release", "retry"])

@@ -12,7 +12,7 @@ from scheduler.core.config import SchedulingConfig
 from scheduler.core.leases import Lease
 from scheduler.core.model import HOST, Decision, Machine, Turn, Waiter, WaitTicket
 from scheduler.core.placement.refusal import Reason, Refusal
-from scheduler.core.queue.fair_share import CHANCE, STANDS_STILL, TurnTracker, richer
+from scheduler.core.queue.fair_share import CHANCE, STANDS_STILL, TurnTracker, users_with_more
 from scheduler.units import GIB
 from tests.support.builders import brain, gpu, host, lease_of, machine, slots, tasks
 from tests.support.faults import fault
@@ -314,7 +314,7 @@ class TestTurnTracker:
         scene_ = scene(waiter(1), waiter(1, uid=CARL, run="5-c"), leases=(hold(2, BEN), hold(4, CARL), hold(1, ME)))
         mine = packer(1, "2GiB").decide(scene()).placements
         wait = Decision(wait=WaitTicket(7, ("GPU-0",), (GIB,), None))
-        assert richer(scene_, mine, wait) == {CARL}
+        assert users_with_more(scene_, mine, wait) == {CARL}
 
     def test_the_next_task_of_a_run_waits_from_its_own_first_decision(self) -> None:
         standing = TurnTracker(SchedulingConfig())
