@@ -87,16 +87,13 @@ class LocalEngine:
     def __init__(
         self,
         tasks_dir: Path,
-        shim_path: Path,
-        base_env: Mapping[str, str],
+        server: ForkServer,
         cookie_prefix: str,
         *,
         patience: float = PATIENCE,
-        bounds: Mapping[str, Any] | None = None,
         log_max: int = shim.LOG_MAX,
     ) -> None:
-        """Prepare the engine; `bounds`, as the shim reads them, are the tasks' umask and limits where they are not
-        this process's."""
+        """Prepare the engine; `server` forks its shims, and is started with the first launch."""
         self._tasks = os.path.abspath(tasks_dir)
         self._cookie_prefix = cookie_prefix
         self._patience = patience
@@ -104,7 +101,7 @@ class LocalEngine:
         self._grouped = True
         self._spare = False
         self._mend: Callable[[], None] = lambda: None
-        self._server = ForkServer(shim_path, base_env, bounds or {})
+        self._server = server
         self._attempts: dict[Key, _Attempt] = {}
         self._queue: deque[tuple[_Attempt, Launch]] = deque()
         self._sent: dict[Key, _Attempt] = {}
@@ -388,6 +385,7 @@ class LocalEngine:
         """
         found = {a.claim.shim: a.claim.shim_start for a in self._attempts.values() if a.claim}
         found |= self._shims.processes()
+        found |= dict([self._server.former])
         if server := self._server.pid:
             found[server] = 0
             if any(now - attempt.sent > UNANSWERED for attempt in self._sent.values()):

@@ -23,6 +23,10 @@ INLINE = 16000
 message."""
 LONGEST = 2 * shim.BLOCK
 """The longest answer, in bytes: a claim or a record, and the JSON around it."""
+NOTE = 64
+"""The bytes of the file that names the server; it is written over, never truncated."""
+BREATH = 0.05
+"""Seconds between looks at a server that is to end: a signal may stop it at any moment."""
 REST = 1.0
 """Seconds for which a shim without an attempt is kept for the next one."""
 
@@ -30,14 +34,25 @@ REST = 1.0
 class ForkServer:
     """The fork server's process and socket. The process may die; it is started again when it is needed."""
 
-    def __init__(self, shim_path: Path, base_env: Mapping[str, str], bounds: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        shim_path: Path,
+        base_env: Mapping[str, str],
+        bounds: Mapping[str, Any] | None = None,
+        note: Path | None = None,
+    ) -> None:
+        """Prepare the server; `bounds`, as the shim reads them, are the tasks' umask and limits where they are not
+        this process's; `note` is the file that names the server, for the next scheduler of the run."""
+        self.former = _read_note(note)
+        """The pid and the start time of the last server of an earlier scheduler; it may live on, and be stopped."""
         self.output: tuple[int, ...] = ()
         self.loose = False
         """A flag: what its tasks leave behind lives on."""
 
         self._shim_path = shim_path
         self._base_env = dict(base_env)
-        self._bounds = dict(bounds)
+        self._bounds = dict(bounds or {})
+        self._note = note
         self._process: processes.Child | None = None
         self._sock: socket.socket | None = None
         self.last_answer = 0.0
@@ -77,7 +92,18 @@ class ForkServer:
                 ours.close()
                 raise
         self._sock = ours
+        self._write_note(self._process.pid)
         return True
+
+    def _write_note(self, pid: int) -> None:
+        if self._note is None:
+            return
+        with contextlib.suppress(OSError):  # a full disk: it matters only where the server is stopped for good as well
+            fd = os.open(self._note, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            try:
+                os.pwrite(fd, f"{pid} {shim.start_time(pid)}".encode().ljust(NOTE), 0)
+            finally:
+                os.close(fd)
 
     def fork(self) -> ShimClient | None:
         """Have a shim forked; return None where the server can take no more now. Raise OSError where
@@ -112,16 +138,15 @@ class ForkServer:
         most; `idle`: none of its shims has an attempt, so all of them end now."""
         process, sock = self._process, self._sock
         self._process = self._sock = None
-        if process is not None:
-            processes.continue_stopped(process.pid)
+        end = time.monotonic() + patience
         if sock is not None:
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_WR)
-            _read_to_end(sock, patience)
+            while not _is_at_end(sock, BREATH) and time.monotonic() < end:
+                _continue(process)
             sock.close()
         if process is not None and (idle or not processes.tree(process.pid)):
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(patience)
+            _wait_for(process, end)
 
 
 class ShimClient:
@@ -278,14 +303,42 @@ def receive(sock: socket.socket) -> bytes | None:
             continue  # told once, before the answers that are still to be read
 
 
-def _read_to_end(sock: socket.socket, patience: float) -> None:
-    """Discard messages until the other end is closed, for `patience` seconds at most."""
+def _is_at_end(sock: socket.socket, patience: float) -> bool:
+    """Discard messages until the other end is closed, for `patience` seconds at most; tell whether it is."""
     until = time.monotonic() + patience
     poll = select.poll()  # unlike select, it takes a descriptor of any number
     poll.register(sock, select.POLLIN)
     while (left := until - time.monotonic()) > 0 and poll.poll(1000 * left):
         if not receive(sock):
-            return
+            return True
+    return False
+
+
+def _continue(process: processes.Child | None) -> None:
+    if process is not None:
+        processes.continue_stopped(process.pid)
+
+
+def _wait_for(process: processes.Child, end: float) -> None:
+    """Wait for the end of a server until a moment at most; continue it whenever a signal has stopped it."""
+    while process.poll() is None and time.monotonic() < end:
+        processes.continue_stopped(process.pid)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(BREATH)
+
+
+def _read_note(path: Path | None) -> tuple[int, int]:
+    """Return the pid and the start time of the server that a file names; zeros where there is none."""
+    if path is None:
+        return 0, 0
+    with contextlib.suppress(OSError, ValueError):
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            pid, start = map(int, os.pread(fd, NOTE, 0).split())
+            return (pid, start) if start else (0, 0)
+        finally:
+            os.close(fd)
+    return 0, 0
 
 
 @contextlib.contextmanager

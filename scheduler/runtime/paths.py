@@ -155,6 +155,11 @@ class RunPaths:
         return self.root / "env"
 
     @property
+    def server(self) -> Path:
+        """The file that names the fork server of the run's last scheduler."""
+        return self.root / "server"
+
+    @property
     def code(self) -> Path:
         return self.root / "code"
 

@@ -39,9 +39,15 @@ def start_server(shim_path: Path, sock: socket.socket) -> Child:
     )
 
 
-def start_child(argv: Sequence[str], *, env: Mapping[str, str] | None = None, pass_fds: Sequence[int] = ()) -> Child:
-    """Start a helper in a session of its own, with unbuffered pipes for its stdin and stdout."""
-    return _start(argv, env=env, pass_fds=pass_fds, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+def start_child(
+    argv: Sequence[str], *, env: Mapping[str, str] | None = None, pass_fds: Sequence[int] = (), session: bool = True
+) -> Child:
+    """Start a helper in a session of its own, with unbuffered pipes for its stdin and stdout.
+
+    Without `session` it leads a process group of this session. If a signal has stopped it when this process dies, the
+    kernel ends it: such a group is sent SIGHUP and SIGCONT. Nothing of the helper itself has to run for that.
+    """
+    return _start(argv, env=env, pass_fds=pass_fds, stdin=subprocess.PIPE, stdout=subprocess.PIPE, session=session)
 
 
 def answer(
@@ -157,6 +163,7 @@ def _start(
     stdout: int,
     env: Mapping[str, str] | None = None,
     pass_fds: Sequence[int] = (),
+    session: bool = True,
 ) -> Child:
     return subprocess.Popen(
         argv,
@@ -166,7 +173,8 @@ def _start(
         stderr=subprocess.DEVNULL,
         env=env,
         pass_fds=pass_fds,
-        start_new_session=True,
+        start_new_session=session,
+        process_group=None if session else 0,
     )
 
 

@@ -15,6 +15,7 @@ from scheduler.core.events import Exited, Started
 from scheduler.core.model import Purpose
 from scheduler.core.ports import Launch
 from scheduler.execution.engine import LocalEngine
+from scheduler.execution.fork_server import ForkServer
 from scheduler.runtime import shim
 from tests.support.chromium import Browser, browser
 from tests.support.killing import parent_of, state_of
@@ -34,7 +35,8 @@ class Driver:
         self.prefix = prefix
         cgroups = settings.pop("cgroups", True)
         base = {"PATH": os.environ["PATH"]} if env is None else env
-        self.engine = LocalEngine(self.tasks, SHIM, base, prefix, **settings)
+        server = ForkServer(SHIM, base, settings.pop("bounds", None), settings.pop("server_note", None))
+        self.engine = LocalEngine(self.tasks, server, prefix, **settings)
         if not cgroups:
             self.engine.ungroup()
         self.events: list[Started | Exited] = []

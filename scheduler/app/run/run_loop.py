@@ -200,17 +200,12 @@ def _attach_views(
 
 def _make_engine(session: RunSession) -> LocalEngine:
     from scheduler.execution.engine import LocalEngine
+    from scheduler.execution.fork_server import ForkServer
     from scheduler.store.run.shell_state import this_shell
 
     run, shell = session.places, session.shell.shell
-    engine = LocalEngine(
-        run.tasks,
-        run.shim,
-        shell.environ,
-        session.meta["token"],
-        bounds=shell.beyond(this_shell()),
-        log_max=session.settings.log_max,
-    )
+    server = ForkServer(run.shim, shell.environ, shell.beyond(this_shell()), run.server)
+    engine = LocalEngine(run.tasks, server, session.meta["token"], log_max=session.settings.log_max)
     code = RunCode(run.code, json.loads(session.meta.get("code", "{}")))
     engine.mend_code(code.mend)
     code.sync_later()

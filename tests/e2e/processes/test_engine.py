@@ -35,7 +35,7 @@ import sys, time
 from pathlib import Path
 from tests.e2e.conftest import Driver
 root, prefix, script, tasks = sys.argv[1:]
-driver = Driver(Path(root), prefix)
+driver = Driver(Path(root), prefix, server_note=Path(root) / "server")
 driver.engine.warm()
 print("warm", flush=True)
 for _ in range(int(tasks)):

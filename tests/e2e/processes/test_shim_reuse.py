@@ -19,6 +19,7 @@ from scheduler.core.events import Exited
 from scheduler.core.model import HOST, Outcome
 from scheduler.execution import fork_server
 from scheduler.execution.engine import LocalEngine
+from scheduler.execution.fork_server import ForkServer
 from scheduler.runtime import shim
 from tests.e2e.conftest import SHIM, Driver, marked
 from tests.support.faults import fault
@@ -214,7 +215,7 @@ def altered(tmp_path: Path, code: str) -> Driver:
     said = SHIM.read_text().replace('if __name__ == "__main__":', f'{code}\n\nif __name__ == "__main__":')
     (tmp_path / "shim.py").write_text(said)
     driver = Driver(tmp_path, "run")
-    driver.engine = LocalEngine(driver.tasks, tmp_path / "shim.py", {"PATH": os.environ["PATH"]}, "run")
+    driver.engine = LocalEngine(driver.tasks, ForkServer(tmp_path / "shim.py", {"PATH": os.environ["PATH"]}), "run")
     return driver
 
 

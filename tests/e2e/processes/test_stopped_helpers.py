@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -106,6 +108,61 @@ def test_stopped_server_and_idle_shim_end_with_their_run(tmp_path: Path) -> None
     stop(idle)
     driver.engine.close()
     wait_until(lambda: not is_alive(server) and not is_alive(idle))
+
+
+@fault(87)
+def test_stopped_server_and_shim_of_a_killed_scheduler_are_continued_by_the_next_one(
+    drivers: Callable[..., Driver],
+) -> None:
+    """Each of the two would continue the other one, and no process is left that does it for both."""
+    driver = drivers()
+    dead = scheduler(driver, "echo up; until [ -e go ]; do sleep 0.01; done; exit 5")
+    driver.wait_for_line("up", 1)
+    claim = shim.read_claim(shim.claim_path(str(driver.tasks / "1"), 1))
+    assert claim is not None
+    kill(dead)
+    stop(claim.server)
+    stop(claim.shim)
+    (driver.root / "go").touch()
+    following = drivers(server_note=driver.root / "server")
+    following.engine.adopt(1, 1)
+    assert following.exited(1, deadline=20).code == 5
+    wait_until(lambda: (following.collect(), not is_alive(claim.server) and not is_alive(claim.shim))[1])
+
+
+@fault(87)
+def test_server_that_is_stopped_again_while_its_run_ends_does_not_outlast_it(tmp_path: Path) -> None:
+    driver = Driver(tmp_path, uuid.uuid4().hex)
+    driver.run("true")
+    server = driver.engine._server.pid
+    stopper = subprocess.Popen(
+        ["sh", "-c", f"while kill -STOP {server} 2>/dev/null; do sleep 0.2; done"], stderr=subprocess.DEVNULL
+    )
+    wait_until(lambda: state_of(server) == "T")
+    driver.engine.close()
+    assert not is_alive(server)
+    assert stopper.wait(10) == 0
+
+
+STOPPED_AT_ONCE = """
+import os, signal, sys
+from scheduler.runtime.processes import start_child
+child = start_child([sys.executable, "-c", "import time; time.sleep(600)"], session=False)
+os.kill(child.pid, signal.SIGSTOP)
+print(child.pid, flush=True)
+signal.pause()
+"""
+
+
+@fault(85)
+def test_sampler_that_is_stopped_before_its_first_line_ends_with_its_scheduler() -> None:
+    """It has had no time to ask the kernel for anything."""
+    with subprocess.Popen([sys.executable, "-c", STOPPED_AT_ONCE], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        wait_until(lambda: state_of(pid) == "T")
+        parent.kill()
+    wait_until(lambda: not is_alive(pid))
 
 
 def test_no_helper_outlasts_a_run_whose_attempts_have_ended(tmp_path: Path) -> None:
