@@ -1,4 +1,6 @@
-"""The command `scheduler` as `python -m scheduler`; `python -m gpu_batch_scheduler` also works beside a namesake."""
+"""Runs the command as `python -m scheduler`; use `python -m gpu_batch_scheduler` where another package is named
+`scheduler`.
+"""
 
 from scheduler.cli.main import console
 

@@ -49,11 +49,11 @@ def map(  # noqa: PLR0913  # each is a column or a flag, by keyword only
     name: str = "",
     state: str | None = None,
 ) -> list[Any]:
-    """Call `function(config)` for each of them, several at once where their memory allows, and return what they return.
+    """Call `function(config)` for each value, as many at once as their memory allows, and return the results in order.
 
-    In order; a call that fails gives a Failure, which is false, and nothing is raised for it. The function is found by
-    the file it is defined in, so it must be one of a module or of the script: raises ConfigError for any other, and
-    for what cannot be pickled. A run like every other: `scheduler list`, `results`, `resume`.
+    A failed call yields a Failure, which is false; no exception is raised for it. The function is found by the file
+    that defines it, so it must belong to a module or to the script: ConfigError is raised for any other function, and
+    for values that cannot be pickled. The run is an ordinary one: `scheduler list`, `results` and `resume` work on it.
     """
     check_counts(jobs_at_once=jobs_at_once)
     task_launcher.stop_loading()

@@ -95,14 +95,14 @@ def run(  # noqa: PLR0913  # each is a flag of `scheduler run`, by keyword only
     mps_fence: bool = True,
     verbose: bool = False,
 ) -> Finished:
-    """Run a CSV file or a list of Tasks to its end, as `scheduler run` does; raises only for what is refused.
+    """Run a CSV file or a list of Tasks to its end, as `scheduler run` does; raise only if the run cannot start.
 
-    A failed task is not an exception: look at `.succeeded` or `.frame`. `defaults` are texts by column for rows that
-    do not say it themselves. A file that another run has not ended is refused, unless `new`; with `skip_done` only rows
-    run that succeeded in no earlier run of it. `mps` is True, "auto" or "join".
+    A failed task is not an exception: look at `.succeeded` or `.frame`. `defaults` holds texts by column, for rows that
+    leave the column empty. A file whose earlier run has not ended is refused, unless `new` is set; with `skip_done`,
+    rows that succeeded in an earlier run of the file are skipped. `mps` is True, "auto" or "join".
 
-    Signals keep meaning what the command line says, on the main thread only; elsewhere, and beside a running event
-    loop, nothing of the caller's is touched. It blocks: use `asyncio.to_thread` in a coroutine.
+    Signals are handled as on the command line, but only on the main thread; on other threads, and beside a running
+    event loop, the caller's handlers stay. The call blocks: use `asyncio.to_thread` in a coroutine.
     """
     flags = {"num": str(num), "order": order, "buffer": buffer, "max_load": str(max_load), "python": python or None}
     settings = read_settings({**flags, "state": state})
@@ -134,7 +134,7 @@ def run(  # noqa: PLR0913  # each is a flag of `scheduler run`, by keyword only
 
 
 def _check_wish(is_file: bool, wished: bool) -> None:
-    """Refuse for a list of tasks what only a file can have."""
+    """Refuse keywords that only a file can have if the jobs are a list of tasks."""
     if wished and not is_file:
         raise UsageError(
             "new and skip_done are about the earlier runs of a file, and a list of tasks is none: leave them out"
@@ -158,7 +158,7 @@ def _listing(
 
 
 def _tasks(jobs: object) -> list[Task]:
-    """Return the tasks as a list, also from a generator; raise UsageError for anything else."""
+    """Return the tasks as a list, also from a generator; raise UsageError for anything that is not a task."""
     if isinstance(jobs, Task) or not isinstance(jobs, Iterable):
         raise UsageError(f"a {type(jobs).__name__} is neither the path of a file nor a list of Tasks")
     return list(jobs)

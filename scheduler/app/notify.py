@@ -1,4 +1,4 @@
-"""Notifications of a run: a command or a web hook is called at its end, its first failure and its halt (`--notify`)."""
+"""Notifications (`--notify`): call a command or a web hook when a run ends, fails for the first time, or halts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from scheduler.ui.terminal.sink import LineSink
 
 PATIENCE = 10.0
-"""Seconds that a notification may take; the run continues meanwhile, and waits no longer than that at its end."""
+"""Seconds that one notification may take. The run continues meanwhile, and waits at most this long at its end."""
 LONGEST = 200
 PREFIX = "SCHEDULER_NOTIFY_"
 BAD = (State.FAILED, State.OOM, State.TIMEOUT, State.REFUSED)
@@ -48,7 +48,7 @@ def check(target: str) -> None:
 
 
 def is_address(target: str) -> bool:
-    """Tell whether a target is a web hook, and not a command."""
+    """Tell whether a target is the address of a web hook; otherwise it is a command."""
     return target.startswith(("http://", "https://"))
 
 
@@ -66,12 +66,12 @@ class Notifier:
             import urllib.request  # noqa: F401 - used in the threads, and an upgrade may remove it by then
 
     def send(self, facts: Mapping[str, Any]) -> None:
-        """Queue a notification; return at once."""
+        """Queue a notification and return at once."""
         self._waiting.append(facts)
         self._next()
 
     def _next(self) -> None:
-        """Begin to send the next notification, unless one is under way."""
+        """Start sending the next notification, unless one is being sent."""
         while self._waiting and self._delivery is None:
             delivery = Delivery(self._target, self._waiting.popleft(), self._directory)
             if start_thread(delivery.run, "notification"):
@@ -80,11 +80,11 @@ class Notifier:
                 self._fail("no thread can be started")
 
     def fileno(self) -> int:
-        """Return -1: nothing becomes readable, and a failure may be reported a moment later."""
+        """Return -1: there is no descriptor to wait for, and a failure may be reported a moment late."""
         return -1
 
     def collect(self) -> Sequence[Happening]:
-        """Take in the result of a notification; return nothing, because it never changes the run."""
+        """Take the result of a notification; return nothing, because a notification never changes the run."""
         delivery = self._delivery
         if delivery is not None and (delivery.done.is_set() or delivery.age() > PATIENCE + 2):
             self._delivery = None
@@ -95,7 +95,7 @@ class Notifier:
         return ()
 
     def _fail(self, trouble: str) -> None:
-        """Report a failure, the first time only."""
+        """Report a failure, but only the first."""
         if not self._failed:
             self._failed = True
             self.report(
@@ -103,7 +103,7 @@ class Notifier:
             )
 
     def finish(self) -> None:
-        """Wait until all notifications are sent, for some seconds at most."""
+        """Wait until all notifications are sent, but no longer than PATIENCE."""
         end = time.monotonic() + PATIENCE + 3
         while self._delivery is not None:
             if not self._delivery.done.wait(max(0.0, end - time.monotonic())):
@@ -114,21 +114,21 @@ class Notifier:
 
 
 class Delivery:
-    """One notification on its way. Its thread may hang for good, where a name server does not answer."""
+    """One notification that is being sent. Its thread may hang for good if a name server does not answer."""
 
     def __init__(self, target: str, facts: Mapping[str, Any], directory: str) -> None:
         self.done = threading.Event()
         self.trouble = ""
-        """Why it could not be delivered; empty where it was, or is on its way."""
+        """Why it could not be delivered; empty if it was delivered or is still being sent."""
         self._began = time.monotonic()
         self._target, self._facts, self._directory = target, facts, directory
 
     def age(self) -> float:
-        """Return the seconds since it was begun."""
+        """Return the seconds since sending began."""
         return time.monotonic() - self._began
 
     def run(self) -> None:
-        """Deliver it; an error of any kind is its trouble."""
+        """Deliver the notification; keep an error of any kind as `trouble`."""
         try:
             self.trouble = deliver(self._target, self._facts, self._directory)
         except Exception as exc:  # noqa: BLE001 - the run goes on whatever a notification meets
@@ -138,7 +138,7 @@ class Delivery:
 
 
 def deliver(target: str, facts: Mapping[str, Any], directory: str) -> str:
-    """Send one notification now; return why that failed, or nothing."""
+    """Send one notification now; return the reason of a failure, or an empty text."""
     body = json.dumps(facts)
     return _post(target, body) if is_address(target) else _call(target, facts, body, directory)
 
@@ -160,7 +160,7 @@ def _call(command: str, facts: Mapping[str, Any], body: str, directory: str) -> 
 
 
 def _post(address: str, body: str) -> str:
-    """Send JSON to a web hook; the text of a failure does not contain the address, which may be a secret."""
+    """Send JSON to a web hook. The text of a failure leaves the address out, because it may contain a secret."""
     from http.client import HTTPException
     from urllib.error import HTTPError, URLError
     from urllib.request import Request, urlopen
@@ -193,7 +193,7 @@ class NotifyingView:
         self._full_sent = False
 
     def watch(self, ports: Ports) -> Ports:
-        """Return the ports of the run with this view, and with notifications of a full disk."""
+        """Return the ports of the run with this view in place of theirs, and with notifications of a full disk."""
         return replace(ports, view=self, full=lambda: self.full(ports.full()))
 
     def _count_failed(self) -> int:
@@ -212,14 +212,14 @@ class NotifyingView:
             self._tell("failure", f"task {event.task} {reason}", task=event.task)
 
     def full(self, sentence: str) -> str:
-        """Pass on why nothing can be launched; send a notification of it when it begins."""
+        """Pass on why no task can start; send a notification when that begins."""
         if sentence and not self._full_sent:
             self._tell("stopped", sentence)
         self._full_sent = bool(sentence)
         return sentence
 
     def end(self, sink: LineSink) -> None:
-        """Notify of the end of the run; return once that is sent or has failed."""
+        """Send the notification of the run's end; return when it is sent or has failed."""
         self._notifier.report = lambda sentence: sink.line(sentence, at=time.time())
         seconds = (self._history.last or 0.0) - (self._history.first or 0.0)
         self._tell("end", f"ended after {duration(seconds)}", seconds=round(seconds, 3))
@@ -242,7 +242,7 @@ class NotifyingView:
         self._inner.waits(refusals)
 
     def hang_up(self) -> None:
-        """Write nothing to the terminal any more."""
+        """Stop writing to the terminal."""
         self._inner.hang_up()
 
 
@@ -254,7 +254,7 @@ def _how(event: Exited) -> str:
 
 
 def notifying_view(session: RunSession, ports: Ports, world: SystemWorld) -> NotifyingView | None:
-    """Return a view around that of the ports that notifies as `--notify` says; None without `--notify`."""
+    """Return a view that adds the notifications of `--notify` to the view of the ports; None without `--notify`."""
     target = session.settings.notify
     if not target:
         return None
@@ -265,7 +265,7 @@ def notifying_view(session: RunSession, ports: Ports, world: SystemWorld) -> Not
 
 
 def run_facts(number: int, meta: Mapping[str, str], states: Mapping[State, int]) -> dict[str, Any]:
-    """Return what every notification says of a run."""
+    """Return the facts that every notification contains."""
     counts = {str(state): tasks for state in State if (tasks := states.get(state, 0))}
     return {
         "run": number,

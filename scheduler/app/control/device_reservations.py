@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def disable(settings: Settings, which: str, why: str) -> None:
-    """Disable devices for all users; raise UsageError, or LeaseError for a user who may not."""
+    """Disable devices for all users; raise UsageError, or LeaseError if this user may not."""
     _check(DISABLE, f"devices disable {which} --all-users", "your own runs leave a device out with --devices")
     keys = _keys(which)
     _end(settings, _found(settings, keys, DISABLE))
@@ -32,19 +32,19 @@ def disable(settings: Settings, which: str, why: str) -> None:
 
 
 def enable(settings: Settings, which: str) -> None:
-    """Enable devices for all users; raise UsageError, or LeaseError for a user who may not."""
+    """Enable devices for all users; raise UsageError, or LeaseError if this user may not."""
     _check(DISABLE, f"devices enable {which} --all-users", "the user who disabled it may, too")
     _end(settings, _found(settings, _keys_or_all(which), DISABLE))
 
 
 def set_disabled(settings: Settings, keys: Iterable[str]) -> None:
-    """Take these out of service and all others into it again, as root."""
+    """Disable exactly these devices and enable all others, as root."""
     _end(settings, _found(settings, None, DISABLE))
     _close(settings, [DeviceReservation(key, os.getuid()) for key in keys])
 
 
 def reserve(settings: Settings, which: str, seconds: float, user: str, why: str) -> None:
-    """Keep devices for a user, by default this one; raises UsageError, and LeaseError for who may not."""
+    """Reserve devices for a user (default: this one); raise UsageError, or LeaseError if this user may not."""
     _check(RESERVE, f"devices reserve {which}", "[may] there says who else may")
     uid = _uid(user) if user else os.getuid()
     if uid != os.getuid() and os.getuid() != site_file.ROOT:
@@ -58,7 +58,7 @@ def reserve(settings: Settings, which: str, seconds: float, user: str, why: str)
 
 
 def end(settings: Settings, which: str) -> None:
-    """End reservations before their time, of all devices or of some; raises LeaseError where one is not one's own."""
+    """End reservations early, of all devices or of some; raise LeaseError if one belongs to another user."""
     _end(settings, _found(settings, _keys_or_all(which), RESERVE))
 
 
@@ -87,12 +87,12 @@ def told(settings: Settings, labels: Mapping[str, str]) -> dict[str, Any]:
 
 
 def named(settings: Settings) -> dict[str, Any]:
-    """Return the disabled and the reserved devices, after reading the labels of the GPUs."""
+    """Read the labels of the GPUs, and return the disabled and the reserved devices by them."""
     return told(settings, {gpu.uuid: gpu.label for gpu in _seen()})
 
 
 def closed_to_me(settings: Settings) -> Mapping[str, str]:
-    """Return the devices on which this user starts nothing, by their keys, with the reasons."""
+    """Return the devices on which this user may not start tasks, by key, with the reasons."""
     return device_reservations.for_others(_standing(settings), os.getuid(), user_name)
 
 
@@ -107,7 +107,7 @@ def _found(settings: Settings, keys: Sequence[str] | None, what: str) -> list[De
 
 
 def _check(what: str, words: str, other: str) -> None:
-    """Raise LeaseError where root does not let this user do that."""
+    """Raise LeaseError if the site's rules do not allow this user to do that."""
     rules = site_config.read(os.environ, os.getuid())
     if not rules.allows(os.getuid(), what):
         raise LeaseError(f"{rules.path} does not let you {what} devices: sudo scheduler {words}; {other}")
@@ -142,7 +142,7 @@ def _keys_or_all(which: str) -> list[str] | None:
 
 
 def _keys(which: str) -> list[str]:
-    """Return the keys of the named devices, whether this shell may use them or not."""
+    """Return the keys of the named devices, also of those that this shell may not use."""
     from scheduler.devices.gpu.allocation import AllowedGpus  # as in `_seen`
     from scheduler.devices.selection import choose
 

@@ -57,7 +57,7 @@ def _unfinished(settings: Settings) -> Iterator[tuple[RunInfo, RunReader]]:
 
 
 def users_of(settings: Settings, device: str, run: str | None) -> list[Target]:
-    """Return my unfinished runs that have a device, or the named run; raise UsageError if there is none."""
+    """Return my unfinished runs that use a device, or the named run; raise UsageError if there is none."""
     if run is not None:
         return [Target(find_run(settings, run))]
     found, labels = [], set[str]()

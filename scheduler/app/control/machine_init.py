@@ -116,7 +116,7 @@ def _who_has_open(directory: Path) -> set[int]:
 
 
 def _directory(directory: Path) -> str:
-    """Create the lease directory, in which all users may write, and remove only their own files."""
+    """Create the lease directory: all users may write there, and each may remove only its own files."""
     try:
         directory.mkdir(parents=True)
         made = True
@@ -133,7 +133,7 @@ def _directory(directory: Path) -> str:
 
 
 def _mounted(directory: Path) -> str:
-    """Give the directory a file system of its own: on that of /run every user could fill what the system needs."""
+    """Mount a file system of its own on the directory: any user could otherwise fill /run, which the system needs."""
     if directory.is_mount():
         return f"{directory} is a file system of its own already"
     if any(directory.iterdir()) or _who_has_open(directory):
@@ -168,7 +168,7 @@ def _kept(directory: Path, units: Path) -> str:
 
 
 def _unit_name(directory: Path) -> str:
-    """Return how systemd calls the mount of a directory (`systemd-escape --path --suffix=mount`)."""
+    """Return systemd's name for the mount of a directory (`systemd-escape --path --suffix=mount`)."""
     text = str(directory).strip("/")
     plain = ascii_letters + digits + ":_."
     return "".join(c if c in plain else _escaped(c) for c in text) + ".mount"

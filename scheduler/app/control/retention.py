@@ -1,4 +1,4 @@
-"""The runs of a user on every machine that shares the state: listed, and removed once they have ended."""
+"""The runs of a user on every machine that shares the state directory: listing them, and removing ended ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def runs(settings: Settings) -> list[dict[str, Any]]:
 
 
 def remove(settings: Settings, words: Sequence[str]) -> list[dict[str, Any]]:
-    """Remove these runs, if all of them are over; what was freed. Raises before anything is removed.
+    """Remove these runs if all of them have ended, and return what was freed; raise before anything is removed.
 
     A run that cannot be read is removed by its number, if no attempt of it lives.
     """
@@ -45,7 +45,7 @@ def remove(settings: Settings, words: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _found(runs_: RunCatalog, word: str) -> RunInfo | RunPaths:
-    """Return a run, or only its place where its journal cannot be read."""
+    """Return a run, or only its paths if its journal cannot be read."""
     try:
         info = runs_.find(word)
         return info.places if info.lost and not info.alive else info
@@ -73,7 +73,7 @@ def _must_be_idle(run: RunPaths) -> None:
 
 
 def remove_old(settings: Settings, age: float) -> list[dict[str, Any]]:
-    """Remove every run that ended longer ago than `age` seconds; others are left as they are."""
+    """Remove every run that ended more than `age` seconds ago; keep the others."""
     home = places(settings)
     gone = []
     for info in list(RunCatalog(home).all()):

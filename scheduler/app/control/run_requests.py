@@ -19,7 +19,7 @@ PATIENCE = 5.0
 
 
 def ask(target: Target, what: str, said: Mapping[str, str] | None = None) -> RequestResult:
-    """Ask for something and wait until it is durable; raises StateError, Elsewhere."""
+    """Send a request and wait until it is durable; raise StateError or Elsewhere."""
     info, request = target.info, Request(what, target.tasks, said or {})
     if info.elsewhere:
         raise Elsewhere(f"run {info.number} belongs to {info.elsewhere}: ask for it there; nothing was changed")
@@ -38,7 +38,7 @@ def ask(target: Target, what: str, said: Mapping[str, str] | None = None) -> Req
 
 
 def _record(info: RunInfo, request: Request) -> RequestResult:
-    """Leave it to the next scheduler of the run, where there is anything to do."""
+    """Record a request for the next scheduler of the run, if it would change anything."""
     answers = _foreseen(info, request, requests.pending(info.places))
     if any(answer.done for answer in answers):
         requests.leave(info.places, request)
@@ -46,7 +46,7 @@ def _record(info: RunInfo, request: Request) -> RequestResult:
 
 
 def _foreseen(info: RunInfo, request: Request, before: Sequence[Request]) -> Sequence[Answer]:
-    """Return the answers that the next scheduler will give, as far as the journal tells."""
+    """Return the answers that the next scheduler will give, as far as the journal shows."""
     with closing(RunReader(info, only_states=True)) as reader:
         reader.asked_meanwhile(before)
         return reader.grant(request).answers

@@ -1,4 +1,4 @@
-"""The targets of a verb: runs by number or name, tasks by id, of whichever run."""
+"""The targets of a verb: runs by number or name, and tasks by id, from any run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Target:
 
 
 def tasks(settings: Settings, words: Sequence[str]) -> list[Target]:
-    """Return the tasks that words like `17`, `17-40,52` and `last` name, by run, the oldest run first.
+    """Return the tasks that words such as `17`, `17-40,52` and `last` name, by run, the oldest run first.
 
     Ids of a range that do not exist are left out. Raise UsageError, or NoSuchRun for an id that does not exist.
     """
@@ -103,7 +103,7 @@ def _spans(word: str) -> list[Span]:
 
 
 def _last(found: RunCatalog) -> Span:
-    """Return the task that was accepted last."""
+    """Return the id of the task that was accepted last."""
     for info in found.all():
         with _journal(info) as journal:
             task = journal.last()

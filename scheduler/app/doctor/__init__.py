@@ -1,4 +1,4 @@
-"""The checks of this machine for `scheduler doctor`: one table, and the sentences of each check beside what it finds.
+"""The checks of this machine for `scheduler doctor`: one table, and for each check its facts and its sentences.
 
-How findings look on the screen is decided in `ui/verbs/doctor`. Start at `checks`, the table.
+The layout of the page is decided in `ui/verbs/doctor`. Start at `checks`, the table.
 """

@@ -1,4 +1,4 @@
-"""The table of all checks of `doctor`, and their run: one that fails hides no other."""
+"""The table of all checks of `doctor`, and the code that runs them: a check that fails does not hide the others."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Patient:
     """The machine under examination, and what the summary needs of it."""
 
     def __init__(self, flags: Mapping[str, str | None], version: str) -> None:
-        """Take the settings that a command line with these flags has; if they are invalid, the defaults."""
+        """Read the settings for a command line with these flags; use the defaults if they are invalid."""
         self.version = version
         self.trouble = ""
         """The error of invalid settings."""
@@ -54,20 +54,20 @@ class Patient:
         return (self.gpus,)
 
     def examine_memory(self) -> Sequence[Any]:
-        """Return the limit of the RAM, all of it, and the free bytes."""
+        """Return the RAM limit, the total RAM and the free RAM, in bytes."""
         devices = HostDevices()
         limit = devices.limits()[0]
         self.ram = f"{size(limit.value)} of RAM"
         return limit, available()[0], devices.snapshot()[0].free
 
     def label(self, device: str) -> str:
-        """Return the name of a device for users."""
+        """Return the name of a device as users see it."""
         labels = {gpu.installed.uuid: gpu.installed.label for gpu in self.gpus.gpus} if self.gpus else {}
         return labels.get(device, device[:12])
 
     @property
     def uses(self) -> str:
-        """The devices that a run would use if it were started now."""
+        """The devices that a run would use if it started now."""
         usable = self.gpus.usable if self.gpus is not None else []
         return (
             f"a run would use {gpus.numbers(usable)} and {self.ram}"
@@ -78,7 +78,7 @@ class Patient:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check: the group and the name of its line, how its facts are found, and the findings that they make."""
+    """One check: its group, the name of its line, the function that finds the facts and the one that judges them."""
 
     group: str
     name: str
@@ -133,7 +133,7 @@ CHECKS = (
 
 
 def examine(flags: Mapping[str, str | None], version: str, checks: Sequence[Check] = CHECKS) -> DoctorPage:
-    """Look at this machine with the settings that a command line with these flags has; change nothing."""
+    """Check this machine with the settings for a command line with these flags; change nothing."""
     patient, name = Patient(flags, version), hostname()
     groups: dict[str, list[Finding]] = {}
     failed: list[dict[str, str]] = []

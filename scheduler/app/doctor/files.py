@@ -83,7 +83,7 @@ def state(home: StatePaths, settings: Settings) -> Iterator[Finding]:
 
 
 def place(path: str, runs: str, kind: str, free: int, kept: int, elsewhere: str) -> Finding:
-    """Return the finding on a directory by its file system, its free bytes and those that must stay free."""
+    """Return the finding on a directory: its file system, its free bytes, and the bytes that must stay free."""
     shown = "overlay, deleted with its container" if kind == "overlay" else kind or "unknown file system"
     says = f"{path} ({runs}; {shown}, {size(free)} free)"
     if kind in NETWORK_FILE_SYSTEMS:
@@ -151,7 +151,7 @@ def reservations(found: Sequence[Lease], label: Callable[[str], str]) -> Iterato
 
 
 def site(environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield the findings about the site's rules, and what of them applies to this user."""
+    """Yield the findings about the site's rules, and about those that apply to this user."""
     file = site_file.path(environ)
     try:
         found = site_file.read(environ)
@@ -201,7 +201,7 @@ def _group(gid: int) -> str:
 
 
 def settings_used(settings: Settings, trouble: str) -> Iterator[Finding]:
-    """Yield the settings that are not defaults, and the defaults in one line."""
+    """Yield the settings that differ from their defaults, and one line that lists the defaults."""
     if trouble:
         yield broken("settings", trouble, "correct or remove it; this page uses the defaults")
         return
@@ -214,7 +214,7 @@ def settings_used(settings: Settings, trouble: str) -> Iterator[Finding]:
 
 
 def settings_data(settings: Settings) -> list[dict[str, Any]]:
-    """Return all settings with value, unit and source as JSON values; without secrets."""
+    """Return all settings with value, unit and source as JSON values; secrets are left out."""
     return [
         {
             "name": name,
@@ -230,7 +230,7 @@ _UNITS = {units.parse_size: "bytes", units.parse_duration: "seconds"}
 
 
 def _written(setting: Mapping[str, Any]) -> str:
-    """Write a value as the setting is written."""
+    """Return a value in the form in which the setting is written."""
     value: Any = setting["value"]
     if setting["unit"] == "bytes":
         return size(value)

@@ -1,4 +1,4 @@
-"""The checks of GPUs: driver, each GPU, permission to use them, the users of their memory; and of MPS."""
+"""The checks of GPUs (driver, each GPU, permissions, users of their memory) and of MPS."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ from scheduler.units import duration, ranges, size
 from scheduler.values import dataclass
 
 LONGEST_DOUBT = 4.0
-"""Seconds within which it becomes clear whether memory is seen by process; a read takes one second."""
+"""Seconds after which it is clear whether memory is visible per process; one read takes a second."""
 _MIG = "is in MIG mode"
 _MODES = ("default", "exclusive thread", "prohibited", "exclusive process")
 _UUID, _MODEL = 12, 28
-"""Characters of a UUID and of a model that are shown."""
+"""The numbers of characters of a UUID and of a model name that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExaminedGpu:
-    """One GPU, allowed or not, with what was read of it."""
+    """One GPU, allowed or not, with its measurements."""
 
     installed: InstalledGpu
     allowed: bool = False
@@ -65,7 +65,7 @@ class ExaminedGpu:
 
     @property
     def mode(self) -> str:
-        """The compute mode in words."""
+        """The compute mode as a word."""
         mode = self.installed.compute_mode
         return _MODES[mode] if mode < len(_MODES) else str(mode)
 
@@ -106,15 +106,15 @@ class ExaminedGpus:
     may: AllowedGpus
     settings: Settings
     refused: str = ""
-    """Why it is unknown which are allowed."""
+    """Why the allowed GPUs are unknown; empty if they are known."""
     module: str = ""
-    """The package of pynvml, or its path."""
+    """The package that provides pynvml, or the path of the module."""
     module_trouble: str = ""
-    """The trouble with it, as a sentence with the cure."""
+    """The problem with pynvml, as a sentence with the cure; empty if there is none."""
     cuda_numbers: Mapping[int, int] | None = None
-    """CUDA's number for each number of nvidia-smi, in the order of PCI bus ids."""
+    """CUDA's number of each GPU by its number in nvidia-smi, if CUDA orders them by PCI bus id."""
     by_bus: bool = True
-    """True if CUDA uses that order here."""
+    """True if CUDA orders the GPUs by PCI bus id here."""
 
     @property
     def usable(self) -> list[ExaminedGpu]:
@@ -156,7 +156,7 @@ def look(settings: Settings) -> ExaminedGpus:
 
 
 def _allowed(seen: Sequence[InstalledGpu], device_list: str) -> tuple[AllowedGpus, str]:
-    """Return the GPUs that may be used, or why that is unknown."""
+    """Return the GPUs that may be used, and why they are unknown or an empty text."""
     try:
         return offered(allowed(seen, os.environ, device_list), seen), ""
     except (DeviceError, UsageError) as exc:
@@ -164,7 +164,7 @@ def _allowed(seen: Sequence[InstalledGpu], device_list: str) -> tuple[AllowedGpu
 
 
 def _read(devices: NvmlDevices, may: AllowedGpus, shims: Collection[int]) -> Mapping[str, DeviceBudget]:
-    """Return the free memory of each allowed GPU by UUID; processes under shims are not unmanaged."""
+    """Return the free memory of each allowed GPU by UUID; processes of tasks do not count as unmanaged."""
     if not may.gpus:
         return {}
     devices.use([gpu.uuid for gpu in may.gpus])
@@ -193,14 +193,14 @@ def _examined(
 
 
 def _with_reserved(gpu: ExaminedGpu, devices: NvmlDevices, shims: Collection[int]) -> ExaminedGpu:
-    """Return how memory is read on a GPU, and how much of it tasks with a reservation use."""
+    """Return the GPU with how its memory is read, and with the bytes that tasks with a reservation use."""
     uuid = gpu.installed.uuid
     used = sum(devices.used_by(shim).get(uuid, 0) for shim in shims)
     return replace(gpu, reads=devices.reads(uuid), reserved_used=used)
 
 
 def _module() -> tuple[str, str]:
-    """Return the package that the module pynvml belongs to, or its path, and the trouble with it."""
+    """Return the package that provides pynvml, or the module's path, and the problem with it."""
     found = inventory.find_pynvml()
     if found.path is None:
         return "", found.hint
@@ -219,7 +219,7 @@ def numbers(gpus: Sequence[ExaminedGpu]) -> str:
 
 
 def findings(found: ExaminedGpus) -> Iterator[Finding]:
-    """Yield all findings about GPUs but those about MPS."""
+    """Yield all findings about GPUs except those about MPS."""
     for part in (_driver, _each_gpu, _permission, _order, _memory_use, _modes, _unmanaged):
         yield from part(found)
 
@@ -273,7 +273,7 @@ def _gpu(gpu: ExaminedGpu, row: str, found: ExaminedGpus) -> Finding:
 
 
 def _permission(found: ExaminedGpus) -> Iterator[Finding]:
-    """Yield the findings about the GPUs that may be used, and by what."""
+    """Yield the findings about which GPUs may be used, and which setting says so."""
     if not found.gpus:
         return
     mine = [gpu for gpu in found.gpus if gpu.allowed]
@@ -310,7 +310,7 @@ def _order(found: ExaminedGpus) -> Iterator[Finding]:
 
 
 def _memory_use(found: ExaminedGpus) -> Iterator[Finding]:
-    """Yield the finding on how the memory of processes is seen."""
+    """Yield the finding about whether memory is visible per process."""
     looked_at = [gpu for gpu in found.gpus if gpu.reads]
     if not looked_at:
         return
@@ -346,7 +346,7 @@ def _modes(found: ExaminedGpus) -> Iterator[Finding]:
 
 
 def _unmanaged(found: ExaminedGpus) -> Iterator[Finding]:
-    """Yield the findings about memory of processes without a task."""
+    """Yield the findings about GPU memory of processes that belong to no task."""
     held = [gpu for gpu in found.usable if gpu.unmanaged()]
     if found.usable and not held:
         yield ok("unmanaged", "no unmanaged process uses GPU memory")
@@ -356,7 +356,7 @@ def _unmanaged(found: ExaminedGpus) -> Iterator[Finding]:
 
 
 def _consequence(gpu: ExaminedGpu, settings: Settings) -> str:
-    """Return what a run does because of unmanaged memory."""
+    """Return how a run behaves because of unmanaged memory."""
     if not gpu.kept or gpu.budget is None:
         return " (--unmanaged ignore)" if settings.unmanaged == "ignore" else ""
     if settings.unmanaged == "avoid":
@@ -369,7 +369,7 @@ def _consequence(gpu: ExaminedGpu, settings: Settings) -> str:
 def mps(
     program: str, daemons: Sequence[FoundDaemon], left: Sequence[Path], variables: Mapping[str, str]
 ) -> Iterator[Finding]:
-    """Yield the findings about MPS: its program, unused daemons that are left, running ones, variables of the shell."""
+    """Yield the findings about MPS: its program, running daemons, unused daemons, and variables of the shell."""
     where = f"its control program is {program}" if program else "nvidia-cuda-mps-control is not on PATH"
     turns = "" if any(one.directory == USUAL for one in daemons) else ": tasks on one GPU compute in turns"
     if program:

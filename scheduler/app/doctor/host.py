@@ -1,4 +1,4 @@
-"""The checks of the host: RAM, cores, /dev/shm, the container, logging out, and the limits of the shell."""
+"""The checks of the host: RAM, cores, /dev/shm, container, logout, and the limits of the shell."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def cores(limit: HostLimit, all_cores: int) -> Iterator[Finding]:
 
 
 def kernel_kills(version: str, counted: bool, kills: int) -> Iterator[Finding]:
-    """Yield the finding on whether the kernel reports what it kills for memory; `version` is that of cgroups."""
+    """Yield the finding about whether the kernel reports out-of-memory kills; `version` is that of the cgroups."""
     groups = f"cgroup {version}" if version else "no cgroups"
     if counted:
         says = "reported: a task that the kernel kills for memory counts as oom"
@@ -66,7 +66,7 @@ def container(kind: str, sign: str, first_namespace: bool, wsl: bool) -> Iterato
 
 
 def logging_out(user: str, login: LoginPolicy) -> Iterator[Finding]:
-    """Yield the finding on what logging out does to runs."""
+    """Yield the finding about what happens to runs at logout."""
     if not login.unit:
         yield ok("logging out", "ends no run that is started here: this process belongs to no login session")
     elif login.ends_us and login.is_session:
@@ -85,8 +85,8 @@ def logging_out(user: str, login: LoginPolicy) -> Iterator[Finding]:
 def limits(ulimits: Iterable[Ulimit], groups: Iterable[tuple[str, int, int]]) -> Iterator[Finding]:
     """Yield the findings about limits that tasks inherit.
 
-    Limits of files and processes must not be low, others should not exist. `groups` are cgroups with their limits of
-    processes, and how many there are now.
+    The limits on open files and processes must not be low; other limits should not be set. `groups` are the cgroups
+    with a process limit, and their current number of processes.
     """
     for one in ulimits:
         if one.soft is not None:

@@ -1,4 +1,4 @@
-"""The ETA of a run that goes on in this process: estimated again every few seconds, and written to its file."""
+"""The ETA of a run in this process: estimated again every few seconds, and written to a file of the run."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from scheduler.runtime.loop import Ports
 
 FIRST = 2.0
-"""Seconds from a run's begin to its first estimate."""
+"""Seconds from the start of a run to its first estimate."""
 REST, LONGEST_REST = 5.0, 120.0
-"""Least and most seconds between two estimates."""
+"""The shortest and the longest time between two estimates, in seconds."""
 SHARE = 0.005
 """Estimates take at most this share of the scheduler's time."""
 
 
 class EtaUpdater:
-    """The forecast of a run, kept up to date: in `forecast`, and in the run's file for other processes."""
+    """The forecast of a run, kept up to date in `forecast` and, for other processes, in the run's file."""
 
     def __init__(self, session: RunSession, ports: Ports) -> None:
         self.forecast: Forecast | None = None
@@ -41,10 +41,10 @@ class EtaUpdater:
         self._progress: dict[Key, tuple[float, Throughput]] = {}
         self._due = time.monotonic() + FIRST
         self._known_then = -1
-        """The number of known durations when the ETA was unknown last; -1: it was not."""
+        """The number of known durations when the ETA was last unknown; -1 if it was known."""
 
     def see(self, sample: Sample) -> None:
-        """Note what a living attempt uses, and its progress."""
+        """Note the memory use and the progress of a living attempt."""
         key = (sample.task, sample.attempt)
         self._used[key] = {**self._used.get(key, {}), **sample.used}
         if sample.progress is not None:
@@ -53,7 +53,7 @@ class EtaUpdater:
             self._progress[key] = (sample.progress, throughput)
 
     def draw(self) -> float:
-        """Estimate again if that is due, within some 20 ms; return the seconds until the next estimate."""
+        """Estimate again if that is due, in about 20 ms; return the seconds until the next estimate."""
         began = time.monotonic()
         if began >= self._due:
             if self._count_known() != self._known_then:
@@ -63,7 +63,7 @@ class EtaUpdater:
         return self._due - began
 
     def _count_known(self) -> int:
-        """Return a number that grows with the durations that are known."""
+        """Return a number that grows with each duration that becomes known."""
         measured = sum(throughput.seconds is not None for _, throughput in self._progress.values())
         return self._session.brain.task_table.counts[State.SUCCEEDED] + measured
 
@@ -91,11 +91,11 @@ class EtaUpdater:
         return MachineSnapshot(self._session.devices.snapshot(), others, self._used, progress, overhead)
 
     def _write(self, text: str) -> None:
-        """Replace the run's forecast file; a file that cannot be written is left out, because it is only a view."""
+        """Replace the run's forecast file; ignore a failure, because the file is only a view."""
         with contextlib.suppress(OSError):
             replace_file(self._session.places.forecast, text.encode("ascii"), durable=False)
 
     def close(self) -> None:
-        """Remove the file: no scheduler of this run is here any more."""
+        """Remove the file, because this run has no scheduler any more."""
         with contextlib.suppress(OSError):
             self._session.places.forecast.unlink()

@@ -22,7 +22,7 @@ class LeaseHolder:
     lease: Lease
     user: str
     pid: int
-    """The pid of the task's own process; 0: it cannot be seen."""
+    """The pid of the task's own process; 0 if it cannot be seen."""
 
 
 def holders(settings: Settings, *, used: bool = False) -> list[LeaseHolder]:
@@ -38,7 +38,7 @@ def _holder(lease: Lease, pids: list[int], *, used: bool) -> LeaseHolder:
 
 
 def resident(pid: int) -> int:
-    """Return the bytes of RAM that a process uses now; every user may read that of all."""
+    """Return the RAM that a process uses now, in bytes; any user may read that of any process."""
     try:
         with open(f"/proc/{pid}/statm", "rb", buffering=0) as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

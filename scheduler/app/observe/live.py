@@ -1,4 +1,4 @@
-"""Live views on a terminal: of a run in this process, and of `top`; and the guard that restores the terminal."""
+"""Live views on a terminal, of a run in this process and of `top`, and the guard that restores the terminal."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from scheduler.ui.terminal.sink import LineSink
 
 REST = 2.0
-"""Seconds between two reads of the leases of others, which take one file each."""
+"""Seconds between two reads of other schedulers' leases: each lease is a file."""
 GUARD_ENDS = 2.0
 """Seconds that the guard gets to end once the terminal is restored."""
 GUARD = r"""
@@ -35,8 +35,10 @@ read -r over && exit
 printf '\033[0m\033[?25h\033[?1049l' >"$1"
 case $(stty -a <"$1") in *-inlcr*' icrnl'*-icanon*) stty icanon echo <"$1" ;; esac
 """
-"""A shell script that restores the terminal of a killed scheduler. It changes the modes only if they are as the
-scheduler left them, and not if a shell has set its own for a prompt: these treat a carriage return differently."""
+"""A shell script that restores the terminal after its scheduler was killed. It restores the modes only if they are as
+the scheduler left them. A shell that has set its own modes for a prompt keeps them, since it treats a carriage return
+differently.
+"""
 MISSING = "no live view: the package rich is missing (pip install rich, or run with --plain)"
 
 
@@ -48,7 +50,7 @@ class LiveScreen:
     guard: Child | None
 
     def close(self, *, repeat: bool = False) -> None:
-        """Restore the terminal, and print the view's last sentence again with `repeat`; a second call does nothing."""
+        """Restore the terminal, and with `repeat` print the view's last sentence again; a second call does nothing."""
         self.view.leave()
         release(self.guard)
         if repeat:
@@ -86,7 +88,7 @@ def live_view(
 
 
 def on_terminal(stream: TextIO, make: Callable[[int, int], Sequence[Line]], over: Callable[[], bool]) -> bool:
-    """Show lines made for the terminal's size until `over` or q is pressed; return False where they cannot be drawn."""
+    """Show lines made for the terminal's size until `over` or the key q; return False if they cannot be drawn."""
     if not stream.isatty():
         return False
     try:
@@ -111,7 +113,7 @@ def on_terminal(stream: TextIO, make: Callable[[int, int], Sequence[Line]], over
 
 
 def guard(path: str) -> Child | None:
-    """Start a process that restores the terminal if this one is killed; return None where none can be started."""
+    """Start a process that restores the terminal if this process is killed; return None if it cannot be started."""
     from scheduler.runtime.processes import start_child
 
     try:
@@ -137,7 +139,7 @@ def release(child: Child | None) -> None:
 def _status_maker(
     session: RunSession, ports: Ports, forecast: Callable[[], Forecast | None]
 ) -> Callable[[Mapping[Key, Mapping[str, int]], Mapping[Key, float]], LiveStatus]:
-    """Return a function that makes the status of the run from what its loop knows, and from what attempts use."""
+    """Return a function that builds the live status from the loop's state and the measured use of the attempts."""
     brain = session.brain
     labels = {device.key: device.label for device in session.devices.discover()}
     builder = StatusBuilder(
@@ -173,7 +175,7 @@ class OtherLeases:
         self._next = 0.0
 
     def look(self) -> Sequence[Lease]:
-        """Return what they have reserved and use, at most REST seconds old."""
+        """Return the leases of other runs with what they reserve and use, at most REST seconds old."""
         if time.monotonic() >= self._next:
             from scheduler.store.machine.lease_directory import find_directory
             from scheduler.store.machine.lease_records import living

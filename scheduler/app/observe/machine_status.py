@@ -38,7 +38,7 @@ LIBRARIES = (
 
 
 class MonitoredDevices:
-    """Devices by the words of `--devices`, kept open between two reads; none if they cannot be read."""
+    """Devices selected as by `--devices`, kept open between two reads; empty if they cannot be read."""
 
     def __init__(self, said: str, settings: Settings) -> None:
         from scheduler.app.run.devices import find_devices
@@ -62,13 +62,15 @@ class MonitoredDevices:
         return self.pool.snapshot(), [replace(one, used={**one.used, **gpus.used_by(one.shim)}) for one in leases]
 
     def close(self) -> None:
-        """Let them go."""
+        """Close the devices."""
         if self.pool is not None:
             self.pool.close()
 
 
 class MachineMonitor:
-    """The live state of the machine, for `status`, `top --all` and the page; devices and runs stay open in between."""
+    """The live state of the machine for `status`, `top --all` and the page; keeps devices and runs open between
+    calls.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -78,7 +80,9 @@ class MachineMonitor:
         self._next = 0.0
 
     def facts(self) -> dict[str, Any]:
-        """Return the state of the machine as JSON values, at most two seconds old; of others without commands."""
+        """Return the state of the machine as JSON values, at most two seconds old; commands of other users are left
+        out.
+        """
         if time.monotonic() >= self._next:
             self._facts = self._read()
             self._next = time.monotonic() + REST
@@ -112,7 +116,7 @@ class MachineMonitor:
         return self._devices.look(leases) if self._devices is not None else ((), leases)
 
     def close(self) -> None:
-        """Let the runs and the devices go; a later call opens them again."""
+        """Close the runs and the devices; a later call opens them again."""
         while self._readers:
             with contextlib.suppress(SchedulerError):
                 self._readers.popitem()[1].close()
@@ -176,5 +180,5 @@ def has_driver() -> bool:
 
 
 def _called(key: str, labels: Mapping[str, str]) -> str:
-    """Return the label of a device; a label from another user's file is cleaned of control characters."""
+    """Return the label of a device; control characters are removed from a label in another user's file."""
     return labels.get(key) or clean(key)

@@ -1,4 +1,4 @@
-"""The monitor of one run for `top` and the page: devices, leases and process trees, read again and again."""
+"""The monitor of one run for `top` and the page: it reads devices, leases and process trees again and again."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from scheduler.store.machine.locked_files import is_locked
 from scheduler.store.run.catalog import RunInfo
 
 TAIL = 4096
-"""The bytes at the end of a run's log in which its last lines are searched."""
+"""The number of bytes at the end of a run's log that are searched for its last lines."""
 
 
 class RunMonitor:
-    """The live state of a run of any terminal, from its journal and the machine."""
+    """The live state of a run in any terminal, from its journal and the machine."""
 
     def __init__(self, info: RunInfo, settings: Settings) -> None:
         self.info = info
@@ -46,21 +46,21 @@ class RunMonitor:
 
     @property
     def alive(self) -> bool:
-        """Tell whether a scheduler holds the run now."""
+        """Tell whether the run has a living scheduler."""
         return is_locked(self.info.places.root)
 
     @property
     def living(self) -> bool:
-        """Tell whether a task of the run is alive, with or without a scheduler."""
+        """Tell whether a task of the run is alive, even without a scheduler."""
         return self.reader.brain.placements_exist()
 
     def goes_on(self) -> bool:
-        """Tell whether there is something to watch: a scheduler, or tasks that outlived theirs."""
+        """Tell whether there is something to watch: a scheduler, or tasks that outlived it."""
         return self.alive or self.living
 
     @property
     def stands(self) -> str:
-        """A sentence on a run that has ended or has no scheduler."""
+        """Return a sentence about a run that has ended or has no scheduler."""
         number = self.info.number
         if self.reader.unfinished:
             return f"run {number} is not over and no scheduler holds it: scheduler resume {number}"
@@ -75,7 +75,7 @@ class RunMonitor:
         return self._builder.paint(self._seen, time.time())
 
     def recent(self) -> Sequence[str]:
-        """Return the last lines of its log, with times of day."""
+        """Return the last lines of the run's log, with times of day."""
         try:
             with open_plain(self.info.places.log) as file:
                 file.seek(max(0, file.seek(0, 2) - TAIL))
@@ -111,6 +111,6 @@ class RunMonitor:
         return Tree(shim, str(places.task_log(*key)), places.progress(*key))
 
     def close(self) -> None:
-        """Let its journal and the devices go."""
+        """Close the journal and the devices."""
         self.reader.close()
         self._devices.close()

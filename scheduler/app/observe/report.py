@@ -1,4 +1,4 @@
-"""Reports on runs: their data from the journals, and the files that they are written to."""
+"""Reports on runs: the data from their journals, and the files that contain them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from scheduler.ui.web import report
 from scheduler.ui.web.report import ReportedRun
 
 MOST_RUNS = 4
-"""The largest number of runs side by side that can be read."""
+"""The largest number of runs that are readable side by side."""
 
 
 def report_data(settings: Settings, words: Sequence[str], *, secrets: bool = False) -> list[ReportedRun]:
@@ -44,7 +44,7 @@ def _told(info: RunInfo, secrets: bool) -> ReportedRun:
 
 
 def write(found: Sequence[ReportedRun], path: str) -> int:
-    """Write a report in the form that the file's name asks for, whole or not at all; how many bytes it has."""
+    """Write a report in the form that the file's suffix selects, completely or not at all; return its size in bytes."""
     make = FORMS.get(Path(path).suffix.lower())
     if make is None:
         raise UsageError(f"-o {path}: the name of a report ends with .html, .svg (the timeline), .csv or .json")

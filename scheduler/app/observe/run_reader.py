@@ -1,4 +1,4 @@
-"""Reading runs from their journals, and the facts of the machine. It loads fast, since it is used often."""
+"""Readers of runs, from their journals, and the facts of the machine. It loads fast, since many verbs need it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def places(settings: Settings) -> StatePaths:
-    """Return the paths of the user's state."""
+    """Return the paths of the user's state directory."""
     return find_places(settings.state or None)
 
 
@@ -52,7 +52,7 @@ def all_runs(settings: Settings) -> list[RunInfo]:
 
 
 def find_run(settings: Settings, word: str | None, *, warn: bool = True) -> RunInfo:
-    """Return a run by number or name, or the latest; raise NoSuchRun, with the machine that has it if one does.
+    """Return a run by number or name, or the latest one. Raise NoSuchRun; it names another machine that has the run.
 
     With `warn`, a journal that lost its end is reported on standard error.
     """
@@ -72,7 +72,7 @@ def find_run(settings: Settings, word: str | None, *, warn: bool = True) -> RunI
 
 
 def _find_elsewhere(home: StatePaths, word: str) -> str:
-    """Return a sentence on the other machine whose state has that run; empty if there is none."""
+    """Return a sentence that names another machine with such a run; empty if there is none."""
     for other in home.of_other_machines():
         with contextlib.suppress(SchedulerError):
             info = RunCatalog(other).find(word)
@@ -86,7 +86,7 @@ class RunReader:
     """The reader of one run's journal, for views; it writes nothing."""
 
     def __init__(self, info: RunInfo, journal: JournalReader | None = None, *, only_states: bool = False) -> None:
-        """Read a run; with `only_states`, without the history of each task, which takes most of the time."""
+        """Read a run; `only_states` leaves out the history of each task, which takes most of the time."""
         self.info = info
         self._journal = journal or JournalReader.read(info.places.journal)
         self._own = journal is None
@@ -124,11 +124,11 @@ class RunReader:
                 self.history.take(recorded.event, recorded.at)
 
     def recorded(self) -> Iterator[Recorded]:
-        """Yield the journal's events, and apply each."""
+        """Yield the journal's events, and apply each of them."""
         return (one for one in self._journal.events() if one.seq <= self._seen)
 
     def catch_up(self) -> None:
-        """Take in what the run's scheduler has recorded since."""
+        """Read and apply the events that were recorded since the last call."""
         events = list(self._journal.events(self._seen))
         if any(isinstance(recorded.event, Changed) for recorded in events):
             self.brain.terms[:] = [unpack_terms(text) for text in self._journal.terms()]
@@ -139,14 +139,14 @@ class RunReader:
         self._take(submitted, events)
 
     def asked_meanwhile(self, requests: Iterable[Request]) -> None:
-        """Go on as the next scheduler of the run will: it is resumed, and does what was asked since."""
+        """Apply these requests as the next scheduler of the run will, after it has resumed the run."""
         self.brain.apply(Asked("resume"))
         for request in requests:
             for event in self.grant(request).events:
                 self.brain.apply(event)
 
     def grant(self, request: Request) -> GrantedRequest:
-        """Return the answers that a request would get now; of the devices only the names are known."""
+        """Return the answers that a request would get now. Only the names of the devices are known here."""
         from scheduler.core.control.requests import grant  # who only looks does not need it
 
         return grant(self.brain, request, [DeviceBudget(device, 0) for device in self.devices], self._number)
@@ -160,7 +160,7 @@ class RunReader:
 
     @property
     def unfinished(self) -> bool:
-        """Tell whether a task of it may still run."""
+        """Tell whether a task of the run may still start or go on."""
         return any(self.brain.state_counts[state] for state in UNFINISHED)
 
     def _number(self, terms: Terms) -> int:
@@ -169,7 +169,7 @@ class RunReader:
         return self.brain.terms.index(terms)
 
     def close(self) -> None:
-        """Let go of the journal, where it was opened here."""
+        """Close the journal, if this reader opened it."""
         if self._own:
             self._journal.close()
 
@@ -185,7 +185,7 @@ class RunReader:
                 yield make(task, batch, row)
 
     def _rows(self) -> Iterator[tuple[int, int, Row]]:
-        """Return the rows; tasks that were accepted after the events were read are left out."""
+        """Return the rows; leave out tasks that were accepted after the events were read."""
         return (one for one in self._journal.rows() if one[0] in self.brain.task_table)
 
     def rows_of(self, tasks: Iterable[int]) -> Iterator[dict[str, Any]]:
@@ -216,7 +216,7 @@ class RunReader:
         return make
 
     def done(self) -> Iterator[tuple[command.Content, int]]:
-        """Yield the content of every done row, and the run that did it: this one or an earlier one."""
+        """Yield the content of every done row, with the run that completed it: this one or an earlier one."""
         forms = [RowForm.unpack(text) for text in self._journal.forms()]
         directory = self.info.meta["directory"]
         for task, _, row in self._rows():
@@ -227,7 +227,7 @@ class RunReader:
                 yield command.content(spec, row.nth, form.append, directory), by
 
     def _done_by(self, task: int) -> int | None:
-        """Return the earlier run because of which a task is skipped."""
+        """Return the earlier run that completed a skipped task, or None."""
         return self.history.done_by.get(task) if self.brain.state(task) is State.SKIPPED else None
 
     def name(self, task: int) -> str:
@@ -299,7 +299,7 @@ def facts_of_run(info: RunInfo) -> dict[str, Any]:
 
 
 def _facts(info: RunInfo, journal: JournalReader, kept: dict[int, RunReader] | None = None) -> dict[str, Any]:
-    """Return the status that its scheduler recorded if that is recent; else read all events."""
+    """Return the status that the run's scheduler recorded if that is recent; otherwise read all events."""
     status = recorded_status(info, journal)
     if status is None:
         reader = RunReader(info, journal, only_states=True) if kept is None else _read_on(info, kept)

@@ -1,4 +1,4 @@
-"""The status of a run, which its scheduler records in the journal, so that readers need not read all events."""
+"""The status of a run that its scheduler records in the journal, so that readers need not read all events."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class StatusRecorder:
         """Ignore what a task uses."""
 
     def draw(self) -> float:
-        """Record the status if that is due; on a full disk readers read all events instead."""
+        """Record the status if that is due. If the disk is full, readers read all events instead."""
         now, changes = since_boot(), self._session.brain.changes
         if now >= self._due and changes != self._known and self._session.history.ended > MANY:
             with contextlib.suppress(StateError):
@@ -65,7 +65,7 @@ class StatusRecorder:
         return EVERY
 
     def write(self, **more: float) -> bool:
-        """Record the status, if nothing else must be written before; raise StateError if that fails."""
+        """Record the status, unless something else must be written first; raise StateError if writing fails."""
         session = self._session
         said = status_of(session.meta, session.brain, session.history.last)
         return session.store.journal.put_status({**said, **more}, lax=bool(more))

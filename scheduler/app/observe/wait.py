@@ -17,7 +17,7 @@ from scheduler.store.run.catalog import RunInfo
 from scheduler.values import dataclass
 
 PAUSE = 0.1
-"""Seconds between two reads: another process's write gives no notice."""
+"""Seconds between two reads, because a write by another process sends no notification."""
 CHUNK = 1 << 16
 
 
@@ -28,13 +28,13 @@ class WaitResult:
     info: RunInfo
     states: Mapping[int, State]
     exit_code: int
-    """For one task its own code; otherwise 0 if all succeeded, and 1 if not."""
+    """The exit code of a single task; for several 0 if all succeeded, otherwise 1."""
     left: int = 0
     """The number of tasks that have not ended and have no scheduler."""
 
 
 def wait_for(target: Target) -> WaitResult:
-    """Wait until these tasks, or all of a run, have ended, or until their scheduler has."""
+    """Wait until these tasks (without tasks: all of the run) have ended, or until their scheduler has."""
     with closing(RunReader(target.info)) as reader:
         while True:
             alive = is_locked(target.info.places.root)
@@ -57,7 +57,7 @@ def _exit_code(states: Mapping[int, State], history: RunHistory) -> int:
 
 
 class TaskLogReader:
-    """The reader of a task's output: the log of its last attempt, and of those that follow."""
+    """The reader of a task's output: the log of its last attempt, then the logs of later attempts."""
 
     def __init__(self, info: RunInfo, task: int) -> None:
         self.info = info
@@ -66,7 +66,7 @@ class TaskLogReader:
         self._read = 0
 
     def _newest(self) -> int:
-        """Return the number of the latest attempt with a log; 0: none."""
+        """Return the number of the latest attempt with a log; 0 if there is none."""
         try:
             names = os.listdir(self.info.places.task(self.task))
         except OSError:
@@ -80,7 +80,7 @@ class TaskLogReader:
         return str(self.info.places.task_log(self.task, self.attempt)) if self.attempt else ""
 
     def news(self) -> Iterator[bytes]:
-        """Yield the output since the last call; a log that became shorter has lost its middle."""
+        """Yield the output since the last call. A log that became shorter has lost its middle."""
         if not self.attempt:
             return
         try:
@@ -94,9 +94,9 @@ class TaskLogReader:
             return
 
     def follow(self, begins: Callable[[int], None]) -> Iterator[bytes]:
-        """Yield the output of all attempts, until the task has ended or its scheduler has.
+        """Yield the output of all attempts until the task or its scheduler has ended.
 
-        `begins` is told of each attempt after the first that is shown.
+        `begins` is called with each attempt after the first.
         """
         with closing(RunReader(self.info, only_states=True)) as reader:
             going_on = True
@@ -109,7 +109,7 @@ class TaskLogReader:
                     time.sleep(PAUSE)
 
     def _turn_to(self, newest: int, begins: Callable[[int], None]) -> bool:
-        """Read another attempt's log from now on, where there is a newer one."""
+        """Switch to the log of a newer attempt, if there is one."""
         if newest == self.attempt:
             return False
         if self.attempt:
@@ -118,7 +118,7 @@ class TaskLogReader:
         return True
 
     def _goes_on(self, reader: RunReader) -> bool:
-        """Tell whether anything may still be printed; ask before the log is read to its end."""
+        """Tell whether more output may come. Call this before reading the log to its end."""
         reader.catch_up()
         state = reader.brain.state(self.task)
         if is_locked(self.info.places.root):
@@ -126,7 +126,7 @@ class TaskLogReader:
         return state in LIVING and bool(self.attempt) and self._runs_alone()
 
     def _runs_alone(self) -> bool:
-        """Tell whether its shim lives although the scheduler does not."""
+        """Tell whether the task's shim is alive without a scheduler."""
         from scheduler.runtime.shim import ClaimState, claim_path, claim_state
 
         folder = self.info.places.task(self.task)
@@ -140,5 +140,5 @@ def state_of(info: RunInfo, task: int) -> State:
 
 
 def wait_all(targets: Sequence[Target]) -> list[WaitResult]:
-    """Wait for all of them."""
+    """Wait for all targets, and return the result of each."""
     return [wait_for(target) for target in targets]

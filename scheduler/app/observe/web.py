@@ -1,4 +1,4 @@
-"""`top --web`: the data of the page, with journals and devices in one thread, requests and logs in others."""
+"""The data of the page (`top --web`): one thread reads journals and devices, other threads read requests and logs."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ from scheduler.values import dataclass
 PERIOD = 0.5
 """Seconds between two reads of a run, for any number of open pages."""
 WAIT = 15.0
-"""Seconds after which a page that waits for changes gets an answer without any."""
+"""Seconds after which a page that waits for changes is answered even if nothing has changed."""
 REST = 2.0
 """Seconds between two reads of the list of runs."""
 IDLE = 60.0
-"""Seconds after which a run that no page shows is closed."""
+"""Seconds after which a run is closed if no page shows it."""
 CHUNK = 1 << 16
-"""Bytes of a log that are read at once."""
+"""The largest part of a log that is read at once, in bytes."""
 PORT = 7717
-"""The port of the page if it is free."""
+"""The port of the page, if it is free."""
 MACHINE = "all"
 
 T = TypeVar("T")
@@ -83,7 +83,7 @@ class CachedAnswer:
 
 
 class WebFeed:
-    """The source of the page's data. Journals and devices belong to one thread, since neither may be used by two."""
+    """The source of the page's data. One thread alone uses journals and devices, because they are not safe for two."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -102,7 +102,7 @@ class WebFeed:
     # ---- how things stand ----
 
     def live(self, run: str, seen: str) -> Mapping[str, Any]:
-        """Return the data as soon as it differs from the version seen, or after WAIT seconds."""
+        """Return the data when it differs from version `seen`, or after WAIT seconds."""
         until = time.monotonic() + WAIT
         while True:
             kept = self._owned(lambda: self._look(run))
@@ -193,7 +193,7 @@ class WebFeed:
         return texts
 
     def log(self, run: str, task: int | None, attempt: int, at: int) -> Mapping[str, Any]:
-        """Return a part of a task's log, or of the run's; links and pipes are refused."""
+        """Return a part of the log of a task or of the run; refuse links and pipes."""
         places = self._places.run(_number(run))
         if task is None:
             return {**_read(places.log, places.root, at), "attempt": 0, "attempts": []}
@@ -211,7 +211,7 @@ class WebFeed:
     # ---- what is asked ----
 
     def ask(self, run: str, what: str, tasks: tuple[int, ...]) -> Mapping[str, Any]:
-        """Send a request to the run, as the verb of that name does."""
+        """Send a request to the run, as the command-line verb with that name does."""
         info = RunCatalog(self._places).info(_number(run))
         if what == WHY:
             return {
@@ -235,7 +235,7 @@ class WebFeed:
 
 
 def _number(run: str) -> int:
-    """Return a run's number; raise NoSuchRun for anything else."""
+    """Return the number of a run; raise NoSuchRun for any other text."""
     if not (run.isascii() and run.isdecimal()) or len(run) > 12:
         raise NoSuchRun(f"there is no run {run[:40]!r}")
     return int(run)
@@ -252,7 +252,7 @@ def _attempts(folder: str) -> list[int]:
 
 
 def _read(path: Path, root: Path, at: int) -> dict[str, Any]:
-    """Return a log's text from an offset, or its last part, without cutting a character."""
+    """Return a log's text from an offset, or its last part; never cut a character in two."""
     try:
         with open_within(path, root) as file:
             size = os.fstat(file.fileno()).st_size

@@ -1,4 +1,4 @@
-"""Why tasks wait or ended: from their journal, and from their scheduler if it is alive."""
+"""Why tasks wait or ended: from the journal, and from the run's scheduler if it is alive."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from scheduler.values import dataclass
 PATIENCE = 5.0
 """Seconds that a living scheduler has to answer."""
 AT_ONCE = 50
-"""The largest number of tasks in one request, which keeps the scheduler's answer short."""
+"""The largest number of tasks in one request, so that the scheduler can answer quickly."""
 TAIL = 4096
-"""The bytes at the end of a log in which its last line is searched."""
+"""The number of bytes at the end of a log that are searched for its last line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class WhyAnswer:
 
 
 def why(target: Target) -> WhyAnswer:
-    """Return why the tasks of a target wait or ended; for a run, how many wait for which reason."""
+    """Return why the tasks of a target wait or ended; for a run, the number of waiting tasks by reason."""
     info = target.info
     alive = is_locked(info.places.root)
     asks = alive and not info.elsewhere
@@ -55,7 +55,7 @@ def why(target: Target) -> WhyAnswer:
 
 
 def _asked(target: Target, reader: RunReader) -> Sequence[Answer]:
-    """Return the answers of the run's scheduler on many tasks; fewer if it stops answering."""
+    """Return the answers of the run's scheduler about many tasks; fewer if it stops answering."""
     waiting = [task for task in target.tasks if reader.brain.state(task) is State.WAITING]
     said: list[Answer] = []
     for first in range(0, len(waiting), AT_ONCE):

@@ -1,4 +1,4 @@
-"""The check of a list before it is accepted: tasks that no device could ever hold, or that exceed the user's quota."""
+"""The check of a list before it is accepted: it refuses tasks that fit on no device or exceed the user's quota."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Check = Callable[[Terms, int | None], None]
 
 
 def checker(what: str, budgets: Sequence[DeviceBudget], rules: SchedulingConfig, form: RowForm | None = None) -> Check:
-    """Return a check for the rows of a list; raise UsageError if the machine's file is invalid."""
+    """Return a check for the rows of a list; raise UsageError if the site's rules are invalid."""
     caps = site_config.read(os.environ, os.getuid()).caps
 
     def check(terms: Terms, row: int | None) -> None:
@@ -37,7 +37,7 @@ def checker(what: str, budgets: Sequence[DeviceBudget], rules: SchedulingConfig,
 
 
 def _of_a_flag(exc: InputError, form: RowForm | None) -> InputError:
-    """Return the error about a flag instead of a column, where the value comes from the flag."""
+    """Return the error with the flag in place of the column, if the value comes from a flag."""
     column = exc.column or ""
     if form is None or column in form.known or column not in form.defaults:
         return exc
@@ -47,7 +47,7 @@ def _of_a_flag(exc: InputError, form: RowForm | None) -> InputError:
 def _check_places(
     what: str, terms: Terms, row: int | None, budgets: Sequence[DeviceBudget], rules: SchedulingConfig
 ) -> None:
-    """Refuse more GPUs than there are, and devices that do not exist."""
+    """Refuse a task that requests more GPUs than there are, or devices that do not exist."""
     if terms.gpus is not None and any(b.device.is_slot for b in budgets):
         raise InputError(what, "this run has slots, each as many GPUs as its name lists: leave it out", row, "GPUs")
     gpus = [b.device for b in budgets if b.device.is_gpu]
@@ -64,7 +64,7 @@ def _check_places(
 
 
 def _check_size(what: str, terms: Terms, row: int | None, budgets: Sequence[DeviceBudget]) -> None:
-    """Refuse a task that is larger than every device, with the numbers."""
+    """Refuse a task that is larger than every device, and give the numbers."""
     refusal = fit.never_fits(terms, budgets)
     if refusal is None:
         return
@@ -79,7 +79,7 @@ def _check_size(what: str, terms: Terms, row: int | None, budgets: Sequence[Devi
 
 
 def _check_caps(what: str, terms: Terms, row: int | None, some: bool, caps: Caps) -> None:
-    """Refuse a task that exceeds the user's quota, with its source; `some`: whether there are GPUs."""
+    """Refuse a task that exceeds the user's quota, and say where the quota is set; `some`: there are GPUs."""
     gpus = gpus_of(terms, some)
     if caps.gpus is not None and gpus > caps.gpus:
         said = f"needs {count(gpus, 'GPU')}; one user may have {caps.gpus} at a time ({caps.source})"

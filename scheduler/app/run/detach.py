@@ -1,4 +1,4 @@
-"""Runs in the background: started or resumed in a process without a terminal, and what the starter prints of them."""
+"""Runs in the background: starting or resuming them in a process without a terminal, and the lines about them."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ if TYPE_CHECKING:
 def detach(
     begin: Callable[[], tuple[RunSession | None, Sequence[str]]], lines: Callable[[RunSession], Sequence[str]]
 ) -> DetachedStart:
-    """Begin a run in a process of its own, which goes on without this terminal; returns once the run is durable.
+    """Begin a run in a new process that outlives this terminal; return when the run is durable.
 
-    Until then Ctrl-C and a closed terminal end it like any other start. Raises SchedulerError where it cannot start.
+    Until then, Ctrl-C or a closed terminal ends the run, as at any other start. Raise SchedulerError if it cannot
+    start.
     """
     pid, tells = start_copy(lambda fd: _lead(fd, begin, lines))
     with os.fdopen(tells, encoding="utf-8") as pipe:
@@ -107,7 +108,7 @@ def _run(session: RunSession, lines: Callable[[RunSession], Sequence[str]]) -> i
 
 
 def logging_out() -> list[str]:
-    """Return a hint where logging out would end a run in the background, and how to prevent that; else nothing."""
+    """Return a hint if logging out would end a background run, with a way to prevent it; otherwise nothing."""
     from scheduler.devices.host.host_environment import login
     from scheduler.runtime.users import user_name
 
@@ -126,7 +127,7 @@ def as_error(start: DetachedStart) -> SchedulerError:
 
 
 def show(start: DetachedStart, *, as_json: bool) -> int:
-    """Print what was started, how to watch it and how to stop it; raise the error that kept it from starting."""
+    """Print what was started, how to watch it and how to stop it. Raise the error if the run could not start."""
     if start.trouble:
         raise as_error(start)
     detached.hints(start.hints)

@@ -12,7 +12,7 @@ from scheduler.runtime.settings import Settings
 from scheduler.units import size
 
 SLOTS = "slots:"
-"""The prefix of a list of slots; semicolons separate them, since one may have several GPUs (`slots:0;0;1,2`)."""
+"""The prefix of a list of slots; semicolons separate them, since a slot may have several GPUs (`slots:0;0;1,2`)."""
 
 if TYPE_CHECKING:
     from scheduler.app.run.options import RunOptions
@@ -40,7 +40,7 @@ def find_devices(said: str, settings: Settings, environ: Mapping[str, str] | Non
 
 
 def _check_buffer(pool: DevicePool, buffer: int) -> None:
-    """Refuse to keep everything free; slots have no memory."""
+    """Refuse a buffer that leaves no memory for tasks; slots have no memory."""
     largest = max(pool.discover(), key=lambda device: device.total, default=None)
     if largest is not None and 0 < largest.total <= buffer:
         said = f"the largest device ({largest.label}) has {size(largest.total)}, so nothing is left to reserve"
@@ -64,7 +64,7 @@ def _find(said: str, settings: Settings, environ: Mapping[str, str]) -> DevicePo
 
 
 def check_slots(choices: RunOptions) -> None:
-    """Refuse counts on devices whose count is their number of slots."""
+    """Refuse `--slots` and `--max-per-device` on devices that are slots, since their number is the limit."""
     if choices.devices.startswith(SLOTS) and (choices.slots or choices.max_per_device):
         flag = "--slots" if choices.slots else "--max-per-device"
         raise UsageError(
@@ -73,7 +73,7 @@ def check_slots(choices: RunOptions) -> None:
 
 
 def _slots(said: str, settings: Settings, environ: Mapping[str, str]) -> DevicePool:
-    """Return one slot per item, for one task each; an item need not name a GPU that is visible here."""
+    """Return one slot, for one task, for each item of the list; an item need not name a GPU that is visible here."""
     from scheduler.devices.gpu.allocation import cuda_numbers, within
     from scheduler.devices.gpu.nvml_devices import NvmlDevices
     from scheduler.devices.host.cgroups import device_rules
@@ -139,7 +139,7 @@ def _with_gpus(said: str, settings: Settings, environ: Mapping[str, str]) -> Dev
 
 
 def offered(may: AllowedGpus, node: Sequence[InstalledGpu]) -> AllowedGpus:
-    """Return the GPUs that the machine's file offers; others are kept for something else."""
+    """Return the GPUs that the site's rules offer to schedulers."""
     from scheduler.devices.gpu.allocation import AllowedGpus
     from scheduler.devices.selection import choose
     from scheduler.store.machine import site_config
@@ -159,7 +159,7 @@ def offered(may: AllowedGpus, node: Sequence[InstalledGpu]) -> AllowedGpus:
 
 
 def _check_offered(said: str, seen: Sequence[InstalledGpu], named: set[str]) -> None:
-    """Refuse slots on GPUs that root does not offer."""
+    """Refuse slots on GPUs that the site's rules do not offer."""
     from scheduler.devices.gpu.allocation import AllowedGpus, labels
 
     may = offered(AllowedGpus(tuple(seen)), seen)

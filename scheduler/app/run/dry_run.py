@@ -1,4 +1,4 @@
-"""`run --dry-run`: what of a list would start now, what would wait, and when the rest would start."""
+"""`run --dry-run`: shows which tasks of a list would start now, which would wait, and when they would start."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from scheduler.devices.pool import DevicePool
 
 MOST_TASKS, MOST_TRIES = 1000, 20_000
-"""Tasks that are planned one by one, and tries to place one; together they take less than a second."""
+"""The largest numbers of tasks that are planned one by one, and of attempts to place one; both take under a second."""
 MOST_JOBS = 1000
-"""The number of tasks whose task class is looked up."""
+"""The largest number of tasks whose class is determined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def plan(
     *,
     as_json: bool,
 ) -> int:
-    """Check a whole list and show what would start now, and when the rest would; nothing is accepted or started."""
+    """Check a whole list, and show which tasks would start now and when the others would; accept and start nothing."""
     check_slots(options)
     previous = previous_runs_of(listing, options, settings, rerun)
     previous.look_back()
@@ -86,7 +86,7 @@ def plan(
 
 
 def _find_devices(options: RunOptions, settings: Settings) -> tuple[DevicePool, bool]:
-    """Return the devices, and whether tasks would run under MPS there."""
+    """Return the devices, and whether tasks on them would run under MPS."""
     from scheduler.app.run.mps_setup import could_share
 
     pool = find_devices(options.devices, settings)
@@ -117,7 +117,7 @@ def _submit(listing: TaskList, brain: Brain, num: int, previous: PreviousRuns, c
 
 
 def _would_refuse(previous: PreviousRuns) -> list[str]:
-    """Return a line that says why the list could not be started now, or nothing."""
+    """Return a line that says why the list could not start now, or nothing."""
     try:
         previous.refuse()
     except SameList as exc:
@@ -147,7 +147,7 @@ def _timeline(plan: Plan) -> tuple[list[dry_run.PlannedBar], Forecast, int]:
 
 
 def _now(plan: Plan) -> dict[str, Any]:
-    """Return what would start now, and why the next tasks would wait."""
+    """Return which tasks would start now, and why the next ones would wait."""
     jobs, brain = plan.jobs, plan.brain
     starts = [
         {"row": jobs[one.task].spec.row, "name": jobs[one.task].name, "reserved": dict(one.reservation)}

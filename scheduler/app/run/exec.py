@@ -1,4 +1,4 @@
-"""`exec`: one task as a run of its own, with its output passed on to this terminal."""
+"""`exec`: one task as a run of its own; its output goes to this terminal."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ UNKNOWN_END = 1
 
 @dataclass(frozen=True, slots=True)
 class ExecResult:
-    """How the task ended: enough for an exit code and a last line."""
+    """The end of the task, as far as the exit code and the last line need it."""
 
     number: int
     task: int
     state: State
     code: int | None
     signal: int
-    """The signal that ended its scheduler; 0: none."""
+    """The signal that ended the scheduler; 0 if none did."""
     began: float | None = None
     ended: float | None = None
     log: Path = Path()
 
     @property
     def exit_code(self) -> int:
-        """The task's own; 128 + signal number where a signal stopped the task or kept it from starting."""
+        """The task's exit code, or 128 + signal number if a signal stopped the task or prevented its start."""
         if self.state is State.SUCCEEDED:
             return 0
         stopped = self.signal and self.state not in (State.FAILED, State.OOM, State.TIMEOUT)
@@ -67,7 +67,7 @@ def run(
     python: str,
     view_for: Callable[[RunSession, int], Callable[[View], View]],
 ) -> ExecResult:
-    """Accept a task and run it to its end; remove the run of a task that never started."""
+    """Accept a task and run it to its end; remove the run if the task never started."""
     session = start.begin(listing, options, settings, python)
     assert session is not None, "a list of one command has one task"
     (task,) = session.brain.task_table
@@ -123,16 +123,16 @@ def waits_for(session: RunSession) -> Callable[[Refusal], str]:
 
 
 def exec_view(session: RunSession, task: int) -> Callable[[View], View]:
-    """Return a function that makes the view of `exec` around another one."""
+    """Return a function that wraps the view of `exec` around another view."""
     from scheduler.ui.terminal.exec_view import ExecView
 
     return lambda inner: ExecView(inner, files(session, task), waits_for(session), session.brain.state)
 
 
 def files(session: RunSession, task: int) -> Callable[[int, int], dict[Path, int]]:
-    """Return a function that maps an attempt's output files to the standard streams that they are copied to.
+    """Return a function that maps an attempt's output files to the standard streams to copy them to.
 
-    Output that the task sends to a file of its own is not copied.
+    Output that the task's row sends to a file of its own is not copied.
     """
     spec = session.store.job(task).spec
     out = {} if spec.stdout else {session.places.task_log: 1}

@@ -1,4 +1,4 @@
-"""NVIDIA MPS for the tasks of a run: its daemons, or the reason why it cannot be used."""
+"""NVIDIA MPS for the tasks of a run: its daemons, or the reason why MPS cannot be used."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from scheduler.store.machine.lease_records import living
 from scheduler.units import size
 
 VOLTA = 7
-"""The least compute capability: older GPUs have no limits per client, and one failed client ends all."""
+"""The least compute capability. On older GPUs MPS has no limits per client, and one failed client ends all."""
 _AGAIN = "do without (--mps=off)"
 _JOIN = "--mps=join joins it"
 
 
 def share(pool: DevicePool, choices: RunOptions, settings: Settings) -> None:
-    """Have the pool share its GPUs as was asked for; raises UsageError where that cannot be, unless it was `auto`."""
+    """Let the pool share its GPUs as requested; raise UsageError if that is impossible, unless `auto` was requested."""
     clean_left(settings, pool)
     if choices.mps == "off":
         return
@@ -47,7 +47,7 @@ def share(pool: DevicePool, choices: RunOptions, settings: Settings) -> None:
 
 
 def could_share(pool: DevicePool, choices: RunOptions, settings: Settings) -> bool:
-    """Tell whether the tasks could share GPUs under MPS; start nothing."""
+    """Tell whether the tasks could share GPUs under MPS, without starting anything."""
     if choices.mps == "off":
         return False
     try:
@@ -59,7 +59,7 @@ def could_share(pool: DevicePool, choices: RunOptions, settings: Settings) -> bo
 
 
 def why_not(pool: DevicePool, settings: Settings, otherwise: str) -> str:
-    """Return why a daemon of our own could not share these GPUs, and what to do `otherwise`; empty if it could."""
+    """Return why our own daemon could not share these GPUs, and what to do `otherwise`; empty if it could."""
     try:
         _checked(pool, RunOptions(mps="on"), settings).close()
     except (DeviceError, DaemonSilent) as exc:
@@ -68,7 +68,7 @@ def why_not(pool: DevicePool, settings: Settings, otherwise: str) -> str:
 
 
 def clean_left(settings: Settings, pool: DevicePool | None = None) -> list[str]:
-    """End unused daemons that killed schedulers of this user left; return a sentence for each."""
+    """End unused daemons of this user's killed schedulers; return a sentence about each."""
     said = []
     for home in homes_left(find_directory(settings.leases or None), find_program(os.environ), os.environ):
         try:
@@ -89,7 +89,7 @@ def _do_without(pool: DevicePool, choices: RunOptions, why: str) -> None:
 
 
 def _checked(pool: DevicePool, choices: RunOptions, settings: Settings) -> MpsSharing:
-    """Return how the GPUs would be shared; raise DeviceError with the reason why they cannot be."""
+    """Return how the GPUs would be shared; raise DeviceError with the reason if they cannot be."""
     gpus = [device for device in pool.discover() if device.is_gpu]
     if not gpus or pool.gpus is None:
         raise DeviceError(f"this run has no GPU, and MPS shares GPUs: {_AGAIN}")
@@ -130,7 +130,7 @@ def _check_age(pool: DevicePool) -> None:
 
 
 def _joined(gpus: Sequence[Device], program: str) -> MpsSharing:
-    """Return the sharing through the daemon that tasks would find by themselves."""
+    """Return the sharing through the daemon that tasks would use by themselves."""
     daemon = next(reversed(find_daemons(os.environ)), None)
     if daemon is None:
         places = " or ".join(dict.fromkeys([str(USUAL), os.environ.get(DIRECTORY) or str(USUAL)]))
@@ -182,9 +182,9 @@ def _check_exclusive(pool: DevicePool, homes: Mapping[str, MpsHome]) -> None:
 
 
 def _check_leases(gpus: Sequence[Device], homes: Mapping[str, MpsHome], settings: Settings) -> None:
-    """Refuse GPUs on which another run was reserved something, whether it uses them yet or not.
+    """Refuse GPUs on which another run has a reservation, even if it does not use them yet.
 
-    Where a run of ours made them exclusive before, our own tasks there are clients of the same daemon.
+    If another run of this user has made them exclusive, its tasks there are clients of the same daemon.
     """
     for lease in living(find_directory(settings.leases or None)):
         for device in gpus:

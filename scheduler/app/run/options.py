@@ -1,4 +1,4 @@
-"""The options of one run, and the scheduling configuration that follows from them and from the settings."""
+"""The options of one run, and the scheduling configuration derived from them and from the settings."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ MPS_WORDS = {
     "auto": "auto",
     "join": "join",
 }
-"""The words that `--mps` takes, and their meanings."""
+"""The words that `--mps` accepts, with their meanings."""
 FIRST_ROWS = 5
-"""The number of first attempts which, failing with the same last line, show that the whole list will fail."""
+"""The number of first attempts which, if they fail with equal last lines, show that the whole list will fail."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """The options of one run besides the Settings; they are kept in its journal, and `resume` uses them again."""
+    """The options of one run besides the Settings; the journal keeps them, and `resume` uses them again."""
 
     devices: str = HOST
     """`auto`, or the value of `--devices`."""
@@ -36,7 +36,7 @@ class RunOptions:
     name: str = ""
     learn_only: bool = False
     keep_going: bool = True
-    """True if the run continues even if its first rows all fail alike."""
+    """True if the run continues even if its first rows all fail in the same way."""
     max_failures: int | None = None
     plain: bool = False
     """True if tasks run as from a plain shell: their background processes outlive them."""
@@ -55,26 +55,26 @@ class RunOptions:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> RunOptions:
-        """Return the options that `to_dict` wrote; raise TypeError for one that is unknown here."""
+        """Return the options that `to_dict` wrote; raise TypeError for an option that this version does not know."""
         return cls(**data)
 
 
 @dataclass(frozen=True, slots=True)
 class ResumeOptions:
-    """The options of a takeover."""
+    """The options of `resume`."""
 
     gone: bool = False
-    """The user has confirmed that its other machine, or the lost end of its journal, will never come back."""
+    """True if the user confirmed that the run's other machine, or the lost end of its journal, will not come back."""
     env_from_now: bool = False
-    """True if tasks get the environment of this shell, instead of that of the run's first shell."""
+    """True if tasks get the environment of this shell instead of that of the run's first shell."""
     keep_going: bool = False
-    """True if the run continues even if the next rows all fail alike."""
+    """True if the run continues even if the next rows all fail in the same way."""
     mps: str = ""
-    """How MPS is used from now on; empty: as the run was started."""
+    """How MPS is used from now on; empty: as before."""
 
 
 def mps_word(flag: str, said: object) -> str:
-    """Return `on`, `off`, `auto` or `join`; raise UsageError with the flag as it was written."""
+    """Return `on`, `off`, `auto` or `join`; raise UsageError that names the flag as it was written."""
     how = MPS_WORDS.get(str(said).lower())
     if how is None:
         raise UsageError(f"{flag}: write on, off, auto or join, or nothing after --mps")
@@ -82,21 +82,21 @@ def mps_word(flag: str, said: object) -> str:
 
 
 def run_name(spelled: str, name: str) -> str:
-    """Return the name of a run; raise UsageError, with the flag as it was written, for a number."""
+    """Return the name of a run; raise UsageError for a number, with the flag as it was written."""
     if name.isdecimal():
         raise UsageError(f"{spelled}{name}: a name must not be a number, those are the runs' own")
     return name
 
 
 def check_counts(**said: object) -> None:
-    """Refuse keywords of the Python API that would let nothing start for ever; None is no limit."""
+    """Refuse numbers from the Python API with which no task could ever start; None is no limit."""
     for name, number in said.items():
         if number is not None and (not isinstance(number, int) or number < 1):
             raise UsageError(f"{name}={number!r}: give a whole number of at least 1")
 
 
 def rules(choices: RunOptions, settings: Settings, *, mps: bool = False) -> SchedulingConfig:
-    """Return the configuration that the core decides by; `mps`: whether the run really uses it."""
+    """Return the configuration for the core; `mps` says whether the run really uses MPS."""
     usual = SchedulingConfig()
     return SchedulingConfig(
         order=RankOrder(settings.order),

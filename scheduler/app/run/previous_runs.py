@@ -1,4 +1,4 @@
-"""Earlier runs of a list: which of them has not ended, and which rows they have done (`--new`, `--skip-done`)."""
+"""Earlier runs of a list: which of them have not ended, and which rows are done (`--new`, `--skip-done`)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MOST_SKIPPED = 5000
 
 @dataclass(frozen=True, slots=True)
 class RerunOptions:
-    """The user's choices for a list that was run before."""
+    """The user's options for a list that was run before."""
 
     new: bool = False
     """Start although another run of the list has not ended."""
@@ -36,16 +36,16 @@ class RerunOptions:
 
 @dataclass(frozen=True, slots=True)
 class PreviousRun:
-    """The state of the rows of one run."""
+    """The state of the rows in one run."""
 
     left: Mapping[State, int]
     """The number of unfinished rows by state."""
     done: Mapping[int, int]
-    """The run that did each done row, by the hash of the row's content (a list may have a million rows)."""
+    """The run that completed each done row, by the hash of the row's content (a list may have a million rows)."""
 
     @classmethod
     def of(cls, reader: RunReader) -> PreviousRun:
-        """Return the state of the rows that a run's journal tells."""
+        """Return the state of the rows from a run's journal."""
         counts = reader.brain.state_counts
         left = {state: counts[state] for state in State if state in UNFINISHED and counts[state]}
         return cls(left, {hash(content): by for content, by in reader.done()})
@@ -60,7 +60,7 @@ def real_path(path: str) -> str:
 
 
 class PreviousRuns:
-    """The earlier runs of one list, and what follows from them for a new one."""
+    """The earlier runs of one list, and their consequences for a new run."""
 
     def __init__(self, home: StatePaths, path: str, wish: RerunOptions) -> None:
         self.path = path
@@ -70,16 +70,16 @@ class PreviousRuns:
         """Runs of other lists, which are read only once."""
         self._pasts: dict[int, PreviousRun] = {}
         self._done: dict[int, int] = {}
-        """The run that did each done row, by the hash of its content."""
+        """The run that completed each done row, by the hash of its content."""
         self._rows = 0
         self._found: dict[int, list[int]] = {}
-        """The positions of done rows, by the run that did them."""
+        """The positions of done rows, by the run that completed them."""
         self._troubles: list[str] = []
 
     # ---- may it begin ----
 
     def refuse(self) -> None:
-        """Raise SameList where a run of this list is alive or unfinished on this machine, and no other is wanted."""
+        """Raise SameList if a run of this list has not ended on this machine, unless `--new` was given."""
         passed_over = False
         for info in () if self._wish.new else self._mine():
             said = "" if info.elsewhere or (passed_over and not info.alive) else self._not_over(info)
@@ -88,7 +88,7 @@ class PreviousRuns:
             passed_over = passed_over or info.meta.get("new") == "yes"
 
     def facts(self) -> dict[str, str]:
-        """Return the facts for the new run's journal; a run started with `--new` takes over what earlier ones left."""
+        """Return facts for the new run's journal: with `--new`, the unfinished runs that it replaces."""
         return {"path": self.path, "new": "yes" if self._wish.new else ""}
 
     def _mine(self) -> Iterator[RunInfo]:
@@ -111,7 +111,7 @@ class PreviousRuns:
                 self._others.add(number)
 
     def _cannot_read(self, number: int, exc: SchedulerError) -> None:
-        """Note a run that cannot be read: it prevents no start, but its done rows are unknown.
+        """Note a run that cannot be read: it does not prevent the start, but its done rows are unknown.
 
         A run without a log has not begun: its journal may be incomplete now and readable later.
         """
@@ -134,7 +134,7 @@ class PreviousRuns:
         return f"run {run} of {info.what} is unfinished ({what}), so nothing is started: {goes_on}, {shown}, {anew}"
 
     def _past(self, info: RunInfo) -> PreviousRun:
-        """Return the state of a run's rows; it is read once."""
+        """Return the state of a run's rows; read it only once."""
         if info.number not in self._pasts:
             try:
                 with contextlib.closing(RunReader(info, only_states=True)) as reader:
@@ -147,12 +147,12 @@ class PreviousRuns:
     # ---- what is done ----
 
     def look_back(self) -> None:
-        """Find out what earlier runs of this list have done; the newest counts where several did the same."""
+        """Find the rows that earlier runs of this list completed; the newest run counts if several completed a row."""
         for info in self._mine():
             self._done = {**self._past(info).done, **self._done}
 
     def noting(self, batches: Iterable[Sequence[Cells]], form: RowForm) -> Iterator[Sequence[Cells]]:
-        """Yield the batches of the new run unchanged, and note their rows that are done."""
+        """Yield the batches of the new run unchanged, and note which of their rows are done."""
         for batch in batches:
             if self._done:
                 self._note(batch, form)
@@ -177,7 +177,7 @@ class PreviousRuns:
         ]
 
     def words(self) -> list[str]:
-        """Return the sentences about done rows, for the first lines of the run."""
+        """Return sentences about done rows, for the first lines of the run."""
         said = self._troubles[:]
         done = Counter({run: len(places) for run, places in self._found.items()})
         if not done and not self._wish.skip_done:

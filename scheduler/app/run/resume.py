@@ -1,4 +1,4 @@
-"""Taking over a run that no scheduler has: `scheduler resume`."""
+"""Taking over a run that has no scheduler: `scheduler resume`."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from scheduler.devices.pool import DevicePool
 
 JUST_ENDED = 500
-"""How many of the latest ends may have left files: a scheduler removes them after it has started the next tasks."""
+"""The number of latest ends whose files may still exist: a scheduler starts the next tasks before it removes them."""
 
 
 def take_over(info: RunInfo, settings: Settings, how: ResumeOptions) -> RunSession:
-    """Take over a run without a scheduler; raise StillRunning if it has one, Elsewhere if it is another machine's.
+    """Take over a run. Raise StillRunning if it has a scheduler, Elsewhere if it belongs to another machine.
 
     Its tasks start with the environment of the shell that the run was started from, or of this one.
     """
@@ -80,7 +80,7 @@ def take_over(info: RunInfo, settings: Settings, how: ResumeOptions) -> RunSessi
 
 
 def _find_devices(options: RunOptions, settings: Settings, shell: ShellContext) -> DevicePool:
-    """Return the devices of the run, under MPS where it uses that."""
+    """Return the devices of the run, shared under MPS if the run uses it."""
     pool = find_devices(options.devices, settings, shell.for_devices())
     try:
         use_mps(pool, options, settings)
@@ -91,7 +91,7 @@ def _find_devices(options: RunOptions, settings: Settings, shell: ShellContext) 
 
 
 def _first_options(info: RunInfo, settings: Settings) -> tuple[RunOptions, Settings]:
-    """Return what was asked of a run when it was begun; raises Newer where this version does not know some of it."""
+    """Return the options and settings with which a run began; raise Newer if this version does not know one of them."""
     kept = json.loads(info.meta["settings"])
     kept = {name: tuple(value) if isinstance(value, list) else value for name, value in kept.items()}
     try:
@@ -103,7 +103,7 @@ def _first_options(info: RunInfo, settings: Settings) -> tuple[RunOptions, Setti
 
 
 def _forget_what_is_lost(info: RunInfo, session: RunSession) -> None:
-    """Remove what attempts left that the journal does not know any more; raises StillRunning where one lives."""
+    """Remove files of attempts that the journal has lost; raise StillRunning if one of them is alive."""
     known = {(task.id, task.attempts) for task in session.brain.living()}
     unknown = [claim for claim in claims(info.places) if claim[:2] not in known]
     alive = sorted({task for task, _, _, shim in unknown if shim})
@@ -118,7 +118,7 @@ def _forget_what_is_lost(info: RunInfo, session: RunSession) -> None:
 
 
 def _replay(session: RunSession) -> None:
-    """Apply all events of the journal to the Brain, and remove the files of attempts that ended last."""
+    """Apply all events of the journal to the Brain, and remove the files of the attempts that ended last."""
     store, brain = session.store, session.brain
     for submitted in store.journal.submissions():
         brain.apply(submitted)
@@ -137,7 +137,7 @@ def _replay(session: RunSession) -> None:
 
 
 def _claim(session: RunSession, elsewhere: str) -> None:
-    """Record that the run belongs to this machine now; attempts on a machine that is gone are lost."""
+    """Record that the run belongs to this machine now; attempts on a machine that will not come back count as lost."""
     why = f"it ran on {elsewhere}, which was given up with --takeover"
     living = session.brain.living() if elsewhere else []
     events: list[Event] = [Asked("resume")]

@@ -44,7 +44,7 @@ LAZY = (
     "csv", "ctypes", "encodings.idna", "hashlib", "psutil", "pwd", "shlex", "shutil", "tempfile", "tomllib",
     "traceback",
 )  # fmt: skip
-"""Modules that a run, or the standard library that it uses, loads only when it needs them."""
+"""Modules that a run, or the standard library modules it uses, would otherwise load late."""
 NOT_IN_A_RUN = (
     "scheduler.api", "scheduler.cli", "scheduler.compat", "scheduler.experiment", "scheduler._",
     "scheduler.ui.terminal.live_view", "scheduler.ui.terminal.screen",
@@ -54,14 +54,14 @@ NOT_IN_A_RUN = (
     "scheduler.app.observe.monitor", "scheduler.app.control.devices", "scheduler.app.control.completion_data",
     "scheduler.app.observe.report", "scheduler.app.observe.wait",
 )  # fmt: skip
-"""Entry points and modules of other verbs: to load them would make every start slower."""
+"""Entry points and modules of other verbs, which are not loaded because they would slow every start."""
 
 ViewWrapper = Callable[[View], View]
 
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """How a run ended: enough for an exit code."""
+    """The end of a run, as far as the exit code needs it."""
 
     number: int
     states: Mapping[State, int]
@@ -69,7 +69,7 @@ class RunResult:
 
     @property
     def exit_code(self) -> int:
-        """0: all tasks succeeded, 1: some did not, 130: after INT, 143: after TERM."""
+        """0 if all tasks succeeded, 1 if some did not, 130 after INT, 143 after TERM."""
         if self.signal in (2, 15):
             return 128 + self.signal
         good = self.states.get(State.SUCCEEDED, 0) + self.states.get(State.SKIPPED, 0)
@@ -117,7 +117,7 @@ def run_to_end(
 
 
 def sink_lines(sink: LineSink, lines: Sequence[str]) -> None:
-    """Write lines with the time of now."""
+    """Write lines with the current time."""
     for line in lines:
         sink.line(line, at=clock.now())
 
@@ -126,7 +126,7 @@ def sink_lines(sink: LineSink, lines: Sequence[str]) -> None:
 
 
 def _make_ports(session: RunSession, sink: LineSink, stack: contextlib.ExitStack) -> tuple[SystemWorld, Ports]:
-    """Build all that the loop acts on and waits for; `stack` closes it."""
+    """Build the objects through which the loop acts and waits; `stack` closes them."""
     from scheduler.devices.pool import Watchers
     from scheduler.runtime.event_sources import Asking, PeriodicCheck, SystemWorld
     from scheduler.runtime.loop import Ports
@@ -154,7 +154,7 @@ def _make_ports(session: RunSession, sink: LineSink, stack: contextlib.ExitStack
 
 
 def open_leases(settings: Settings, token: str) -> FileLeaseRegistry:
-    """Open the machine's leases as the run with this token; raise StateError where that is refused."""
+    """Open the machine's leases for the run with this token; raise StateError if that is refused."""
     from scheduler.runtime.shim import boot_id
     from scheduler.store.machine.lease_directory import find_directory
     from scheduler.store.machine.leases import FileLeaseRegistry
@@ -164,7 +164,7 @@ def open_leases(settings: Settings, token: str) -> FileLeaseRegistry:
 
 @dataclass(frozen=True, slots=True)
 class _Views:
-    """The objects that show or record a run while it goes on, and the ports that feed it."""
+    """The observers that show or record a run while it goes on, and the ports that feed them."""
 
     ports: Ports
     status: StatusRecorder
@@ -217,7 +217,7 @@ def _make_engine(session: RunSession) -> LocalEngine:
 
 
 def load_modules() -> None:
-    """Load all that a living run may need, so that no upgrade during the run can take it away."""
+    """Load all modules that a living run may need, so that an upgrade during the run cannot take them away."""
     for name in LAZY:
         import_module(name)
     for module in walk_packages([str(PACKAGE)], "scheduler."):
@@ -227,7 +227,7 @@ def load_modules() -> None:
 
 
 def _make_view(session: RunSession, sink: LineSink, stack: contextlib.ExitStack) -> View:
-    """Return the view that writes lines; one that leaves standard output to the tasks where these inherit it."""
+    """Build the view that writes lines; if tasks inherit standard output, it leaves that stream to them."""
     from scheduler.ui.terminal.plain_view import PlainView
 
     store, brain = session.store, session.brain
@@ -262,7 +262,7 @@ def _task_environment(session: RunSession) -> TaskEnvironment:
 
 
 def first_lines(session: RunSession) -> list[str]:
-    """Return the first lines of a new run: hints, then the list, the devices, the Python, what is known of memory."""
+    """Return the first lines of a new run: hints, the list, the devices, the Python, and what is known about memory."""
     from scheduler.runtime.look_ahead import look_ahead
     from scheduler.ui.terminal import opening
 
@@ -290,7 +290,7 @@ def resuming_lines(session: RunSession) -> list[str]:
 
 
 def _warn_of_leases(settings: Settings) -> str:
-    """Return a warning if another user could change the lease directory, else nothing."""
+    """Return a warning if another user could change the lease directory; otherwise nothing."""
     from scheduler.store.machine.lease_directory import find_directory, of_another_user
 
     return of_another_user(find_directory(settings.leases or None))

@@ -33,7 +33,7 @@ class RunSession:
         meta: Mapping[str, str],
         shell: ShellContext,
     ) -> None:
-        """Hold the parts of a run. From now on signals are read, since an accepted run must not end with a terminal."""
+        """Keep the parts of a run, and handle signals from now on: an accepted run must not end with its terminal."""
         self.store = store
         self.brain = brain
         self.devices = devices
@@ -46,13 +46,13 @@ class RunSession:
         self.history = RunSummary()
         """The summary of its events so far; after a takeover, of all events of its journal."""
         self.notes_on_earlier: list[str] = []
-        """Sentences about earlier runs of the same list."""
+        """Sentences about earlier runs of this list."""
         self.just_ended: list[Key] = []
-        """The attempts whose ends were recorded last; their files may still exist after a takeover."""
+        """The attempts whose ends were recorded last; after a takeover their files may still exist."""
         self.inherits = False
         """True if its tasks write to this process's standard streams instead of their logs."""
         self.detached = False
-        """True if it runs without a terminal."""
+        """True if the run has no terminal."""
         self.signals = SignalReader()
 
     @property
@@ -62,7 +62,7 @@ class RunSession:
 
     @property
     def facts(self) -> dict[str, str]:
-        """The facts of its journal with its number and directory, for the first lines."""
+        """The facts of the run's journal with its number and directory, for the first lines."""
         detached = "yes" if self.detached else ""
         return {**self.meta, "number": str(self.number), "root": str(self.places.root), "detached": detached}
 
@@ -73,11 +73,11 @@ class RunSession:
 
     @property
     def notes(self) -> Sequence[str]:
-        """Sentences on what the environment of its tasks has lost since the first start, if any task will start."""
+        """Sentences on variables that tasks have lost since the first start; empty if no task will start."""
         return self.shell.notes if self.brain.waiting or self.brain.living() else ()
 
     def disks(self) -> DiskGuard:
-        """Return the guard that tells whether the disks have room for a launch."""
+        """Return the guard that checks whether the disks have space for a launch."""
         from scheduler.store.disks import DiskGuard
 
         return DiskGuard([self.places.root, self.places.tasks], *self.settings.disk_min)

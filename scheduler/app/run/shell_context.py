@@ -1,4 +1,4 @@
-"""The shell that the tasks of a run start from: environment, Python, directory; for new and for resumed runs."""
+"""The shell from which the tasks of a run start: environment, Python, directory; for new and for resumed runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from scheduler.values import dataclass
 
 _CUDA = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
 _GIVEN_ANEW = ("SLURM_", "NVIDIA_VISIBLE_DEVICES")
-"""Prefixes of variables in which an allocation or a container says what it offers now; earlier values are void."""
+"""Prefixes of variables in which an allocation or a container says what it offers now; earlier values are invalid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +31,11 @@ class ShellContext:
 
     @property
     def programs(self) -> Programs:
-        """The finder of programs, as that shell finds them."""
+        """The finder of programs on that shell's PATH."""
         return Programs(self.shell.environ, self.directory, self.python)
 
     def for_devices(self) -> dict[str, str]:
-        """Return the environment that says which GPUs may be used: this shell's, else that of the run's first shell."""
+        """Return the environment that says which GPUs may be used: that of this shell, or of the run's first shell."""
         now, first = os.environ, self.shell.environ
         here = {name: text for name, text in now.items() if name in _CUDA or name.startswith(_GIVEN_ANEW)}
         void = _is_given(first) or any(name in here for name in (_CUDA[0], _GIVEN_ANEW[1])) or _is_given(now)
@@ -52,14 +52,14 @@ def _is_given(environ: Mapping[str, str]) -> bool:
 
 
 def shell_of_new_run(settings: Settings) -> ShellContext:
-    """Return this shell, for a run that begins here."""
+    """Return this shell, for a new run."""
     python = chosen_python(settings)
     facts = {"python": python.path, "python_why": python.why, "python_env": python.prefix}
     return ShellContext(this_shell(), python, os.getcwd(), facts=facts)
 
 
 def shell_of_resumed_run(run: RunPaths, meta: Mapping[str, str], settings: Settings, *, from_now: bool) -> ShellContext:
-    """Return the shell for a run that is taken over here: its first shell, or this one with `from_now`.
+    """Return the shell for a resumed run: the run's first shell, or this one with `from_now`.
 
     Raise StateError if the first shell cannot be read.
     """
@@ -76,12 +76,12 @@ def shell_of_resumed_run(run: RunPaths, meta: Mapping[str, str], settings: Setti
 
 
 def keep_shell(run: RunPaths, origin: ShellContext) -> None:
-    """Write the shell to the run's directory, for later takeovers."""
+    """Write the shell to the run's directory, for later resumes."""
     keep(run.env, origin.shell)
 
 
 def _asked_for(missing: tuple[str, ...]) -> list[str]:
-    """Return a hint with the names of secrets that are lost, before tasks start without them."""
+    """Return a hint with the names of lost secrets, before tasks start without them."""
     if not missing:
         return []
     were, are, them = ("was", "is", "it") if len(missing) == 1 else ("were", "are", "them")

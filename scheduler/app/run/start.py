@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from scheduler.devices.pool import DevicePool
 
 UNWRITTEN = ("state", "leases", "notify")
-"""Settings that a run's journal does not keep: places, and what may be a secret."""
+"""Settings that the journal does not keep: they are paths, or may be secret."""
 CLASSIC_COUNTER = Path("scheduler_files/counter.txt")
 """The file in which the older batch-by-batch tool counts task ids."""
 
@@ -49,9 +49,10 @@ CLASSIC_COUNTER = Path("scheduler_files/counter.txt")
 def begin(
     listing: TaskList, options: RunOptions, settings: Settings, python: str, rerun: RerunOptions | None = None
 ) -> RunSession | None:
-    """Accept a list durably and return its session; None where the list has no rows.
+    """Accept a list durably and return its session; None if the list has no rows.
 
-    Raise InputError, UsageError or DeviceError for what is refused, and SameList where a run of the file has not ended.
+    Raise InputError, UsageError or DeviceError for an invalid list, and SameList if an earlier run of the file has not
+    ended.
     """
     check_slots(options)
     previous = previous_runs_of(listing, options, settings, rerun or RerunOptions())
@@ -68,7 +69,7 @@ def begin(
 
 
 def previous_runs_of(listing: TaskList, options: RunOptions, settings: Settings, rerun: RerunOptions) -> PreviousRuns:
-    """Return the earlier runs of a list; one that only learns has none, and is none for later runs."""
+    """Return the earlier runs of a list; a run that only learns has none, and later runs ignore it."""
     return PreviousRuns(places(settings), "" if options.learn_only else listing.path, rerun)
 
 
@@ -118,7 +119,7 @@ def _accept(
 
 
 def _check_lines(listing: TaskList, budgets: Sequence[DeviceBudget], config: SchedulingConfig) -> None:
-    """Refuse task fields that no later command of a stream could have."""
+    """Refuse default task fields that would make every later command of a stream invalid."""
     if listing.source is not None:
         terms = listing.form.terms([""] * len(listing.form.columns))
         checker(listing.what, budgets, config, listing.form)(terms, None)
@@ -141,7 +142,7 @@ def _apply(brain: Brain, events: Iterable[Event]) -> None:
 
 
 def _could_use_mps(pool: DevicePool, options: RunOptions, settings: Settings) -> bool:
-    """Tell whether the tasks will share GPUs under MPS; start no daemon, but end those that were left."""
+    """Tell whether the tasks will share GPUs under MPS; start no daemon, but end unused ones."""
     from scheduler.app.run.mps_setup import clean_left, could_share
 
     clean_left(settings, pool)
@@ -149,7 +150,7 @@ def _could_use_mps(pool: DevicePool, options: RunOptions, settings: Settings) ->
 
 
 def use_mps(pool: DevicePool, options: RunOptions, settings: Settings) -> None:
-    """Let the tasks share GPUs under MPS if the options ask for it."""
+    """Make the tasks share GPUs under MPS if the options say so."""
     from scheduler.app.run.mps_setup import share
 
     share(pool, options, settings)
@@ -158,14 +159,14 @@ def use_mps(pool: DevicePool, options: RunOptions, settings: Settings) -> None:
 def make_brain(
     store: SqliteRunStore, options: RunOptions, settings: Settings, shell: ShellContext, pool: DevicePool
 ) -> Brain:
-    """Return a Brain that knows the profiles of earlier runs; the store keeps what this run teaches."""
+    """Return a Brain that knows the profiles of earlier runs; new observations go to the store."""
     store.kinds = class_finder(places(settings), store.programs, shell.directory, pool)
     profiles = profile_index(store.kinds.profiles.known(), settings)
     return Brain(rules(options, settings, mps=pool.mps is not None), store.terms, profiles)
 
 
 def class_finder(home: StatePaths, programs: Programs, directory: str, pool: DevicePool) -> TaskClassFinder:
-    """Return what finds the task classes of a run, with the store of their profiles."""
+    """Return the finder of task classes for a run, with the store of their profiles."""
     return TaskClassFinder(ProfileStore(home.profiles), programs, directory, _hardware_namer(pool))
 
 
@@ -184,7 +185,7 @@ def _hardware_namer(pool: DevicePool) -> Callable[[Terms], str]:
 
 
 def profile_index(known: Mapping[str, Profile], settings: Settings) -> ProfileIndex:
-    """Return the profiles, with the arguments that the user says matter or do not."""
+    """Return the profiles, with the arguments that the user marked as relevant or irrelevant."""
     return ProfileIndex(known, ignore=_names(settings.ignore_args), only=_names(settings.memory_args))
 
 
@@ -193,7 +194,7 @@ def _names(text: str) -> list[str]:
 
 
 def counter(home: StatePaths) -> Counter:
-    """Return the counter of task ids; it starts above that of the older batch-by-batch tool, where its file exists."""
+    """Return the counter of task ids; it starts above that of the older batch-by-batch tool, if its file exists."""
     try:
         first = int(CLASSIC_COUNTER.read_text(encoding="ascii").strip())
     except (OSError, ValueError):
@@ -230,5 +231,5 @@ def _facts(listing: TaskList, options: RunOptions, settings: Settings, python: s
 
 
 def machine_facts() -> dict[str, str]:
-    """Return which machine a run belongs to: host name, boot id and machine id."""
+    """Return the facts that identify this machine: host name, boot id and machine id."""
     return {"host": hostname(), "boot": boot_id(), "machine": machine_id()}

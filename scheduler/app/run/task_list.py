@@ -1,4 +1,4 @@
-"""Lists of tasks to be accepted, from files, streams, grids, commands or Python calls; and files that grow."""
+"""Lists of tasks to be accepted: from files, streams, grids, commands or Python calls; and files that grow."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ class TaskList:
     warnings: Callable[[], Sequence[str]] = field(default=lambda: ())
     file: CsvFile | None = None
     path: str = ""
-    """The real path of the file, by which earlier runs of it are found."""
+    """The real path of the file, by which its earlier runs are found."""
     source: RowSource | None = None
     """The stream that commands are read from during the run; then there are no rows at the start."""
     door: str = "list"
-    """Where the rows come from: list, stdin, grid, or followed."""
+    """The source of the rows: list, stdin, grid, or followed."""
     prepare: Callable[[RunPaths], None] = field(default=lambda run: None)
-    """Makes what the rows need in the directory of the run; called before the first row is read."""
+    """Creates the files that the rows need in the run's directory; called before the first row is read."""
 
     @property
     def mark(self) -> str:
-        """The position in its source up to which rows are accepted."""
+        """The position in the source up to which rows are accepted."""
         if self.file is not None:
             return self.file.mark.pack()
         return self.source.mark if self.source is not None else ""
@@ -68,7 +68,7 @@ def csv_listing(
     python: str,
     template: Sequence[str] = (),
 ) -> TaskList:
-    """Return a CSV or JSON lines file as a list; `template` is the command that every row fills in."""
+    """Return a CSV or JSON lines file as a list; `template` is a command that is filled in with each row."""
     from scheduler.inputs.csv_reader import CsvFile
 
     file = CsvFile(path, header=header, defaults=defaults, append=append, python=python, template=template)
@@ -84,7 +84,7 @@ class RowSource(GrowingRows, Protocol):
 
 
 def stdin_listing(defaults: Mapping[str, str], *, multiline: bool, at_once: bool) -> TaskList:
-    """Return commands from standard input; with `at_once`, all are read before the run begins."""
+    """Return the commands of standard input as a list; with `at_once`, read all of them before the run begins."""
     from scheduler.inputs.lines import form_of_lines
     from scheduler.inputs.stdin import LineStream
 
@@ -106,9 +106,9 @@ def grid_listing(defaults: Mapping[str, str], names: Iterable[str], chosen: Iter
 def follow_listing(
     path: str, defaults: Mapping[str, str], settings: Settings, *, multiline: bool, anew: bool
 ) -> TaskList:
-    """Return a file whose lines are commands, also those added while the run lives.
+    """Return a file whose lines are commands, as a list that grows with the file.
 
-    Lines that an earlier run of the file took are skipped, unless it is read `anew`.
+    Lines that an earlier run of the file accepted are skipped, unless `anew` is set.
     """
     from scheduler.inputs.follow import FollowedFile, FollowMark
     from scheduler.inputs.lines import form_of_lines
@@ -148,11 +148,11 @@ class PythonCall:
     pickled: bytes
     varied: Mapping[str, Any] = field(default_factory=dict)
     rest: Mapping[Any, str] = field(default_factory=dict)
-    """Fingerprints of what is passed beside the varied arguments."""
+    """Fingerprints of the values that are passed beside the varied arguments."""
 
 
 class PythonCalls:
-    """All calls of one target, as a list to be run.
+    """All calls of one target, as a list.
 
     The arguments of each call lie in a file of the run's directory; `terms` are keywords of every Task.
     """
@@ -164,7 +164,7 @@ class PythonCalls:
         self._run: RunPaths | None = None
 
     def listing(self, what: str) -> TaskList:
-        """Return the calls as a list; they become rows once their run has a directory."""
+        """Return the calls as a list; they become rows when their run has a directory."""
         from scheduler.inputs import python_tasks
 
         form, _ = python_tasks.rows(self._tasks(), {}, sys.executable)
@@ -205,7 +205,7 @@ class CsvFollower:
         self._mark = self._next = mark
 
     def appended(self, *, last: bool) -> tuple[Sequence[Cells], str, str]:
-        """Return appended rows, the position after them, and a sentence on any other change of the file."""
+        """Return appended rows, the position after them, and a sentence about any other change of the file."""
         rows, self._next, sentence = self._file.appended(self._mark, last=last)
         return rows, self._next.pack() if rows else "", sentence or ""
 
@@ -214,7 +214,7 @@ class CsvFollower:
         self._mark = self._next
 
     def untaken(self) -> tuple[Sequence[Cells], str]:
-        """Return the rows after the accepted ones, and a sentence on any other change of the file."""
+        """Return the rows after the accepted ones, and a sentence about any other change of the file."""
         return self._file.untaken(self._mark)
 
     @property
@@ -224,11 +224,11 @@ class CsvFollower:
 
     @property
     def more(self) -> bool:
-        """False: a run ends once all rows of its list have ended."""
+        """False, because a run ends once all rows of its list have ended."""
         return False
 
     def fileno(self) -> int:
-        """Return -1: a file's growth wakes no poll."""
+        """Return -1: a growing file wakes no poll."""
         return -1
 
     def collect(self) -> Sequence[Happening]:
@@ -244,7 +244,7 @@ def batches(rows: Iterable[Cells], num: int) -> Iterator[list[Cells]]:
 
 
 def resumed(info: RunInfo, journal: JournalReader, programs: Programs) -> RowSource | None:
-    """Return the source that a run reads on after a takeover, or None."""
+    """Return the source from which a resumed run reads on, or None."""
     if info.meta.get("door") == FOLLOWED:
         return _followed_on(info)
     if not info.meta.get("mark"):

@@ -1,4 +1,4 @@
-"""The rows of a simulation: from a trace, or from a list with what is known of its tasks."""
+"""The rows of a simulation: from a trace, or from a list and the profiles of its tasks."""
 
 from __future__ import annotations
 
@@ -28,24 +28,26 @@ from scheduler.values import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ScenarioSource:
-    """The file of the rows, and what is assumed of a row without a profile."""
+    """The file of the rows, and the assumptions about rows without a profile."""
 
     path: str
     assumed: MeasuredTask
     all_at_once: bool = False
     over: float | None = None
-    """Seconds within which rows come at random; None: when they say."""
+    """Seconds within which rows arrive at random times; None: at the times that the trace gives."""
     seed: int = 1
     guess: bool = False
-    """Rows of which too little is known are taken to be as usual; else they are refused."""
+    """True if rows without a profile get typical values; False if they are refused."""
 
 
 USUAL_EPOCH, USUAL_TIME, USUAL_PEAK = 30.0, 600.0, 4 * GIB
-"""The need and length of a row where nothing is known and a guess will do: seconds per epoch, seconds, bytes."""
+"""The assumed epoch in seconds, time in seconds and peak in bytes of a row without a profile, where guessing is
+allowed.
+"""
 
 
 def rows(source: ScenarioSource, devices: Sequence[Device], settings: Settings) -> list[TraceRow]:
-    """Return every row with its measurements; raises InputError with what is missing and how to give it."""
+    """Return every row with its measurements; raise InputError with what is missing and how to give it."""
     found = read_trace(source.path) if looks_like_trace(source.path) else _of_list(source, devices, settings)
     some = any(device.is_gpu for device in devices)
     if not found:
@@ -85,7 +87,7 @@ def _check(path: str, row: TraceRow, devices: Sequence[Device]) -> None:
 
 
 def _of_list(source: ScenarioSource, devices: Sequence[Device], settings: Settings) -> list[TraceRow]:
-    """Return the rows of a list as `run` reads it."""
+    """Return the rows of a list, read as `run` reads it."""
     python = chosen_python(settings)
     listing = csv_listing(source.path, header=0, defaults={}, append="both", python=python.path)
     some = any(device.is_gpu for device in devices)
@@ -113,7 +115,7 @@ def _usual(spec: Spec) -> MeasuredTask:
 
 
 def _complete(path: str, row: int, name: str, known: MeasuredTask) -> None:
-    """Refuse a row of which too little is known."""
+    """Refuse a row if too little is known about it."""
     needed = ((known.seconds, "duration", "duration_s"), (known.peak, "memory", "peak_mem_mib"))
     missing = {what: column for value, what, column in needed if value is None}
     if missing:
@@ -132,7 +134,7 @@ def _on(device: str, terms: Terms) -> str:  # whatever it asks for
 
 
 def _profiles(settings: Settings, programs: Programs) -> Callable[[Job], Profile]:
-    """Return what earlier runs learned of a task's class, on any device."""
+    """Return a function that finds what earlier runs learned about a task's class, on any device."""
     home = places(settings)
     if not home.profiles.exists():
         return lambda job: Profile()

@@ -31,14 +31,14 @@ from scheduler.simulation.world import SimulatedWorld
 from scheduler.values import dataclass
 
 START = 1e9
-"""The simulated clock's first moment: any but 0, which stands for never."""
+"""The first moment of the simulated clock; not 0, which means never."""
 BY_BATCH = "batches"
 USUAL_BATCH = 20
-"""Rows that the batch-by-batch original takes at a time."""
+"""The number of rows that the batch-by-batch original takes at a time."""
 
 
 class MetricsView:
-    """A view that shows nothing and keeps the history."""
+    """A view that shows nothing and records the history."""
 
     def __init__(self) -> None:
         self.history = RunHistory()
@@ -51,14 +51,14 @@ class MetricsView:
         """Ignore a sentence."""
 
     def waits(self, refusals: Sequence[Refusal]) -> None:
-        """Ignore the reasons why tasks wait."""
+        """Ignore why tasks wait."""
 
     def hang_up(self) -> None:
-        """Ignore that the terminal is gone."""
+        """Ignore that the terminal is closed."""
 
 
 class Simulation:
-    """A loop on a simulated machine, and everything that came of it."""
+    """A loop on a simulated machine, and its results."""
 
     def __init__(
         self,
@@ -91,12 +91,12 @@ class Simulation:
         self.loop = self.scheduler()
 
     def append(self, given: Sequence[GivenTask]) -> None:
-        """Add rows, which join at the run's next look."""
+        """Add rows, which join the run at its next iteration."""
         self._by_spec.update((id(one.spec), one) for one in given)
         self.book.append(one.spec for one in given)
 
     def given(self, task: int) -> GivenTask:
-        """Return what a task was made from."""
+        """Return the row from which a task was made."""
         if task not in self._given:
             self._given[task] = self._by_spec[id(self.book.row(task))]
         return self._given[task]
@@ -106,7 +106,7 @@ class Simulation:
         return {task: self.given(task) for task in self.brain.task_table}
 
     def scheduler(self, brain: Brain | None = None) -> Loop:
-        """Return a scheduler of this run; it adopts what an earlier one left."""
+        """Return a scheduler of this run; it adopts the attempts of an earlier one."""
         engine = SimulatedEngine(self.machine, lambda order: self.truth(order, self.given(order.task).truth))
         watcher = SimulatedWatcher(self.machine)
         world = SimulatedWorld(self.machine, [engine, watcher], self.requests, self._arrivals)
@@ -116,7 +116,7 @@ class Simulation:
         return Loop(brain or self.brain, ports, around)
 
     def run(self) -> Simulation:
-        """Run it to its end, or until it is left."""
+        """Run to the end, or until the scheduler leaves."""
         self.loop.run()
         return self
 
@@ -130,7 +130,9 @@ class Scene:
     interference: Interference
     rules: SchedulingConfig
     num: int | None = 20
-    """Rows in a batch; None: all that come together are one, but for a policy that goes batch by batch."""
+    """The number of rows in a batch. None: all rows that arrive together are one batch, unless a policy goes batch by
+    batch.
+    """
 
     def rows_in_batch(self, policy: str) -> int:
         """Return the number of rows in a batch."""
@@ -162,7 +164,7 @@ def measured(
     """Run a scene to its end; return its metrics beside the lower bound.
 
     `alone` adds how long the tasks of the best priority would wait if there were no others; `known`, which is the scene
-    with known peaks, its makespan.
+    with known peaks, adds its makespan.
     """
     run = simulate(scene, policy)
     bound = lower_bound(works_of(scene.workload.tasks), scene.devices, scene.interference)
