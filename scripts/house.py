@@ -28,7 +28,6 @@ LONG_MODULES = {"scheduler/runtime/shim.py"}
 """Modules that may be longer than MAX_LINES: the shim is one file because it runs from a copy, alone."""
 STILL_LONG = {
     "scheduler/core/brain.py": 475,
-    "scheduler/core/placement/scheduling_pass.py": 526,
     "scheduler/core/queue/wait_queue.py": 431,
 }
 """Modules that were longer than MAX_LINES when the gate was made, with the most code lines that each may have."""

@@ -278,9 +278,9 @@ class Starts:
         """Return tasks as they are tried: those that failed again after all others, then those that rest."""
         return sorted(tasks, key=lambda task: (task in self.resting, self.again.get(task, 0)))
 
-    def take(self, task: int) -> None:
+    def take(self, placement: Placement) -> None:
         """Note that a task was placed."""
-        directory = self.directories.get(task)
+        directory = self.directories.get(placement.task)
         if directory is not None:
             self.taken[directory] += 1
 

@@ -10,7 +10,7 @@ from operator import is_not
 
 from scheduler.core.config import SchedulingConfig
 from scheduler.core.leases import Lease
-from scheduler.core.model import HOST, Device, DeviceBudget, Machine, Placement
+from scheduler.core.model import HOST, DeviceBudget, Machine, Placement
 from scheduler.core.placement.device_capacity import ENOUGH, DeviceCapacity, capacity_of, is_called
 from scheduler.core.queue.released import Released
 from scheduler.values import dataclass
@@ -75,25 +75,6 @@ def is_open(room: DeviceCapacity, rules: SchedulingConfig) -> bool:
     return room.residents == 0 or rules.slots is not None or (room.bytes > 0 and room.load > ENOUGH)
 
 
-class ScratchCapacity(dict[str, DeviceCapacity]):
-    """The capacities of one pass; those that it changes are copies of its own."""
-
-    def __init__(self, base: Mapping[str, DeviceCapacity]) -> None:
-        super().__init__()
-        self._base = base
-
-    def __missing__(self, key: str) -> DeviceCapacity:
-        mine = self[key] = self._base[key].copy()
-        return mine
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._base
-
-    def now(self, key: str) -> DeviceCapacity:
-        """Return the present capacity of a device, for reading only."""
-        return super().get(key) or self._base[key]
-
-
 class CapacityView:
     """All devices of a run, as its decisions see them."""
 
@@ -118,7 +99,7 @@ class CapacityView:
         self.gpus: list[str] = []
         self.everywhere: tuple[str, ...] = ()
         self.numbers: dict[str, int] = {}
-        self.ends = FreeIndex([], [])
+        self.free = FreeIndex([], [])
         self.has_slots = False
         self.smallest = 0
         """The smallest capacity of a GPU, or its budget: a task that requests less fits on every empty one."""
@@ -205,9 +186,9 @@ class CapacityView:
         self.gpus = [budget.device.key for budget in machine.budgets if budget.device.is_gpu]
         self.everywhere = tuple(self.gpus)
         self.numbers = {key: number for number, key in enumerate(self.gpus)}
-        self.ends = FreeIndex([], [])
+        self.free = FreeIndex([], [])
         for number, key in enumerate(self.gpus):
-            self.ends.add(number, self.rooms[key], self._rules)
+            self.free.add(number, self.rooms[key], self._rules)
         self._floor, self._floor_of = -1, -1
         self.smallest = min((self.rooms[key].most for key in self.gpus), default=0)
         self._stale.clear()
@@ -222,8 +203,8 @@ class CapacityView:
         self.rooms[key] = after
         self.version += 1
         if (number := self.numbers.get(key)) is not None:
-            self.ends.remove(number, before, self._rules)
-            self.ends.add(number, after, self._rules)
+            self.free.remove(number, before, self._rules)
+            self.free.add(number, after, self._rules)
             self._floor = min(self._floor, _releases(after))
 
     def _room(self, budget: DeviceBudget, machine: Machine) -> DeviceCapacity:
@@ -241,10 +222,9 @@ class CapacityView:
             self._floor_of = self.version
         return bytes_ <= self._floor
 
-    def called(self, word: str) -> list[Device]:
+    def keys_called(self, word: str) -> tuple[str, ...]:
         """Return the GPUs that a word may refer to."""
-        devices = (self.rooms[key].device for key in self.gpus)
-        return [device for device in devices if is_called(device, word)]
+        return tuple([key for key in self.gpus if is_called(self.rooms[key].device, word)])
 
 
 def _releases(room: DeviceCapacity) -> int:

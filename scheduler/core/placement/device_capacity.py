@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from scheduler.core.config import SchedulingConfig
 from scheduler.core.model import (
@@ -12,11 +13,15 @@ from scheduler.core.model import (
     Machine,
     Placement,
     UnmanagedPolicy,
+    UnmanagedUse,
 )
 from scheduler.core.placement.refusal import Reason, Refusal
+from scheduler.units import size
 from scheduler.values import dataclass
 
 ENOUGH = 1e-9
+MOST_OWNERS = 5
+"""So many owners of unmanaged memory are named."""
 
 
 @dataclass(slots=True)
@@ -222,6 +227,23 @@ def _shut(budget: DeviceBudget, rules: SchedulingConfig) -> Refusal | None:
     if calm < rules.unmanaged_calm:
         return Refusal(0, Reason.YOUNG, label, wanted=int(rules.unmanaged_calm - calm) + 1, room=held, text=who)
     return None
+
+
+def blocked_by_unmanaged(never: Refusal, budgets: Iterable[DeviceBudget]) -> Refusal | None:
+    """Return the refusal of a task that would not fit if all leases ended, with the owners of the rest where they are
+    known; None if it lacks something else than memory then.
+    """
+    if not never.reason.is_for_memory:
+        return None
+    unmanaged = [one for budget in budgets if budget.device.label == never.device for one in budget.unmanaged]
+    most = sorted(unmanaged, key=lambda one: -one.bytes)[:MOST_OWNERS]
+    who = ", ".join(_owner(one) for one in most if one.user or one.pid)
+    return replace(never, reason=Reason.UNMANAGED, text=who)
+
+
+def _owner(one: UnmanagedUse) -> str:
+    process = f"process {one.pid}" if one.pid else ""
+    return f"{size(one.bytes)} of {' of '.join(part for part in (process, one.user) if part)}"
 
 
 def largest(device: Device, cap: int | None) -> int:

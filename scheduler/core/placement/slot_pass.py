@@ -1,140 +1,54 @@
-"""One decision of a run with slots: the best-ranked task for each empty slot."""
+"""Slots: places named by the user, one task each. A task's need is learned there and never holds it back."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
+from scheduler.core.config import SchedulingConfig
 from scheduler.core.model import HOST, Decision, Machine, Placement, Profiling, Purpose
-from scheduler.core.placement import fit, slots
+from scheduler.core.placement import fit
 from scheduler.core.placement.device_capacity import DeviceCapacity, is_called
-from scheduler.core.placement.refusal import Reason, Refusal, too_many_jobs
+from scheduler.core.placement.queue_pass import QueuePass
+from scheduler.core.placement.refusal import Reason, Refusal
+from scheduler.core.placement.request import ResourceRequest
+from scheduler.core.placement.scheduling_state import SchedulingState
+from scheduler.core.placement.scratch_machine import ScratchCapacity
 from scheduler.core.queue.fair_share import Contenders
-from scheduler.core.queue.quota import NO_END, QuotaUse
-from scheduler.core.queue.wait_queue import TOGETHER
-
-if TYPE_CHECKING:
-    from scheduler.core.placement.scheduling_state import SchedulingState
-
-MOST_REFUSALS = 5
-"""A pass names at most so many waiting tasks; the rest wait for the same slots."""
 
 
-class SlotPass:
-    """One pass over the wait queue with a working copy of the slots and of the cards under them."""
+def decide(brain: SchedulingState, machine: Machine) -> Decision:
+    """Go through the queue by rank until it or the slots are exhausted."""
+    return SlotPass(brain, machine).decide()
+
+
+class SlotPass(QueuePass):
+    """One pass that gives each empty slot its best-ranked task."""
 
     def __init__(self, brain: SchedulingState, machine: Machine) -> None:
-        self.brain = brain
-        self.rules = brain.rules
-        brain.capacity.look(machine)
-        self.rooms = {key: replace(room) for key, room in brain.capacity.rooms.items()}
-        self.slots = slots.in_turn(self.rooms.values(), brain.freed)
-        self.walk = brain.wait_queue.walk()
-        self.allowed = QuotaUse(machine, brain.placements()) if machine.caps.some else None
-        own = NO_END if self.rules.jobs is None else self.rules.jobs - brain.task_table.living
-        self.left = own if self.allowed is None else min(own, self.allowed.tasks_left)
-        self.starts = brain.backoff.starts(machine.now, brain.rules)
-        """The limit on starts after some have failed; None: no limit."""
-        self.probed = {
-            brain.kind_of(task.id): task.id
-            for task in brain.learning()
-            if task.placement is not None and task.placement.purpose is Purpose.PROBE
-        }
-        """Task classes that are being probed, each with its task."""
-        self.patience: dict[int, list[int]] = {}
-        """The tasks that will have been bypassed too often after a number of placements."""
-        self.placements: list[Placement] = []
-        self.refusals, self.impossible = list[Refusal](), list[Refusal]()
-        self.met: dict[int, Refusal] = {}
-        """The refusals of the named tasks: after slots are kept for a task, it would seem to wait for itself."""
-        self.queue = Contenders(machine, brain.placements(), brain.rules, slots=True) if machine.waiters else None
-        """The other schedulers that wait for the cards; None: none."""
+        capacity = brain.capacity.look(machine)
+        self.rooms = ScratchCapacity(capacity.rooms)
+        self.slots = in_turn([self.rooms[key] for key in capacity.rooms], brain.freed)
+        super().__init__(brain, machine, slots=True)
 
-    def decide(self) -> Decision:
-        """Go through the queue by rank until it or the slots are exhausted."""
-        while (task := self.walk.front()) is not None:
-            if self.left <= 0:
-                self._refuse(self.one_too_many(task))
-                break
-            if all(slot.ours or slot.closed or slot.shut is not None for slot in self.slots):
-                self._refuse_full(task)
-                break
-            self._try(task)
-        self._try_postponed()
-        found = Decision(tuple(self.placements), tuple(self.refusals), tuple(self.impossible))
-        return found if self.queue is None else self.queue.named(found)
+    def _is_full(self) -> bool:
+        return all(slot.ours or slot.closed or slot.shut is not None for slot in self.slots)
 
-    def ask(self, task: int) -> Placement | Refusal:
-        """Return the placement or refusal of a task that comes after everything this pass has decided."""
-        return self._held_back(task) or self._fit(task)
+    def _count(self, task: int) -> int:
+        return len(self.slots[0].device.cards or ())
 
-    def one_too_many(self, task: int) -> Refusal:
-        """Return the refusal of a task that waits because as many tasks run as may."""
-        if self.allowed is not None and self.allowed.tasks_left <= 0:
-            return self.allowed.too_many(task)
-        return too_many_jobs(task, self.rules.jobs)
+    def _need(self, task: int) -> ResourceRequest:
+        return self.brain.need(task, self._count(task))
 
-    def _refuse_full(self, task: int) -> None:
-        """Name what the best-ranked of the rest misses."""
-        tried = self._held_back(task) or self._fit(task)
-        if isinstance(tried, Refusal):
-            self._refuse(tried)
+    def _give_way(self, queue: Contenders, task: int) -> None:
+        queue.give_way(task, self.rooms, self.rooms.get(HOST))
 
-    def _try_postponed(self) -> None:
-        """Try the tasks whose starts failed again and again, after all others."""
-        for task in self.starts.in_order(self.starts.postponed) if self.starts is not None else ():
-            if self.left <= 0:
-                return
-            tried = self._held_back(task) or self._fit(task)
-            if isinstance(tried, Placement):
-                self._take(tried)
-            else:
-                self._refuse(tried)
-
-    def _try(self, task: int) -> None:
-        if self.starts is not None and self.starts.postpones(task):
-            self.walk.take()
-            return
-        if self.queue is not None:
-            self.queue.give_way(task, self.rooms, self.rooms.get(HOST))
-        tried = self._held_back(task) or self._fit(task)
-        if isinstance(tried, Placement):
-            self.walk.take()
-            self._take(tried)
-            return
-        if tried.reason.is_of_one_task(together=self.walk.asked[2] == TOGETHER):
-            self.walk.take()
-        else:
-            self.walk.skip()
-        if tried.reason.is_final:
-            self.impossible.append(tried)
-            return
-        self._refuse(tried)
-        if tried.reason.keeps_devices and tried.reason is not Reason.PROBING:
-            self._be_patient(task)
-
-    def _held_back(self, task: int) -> Refusal | None:
-        """Return why a task is not even tried: its directory is away, its class is being learned, or nothing is left
-        to learn.
-        """
-        if self.starts is not None and (away := self.starts.refuses(task)) is not None:
-            return away
-        kind = self.brain.kind_of(task)
-        if kind == 0 and self.rules.profile is not Profiling.OFF:
-            return Refusal(task, Reason.UNLOOKED)
-        if kind in self.probed:
-            return Refusal(task, Reason.PROBING, wanted=self.probed[kind])
-        cards = len(self.slots[0].device.cards or ())
-        if self.rules.learn_only and self.brain.need(task, cards).purpose is not Purpose.PROBE:
-            return Refusal(task, Reason.LEARNED)
-        return None
-
-    def _fit(self, task: int) -> Placement | Refusal:
+    def _fit_now(self, task: int) -> Placement | Refusal:
         touched = self.brain.task(task)
         attempt = (touched.attempts if touched else 0) + 1
         need = partial(self.brain.need, task)
-        tried = slots.fit(task, attempt, need, self._may(task), self.rooms, self.rules)
+        tried = fit_slot(task, attempt, need, self._may(task), self.rooms, self.rules)
         if self.allowed is None or isinstance(tried, Refusal):
             return tried
         asked = need(len(tried.gpus))
@@ -142,43 +56,103 @@ class SlotPass:
 
     def _may(self, task: int) -> list[DeviceCapacity]:
         """Return the slots a task may have, preferred ones first."""
-        terms = self.brain.terms_of(task)
+        terms = self._terms(task)
         may = [room for room in self.slots if not terms.device or is_called(room.device, terms.device)]
         return sorted(may, key=lambda room: not (terms.prefer and is_called(room.device, terms.prefer)))
 
-    def _take(self, placement: Placement) -> None:
+    def _use(self, placement: Placement) -> None:
         fit.take(self.rooms, placement)
-        self.placements.append(placement)
-        if self.queue is not None:
-            self.queue.take(placement)
-        if self.allowed is not None:
-            self.allowed.take(placement)
-        self.left -= 1
-        if self.starts is not None:
-            self.starts.take(placement.task)
-        if placement.purpose is Purpose.PROBE:
-            self.probed[self.brain.kind_of(placement.task)] = placement.task
-        for task in self.patience.pop(len(self.placements), ()):
-            self._close_behind(task)
 
-    def _be_patient(self, task: int) -> None:
-        left = self.rules.bypass_limit - self.brain.wait_queue.bypassed(task)
-        if left > 0:
-            self.patience.setdefault(len(self.placements) + left, []).append(task)
-        else:
-            self._close_behind(task)
-
-    def _close_behind(self, task: int) -> None:
-        """Keep every slot that a task may have, because it was bypassed too often."""
+    def _keep_devices(self, task: int, refusal: Refusal) -> None:
+        """Keep every slot that a task may have."""
         for room in self._may(task):
             room.closed, room.kept_for = True, f"task {task} of this run"
 
-    def _refuse(self, refusal: Refusal) -> None:
-        if len(self.refusals) < MOST_REFUSALS:
-            self.refusals.append(refusal)
-            self.met[refusal.task] = refusal
+
+def in_turn(rooms: Iterable[DeviceCapacity], freed: Iterable[str]) -> list[DeviceCapacity]:
+    """Return the slots in the order in which they are used: the one that came free last, then unused ones as listed."""
+    newest = {key: place for place, key in enumerate(reversed(list(freed)))}
+    slots = [room for room in rooms if room.device.is_slot]
+    return sorted(slots, key=lambda room: newest.get(room.device.key, len(newest)))
 
 
-def decide(brain: SchedulingState, machine: Machine) -> Decision:
-    """Go through the queue by rank until it or the slots are exhausted."""
-    return SlotPass(brain, machine).decide()
+def fit_slot(
+    task: int,
+    attempt: int,
+    need: Callable[[int], ResourceRequest],
+    slots: Sequence[DeviceCapacity],
+    rooms: Mapping[str, DeviceCapacity],
+    rules: SchedulingConfig,
+) -> Placement | Refusal:
+    """Place a task in the first of these slots that is empty; `need` returns its request for a number of GPUs.
+
+    The lease states what it is expected to use of the cards, so that others leave that alone; it is no lock here.
+    """
+    refusal: Refusal | None = None
+    for slot in slots:
+        refused = _taken(task, slot)
+        if refused is None:
+            asked = _for_real(need(len(slot.device.cards or ())), rules)
+            refused = _closed(task, asked, [rooms[key] for key in slot.device.cards or (HOST,) if key in rooms])
+            if refused is None:
+                return _placed(task, attempt, asked, slot, rooms, rules)
+        refusal = refusal if refusal is not None and refused.reason is Reason.SLOTS else refused
+    return refusal or Refusal(task, Reason.DEVICE)
+
+
+def _for_real(need: ResourceRequest, rules: SchedulingConfig) -> ResourceRequest:
+    """Return the request without a probe, unless probes were requested."""
+    probes = rules.learn_only or rules.profile is Profiling.PROBE
+    return need if probes else replace(need, purpose=Purpose.RUN)
+
+
+def _taken(task: int, slot: DeviceCapacity) -> Refusal | None:
+    if slot.shut is not None:
+        return replace(slot.shut, task=task)
+    if slot.closed:
+        return Refusal(task, Reason.KEPT, slot.device.label, text=slot.kept_for)
+    return Refusal(task, Reason.SLOTS, slot.device.label, wanted=1, total=1) if slot.ours else None
+
+
+def _closed(task: int, need: ResourceRequest, under: Sequence[DeviceCapacity]) -> Refusal | None:
+    """Return what keeps even an empty slot empty: a card that does not answer or is kept for others, a task alone on
+    it.
+    """
+    for room in under:
+        label = room.device.label
+        if room.shut is not None and room.shut.reason.is_device_closed:
+            return replace(room.shut, task=task)
+        if room.closed:
+            return Refusal(task, Reason.KEPT, label, text=room.kept_for)
+        if room.taken_alone or (need.alone and room.residents > 0):
+            return Refusal(task, Reason.ALONE, label, wanted=1, room=room.residents)
+    return None
+
+
+def _placed(
+    task: int,
+    attempt: int,
+    need: ResourceRequest,
+    slot: DeviceCapacity,
+    rooms: Mapping[str, DeviceCapacity],
+    rules: SchedulingConfig,
+) -> Placement:
+    reservation = {slot.device.key: 0}
+    for key, ask in zip(slot.device.cards or (), need.gpus, strict=True):
+        reservation[key] = fit.regardless(ask, rooms[key], _share(rooms[key], rooms.values(), rules))
+    cores = need.cores
+    if HOST in rooms:
+        reservation[HOST] = fit.regardless(need.host, rooms[HOST], _share(rooms[HOST], rooms.values(), rules))
+        cores = min(cores, rooms[HOST].device.load_capacity)
+    busy = need.busy if need.gpus else 0.0
+    expected = bool(need.gpus) and HOST in rooms and need.host.is_expected
+    return Placement(
+        task, attempt, need.purpose, reservation, cores, need.source, need.alone, busy=busy, ram_expected=expected
+    )
+
+
+def _share(room: DeviceCapacity, rooms: Iterable[DeviceCapacity], rules: SchedulingConfig) -> int:
+    """Return the expected need of an unknown task: an equal share of the device for each slot on it."""
+    slots = (one.device for one in rooms if one.device.is_slot)
+    number = sum(room.device.key == HOST or room.device.key in (slot.cards or ()) for slot in slots)
+    return (room.most - rules.buffer) // number

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from scheduler.core.config import SchedulingConfig
 from scheduler.core.lifecycle import TaskState
 from scheduler.core.model import Placement
-from scheduler.core.placement.capacity import ScratchCapacity
 from scheduler.core.placement.device_capacity import DeviceCapacity
 from scheduler.core.placement.refusal import Reason, Refusal
 from scheduler.core.placement.request import ResourceRequest
+from scheduler.core.placement.scratch_machine import ScratchCapacity
 from scheduler.core.queue.wait_queue import Rank
 
 

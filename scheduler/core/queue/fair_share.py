@@ -14,6 +14,7 @@ from dataclasses import replace
 from scheduler.core.config import SchedulingConfig
 from scheduler.core.leases import Lease
 from scheduler.core.model import (
+    HOST,
     NO_TASK,
     Decision,
     EstimateSource,
@@ -185,6 +186,15 @@ def users_with_more(machine: Machine, own: Iterable[Placement], decision: Decisi
     held, _ = _usage(machine.uid, ticket, machine.leases, mine)
     users = {waiter.uid for waiter in machine.waiters} - {machine.uid}
     return frozenset(uid for uid in users if _usage(uid, ticket, machine.leases, ())[0] > held)
+
+
+def ticket_of(task: int, need: ResourceRequest, gpus: tuple[str, ...]) -> WaitTicket:
+    """Return the ticket of a task that waits; `gpus` are those that it may run on."""
+    asks = need.gpus or (need.host,)
+    has_margin = any(ask.bare != (ask.bytes or 0) for ask in asks)
+    bare = tuple([ask.bare for ask in asks]) if has_margin else ()
+    bytes_, keys = tuple([ask.bytes for ask in need.gpus]), gpus if need.gpus else (HOST,)
+    return WaitTicket(task, keys, bytes_, need.host.bytes, need.cores, need.busy, need.alone, bare=bare)
 
 
 def _need(ticket: WaitTicket) -> ResourceRequest:

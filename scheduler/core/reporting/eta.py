@@ -19,7 +19,7 @@ from scheduler.core.brain import Brain
 from scheduler.core.leases import Lease
 from scheduler.core.lifecycle import TaskState
 from scheduler.core.model import HOST, LIVING, DeviceBudget, EstimateSource, Machine, Placement, Purpose, State, Terms
-from scheduler.core.placement import fit, slots
+from scheduler.core.placement import fit, slot_pass
 from scheduler.core.placement.device_capacity import ENOUGH, DeviceCapacity, capacities, is_called
 from scheduler.core.placement.refusal import Reason
 from scheduler.core.placement.request import MemoryRequest, ResourceRequest, gpus_of
@@ -354,8 +354,8 @@ class EtaEstimate:
         self._tries_left -= 1
         rooms, rules, need = self._rooms, self._rules, group.need
         if self._has_slots:
-            free = _called(slots.in_turn(rooms.values(), ()), group.terms.device)
-            tried = slots.fit(task, 1, lambda gpus: self._brain.need(task, gpus), free, rooms, rules)
+            free = _called(slot_pass.in_turn(rooms.values(), ()), group.terms.device)
+            tried = slot_pass.fit_slot(task, 1, lambda gpus: self._brain.need(task, gpus), free, rooms, rules)
         else:
             gpus = self._gpus_for(group.terms) if need.gpus else ()
             tried = fit.fit(task, 1, need, gpus, rooms.get(HOST), rules)

@@ -19,9 +19,9 @@ NAMES = [str(path.relative_to(PACKAGE)) for path in MODULES]
 CORE = [name for name in NAMES if name.startswith("core/")]
 
 PURE = {
-    "__future__", "array", "bisect", "collections", "collections.abc", "contextlib", "dataclasses", "enum", "functools",
-    "hashlib", "heapq", "importlib", "itertools", "json", "math", "operator", "pathlib", "pkgutil", "re", "shlex",
-    "signal", "typing",
+    "__future__", "abc", "array", "bisect", "collections", "collections.abc", "contextlib", "dataclasses", "enum",
+    "functools", "hashlib", "heapq", "importlib", "itertools", "json", "math", "operator", "pathlib", "pkgutil", "re",
+    "shlex", "signal", "typing",
 }  # fmt: skip
 """Modules that the core may import besides itself, `scheduler.errors`, `scheduler.units` and `scheduler.values`."""
 ONLY = {

@@ -52,7 +52,7 @@ class CurrentBatch:
                 fit.take(self._rooms, tried)
                 placements.append(tried)
                 if self._starts is not None:
-                    self._starts.take(task)
+                    self._starts.take(tried)
             elif tried.reason.is_final:
                 impossible.append(tried)
             else:

@@ -12,11 +12,13 @@ import pytest
 from scheduler.core.brain import Brain
 from scheduler.core.events import Exited
 from scheduler.core.model import HOST, Decision, Device, DeviceBudget, Machine, Outcome, Placement, State, UnmanagedUse
-from scheduler.core.placement.capacity import FreeIndex, ScratchCapacity, is_open
+from scheduler.core.placement.capacity import is_open
 from scheduler.core.placement.device_capacity import DeviceCapacity, capacities
 from scheduler.core.placement.refusal import Refusal
 from scheduler.core.placement.request import ResourceRequest
 from scheduler.core.placement.scheduling_pass import SchedulingPass
+from scheduler.core.placement.scheduling_state import SchedulingState
+from scheduler.core.placement.scratch_machine import ScratchCapacity, ScratchMachine
 from scheduler.core.profiling.task_class import TaskClass
 from scheduler.units import GIB, MIB
 from tests.support.builders import brain, refused, started, submit, terms
@@ -25,37 +27,44 @@ SEEDS = range(100)
 STEPS = 25
 
 
-class Plain(SchedulingPass):
-    """A pass that looks at every group, device and reservation, and keeps nothing between passes."""
+class PlainMachine(ScratchMachine):
+    """The working copy that is computed for this pass alone, and looked at device by device."""
 
     def __init__(self, of: Brain, machine: Machine) -> None:
-        super().__init__(of, machine)
+        super().__init__(of.capacity, of.rules)
         rooms = steadied(capacities(machine, of.placements(), of.rules), of)
         self.rooms = ScratchCapacity(rooms)
         self.host = self.rooms[HOST] if HOST in rooms else None
-        self.ends = FreeIndex([], [])
-        for number, key in enumerate(self.gpus):
-            self.ends.add(number, rooms[key], of.rules)
+        self.refresh()
+
+    def is_full(self, *, some_without_gpus: bool) -> bool:
+        if not self.kept_for and any(is_open(self.rooms[key], self._rules) for key in self.gpus):
+            return False
+        with_host = some_without_gpus or not self.gpus
+        return not with_host or self.host is None or not is_open(self.host, self._rules)
+
+    def idle_gpus(self) -> set[str]:
+        rooms = [self.rooms[key] for key in self.gpus if not self.kept_for]
+        return {room.device.key for room in rooms if room.residents == 0 and is_open(room, self._rules)}
+
+
+class Plain(SchedulingPass):
+    """A pass that looks at every group, device and reservation, and keeps nothing between passes."""
+
+    def _scratch(self, brain: SchedulingState, machine: Machine) -> ScratchMachine:
+        assert isinstance(brain, Brain)
+        return PlainMachine(brain, machine)
 
     def _front(self) -> int | None:
         return self.walk.front()
 
-    def _is_full(self) -> bool:
-        if not self.shut and any(is_open(self.rooms[key], self.rules) for key in self.gpus):
-            return False
-        with_host = self.brain.some_without_gpus or not self.gpus
-        return not with_host or self.host is None or not is_open(self.host, self.rules)
-
-    def _idle(self) -> set[str]:
-        rooms = [self.rooms[key] for key in self.gpus if not self.shut]
-        return {room.device.key for room in rooms if room.residents == 0 and is_open(room, self.rules)}
-
     def _need(self, task: int) -> ResourceRequest:
-        of, table = self.brain, self.brain.task_table
-        return of._need(table.terms(task), table.kind(task), self._count(task), of.task(task))
+        of = self.brain
+        assert isinstance(of, Brain)
+        return of._need(of.task_table.terms(task), of.task_table.kind(task), self._count(task), of.task(task))
 
     def _start(self, task: int) -> Placement | Refusal:
-        return self._fit(task, self._candidates(task))
+        return self._fit_now(task)
 
 
 def steadied(rooms: Mapping[str, DeviceCapacity], of: Brain) -> dict[str, DeviceCapacity]:

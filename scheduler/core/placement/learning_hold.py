@@ -1,0 +1,67 @@
+"""Holds tasks back while others show what their task class needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+
+from scheduler.core.model import Placement, Profiling, Purpose
+from scheduler.core.placement.refusal import Reason, Refusal
+from scheduler.core.placement.request import ResourceRequest
+from scheduler.core.placement.scheduling_state import SchedulingState
+from scheduler.core.profiling.estimator import is_watched
+
+
+class LearningHold:
+    """The task classes that are being learned, each with the task that teaches."""
+
+    def __init__(self, brain: SchedulingState, need: Callable[[int], ResourceRequest]) -> None:
+        self._brain, self._need = brain, need
+        self._probed: dict[int, int] = {}
+        """Task classes that are being probed."""
+        self._checked: dict[int, int] = {}
+        """Task classes that one attempt has shown, and another one is to confirm."""
+        self._watched: dict[Hashable, int] = {}
+        """Groups of task classes that are being learned from a real run on GPUs."""
+        self.held: list[int] = []
+        """Tasks that were held back because a similar one is being watched; they may start on GPUs that stay empty."""
+        for task in brain.learning():
+            if task.placement is not None:
+                self.note(task.placement, settled=task.settled)
+
+    def note(self, placement: Placement, *, settled: bool = False) -> None:
+        """Note what an attempt that was placed teaches until it has settled."""
+        task, kind = placement.task, self._brain.kind_of(placement.task)
+        if placement.purpose is Purpose.PROBE:
+            self._probed[kind] = task
+        if placement.gpus and is_watched(placement, settled):
+            self._watched[self._brain.profiles.group(kind)] = task
+        if placement.gpus and not settled and self._brain.is_unsure(task):
+            self._checked[kind] = task
+
+    def refuses(self, task: int, kind: int, gpus: int) -> Refusal | None:
+        """Return why a task on so many GPUs is not even tried: its class is being learned, or nothing is left to learn.
+
+        A task that was bypassed too often waits for no other one.
+        """
+        rules = self._brain.rules
+        if kind == 0 and rules.profile is not Profiling.OFF:
+            return Refusal(task, Reason.UNLOOKED)
+        if kind in self._probed and self._is_patient(task):
+            return Refusal(task, Reason.PROBING, wanted=self._probed[kind])
+        if rules.learn_only and self._need(task).purpose is not Purpose.PROBE:
+            return Refusal(task, Reason.LEARNED)
+        by = self._taught_by(task, kind) if kind and gpus and rules.slots is None else None
+        if by is None or not self._is_patient(task):
+            return None
+        self.held.append(task)
+        return Refusal(task, Reason.WATCHED, wanted=by)
+
+    def _taught_by(self, task: int, kind: int) -> int | None:
+        """Return the task that shows what another one needs: a second one teaches no more and locks a GPU."""
+        by = self._checked.get(kind)
+        if by is None and self._need(task).unknown:
+            by = self._watched.get(self._brain.profiles.group(kind))
+        return by
+
+    def _is_patient(self, task: int) -> bool:
+        return self._brain.wait_queue.bypassed(task) < self._brain.rules.bypass_limit

@@ -1,0 +1,168 @@
+"""The working copy of the machine in one pass: what is left of it as placements are made and devices are kept."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from math import inf
+
+from scheduler.core.config import SchedulingConfig
+from scheduler.core.model import HOST, Placement, Terms
+from scheduler.core.placement import fit
+from scheduler.core.placement.capacity import CapacityView, FreeIndex, is_open
+from scheduler.core.placement.device_capacity import ENOUGH, DeviceCapacity, is_called
+from scheduler.core.placement.request import ResourceRequest
+
+FEW = 4
+"""With more GPUs than this, only the most hopeful are asked for the number that a task misses."""
+ASKED = 2
+"""How many of the GPUs with the most bytes left are asked, and of those with the most load left."""
+
+
+class ScratchCapacity(dict[str, DeviceCapacity]):
+    """The capacities of one pass; those that it changes are copies of its own."""
+
+    def __init__(self, base: Mapping[str, DeviceCapacity]) -> None:
+        super().__init__()
+        self._base = base
+
+    def __missing__(self, key: str) -> DeviceCapacity:
+        mine = self[key] = self._base[key].copy()
+        return mine
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._base
+
+    def now(self, key: str) -> DeviceCapacity:
+        """Return the present capacity of a device, for reading only."""
+        return super().get(key) or self._base[key]
+
+
+class ScratchMachine:
+    """The devices of one pass, and which of its GPUs a task may fit on."""
+
+    def __init__(self, capacity: CapacityView, rules: SchedulingConfig) -> None:
+        self._capacity, self._rules = capacity, rules
+        self.rooms = ScratchCapacity(capacity.rooms)
+        self.host = self.rooms[HOST] if HOST in capacity.rooms else None
+        self.gpus = capacity.gpus
+        self.smallest = capacity.smallest
+        self.free = capacity.free
+        """The GPUs that could take one more task; shared with later passes until this one changes it."""
+        self.kept_for = ""
+        """The task that all GPUs are kept for, so that none of them need be marked."""
+
+    # ---- changes ----
+
+    def take(self, placement: Placement) -> None:
+        """Subtract a placement, so that the next one of this pass sees it."""
+        gpus = [(self._capacity.numbers[key], self.rooms[key]) for key in placement.gpus]
+        self._own_free()
+        for number, room in gpus:
+            self.free.remove(number, room, self._rules)
+        fit.take(self.rooms, placement)
+        for number, room in gpus:
+            self.free.add(number, room, self._rules)
+
+    def close(self, room: DeviceCapacity, who: str) -> None:
+        """Keep a GPU for a task."""
+        if room.closed:
+            return
+        self._own_free()
+        key = room.device.key
+        self.free.remove(self._capacity.numbers[key], self.rooms.now(key), self._rules)
+        mine = self.rooms[key]
+        mine.closed, mine.kept_for = True, who
+
+    def close_all(self, who: str) -> None:
+        """Keep all GPUs for a task."""
+        self.free, self.kept_for = FreeIndex([], []), self.kept_for or who
+
+    def close_host(self, who: str) -> None:
+        """Keep the host's RAM for a task."""
+        if self.host is not None:
+            self.host.closed, self.host.kept_for = True, self.host.kept_for or who
+
+    def _own_free(self) -> None:
+        if self.free is self._capacity.free:
+            self.free = self.free.copy()
+
+    def refresh(self) -> None:
+        """Find the GPUs that could take one more task again, after capacity was kept for other schedulers."""
+        self.free = FreeIndex([], [])
+        for number, key in enumerate(self.gpus):
+            self.free.add(number, self.rooms.now(key), self._rules)
+
+    # ---- questions ----
+
+    def is_full(self, *, some_without_gpus: bool) -> bool:
+        """Tell whether no waiting task could start anywhere, however little it needs."""
+        if self.gpus and self.free.bytes:
+            return False
+        with_host = some_without_gpus or not self.gpus
+        return not with_host or self.host is None or not is_open(self.host, self._rules)
+
+    def most_bytes(self, lightest: float) -> float:
+        """Return the bytes above which no request fits beside what is there; every task asks for `lightest` load."""
+        if not self.gpus:
+            return inf
+        if self.free.most_load + ENOUGH < lightest and lightest > 0:
+            return -1.0
+        bytes_ = max(0.0, self.free.most_bytes)
+        return bytes_ if bytes_ < self.smallest - self._rules.buffer else inf
+
+    def idle_gpus(self) -> set[str]:
+        """Return the GPUs on which nothing runs and a task could start."""
+        last = bisect_left(self.free.bytes, (inf, -1))
+        keys = (self.gpus[number] for _, number in self.free.bytes[last:])
+        return {key for key in keys if self.rooms.now(key).residents == 0}
+
+    def is_there(self, word: str, *, for_gpus: bool) -> bool:
+        """Tell whether a word names a GPU of this run, or its host."""
+        if for_gpus:
+            return bool(self._capacity.keys_called(word))
+        return self.host is not None and is_called(self.host.device, word)
+
+    def may_never_fit(self, need: ResourceRequest) -> bool:
+        """Tell whether some GPU is too small for a request."""
+        for ask in need.gpus:
+            if (ask.bytes or 0) > self.smallest or ask.bare > self.smallest or ask.wanted > self.smallest:
+                return True
+        return False
+
+    def candidates(self, terms: Terms, gpus: int) -> list[DeviceCapacity]:
+        """Return the GPUs that a task on so many may run on, best first."""
+        if not gpus:
+            return []
+        word, rooms = terms.device, [self.rooms.now(key) for key in self.gpus]
+        return self.sorted_for(terms, [room for room in rooms if not word or is_called(room.device, word)])
+
+    def hopeful(self, terms: Terms, need: ResourceRequest) -> list[DeviceCapacity]:
+        """Return the GPUs on which a task may fit: all but those that surely have too few bytes or too little load
+        left.
+        """
+        if need.alone:
+            least, busy = inf, 0.0
+        else:
+            least, busy = self.smallest - self._rules.buffer, fit.load_asked(need.busy, self._rules)
+            for ask in need.gpus:
+                least = min(least, ask.starts_with)
+        rooms = [self.rooms.now(self.gpus[number]) for number in self.free.with_both(least, busy)]
+        return [room for room in rooms if is_called(room.device, terms.device)] if terms.device else rooms
+
+    def most_hopeful(self, terms: Terms, need: ResourceRequest) -> list[DeviceCapacity]:
+        """Return the GPUs that are asked for the missing number: all of few, the most hopeful of many."""
+        if len(self.gpus) <= FEW or terms.device or len(need.gpus) != 1 or self.may_never_fit(need):
+            return self.candidates(terms, len(need.gpus))
+        last = {at for _, at in (*self.free.bytes[-ASKED:], *self.free.load[-ASKED:])} or set(range(ASKED))
+        return self.sorted_for(terms, [self.rooms.now(self.gpus[at]) for at in last])
+
+    def sorted_for(self, terms: Terms, rooms: list[DeviceCapacity]) -> list[DeviceCapacity]:
+        """Sort GPUs: as the task prefers, without unmanaged processes, most load left, most bytes left."""
+        if len(rooms) < 2:
+            return rooms
+        numbers = self._capacity.numbers
+        best = sorted(
+            rooms, key=lambda room: (room.unmanaged_bytes > 0, -room.load, -room.bytes, numbers[room.device.key])
+        )
+        return sorted(best, key=lambda room: not is_called(room.device, terms.prefer)) if terms.prefer else best
