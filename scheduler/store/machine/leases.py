@@ -29,7 +29,7 @@ from scheduler.store.machine.wait_tickets import Tickets
 from scheduler.units import count
 
 LOOKING = 1.0
-"""Least seconds between looks at the directory outside the mutex."""
+"""Least seconds between looks at the directory, and at the site's rules, outside the mutex."""
 PATIENCE = 5.0
 """Seconds to wait for the directory's mutex before its holder is named; it is held for under a millisecond."""
 
@@ -92,7 +92,6 @@ class FileLeaseRegistry:
     @contextmanager
     def deciding(self) -> Iterator[FileLeaseRegistry]:
         """Hold the mutex of the whole machine; keep it short, all other schedulers wait. Raises LeaseError."""
-        self._site = self._site_reader.now()
         self._look_ahead()
         self._lock()
         self._records.hold(exclusive=True)
@@ -108,6 +107,7 @@ class FileLeaseRegistry:
         if now - self._looked_at < LOOKING:
             return
         self._looked_at = now
+        self._site = self._site_reader.now()
         for _ in self._records.read(LEASES, self._is_other):
             pass
         self._tickets.others(self._records)

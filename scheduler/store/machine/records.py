@@ -106,8 +106,11 @@ class RecordDirectory:
 
     def read(self, kind: RecordKind[T], wanted: Callable[[re.Match[str]], object] = bool) -> Iterator[T]:
         """Find the records of a kind that count, those with a `wanted` name; remove dead ones of this user."""
+        names = [name for name in self.names() if name.startswith(kind.prefix)]
+        if not names:
+            return
         lockers, counts, now = LockHolders(), Counter[int](), time.time_ns()
-        for name in [name for name in self.names() if name.startswith(kind.prefix)]:
+        for name in names:
             match = kind.pattern.match(name)
             if match is None:
                 self._worthless.add(name)
