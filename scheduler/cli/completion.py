@@ -53,7 +53,7 @@ INSTALL = {
     "fish": "scheduler completion fish | source     # in ~/.config/fish/config.fish",
 }
 FEW = 50
-"""So many of the latest tasks are offered."""
+"""The number of latest tasks that are offered."""
 _FLAG = re.compile(r"(?<![\w-])(--[a-z][a-z_-]*|-[a-zA-Z])(?: (?:\{([^}]*)\}|([A-Z][A-Z|]*)))?")
 
 
@@ -90,7 +90,7 @@ def main(argv: list[str]) -> int:
 
 
 def candidates(words: list[str]) -> Iterable[str]:
-    """Return what the last word may become; nothing for files, which the shell completes."""
+    """Return the possible completions of the last word; nothing for files, which the shell completes."""
     *before, begun = words
     if not before:
         return [verb for verb in VERBS if verb.startswith(begun)] or [v for v in COMMON if not begun]
@@ -131,7 +131,7 @@ def _help(verb: str) -> str:
 
 
 def _positional(usage: str, begun: str) -> list[str]:
-    """Return what a positional argument may be, by the metavars of the first line."""
+    """Return the possible values of a positional argument, by the metavars of the first line."""
     line = re.sub(r"\[-[^][]*\]", "", usage.partition("\n")[0])
     found = [word for group in re.findall(r"\{([^}]*)\}", line) for word in group.split(",")]
     for metavar in ("ID", "RUN"):
@@ -141,7 +141,7 @@ def _positional(usage: str, begun: str) -> list[str]:
 
 
 def _named(metavar: str, begun: str) -> list[str]:
-    """Return the runs or tasks that a metavar stands for; nothing for other metavars."""
+    """Return the runs or tasks for a metavar; nothing for other metavars."""
     from scheduler.app.control import completion_data
     from scheduler.runtime.settings import read_settings
 

@@ -1,4 +1,4 @@
-"""`scheduler devices [disable|enable|reserve|init]`: list devices, and say which users may start on them."""
+"""`scheduler devices [disable|enable|reserve|init]`: list devices, and control which users may start tasks on them."""
 
 from __future__ import annotations
 

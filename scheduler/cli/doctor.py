@@ -1,4 +1,4 @@
-"""`scheduler doctor`: check what works on this machine, and say how to fix what does not."""
+"""`scheduler doctor`: check what works on this machine, and explain how to fix what does not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NARROWEST, WIDEST = 60, 100
 
 
 def main(argv: list[str]) -> int:
-    """Print the page; return 1 where something must be fixed."""
+    """Print the page; return 1 if something must be fixed."""
     parser = Parser(
         "doctor",
         "Check what works on this machine, and say how to fix what does not. Nothing is changed without --clean.\n"

@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 SETTINGS = ("buffer", "max_load", "max_gpu_load", "python", "profile_epochs", "margin")
 IDENTITY = ("devices", "append", "simulate", "mps_speed", "assume", "seed", *SETTINGS)
-"""The flags that distinguish an experiment from another one of the list."""
+"""The flags that tell one experiment with a list from another."""
 OF_ONE_KIND = {"mps": ("num", "order"), "priority": ("percentages", "copies", "mps_speed")}
-"""The flags that have no effect, by kind."""
+"""The flags that only the other kind of experiment has, by kind."""
 OF_SIMULATION = ("mps_speed", "assume", "seed")
 PERCENTAGES = "100,50,25"
 NUMS = "5,10,20,40"
 MOST_REPEATS = 1000
 MOST_AT_ONCE = 48
-"""The largest number of MPS clients of one GPU."""
+"""The largest number of MPS clients on one GPU."""
 MOST_COPIES = 100_000
 
 
@@ -92,7 +92,7 @@ def _add_simulation(group: argparse._ArgumentGroup) -> None:
 
 
 def main(argv: list[str]) -> int:
-    """Measure the arms that are not measured yet, and print the result."""
+    """Measure the arms that have not been measured yet, and print the result."""
     argv, command = flags.split_at_command(argv)
     args = parser().parse_args(argv)
     settings = settings_from(args, *SETTINGS)
@@ -120,7 +120,7 @@ def main(argv: list[str]) -> int:
 
 
 def _check(args: argparse.Namespace, command: Sequence[str] | None) -> None:
-    """Refuse flags and arguments that do not go together."""
+    """Refuse flags and arguments that contradict each other."""
     how = ", or --copies 1,2,4 -- CMD" if args.kind == "mps" else ""
     if args.file is None and command is None:
         raise UsageError(f"give a list: scheduler experiment {args.kind} jobs.csv{how}")
@@ -177,7 +177,7 @@ def _numbers_of_copies(args: argparse.Namespace) -> list[int]:
 
 
 def _copies(args: argparse.Namespace, command: Sequence[str], gpus: int) -> str:
-    """Return the list that the arms run: the command so often that every number of copies divides it evenly."""
+    """Return the list that the arms run: copies of the command, as many as every number of clients divides evenly."""
     from scheduler.experiment.arms import copies_needed
     from scheduler.experiment.report import csv_text
 
@@ -191,7 +191,7 @@ def _copies(args: argparse.Namespace, command: Sequence[str], gpus: int) -> str:
 
 
 def _simulated_devices(args: argparse.Namespace) -> Sequence[Device] | None:
-    """Return the devices of the simulated machine, or None where the experiment is real."""
+    """Return the devices of the simulated machine; None if the experiment is real."""
     if args.simulate is None:
         return None
     from scheduler.simulation.machine_spec import parse_machine
@@ -206,7 +206,7 @@ def _simulated_devices(args: argparse.Namespace) -> Sequence[Device] | None:
 
 
 def _count_gpus(experiment: Experiment, settings: Settings, devices: Sequence[Device] | None) -> int:
-    """Return the number of GPUs; raise UsageError where the experiment cannot run."""
+    """Return the number of GPUs; raise UsageError if the experiment cannot run."""
     if devices is not None:
         return sum(device.is_gpu for device in devices)
     from scheduler.experiment.real_runs import count_gpus
@@ -215,7 +215,7 @@ def _count_gpus(experiment: Experiment, settings: Settings, devices: Sequence[De
 
 
 def _terms(experiment: Experiment, args: argparse.Namespace, command: Sequence[str] | None) -> dict[str, object]:
-    """Return what identifies an experiment, so that another one in its directory is not continued by mistake."""
+    """Return what identifies an experiment, so that a different one in its directory is not continued by mistake."""
     import hashlib
 
     content = b""

@@ -1,4 +1,4 @@
-"""Flags that several verbs share, each written once: settings, task fields, MPS, notifications; and reading them."""
+"""Flags that several verbs share, each defined once (settings, task fields, MPS, notifications), and their parsing."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ SETTINGS = {
     "memory_args": SettingFlag("A,B", "arguments that determine a script's memory; all others do not"),
     "ignore_args": SettingFlag("A,B", "arguments that do not change a script's memory"),
 }
-"""The settings that are flags. The order within a help page is the verb's own."""
+"""The settings that are flags. Each verb's help page has its own order."""
 DEVICE_SETTINGS = ("buffer", "max_load", "max_gpu_load", "unmanaged", "unmanaged_calm", "visible")
 LEARNING_SETTINGS = ("profile", "profile_epochs", "profile_id", "settle", "margin", "memory_args", "ignore_args")
 RUN_SETTINGS = ("num", "order", "python", "log_max", *DEVICE_SETTINGS, *LEARNING_SETTINGS)
@@ -66,14 +66,14 @@ LARGEST = 10**12
 
 
 def add_settings(group: argparse._ActionsContainer, *names: str, **helps: str) -> None:
-    """Add the flags of settings; `helps` replaces the help of one where a verb has another default."""
+    """Add the flags of settings; `helps` replaces the help of a flag whose default differs in this verb."""
     for name in names:
         flag = SETTINGS[name]
         group.add_argument(f"--{name.replace('_', '-')}", metavar=flag.metavar, help=helps.get(name, flag.help))
 
 
 def add_devices(group: argparse._ActionsContainer, *, slots: bool = False) -> None:
-    """Add `--devices`, which names the devices of a run; `slots`: they may be slots too."""
+    """Add `--devices`, which selects the devices of a run; `slots` allows slots too."""
     group.add_argument("--devices", default="auto", metavar="WHICH", help=DEVICES + (SLOTS if slots else ""))
 
 
@@ -106,7 +106,7 @@ def add_notify(group: argparse._ActionsContainer) -> None:
 
 
 def add_task_fields(group: argparse._ActionsContainer, leave_out: Container[str] = ()) -> None:
-    """Add a flag for each task field, but for the columns of `leave_out`."""
+    """Add a flag for each task field, except for the columns in `leave_out`."""
     from scheduler.core.tasks.fields import FIELDS
 
     for field in FIELDS:
@@ -117,7 +117,7 @@ def add_task_fields(group: argparse._ActionsContainer, leave_out: Container[str]
 
 
 def task_fields(args: argparse.Namespace) -> dict[str, str]:
-    """Return the texts of the task fields that the command line gives, by column."""
+    """Return the task fields on the command line, as texts by column."""
     from shlex import join
 
     from scheduler.core.tasks.fields import FIELDS
@@ -128,7 +128,7 @@ def task_fields(args: argparse.Namespace) -> dict[str, str]:
 
 
 def checked_fields(texts: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the task fields as they are; raise UsageError, with the flag, for a value that no cell may have."""
+    """Return the task fields unchanged; raise UsageError, with the flag, for a value that no cell may have."""
     from scheduler.core.tasks.fields import FIELDS
 
     by_column = {field.column: field for field in FIELDS}
@@ -142,7 +142,7 @@ def checked_fields(texts: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def split_at_command(argv: list[str]) -> tuple[list[str], list[str] | None]:
-    """Split at `--` into the flags and the command after it; the command is None where there is no `--`."""
+    """Split the arguments at `--` into the flags and the command; the command is None without `--`."""
     if "--" not in argv:
         return argv, None
     at = argv.index("--")
@@ -150,7 +150,7 @@ def split_at_command(argv: list[str]) -> tuple[list[str], list[str] | None]:
 
 
 def whole_number(flag: str, text: str, least: int = 1, most: int = LARGEST, given: str = "") -> int:
-    """Read a whole number within bounds; raise UsageError with the flag and, where it has several, all it was given."""
+    """Read a whole number within bounds; raise UsageError with the flag, and with `given` if the flag takes several."""
     if not (text.isascii() and text.isdecimal()) or not least <= int(text) <= most:
         bounds = f"from {least} to {most:,}" if most < LARGEST else f"of at least {least}"
         raise UsageError(f"{flag} {given or text}: {f'{text!r} is not' if given else 'give'} a whole number {bounds}")
@@ -158,12 +158,12 @@ def whole_number(flag: str, text: str, least: int = 1, most: int = LARGEST, give
 
 
 def whole_numbers(flag: str, text: str, most: int) -> list[int]:
-    """Read different whole numbers of at least 1, separated by commas."""
+    """Read whole numbers of at least 1, separated by commas and all different."""
     return [whole_number(flag, number, most=most, given=text) for number in listed(flag, text)]
 
 
 def optional_count(flag: str, text: str | None) -> int | None:
-    """Read a whole number of at least 1, or None where the flag is not given."""
+    """Read a whole number of at least 1; return None if the flag is not given."""
     return None if text is None else whole_number(flag, text)
 
 
@@ -187,7 +187,7 @@ def positive_number(flag: str, text: str, most: float = 1e6) -> float:
 
 
 def listed(flag: str, text: str) -> list[str]:
-    """Read different values, separated by commas."""
+    """Read values separated by commas, all different."""
     values = [value.strip() for value in text.split(",") if value.strip()]
     if not values or len(set(values)) < len(values):
         raise UsageError(f"{flag} {text!r}: give different values, separated by commas")

@@ -102,7 +102,7 @@ def show(chosen: Iterable[Chosen], *, as_json: bool = False) -> None:
 
 
 def _refuse_run_flags(made: Parser, args: argparse.Namespace) -> None:
-    """Refuse the flags of a run where nothing is run."""
+    """Refuse the flags of a run unless the grid is run."""
     for action in made._actions:
         if action.dest not in (*_OWN, "help", "state") and getattr(args, action.dest) != action.default:
             raise UsageError(f"{action.option_strings[0]} has an effect only with --run: add --run, or leave it out")

@@ -46,7 +46,7 @@ def main(argv: list[str]) -> int:
 
 
 def _show(chunks: Iterable[bytes]) -> None:
-    """Print log chunks: unchanged into a file or a pipe, without control sequences on a terminal."""
+    """Print chunks of a log: unchanged into a file or a pipe, without control sequences on a terminal."""
     if not sys.stdout.isatty():
         for chunk in chunks:
             sys.stdout.buffer.write(chunk)
@@ -67,7 +67,7 @@ def _follow(log: TaskLogReader) -> int:
 
 
 def _has_not_started(log: TaskLogReader) -> bool:
-    """Tell whether a task without a log has not started; print a hint where it has ended."""
+    """Tell whether a task without a log has not started yet; print a hint if it has ended."""
     from scheduler.app.observe.wait import state_of
     from scheduler.core.model import UNFINISHED
 

@@ -1,4 +1,4 @@
-"""The entry point: find the verb, call it, turn errors into one sentence and an exit code."""
+"""The entry point: finds the verb, calls it, and turns errors into one sentence and an exit code."""
 
 from __future__ import annotations
 
@@ -50,19 +50,19 @@ GROUPS = {
         "completion": "Print the script for Tab completion in bash, zsh or fish",
     },
 }
-"""The verbs by group, as `--help` shows them; each is a module of this package, loaded when it is called."""
+"""The verbs by group, in the order of `--help`; each is a module of this package, loaded when it is called."""
 VERBS = {verb: summary for group in GROUPS.values() for verb, summary in group.items()}
 
 HIDDEN = {"simple-gpu-scheduler": "simple_gpu_scheduler", "simple-hypersearch": "simple_hypersearch"}
-"""Commands of older tools that keep their names, with their modules."""
+"""Commands of older tools that keep their names, with the modules that implement them."""
 
 COMMON = ("run", "list", "status", "logs", "results", "cancel", "stop", "resume")
 """The verbs that `scheduler` without a verb lists."""
 
 NO_MEMORY = ("failed to map segment", "cannot allocate memory", "can't start new thread")
-"""Parts of error messages that mean a lack of memory: from the dynamic linker, the kernel and threads."""
+"""Parts of error messages that mean a lack of memory, from the dynamic linker, the kernel and threads."""
 NEAR = 4 << 20
-"""Bytes below its memory limit at which a process counts as being at it: one request of its allocator."""
+"""A process this many bytes below its memory limit counts as being at it: one request of its allocator."""
 TOO_LITTLE = (
     "not enough memory for this command: raise ulimit -v and ulimit -d, or end another program; "
     "scheduler resume continues a run that was accepted"
@@ -90,7 +90,7 @@ ELSEWHERE = {
     **dict.fromkeys(("check", "diagnose", "config"), "doctor"),
     **dict.fromkeys(("shutdown", "quit", "exit"), "stop"),
 }
-"""Names that other tools use for verbs, and what to use here."""
+"""Verbs of other tools, with what to use here instead."""
 
 
 def main(argv: list[str]) -> int:
@@ -99,7 +99,7 @@ def main(argv: list[str]) -> int:
 
 
 def guarded(command: Callable[[], int]) -> int:
-    """Run a command and return its exit code; an error of ours is printed as one sentence."""
+    """Run a command and return its exit code; print an error of this project as one sentence."""
     _settle_streams()
     try:
         code = command()
@@ -123,7 +123,7 @@ def guarded(command: Callable[[], int]) -> int:
 
 
 def _lacks_memory(exc: BaseException | None) -> bool:
-    """Tell whether an error, or one of its causes, means that no memory was left; Python raises several kinds."""
+    """Tell whether an error, or one of its causes, means that no memory was left; Python raises several types."""
     while exc is not None:
         if isinstance(exc, MemoryError | SystemError) or any(words in str(exc) for words in NO_MEMORY):
             return True
@@ -132,7 +132,7 @@ def _lacks_memory(exc: BaseException | None) -> bool:
 
 
 def _is_at_a_limit() -> bool:
-    """Tell whether this process is close to a memory limit of its shell, which may cause an error of any kind."""
+    """Tell whether this process is close to a memory limit of its shell, which can cause an error of any type."""
     import resource  # only here: no command that works needs it
 
     with open("/proc/self/statm", encoding="ascii") as file:
@@ -145,7 +145,7 @@ def _is_at_a_limit() -> bool:
 
 
 def _refused(exc: OSError) -> str:
-    """Return a sentence for an error of the kernel; a removed working directory has a sentence of its own."""
+    """Return a sentence for an error of the kernel, and a specific one for a removed working directory."""
     if exc.errno == errno.ENOMEM:
         return TOO_LITTLE
     if exc.errno == errno.EMFILE:
@@ -163,7 +163,7 @@ def _refused(exc: OSError) -> str:
 def _settle_streams() -> None:
     """Open /dev/null for each closed standard stream, and print `?` for characters that cannot be encoded.
 
-    Without that, a file of ours would get the number of a standard stream.
+    Otherwise a file of this process would get the number of a standard stream.
     """
     for fd in range(3):
         try:
@@ -202,7 +202,7 @@ def _dispatch(argv: list[str]) -> int:
 
 
 def _help() -> str:
-    """Return all verbs by group."""
+    """Return the help that lists all verbs by group."""
     lines = ["usage: scheduler VERB ...   (scheduler VERB --help describes a verb and its flags)"]
     for group, verbs in GROUPS.items():
         lines += ["", f"{group}:", *_verb_lines(verbs)]
@@ -210,7 +210,7 @@ def _help() -> str:
 
 
 def _short_help() -> str:
-    """Return the verbs that a beginner needs."""
+    """Return the short help with the verbs that a beginner needs."""
     usage = "usage: scheduler VERB ...   (scheduler --help lists all verbs, scheduler VERB --help describes one)"
     return "\n".join([usage, "", *_verb_lines(COMMON), "", EXAMPLE, ""])
 
@@ -240,7 +240,7 @@ def _complain(text: str) -> None:
 def console() -> None:
     """Run the installed command and end the process.
 
-    The garbage collector is off while modules load (3 ms), and the interpreter is not taken apart at the end (5 ms).
+    The garbage collector is off while modules load (3 ms), and the interpreter is not cleaned up at the end (5 ms).
     """
     gc.disable()
     code = main(sys.argv[1:])

@@ -13,11 +13,11 @@ from scheduler.errors import UsageError
 from scheduler.runtime.settings import Settings, read_settings
 
 MPS_WORDS = ("on", "off", "true", "false", "yes", "no", "1", "0", "", "auto", "join")
-"""Words after `--mps` that are its value and not a file."""
+"""Words that `--mps` takes as its value; any other word after it is a file."""
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser without abbreviated flags, with an example in its help and errors of one sentence."""
+    """A parser that refuses abbreviated flags, with an example in its help and errors of one sentence."""
 
     def __init__(self, verb: str, description: str, example: str) -> None:
         super().__init__(
@@ -29,12 +29,12 @@ class Parser(argparse.ArgumentParser):
         )
 
     def error(self, message: str) -> NoReturn:
-        """Raise UsageError for a command line that cannot be parsed."""
+        """Raise UsageError, because the command line cannot be parsed."""
         verb = self.prog.removeprefix("scheduler ")
         raise UsageError(f"{verb}: {message}{self._suggestion(message)} (scheduler {verb} --help)")
 
     def _suggestion(self, message: str) -> str:
-        """Return a question with the flag that is nearest to an unknown one, or nothing."""
+        """Return a question that suggests the flag nearest to an unknown one, or nothing."""
         _, found, words = message.partition("unrecognized arguments: ")
         if not found or not words.startswith("--"):
             return ""
@@ -49,22 +49,22 @@ class Parser(argparse.ArgumentParser):
         return self
 
     def json(self) -> Parser:
-        """Add the flag of verbs that print JSON instead of lines."""
+        """Add `--json`, for verbs that can print JSON instead of lines."""
         self.add_argument("--json", action="store_true", help="print JSON")
         return self
 
     def run(self) -> Parser:
-        """Add the run that the verb is about."""
+        """Add the positional argument that names a run."""
         self.add_argument("run", nargs="?", metavar="RUN", help="number or name (default: the latest run)")
         return self
 
     def secrets(self) -> None:
-        """Add the flag of verbs that show commands."""
+        """Add `--secrets`, for verbs that show commands."""
         self.add_argument("--show-secrets", action="store_true", help="show secrets instead of ***")
 
 
 def _format(prog: str) -> argparse.HelpFormatter:
-    """Return a formatter as wide as the terminal; argparse would load shutil (1.5 ms) to find the width."""
+    """Return a formatter as wide as the terminal. The default one would load shutil (1.5 ms) to find the width."""
     return argparse.RawDescriptionHelpFormatter(prog, width=_columns() - 2)
 
 
@@ -79,7 +79,7 @@ def _columns() -> int:
 
 
 def joined_mps(argv: list[str]) -> list[str]:
-    """Join `--mps` with a value that follows it: `--mps auto` is one flag, `--mps jobs.csv` a flag and a file."""
+    """Join `--mps` with its value: `--mps auto` becomes one flag, while `--mps jobs.csv` stays a flag and a file."""
     words: list[str] = []
     for word in argv:
         bare = bool(words) and words[-1] in ("-m", "--mps")
@@ -91,13 +91,13 @@ def joined_mps(argv: list[str]) -> list[str]:
 
 
 def settings_from(args: argparse.Namespace, *names: str) -> Settings:
-    """Return the settings, with the named flags of this command line on top."""
+    """Return the settings, overridden by the named flags of this command line."""
     flags: Mapping[str, str | None] = {name: getattr(args, name, None) for name in ("state", *names)}
     return read_settings(flags)
 
 
 def show(lines: Iterable[str], facts: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print lines for people, or facts as JSON in their present format."""
+    """Print lines for people, or the facts as JSON in the current format."""
     if as_json:
         sys.stdout.write(json.dumps({"format": 1, **facts}, indent=1) + "\n")
     else:

@@ -56,7 +56,7 @@ def _act(store: ProfileStore, what: str, which: list[str], *, as_json: bool) -> 
 
 
 def _all_lines(store: ProfileStore, kept: list[StoredProfile]) -> list[str]:
-    """Return all about some profiles; only all of a script show which of its arguments determine the memory."""
+    """Return all lines about some profiles. Only with all profiles of a script can its relevant arguments be shown."""
     families = {one.profile.family for one in kept}
     related = [one for one in store.all() if one.profile.family in families]
     return [line for one in kept for line in view.full_lines(one)] + view.family_lines(related)

@@ -1,4 +1,4 @@
-"""The parts that verbs which change tasks or runs share: how tasks are named, and how the answers are printed."""
+"""The shared parts of verbs that change tasks or runs: the flags that name tasks, and the printing of the answers."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def parser(verb: str, description: str, example: str, of_run: str = "all its tas
 
 
 def targets_of(args: argparse.Namespace) -> list[Target]:
-    """Return the tasks or the run that the command line names."""
+    """Return the tasks or the runs that the command line names."""
     from scheduler.app.control.targets import runs_or_tasks
 
     return runs_or_tasks(settings_from(args), args.who, args.run, args.task)
 
 
 def ask(args: argparse.Namespace, targets: Sequence[Target], what: str, values: Mapping[str, str] | None = None) -> int:
-    """Send a request to each run, print the answers, and return 0 where all was or will be done, else 1."""
+    """Send a request to each run and print the answers; return 0 if all of it was or will be done, else 1."""
     from scheduler.app.control import run_requests
 
     results = [run_requests.ask(target, what, values) for target in targets]

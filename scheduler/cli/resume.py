@@ -22,7 +22,7 @@ from scheduler.ui.terminal.sink import hint
 
 
 def main(argv: list[str]) -> int:
-    """Take over a run: adopt its running tasks, read the results of ended ones, start waiting ones."""
+    """Resume a run: adopt its running tasks, read the results of ended ones, start waiting ones."""
     args = _parser().parse_args(joined_mps(argv))
     settings = settings_from(args, "notify")
     notify.check(settings.notify)
@@ -86,7 +86,7 @@ def _here(session: RunSession, *, as_json: bool, live: bool) -> int:
 
 
 def _all(args: argparse.Namespace, settings: Settings, how: ResumeOptions) -> int:
-    """Resume every unfinished run and print what became of each; without --detach, wait for their ends."""
+    """Resume every unfinished run and print the result for each; without --detach, wait until they end."""
     if args.run is not None or args.takeover:
         raise UsageError("resume --all takes neither a run nor --takeover: resume that run on its own")
     starts = []
@@ -108,7 +108,7 @@ def _say(args: argparse.Namespace, line: str) -> None:
 
 
 def _wait(args: argparse.Namespace, started: DetachedStart) -> int:
-    """Wait until a run that was taken over ends, and return its exit code."""
+    """Wait until a resumed run ends, and return its exit code."""
     if started.trouble:
         return started.exit_code
     try:

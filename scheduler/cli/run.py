@@ -47,7 +47,7 @@ def parser(verb: str = "run") -> Parser:
 
 
 def _add_list(made: Parser) -> None:
-    """Add the flags that say which list is run, and how it is read."""
+    """Add the flags that select the list and how it is read."""
     made.add_argument(
         "file",
         nargs="?",
@@ -70,7 +70,7 @@ def _add_list(made: Parser) -> None:
 
 
 def add_run_flags(made: Parser) -> None:
-    """Add the flags of a run that do not depend on where its tasks come from."""
+    """Add the flags of a run that do not depend on the source of its tasks."""
     flags.add_settings(made, "num", "order", "python", "log_max")
     made.add_argument("-j", "--jobs", metavar="N", help="maximum number of tasks of this run at once")
     made.add_argument("--name", default="", help="a name for the run")
@@ -115,7 +115,7 @@ def main(argv: list[str], *, learn_only: bool = False, verb: str = "run") -> int
 
 
 def _force_probes(args: argparse.Namespace) -> None:
-    """Set `--profile probe`, the only way in which `profiles learn` can learn."""
+    """Set `--profile probe`, the only mode in which `profiles learn` can learn."""
     if args.profile not in (None, "probe"):
         raise UsageError(f"profiles learn always uses probes: leave --profile {args.profile} out")
     args.profile = "probe"
@@ -124,7 +124,7 @@ def _force_probes(args: argparse.Namespace) -> None:
 def run_listing(
     listing: TaskList, args: argparse.Namespace, settings: Settings, rerun: RerunOptions, *, learn_only: bool = False
 ) -> int:
-    """Run a list, plan it, or run it in the background, as the flags say."""
+    """Run a list, plan it, or run it in the background, depending on the flags."""
     options = _options(args, keep_going=args.keep_going or listing.door != "list", learn_only=learn_only)
     if args.dry_run and args.detach:
         raise UsageError("--dry-run starts nothing that could run in the background: leave --detach out")
@@ -187,7 +187,7 @@ def _listing(args: argparse.Namespace, template: list[str] | None, settings: Set
 
 
 def _refuse_beside_lines(source: str, args: argparse.Namespace, template: list[str] | None) -> None:
-    """Refuse flags that have no meaning where every line is a whole command."""
+    """Refuse flags that have no meaning if every line is a whole command."""
     for flag, given in {
         "-- COMMAND": template is not None,
         "--header": args.header != "0",
@@ -204,7 +204,7 @@ def _refuse_beside_lines(source: str, args: argparse.Namespace, template: list[s
 
 
 def _mps(args: argparse.Namespace) -> str:
-    """Return how MPS is asked for; raise UsageError for flags that need it where it is off."""
+    """Return the requested MPS mode; raise UsageError for flags that need MPS if it is off."""
     how = mps_word(f"--mps={args.mps}", args.mps)
     if how == "off" and args.field_thread_percentage is not None:
         raise UsageError(f"--thread-percentage {args.field_thread_percentage} has an effect only under MPS: add --mps")
@@ -223,7 +223,7 @@ def _is_on(flag: str, text: str) -> bool:
 
 
 def _check_table(template: list[str], args: argparse.Namespace) -> None:
-    """Refuse flags that have no meaning beside a command after `--`."""
+    """Refuse flags that have no meaning with a command after `--`."""
     from scheduler.inputs.table import check_template
 
     check_template(template)

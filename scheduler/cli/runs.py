@@ -1,4 +1,4 @@
-"""`scheduler runs`: list my runs with machine, state, list and time; `runs rm` removes ended ones."""
+"""`scheduler runs`: list my runs with machine, state, list and duration; `runs rm` removes ended ones."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ _HOMES = (_PACKAGE / "_samples", _PACKAGE.parent / "scheduler_files")
 
 
 def unpack() -> str:
-    """Copy the samples that are missing in ./scheduler_samples, and return the path of their CSV."""
+    """Copy missing samples to ./scheduler_samples, and return the path of their CSV."""
     home = next((path for path in _HOMES if (path / "commands.csv").is_file()), None)
     if home is None:
         raise UsageError("the sample tasks are missing from this installation: install gpu-batch-scheduler again")

@@ -75,7 +75,7 @@ def _limits(args: argparse.Namespace) -> dict[str, str]:
 
 
 def _runs(args: argparse.Namespace) -> list[Target]:
-    """Return the run to change: a number names a run here, since tasks have no limits."""
+    """Return the runs to change; a number is a run here, because tasks have no limits."""
     from scheduler.app.control.targets import Target
     from scheduler.app.observe.run_reader import find_run
     from scheduler.cli.parsing import settings_from

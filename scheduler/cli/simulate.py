@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SETTINGS = (
     "num", "order", "buffer", "max_load", "max_gpu_load", "profile", "profile_epochs", "settle", "margin",
 )  # fmt: skip
-"""Settings that are flags of `simulate`, as they are of `run`."""
+"""Settings that are flags of `simulate`, with the meaning they have in `run`."""
 KNOWN = ("times", "peaks", "oracle")
 MOST_TASKS = 10_000_000
 
@@ -52,7 +52,7 @@ def parser() -> Parser:
 
 
 def _add_arrivals(made: Parser) -> None:
-    """Add the flags that say when rows arrive, and those that generate a trace."""
+    """Add the flags that control when rows arrive, and those that generate a trace."""
     from scheduler.simulation.generators import WORKLOADS
 
     when = made.add_mutually_exclusive_group()
@@ -82,7 +82,7 @@ def _add_policies(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_behaviour(group: argparse._ArgumentGroup) -> None:
-    """Add the flags that say what tasks do, and how much of it is known beforehand."""
+    """Add the flags that describe the tasks, and how much of that is known in advance."""
     from scheduler.simulation.interference import MODELS
 
     group.add_argument(
@@ -143,9 +143,9 @@ def main(argv: list[str]) -> int:
 
 
 def _scenes(args: argparse.Namespace, settings: Settings) -> tuple[Scene, Scene | None]:
-    """Return what is simulated, and with `--learning` the same with known peaks.
+    """Return what is simulated; with `--learning` also a scene in which all peaks are known.
 
-    Raise UsageError where the list or the machine is missing.
+    Raise UsageError if the list or the machine is missing.
     """
     if not args.file:
         raise UsageError("give a list or a trace: scheduler simulate jobs.csv --devices 8x24GiB")
@@ -181,7 +181,7 @@ def _scenes(args: argparse.Namespace, settings: Settings) -> tuple[Scene, Scene 
 
 
 def _num(args: argparse.Namespace, settings: Settings) -> int | None:
-    """Return the rows per batch; None, which makes all rows one batch, for a trace without `--num`."""
+    """Return the rows per batch. None, for a trace without `--num`, makes all rows one batch."""
     from scheduler.simulation.traces import looks_like_trace
 
     given = settings.source.get("num", "default") != "default"
@@ -189,7 +189,7 @@ def _num(args: argparse.Namespace, settings: Settings) -> int | None:
 
 
 def _refuse_beside_generate(made: Parser, args: argparse.Namespace) -> None:
-    """Refuse the flags of a simulation beside `--generate`."""
+    """Refuse the flags of a simulation together with `--generate`."""
     for action in made._actions:
         unused = action.dest not in ("help", "state", "file", "generate", "tasks", "seed")
         if unused and getattr(args, action.dest) != action.default:

@@ -17,7 +17,7 @@ DONE = {
 
 
 def main(argv: list[str]) -> int:
-    """Send the request to the run's scheduler, and print what it does now."""
+    """Send the request to the run's scheduler, and print what it will do."""
     parser = Parser(
         "stop",
         "Stop a run as Ctrl-C in its terminal does: start no more tasks, let running ones finish.",
@@ -48,7 +48,7 @@ def main(argv: list[str]) -> int:
 
 
 def _must_live(info: RunInfo) -> None:
-    """Raise StateError for a run that has no scheduler on this machine."""
+    """Raise StateError if a run has no scheduler on this machine."""
     if info.elsewhere:
         raise StateError(f"run {info.number} belongs to {info.elsewhere}: stop it there")
     if not info.alive:

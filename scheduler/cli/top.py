@@ -105,7 +105,7 @@ def _say(line: str) -> None:
 
 
 def _live(args: argparse.Namespace, make: Callable[[int, int], Sequence[Line]], over: Callable[[], bool]) -> bool:
-    """Show the live view where that is possible, and tell whether it was."""
+    """Show the live view if possible; return whether it was shown."""
     from scheduler.app.observe.live import on_terminal
 
     return not args.plain and on_terminal(sys.stdout, make, over)

@@ -1,4 +1,4 @@
-"""The configuration dictionary of Python tasks: its defaults, its combinations of parameters, its result folders."""
+"""The configuration dictionary of Python tasks: defaults, combinations of parameters, result folders."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scheduler.errors import ConfigError
 from scheduler.values import dataclass
 
 AUTO = "auto"
-"""The value that stands for all GPUs, packed by memory, instead of a list."""
+"""The value that means all GPUs, packed by memory, in place of a list."""
 _DEFAULTS: dict[str, Any] = {
     "force_rerun": False,
     "result_root_folder": "results/",
@@ -29,12 +29,12 @@ _DEFAULTS: dict[str, Any] = {
     "ignored_characters_for_folder_name": [" ", "[", "]"],
 }
 _FOLDERS = ("result_root_folder", "temp_folder")
-"""Defaults that are made absolute paths; temp_folder is never created, since nothing needs it."""
+"""Defaults that become absolute paths; temp_folder is never created, since nothing needs it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Combination:
-    """One combination of the varied parameters, with its two texts; `folder` is also the name of its folder."""
+    """One combination of the varied parameters, with two texts; `folder` is also the name of its folder."""
 
     test: Mapping[str, Any]
     string: str
@@ -42,7 +42,7 @@ class Combination:
 
 
 class ConfigManager:
-    """A configuration and its combinations of parameters; missing defaults are added to the dictionary it is given."""
+    """A configuration and its combinations of parameters. Missing defaults are added to the dictionary passed in."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         if "scheduler_config" not in config:
@@ -60,7 +60,7 @@ class ConfigManager:
         self._taken = 0
 
     def get_all_scheduler_config(self) -> dict[str, Any]:
-        """Return the scheduler's part, with all defaults."""
+        """Return the scheduler's part of the configuration, with all defaults."""
         said: dict[str, Any] = self._config["scheduler_config"]
         return said
 
@@ -70,7 +70,7 @@ class ConfigManager:
         return said
 
     def get_all_test_config(self) -> list[dict[str, Any]]:
-        """Return every combination of the varied parameters, without those that all share."""
+        """Return the varied parameters of every combination."""
         if self._tests is None:
             self._tests = list(self._products())
         return self._tests
@@ -78,21 +78,21 @@ class ConfigManager:
     def get_all_test_config_in_string(self) -> str:
         """Return the varied parameters as they were written, as one text; raise KeyError if there are none.
 
-        It has a piece for each dictionary; nothing is cut or left out.
+        Each dictionary gives one piece of the text; nothing is cut or left out.
         """
         end = self._said("test_config_string_inst_separator")
         return "".join(self._written(one) + end for one in self._config["test_config"])
 
     def get_num_left_config(self) -> int:
-        """Return how many combinations were not returned yet."""
+        """Return how many combinations have not been returned yet."""
         return self._number - self._taken
 
     def get_num_gpu(self) -> int:
-        """Return how many tasks may run at once, one per entry; with `auto` that is not a number of GPUs."""
+        """Return how many tasks may run at once, one per entry; with `auto` this is not the number of GPUs."""
         return len(self.get_gpu_envs())
 
     def get_gpu_envs(self) -> list[dict[str, Any]]:
-        """Return a name for each entry, and the environment variables of its tasks."""
+        """Return a name and the environment variables of the tasks for each entry."""
         gpus = self._said("gpu")
         if gpus == AUTO:
             return [{"name": AUTO, "env": {}}]
@@ -120,7 +120,9 @@ class ConfigManager:
         return found
 
     def work_dir(self, combination: Combination) -> str:
-        """Return its folder under the result root; raise ConfigError if `..` in a value leads out of it."""
+        """Return the combination's folder under the result root; raise ConfigError if `..` in a value leaves that
+        root.
+        """
         root = self._said("result_root_folder")
         place = os.path.join(root, combination.folder)
         if os.path.commonpath([os.path.abspath(place), os.path.abspath(root)]) != os.path.abspath(root):
@@ -138,7 +140,7 @@ class ConfigManager:
                 yield dict(zip(axes, values, strict=True))
 
     def _combinations(self) -> Iterator[Combination]:
-        """Yield every combination with its texts; folders that are equal after cutting get a suffix."""
+        """Yield every combination with its texts; folders whose names are equal after cutting get a suffix."""
         owners: dict[str, str] = {}
         ignored = self._said("ignored_keys_for_folder_name")
         for test in self._products():

@@ -1,4 +1,4 @@
-"""`python scheduler.py`: the flags of the batch-by-batch original and of the one-shot tool, on the same engine."""
+"""`python scheduler.py`: the flags of the batch-by-batch original and of the one-shot tool, with this engine."""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ ONE_SHOT = (
 )  # fmt: skip
 """Flags that only the one-shot tool has."""
 LISTS = (".csv", ".tsv", ".txt", ".json", ".jsonl", ".ndjson")
-"""Endings of lists of jobs, which an executable bit does not make programs."""
+"""File suffixes of lists, which count as lists even if the file is executable."""
 LEAST, MOST = 1, 100
-"""The percentages of a GPU's threads that MPS can hold a task to; the original's 0 would hold it to none of them."""
+"""The thread percentages that MPS can enforce; it cannot enforce 0, which the original accepted."""
 AUTO = "auto"
-"""The default of `--mps`: the original used MPS by default, and here it is used where it works."""
+"""The default of `--mps`: the original always used MPS; here it is used where it works."""
 
 
 def main(argv: list[str]) -> int:
-    """Translate to `scheduler run` and run it; a quoted task and its flags go to the one-shot door."""
+    """Translate the command line to `scheduler run` and run it; pass a quoted task and its flags to the one-shot
+    tool.
+    """
     if is_one_shot(argv):
         from scheduler.compat import schedule
 
@@ -60,7 +62,7 @@ def main(argv: list[str]) -> int:
 
 
 def _clamped(said: str) -> str:
-    """Return a percentage that MPS can hold a task to, the nearest one as in the original; say so where it differs."""
+    """Return the nearest percentage that MPS can enforce, as the original did; print a note if it differs."""
     try:
         number = int(said)
     except ValueError:
@@ -81,7 +83,7 @@ def is_one_shot(argv: list[str]) -> bool:
 
 
 def is_program(word: str) -> bool:
-    """Tell whether a word names a program, by its path or on PATH, and no list of jobs."""
+    """Tell whether a word is a program, by its path or on PATH, and not a list."""
     if word.lower().endswith(LISTS):
         return False
     if not os.path.isfile(word):

@@ -6,7 +6,7 @@ from typing import Any
 
 
 class GPUTask:
-    """One combination of parameters; a subclass does its work in `main`."""
+    """The base class of a task; `main` of a subclass does the work for one combination of parameters."""
 
     def __init__(self, config: dict[str, Any], work_dir: str) -> None:
         self._config = config
@@ -15,7 +15,7 @@ class GPUTask:
         """The folder for its results."""
 
     def required_env(self) -> dict[str, str]:
-        """Return further environment variables for `main`; called before it, when the folder exists."""
+        """Return additional environment variables for `main`; called before it, after the folder was created."""
         return {}
 
     def main(self) -> None:

@@ -1,4 +1,4 @@
-"""The log of Python tasks: received, finished, skipped and failed ones, on standard error and in a file."""
+"""The log of Python tasks (received, finished, skipped, failed), on standard error and in a file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ON_CONSOLE = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
 
 
 def task_logger(path: str | None) -> logging.Logger:
-    """Return a logger of its own, so that several in one process do not repeat lines; the caller closes it."""
+    """Return a new logger, so that two in one process do not print lines twice; the caller closes it."""
     logger = logging.Logger("gpu_task_scheduler", logging.INFO)  # noqa: LOG001  # of this scheduler alone
     console = logging.StreamHandler(sys.stderr)
     console.setFormatter(_ON_CONSOLE)
@@ -34,7 +34,7 @@ def task_logger(path: str | None) -> logging.Logger:
 
 
 class TaskLog:
-    """A view around another one that also writes the log of the older tool."""
+    """A view that writes the older tool's log in addition to the view it wraps."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class TaskLog:
             self._logger.info("%s finishes task %s", worker, name)
 
     def _worker(self, event: Placement) -> str:
-        """Return `gpu` and the entry of the list that the task runs on."""
+        """Return the word `gpu` with the entry of the list on which the task runs."""
         shown = shown_in(event.reservation)
         if shown[0].startswith(NAMED):
             return "gpu" + shown[0].split(":", 2)[2]
@@ -87,11 +87,11 @@ class TaskLog:
         self._logger.info("%s", sentence)
 
     def waits(self, refusals: Sequence[Refusal]) -> None:
-        """Pass refusals on; only the run's own log shows them."""
+        """Pass refusals on; the older tool's log does not show them."""
         self._inner.waits(refusals)
 
     def hang_up(self) -> None:
-        """Stop writing to the console, which is gone; the files continue."""
+        """Stop writing to the closed console; continue with the files."""
         self._inner.hang_up()
         for handler in list(self._logger.handlers):
             if not isinstance(handler, logging.FileHandler):

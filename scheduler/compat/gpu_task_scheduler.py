@@ -27,10 +27,10 @@ from scheduler.units import count
 
 
 class GPUTaskScheduler:
-    """The runner of all combinations that are not done yet, one for each entry of `gpu` at a time."""
+    """The runner of all combinations that are not done yet, with one task at a time for each entry of `gpu`."""
 
     def __init__(self, config: dict[str, Any], gpu_task_class: type[GPUTask]) -> None:
-        """Check the configuration and leave it unchanged; raise ConfigError, a ValueError, if it is invalid.
+        """Check the configuration; raise ConfigError, a ValueError, if it is invalid.
 
         Only an iterator among the values of `test_config`, which can be read once, is replaced by a list of them.
         """
@@ -46,9 +46,9 @@ class GPUTaskScheduler:
         self._class = gpu_task_class
 
     def start(self) -> None:
-        """Run all that is left of it, and return when nothing is; whatever fails makes this process end with 1.
+        """Run all remaining combinations and return when they have ended. If one fails, this process ends with 1.
 
-        Ctrl-C once lets running tasks end, twice stops them; then the process ends with 130.
+        The first Ctrl-C lets running tasks end, the second stops them; then the process ends with 130.
         """
         task_launcher.stop_loading()
         target = python_calls.target_class(self._class)
@@ -82,7 +82,7 @@ class GPUTaskScheduler:
             yield self._call(found, work_dir, shared)
 
     def _call(self, found: Combination, work_dir: str, shared: Mapping[str, str]) -> PythonCall:
-        """Return a combination as a task; its values are turned into texts and bytes, and never compared."""
+        """Return a combination as a task. Its values become texts and bytes; they are never compared."""
         name = found.folder or work_dir
         said = {
             "what": "task",
@@ -132,7 +132,7 @@ def _summary(ended: RunResult) -> str:
 class ExitCodeView:
     """The exit code 1 of a program that continues after a failed task.
 
-    It takes effect when the program's modules are taken apart, after its atexit functions and the flush of its
+    It takes effect when Python cleans up the program's modules, after its atexit functions and the flush of its
     streams, and only in the process that saw the failure.
     """
 
@@ -147,5 +147,5 @@ class ExitCodeView:
 
     @classmethod
     def fail(cls) -> None:
-        """End the program with 1 from now on."""
+        """Make the program end with 1 from now on."""
         cls.failed = cls.failed or cls()

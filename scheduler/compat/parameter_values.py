@@ -1,4 +1,4 @@
-"""The varied parameters of a configuration: their values, each iterator among them read once and kept."""
+"""The varied parameters of a configuration. An iterator among their values is read once and kept as a list."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from scheduler.errors import ConfigError
 Axes = dict[str, list[Any]]
 """The values of each parameter, in the order in which they were written."""
 MOST = 1_000_000
-"""An iterator that gives more values than this counts as endless."""
+"""An iterator with more values than this counts as endless."""
 _SHAPE = "test_config is a list of dictionaries, each of names and lists of values"
 
 
 def read_axes(config: MutableMapping[str, Any]) -> list[Axes]:
     """Return the values of each dictionary of `test_config`.
 
-    An iterator can be read only once, so a list of its values takes its place in the configuration: a second scheduler
-    of that configuration finds the same values. Nothing else in it changes. Raises ConfigError.
+    An iterator can be read only once, so it is replaced in the configuration by a list of its values: a second
+    scheduler with that configuration finds equal values. Nothing else changes. Raise ConfigError.
     """
     said = config.get("test_config", [{}])
     if isinstance(said, (str, bytes, Mapping)) or not isinstance(said, Iterable):
@@ -34,7 +34,7 @@ def read_axes(config: MutableMapping[str, Any]) -> list[Axes]:
 
 
 def number_of(axes: Axes) -> int:
-    """Return how many combinations a dictionary makes."""
+    """Return the number of combinations that a dictionary makes."""
     return prod(len(values) for values in axes.values())
 
 
@@ -50,7 +50,7 @@ def _axes(one: Mapping[str, Any]) -> Axes:
 
 
 def _values(key: str, values: Any) -> list[Any]:
-    """Return the values of a parameter; a text counts as its letters, as in the older tool."""
+    """Return the values of a parameter; a text counts as a list of its letters, as in the older tool."""
     try:
         each = iter(values)
     except TypeError:
@@ -60,7 +60,7 @@ def _values(key: str, values: Any) -> list[Any]:
 
 
 def _read(values: Iterator[Any], what: str, *, endless: bool = True) -> list[Any]:
-    """Return all values; `endless` says that there may be no end of them."""
+    """Return all values; `endless` says that they may never end."""
     found: list[Any] = []
     try:
         found.extend(islice(values, MOST + 1) if endless else values)
@@ -72,7 +72,7 @@ def _read(values: Iterator[Any], what: str, *, endless: bool = True) -> list[Any
 
 
 def text_of(value: Any, what: str) -> str:
-    """Return the text of a user's object; raise ConfigError where it has none."""
+    """Return the text of a user's object; raise ConfigError if it has none."""
     try:
         return str(value)
     except Exception as exc:  # the user's own code

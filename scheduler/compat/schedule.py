@@ -1,4 +1,6 @@
-"""The older one-shot tool's command line (`schedule`, and `python scheduler.py` with a quoted task), on this engine."""
+"""The older one-shot tool's command line (`schedule`, and `python scheduler.py` with a quoted task), with this
+engine.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Initialize, release, show, export, run: in this order, as far as each is asked for; the task's exit code."""
+    """Initialize, release, show, export and run, in this order, as far as requested; return the task's exit code."""
     args = parser().parse_args(list(argv))
     try:
         return _obey(args)
@@ -108,7 +110,7 @@ def _nothing() -> int:
 
 
 def _init(said: Sequence[int], gpus: schedule_gpus.ScheduleGpus, settings: Settings) -> None:
-    """Check `-i N G…` against the GPUs of the machine, which are read."""
+    """Read the machine's GPUs, and check `-i N G…` against them."""
     count, unavailable = said[0], said[1:]
     there = gpus.numbers
     if count > len(there):
@@ -126,7 +128,7 @@ def _listed(numbers: Sequence[int]) -> str:
 
 
 def export(path: str, gpus: schedule_gpus.ScheduleGpus, settings: Settings) -> None:
-    """Write the older tool's file for programs that read it: the state at this moment; it locks nothing."""
+    """Write the older tool's file for other programs: the state at this moment, without locking anything."""
     from scheduler.compat.export_file import write_whole
 
     write_whole(path, schedule_messages.info(schedule_gpus.cards(gpus, settings)))
@@ -162,7 +164,7 @@ def _file(said: str | None) -> str:
 
 
 def _check(args: argparse.Namespace, gpus: schedule_gpus.ScheduleGpus, may: Sequence[int]) -> None:
-    """Refuse at once what would be waited for in vain."""
+    """Refuse at once what could never start."""
     here = f"this machine has {_listed(gpus.numbers)} that this shell may use" if gpus.numbers else "it has no GPU here"
     asked = [*(args.forced_gpu or ()), *([] if args.prefered_gpu is None else [args.prefered_gpu])]
     for number in asked:

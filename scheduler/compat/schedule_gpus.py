@@ -1,4 +1,4 @@
-"""The older one-shot tool's knowledge of GPUs: their users, those out of service, and releasing them."""
+"""The older one-shot tool's view of GPUs: their users, those out of service, and how they are released."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from scheduler.runtime.settings import Settings
 from scheduler.values import dataclass
 
 LEAST = 256 << 20
-"""Bytes of unmanaged memory below which a GPU counts as used by a display only."""
+"""Unmanaged bytes below which only a display uses a GPU."""
 NOT_SHOWN = ("(not", "shown)")
 BY_HAND = ("(started", "by", "hand)")
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduleGpus:
-    """The GPUs of this machine that this shell may use, as they are now."""
+    """The GPUs of this machine that this shell may use, with their current state."""
 
     budgets: Sequence[DeviceBudget]
     held: Sequence[LeaseHolder]
@@ -58,7 +58,7 @@ def look(settings: Settings) -> ScheduleGpus:
 
 
 def cards(gpus: ScheduleGpus, settings: Settings) -> list[ScheduleGpu]:
-    """Return each GPU as the older tool listed it; of others' tasks neither command nor arguments."""
+    """Return each GPU as the older tool listed it; commands and arguments of other users' tasks are left out."""
     return [_card(budget, gpus, settings) for budget in gpus.budgets]
 
 
@@ -93,7 +93,7 @@ def own_out(settings: Settings) -> frozenset[int]:
 
 
 def put_out(settings: Settings, numbers: Sequence[int], gpus: ScheduleGpus) -> str:
-    """Take these out of service and put all others back: as root for all users, else for this user's one-shot tasks."""
+    """Disable these GPUs and enable all others: as root for all users, else for this user's one-shot tasks."""
     if os.getuid() == 0:
         device_reservations.set_disabled(settings, [b.device.key for b in gpus.budgets if b.device.index in numbers])
         return "for all users of this machine, since you are root"
@@ -109,7 +109,7 @@ def put_out(settings: Settings, numbers: Sequence[int], gpus: ScheduleGpus) -> s
 
 
 def release(gpus: ScheduleGpus, numbers: Sequence[int]) -> Iterator[str]:
-    """End what holds these GPUs, one's own only, root's force aside; what became of each, in a sentence."""
+    """End the processes that hold these GPUs, only this user's unless root forces it; yield a sentence about each."""
     for number in numbers:
         for holder in gpus.of(number):
             yield _release(number, holder)

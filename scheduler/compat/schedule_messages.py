@@ -1,4 +1,4 @@
-"""The messages of the older one-shot tool: at the start, at each Ctrl-C, at the end, and on the GPUs."""
+"""The messages of the older one-shot tool: at the start, at each Ctrl-C, at the end, and about GPUs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ASKED = {
 
 
 class ClassicView(ExecView):
-    """The view of one task in the older tool's words; `asked` is the latest request of a signal."""
+    """The view of one task in the words of the older tool; `asked` is the latest request by a signal."""
 
     forced = ""
     """The GPU it waits for, even if others are free."""
@@ -37,7 +37,7 @@ class ClassicView(ExecView):
     _waiting = False
 
     def show(self, event: Event, at: float) -> None:
-        """Name GPUs and processes before anything of the task's output."""
+        """Print the GPUs and processes before any output of the task."""
         if isinstance(event, Placement):
             self._gpus = ",".join(f"cuda{self.indices.get(key, key)}" for key in event.reservation if key != HOST)
         elif isinstance(event, Started):
@@ -50,7 +50,7 @@ class ClassicView(ExecView):
         out([*gpu, f"SCH PID: {os.getpid()}", f"TASK PID: {pid}", f"SCH PGID: {os.getpgrp()}", f"TASK PGID: {pid}"])
 
     def say(self, sentence: str) -> None:
-        """Show a sentence; at a Ctrl-C in the older tool's words."""
+        """Show a sentence; for a Ctrl-C use the older tool's words."""
         asked = self.asked()
         if self._group and asked in _ASKED and asked != self._told:
             self._told = asked
@@ -60,7 +60,7 @@ class ClassicView(ExecView):
         super().say(sentence)
 
     def waits(self, refusals: Sequence[Refusal]) -> None:
-        """Show once which GPU is waited for if it was forced, and whose tasks use it."""
+        """Show once which GPU the task waits for if it was forced, and whose tasks use it."""
         if refusals and self.forced and not self._waiting:
             self._waiting = True
             out([f"Scheduler (PID: {os.getpid()}) is waiting for GPU {self.forced}."])
@@ -76,7 +76,7 @@ def out(lines: Sequence[str]) -> None:
 
 
 def verbose_end(task: Sequence[str], files: tuple[str, str], began: float | None, ended: float | None) -> list[str]:
-    """Return the lines of `--verbose` on a task that has ended; hours count on beyond a day."""
+    """Return the lines of `--verbose` about a task that has ended; its hours may exceed 24."""
     start = began if began is not None else ended
     seconds = int((ended or 0.0) - (start or 0.0))
     total = f"{seconds // 3600}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
@@ -98,7 +98,7 @@ def stamp(at: float | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleGpu:
-    """One GPU as the older tool listed it."""
+    """One GPU in the older tool's list."""
 
     index: int
     available: bool
@@ -109,12 +109,12 @@ class ScheduleGpu:
 
     @property
     def used(self) -> bool:
-        """True if a task uses it; a GPU that is neither used nor available is out of service."""
+        """True if a task uses it. A GPU that is neither used nor available is out of service."""
         return bool(self.user)
 
 
 def status_lines(cards: Sequence[ScheduleGpu]) -> list[str]:
-    """Return the lines on used and free GPUs."""
+    """Return the lines about used and free GPUs."""
     said = []
     used = [card for card in cards if card.used]
     if used:
@@ -133,7 +133,7 @@ def status_lines(cards: Sequence[ScheduleGpu]) -> list[str]:
 
 
 def info(cards: Sequence[ScheduleGpu]) -> dict[str, list[Any]]:
-    """Return the six lists of the older tool's file; null for a free GPU."""
+    """Return the six lists of the older tool's file, with null for a free GPU."""
     return {
         "avail": [card.available for card in cards],
         "gpu_name": [f"cuda{card.index}" for card in cards],

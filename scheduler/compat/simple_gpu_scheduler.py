@@ -17,7 +17,7 @@ from scheduler.runtime.settings import read_settings
 
 
 def main(argv: list[str]) -> int:
-    """Run one command line of the older tool; the exit code: 0 where every command succeeded."""
+    """Run a command line of the older tool; return 0 if every command succeeded."""
     return guarded(lambda: _main(argv))
 
 
@@ -51,7 +51,9 @@ def _main(argv: list[str]) -> int:
 
 
 def slots(said: Sequence[str]) -> str:
-    """Return the slots of the run: one value is split at commas, several are a slot each; the last is used first."""
+    """Return the slots of the run. A single value is split at commas; of several, each is a slot. The last is used
+    first.
+    """
     names = said[0].split(",") if len(said) == 1 else said
     stripped = [",".join(part.strip() for part in name.split(",")) for name in names]
     if any(";" in name for name in stripped):

@@ -12,7 +12,7 @@ from scheduler.inputs.grid import PARAMETER, split_parameters
 
 
 def main(argv: list[str]) -> int:
-    """Run one command line of the older tool; the exit code."""
+    """Run a command line of the older tool; return the exit code."""
     return guarded(lambda: _main(argv))
 
 

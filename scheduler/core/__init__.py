@@ -1,4 +1,4 @@
-"""The pure core: events change its state, and asked with a machine it decides.
+"""The pure core: events change its state, and for a given machine it decides.
 
 No file, no clock, no randomness, no waiting. Start at `brain`, then `lifecycle`.
 """

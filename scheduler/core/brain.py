@@ -1,4 +1,4 @@
-"""The Brain: events are the only thing that changes it; given a Machine it decides, and a decision changes nothing."""
+"""The Brain: events alone change it; given a Machine it decides, and a decision changes nothing."""
 
 from __future__ import annotations
 
@@ -63,24 +63,25 @@ class Brain:
     ) -> None:
         self.rules = rules
         self.terms: list[Terms] = terms if terms is not None else []
-        """The terms that Submitted events refer to, by number. The caller appends the terms before it applies the
-        event."""
+        """The terms to which Submitted events refer, by number. The caller appends the terms before it applies the
+        event.
+        """
         self.task_table = TaskTable()
         self.profiles = knowledge if knowledge is not None else ProfileIndex()
         self.wait_queue = WaitQueue(self.task_table, self.terms, rules.order, self.profiles.duration)
         self.tasks: dict[int, TaskState] = {}
-        """The details of tasks that were touched and have not ended."""
+        """The details of tasks that had an attempt or a request, and have not ended."""
         self._alive: dict[int, TaskState] = {}
         """The tasks of `tasks` that have an attempt."""
         self._learning: dict[int, None] = {}
-        """The tasks of `tasks` that run in order to learn what they need."""
+        """The tasks of `tasks` that run in order to learn their need."""
         self._unknown: list[int] = []
         """Tasks that were placed before their task class was determined; `unlooked` returns and clears them."""
         self.draining = False
         self.tally = FailureTally()
-        """The failures since the run began or was taken over; too many alike end the launching."""
+        """The failures since the run began or was taken over; too many failures that look alike end the launching."""
         self.backoff = Backoff()
-        """The pauses that follow from attempts whose program was never started."""
+        """The pauses after attempts whose program never started."""
         self.capacity = CapacityView(rules)
         self._needs = RequestCache()
         self.changes = 0
@@ -88,10 +89,10 @@ class Brain:
         self._last: tuple[tuple[object, ...], Decision] | None = None
         self._policy: Policy | None = None
         self.freed: dict[str, None] = {}
-        """Slots in the order in which they came free again."""
+        """Slots in the order in which they became free again."""
         self._without_gpus, self._looked_terms = False, 0
         self._tries: dict[int, int] = {}
-        """How often ended tasks were tried that may be tried again: attempts are numbered through."""
+        """The number of attempts of ended tasks that may be tried again, since attempts are numbered consecutively."""
 
     # ---- reading ----
 
@@ -109,7 +110,7 @@ class Brain:
         return self.terms[self.task_table.terms(task)]
 
     def batch_of(self, task: int) -> int:
-        """Return the number of the batch that a task came in, from 1."""
+        """Return the number of the batch to which a task belongs, from 1."""
         return self.task_table.batch(task)
 
     def kind_of(self, task: int) -> int:
@@ -136,7 +137,7 @@ class Brain:
         }
 
     def learning(self) -> list[TaskState]:
-        """Return the living tasks that show something about their task class that is not known yet."""
+        """Return the living tasks whose attempts can show something new about their class."""
         return [task for number in self._learning if (task := self._alive.get(number)) is not None]
 
     def is_unsure(self, task: int) -> bool:
@@ -145,8 +146,8 @@ class Brain:
         return profile.settlings > 0 and not profile.is_sure(self.rules)
 
     def is_unlike(self, task: TaskState) -> bool:
-        """Tell whether an attempt on GPUs uses so much less than every known class that its peak is most likely to
-        come.
+        """Tell whether an attempt on GPUs uses so much less than every known class that its peak has probably not
+        come yet.
         """
         placement, rules = task.placement, self.rules
         if placement is None or self.profiles.profile(self.task_table.kind(task.id)).knows(len(placement.gpus)):
@@ -155,9 +156,7 @@ class Brain:
         return most <= rules.context and self.profiles.is_unlike(most, rules.unlike, rules.unlike_kinds)
 
     def knows(self, task: int, gpus: int) -> bool:
-        """Tell whether a task's need follows from the profile of its own class, or the task has no class to learn
-        about.
-        """
+        """Tell whether a task's need follows from the profile of its own class, or its class has nothing to learn."""
         kind = self.task_table.kind(task)
         return kind == 0 or self.profiles.profile(kind).knows(gpus)
 
@@ -181,7 +180,9 @@ class Brain:
 
     @property
     def over(self) -> bool:
-        """True if nothing runs and nothing will be started; a held task may still be released at any time."""
+        """True if nothing runs and nothing will start. A held task does not count, though it may be released at any
+        time.
+        """
         return not self.placements_exist() and (self.draining or not (self.waiting or self.held))
 
     def placements_exist(self) -> bool:
@@ -191,7 +192,7 @@ class Brain:
     # ---- events ----
 
     def apply(self, event: Event, at: float = 0.0) -> None:
-        """Apply an event that happened at a time: the only state change. Raise ForbiddenEvent with the task's
+        """Apply an event that happened at this time: the only change of state. Raise ForbiddenEvent with the task's
         history.
         """
         self.changes += 1
@@ -213,7 +214,9 @@ class Brain:
                 self._decided(event)
 
     def _decided(self, event: Event) -> None:
-        """Apply an event that concerns no living attempt. Learned needs no action: it follows from the peaks."""
+        """Apply an event that concerns no living attempt. Learned needs no action, because it follows from the
+        peaks.
+        """
         match event:
             case Refused():
                 self._leave(self._touch(event.task), State.REFUSED, event.reason)
@@ -233,13 +236,13 @@ class Brain:
                 self.capacity.follow(self.rules)
 
     def _touch(self, number: int) -> TaskState:
-        """Return a task's details, new ones if there are none; they are kept only after the task has moved."""
+        """Return a task's details, new ones if there are none; those are kept only once the task has moved."""
         task = self.tasks.get(number)
         tries = self._tries.get(number, 0)
         return task or TaskState(number, self.task_table.terms(number), self.task_table.state(number), tries)
 
     def _move(self, task: TaskState, to: State, why: str) -> None:
-        """Change a task's state here, in the task table and in the wait queue."""
+        """Change the state of a task here, in the task table and in the wait queue."""
         before = task.state
         task.move(to, why)
         self.tasks[task.id] = task
@@ -254,7 +257,7 @@ class Brain:
             self.wait_queue.put_back(task.id, apart=bool(task.floors))
 
     def _leave(self, task: TaskState, to: State, why: str) -> None:
-        """Move a task to a state from which nothing comes by itself, and forget its details."""
+        """Move a task to a state that it does not leave by itself, and forget its details."""
         self._move(task, to, why)
         del self.tasks[task.id]
         if to in RETRIABLE and task.attempts:
@@ -300,8 +303,8 @@ class Brain:
             task.last_peak_at = at  # a slow growth of RAM beside GPUs must not keep them locked
 
     def _raise_ram(self, task: TaskState, placement: Placement) -> None:
-        """Learn at once that a task on GPUs uses more RAM than its class is known to need, for the next tasks of the
-        class.
+        """Note at once, for the next tasks of its class, that a task on GPUs uses more RAM than the class is known
+        to need.
         """
         held, known = task.peak[HOST], self.profiles.profile(self.task_table.kind(task.id)).part(HOST)
         if placement.gpus and not placement.ram_expected and known.known and held > known.peak:
@@ -393,7 +396,7 @@ class Brain:
             self._grow(task, task.placement, event)
 
     def _grow(self, task: TaskState, placement: Placement, event: Exited) -> None:
-        """Raise a task's floors after an out-of-memory, only for the memory that ran out."""
+        """Raise a task's minimum reservation after an out-of-memory, only for the memory that ran out."""
         reserved, peaks = placement.by_part(placement.reservation), observation.peaks(task, placement, event)
         short = estimator.short_of(placement, event)
         least = min(peaks.get(part, 0) for part in short)
@@ -406,7 +409,7 @@ class Brain:
             task.floors[part] = max(task.floors.get(part, 0), floor)
 
     def evidence(self, event: Exited) -> Observation:
-        """Return the observation that an ended attempt yields. Call it before the event is applied, or from within."""
+        """Return the observation from an ended attempt. Call it before the event is applied, or while it is."""
         task = self.tasks[event.task]
         assert task.placement is not None
         return observation.evidence(task, task.placement, self.terms[task.terms].epochs, event, self.rules)
@@ -453,7 +456,7 @@ class Brain:
                 self._step(task, State.HELD if event.what == "hold" else State.WAITING, event.what)
 
     def _step(self, task: TaskState, to: State, why: str) -> None:
-        """Move a task that has no attempt, and keep no details of a task that was never tried."""
+        """Move a task that has no attempt; keep no details of a task that was never tried."""
         self._move(task, to, why)
         self._tries.pop(task.id, None)
         if not task.attempts:
@@ -476,13 +479,15 @@ class Brain:
         return self.wait_queue.looked
 
     def unlooked(self, most: int) -> list[int]:
-        """Return tasks whose class is not determined: living ones, then the best-ranked waiting ones."""
+        """Return tasks whose class is not determined: living ones first, then the best-ranked waiting ones."""
         living = [task for task in self._unknown if task in self._alive]
         self._unknown.clear()
         return living + self.wait_queue.unlooked(most)
 
     def assign(self, task: int, kind: TaskClass) -> None:
-        """Note the class of a task. No event is needed: the class can be determined again from the task's row."""
+        """Note the class of a task. This needs no event, because the class can be determined again from the task's
+        row.
+        """
         self.changes += 1
         if self.profiles.may_forget:
             for gone in self.profiles.forget({*self.wait_queue.kinds, *map(self.task_table.kind, self.tasks)}):
@@ -499,7 +504,7 @@ class Brain:
     def locate(self, task: int, directory: str) -> None:
         """Note that a task is in a directory that could not be entered.
 
-        No event is needed for a task that was not tried: its row tells its directory at any time.
+        A task that was never tried needs no event, because its row names the directory.
         """
         self.changes += 1
         self.wait_queue.set_apart(task, self.backoff.locate(task, directory))
@@ -517,9 +522,9 @@ class Brain:
     def watch(
         self, task: int, attempt: int, used: Mapping[str, int], now: float = 0.0, *, busy: float | None = None
     ) -> list[Event]:
-        """Return the events that a sample of a living attempt leads to: a new peak, a larger or smaller reservation.
+        """Return the events for a sample of a living attempt: a new peak, a larger or a smaller reservation.
 
-        `busy` is the share of time that it has kept its GPUs busy so far; None if that cannot be measured.
+        `busy` is the share of time for which it has kept its GPUs busy so far; None if that cannot be measured.
         """
         living = self.tasks.get(task)
         if living is None or living.placement is None or living.attempts != attempt:
@@ -530,7 +535,7 @@ class Brain:
     # ---- requests ----
 
     def need(self, task: int, gpus: int, *, untouched: bool = False) -> ResourceRequest:
-        """Return the request of a task; with `untouched` that of an equal task that was never tried."""
+        """Return the request of a task; with `untouched` that of an equal task without any attempt."""
         tried = None if untouched else self.tasks.get(task)
         if tried is not None and tried.floors:
             return self._need(self.task_table.terms(task), self.task_table.kind(task), gpus, tried)
@@ -566,20 +571,20 @@ class Brain:
         return estimator.with_usual(need, usual, expected, self.enough_to_start, self.rules)
 
     def _expected(self, share: float) -> int:
-        """Return the bytes that one more class needs at most in this share of cases; 0 while that is not known."""
+        """Return the peak that a new class stays below in this share of cases, in bytes; 0 while that is unknown."""
         return 0 if self.rules.expect_from is None else self.profiles.expected_peak(share, self.rules.expect_from)
 
     @property
     def enough_to_start(self) -> int:
-        """The peak for which a GPU must have room so that a task of unknown memory starts there; 0 while that is not
-        known.
+        """Return the free bytes that a GPU must have for a task of unknown memory to start there; 0 while that is
+        unknown.
         """
         return self._expected(self.rules.enough_share)
 
     # ---- deciding ----
 
     def halt(self) -> Halted | None:
-        """Return why launching should end, if that has become clear and tasks wait."""
+        """Return why launching should end, if there is a reason and tasks wait."""
         return None if self.draining or not self.waiting else self.tally.verdict(self.rules)
 
     def _which_policy(self) -> Policy:
@@ -592,9 +597,9 @@ class Brain:
         return slot_pass.decide if self.capacity.has_slots else policies.named(self.rules.policy)
 
     def decide(self, machine: Machine) -> Decision:
-        """Decide which tasks start now, which wait and for what, and which can never start. Change nothing.
+        """Decide which tasks start now, which wait and why, and which can never start. Change nothing.
 
-        The result depends on the time only through trial starts: with the same capacity and the same tasks it stays.
+        The result depends on the time only through trial starts: with equal capacity and equal tasks it stays equal.
         """
         if self.draining or self.waiting == 0:
             return Decision()
@@ -613,7 +618,7 @@ class Brain:
         return decision
 
     def _decision(self, policy: Policy, machine: Machine) -> Decision:
-        """Return the decision of the policy, cut to the number of starts that may be tried now."""
+        """Return the policy's decision, limited to the number of starts that may be tried now."""
         left = self.backoff.left(machine.now, self.rules)
         if left == 0:
             first = self.wait_queue.walk().front()

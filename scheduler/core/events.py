@@ -1,4 +1,4 @@
-"""Events, the only things that change a Brain: what happened or was decided, one journal row each."""
+"""Events, which alone change a Brain: what happened or was decided, one journal row each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Submitted:
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """Batches from a number on that were accepted while the run was going on."""
+    """New batches, from this number on, that were accepted while the run was going on."""
 
     kind: ClassVar[str] = "arrived"
     batch: int
@@ -30,7 +30,7 @@ class Arrived:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The start of an attempt's own process; pid and kernel start time identify it for ever."""
+    """The start of an attempt's process; the pid and the kernel's start time identify it for ever."""
 
     kind: ClassVar[str] = "started"
     task: int
@@ -44,8 +44,8 @@ class Started:
 class Resized:
     """A changed reservation of a living attempt.
 
-    The causes: settled, known (another attempt of its class showed the need), grew, seen (nothing was reserved
-    there), ram_seen (its expected RAM was corrected) and ram_settled (its RAM is known now).
+    The causes: settled, known (another attempt of its class showed the need), grew, seen (it uses memory where nothing
+    was reserved), ram_seen (its expected RAM was corrected) and ram_settled (its RAM is known now).
     """
 
     kind: ClassVar[str] = "resized"
@@ -54,7 +54,7 @@ class Resized:
     reservation: Mapping[str, int]
     cause: str
     busy: float = 0.0
-    """The share of time that it kept its GPUs busy until it settled; 0 if that could not be measured."""
+    """The share of time for which it kept its GPUs busy until it settled; 0 if that could not be measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,32 +82,34 @@ class Exited:
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     watched: float = 1.0
-    """The share of its time in which it was sampled."""
+    """The share of its duration in which it was sampled."""
     leftovers: int = 0
     epoch_seconds: float | None = None
-    """Seconds per epoch, where its progress could be seen."""
+    """Seconds per epoch, if its progress could be measured."""
     stretch: float | None = None
     """How many times longer its epochs took beside others than alone, or than its first epoch; None: unknown."""
     busy: float = 0.0
-    """The share of time that it kept its GPUs busy, where that could be measured."""
+    """The share of time for which it kept its GPUs busy; 0 if that could not be measured."""
     part: str = ""
-    """The memory that ran out: `host` or `gpu`; empty if none did, or if it is unknown. Of a failed attempt whose GPUs
-    have not been looked at yet: `gpu` if it may have."""
+    """The memory that ran out: `host` or `gpu`; empty if none did, or if it is unknown. For a failed attempt whose
+    GPUs have not been measured since: `gpu` if that may be the cause.
+    """
     asked: int = 0
-    """The bytes that it asked for when memory ran out, where it reported them."""
+    """The bytes that it requested when memory ran out, if it reported them."""
     position: int | None = None
-    """The place of the GPU that ran out of memory among those it sees, where it reported it."""
+    """The place of the GPU that ran out of memory among the GPUs that it sees, if it reported it."""
     result: Mapping[str, Any] = field(default_factory=dict)
-    """The flat object it left at SCHEDULER_RESULT."""
+    """The flat JSON object that it wrote to SCHEDULER_RESULT."""
     last: str = ""
     """The last line that it printed before it failed."""
     gist: str = ""
-    """The form that this line shares with those of other rows; empty if there is none."""
+    """The form of that line that can be compared between rows; empty if there is none."""
     away: str = ""
-    """The directory that could not be entered, where that kept its program from being started."""
+    """The directory that could not be entered, if that prevented the start of its program."""
     mps: str = ""
-    """Its state under MPS: `client`, `turns` (it took turns with the others instead), `refused` or `fault` (what
-    ended it); empty if unknown, or outside of MPS."""
+    """Its state under MPS: `client`, `turns` (it took turns with the others instead), `refused`, or `fault` (a fault
+    ended it); empty if unknown, or outside of MPS.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """Tasks were given other terms (priority, memory, time limit, …); what they run stays as it was."""
+    """New terms for tasks (priority, memory, time limit, …); their commands stay unchanged."""
 
     kind: ClassVar[str] = "changed"
     terms: int
@@ -142,7 +144,7 @@ class Limited:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A task that no device of this run can ever hold, found after it was accepted."""
+    """A task that no device of this run can ever hold; found after it was accepted."""
 
     kind: ClassVar[str] = "refused"
     task: int
@@ -151,7 +153,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """An argument of a script that was found not to change its memory, or a first peak that contradicts that."""
+    """A finding that an argument of a script does not change its memory, or that a first peak contradicts this."""
 
     kind: ClassVar[str] = "learned"
     script: str
@@ -161,7 +163,7 @@ class Learned:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """Rows that are not run, because equal rows succeeded in an earlier run of their list."""
+    """Rows that are skipped because equal rows succeeded in an earlier run of the list."""
 
     kind: ClassVar[str] = "skipped"
     done_by: int
@@ -171,7 +173,7 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class Halted:
-    """The end of launching while attempts go on: many tasks in a row failed alike, or too many tasks failed."""
+    """The end of launching, while attempts go on: many tasks in a row failed alike, or too many tasks failed."""
 
     kind: ClassVar[str] = "halted"
     why: str
@@ -202,7 +204,7 @@ Event = (
 )
 _Fields = tuple[tuple[str, object], ...]
 _REQUIRED = object()
-"""The default of a field without one; no value equals it."""
+"""The marker for a field without a default; no value equals it."""
 _MEMORY: Mapping[str, int] = {}
 
 FORMATS: dict[type[Event], _Fields] = {
@@ -233,20 +235,20 @@ FORMATS: dict[type[Event], _Fields] = {
     Skipped: (("done_by", _REQUIRED), ("tasks", ())),
     Halted: (("why", _REQUIRED), ("task", _REQUIRED), ("attempt", _REQUIRED), ("number", _REQUIRED), ("line", "")),
 }  # fmt: skip
-"""The fields of each event as a journal has them, with the values that are left out.
+"""The fields of each event in the journal, with the defaults that are left out.
 
-A change here needs a new number of the journal's format. `Submitted` is missing: it is derived from the rows.
+A change here needs a new number of the journal's format. `Submitted` is missing, because it is derived from the rows.
 """
 _BY_NAME: dict[str, type[Event]] = {event.kind: event for event in FORMATS}
 _READERS: dict[str, Callable[[Any], object]] = {
     "purpose": Purpose, "source": EstimateSource, "outcome": Outcome, "tasks": tuple, "closed": tuple,
     "visible": tuple,
 }  # fmt: skip
-"""How fields become values again that JSON does not have."""
+"""Functions that restore fields which JSON cannot represent."""
 
 
 def encode(event: Event) -> dict[str, Any]:
-    """Return the fields of an event as JSON values, without its name and without the fields at their defaults."""
+    """Return the fields of an event as JSON values, without its name and without fields that have their defaults."""
     encoded = {}
     for name, default in FORMATS[event.__class__]:
         value = getattr(event, name)

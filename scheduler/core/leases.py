@@ -10,7 +10,7 @@ from scheduler.values import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """One live lease: what its file says, and what its task uses."""
+    """One live lease: the contents of its file, and the memory that its task uses."""
 
     name: str
     uid: int
@@ -21,23 +21,25 @@ class Lease:
     reserved: Mapping[str, int]
     load: Mapping[str, float]
     unreadable: str = ""
-    """The owner's name if the file cannot be read here. Its reservation counts as far as it is known, else it is on
-    every device."""
+    """The owner's name if the file cannot be read here. Its reservation counts as far as it is known; otherwise it
+    counts on every device.
+    """
     alone: bool = False
-    """True if nothing may be started beside it on its devices."""
+    """True if nothing may start beside it on its devices."""
     since: float = 0.0
-    """When it was taken, in seconds since the epoch."""
+    """The time at which it was taken, in seconds since the epoch."""
     expected: float = 0.0
-    """The expected duration in seconds, where its scheduler knows."""
+    """The expected duration in seconds, if its scheduler knows it."""
     locker: int = 0
-    """The process that locked it, by which the kernel lists the lock; 0: its number means nothing here."""
+    """The process that the kernel lists as the holder of the lock; 0: its number means nothing here."""
     by_shim: bool = False
-    """True if its file was lost and made again: it then lives as long as its shim, locked or not."""
+    """True if its file was lost and created again: it then lives as long as its shim, locked or not."""
     shim_id: str = ""
-    """Distinguishes its shim from a later process of the same number, or one in a container; empty: not given."""
+    """Distinguishes its shim from a later process with that pid, or one in a container; empty: not given."""
     used: Mapping[str, int] = field(default_factory=dict)
-    """Bytes that its process tree uses now, which its file does not say. A use that cannot be seen counts as none: that
-    wastes memory, and never overcommits it."""
+    """Bytes that its process tree uses now; its file does not contain them. If the use cannot be measured it counts
+    as none: that wastes memory, but never overcommits it.
+    """
 
     @property
     def number(self) -> str:
@@ -52,7 +54,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class HeldLease:
-    """A lease just made: its path, and the locked descriptor that keeps it alive."""
+    """A new lease: its path, and the locked descriptor that keeps it alive."""
 
     path: str
     fd: int

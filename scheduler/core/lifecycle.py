@@ -1,4 +1,4 @@
-"""The table of moves: which state may follow which, and what an ended attempt makes of its task."""
+"""The lifecycle of tasks: which state may follow which, and what an ended attempt means for its task."""
 
 from __future__ import annotations
 
@@ -26,12 +26,14 @@ MOVES: dict[State, frozenset[State]] = {
     S.SUCCEEDED: frozenset(),
     S.SKIPPED: frozenset({S.WAITING}),
 }
-"""All allowed moves; any other move raises."""
+"""All allowed transitions; any other transition raises an error."""
 
 
 @dataclass(slots=True)
 class TaskState:
-    """The Brain's details of a task that was touched at least once; an untouched task is a number in the task table."""
+    """The Brain's details of a task that had an attempt or a request; any other task is just a number in the task
+    table.
+    """
 
     id: int
     terms: int
@@ -40,9 +42,9 @@ class TaskState:
     failures: int = 0
     ooms: int = 0
     faults: int = 0
-    """Attempts in a row that were lost to other causes than the task."""
+    """The number of attempts in a row that were lost for other reasons than the task."""
     short_turns: int = 0
-    """Attempts in a row that asked for another turn soon after they had begun."""
+    """The number of attempts in a row that asked for another turn soon after their start."""
     asked: str = ""
     """The request for the living attempt: stop or cancel."""
     placement: Placement | None = None
@@ -50,26 +52,27 @@ class TaskState:
     peak: dict[str, int] = field(default_factory=dict)
     """The living attempt's highest use so far, by device."""
     floors: dict[str, int] = field(default_factory=dict)
-    """The least next reservation after an out-of-memory, by part."""
+    """The least reservation of the next attempt after an out-of-memory, by part."""
     seen: dict[str, int] = field(default_factory=dict)
     """Its highest use when it ran out of memory, by part."""
     wanted: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Its reservation then, and its use and further request together, by part."""
+    """The reservation when it ran out of memory, and the sum of its use and its last request, by part."""
     probed: Mapping[str, int] | None = None
-    """The peak of its own probe, by part; None before a probe."""
+    """The peak of the task's own probe, by part; None before a probe."""
     last_peak_at: float = 0.0
-    """When the living attempt last reached a new peak."""
+    """The time at which the living attempt last reached a new peak."""
     last_ram_peak_at: float = 0.0
-    """When the living attempt last reached a new peak of the host's RAM."""
+    """The time at which the living attempt last reached a new peak of the host's RAM."""
     began: bool = False
     """True if the living attempt is known to have started."""
     settled: bool = False
-    """True if the living attempt's reservation was cut to its observed need."""
+    """True if the living attempt's reservation was reduced to its observed need."""
     overdue: bool = False
-    """True if the living attempt uses so little for so long that its peak is expected at no moment in particular."""
+    """True if the living attempt has used so little for so long that its peak may come at any time."""
     apart: bool = False
     """True if a GPU fault under MPS ended it. The fault cannot be attributed to one of the tasks on the GPU; outside
-    of MPS the next fault hits its cause alone."""
+    of MPS the next fault concerns only its cause.
+    """
     history: list[str] = field(default_factory=list)
 
     def move(self, to: State, why: str) -> None:
@@ -84,7 +87,7 @@ class TaskState:
 
 
 def after_exit(task: TaskState, outcome: Outcome, terms: Terms, rules: SchedulingConfig) -> State:
-    """Return the state that follows from an attempt's end; the counters of the task already include it.
+    """Return the state that follows from an attempt's end; the task's counters already include that attempt.
 
     A cancelled task is cancelled however it ends, except that it may have succeeded before.
     """

@@ -1,4 +1,4 @@
-"""Frozen values that the packages pass to each other."""
+"""Frozen values that packages pass to each other."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from scheduler.values import dataclass
 
 HOST = "host"
 NO_TASK = -1
-"""The number that stands for no task; the first task is number 0."""
+"""The number that means no task; the first task has number 0."""
 SHARED_OUT = 0
-"""The thread percentage of a task that gets what the other tasks on its GPU leave."""
+"""The thread percentage that means: all that the other tasks on the GPU leave."""
 NAMED = "name:"
 """The prefix of a slot's key."""
 
 
 def gpus_in(keys: Iterable[str]) -> tuple[str, ...]:
-    """Return the GPUs among these devices in their order, without the host and slots."""
+    """Return the GPUs among these devices in order, without the host and slots."""
     return tuple([key for key in keys if key != HOST and not key.startswith(NAMED)])
 
 
 def shown_in(keys: Iterable[str]) -> tuple[str, ...]:
-    """Return the devices that users see for a task: its slot, else its GPUs, else the host."""
+    """Return the devices to show for a task: its slot, else its GPUs, else the host."""
     said = tuple(keys)
     return tuple(key for key in said if key.startswith(NAMED)) or gpus_in(said) or (HOST,)
 
@@ -52,7 +52,7 @@ class State(StrEnum):
 
 LIVING = frozenset({State.PROBING, State.RUNNING})
 RETRIABLE = frozenset({State.FAILED, State.OOM, State.TIMEOUT, State.CANCELLED, State.REFUSED})
-"""States of tasks that ended without success; `retry` takes such tasks back to the queue."""
+"""States of tasks that ended without success; `retry` moves such tasks back to the queue."""
 UNFINISHED = frozenset({State.WAITING, State.HELD, State.PROBING, State.RUNNING, State.INTERRUPTED})
 
 
@@ -73,10 +73,11 @@ class Outcome(StrEnum):
     INTERRUPTED = "interrupted"
     LOST = "lost"
     UNSTARTED = "unstarted"
-    """Its program was never started, for want of something that is no fault of the task: processes, memory, files, the
-    server that starts tasks, the task's directory."""
+    """Its program never started, for lack of something that is not the task's fault: processes, memory, files, the
+    server that starts tasks, the task's directory.
+    """
     AGAIN = "again"
-    """Ended with code 75 (EX_TEMPFAIL), and its row says Resumable: the task continues in its next turn."""
+    """It ended with code 75 (EX_TEMPFAIL), and its row is Resumable: the task continues in its next turn."""
 
 
 class EstimateSource(StrEnum):
@@ -89,7 +90,7 @@ class EstimateSource(StrEnum):
     SIMILAR = "similar"
     """Task classes of the same script that differ only in arguments that do not matter showed it."""
     INTERPOLATED = "interpolated"
-    """It is computed from the arguments, by task classes of the same script with other values."""
+    """It is computed from the arguments, using task classes of the same script with other values."""
     PROBE = "probe"
     """A short attempt of its task class showed it."""
     MEASURED = "measured"
@@ -114,7 +115,7 @@ class UnmanagedPolicy(StrEnum):
 
 
 class RankOrder(StrEnum):
-    """The first key of the rank: the batch, or the priority over all batches."""
+    """The first key of the rank: the batch, or the priority across all batches."""
 
     BATCH = "batch"
     GLOBAL = "global"
@@ -141,12 +142,12 @@ class Terms:
     timeout: float | None = None
     grace: float = 30.0
     stop_signal: int | Warn = 15
-    """The signal that asks the task to end; or a warning before the limit, followed by TERM."""
+    """The signal that asks the task to end; or a warning before the time limit, followed by TERM."""
     device: str = ""
     exclusive: bool = False
     prefer: str = ""
     retry_on: str = "failed"
-    """The outcomes that `retries` apply to: failed, timeout, or failed,timeout."""
+    """The outcomes to which `retries` apply: failed, timeout, or failed,timeout."""
     resumable: bool = False
     """True if the task waits for its next turn when it ends with code 75."""
     thread_percentage: int | None = None
@@ -155,7 +156,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """The text of one row: what the user wants run, without when and where."""
+    """The text of one row: what to run, without when and where."""
 
     row: int
     directory: str
@@ -167,7 +168,7 @@ class Spec:
     own: tuple[tuple[str, str], ...]
     terms: Terms
     stdout: str = ""
-    """Where its standard output goes instead of its log; begun anew by its first attempt."""
+    """The file for its standard output in place of its log; its first attempt truncates it."""
     stderr: str = ""
 
 
@@ -190,21 +191,21 @@ class Device:
     key: str
     """The key in reservations and leases: a GPU's UUID, or `host`."""
     label: str
-    """The name that users see: `GPU 0`, numbered as by nvidia-smi, or `host`."""
+    """The name for users: `GPU 0`, numbered as by nvidia-smi, or `host`."""
     total: int
     load_capacity: float
-    """The capacity that its load is compared with: the cores of the host, 1.0 for a GPU that is always busy."""
+    """The total with which its load is compared: the cores of the host, or 1.0 for a GPU."""
     index: int = -1
-    """The number of a GPU as in nvidia-smi; -1: not a GPU."""
+    """The number of the GPU in nvidia-smi; -1: not a GPU."""
     model: str = ""
     single: bool = False
     """True if the driver admits one process at a time (compute mode EXCLUSIVE_PROCESS)."""
     cards: tuple[str, ...] | None = None
-    """For a slot the keys of the GPUs that its name means, empty if they are unknown; None: not a slot."""
+    """For a slot, the keys of its GPUs, empty if they are unknown; None: not a slot."""
 
     @property
     def is_slot(self) -> bool:
-        """True for a place named by the user, which takes one task whatever it needs."""
+        """True for a place that the user has named, which takes one task whatever it needs."""
         return self.cards is not None
 
     @property
@@ -220,9 +221,9 @@ class UnmanagedUse:
     bytes: int
     user: str = ""
     pid: int = 0
-    """The process, 0 if it cannot be seen."""
+    """The process; 0 if it cannot be seen."""
     calm: float = inf
-    """Seconds since it came, or last grew."""
+    """Seconds since it started, or last grew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,22 +232,22 @@ class DeviceBudget:
 
     device: Device
     free: int
-    """Bytes that can be allocated now. The number lags behind, so it is never used without the reservations."""
+    """Bytes that can be allocated now. The number lags behind, so it must not be used without the reservations."""
     cap: int | None = None
-    """Bytes all live leases together may reserve here (`--devices host:4GiB`)."""
+    """Bytes that all live leases together may reserve here (`--devices host:4GiB`)."""
     unmanaged: tuple[UnmanagedUse, ...] = ()
     unreclaimed: int = 0
-    """Bytes of attempts that are over, which the driver has not given back yet."""
+    """Bytes of ended attempts that the driver has not freed yet."""
     closed: str = ""
-    """Why nothing can be started on it now: it is lost, hangs, or has not answered for too long."""
+    """Why nothing can start on it now: it is lost, hangs, or has not answered for too long."""
     least: int | None = None
     """The lowest free bytes within the last seconds; None if they were not recorded."""
     busy: float | None = None
-    """The share of time that the device is busy, of 1.0; None if it cannot be measured."""
+    """The share of time for which the device is busy, up to 1.0; None if it cannot be measured."""
     age: float = 0.0
     """Seconds since the device was measured; 0: everything here is current."""
     celsius: int | None = None
-    """How hot it is, where that is known."""
+    """Its temperature in degrees Celsius, if known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,10 +265,11 @@ class WaitTicket:
     alone: bool = False
     waited: float = 0.0
     closed: bool = False
-    """True if tasks that came later started before it so often, or for so long, that its devices are kept for it."""
+    """True if later tasks have started before it so often, or for so long, that its devices are kept for it."""
     bare: tuple[int, ...] = ()
-    """The bytes without margin with which it starts, on each of its GPUs, or on the host if it has none; empty: its
-    request has no margin."""
+    """The bytes without margin with which it starts, on each of its GPUs, or on the host if it needs none; empty:
+    its request has no margin.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,9 +285,9 @@ class Waiter:
     passed_up: bool = False
     """True if it has seen capacity that seems sufficient, and has not taken it."""
     lets_capacity_pass: bool = False
-    """True if capacity was kept, or devices drained, for its user in vain, since the user last took any."""
+    """True if capacity was kept, or devices were drained, for its user in vain, since that user last took any."""
     who: str = ""
-    """Its user and process, as messages name them."""
+    """Its user and process, in the form used by messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +298,7 @@ class Turn:
     waited: float = 0.0
     closed: bool = False
     last: float = 0.0
-    """When this run last started something; 0: not since its scheduler began."""
+    """The time at which this run last started something; 0: not since its scheduler began."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,11 +312,11 @@ class Machine:
     used: Mapping[tuple[int, int], Mapping[str, int]] = field(default_factory=dict)
     """The last measured use of this run's attempts, by (task, attempt)."""
     ended: Mapping[str, float] = field(default_factory=dict)
-    """When an attempt of this run last ended on a device: its memory may not be free again yet."""
+    """The time at which an attempt of this run last ended on a device: its memory may not be free again yet."""
     uid: int = -1
     """The user id of this run."""
     caps: Caps = NO_CAPS
-    """The quota of this user over all of its runs."""
+    """The quota of this user for all runs together."""
     waiters: tuple[Waiter, ...] = ()
     turn: Turn = Turn()
 
@@ -323,7 +325,7 @@ class Machine:
 class Placement:
     """A reservation: the bytes on each device and the cores that an attempt may use.
 
-    A decision makes it, and it is the event by which the journal records that decision; nothing has started yet.
+    A decision creates it, and the journal records it as the event of that decision; nothing has started yet.
     """
 
     kind: ClassVar[str] = "placed"
@@ -331,28 +333,28 @@ class Placement:
     attempt: int
     purpose: Purpose
     reservation: Mapping[str, int]
-    """Bytes by device; its GPUs are in the order in which it sees them."""
+    """Bytes by device; the GPUs are in the order in which the task sees them."""
     cores: float
     source: EstimateSource
     alone: bool = False
     told: int = 0
-    """The id a probe goes by; 0: the task's own."""
+    """The id under which a probe runs; 0: the task's own."""
     busy: float = 0.0
-    """The share of each of its GPUs that it is expected to keep busy."""
+    """The share of time for which it is expected to keep each of its GPUs busy."""
     expected: float = 0.0
-    """The expected duration in seconds, where it is known."""
+    """The expected duration in seconds, if known."""
     percentage: int = 0
     """The share of its GPU's threads under MPS; 0: it runs outside of MPS."""
     fence: int = 0
-    """The bytes that MPS lets it have, for all of its life; 0: as many as there are."""
+    """The memory limit that MPS enforces while it lives, in bytes; 0: no limit."""
     ram_expected: bool = False
-    """True if its RAM beside its GPUs is an expectation, which is corrected after its use has been measured."""
+    """True if its RAM beside its GPUs is an expectation, to be corrected when its use has been measured."""
     visible: tuple[str, ...] = ()
-    """GPUs that it sees while it runs on the host, in its order: it is known to use none, and may yet begin to."""
+    """The GPUs that it sees while it runs on the host, in its order: it is known to use none, but may begin to."""
 
     @property
     def gpus(self) -> tuple[str, ...]:
-        """Its GPUs, in the order it sees them; none while it runs on the host."""
+        """Its GPUs, in the order in which it sees them; none while it runs on the host."""
         reservation = self.reservation
         if self.visible or (len(reservation) == 1 and HOST in reservation):
             return ()
@@ -365,12 +367,12 @@ class Placement:
 
     @property
     def slot(self) -> str:
-        """The key of the slot it has; empty where the run has none."""
+        """The key of its slot; empty if the run has no slots."""
         return next((key for key in self.reservation if key.startswith(NAMED)), "")
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """The devices it runs on: its GPUs, or the host where it has none."""
+        """The devices on which it runs: its GPUs, or the host if it has none."""
         return self.gpus or (HOST,)
 
     @property
@@ -389,7 +391,9 @@ class Placement:
         return self.busy if device.key in self.reservation and not device.key.startswith(NAMED) else 0.0
 
     def by_part(self, by_device: Mapping[str, int]) -> dict[str, int]:
-        """Return bytes by part from bytes by device: a part is `host`, or the place of the GPU among its own."""
+        """Return bytes by part from bytes by device. A part is `host`, or the position of a GPU among those of the
+        task.
+        """
         parts = {key: str(position) for position, key in enumerate(self.sees)}
         parts[HOST] = HOST
         return {parts[key]: bytes_ for key, bytes_ in by_device.items() if key in parts}
@@ -405,6 +409,6 @@ class Decision:
     wait: WaitTicket | None = None
     """The ticket of the next task that found no capacity."""
     fitting: tuple[str, ...] = ()
-    """Waiters whose turn is before this run's, and for which there is capacity."""
+    """Waiters whose turn comes before this run's, and for which there is capacity."""
     draining: tuple[str, ...] = ()
-    """Waiters for whose closed tickets devices take nothing new, though there is no capacity for them yet."""
+    """Waiters with closed tickets, for which devices start nothing new though they have no capacity for them yet."""

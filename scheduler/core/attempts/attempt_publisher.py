@@ -1,4 +1,4 @@
-"""Publishes the living attempts to observers: the processes to sample, and the contents of leases."""
+"""The publisher of living attempts: it tells samplers which processes to sample, and keeps leases up to date."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from scheduler.core.model import Placement
 from scheduler.core.ports import Engine, Key, LeaseRegistry, Watched, Watcher
 
 NAMING = 0.1
-"""Least seconds between moments at which shims are named in leases."""
+"""The least number of seconds between two additions of shims to leases."""
 CHECKING = 0.4
-"""Least seconds between looks at whether the leases are there."""
+"""The least number of seconds between two checks that the leases exist."""
 
 
 class AttemptPublisher:
-    """The attempts of one run, as samplers and other schedulers are told of them."""
+    """The attempts of one run, as samplers and other schedulers see them."""
 
     def __init__(
         self, brain: Brain, orders: LaunchBuilder, watcher: Watcher, registry: LeaseRegistry, engine: Engine
@@ -28,17 +28,17 @@ class AttemptPublisher:
         self._other_shims: frozenset[int] = frozenset()
         self._watched: dict[Key, Watched] = {}
         self._moved: set[int] = set()
-        """Tasks that are to be looked at in another way than the samplers know."""
+        """Tasks whose sampling must change: the samplers do not know their present state."""
         self._unlooked = True
         """True if the samplers do not have the newest list of attempts."""
         self._stale: set[int] = set()
-        """Tasks whose lease says less than is known of them."""
+        """Tasks whose lease is out of date."""
         self._unnamed: set[int] = set()
         self._named_at = 0.0
-        """Tasks whose lease lacks only the pid of the shim, and when leases were last written."""
+        """Tasks whose lease lacks only the pid of the shim, and the time when leases were last written."""
         self._missing: frozenset[Key] = frozenset()
         self._checked_at = 0.0
-        """Attempts that had no lease at the last look, and when that was."""
+        """Attempts that had no lease at the last check, and the time of that check."""
 
     def started(self, event: Started) -> None:
         """Note the shim of an attempt."""
@@ -78,7 +78,7 @@ class AttemptPublisher:
             self._watcher.watch(self._watched, self._other_shims)
 
     def rewrite(self, now: float) -> None:
-        """Bring stale leases up to date; raise LeaseError while another process keeps the directory locked: call it
+        """Bring stale leases up to date. Raise LeaseError while another process keeps the directory locked; then call
         again.
 
         Most short tasks end before another scheduler could ask for their shims.
@@ -95,12 +95,12 @@ class AttemptPublisher:
             self._stale.discard(number)
 
     def restore(self, now: float) -> str:
-        """Make leases again that are gone while their attempts live; return a sentence about them, or nothing.
+        """Create lost leases of living attempts again; return a sentence about them, or nothing.
 
-        A single lease is gone when two looks in a row miss it: an attempt removes its own as it ends, a moment before
-        that is heard. The end may be known only much later: a failure on a GPU waits for the next look at that GPU. So
-        no lease is made for an attempt that has ended: others may have its memory by then. Raises LeaseError like
-        `rewrite`.
+        A single lease counts as lost when two checks in a row miss it: an attempt that ends removes its lease a moment
+        before its end is known. The end may become known much later, because a failure on a GPU waits for the next
+        measurement of that GPU. So no lease is created for an attempt that has ended, since other attempts may have its
+        memory by then. Raise LeaseError as `rewrite` does.
         """
         if abs(now - self._checked_at) < CHECKING:
             return ""

@@ -17,23 +17,27 @@ from scheduler.core.tasks import command
 from scheduler.units import MIB
 
 FULL = 128 * MIB
-"""A GPU that had less than this left when a task on it failed was full: the task need not say clearly so."""
+"""A GPU on which less than this was left when a task failed counts as full: then the task's output need not be
+explicit.
+"""
 SECOND_LOOK = 4.0
-"""Seconds within which the GPUs of a failed task are looked at once more before it is judged: its GPU may have been
-lost, and that is noticed up to a call's deadline later."""
+"""Seconds to wait for another measurement of a failed task's GPUs before the task is judged: a GPU may have been
+lost, and a lost GPU is noticed up to one call deadline later.
+"""
 LAST_LOOK = 3.0
-"""Seconds before the end of an attempt within which its GPUs must have been looked at: what it used after that is
-unknown."""
+"""The GPUs of an attempt must have been measured within this many seconds before its end; what it used later is
+unknown.
+"""
 GO_ON = 75
-"""EX_TEMPFAIL: by this a resumable task asks for another turn."""
+"""EX_TEMPFAIL: with this exit code a resumable task asks for another turn."""
 
 
 _UNSEEN = Throughput()
-"""The sample of an attempt that was not sampled yet."""
+"""The sample of an attempt that has not been sampled yet."""
 
 
 class AttemptTracker:
-    """The attempts of one run, as samples and exit records show them."""
+    """The attempts of one run, as their samples and exit records show them."""
 
     def __init__(
         self, brain: Brain, world: World, book: RunStore, devices: Devices, sharing: GpuSharing | None, python: str
@@ -43,7 +47,7 @@ class AttemptTracker:
         self._now = world.now
         self.used: dict[Key, Mapping[str, int]] = {}
         self.ended_on: dict[str, float] = {}
-        """When something last ended, by GPU."""
+        """The time at which an attempt last ended, by GPU."""
         self.crowd = Colocation()
         self.adopted: set[Key] = set()
         self._peak: dict[Key, Mapping[str, int]] = {}
@@ -51,9 +55,9 @@ class AttemptTracker:
         self._busy: dict[Key, MeanLoad] = {}
         self._mps: dict[Key, str] = {}
         self._absent: dict[Key, Sequence[str]] = {}
-        """The GPUs that attempts may use and provably have not used so far."""
+        """The GPUs that attempts may use and have provably not used so far."""
         self._failed: dict[Key, float] = {}
-        """When it was heard that an attempt on GPUs had failed, which is not judged yet."""
+        """The times at which failures on GPUs were reported that have not been judged yet."""
 
     def forget(self, key: Key) -> None:
         """Forget an attempt whose end was recorded."""
@@ -69,7 +73,7 @@ class AttemptTracker:
         return command.argv(job.spec, task, job.spec.terms.epochs, self._python, job.append)
 
     def sampled(self, sample: Sample) -> list[Event]:
-        """Take a look at a living attempt in; what that changes in what is known or reserved."""
+        """Take a sample of a living attempt; return the events for what it changes in peaks and reservations."""
         key = (sample.task, sample.attempt)
         task = self._brain.task(sample.task)
         if task is None or task.placement is None or task.attempts != sample.attempt:
@@ -90,7 +94,7 @@ class AttemptTracker:
         return self._brain.watch(sample.task, sample.attempt, seen, now, busy=self._busy[key].value)
 
     def completed(self, exited: Exited) -> Exited:
-        """Join what the shim measured with what was sampled: the higher one is the peak."""
+        """Join the shim's measurement with the samples; the higher value is the peak."""
         key = (exited.task, exited.attempt)
         task = self._brain.task(exited.task)
         if task is not None and task.placement is not None:
@@ -123,7 +127,7 @@ class AttemptTracker:
         return [gpu for gpu in absent if ages.get(gpu, LAST_LOOK) < LAST_LOOK]
 
     def _under_mps(self, exited: Exited, placement: Placement | None) -> Exited:
-        """Return the outcome with what MPS did: it may have refused the client, or a fault may have ended it."""
+        """Return the outcome with the effect of MPS: it may have refused the client, or a fault may have ended it."""
         if placement is None:
             return exited
         judged = mps_policy.judged(exited, placement, self._mps.get((exited.task, exited.attempt), ""))
@@ -132,7 +136,7 @@ class AttemptTracker:
         return judged
 
     def is_too_fresh(self, exited: Exited) -> bool:
-        """Tell whether an attempt failed on GPUs that were not sampled since."""
+        """Tell whether an attempt failed on GPUs that have not been sampled since."""
         task = self._brain.task(exited.task)
         if exited.outcome is not Outcome.FAILED or task is None or task.placement is None:
             return False
@@ -142,7 +146,7 @@ class AttemptTracker:
         return since < SECOND_LOOK and any(budget.age > since for budget in budgets)
 
     def _compared(self, exited: Exited) -> Exited:
-        """Return the last line of its output in a form that can be compared with that of other rows."""
+        """Return the outcome with the last line of output in a form that can be compared between rows."""
         if exited.outcome is not Outcome.FAILED or not self._brain.rules.first_rows:
             return exited
         line = exited.last or exited.reason
@@ -150,8 +154,8 @@ class AttemptTracker:
         return replace(exited, last=line, gist=gist(line, words))
 
     def _judged(self, exited: Exited) -> Exited:
-        """Return the outcome with the state of its GPUs: if one was lost, the task is not to blame; if one
-        was full and its words allow it, it ran out of memory.
+        """Return the outcome in view of its GPUs: if one was lost, the task is not to blame; if one was full and the
+        output permits it, the task ran out of memory.
         """
         task = self._brain.task(exited.task)
         if exited.outcome is not Outcome.FAILED or task is None or task.placement is None:
@@ -179,7 +183,7 @@ class AttemptTracker:
         return replace(exited, outcome=Outcome.AGAIN, reason=reason)
 
     def lasts(self, task: TaskState) -> float | None:
-        """Return the seconds that a living attempt still takes, by its own progress or by its class."""
+        """Return the remaining seconds of a living attempt, by its own progress or by its class."""
         epochs = self._brain.terms[task.terms].epochs
         pace = self._pace.get((task.id, task.attempts), Throughput()).seconds
         whole = (

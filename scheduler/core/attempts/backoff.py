@@ -1,4 +1,4 @@
-"""The back-off of starts: after attempts whose program was never started, launching pauses and is tried again."""
+"""The back-off of starts: after attempts whose program never started, launching pauses and is then tried again."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from scheduler.values import dataclass
 
 Key = tuple[int, int]
 MACHINE = ""
-"""The cause that concerns all tasks; every other cause is a directory that could not be entered."""
+"""The cause that concerns all tasks; any other cause is a directory that could not be entered."""
 """The reasons of tasks that wait for the whole machine, and for their directory."""
 
 
 @dataclass(slots=True)
 class Pause:
-    """The pause of one cause: trial starts, the first after half a second, then after twice as long each time.
+    """The pause of one cause. The first trial start comes after half a second, each later one after twice as long.
 
-    It changes with events only. What time alone changes (a trial is due, a trial has lived for long enough) is worked
-    out from the time that is asked about.
+    It changes with events only. What depends on time alone (a trial is due, a trial has lived long enough) is computed
+    for the time that is passed in.
     """
 
     reason: str = ""
-    """Why the last attempt was not started."""
+    """Why the last attempt did not start."""
     rounds: int = 0
     """Failed rounds in a row: attempts that were placed together fail in one round."""
     until: float = -inf
-    """When the next trial is due."""
+    """The time of the next trial."""
     window: int = 1
-    """So many trials may be under way at once."""
+    """The number of trials that may be under way at once."""
     trials: dict[Key, float] = field(default_factory=dict)
-    """The attempts that were placed since the last failure, and when they began; inf: they have not begun."""
+    """The attempts placed since the last failure, with the times when they began; inf: not begun yet."""
 
     def fail(self, key: Key, reason: str, at: float, rules: SchedulingConfig) -> None:
-        """Take in that an attempt was not started."""
+        """Note that an attempt did not start."""
         self.trials.pop(key, None)
         self.reason, self.window = reason, 1
         if at >= self.until:  # the others of its round were placed before it failed
@@ -48,13 +48,13 @@ class Pause:
             self.rounds = min(self.rounds + 1, 30)
 
     def settle(self, at: float, rules: SchedulingConfig) -> None:
-        """Take in that trials have lived for long enough."""
+        """Count trials that have lived long enough as successful."""
         for key, began in list(self.trials.items()):
             if at >= began + rules.start_proof:
                 self.work(key)
 
     def work(self, key: Key) -> None:
-        """Take in that a trial start has worked."""
+        """Note that a trial start was successful."""
         if self.trials.pop(key, None) is not None:
             self.rounds, self.window, self.until = 0, self.window * 2, -inf
 
@@ -66,11 +66,11 @@ class Pause:
         return max(0, (self.window << proved) - (len(self.trials) - proved))
 
     def stopped(self, now: float, rules: SchedulingConfig) -> bool:
-        """Tell whether enough rounds failed in a row to report it."""
+        """Tell whether enough rounds in a row have failed to report it."""
         return self.rounds >= rules.start_rounds and not self._proved(now, rules)
 
     def over(self, rules: SchedulingConfig) -> bool:
-        """Tell whether enough starts have worked to stop counting them."""
+        """Tell whether enough starts were successful to stop counting them."""
         return self.window > rules.start_window
 
     def _proved(self, now: float, rules: SchedulingConfig) -> int:
@@ -83,18 +83,18 @@ class FailedStarts:
 
     number: int = 0
     own: int = 0
-    """How many of them failed by themselves while the starts of others worked."""
+    """The number of failed starts while other tasks started successfully."""
     reason: str = ""
     until: float = -inf
-    """When it may be tried again, whatever becomes of others."""
+    """The time from which it may be tried again, whatever happens to other tasks."""
 
     @property
     def is_suspect(self) -> bool:
-        """True if its own order may make starts fail: it is started by itself."""
+        """True if its own launch may be what makes starts fail; then it is started by itself."""
         return self.number > 1
 
     def fail(self, reason: str, at: float, rules: SchedulingConfig, *, trial: bool) -> None:
-        """Take in one more; `trial`: it was tried during a pause."""
+        """Note one more failed start; `trial`: it was tried during a pause."""
         if self.is_suspect and not trial:
             self.own += 1
             self.until = at + min(rules.start_pause * 4.0**self.own, rules.start_rest_most)
@@ -102,11 +102,11 @@ class FailedStarts:
 
 
 class Backoff:
-    """The pauses of one run: one of the whole machine, and one of each directory that could not be entered.
+    """The pauses of one run: one for the whole machine, and one for each directory that could not be entered.
 
-    A task whose own order makes starts fail cannot hold the others up. One that failed twice in a row is a suspect: it
-    is started by itself, and during a pause after all others. If it fails while the starts of others work, it is left
-    alone for longer and longer.
+    A task whose own launch makes starts fail cannot hold up the others. After two failures in a row it is a suspect: it
+    is started by itself, and during a pause after all others. If it fails while other tasks start successfully, it
+    rests for longer and longer.
     """
 
     def __init__(self) -> None:
@@ -114,7 +114,7 @@ class Backoff:
         self._failed_starts: dict[int, FailedStarts] = {}
         """The tasks whose last start failed."""
         self._directories: dict[int, str] = {}
-        """The directories of tasks that are known to be in one that has or had a pause, until they have started."""
+        """The directories of tasks in directories that have or had a pause, until the tasks have started."""
         self._numbers: dict[str, int] = {}
 
     @property
@@ -136,14 +136,14 @@ class Backoff:
         return self._directories.get(task, "")
 
     def locate(self, task: int, directory: str) -> int:
-        """Note the directory of a task; the number that is given to the directory."""
+        """Note the directory of a task; return the number of the directory."""
         self._directories[task] = directory
         return self._numbers.setdefault(directory, len(self._numbers))
 
     # ---- what happens ----
 
     def placed(self, key: Key, at: float, rules: SchedulingConfig) -> None:
-        """Note that an attempt was placed: a trial, if its cause has a pause."""
+        """Note that an attempt was placed; it is a trial if its cause has a pause."""
         for pause in self._of(key[0], at, rules):
             pause.trials[key] = inf
 
@@ -185,12 +185,12 @@ class Backoff:
         pause.fail(key, event.reason, at, rules)
 
     def clear(self) -> None:
-        """Forget all pauses: a scheduler that takes the run over tries at once."""
+        """Forget all pauses, because a scheduler that takes over the run tries at once."""
         self._pauses.clear()
         self._failed_starts.clear()
 
     def _of(self, task: int, at: float, rules: SchedulingConfig) -> Iterator[Pause]:
-        """Return the pauses that concern a task and are not over."""
+        """Return the active pauses that concern a task."""
         if not self._pauses:
             return
         for pause in self._pauses.values():
@@ -212,12 +212,12 @@ class Backoff:
         return None if pause is None else pause.left(now, rules)
 
     def suspended(self, task: int) -> Refusal:
-        """Return the refusal of a task while all starts pause."""
+        """Return the refusal of a task while all starts are paused."""
         pause = self._pauses[MACHINE]
         return Refusal(task, Reason.SUSPENDED, text=pause.reason)
 
     def look(self, now: float, rules: SchedulingConfig) -> tuple[object, ...]:
-        """Return what a decision at that time depends on."""
+        """Return the state on which a decision at this time depends."""
         if not self.limits:
             return ()
         resting = sum(now < failed.until for failed in self._failed_starts.values())
@@ -226,7 +226,9 @@ class Backoff:
     def apart(
         self, placements: tuple[Placement, ...], living: Callable[[], Iterable[TaskState]]
     ) -> tuple[Placement, ...]:
-        """Return the placements before the first suspect, or that alone once all `living` attempts have begun."""
+        """Return the placements before the first suspect, or the suspect alone once all `living` attempts have
+        begun.
+        """
         for place, placement in enumerate(placements):
             failed = self._failed_starts.get(placement.task)
             if failed is not None and failed.is_suspect:
@@ -234,7 +236,7 @@ class Backoff:
         return placements
 
     def starts(self, now: float, rules: SchedulingConfig) -> Starts | None:
-        """Return what limits the starts of one pass besides the pause of the machine; None: nothing."""
+        """Return the limit on the starts of one pass, apart from the pause of the machine; None: no limit."""
         if not self.limits:
             return None
         left = {cause: self._pauses[cause].left(now, rules) for cause in self.away}
@@ -247,26 +249,26 @@ class Backoff:
 
 @dataclass(slots=True)
 class Starts:
-    """The trial starts that are left for each directory, and the tasks whose own starts failed, in one pass."""
+    """The remaining trial starts of each directory, and the tasks whose own starts failed, in one pass."""
 
     directories: Mapping[int, str]
     left: Mapping[str, int]
     reasons: Mapping[str, str]
     resting: Mapping[int, str]
-    """Tasks that are left alone for now, each with the reason why its last start failed."""
+    """Tasks that rest for now, each with the reason why its last start failed."""
     again: Mapping[int, int]
     """Tasks that are tried after all others, each with the number of its failed starts."""
     taken: Counter[str] = field(default_factory=Counter)
     postponed: list[int] = field(default_factory=list)
 
     def postpones(self, task: int) -> bool:
-        """Tell whether a task is to be tried after all others, and note it."""
+        """Tell whether a task must be tried after all others, and note that."""
         if task in self.again:
             self.postponed.append(task)
         return task in self.again
 
     def refuses(self, task: int) -> Refusal | None:
-        """Return the refusal of a task that rests, or whose directory has a pause; None: it may be tried."""
+        """Return the refusal of a task that rests, or whose directory has a pause; None if it may be tried."""
         if task in self.resting:
             return Refusal(task, Reason.SUSPENDED, text=self.resting[task])
         directory = self.directories.get(task, "")
@@ -275,7 +277,9 @@ class Starts:
         return Refusal(task, Reason.AWAY, directory, text=self.reasons[directory])
 
     def in_order(self, tasks: Iterable[int]) -> list[int]:
-        """Return tasks as they are tried: those that failed again after all others, then those that rest."""
+        """Return tasks in the order in which they are tried: first ordinary ones, then suspects, then those that
+        rest.
+        """
         return sorted(tasks, key=lambda task: (task in self.resting, self.again.get(task, 0)))
 
     def take(self, placement: Placement) -> None:
@@ -286,7 +290,7 @@ class Starts:
 
 
 def stopped(cause: str, pause: Pause, rules: SchedulingConfig) -> str:
-    """Return the sentence for the moment when starts stop."""
+    """Return the sentence for the moment when starts pause."""
     again = f"no task is charged for it, and it is tried again, at the latest every {rules.start_pause_most:g} s"
     if cause == MACHINE:
         rounds = f"{pause.rounds} rounds of starts in a row failed"

@@ -1,4 +1,4 @@
-"""When a list is not worth going on with: its last ends are all alike, or more of it failed than was allowed."""
+"""The detection of a list that is not worth continuing: its last ends are all alike, or too many tasks failed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scheduler.units import count
 from scheduler.values import dataclass
 
 LONGEST = 300
-"""Characters of a last line that are kept."""
+"""The largest number of characters of a last line that are kept."""
 _NEUTRAL = (Outcome.LOST, Outcome.UNSTARTED, Outcome.INTERRUPTED)
 _FAILED = (State.FAILED, State.OOM, State.TIMEOUT)
 _BETWEEN = r"[\s\"'`=,:;()\[\]{}<>]+"
@@ -22,7 +22,7 @@ _MASKED = re.compile(rf"_(?:{_BETWEEN}_)+")
 
 
 def last_line(text: str) -> str:
-    """Return the last line of an output that is not blank; for a progress bar its last state."""
+    """Return the last line of an output that is not blank; for a progress bar, its last state."""
     for line in reversed(text.rstrip().split("\n")):
         shown = line.rstrip().rpartition("\r")[2].strip()
         if shown:
@@ -31,7 +31,7 @@ def last_line(text: str) -> str:
 
 
 def gist(line: str, words: Iterable[str]) -> str:
-    """Return a last line without numbers and without the row's own words, to compare it with those of other rows.
+    """Return a last line without numbers and without the row's own words, for comparison with other rows.
 
     "unrecognized arguments: --lr 0.1 --id=17" differs in every row and means one thing in all of them.
     """
@@ -43,20 +43,20 @@ def gist(line: str, words: Iterable[str]) -> str:
 
 @dataclass(slots=True)
 class FailureTally:
-    """The attempts that have ended since a scheduler took the run."""
+    """The attempts that have ended since a scheduler took over the run."""
 
     tasks: list[int] = field(default_factory=list)
-    """The tasks of the last attempts, as far as they failed alike one after another."""
+    """The tasks of the last attempts that failed alike in a row."""
     first: Exited | None = None
     """The first of these attempts."""
     mixed: bool = False
-    """True if an attempt ended in another way before them, so that the whole list cannot be wrong."""
+    """True if an earlier attempt ended in another way, so that the list as a whole cannot be wrong."""
     failed: int = 0
-    """Tasks that failed for good."""
+    """The number of tasks that failed for good."""
     last: Exited | None = None
 
     def take(self, event: Exited, to: State, rules: SchedulingConfig) -> None:
-        """Count an attempt that has ended, and whose task goes to a state; what is no fault of a row is not counted."""
+        """Count an ended attempt, given its task's next state; ignore an end that is not the fault of the row."""
         if event.outcome in _NEUTRAL:
             return
         if to in _FAILED:
@@ -78,7 +78,7 @@ class FailureTally:
         return rules.rows_alike if self.mixed else rules.first_rows
 
     def verdict(self, rules: SchedulingConfig) -> Halted | None:
-        """Return why no more tasks should start; None: they may."""
+        """Return why no more tasks should start; None if they may."""
         if self.first is not None and rules.first_rows > 0 and len(self.tasks) >= self._most(rules):
             return _halted("alike" if self.mixed else "first rows", self.first, len(self.tasks))
         if self.last is not None and rules.max_failures is not None and self.failed >= rules.max_failures:
@@ -96,7 +96,7 @@ def _halted(why: str, event: Exited, number: int) -> Halted:
 
 
 def sentences(halted: Halted, command: str, log: str, run: str, waiting: int) -> list[str]:
-    """Return what users are told: the line, the command, the log and the next step."""
+    """Return the lines for the user: the last line of output, the command, the log and the next step."""
     said = f"nothing more is started, {count(waiting, 'task')} left waiting: "
     onward = f"scheduler resume {run} --keep-going goes on as it is"
     if halted.why == "first rows":

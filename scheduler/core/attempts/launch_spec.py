@@ -18,31 +18,31 @@ _UNATTENDED = MpsLaunch({}, (), -1)
 
 
 class TaskPaths(Protocol):
-    """Where a task's files lie."""
+    """The paths of a task's files."""
 
     def task(self, task: int) -> str:
         """Return the directory in which a task may leave files."""
 
     def result(self, task: int, attempt: int) -> str:
-        """Return the file for its result."""
+        """Return the path of an attempt's result file."""
 
     def progress(self, task: int, attempt: int) -> str:
-        """Return the file for its progress."""
+        """Return the path of an attempt's progress file."""
 
     def task_log(self, task: int, attempt: int) -> PurePath:
-        """Return the file for its output."""
+        """Return the path of an attempt's log."""
 
     def task_errors(self, task: int, attempt: int) -> PurePath:
-        """Return the file for its errors, if they are kept apart."""
+        """Return the path of an attempt's file for standard error, if that is kept apart."""
 
 
 APART = "apart"
-"""As Stderr: in a file of its own, beside the log."""
+"""As Stderr: standard error goes to a file of its own, beside the log."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskEnvironment:
-    """The settings that every task of the run gets besides its own row."""
+    """The environment of every task of the run, apart from its row."""
 
     run: str
     python: str
@@ -55,7 +55,7 @@ class TaskEnvironment:
 
 
 class LaunchBuilder:
-    """Writes the orders of one run."""
+    """The builder of launch specifications for one run."""
 
     def __init__(
         self, around: TaskEnvironment, devices: Devices, profile_epochs: int, sharing: GpuSharing | None = None
@@ -66,7 +66,7 @@ class LaunchBuilder:
         self._sharing = sharing
         self._profile_epochs = profile_epochs
         self._directory = ("", str(PurePosixPath(around.directory)))
-        """The last that a row said, and where that is."""
+        """The directory that a row named last, and its resolved path."""
 
     def launch(self, placement: Placement, job: Job, lease: HeldLease) -> Launch:
         """Return the launch specification of a placement."""
@@ -104,19 +104,21 @@ class LaunchBuilder:
         return self._where(job.spec.directory)
 
     def _where(self, said: str) -> str:
-        """Return the directory in which a task runs; most rows name one directory."""
+        """Return the directory in which a task runs; most rows name one directory, which is cached."""
         if said != self._directory[0]:
             self._directory = (said, str(PurePosixPath(self._around.directory, said)))
         return self._directory[1]
 
     def _stderr(self, placement: Placement, job: Job) -> str:
-        """Return the file for its errors; empty: its log."""
+        """Return the file for standard error; empty if it goes to the log."""
         if job.spec.stderr != APART:
             return job.spec.stderr
         return str(self._around.places.task_errors(placement.task, placement.attempt))
 
     def _environment(self, placement: Placement, job: Job, attended: MpsLaunch) -> dict[str, str | None]:
-        """Return the environment: the documented variables, then those of the devices, of its Python and of its row."""
+        """Return the task's environment: the documented variables, then those of the devices, of its Python and of
+        its row.
+        """
         places, key = self._around.places, (placement.task, placement.attempt)
         told: dict[str, str | None] = {
             "SCHEDULER_TASK_ID": str(placement.told or placement.task),
@@ -151,7 +153,7 @@ class LaunchBuilder:
         return epochs
 
     def _indices(self, placement: Placement) -> str:
-        """Return the numbers of its GPUs, as nvidia-smi counts."""
+        """Return the numbers of its GPUs in nvidia-smi."""
         gpus = placement.sees
         if gpus and not self._numbers:
             self._numbers = {device.key: str(device.index) for device in self._devices.discover()}

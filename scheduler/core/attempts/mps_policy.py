@@ -1,4 +1,6 @@
-"""NVIDIA's MPS: who gets which share of threads and memory, and the words by which a task says that it failed."""
+"""The policy for NVIDIA MPS: shares of threads and memory, and the messages by which a task reports a failure of
+MPS.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,8 @@ from scheduler.core.model import SHARED_OUT, Outcome, Placement, Terms
 from scheduler.units import MIB
 
 CLIENT, TURNS, REFUSED, FAULT = "client", "turns", "refused", "fault"
-"""The states of an attempt under MPS: a client; no client, in turns with others; refused or given up by MPS; ended
-by a fault that ends all attempts on its GPU.
+"""The states of an attempt under MPS: it is a client; it runs outside and takes turns with others; MPS refused it or
+gave it up; or a fault ended it and all other attempts on its GPU.
 """
 
 FAILED = (REFUSED, FAULT)
@@ -29,7 +31,7 @@ _REFUSED = re.compile(
     r"|\bMPS client has been terminated by the server"
     r"|(?i:\bcuda(?: runtime| driver)? error[: (]+80[5-9]\b|\bcuda(?: runtime| driver)? error[: (]+810\b)"
 )
-"""CUDA's errors 805 to 810, by name, by number and in the driver's words."""
+"""CUDA's errors 805 to 810, by name, by number and in the driver's text."""
 _FAULT = re.compile(
     r"\bCUDA_ERROR_(?:ILLEGAL_ADDRESS|LAUNCH_FAILED|LAUNCH_TIMEOUT|HARDWARE_STACK_ERROR|ILLEGAL_INSTRUCTION"
     r"|MISALIGNED_ADDRESS|INVALID_ADDRESS_SPACE|INVALID_PC|ASSERT|ECC_UNCORRECTABLE|NVLINK_UNCORRECTABLE)\b"
@@ -41,18 +43,18 @@ _FAULT = re.compile(
     r"|\boperation not supported on global/shared address space|\bdevice-side assert triggered"
     r"|\buncorrectable (?:ECC|NVLink) error"
 )
-"""After these a process can do nothing more with its GPU; under MPS all that share it are told one of them."""
+"""CUDA errors after which a process can do nothing more with its GPU; under MPS all its co-located tasks get one."""
 
 
 def what_failed(output: str) -> str:
-    """Return REFUSED or FAULT if the last lines of a failed task under MPS say so; else an empty text."""
+    """Return REFUSED or FAULT if the last lines of a failed task under MPS mean that; else an empty text."""
     if _REFUSED.search(output):
         return REFUSED
     return FAULT if _FAULT.search(output) else ""
 
 
 def percentage(terms: Terms, beside: int) -> int:
-    """Return the share of the GPU's threads for a task that starts beside so many residents."""
+    """Return the share of the GPU's threads for a task that starts beside this many residents."""
     said = terms.thread_percentage
     if said is None:
         return 100
@@ -60,14 +62,14 @@ def percentage(terms: Terms, beside: int) -> int:
 
 
 def fence(placement: Placement, rules: SchedulingConfig) -> int:
-    """Return the bytes that MPS lets it use: its reservation in whole MiB; 0: no limit."""
+    """Return the memory limit that MPS enforces, in bytes: the reservation in whole MiB; 0 for no limit."""
     if not rules.fence or rules.slots is not None or placement.visible:
         return 0
     return placement.reservation[placement.gpus[0]] // MIB * MIB
 
 
 def judged(exited: Exited, placement: Placement, seen: str) -> Exited:
-    """Return the outcome of an attempt: what MPS did, or a fault that ends all tasks on a GPU, is no failure of the
+    """Return the outcome of an attempt: a problem of MPS, or a fault that ends all tasks on a GPU, is no failure of the
     task.
 
     `seen` is CLIENT or TURNS, where that is known.
@@ -80,14 +82,14 @@ def judged(exited: Exited, placement: Placement, seen: str) -> Exited:
 
 
 def sentence(failed: str) -> str:
-    """Return why no task starts on a GPU on which an attempt has just failed in this way."""
+    """Return why no task starts on a GPU on which an attempt has just failed because of MPS."""
     if failed == REFUSED:
         return "its MPS server did not take a task, or gave one up: nothing starts there before it does again"
     return "a fault ended what shared it under MPS: nothing starts there before its MPS server has recovered"
 
 
 def reason(failed: str) -> str:
-    """Return the reason of such an end, for its task."""
+    """Return the reason of such an end, as the task shows it."""
     if failed == REFUSED:
         return "MPS did not take it, or gave it up: it starts again"
     return "a fault of its GPU, which under MPS ends all that share it: it starts again outside of MPS"

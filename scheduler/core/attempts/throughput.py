@@ -1,4 +1,4 @@
-"""How fast a living task gets on, and how busy it keeps its GPUs, from what was seen of it."""
+"""The speed of a living task, and the load it puts on its GPUs, from its samples."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Mapping, Sequence
 from scheduler.values import dataclass
 
 ENOUGH = 1e-6
-"""So little is missing of a whole epoch where progress is told in parts of one."""
+"""A whole epoch may lack this much if progress is reported in fractions of an epoch."""
 FULL = 0.95
-"""The load from which on tasks on a GPU are assumed to slow each other down."""
+"""The load from which tasks on a GPU are assumed to slow each other down."""
 
 
 def alone(share: float, beside: float, whole: float | None = None) -> float:
-    """Return how busy a task with this share of a GPU would keep it alone, beside others with these loads.
+    """Return the load that a task with this share of a GPU would have alone, given the loads of its neighbours.
 
-    While the GPU idles at times, each task gets all that it requests; else they share in proportion. The loads of
-    others are often guesses: where the load of the `whole` GPU is measured, it counts.
+    While the GPU is idle at times, each task gets all that it requests; otherwise tasks share in proportion. The loads
+    of the neighbours are often guesses, so a measured load of the `whole` GPU takes precedence.
     """
     idle = share + beside <= 1.0 if whole is None else whole < FULL
     if idle or share >= 1.0:
@@ -26,7 +26,7 @@ def alone(share: float, beside: float, whole: float | None = None) -> float:
 
 
 class MeanLoad:
-    """How busy a task keeps its GPUs, from when it first did."""
+    """The mean load of a task on its GPUs, from the first moment at which it was busy."""
 
     def __init__(self) -> None:
         self._sum = 0.0
@@ -34,7 +34,7 @@ class MeanLoad:
         self._looked = False
 
     def see(self, shares: Mapping[str, float]) -> None:
-        """Take one sample of its load; samples of the time in which it still loads its data do not count."""
+        """Add one sample of its load; samples from the time when it still loads its data do not count."""
         if not shares:
             return
         self._looked = True
@@ -44,7 +44,7 @@ class MeanLoad:
 
     @property
     def value(self) -> float | None:
-        """Return the mean; 0 where it was sampled and did nothing, None where it was never sampled."""
+        """Return the mean; 0 if it was sampled and idle, None if it was never sampled."""
         if not self._looked:
             return None
         return self._sum / self._number if self._number else 0.0
@@ -52,7 +52,7 @@ class MeanLoad:
 
 @dataclass(slots=True)
 class EpochSpan:
-    """Epochs that were seen to be done, and what they took."""
+    """A number of completed epochs, and the time they took."""
 
     epochs: float = 0.0
     seconds: float = 0.0
@@ -64,22 +64,22 @@ class EpochSpan:
 
     @property
     def tells(self) -> bool:
-        """True if it covers a whole epoch."""
+        """True if it covers at least a whole epoch."""
         return self.epochs >= 1 - ENOUGH
 
 
 class Throughput:
-    """How long an epoch takes, from when which epoch was seen; and how much longer beside others."""
+    """The time per epoch, from the times at which epochs were completed, and the slowdown beside other attempts."""
 
     def __init__(self) -> None:
         self._first: tuple[float, float] | None = None
         self._last: tuple[float, float] | None = None
         self._crowded = False
-        """True if another attempt was beside it since the last epoch."""
+        """True if another attempt has been beside it since the last epoch."""
         self._alone, self._opening, self._beside = EpochSpan(), EpochSpan(), EpochSpan()
 
     def see(self, epochs: float, now: float, *, beside: bool = False) -> None:
-        """Take the number of epochs done by now, beside others or alone."""
+        """Note the number of epochs done by now; `beside`: other attempts share its GPUs."""
         self._crowded = self._crowded or beside
         if self._last is not None and epochs <= self._last[0]:
             return
@@ -96,16 +96,17 @@ class Throughput:
 
     @property
     def seconds(self) -> float | None:
-        """Seconds an epoch takes; None while fewer than two are known to be done."""
+        """Return the seconds per epoch; None while fewer than two epochs are known."""
         if self._first is None or self._last is None or self._last[0] <= self._first[0]:
             return None
         return (self._last[1] - self._first[1]) / (self._last[0] - self._first[0])
 
     @property
     def stretch(self) -> float | None:
-        """How many times longer its epochs took beside others than alone, or than the first one where it never was.
+        """Return how many times longer its epochs took beside others than alone (or than its first epoch, if never
+        alone).
 
-        None where that cannot be told.
+        None if that is unknown.
         """
         usual = self._alone if self._alone.tells else self._opening
         later = EpochSpan(self._beside.epochs, self._beside.seconds)
@@ -117,14 +118,14 @@ class Throughput:
 
 
 class Colocation:
-    """Which attempts of a run share a device with another."""
+    """The attempts of a run that share a device with another one."""
 
     def __init__(self) -> None:
         self._devices: dict[tuple[int, int], Sequence[str]] = {}
         self._residents: Counter[str] = Counter()
 
     def enter(self, attempt: tuple[int, int], devices: Sequence[str]) -> None:
-        """Note that an attempt has begun on a device."""
+        """Note that an attempt has started on these devices."""
         self._devices[attempt] = devices
         for key in devices:
             self._residents[key] += 1
@@ -135,5 +136,5 @@ class Colocation:
             self._residents[key] -= 1
 
     def beside(self, attempt: tuple[int, int]) -> bool:
-        """Tell whether another attempt is beside it now."""
+        """Tell whether another attempt shares a device with it now."""
         return any(self._residents[key] > 1 for key in self._devices.get(attempt, ()))

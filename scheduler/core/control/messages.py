@@ -1,4 +1,4 @@
-"""Sentences on why tasks wait. The subject of each is "it", the task: `task 12 waits: it needs 11.3GiB; …`."""
+"""Sentences about why tasks wait. Their subject "it" is the task: `task 12 waits: it needs 11.3GiB; …`."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from scheduler.units import count, duration, size
 
 MOST_DEVICES = 4
 MOST_HOLDERS = 4
-"""How many devices and holders are named; the others are counted."""
+"""The largest number of devices and holders that are named; the others are counted."""
 
 
 def why(refusal: Refusal) -> str:
-    """Return one sentence, without its subject, on what keeps a task waiting."""
+    """Return a sentence, without its subject, about what keeps a task waiting."""
     return refusal.reason.sentence.format(**_words(refusal))
 
 
 def _words(refusal: Refusal) -> dict[str, object]:
-    """Return the words that may stand in the sentence of a reason."""
+    """Return the values for the placeholders in a reason's sentence."""
     r, where = refusal, "host RAM" if refusal.device == HOST else refusal.device
     wanted, room, total = size(r.wanted), size(max(r.room, 0)), size(r.total)
     counted = r.device in (TASKS, GPUS)
@@ -39,15 +39,15 @@ def _words(refusal: Refusal) -> dict[str, object]:
 
 
 def _amount(refusal: Refusal, amount: int) -> str:
-    """Return so much of what a quota limits."""
+    """Return an amount of what a quota limits, in words."""
     if refusal.device in (TASKS, GPUS):
         return count(amount, refusal.device.removesuffix("s"))
     return f"{size(amount)} of {'host RAM' if refusal.device == HOST else refusal.device}"
 
 
 def waits(found: WaitReason) -> str:
-    """Return a paragraph: what a task needs, what there is and who holds it, when it may start, how often it was
-    bypassed.
+    """Return a paragraph: the task's request, the free memory and its holders, the expected start, the number of
+    bypasses.
     """
     refusal, wants = found.refusal, found.wants
     parts = [_head(refusal), *([need(wants)] if refusal.reason.depends_on_need else [])]
@@ -65,7 +65,7 @@ def waits(found: WaitReason) -> str:
 
 
 def _head(refusal: Refusal) -> str:
-    """Return what a task waits for; for memory the numbers follow, device by device."""
+    """Return what a task waits for; for memory, numbers for each device follow."""
     if refusal.reason is Reason.MEMORY:
         return "waits for host RAM" if refusal.device == HOST else "waits for GPU memory"
     if refusal.reason is Reason.UNKNOWN:
@@ -85,7 +85,7 @@ def need(wants: RequestedResources) -> str:
 
 
 def devices(states: Iterable[DeviceState]) -> list[str]:
-    """Return what is free on each device, and who holds the rest."""
+    """Return what is free on each device, and who uses the rest."""
     all_ = list(states)
     sentences = [_device(state) for state in all_[:MOST_DEVICES]]
     rest = all_[MOST_DEVICES:]
@@ -114,7 +114,7 @@ def _expected(found: WaitReason) -> str:
 
 
 def waiting(reasons: Mapping[str, int]) -> str:
-    """Return how many tasks of a run wait for what, the most first."""
+    """Return how many tasks of a run wait for what, the largest number first."""
     ranked = sorted(reasons.items(), key=lambda one: -one[1])
     words = dict[str, int]()
     for reason, number in ranked:
@@ -124,7 +124,7 @@ def waiting(reasons: Mapping[str, int]) -> str:
 
 
 def _waits_for(reason: str) -> str:
-    """Return what tasks wait for; `@host` behind a reason says that its device is the host."""
+    """Return what tasks wait for; `@host` after a reason means that its device is the host."""
     word, _, place = reason.partition("@")
     known = Reason(word)
     return known.waits_on_host if place else known.waits

@@ -1,4 +1,4 @@
-"""Requests to a run (cancel, hold, set …): the events that grant them, and the answers, task by task."""
+"""Requests to a run (cancel, hold, set …): the events that grant them, and the answers for each task."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ JOBS, PER_DEVICE, DEVICES, DISABLE, ENABLE = "-j", "--max-per-device", "--device
 """The limits of a run that a request can change."""
 
 MOST_SAID = 8
-"""So many answers to one request are among the lines of its run."""
+"""The largest number of answers to one request that are printed in the log of the run."""
 WHY, LIMIT = "why", "limit"
-"""The request that changes nothing, which only a living scheduler answers; and the one that changes limits of a run."""
+"""The request that changes nothing, which only a living scheduler can answer; and the one that changes the limits of
+a run.
+"""
 _WAITS = frozenset({State.WAITING, State.HELD, State.INTERRUPTED})
 
 
@@ -30,11 +32,11 @@ class Verb(StrEnum):
     """The requests that change tasks."""
 
     fits: frozenset[State]
-    """The states of tasks that it can change."""
+    """The states in which a task can be changed by it."""
     done: str
     """The answer for a task that had no attempt."""
     nothing: str
-    """The answer where no task of the run is in such a state."""
+    """The answer if no task of the run is in such a state."""
 
     def __new__(cls, word: str, fits: frozenset[State] = _WAITS, done: str = "", nothing: str = "") -> Verb:
         """Create a member from its properties; a word alone finds the member."""
@@ -57,7 +59,7 @@ CONTROLS = frozenset({*Verb, LIMIT})
 
 @dataclass(frozen=True, slots=True)
 class GrantedRequest:
-    """The result of a request: events to record, and the answers once they are recorded."""
+    """The result of a request: the events to record, and the answers for when they are recorded."""
 
     events: tuple[Event, ...] = ()
     answers: tuple[Answer, ...] = ()
@@ -66,9 +68,9 @@ class GrantedRequest:
 def grant(
     brain: Brain, request: Request, budgets: Sequence[DeviceBudget], number: Callable[[Terms], int]
 ) -> GrantedRequest:
-    """Judge a request by how the run stands now; changes nothing.
+    """Answer a request by the present state of the run; change nothing.
 
-    `number` gives new terms their number. Without budgets nothing is said about what the devices can hold.
+    `number` returns the number of new terms. Without budgets nothing is said about what the devices can hold.
     """
     if request.what == LIMIT:
         return _limited(brain, request.said, [b.device for b in budgets])
@@ -87,7 +89,7 @@ def grant(
 
 
 def _meant(brain: Brain, verb: Verb, tasks: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Return the tasks that a request is about, and the numbers that are not tasks of this run."""
+    """Return the tasks that a request means, and the numbers that are not tasks of this run."""
     if tasks:
         known = [task for task in tasks if task in brain.task_table]
         return known, [task for task in tasks if task not in brain.task_table]
@@ -121,7 +123,7 @@ def _moved(brain: Brain, verb: Verb, tasks: Sequence[int]) -> GrantedRequest:
 
 
 def _standstill(brain: Brain) -> str:
-    """Return why a waiting task does not start although there may be capacity; empty where it may."""
+    """Return why waiting tasks do not start although there may be capacity; empty if they may start."""
     if brain.draining:
         return ", but the run starts no more tasks before scheduler resume"
     return ", but the run is paused (-j 0)" if brain.rules.jobs == 0 else ""
@@ -160,7 +162,7 @@ def _new(
     budgets: Sequence[DeviceBudget],
     number: Callable[[Terms], int],
 ) -> tuple[int | None, str]:
-    """Return the number of the new terms and the differences; None and the reason where they cannot be."""
+    """Return the number of the new terms and the differences; None and the reason if they are invalid."""
     try:
         new = changed(old, said)
     except BadCell as exc:
@@ -193,7 +195,7 @@ def shown(field: Field, value: object) -> str:
 
 
 def cannot(terms: Terms, budgets: Sequence[DeviceBudget]) -> str:
-    """Return why no device of this run can ever hold such a task, without the subject `it`; empty where one can."""
+    """Return why no device of this run can ever hold such a task, without the subject `it`; empty if one can."""
     gpus = sum(b.device.is_gpu for b in budgets)
     if (terms.gpus or 0) > gpus:
         return f"needs {count(terms.gpus or 0, 'GPU')}; this run has {gpus}"
@@ -261,7 +263,9 @@ def _limits(before: Limited, after: Limited, said: Mapping[str, str], devices: S
 
 
 def _closed(before: Sequence[str], said: Mapping[str, str], devices: Sequence[Device]) -> tuple[str, ...]:
-    """Return the keys of devices on which no task starts; `--devices` selects GPUs, and does not change the host."""
+    """Return the keys of devices that start nothing any more. `--devices` selects GPUs, and does not change the
+    host.
+    """
     closed = {*before}
     if DEVICES in said:
         pool = _slots(devices) or [device for device in devices if device.is_gpu] or devices
@@ -272,7 +276,7 @@ def _closed(before: Sequence[str], said: Mapping[str, str], devices: Sequence[De
 
 
 def _keys(text: str, devices: Sequence[Device]) -> set[str]:
-    """Return the keys of the named devices, with the slots whose GPUs are all among them."""
+    """Return the keys of the named devices, including slots whose GPUs are all among them."""
     keys = {device.key for device in named(text, devices)}
     return keys | {slot.key for slot in _slots(devices) if slot.cards and keys.issuperset(slot.cards)}
 
@@ -282,7 +286,7 @@ def _slots(devices: Sequence[Device]) -> list[Device]:
 
 
 def named(text: str, devices: Sequence[Device]) -> list[Device]:
-    """Return the devices that words like `0-2,host` or `all` name; raise ValueError for an unknown one."""
+    """Return the devices that words such as `0-2,host` or `all` name; raise ValueError for an unknown one."""
     found = [slot for slot in _slots(devices) if is_called(slot, text)]  # its name may have commas
     if found:
         return found + [device for device in devices if device.is_gpu and is_called(device, text)]
@@ -298,7 +302,7 @@ def named(text: str, devices: Sequence[Device]) -> list[Device]:
 
 
 def _called(word: str, devices: Sequence[Device]) -> list[Device]:
-    """Return all devices of that name: slots can share a name with each other and with a GPU's number."""
+    """Return all devices with that name: a slot can have the name of another slot, or the number of a GPU."""
     called = [device for device in devices if is_called(device, word)]
     if called:
         return called
@@ -337,7 +341,7 @@ def onward(what: str, run: str, living: int, waiting: int) -> str:
 
 
 def sentence(answer: Answer) -> str:
-    """Return the answer with the tasks that it is about."""
+    """Return an answer as a sentence that names its tasks."""
     if not answer.tasks:
         return answer.says
     return f"{'task' if len(answer.tasks) == 1 else 'tasks'} {ranges(answer.tasks)}: {answer.says}"

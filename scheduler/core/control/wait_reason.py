@@ -11,7 +11,7 @@ from scheduler.values import dataclass
 
 @dataclass(frozen=True, slots=True)
 class HolderUse:
-    """A holder of memory on a device, with its bytes."""
+    """The bytes that one holder uses or has reserved on a device."""
 
     who: str
     bytes: int
@@ -23,7 +23,7 @@ class HolderUse:
 
 @dataclass(frozen=True, slots=True)
 class DeviceState:
-    """One device that a task may run on, as a decision sees it."""
+    """One device that a task may run on, in the state that a decision uses."""
 
     device: str
     room: int
@@ -43,14 +43,14 @@ class RequestedResources:
     bytes: int | None
     """None: unknown."""
     peak: int
-    """The declared or measured part of it; the rest is margin."""
+    """The declared or measured part of the request; the rest is margin."""
     gpus: int
     source: EstimateSource
     share: float = 0.0
     margin: int = 0
-    """`bytes` are `peak`, this share of it and these bytes; both 0 where they were not computed in this way."""
+    """The margin as a share of `peak` and as bytes; both 0 if the request was computed otherwise."""
     ooms: int = 0
-    """How often the task ran out of memory before."""
+    """The number of earlier attempts that ran out of memory."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the request as JSON values."""
@@ -68,16 +68,16 @@ class WaitReason:
     wants: RequestedResources
     devices: tuple[DeviceState, ...] = ()
     bypassed: int = 0
-    """How many tasks behind it were started while it waited."""
+    """The number of later tasks that started while it waited."""
     at_most: int = 0
     """The bypass limit."""
     room_in: float | None = None
     """Seconds until there may be capacity; None: unknown."""
     after: int = 0
-    """The task of this run whose end frees it."""
+    """The task of this run whose end frees that capacity."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what `scheduler why --json` prints of it."""
+        """Return the JSON values of `scheduler why --json`."""
         return {
             "refusal": self.refusal.to_dict(),
             "wants": self.wants.to_dict(),

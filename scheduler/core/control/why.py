@@ -1,4 +1,4 @@
-"""Finds out why tasks wait: what they request, what each device has and who holds it, when it may be free."""
+"""The answer to why tasks wait: their request, the state and the holders of each device, and the expected start."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from scheduler.core.ports import Answer, Key
 from scheduler.core.profiling import estimator
 
 MOST_GROUPS = 500
-"""How many groups of equal tasks of a run are examined, the best-ranked first; most lists have fewer than ten."""
+"""The largest number of groups of equal tasks that are examined, best-ranked first; most lists have fewer than ten."""
 OTHER_RUNS, UNMANAGED_PROCESSES = "other runs", "unmanaged processes"
 UNMANAGED_MEMORY, BUFFER = "unmanaged memory", "buffer"
-"""Holders of memory that are no task of this run."""
+"""Holders of memory that are not tasks of this run."""
 
 
 def answers(
     brain: Brain, machine: Machine, tasks: Sequence[int], lasts: Mapping[Key, float], full: str = ""
 ) -> list[Answer]:
-    """Return why these tasks wait, for those that wait; without tasks, for what all tasks of the run wait.
+    """Return why these tasks wait, if they do; without tasks, the reasons for all waiting tasks of the run.
 
     `full` is the sentence on a full disk, or empty.
     """
@@ -48,7 +48,7 @@ def answers(
 
 
 def of_task(brain: Brain, machine: Machine, task: int, lasts: Mapping[Key, float]) -> WaitReason:
-    """Return why a waiting task waits; `lasts` are the seconds that living attempts still take, where known."""
+    """Return why a waiting task waits; `lasts` has the remaining seconds of living attempts, where known."""
     asked = _asker(brain, machine)
     refusal = _refusal(brain, machine, asked, task)
     need = brain.need(task, gpus_of(brain.terms_of(task), bool(brain.capacity.gpus)))
@@ -65,7 +65,7 @@ def of_task(brain: Brain, machine: Machine, task: int, lasts: Mapping[Key, float
 
 
 def of_run(brain: Brain, machine: Machine) -> Counter[str]:
-    """Count the waiting tasks by the reason of their refusal, with `@host` behind it where the device is the host."""
+    """Count the waiting tasks by the reason of their refusal, followed by `@host` if the device is the host."""
     groups: dict[tuple[int, int, bool, str], list[int]] = {}
     for task in brain.task_table.in_state(State.WAITING):
         equals = (brain.task_table.terms(task), brain.kind_of(task), task in brain.tasks, brain.backoff.directory(task))
@@ -82,7 +82,7 @@ def of_run(brain: Brain, machine: Machine) -> Counter[str]:
 
 
 def _asker(brain: Brain, machine: Machine) -> SchedulingPass | SlotPass:
-    """Return a pass that has decided already: a task that it is asked about comes after its decisions."""
+    """Return a pass that has already decided, so that a task passed to `ask` comes after its decisions."""
     brain.capacity.look(machine)
     made = SlotPass(brain, machine) if brain.capacity.has_slots else SchedulingPass(brain, machine)
     made.decide()
@@ -113,7 +113,7 @@ def _wants(brain: Brain, task: int, need: ResourceRequest) -> RequestedResources
 
 
 def _margin(brain: Brain, ask: MemoryRequest) -> tuple[float, int]:
-    """Return the share and the bytes that were added to a measured peak."""
+    """Return the margin of a measured peak as a share and in bytes."""
     rules, peak = brain.rules, ask.bare or ask.least
     if ask.bytes is not None and ask.bytes == estimator.with_margin(peak, rules):
         return rules.margin, rules.margin_bytes
@@ -123,7 +123,7 @@ def _margin(brain: Brain, ask: MemoryRequest) -> tuple[float, int]:
 
 
 def _may_run_on(brain: Brain, task: int, need: ResourceRequest) -> list[DeviceCapacity]:
-    """Return the devices that a task may run on; the host if it has no GPUs."""
+    """Return the devices on which a task may run; the host if it needs no GPUs."""
     rooms, word = brain.capacity.rooms, brain.terms_of(task).device
     if brain.capacity.has_slots:
         keys: Iterable[str] = (key for key in rooms if rooms[key].device.is_slot)
@@ -133,7 +133,7 @@ def _may_run_on(brain: Brain, task: int, need: ResourceRequest) -> list[DeviceCa
 
 
 def _stand(brain: Brain, machine: Machine, room: DeviceCapacity) -> DeviceState:
-    """Return the free bytes of a device and its holders, the largest first."""
+    """Return the state of a device: its free bytes, and its holders from the largest."""
     key = room.device.key
     held = [HolderUse(f"task {p.task}", p.reservation[key]) for p in brain.placements() if p.reservation.get(key)]
     others = sum(lease.reserved.get(key, 0) for lease in machine.leases)
@@ -149,9 +149,9 @@ def _stand(brain: Brain, machine: Machine, room: DeviceCapacity) -> DeviceState:
 def _room_in(
     brain: Brain, need: ResourceRequest, refusal: Refusal, rooms: Iterable[DeviceCapacity], lasts: Mapping[Key, float]
 ) -> tuple[float | None, int]:
-    """Return in how many seconds enough devices may have capacity, and the task whose end frees it.
+    """Return the seconds until enough devices may have capacity, and the task whose end frees it.
 
-    Only ends of this run's tasks are foreseen.
+    Only the ends of this run's tasks can be predicted.
     """
     asks = need.gpus or (need.host,)
     bytes_ = refusal.wanted if refusal.reason is Reason.UNKNOWN else max(ask.bytes or 0 for ask in asks)
@@ -163,7 +163,10 @@ def _room_in(
 def _room_on(
     brain: Brain, room: DeviceCapacity, need: ResourceRequest, bytes_: int, full: bool, lasts: Mapping[Key, float]
 ) -> tuple[float, int]:
-    """Return when one device may have capacity if no other task starts there; a full one has it with the first end."""
+    """Return when one device may have capacity if no other task starts there, and the task whose end frees it.
+
+    A device on which the number of tasks is limited has capacity after the first end.
+    """
     left, load = replace(room), need.busy if room.device.is_gpu else need.cores
     bytes_ = min(bytes_, room.most - brain.rules.buffer)
     here = [task for task in brain.living() if task.placement and room.device.key in task.placement.reservation]
