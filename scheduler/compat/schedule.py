@@ -1,6 +1,4 @@
-"""The older one-shot tool's command line (`schedule`, and `python scheduler.py` with a quoted task), with this
-engine.
-"""
+"""The command line of the older one-shot tool (`schedule`, and `python scheduler.py` with a quoted task)."""
 
 from __future__ import annotations
 

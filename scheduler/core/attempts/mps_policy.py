@@ -1,6 +1,4 @@
-"""The policy for NVIDIA MPS: shares of threads and memory, and the messages by which a task reports a failure of
-MPS.
-"""
+"""The policy for NVIDIA MPS: shares of threads and memory, and the messages that mean a failure of MPS."""
 
 from __future__ import annotations
 
