@@ -85,6 +85,7 @@ def run(  # noqa: PLR0913  # each is a flag of `scheduler run`, by keyword only
     header: int | None = 0,
     name: str = "",
     python: str = "",
+    my_columns: str = "",
     state: str | None = None,
     defaults: Mapping[str, str] | None = None,
     new: bool = False,
@@ -105,12 +106,13 @@ def run(  # noqa: PLR0913  # each is a flag of `scheduler run`, by keyword only
     event loop, the caller's handlers stay. The call blocks: use `asyncio.to_thread` in a coroutine.
     """
     flags = {"num": str(num), "order": order, "buffer": buffer, "max_load": str(max_load), "python": python or None}
+    flags["my_columns"] = my_columns or None
     settings = read_settings({**flags, "state": state})
     check_counts(jobs_at_once=jobs_at_once, slots=slots, max_per_device=max_per_device, max_failures=max_failures)
     is_file = isinstance(jobs, (str, os.PathLike))
     _check_wish(is_file, new or skip_done)
     interpreter = this_python(settings)
-    listing = _listing(jobs, header, dict(defaults or {}), interpreter)
+    listing = _listing(jobs, header, dict(defaults or {}), interpreter, settings.my_columns)
     choices = RunOptions(
         devices,
         slots,
@@ -149,10 +151,10 @@ def runs(state: str | None = None) -> list[Finished]:
 
 
 def _listing(
-    jobs: str | os.PathLike[str] | Iterable[Task], header: int | None, defaults: dict[str, str], python: str
+    jobs: str | os.PathLike[str] | Iterable[Task], header: int | None, defaults: dict[str, str], python: str, mine: str
 ) -> TaskList:
     if isinstance(jobs, (str, os.PathLike)):
-        return csv_listing(os.fspath(jobs), header=header, defaults=defaults, append="both", python=python)
+        return csv_listing(os.fspath(jobs), header=header, defaults=defaults, append="both", python=python, mine=mine)
     form, rows = python_tasks.rows(_tasks(jobs), defaults, python)
     return TaskList("tasks", form, rows)
 

@@ -12,7 +12,8 @@ from scheduler.app.run.task_list import TaskList, one_listing
 from scheduler.cli import flags
 from scheduler.cli.parsing import Parser, settings_from
 from scheduler.core.tasks.command import ONE_SHOT
-from scheduler.core.tasks.fields import FIELDS
+from scheduler.core.tasks.fields import FIELDS, BadCell
+from scheduler.core.tasks.shell_syntax import refuse_shell_syntax
 from scheduler.errors import InputError, UsageError
 from scheduler.runtime.settings import Settings
 from scheduler.ui.terminal.sink import hint
@@ -82,10 +83,18 @@ def _detached(listing: TaskList, options: RunOptions, settings: Settings, python
 def _command(quoted: str | None, words: Sequence[str] | None) -> Sequence[str]:
     """Return the command: one quoted string, or the words after `--`."""
     if words is None:
+        _refuse_shell_syntax(quoted or "")
         return [quoted] if quoted is not None else []
     if quoted is not None:
         raise UsageError(f"give the command once: {quoted!r} stands before -- and another command after it")
     return words
+
+
+def _refuse_shell_syntax(quoted: str) -> None:
+    try:
+        refuse_shell_syntax(quoted)
+    except BadCell as exc:
+        raise UsageError(str(exc)) from exc
 
 
 def about_flag(exc: InputError) -> str:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from scheduler.experiment.measure import ArmRunner
     from scheduler.runtime.settings import Settings
 
-SETTINGS = ("buffer", "max_load", "max_gpu_load", "python", "profile_epochs", "margin")
+SETTINGS = ("buffer", "max_load", "max_gpu_load", "python", "profile_epochs", "margin", "my_columns")
 IDENTITY = ("devices", "append", "simulate", "mps_speed", "assume", "seed", *SETTINGS)
 """The flags that tell one experiment with a list from another."""
 OF_ONE_KIND = {"mps": ("num", "order"), "priority": ("percentages", "copies", "mps_speed")}

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 SETTINGS = (
     "num", "order", "buffer", "max_load", "max_gpu_load", "profile", "profile_epochs", "settle", "margin",
+    "my_columns",
 )  # fmt: skip
 """Settings that are flags of `simulate`, with the meaning they have in `run`."""
 KNOWN = ("times", "peaks", "oracle")

@@ -77,6 +77,7 @@ class RealRunner(ArmRunner):
             defaults=self._experiment.defaults(arm),
             append=self._experiment.append,
             python=self._python,
+            mine=settings.my_columns,
         )
         # Without their file: the list runs again on purpose, and no appended row joins a run.
         session = start.begin(replace(task_list, file=None, path=""), options, settings, self._python)

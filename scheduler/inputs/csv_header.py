@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import csv
 import difflib
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from scheduler.core.tasks.fields import BY_COLUMN, FIVE, REQUIRED, RESERVED
 from scheduler.errors import InputError
+
+_OTHER_NAMES = {
+    "timelimit": "Timeout", "walltime": "Timeout", "vram": "Memory", "gpumemory": "Memory", "ram": "HostMemory",
+}  # fmt: skip
+"""Names that other tools give to task fields."""
 
 
 def known_names(line: str, delimiter: str) -> set[str]:
@@ -24,12 +29,18 @@ def delimiter_of(line: str) -> str:
 
 
 def checked_columns(
-    path: str, row: int, cells: list[str], given: set[str], parameters: set[str] | None = None
-) -> tuple[list[str], list[str]]:
-    """Return the columns of a header, and warnings about them. Raises InputError.
+    path: str,
+    row: int,
+    cells: list[str],
+    given: set[str],
+    parameters: set[str] | None = None,
+    mine: Collection[str] = (),
+) -> tuple[list[str], dict[str, str]]:
+    """Return the columns of a header, and those that look like misspelled task fields, with the fields' names.
 
     `given` are the columns for which flags give a default. `parameters` are the columns of a table that its command
-    uses; None: every row has a command of its own.
+    uses; None: every row has a command of its own. `mine` are names, in lower case, that the user means as they are.
+    Raises InputError.
     """
     columns = [cell.strip() or f"column_{number}" for number, cell in enumerate(cells, 1)]
     for number, name in enumerate(columns):
@@ -38,12 +49,30 @@ def checked_columns(
         if _plain(name) in RESERVED:
             raise InputError(path, f"{RESERVED[_plain(name)]}: leave the column out or rename it", row, name)
     known = {BY_COLUMN[name.lower()].column for name in columns if name.lower() in BY_COLUMN}
-    slips = {name: meant for name, meant in _slips(columns, known).items() if name not in (parameters or ())}
+    slips = {
+        name: meant
+        for name, meant in _slips(columns, known).items()
+        if name not in (parameters or ()) and name.lower() not in mine
+    }
     missing = [name for name in REQUIRED if name not in known | given]
     if parameters is None and missing and "Command" not in known | given:
         raise InputError(path, _missing(columns, missing, slips if slips or known & {*FIVE} else None), row)
-    doubt = f"{path}: column {{!r}} is not a task field and is kept as your own: did you mean {{}}?"
-    return columns, [doubt.format(name, meant) for name, meant in slips.items()]
+    return columns, slips
+
+
+def refuse_slips(path: str, row: int, slips: Mapping[str, str]) -> None:
+    """Raise InputError for columns that look like misspelled task fields, if there are any."""
+    if not slips:
+        return
+    (name, meant), *more = slips.items()
+    others = "".join(f"; {other!r}: did you mean {field}?" for other, field in more)
+    raise InputError(
+        path,
+        f"it is not a task field: did you mean {meant}?{others} Rename it, or keep it as a column of your own: "
+        f"--my-columns {','.join(slips)}",
+        row,
+        name,
+    )
 
 
 def _missing(columns: list[str], missing: list[str], slips: dict[str, str] | None) -> str:
@@ -73,6 +102,7 @@ def _slips(columns: Sequence[str], known: set[str]) -> dict[str, str]:
         plain = _plain(column)
         begun = [name for name in absent if len(plain) > 2 and name.startswith(plain)]
         near = difflib.get_close_matches(plain, absent, 1, 0.8) or begun[:1]
-        if near and column.lower() not in BY_COLUMN:
-            slips[column] = absent[near[0]]
+        meant = absent[near[0]] if near else _OTHER_NAMES.get(plain, "")
+        if meant and meant not in known and column.lower() not in BY_COLUMN:
+            slips[column] = meant
     return slips

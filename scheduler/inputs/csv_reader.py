@@ -20,7 +20,7 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice
 from typing import Any
@@ -38,7 +38,7 @@ from scheduler.inputs.csv_decoding import (
     ended,
     text_of,
 )
-from scheduler.inputs.csv_header import checked_columns, delimiter_of, known_names
+from scheduler.inputs.csv_header import checked_columns, delimiter_of, known_names, refuse_slips
 from scheduler.inputs.row_checks import (
     RowChecker,
     anywhere,
@@ -103,14 +103,15 @@ class CsvFile:
 
     `header` is the row that names the columns, counted from 0 without blank lines; None: no header, the five columns.
     `defaults` are the texts of run-wide flags by column name; `template` is the command that every row fills, where the
-    rows say none of their own. Relative paths are meant from `cwd` (empty: from here).
+    rows say none of their own. Relative paths are meant from `cwd` (empty: from here). `mine` are columns of the user
+    whose names look like misspelled task fields.
     Rows that cannot be accepted raise InputError with file, row and column; the caller accepts all rows or none.
     """
 
     retry = 2.0
     """Seconds until a bad appended row is checked again in an unchanged file: its script may exist by then."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # all but the path are given by name
         self,
         path: str | os.PathLike[str],
         *,
@@ -120,8 +121,12 @@ class CsvFile:
         python: str = sys.executable,
         cwd: str = "",
         template: Sequence[str] = (),
+        mine: Collection[str] = (),
     ) -> None:
         self._settle(path, python, cwd, None)
+        table.refuse_script(self.path)
+        self._mine = {name.lower() for name in mine}
+        self._slips: dict[str, str] = {}
         self._reader: Any
         self._bytes = HashedBytes(self._open())
         self._status = os.fstat(self._bytes.fileno())
@@ -179,11 +184,12 @@ class CsvFile:
     def _checked(self, columns: list[str], given: set[str], template: Sequence[str]) -> list[str]:
         """Return the checked names of the columns. Raises InputError."""
         own = table.own_columns(columns, template) if template else None
-        columns, doubts = checked_columns(self.path, self._above + 1, columns, given, own)
+        columns, slips = checked_columns(self.path, self._above + 1, columns, given, own, self._mine)
         if template:
             fillable = [*columns, "Epochs"] if "Epochs" in given else columns
             table.check_placeholders(self.path, self._above + 1, fillable, template)
-        self.warnings += doubts
+            refuse_slips(self.path, self._above + 1, slips)
+        self._slips = slips
         if any(name.lower() == "id" for name in columns) and any("{id}" in word for word in template):
             self.warnings.append(f"{self.path}: {{id}} is filled from the column 'id', not with the task's id")
         return columns
@@ -248,9 +254,9 @@ class CsvFile:
         counts = CommandCounts()
         self._validator.delimiter = self.delimiter
         with self._bytes as source:
-            yield from self._validator.validated(
-                self._reader, self._above, self._head, self._checker.__getitem__, counts
-            )
+            good = self._validator.validated(self._reader, self._above, self._head, self._checker.__getitem__, counts)
+            yield from self._without_used_slips(good) if self._slips else good
+            refuse_slips(self.path, self._above + 1, self._slips)
         self.mark = CsvMark(
             offset=source.offset,
             rows=counts.rows,
@@ -266,6 +272,13 @@ class CsvFile:
             rows = "1 row runs" if counts.repeated == 1 else f"{counts.repeated:,} rows run"
             first = f"the first is row {counts.first_repeat}"
             self.warnings.append(f"{self.path}: {rows} the same command as an earlier row ({first}); all are accepted")
+
+    def _without_used_slips(self, rows: Iterable[Row]) -> Iterator[Row]:
+        """Yield the rows; a column with a doubtful name is no slip once a placeholder uses it."""
+        for row in rows:
+            for name in [name for name in self._slips if any(f"{{{name.lower()}}}" in c.lower() for c in row[1])]:
+                del self._slips[name]
+            yield row
 
     # What is appended while the run goes on.
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from scheduler.core.model import Terms
 from scheduler.core.tasks.fields import BY_COLUMN, BadCell, RowForm
+from scheduler.core.tasks.shell_syntax import refuse_shell_syntax
 from scheduler.inputs.row_checks import BadRows, RowChecker, place_of_command, split_words
 
 _COLUMNS = (
@@ -113,6 +114,7 @@ def _checked(form: RowForm, cells: list[str], number: int, ground: RowChecker) -
         if "\0" in cell:
             raise BadCell(name, "it contains a NUL byte, which a command cannot contain: remove it")
     said = split_words("Command", form.text(cells, "Command"))
+    refuse_shell_syntax(form.cell(cells, "Command"))
     place_of_command(ground.__getitem__, form.cell(cells, "Directory") or ".", said)
     form.spec(cells, number)
     return form.terms(cells)

@@ -13,6 +13,7 @@ from scheduler.core.model import Terms
 from scheduler.core.tasks.command import THIS_PYTHON
 from scheduler.core.tasks.fields import BY_COLUMN, REQUIRED, BadCell, RowForm, words
 from scheduler.core.tasks.placeholders import takes
+from scheduler.core.tasks.shell_syntax import refuse_shell_syntax
 from scheduler.errors import InputError
 from scheduler.inputs import table
 from scheduler.inputs.csv_decoding import HashedBytes, NotText, clean, iconv, quote_fault, text_of
@@ -152,7 +153,9 @@ class RowValidator:
         if command:
             if executable not in THIS_PYTHON or filename or args:
                 refuse_beside_command(executable, filename, args)
-            place_of_command(place, directory or ".", split_words("Command", command))
+            said = split_words("Command", command)
+            refuse_shell_syntax(self.form.cell(cells, "Command"))
+            place_of_command(place, directory or ".", said)
             _refuse_no_epochs("Command", command, terms)
         else:
             self._refuse_incomplete(filename, terms)
@@ -161,8 +164,8 @@ class RowValidator:
         if "{" in filename + args + command and self.form.own:
             self._warn_of_placeholder(" ".join(self.form.cell(cells, name) for name in _WITH_PLACEHOLDERS))
         text = " ".join(part for part in (filename, args) if part)
-        if _OF_SHELL.search(command or text):
-            self._warn_of_shell_word(command or text)
+        if not command and _OF_SHELL.search(text):
+            self._warn_of_shell_word(text)
         return directory, executable, text, command, env and _env_pairs(env), terms.epochs
 
     def _warn_of_placeholder(self, text: str) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import difflib
 import json
+import os
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -18,6 +20,9 @@ _PLACEHOLDER = re.compile(r"(?<![{$])\{(\w+)\}(?!\})")
 _DELIMITERS = (",", "\t", ";")
 
 
+_SCRIPTS = {".py": ("Python file", "python"), ".sh": ("shell script", "sh"), ".bash": ("shell script", "bash")}
+
+
 class NotAnObject(ValueError):
     """A line of a JSON lines file that is not an object."""
 
@@ -25,6 +30,16 @@ class NotAnObject(ValueError):
 def is_json_lines(path: str) -> bool:
     """Tell by its name whether a file has one JSON object on each line."""
     return path.lower().endswith(JSON_LINES)
+
+
+def refuse_script(path: str) -> None:
+    """Raise InputError for a file that is a program and no list."""
+    kind, program = _SCRIPTS.get(os.path.splitext(path)[1].lower(), ("", ""))
+    if kind:
+        raise InputError(
+            path,
+            f"it is a {kind}, not a list of tasks: scheduler exec -- {program} {shlex.quote(path)} runs it as one task",
+        )
 
 
 def check_template(template: Sequence[str]) -> None:

@@ -43,6 +43,7 @@ class Settings:
     unmanaged_calm: float = 120.0
     max_gpu_load: float = 2.0
     visible: str = "uuid"
+    my_columns: str = ""
     memory_args: str = ""
     ignore_args: str = ""
     margin: tuple[float, int] = (0.10, 256 * units.MIB)
@@ -181,6 +182,7 @@ READERS: dict[str, Any] = {
     "unmanaged_calm": units.parse_duration,
     "max_gpu_load": _share,
     "visible": _one_of("uuid", "index", "all"),
+    "my_columns": str,
     "memory_args": str,
     "ignore_args": str,
     "margin": _margin,

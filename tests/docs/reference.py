@@ -56,6 +56,7 @@ SETTINGS = {
         "Maximum summed GPU utilisation of co-located tasks; 2.0 means 200 %.",
     ),
     "visible": ("uuid, index, all", "uuid", "How CUDA_VISIBLE_DEVICES names the GPUs of a task."),
+    "my_columns": ("names", "–", "Columns of your own whose names look like misspelled task fields."),
     "memory_args": ("names", "learned", "Only these arguments of a script determine its memory."),
     "ignore_args": ("names", "learned", "These arguments of a script do not change its memory."),
     "margin": ("share and size", "10%+256MiB", "What is added to a known peak when memory is reserved."),
@@ -197,6 +198,7 @@ def _fields() -> list[str]:
     return [
         _table(("column", "flag", "default", "meaning"), rows),
         "Column names may stand in any order and case. Other columns are your own and come back in the results.\n",
+        "A name that resembles a field's is refused, unless a placeholder uses it or `--my-columns` names it.\n",
         f"Refused, because they are not there yet: {reserved}.\n",
     ]
 

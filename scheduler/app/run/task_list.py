@@ -67,11 +67,16 @@ def csv_listing(
     append: str,
     python: str,
     template: Sequence[str] = (),
+    mine: str = "",
 ) -> TaskList:
-    """Return a CSV or JSON lines file as a list; `template` is a command that is filled in with each row."""
+    """Return a CSV or JSON lines file as a list; `template` is a command that is filled in with each row.
+
+    `mine` names columns of the user, separated by commas, that look like misspelled task fields.
+    """
     from scheduler.inputs.csv_reader import CsvFile
 
-    file = CsvFile(path, header=header, defaults=defaults, append=append, python=python, template=template)
+    own = {name.strip() for name in mine.split(",")}
+    file = CsvFile(path, header=header, defaults=defaults, append=append, python=python, template=template, mine=own)
     return TaskList(path, file.form, file.rows(), lambda: file.warnings, file, real_path(path))
 
 

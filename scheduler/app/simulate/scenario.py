@@ -89,7 +89,9 @@ def _check(path: str, row: TraceRow, devices: Sequence[Device]) -> None:
 def _of_list(source: ScenarioSource, devices: Sequence[Device], settings: Settings) -> list[TraceRow]:
     """Return the rows of a list, read as `run` reads it."""
     python = chosen_python(settings)
-    listing = csv_listing(source.path, header=0, defaults={}, append="both", python=python.path)
+    listing = csv_listing(
+        source.path, header=0, defaults={}, append="both", python=python.path, mine=settings.my_columns
+    )
     some = any(device.is_gpu for device in devices)
     profile = _profiles(settings, Programs(os.environ, os.getcwd(), python))
     made = []

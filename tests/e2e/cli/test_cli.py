@@ -248,12 +248,22 @@ class TestRun:
         assert not (home.root / "here").exists()
         assert runs_left(home) == []
 
-    def test_a_dry_run_hints_at_a_misspelled_column(self, home: Home) -> None:
-        said = home.call("run", home.write("jobs.csv", "Command,Memroy", "true,8GiB"), "--dry-run", code=0).stdout
-        assert (
-            "hint:   jobs.csv: column 'Memroy' is not a task field and is kept as your own: did you mean Memory?"
-            in said
-        )
+    def test_a_misspelled_column_is_refused_unless_the_user_means_it(self, home: Home) -> None:
+        listing = home.write("jobs.csv", "Command,Memroy", "true,8GiB")
+        for verb in (["run"], ["run", "--dry-run"], ["simulate", "--assume", "1min,1GiB", "--devices", "host:8GiB"]):
+            assert "did you mean Memory?" in home.call(*verb, listing, code=2).stderr
+            home.call(*verb, listing, "--my-columns", "Memroy", code=0)
+        assert len(runs_left(home)) == 1
+
+    def test_a_python_file_in_place_of_a_list_is_refused_with_the_verb_for_it(self, home: Home) -> None:
+        home.write("train.py", "print(1)")
+        said = home.call("run", "train.py", code=2).stderr
+        assert said.startswith("scheduler: train.py: it is a Python file, not a list of tasks: scheduler exec -- ")
+
+    def test_exec_refuses_shell_syntax_in_a_quoted_command(self, home: Home) -> None:
+        said = home.call("exec", "echo a > b", code=2).stderr
+        assert said.startswith("scheduler: > is shell syntax, and a command is not read by a shell: for a shell write ")
+        assert not (home.root / "b").exists()
 
     def test_a_buffer_that_leaves_nothing_is_refused(self, home: Home) -> None:
         said = home.call("run", home.commands("true"), "--buffer", "900TiB", code=2).stderr

@@ -58,7 +58,7 @@ class TestOneJob:
         assert done.stdout.split() == ["o1", "e1", "o2", "e2", "o3", "e3"]
 
     def test_exec_splits_a_quoted_string_without_a_shell(self, home: Home) -> None:
-        assert home.call("exec", "echo 'a  b' $HOME | cat", code=0).stdout == "a  b $HOME | cat\n"
+        assert home.call("exec", "echo 'a  b' '$HOME' '|' cat", code=0).stdout == "a  b $HOME | cat\n"
 
     def test_exec_passes_words_unchanged(self, home: Home) -> None:
         assert home.call("exec", "--", "printf", "<%s>", "a b", "", "'q'", code=0).stdout == "<a b><><'q'>"

@@ -125,13 +125,30 @@ def test_shell_metacharacters_are_text():
 
 
 @pytest.mark.parametrize("word", ["|", ">", "2>", ">>", "<", "&&", "||", ";", "&", "2>&1"])
-@pytest.mark.parametrize("row", ["Command\ntrue {} a\n", HEADER + "work,-1,train.py {} a,3,1\n"])
-def test_a_row_with_words_of_a_shell_gets_a_warning(row, word):
+def test_a_five_column_row_with_words_of_a_shell_gets_a_warning(word):
     passed = f"{word!r} is passed to the program as a word, because rows are not read by a shell"
-    assert f"jobs.csv: {passed}; for a shell write the Command sh -c '...'" in read(row.format(word))[1].warnings
+    warnings = read(f"{HEADER}work,-1,train.py {word} a,3,1\n")[1].warnings
+    assert f"jobs.csv: {passed}; for a shell write the Command sh -c '...'" in warnings
 
 
-@pytest.mark.parametrize("text", ["a>b", "sh -c 'a | b > c'", "x;y", "--a=<b>", "http://a/?b&c", "-> =>"])
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("true > a", ">"), ("true >a", ">a"), ("true 2>&1", "2>&1"), ("true | cat", "|"), ("true && true", "&&"),
+        ("true & true", "&"), ("true; true", "true;"), ("true --lr $LR", "$LR"), ("true --lr ${LR}", "${LR}"),
+        ("true $(id)", "$(id)"), ("true `id`", "`id`"), ("true < a", "<"), ("true 'a b' > c", ">"),
+    ],
+)  # fmt: skip
+def test_a_command_with_shell_syntax_is_refused_with_two_cures(text, found):
+    assert refusal(f'Command\n"{text}"\n') == (
+        f"jobs.csv, row 2, column Command: {found} is shell syntax, and a command is not read by a shell: for a shell "
+        f"write sh -c '...', to pass {found} to the program put it in single quotes"
+    )
+
+
+@pytest.mark.parametrize(
+    "text", ["a>b", "sh -c 'a | b > c'", "x;y", "--a=<b>", "http://a/?b&c", "-> =>", "'$LR' '>' '|'", "5$", "a\\;"]
+)
 def test_a_row_without_words_of_a_shell_gets_no_warning(text):
     assert read(f"Command\necho {text}\n")[1].warnings == []
 
@@ -343,13 +360,52 @@ def test_a_header_with_the_flag_header_none_is_refused():
 
 @pytest.mark.parametrize(
     ("name", "meant"),
-    [("Prio", "Priority"), ("GPU", "GPUs"), ("host_memory", "HostMemory"), ("time out", "Timeout"), ("Mem", "Memory")],
+    [
+        ("Prio", "Priority"),
+        ("GPU", "GPUs"),
+        ("host_memory", "HostMemory"),
+        ("time out", "Timeout"),
+        ("Mem", "Memory"),
+        ("Memroy", "Memory"),
+        ("Priorty", "Priority"),
+        ("TimeLimit", "Timeout"),
+        ("VRAM", "Memory"),
+    ],
 )
-def test_a_column_that_resembles_a_task_field_gets_a_warning(name, meant):
-    _, file = read(f"Directory,Executable,Filename,Epochs,{name}\nwork,-1,train.py,3,1\n")
-    assert file.warnings == [
-        f"jobs.csv: column {name!r} is not a task field and is kept as your own: did you mean {meant}?"
-    ]
+def test_a_column_that_resembles_a_task_field_is_refused_with_that_name(name, meant):
+    assert refusal(f"Directory,Executable,Filename,Epochs,{name}\nwork,-1,train.py,3,1\n") == (
+        f"jobs.csv, row 1, column {name}: it is not a task field: did you mean {meant}? Rename it, or keep it as a "
+        f"column of your own: --my-columns {name}"
+    )
+
+
+def test_all_columns_that_resemble_task_fields_are_named_at_once():
+    assert refusal("Command,GPU,TimeLimit\ntrue,1,5m\n").endswith(
+        "column GPU: it is not a task field: did you mean GPUs?; 'TimeLimit': did you mean Timeout? Rename it, or keep "
+        "it as a column of your own: --my-columns GPU,TimeLimit"
+    )
+
+
+def test_a_doubtful_column_is_the_users_own_where_the_user_says_so():
+    rows, file = read("Command,GPU\ntrue,1\n", mine=["gpu"])
+    assert file.form.spec(rows[0][1], 2).own == (("GPU", "1"),)
+
+
+def test_a_doubtful_column_is_the_users_own_where_a_placeholder_uses_it():
+    [first, second] = specs("Command,GPU\ntrue,0\ntrue --on {gpu},1\n")
+    assert (first.own, second.command) == ((("GPU", "0"),), "true --on 1")
+
+
+@pytest.mark.parametrize(
+    ("name", "what", "program"), [("train.py", "Python file", "python"), ("a b.sh", "shell script", "sh")]
+)
+def test_a_script_in_place_of_a_list_is_named_as_such(name, what, program):
+    with pytest.raises(InputError) as caught:
+        CsvFile(write("print(1)\n", name))
+    quoted = f"'{name}'" if " " in name else name
+    assert str(caught.value) == (
+        f"{name}: it is a {what}, not a list of tasks: scheduler exec -- {program} {quoted} runs it as one task"
+    )
 
 
 @pytest.mark.parametrize("name", ["lr", "seed", "batch_size", "model", "ds", "note"])

@@ -1,0 +1,40 @@
+"""Shell syntax in a command that no shell reads: `>`, `|`, `&&`, `$NAME` outside of quotes."""
+
+from __future__ import annotations
+
+import re
+
+from scheduler.core.tasks.fields import BadCell
+
+_MAYBE = re.compile(r"[<>|&;$`]")
+_QUOTED = re.compile(r"\\.|'[^']*'|\"(?:\\.|[^\"\\])*\"", re.DOTALL)
+_OPERATOR = re.compile(r"(?:\|\|?|&&?|;;?|\d?>>?(?:&\d|[^>=].*)?|\d?<<?<?(?:[^<=].*)?|&>>?.*)\Z", re.DOTALL)
+_END = re.compile(r".+;\Z", re.DOTALL)
+_EXPANDED = re.compile(r"\$(?:[A-Za-z_]\w*|\{[^{}]*\}|\([^)]*\)?)|`[^`]*`?")
+_HIDDEN = "\1"
+"""Stands for a quoted character, which is no syntax."""
+
+
+def syntax_in(text: str) -> str:
+    """Return the first word of a command that only a shell would understand; empty where there is none.
+
+    Operators count where they are words of their own or lead one, so that `a>b` and `http://x?a&b` do not.
+    """
+    if not _MAYBE.search(text):
+        return ""
+    for word in _QUOTED.sub(lambda match: _HIDDEN * len(match[0]), text).split():
+        if _OPERATOR.match(word) or _END.match(word):
+            return word.replace(_HIDDEN, "")
+        if expanded := _EXPANDED.search(word):
+            return expanded[0]
+    return ""
+
+
+def refuse_shell_syntax(text: str) -> None:
+    """Raise BadCell for a command that is written for a shell."""
+    if found := syntax_in(text):
+        raise BadCell(
+            "Command",
+            f"{found} is shell syntax, and a command is not read by a shell: for a shell write sh -c '...', to pass "
+            f"{found} to the program put it in single quotes",
+        )
