@@ -203,9 +203,11 @@ class TestResults:
 
 class TestRun:
     @contract("S3-27")
-    def test_run_exits_with_0_if_all_tasks_succeed_and_1_if_one_fails(self, home: Home) -> None:
+    def test_run_exits_with_0_if_all_tasks_succeed_1_if_one_fails_and_2_for_bad_input(self, home: Home) -> None:
         home.call("run", home.commands("true", "true"), code=0)
         home.call("run", home.commands("true", "false"), code=1)
+        home.call("run", home.write("jobs.csv", "Command,Priority", "true,first"), code=2)
+        home.call("run", "jobs.csv", "--num", "none", code=2)
 
     @contract("S3-28")
     def test_a_header_alone_is_nothing_to_run(self, home: Home) -> None:
@@ -317,10 +319,14 @@ class TestOrder:
     LIST = ("b,5", "a,1", "d,9", "c,0")
 
     @contract("S3-16")
-    @pytest.mark.parametrize(("order", "names"), [("batch", "abcd"), ("global", "cabd")])
-    def test_priority_orders_within_batches_or_over_the_whole_list(self, home: Home, order: str, names: str) -> None:
+    @pytest.mark.parametrize(
+        ("order", "names"), [((), "abcd"), (("--order", "batch"), "abcd"), (("--order", "global"), "cabd")]
+    )
+    def test_priority_orders_within_batches_or_over_the_whole_list(
+        self, home: Home, order: tuple[str, ...], names: str
+    ) -> None:
         home.write("jobs.csv", "Command,Name,Priority", *[f"{NOTE},{row}" for row in self.LIST])
-        home.call("run", "jobs.csv", "--num", "2", "-j", "1", "--order", order, code=0)
+        home.call("run", "jobs.csv", "--num", "2", "-j", "1", *order, code=0)
         assert lines(home, "order") == [*names]
 
     @pytest.mark.parametrize(
@@ -471,6 +477,7 @@ json.dump([dict(os.environ), os.getcwd(), sys.stdin.read(), os.readlink("/proc/s
             "SCHEDULER_EPOCHS": "4",
             "SCHEDULER_HOST_MEMORY_BYTES": str(300 << 20),
             "SCHEDULER_GPU_INDICES": "",
+            "CUDA_VISIBLE_DEVICES": "",
             "SCHEDULER_TASK_DIR": str(folder),
         }
         assert {name: env.get(name) for name in wanted} == wanted

@@ -381,6 +381,7 @@ class TestOutOfMemory:
 
 
 class TestEnvironment:
+    @contract("S3-25")
     def test_task_finds_its_variables_and_no_mps_of_the_shell(self, machine: Machine) -> None:
         home = machine(gpus=2)
         home.env |= {

@@ -30,6 +30,8 @@ for epoch in range(1, epochs + 1):
     if epoch == epochs and "late" in options and os.environ["SCHEDULER_PURPOSE"] == "run":
         held.append(b"x" * (size * (int(options["late"]) - 1)))
     time.sleep(float(options.get("rest", "0.05")))
+    with open("log." + os.environ["SCHEDULER_PURPOSE"], "a") as file:
+        file.write(f"{options['id']} {epoch}/{epochs}\\n")
     with open(done, "a") as file:
         file.write(f"{epoch}\\n")
     print(f"epoch {epoch}/{epochs}", flush=True)
@@ -105,6 +107,10 @@ class TestSources:
             assert trained.read_text().split() == [str(epoch) for epoch in range(1, epochs + 1)]
         folders = sorted(int(path.name) for path in Path(first["log"]).parents[1].iterdir())
         assert folders == [first["id"], second["id"]], "the probe's own folder is gone"
+        probed = (home.root / "log.probe").read_text().split("\n")
+        (own,) = {line.split()[0] for line in probed if line}
+        assert int(own) not in folders
+        assert probed == [f"{own} 1/2", f"{own} 2/2", ""]
 
     def test_auto_probes_only_where_a_probe_is_a_fiftieth_of_the_task(self, home: Home) -> None:
         home.write("jobs.csv", HEADER, hold(home, 60, epochs=100, rest=0.001), hold(home, 61, epochs=99, rest=0.001))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,9 @@ import pytest
 
 from tests.e2e.older_tools.contracts import contract
 from tests.e2e.older_tools.simple_home import write_program
+from tests.support.gpu_home import GpuHome, training
 from tests.support.killing import ROOT, Home
+from tests.support.standin.box import NO_COMPILER
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -23,10 +26,30 @@ def home(tmp_path: Path) -> Iterator[Home]:
     made.end()
 
 
+@contract("S3-02")
+def test_a_batch_has_twenty_rows_where_no_number_is_given(home: Home) -> None:
+    home.call("--csv", home.commands(*["true"] * 21), "--mps", "off", code=0)
+    home.command = [sys.executable, "-m", "scheduler"]
+    assert [task["batch"] for task in home.tasks()] == [1] * 20 + [2]
+
+
+@pytest.fixture
+def mps_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GpuHome]:
+    """Yield a home with one GPU and MPS, whose list is one training; its paths are short, as MPS needs it."""
+    made = GpuHome(tmp_path_factory.mktemp("m"), gpus=1)
+    made.install_mps()
+    made.command = [sys.executable, str(ROOT / "scheduler.py")]
+    made.jobs(training(peak="1GiB", Memory="2GiB", seconds=0.1, epochs=1))
+    yield made
+    made.end()
+
+
 @contract("S3-04")
-@pytest.mark.parametrize("off", ["False", "0", "no", "off", ""])
-def test_every_spelling_of_off_is_off(home: Home, off: str) -> None:
-    home.call("--csv", home.commands("true"), "--mps", off, code=0)
+@pytest.mark.skipif(not shutil.which("cc"), reason=NO_COMPILER)
+@pytest.mark.parametrize(("said", "daemons"), [*[(off, 0) for off in ("False", "0", "no", "off", "")], ("True", 1)])
+def test_no_daemon_of_mps_starts_for_any_spelling_of_off(mps_home: GpuHome, said: str, daemons: int) -> None:
+    mps_home.call("--csv", "jobs.csv", "--mps", said, code=0)
+    assert len(mps_home.mps_notes("start")) == daemons
 
 
 @contract("S3-03", "S3-05")

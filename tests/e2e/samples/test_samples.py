@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from scheduler.inputs.csv_reader import CsvFile
 from tests.e2e.older_tools.contracts import contract
 
 ROOT = Path(__file__).parents[3]
@@ -157,6 +158,13 @@ def test_the_list_has_forty_rows_of_exactly_the_five_columns() -> None:
         list(row) == ["Directory", "Executable", "Filename", "Epochs", "Priority"] and all(row.values())
         for row in table
     )
+
+
+@contract("S3-29")
+def test_the_list_is_accepted_as_it_is() -> None:
+    file = CsvFile(SAMPLES / "commands.csv", cwd=str(ROOT))
+    assert len(list(file.rows())) == 40
+    assert not any("did you mean" in warning for warning in file.warnings)
 
 
 def test_the_sample_list_mixes_scripts_priorities_and_epochs() -> None:

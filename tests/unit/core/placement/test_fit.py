@@ -178,7 +178,7 @@ class TestKnown:
         assert [refusal.device for refusal in decision.impossible] == ["GPU-0"]
 
 
-def need(reservation: str, bare: str, alone: bool = False) -> ResourceRequest:
+def need(reservation: int | str, bare: int | str, alone: bool = False) -> ResourceRequest:
     """Return the request for a known peak with its margin."""
     return ResourceRequest(MemoryRequest(size(reservation), size(bare)), 1.0, EstimateSource.PROFILE, alone=alone)
 
@@ -215,6 +215,12 @@ class TestMargin:
     def test_a_need_of_nearly_the_whole_device_uses_the_buffer_instead_of_waiting(self) -> None:
         assert reserved(need("23.4GiB", bare="23.4GiB"), free="23.7GiB") == size("23.4GiB")
         assert reserved(need("22GiB", bare="22GiB"), free="21.9GiB") == "memory"
+
+    @contract("S3-22")
+    def test_a_need_fits_beside_a_reservation_up_to_the_buffer(self) -> None:
+        beside = size("24GiB") - size("12GiB") - BUFFER
+        assert reserved(need(beside, bare=beside), hold("12GiB")) == beside
+        assert reserved(need(beside + 1, bare=beside + 1), hold("12GiB")) == "memory"
 
     def test_a_margin_is_not_cut_beside_others(self) -> None:
         assert reserved(need("26GiB", bare="23.7GiB"), hold("1MiB", used="1MiB")) == "memory"

@@ -1,0 +1,41 @@
+"""Every mutation of tests/mutations can be applied, and every line of the contract has one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from scripts import mutations
+from tests.e2e.older_tools.contracts import contract_lines
+from tests.support.marks import shown
+
+FOUND = mutations.read()
+
+
+def rows(theme: str) -> dict[str, list[mutations.Mutation]]:
+    """Return the mutations of a theme by their row, without the theme's name."""
+    found: dict[str, list[mutations.Mutation]] = {}
+    for mutation in FOUND:
+        name, _, row = mutation.row.partition("/")
+        if name == theme:
+            found.setdefault(row, []).append(mutation)
+    return found
+
+
+def without_a_listed_test(theme: str, listed: dict[str, list[str]]) -> Iterable[str]:
+    """Yield the mutations of a theme that name none of the tests that are listed for their row."""
+    for row, mine in rows(theme).items():
+        for mutation in mine:
+            if not set(mutation.tests) & set(listed.get(row, [])):
+                yield mutation.name
+
+
+@pytest.mark.parametrize("mutation", FOUND, ids=lambda mutation: mutation.name)
+def test_a_mutation_changes_code_that_is_there_and_names_tests_that_are_there(mutation: mutations.Mutation) -> None:
+    assert mutations.problems(mutation) == []
+
+
+def test_mutations_of_the_contract_name_a_test_of_their_line() -> None:
+    assert rows("contract").keys() <= contract_lines().keys()
+    assert list(without_a_listed_test("contract", shown("contract"))) == []
