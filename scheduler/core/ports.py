@@ -1,4 +1,4 @@
-"""The ports: Protocols for what the loop needs from the world, kept by real and simulated implementations alike."""
+"""The ports: Protocols for what the loop needs from outside; real and simulated implementations satisfy them."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ class Launch:
     argv: tuple[str, ...]
     directory: str
     env: Mapping[str, str | None]
-    """On top of the run's environment; None takes a name away."""
+    """Changes to the run's environment; None removes a variable."""
     timeout: float | None = None
     grace: float = 30.0
     stop_signal: int = 15
     lease: str = ""
     """Path of the lease file; the shim unlinks it when the tree is empty."""
     lease_fd: int = -1
-    """Locked descriptor of that file, handed over to the shim; the engine closes its own copy."""
+    """The locked descriptor of that file, passed to the shim; the engine closes its own copy."""
     warn: Warn | None = None
-    """The warning signal that it gets some time before its limit."""
+    """The warning signal that the task gets some time before its time limit."""
     stdout: str = ""
-    """A file for its output, in its directory unless it is absolute; empty: its log."""
+    """A file for its standard output, relative to its directory or absolute; empty: its log."""
     stderr: str = ""
     ending: tuple[str, ...] = ()
-    """A command that runs to its end, or for `shim.ENDING` seconds, before the tree is signalled."""
+    """A command that runs to its end, or for at most `shim.ENDING` seconds, before the process tree gets a signal."""
     kept_fd: int = -1
-    """A locked descriptor that stays open while the attempt lives. The engine hands over a copy; this one stays with
-    the caller."""
+    """A locked descriptor that stays open while the attempt lives. The engine passes a copy; this one stays with the
+    caller."""
     once: bool = False
-    """True if the shim of this attempt may never run another one, because the GPU sampler remembers processes by
+    """True if the shim of this attempt must not run another one, because the GPU sampler identifies processes by
     their shim."""
 
 
@@ -64,26 +64,26 @@ class Sample:
     used: Mapping[str, int]
     peak: Mapping[str, int]
     progress: float | None = None
-    """Epochs done, where its output or SCHEDULER_PROGRESS reports them."""
+    """The number of completed epochs, if its output or SCHEDULER_PROGRESS reports them."""
     busy: Mapping[str, float] = field(default_factory=dict)
-    """The share of time that it keeps each of its GPUs busy, where that can be measured."""
+    """The share of time for which it keeps each of its GPUs busy, if that can be measured."""
     whole: Mapping[str, float] = field(default_factory=dict)
-    """The share of time that all processes together keep each of these GPUs busy, where that can be measured."""
+    """The share of time for which all processes together keep each of these GPUs busy, if that can be measured."""
     mps: str = ""
-    """`client` or `turns`, after it is known whether MPS accepted it."""
+    """`client` or `turns` once it is known whether MPS accepted it."""
     absent: tuple[str, ...] | None = None
-    """GPUs that it may use and provably has not used so far; None: this sample tells nothing of GPUs."""
+    """GPUs that it may use and has provably not used so far; None: this sample says nothing about GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """Where to look for one living attempt."""
+    """Where to sample one living attempt."""
 
     shim: int
     log: str = ""
     progress: str = ""
     reservation: Mapping[str, int] = field(default_factory=dict)
-    """The reservation on its GPUs, in the order it sees them, and on the host."""
+    """The reservation on its GPUs, in the order in which it sees them, and on the host."""
     settled: bool = True
     """True if its need is known; other attempts are sampled more often."""
     mps: bool = False
@@ -98,7 +98,7 @@ class Request:
 
     what: str
     tasks: tuple[int, ...] = ()
-    """The tasks it concerns; none: the run, or all of its tasks that the request can apply to."""
+    """The tasks that it concerns; empty: the run, or all tasks to which the request can apply."""
     said: Mapping[str, str] = field(default_factory=dict)
     """The requested changes, each with its value as the user wrote it."""
     name: str = ""
@@ -113,7 +113,7 @@ class Answer:
     done: bool
     says: str
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """The answer as data for programs, where that was requested."""
+    """The answer as data for programs, if that was requested."""
 
 
 Happening = Started | Exited | Sample | Request
@@ -121,38 +121,38 @@ Happening = Started | Exited | Sample | Request
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
-    """Batches that joined a run, and a sentence where its file was changed in another way."""
+    """Batches that joined a run, and a sentence if its file was changed in another way."""
 
     batches: Sequence[Submitted] = ()
     sentence: str = ""
     more: bool = False
-    """True if its source is still open: the run is not over when nothing is left to run."""
+    """True if its source is still open: then the run has not ended even if no task is left."""
 
 
 class World(Protocol):
-    """Time, and the happenings in it."""
+    """Time, and the events that the loop waits for."""
 
     def now(self) -> float:
         """Return the seconds since the epoch, for the journal and for users."""
 
     def wait(self, timeout: float) -> list[Happening]:
-        """Return as soon as something happened, or when the time is over; may return nothing early."""
+        """Return as soon as something has happened, or when the time is over; an early empty result is allowed."""
 
 
 class Engine(Protocol):
-    """Makes decisions true; never decides, never prints, never touches the journal."""
+    """The starter and stopper of attempts; it never decides, prints, or touches the journal."""
 
     def launch(self, order: Launch) -> None:
-        """Start an attempt without waiting for it; what comes of it happens in the world. Never raises."""
+        """Start an attempt without waiting for it; the result arrives through `collect`. Never raise."""
 
     def stop(self, task: int, attempt: int, *, kill: bool = False) -> None:
         """Ask a living attempt to end: stop signal, grace, then the whole tree; `kill` skips the grace."""
 
     def adopt(self, task: int, attempt: int) -> None:
-        """Take over an attempt that an earlier scheduler placed, whatever became of it.
+        """Take over an attempt that an earlier scheduler placed, whatever its state.
 
-        Started happens if it lives, and in the end Exited; an attempt that never came to run is fenced, so that it
-        never will, and Exited LOST happens.
+        Started follows if it is alive, and Exited in the end. An attempt that never started is fenced, so that it never
+        will, and Exited LOST follows.
         """
 
     def collect(self) -> list[Started | Exited]:
@@ -162,31 +162,33 @@ class Engine(Protocol):
         """Tell whether an attempt is over, even if its Exited was not returned or not committed yet."""
 
     def troubles(self) -> Sequence[str]:
-        """Return sentences about what keeps attempts from being started or reported, since the last call."""
+        """Return sentences about what prevents attempts from being started or reported, since the last call."""
 
     def forget(self, task: int, attempt: int) -> None:
         """Remove what an attempt left for a later scheduler; its Exited is committed."""
 
 
 class Devices(Protocol):
-    """The devices of the machine; this port reserves and launches nothing."""
+    """The devices of the machine; this port neither reserves nor launches anything."""
 
     def discover(self) -> tuple[Device, ...]:
-        """Return the devices this process may use, constant for a run. Raise DeviceError if there are none."""
+        """Return the devices that this process may use; they are constant during a run. Raise DeviceError if there
+        are none.
+        """
 
     def snapshot(self) -> tuple[DeviceBudget, ...]:
-        """Return what each device has free now. Do not block for long: the lease mutex is held."""
+        """Return what each device has free now. Do not block for long, because the lease mutex is held."""
 
     def environment_for(self, placement: Placement) -> Mapping[str, str | None]:
         """Return the environment of a task with this placement; None removes a variable."""
 
     def cuda_numbers(self, placement: Placement) -> Sequence[int]:
-        """Return the numbers by which CUDA inside the task counts the GPUs of its placement."""
+        """Return the numbers that CUDA inside the task gives to the GPUs of its placement."""
 
 
 @dataclass(frozen=True, slots=True)
 class MpsLaunch:
-    """The additions that MPS makes to a launch."""
+    """The additions of MPS to a launch."""
 
     environ: Mapping[str, str | None]
     ending: tuple[str, ...]
@@ -194,7 +196,7 @@ class MpsLaunch:
 
 
 class GpuSharing(Protocol):
-    """NVIDIA's MPS, by which several tasks use a GPU at the same moment."""
+    """NVIDIA's MPS, with which several tasks use a GPU at the same time."""
 
     def attend(self, placement: Placement) -> MpsLaunch:
         """Return the additions for the launch of a placement with a thread percentage."""
@@ -205,20 +207,20 @@ class GpuSharing(Protocol):
         """
 
     def closed(self) -> Mapping[str, str]:
-        """Return the devices on which nothing can be started under MPS now, each with the reason."""
+        """Return the devices on which nothing can start under MPS now, each with the reason."""
 
 
 class Watcher(Protocol):
-    """Looks at the memory of living attempts, in a process of its own; may miss, never blocks."""
+    """The measurement of living attempts' memory, in another process; it may miss something, but never blocks."""
 
     def watch(self, attempts: Mapping[Key, Watched], other_shims: frozenset[int]) -> None:
-        """Look at these attempts from now on, and at the trees of other leases' shims.
+        """Sample these attempts and the process trees of other leases' shims from now on.
 
-        The mapping stays the caller's: before it is changed, or right after that, this is called again.
+        The mapping belongs to the caller, who calls this again right before or after changing it.
         """
 
     def used_by(self, shim: int, whose: str = "") -> Mapping[str, int]:
-        """Return the last measured use of the tree of another scheduler's shim; empty if it cannot be seen.
+        """Return the last measured use of the process tree of another scheduler's shim; empty if it cannot be seen.
 
         `whose` is the name of its lease: use under an earlier lease of the same shim does not count.
         """
@@ -228,7 +230,7 @@ class Watcher(Protocol):
 
 
 class LeaseTransaction(Protocol):
-    """The machine's leases while all other schedulers are kept from deciding."""
+    """A transaction on the machine's leases, during which no other scheduler can decide."""
 
     def others(self) -> list[Lease]:
         """Return all live leases of other runs."""
@@ -240,30 +242,30 @@ class LeaseTransaction(Protocol):
         """Return all other schedulers that wait for capacity."""
 
     def wait(self, ticket: WaitTicket | None) -> None:
-        """Publish what this run waits for; None: nothing."""
+        """Publish what this run waits for; None: it waits for nothing."""
 
     def house(self) -> SitePolicy:
         """Return the user's quota, and the devices on which this run may start nothing."""
 
 
 class LeaseRegistry(Protocol):
-    """This run's place among the machine's reservations."""
+    """This run's access to the reservations of the machine."""
 
     def deciding(self) -> AbstractContextManager[LeaseTransaction]:
         """Hold the mutex of the whole machine; keep it short. Raise LeaseError, naming the holder, after 5 seconds."""
 
     def rewrite(self, placement: Placement, shim: int) -> bool:
-        """Bring the lease of a living attempt up to date; False where it has none any more."""
+        """Bring the lease of a living attempt up to date; return False if it has none any more."""
 
     def troubles(self) -> Sequence[str]:
-        """Return sentences about what is wrong with the leases of others."""
+        """Return sentences about problems with the leases of other schedulers."""
 
     def adopt(self, task: int, attempt: int) -> None:
         """Expect the lease of an attempt that an earlier scheduler started."""
 
     def missing(self) -> Sequence[Key]:
-        """Return the attempts whose leases are gone: removed by another user, with the directory, or by their own
-        end.
+        """Return the attempts without a lease: it was removed by another user, with the directory, or at the
+        attempt's own end.
         """
 
     @property
@@ -271,7 +273,7 @@ class LeaseRegistry(Protocol):
         """True if the whole lease directory was removed or replaced."""
 
     def restore(self, living: Sequence[tuple[Placement, int]]) -> str:
-        """Make leases again, each with its shim, and return a sentence about it. Raise LeaseError."""
+        """Create leases again, each with its shim, and return a sentence about them. Raise LeaseError."""
 
     def drop(self, task: int, attempt: int) -> None:
         """Remove the lease of an attempt that was lost; an attempt that ended by itself removed its own."""
@@ -291,17 +293,17 @@ class RunStore(Protocol):
     """The run's journal as the loop needs it."""
 
     def record(self, events: Sequence[Event], at: float, *, later: bool = False) -> None:
-        """Append events; they and all earlier ones are durable on return. Raise StateError.
+        """Append events; these and all earlier ones are durable on return. Raise StateError.
 
-        With `later` they are only kept, and written with those of the next call. A call without events writes what
-        is kept, and waits for the disk unless it says `later` itself.
+        With `later` they are only buffered, and written with the next call. A call without events writes the buffer,
+        and waits for the disk unless it also says `later`.
         """
 
     def job(self, task: int) -> Job:
         """Return the text of a task."""
 
     def result(self, task: int, attempt: int) -> Mapping[str, Any]:
-        """Return the flat object that an ended attempt left; empty if it left none that is valid."""
+        """Return the JSON object that an ended attempt left; empty if there is no valid one."""
 
     def number_of(self, terms: Terms) -> int:
         """Return the number by which events refer to these terms; it is durable on return. Raise StateError."""
@@ -310,17 +312,19 @@ class RunStore(Protocol):
         """Return the class of a task: what determines its memory."""
 
     def learn(self, kind: TaskClass, evidence: Observation) -> None:
-        """Keep what an ended attempt taught, for later runs."""
+        """Keep the observation of an ended attempt for later runs."""
 
     def probe_id(self, task: int) -> int:
-        """Return the id of a probe of this task, with a directory of its own. Raise StateError while there is none."""
+        """Return the id of a probe of this task, with a directory of its own. Raise StateError if none can be
+        created.
+        """
 
     def end_probe(self, task: int, told: int) -> None:
-        """Remove what a probe left."""
+        """Remove the files of a probe."""
 
     def arrivals(self, *, last: bool) -> Arrivals:
-        """Return batches that were appended to the run's source and accepted durably; `last`: nothing else is left
-        to run.
+        """Return batches that were appended to the run's source and accepted durably; `last`: no task is left to
+        run.
         """
 
 
@@ -337,4 +341,4 @@ class View(Protocol):
         """Show why the next tasks do not start now."""
 
     def hang_up(self) -> None:
-        """Stop writing to the terminal, which is gone; files are still written."""
+        """Stop writing to the terminal, because it is closed; files are still written."""

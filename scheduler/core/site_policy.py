@@ -1,4 +1,4 @@
-"""The site's policy, as decisions use it: what one user may hold, and on which devices this run starts nothing."""
+"""The site's policy in the form that decisions use: a user's quota, and the devices where this run starts nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import field
 from scheduler.values import dataclass
 
 TASKS, GPUS, MEMORY = "tasks", "GPUs", "GPU memory"
-"""The subjects of quotas, besides the host's RAM."""
+"""The subjects of quotas, apart from the host's RAM."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,11 +17,11 @@ class Caps:
 
     gpus: int | None = None
     memory: int | None = None
-    """Bytes reserved on GPUs, all of them together."""
+    """Bytes reserved on all GPUs together."""
     host_memory: int | None = None
     tasks: int | None = None
     source: str = ""
-    """The origin of the quota, as messages name it."""
+    """The source of the quota, as messages name it."""
 
     @property
     def some(self) -> bool:
@@ -37,7 +37,7 @@ class UserQuotas:
     """The quota of each user of the machine."""
 
     default: Caps = NO_CAPS
-    """The quota of a user who has no own one."""
+    """The quota of a user without a quota of its own."""
     users: Mapping[int, Caps] = field(default_factory=dict)
 
     def of(self, uid: int) -> Caps:
@@ -51,6 +51,6 @@ class SitePolicy:
 
     caps: Caps = NO_CAPS
     closed: Mapping[str, str] = field(default_factory=dict)
-    """Devices on which nothing of this run may start, each with why."""
+    """Devices on which this run may start nothing, each with the reason."""
     quotas: UserQuotas = UserQuotas()
     """The quotas of all users, up to which their leases count."""

@@ -42,8 +42,7 @@ class ScenarioSource:
 
 USUAL_EPOCH, USUAL_TIME, USUAL_PEAK = 30.0, 600.0, 4 * GIB
 """The assumed epoch in seconds, time in seconds and peak in bytes of a row without a profile, where guessing is
-allowed.
-"""
+allowed."""
 
 
 def rows(source: ScenarioSource, devices: Sequence[Device], settings: Settings) -> list[TraceRow]:

@@ -1,4 +1,4 @@
-"""The capacity of every device, kept from pass to pass: only devices that changed since are computed again."""
+"""The capacity of every device, kept from pass to pass: only devices that have changed are computed again."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from scheduler.core.queue.released import Released
 from scheduler.values import dataclass
 
 Place = tuple[float, int]
-"""An amount left, and the number of its GPU."""
+"""An amount that is left, and the number of its GPU."""
 
 
 @dataclass(slots=True)
 class FreeIndex:
-    """GPUs on which a task could still start, ordered by the bytes and by the load that are left.
+    """GPUs on which a task could still start, sorted by the bytes and by the load that are left.
 
-    An empty GPU stands last in both lists: special rules apply to what fits there.
+    An empty GPU comes last in both lists, because other rules apply to what fits there.
     """
 
     bytes: list[Place]
@@ -40,7 +40,7 @@ class FreeIndex:
             insort(self.load, (inf if free else room.load, number))
 
     def remove(self, number: int, room: DeviceCapacity, rules: SchedulingConfig) -> None:
-        """Remove a GPU with the capacity with which it was added."""
+        """Remove a GPU; `room` is the capacity with which it was added."""
         if is_open(room, rules):
             free = room.residents == 0 or rules.slots is not None
             del self.bytes[bisect_left(self.bytes, (inf if free else room.bytes, number))]
@@ -57,7 +57,7 @@ class FreeIndex:
         return self.load[-1][0] if self.load else -inf
 
     def with_both(self, bytes_: float, load: float) -> list[int]:
-        """Return GPUs with enough bytes or enough load, by the criterion that fewer of them meet."""
+        """Return GPUs with enough bytes or enough load, by whichever condition fewer of them meet."""
         by_bytes = bisect_left(self.bytes, (bytes_, -1))
         by_load = bisect_left(self.load, (load - ENOUGH, -1))
         if len(self.bytes) - by_bytes <= len(self.load) - by_load:
@@ -66,7 +66,7 @@ class FreeIndex:
 
 
 def is_open(room: DeviceCapacity, rules: SchedulingConfig) -> bool:
-    """Tell whether a device could still take the smallest of tasks."""
+    """Tell whether a device could still take the smallest possible task."""
     if room.closed or room.taken_alone or room.shut is not None:
         return False
     per_device = rules.max_per_device if rules.slots is None else rules.slots
@@ -81,12 +81,12 @@ class CapacityView:
     def __init__(self, rules: SchedulingConfig) -> None:
         self._rules = rules
         self._here: dict[str, dict[int, Placement]] = {}
-        """Live reservations by device; what is left is computed from them, never counted."""
+        """Live reservations by device; what is left is computed from them and never counted up and down."""
         self._since: dict[str, int] = {}
-        """Bytes reserved on each device since it was last looked at, less what was given back."""
+        """Bytes reserved on each device since it was last measured, minus the bytes given back."""
         self._stale: set[str] = set()
         self._coming: set[str] = set()
-        """Devices where memory is being given back: time alone ends that."""
+        """Devices that are still getting memory back, which may change with time alone."""
         self._machine: Machine | None = None
         self._budgets: tuple[DeviceBudget, ...] = ()
         self._leases: tuple[Lease, ...] = ()
@@ -94,7 +94,7 @@ class CapacityView:
         self._at: dict[str, int] = {}
         self._released = Released()
         self._floor, self._floor_of = -1, -1
-        """The bytes that each GPU would have at least without leases, and the version for which that is exact."""
+        """The least bytes that each GPU would have without leases, and the version for which this is exact."""
         self.rooms: dict[str, DeviceCapacity] = {}
         self.gpus: list[str] = []
         self.everywhere: tuple[str, ...] = ()
@@ -102,12 +102,12 @@ class CapacityView:
         self.free = FreeIndex([], [])
         self.has_slots = False
         self.smallest = 0
-        """The smallest capacity of a GPU, or its budget: a task that requests less fits on every empty one."""
+        """The smallest capacity (or budget) of a GPU: a task that requests less fits on every empty GPU."""
         self.version = 0
         """A counter that grows when the capacity of any device changes."""
 
     def follow(self, rules: SchedulingConfig) -> None:
-        """Compute all devices again, by other rules."""
+        """Compute all devices again under other rules."""
         self._rules, self._machine, self._budgets = rules, None, ()
 
     def come(self, placement: Placement) -> None:
@@ -126,7 +126,7 @@ class CapacityView:
 
     @property
     def has_host(self) -> bool:
-        """True if tasks may run on the host; before the first look that is assumed."""
+        """True if tasks may run on the host; assumed until the machine was first measured."""
         return HOST in self.rooms or not self.rooms
 
     def left(self, key: str) -> int | None:
@@ -139,14 +139,14 @@ class CapacityView:
         return self._here.get(key, {}).values()
 
     def stir(self, placement: Placement) -> None:
-        """Compute the devices of an attempt again: its use was measured."""
+        """Compute the devices of an attempt again, because its use was measured."""
         self._stale.update(placement.reservation)
 
     def look(self, machine: Machine) -> CapacityView:
         """Bring all devices up to date with the machine.
 
-        The mapping of used bytes may differ from the last call's only on devices for which `stir` was called, if it
-        is the same object.
+        If the mapping of used bytes is the same object as at the last call, it may differ only on devices for which
+        `stir` was called.
         """
         if machine is self._machine and not self._stale:
             return self
@@ -165,7 +165,7 @@ class CapacityView:
         return self
 
     def _differing(self, budgets: Sequence[DeviceBudget]) -> set[str] | None:
-        """Return the devices that changed; None if the set of devices itself has changed."""
+        """Return the devices that have changed; None if devices were added or removed."""
         if budgets is self._budgets:
             return set()
         if len(budgets) != len(self._budgets):
@@ -215,7 +215,7 @@ class CapacityView:
         return room
 
     def releases(self, bytes_: int) -> bool:
-        """Tell whether each GPU could give a task so many bytes if every lease there ended now."""
+        """Tell whether a task with this request would fit on each GPU if all its leases ended now."""
         if bytes_ > self._floor and self._floor_of != self.version:
             rooms = (self.rooms[key] for key in self.gpus)
             self._floor = min(map(_releases, rooms), default=-1)

@@ -1,4 +1,4 @@
-"""The capacity of one device: what is free there beside leases, unmanaged memory and the buffer."""
+"""The capacity of one device: what is free there apart from leases, unmanaged memory and the buffer."""
 
 from __future__ import annotations
 
@@ -26,33 +26,33 @@ MOST_OWNERS = 5
 
 @dataclass(slots=True)
 class DeviceCapacity:
-    """The working copy of one device during a pass: what is left of it as placements are made."""
+    """The working copy of one device during a pass; it shrinks as placements are made."""
 
     device: Device
     most: int
-    """The most that one task can ever use here."""
+    """The most bytes that one task can ever use here."""
     bytes: int
     load: float
     residents: int
-    """Live leases of all schedulers."""
+    """The number of live leases of all schedulers."""
     ours: int
-    """Attempts of this run."""
+    """The number of attempts of this run."""
     closed: bool = False
     taken_alone: bool = False
     unmanaged_bytes: int = 0
     """Bytes of unmanaged processes here."""
     coming: bool = False
-    """True if memory is being given back here, so that the free bytes are not final yet."""
+    """True if memory is still being given back here, so that the free bytes will grow."""
     shut: Refusal | None = None
-    """Why nothing starts here at all, whatever it needs."""
+    """Why nothing starts here, whatever it needs; None: tasks may start."""
     released: int = 0
-    """Bytes that one task could be given if every lease here ended now; unmanaged memory stays."""
+    """Bytes that one task could have if every lease here ended now; unmanaged memory stays."""
     released_surely: int = 0
     """The part of `released` that does not depend on leases whose use has not been measured yet."""
     unsettled: int = 0
-    """Tasks of this run here that were started with unknown memory and have not settled; a pass counts them."""
+    """The number of this run's tasks here that started with unknown memory and have not settled."""
     kept_for: str = ""
-    """The task and its user for which the device, or capacity on it, is kept in this pass."""
+    """The task and user for which the device, or capacity on it, is kept in this pass."""
 
     def copy(self) -> DeviceCapacity:
         """Return a copy to change; dataclasses.replace takes four times as long, and a pass makes many."""
@@ -75,7 +75,7 @@ class DeviceCapacity:
         )
 
     def emptied(self) -> DeviceCapacity:
-        """Return the device as it would be if every lease on it ended now."""
+        """Return the device as it would be if all its leases ended now."""
         shut = self.shut if self.shut is not None and self.shut.reason is not Reason.UNREADABLE else None
         return DeviceCapacity(
             self.device,
@@ -91,10 +91,10 @@ class DeviceCapacity:
 
 
 def room_on(budget: DeviceBudget, taken: Iterable[tuple[int, int]], buffer: int) -> int:
-    """Return the bytes that may be reserved on a device, given the reservation and the use of each lease on it.
+    """Return the bytes that may be reserved on a device, given the reservation and the use of each lease.
 
-    The bytes free now, less what is reserved but not yet used, less the buffer; a budget of the user limits that
-    further. Free bytes alone or reservations alone would overcommit.
+    These are the free bytes, minus what is reserved but not yet used, minus the buffer; a budget of the user limits
+    them further. Free bytes alone, or reservations alone, would lead to overcommitment.
     """
     untaken = used_ = 0
     for reserved, used in taken:
@@ -105,7 +105,9 @@ def room_on(budget: DeviceBudget, taken: Iterable[tuple[int, int]], buffer: int)
 
 
 def _left(budget: DeviceBudget, used: int, untaken: int, kept: int) -> int:
-    """Return the bytes that may be reserved beside those in use, those reserved and not used yet, and those kept."""
+    """Return the bytes that may be reserved beside the used bytes, the reserved but unused bytes, and the kept
+    bytes.
+    """
     room = budget.free - untaken - kept
     return room if budget.cap is None else min(room, budget.cap - used - untaken - kept)
 
@@ -119,7 +121,7 @@ def capacities(machine: Machine, own: Iterable[Placement], rules: SchedulingConf
 def capacity_of(
     budget: DeviceBudget, mine: Iterable[Placement], machine: Machine, rules: SchedulingConfig
 ) -> DeviceCapacity:
-    """Return the capacity of one device; `mine` are at least the reservations of this run that live there."""
+    """Return the capacity of one device; `mine` contains all reservations of this run there, and possibly others."""
     found = _compute(budget, mine, machine, rules)
     found.coming = _is_coming(budget, machine, rules)
     if found.coming:  # memory that is being given back is in no number yet
@@ -128,7 +130,7 @@ def capacity_of(
 
 
 def _most_released(budget: DeviceBudget, unmanaged_bytes: int) -> int:
-    """Return the bytes that are free at most after all leases have ended: the use of unmanaged processes stays."""
+    """Return the most bytes that are free after all leases have ended; unmanaged processes keep their memory."""
     most = budget.device.total - unmanaged_bytes
     return most if budget.cap is None else min(most, budget.cap)
 
@@ -194,12 +196,12 @@ def _compute(
 
 
 def _runs_on(key: str, reserved: Mapping[str, int]) -> bool:
-    """Tell whether a lease runs on a device: one of its GPUs, or the host if it has none."""
+    """Tell whether a lease is for a task that runs on a device: on one of its GPUs, or on the host if it has none."""
     return key in reserved and (key != HOST or len(reserved) == 1)
 
 
 def kept_for_unmanaged(budget: DeviceBudget, rules: SchedulingConfig) -> int:
-    """Return the bytes that unmanaged processes may still come to need on a GPU they use."""
+    """Return the bytes kept free for the growth of unmanaged processes on a GPU."""
     if not budget.unmanaged:
         return 0
     held = sum(one.bytes for one in budget.unmanaged)
@@ -209,9 +211,7 @@ def kept_for_unmanaged(budget: DeviceBudget, rules: SchedulingConfig) -> int:
 
 
 def _shut(budget: DeviceBudget, rules: SchedulingConfig) -> Refusal | None:
-    """Return the refusal of a device that does not answer, or where an unmanaged process has just come or still
-    grows.
-    """
+    """Return the refusal of a device that does not answer, or on which an unmanaged process is new or still grows."""
     label = budget.device.label
     if budget.device.key in rules.closed:
         return Refusal(0, Reason.DISABLED, label)
@@ -230,8 +230,9 @@ def _shut(budget: DeviceBudget, rules: SchedulingConfig) -> Refusal | None:
 
 
 def blocked_by_unmanaged(never: Refusal, budgets: Iterable[DeviceBudget]) -> Refusal | None:
-    """Return the refusal of a task that would not fit if all leases ended, with the owners of the rest where they are
-    known; None if it lacks something else than memory then.
+    """Return the refusal of a task that would not fit even if all leases ended, with the owners of unmanaged memory.
+
+    Return None if the task would then lack something else than memory.
     """
     if not never.reason.is_for_memory:
         return None
@@ -247,13 +248,13 @@ def _owner(one: UnmanagedUse) -> str:
 
 
 def largest(device: Device, cap: int | None) -> int:
-    """Return the most that one task can ever use on a device."""
+    """Return the most bytes that one task can ever use on a device."""
     return device.total if cap is None else min(device.total, cap)
 
 
 def is_called(device: Device, word: str) -> bool:
-    """Tell whether a word names a device: its number in nvidia-smi, its UUID or the beginning of it, `host`, a
-    slot's name.
+    """Tell whether a word names a device: its number in nvidia-smi, its UUID or the beginning of that, `host`, or
+    the name of a slot.
     """
     if word in (device.key, device.label) or (device.is_gpu and word == str(device.index)):
         return True

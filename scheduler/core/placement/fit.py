@@ -1,4 +1,4 @@
-"""The fit of tasks: the capacity of each device, and placements or refusals with their numbers."""
+"""The test of whether a task fits on devices: a placement, or a refusal with its numbers."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from scheduler.core.placement.device_capacity import ENOUGH, DeviceCapacity, lar
 from scheduler.core.placement.request import MemoryRequest, ResourceRequest, declared, gpus_of
 
 NEARLY = 0.9
-"""The share of a whole device on which a task is tried again after it ran out of memory there. It was stopped at the
-device's edge, a little above what is free there now, and would wait for ever for the rest."""
+"""The share of a whole device on which a task is tried again after it ran out of memory there. It failed at a use
+slightly above what is free there now, and would wait for ever for the rest."""
 
 
 def never_fits(terms: Terms, budgets: Iterable[DeviceBudget]) -> Refusal | None:
-    """Return a refusal with its numbers if the row declares more than every device has."""
+    """Return a refusal with its numbers if the row declares more than any device has."""
     all_ = list(budgets)
     gpus = gpus_of(terms, any(b.device.is_gpu for b in all_))
     host = terms.host_memory if gpus else declared(terms, 0)
@@ -114,7 +114,7 @@ def never_now(
     host: DeviceCapacity | None,
     rules: SchedulingConfig,
 ) -> tuple[list[DeviceCapacity], Refusal | None]:
-    """Return the GPUs on which a task would fit if every lease of the machine ended now, and why it would not.
+    """Return the GPUs on which a task would fit if all leases of the machine ended now, and why it would not fit.
 
     Memory outside of leases stays: devices that it fills are not kept for the task.
     """
@@ -134,9 +134,7 @@ def never_now(
 def _choose(
     task: int, need: ResourceRequest, gpus: Sequence[DeviceCapacity], rules: SchedulingConfig
 ) -> Refusal | list[tuple[str, int]]:
-    """Choose a GPU for each that the task requests, largest request first; return their reservations in the task's
-    order.
-    """
+    """Choose a GPU for each request, the largest request first; return the reservations in the task's order."""
     if len(need.gpus) > len(gpus):
         return Refusal(task, Reason.GPUS, wanted=len(need.gpus), total=len(gpus))
     if len(need.gpus) == 1:
@@ -163,7 +161,7 @@ def _choose(
 def _choose_one(
     task: int, need: ResourceRequest, gpus: Sequence[DeviceCapacity], rules: SchedulingConfig
 ) -> Refusal | list[tuple[str, int]]:
-    """Choose a GPU for a task on one GPU."""
+    """Choose a GPU for a task that requests one."""
     refusal: Refusal | None = None
     for room in gpus:
         fitted = _on(task, need, need.gpus[0], room, rules)
@@ -174,7 +172,9 @@ def _choose_one(
 
 
 def better(known: Refusal | None, new: Refusal) -> Refusal:
-    """Return the refusal that tells more: of a device on which the task may fit some day, with the most capacity."""
+    """Return the more informative refusal: that of a device on which the task may fit some day, with the most
+    capacity.
+    """
     if known is None or new.reason.hope > known.reason.hope:
         return new
     if known.reason == new.reason is Reason.NEVER:
@@ -197,8 +197,8 @@ def _on(
 def regardless(ask: MemoryRequest, room: DeviceCapacity, share: int) -> int:
     """Return the bytes to reserve on a device for a task that starts there whatever is free: what it requests.
 
-    An unknown need is expected to be this share of the device, as far as that is free. It is not taken for nothing:
-    other schedulers see only what is reserved.
+    An unknown need is expected to be this share of the device, as far as that is free. It cannot count as nothing,
+    because other schedulers see only what is reserved.
     """
     return ask.bytes if ask.bytes is not None else max(0, min(room.bytes, max(share, ask.least)))
 
@@ -208,7 +208,7 @@ def _beside(
 ) -> int | Refusal:
     """Return the RAM to reserve for a task that runs on GPUs, or a refusal.
 
-    An unknown need gets the share of a task on the host, but enough to load its libraries.
+    An unknown need is reserved the share of a task on the host, but enough to load its libraries.
     """
     if host.closed or host.taken_alone:
         reason, text = (Reason.KEPT, host.kept_for) if host.closed else (Reason.ALONE, "")
@@ -226,7 +226,7 @@ def _beside(
 
 
 def _crowded(task: int, need: ResourceRequest, room: DeviceCapacity, rules: SchedulingConfig) -> Refusal | None:
-    """Return a refusal that does not concern bytes: unmanaged processes, slots, exclusive neighbours, load."""
+    """Return a refusal for another reason than bytes: unmanaged processes, slots, exclusive neighbours, load."""
     if room.closed:
         return Refusal(task, Reason.KEPT, room.device.label, text=room.kept_for)
     if room.shut is not None:
@@ -250,7 +250,7 @@ def _too_busy(task: int, need: ResourceRequest, room: DeviceCapacity, rules: Sch
 
 
 def _too_many(task: int, room: DeviceCapacity, rules: SchedulingConfig) -> Refusal | None:
-    """Return a refusal if as many tasks are there as the user or MPS allows."""
+    """Return a refusal if the number of tasks there has reached the limit of the user or of MPS."""
     per_device = rules.max_per_device if rules.slots is None else rules.slots
     if per_device is not None and room.ours >= per_device:
         return Refusal(task, Reason.SLOTS, room.device.label, wanted=1, room=0, total=per_device)
@@ -260,12 +260,14 @@ def _too_many(task: int, room: DeviceCapacity, rules: SchedulingConfig) -> Refus
 
 
 def load_asked(busy: float, rules: SchedulingConfig) -> float:
-    """Return the load that must be left on a GPU where a task of this load starts."""
+    """Return the load that must be left on a GPU for a task of this load to start there."""
     return busy * rules.gpu_load_share
 
 
 def _fit_bytes(task: int, ask: MemoryRequest, room: DeviceCapacity, rules: SchedulingConfig) -> int | Refusal:
-    """Return the bytes to reserve, cut at the device; a task too big for the buffer runs alone without it."""
+    """Return the bytes to reserve, at most what the device has; a task too big beside the buffer runs alone without
+    it.
+    """
     most = room.most
     if room.residents and ask.is_plain and ask.bare <= most - rules.buffer:
         reservation = max(ask.bare, min(ask.bytes or 0, most - rules.buffer))
@@ -278,7 +280,7 @@ def _too_little(task: int, reservation: int, room: DeviceCapacity) -> Refusal:
 
 
 def _fit_odd_bytes(task: int, ask: MemoryRequest, room: DeviceCapacity, rules: SchedulingConfig) -> int | Refusal:
-    """Return the bytes to reserve where no task runs, or where the request has further conditions."""
+    """Return the bytes to reserve on an empty device, or for a request with further conditions."""
     label, most = room.device.label, room.most
     proved = ask.wanted if ask.had >= most * NEARLY else ask.bare  # it had nearly all of such a device
     if max(proved, ask.bare) > most:
@@ -305,8 +307,10 @@ def _fit_odd_bytes(task: int, ask: MemoryRequest, room: DeviceCapacity, rules: S
 
 
 def _fit_unknown(task: int, ask: MemoryRequest, room: DeviceCapacity, rules: SchedulingConfig) -> int | Refusal:
-    """Return the bytes to reserve for an unknown need: all that is free of a GPU, if that is at least half of it, so
-    that no other task starts there; half of what is free on the host.
+    """Return the bytes to reserve for an unknown need.
+
+    On a GPU that is all free memory, if it is at least half of the GPU, so that no other task starts there; on the host
+    it is half of the free memory.
     """
     label, most = room.device.label, room.most - rules.buffer
     if room.device.is_gpu:
@@ -326,14 +330,14 @@ def _fit_unknown(task: int, ask: MemoryRequest, room: DeviceCapacity, rules: Sch
 
 
 def least_unknown(least: int, room: DeviceCapacity, rules: SchedulingConfig) -> int:
-    """Return the bytes that a GPU must have left for a task of unknown memory, which needs `least` in any case."""
+    """Return the bytes that a GPU must have left for a task of unknown memory that needs at least `least`."""
     most = int((room.most - rules.buffer) * NEARLY)  # of a device that is idle all but that may be free
     half = int((room.most - room.unmanaged_bytes) * rules.unknown_gpu_least)
     return max(min(half, most), min(least, most))
 
 
 def take(rooms_: Mapping[str, DeviceCapacity], placement: Placement) -> None:
-    """Subtract a placement from the working copy, so that the next one of this pass sees it."""
+    """Subtract a placement from the working copy, so that later placements of this pass take it into account."""
     for key, bytes_ in placement.reservation.items():
         room = rooms_[key]
         room.bytes -= bytes_

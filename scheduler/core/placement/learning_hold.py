@@ -1,4 +1,4 @@
-"""Holds tasks back while others show what their task class needs."""
+"""The tasks that are held back while another task shows what their class needs."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ from scheduler.core.profiling.estimator import is_watched
 
 
 class LearningHold:
-    """The task classes that are being learned, each with the task that teaches."""
+    """The task classes that are being learned, each with the task that shows its need."""
 
     def __init__(self, brain: SchedulingState, need: Callable[[int], ResourceRequest]) -> None:
         self._brain, self._need = brain, need
         self._probed: dict[int, int] = {}
         """Task classes that are being probed."""
         self._checked: dict[int, int] = {}
-        """Task classes that one attempt has shown, and another one is to confirm."""
+        """Task classes that one attempt has shown and another one is to confirm."""
         self._watched: dict[Hashable, int] = {}
         """Groups of task classes that are being learned from a real run on GPUs."""
         self.held: list[int] = []
-        """Tasks that were held back because a similar one is being watched; they may start on GPUs that stay empty."""
+        """Tasks that were held back because a similar one is being measured; they may start on GPUs that would stay
+        empty."""
         for task in brain.learning():
             if task.placement is not None:
                 self.note(task.placement, settled=task.settled)
 
     def note(self, placement: Placement, *, settled: bool = False) -> None:
-        """Note what an attempt that was placed teaches until it has settled."""
+        """Note what a placed attempt will show until it has settled."""
         task, kind = placement.task, self._brain.kind_of(placement.task)
         if placement.purpose is Purpose.PROBE:
             self._probed[kind] = task
@@ -39,7 +40,8 @@ class LearningHold:
             self._checked[kind] = task
 
     def refuses(self, task: int, kind: int, gpus: int) -> Refusal | None:
-        """Return why a task on so many GPUs is not even tried: its class is being learned, or nothing is left to learn.
+        """Return why a task that requests this many GPUs is not even tried: its class is being learned, or nothing is
+        left to learn.
 
         A task that was bypassed too often waits for no other one.
         """
@@ -57,7 +59,7 @@ class LearningHold:
         return Refusal(task, Reason.WATCHED, wanted=by)
 
     def _taught_by(self, task: int, kind: int) -> int | None:
-        """Return the task that shows what another one needs: a second one teaches no more and locks a GPU."""
+        """Return the task that shows what another one needs: a second one would teach nothing and occupy a GPU."""
         by = self._checked.get(kind)
         if by is None and self._need(task).unknown:
             by = self._watched.get(self._brain.profiles.group(kind))

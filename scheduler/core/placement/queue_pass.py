@@ -14,25 +14,25 @@ from scheduler.core.queue.quota import NO_END, QuotaUse
 from scheduler.core.queue.wait_queue import TOGETHER, Rank
 
 MOST_REFUSALS = 5
-"""A pass names so many waiting tasks at most; the rest wait for the same numbers."""
+"""The largest number of waiting tasks that a pass names; the others wait for similar reasons."""
 
 
 class QueuePass(ABC):
     """One pass over the wait queue with a working copy of the machine."""
 
     def __init__(self, brain: SchedulingState, machine: Machine, *, slots: bool = False) -> None:
-        """Begin a pass; `slots`: it fills slots, which do not look at memory."""
+        """Begin a pass; `slots`: the run fills slots, which do not look at memory."""
         self.brain, self.rules, self.turn = brain, brain.rules, machine.turn
         self.walk = brain.wait_queue.walk()
         self.allowed = QuotaUse(machine, brain.placements()) if machine.caps.some else None
         """The rest of the user's quota; None: unlimited."""
         own = NO_END if self.rules.jobs is None else self.rules.jobs - brain.task_table.living
         self.left = own if self.allowed is None else min(own, self.allowed.tasks_left)
-        """How many more tasks may start."""
+        """The number of tasks that may still start."""
         self.starts = brain.backoff.starts(machine.now, brain.rules)
-        """The limit on starts after some have failed; None: no limit."""
+        """The limit on starts after failed starts; None: no limit."""
         self.queue = Contenders(machine, brain.placements(), brain.rules, slots=slots) if machine.waiters else None
-        """The other schedulers that wait; None: none."""
+        """The other waiting schedulers; None: there are none."""
         self.learning = LearningHold(brain, self._need)
         self.ranks: list[Rank] = []
         """The ranks of the tasks that this pass has placed."""
@@ -42,16 +42,16 @@ class QueuePass(ABC):
         self.refusals: list[Refusal] = []
         self.impossible: list[Refusal] = []
         self.met: dict[int, Refusal] = {}
-        """The refusals of the named tasks and of those that were bypassed too often: after devices are kept for a
-        task, it would seem to wait for itself."""
+        """The refusals of the named tasks and of those that were bypassed too often; noted before devices are kept
+        for a task, because afterwards it would seem to wait for itself."""
         self._known: dict[int, tuple[Terms, int]] = {}
-        """The terms and the class of the tasks that were looked at."""
+        """The terms and the class of the tasks that were examined."""
 
     # ---- what a kind of pass decides by itself ----
 
     @abstractmethod
     def _is_full(self) -> bool:
-        """Tell whether no waiting task could start anywhere, however little it needs."""
+        """Tell whether no waiting task could start anywhere, however small it is."""
 
     @abstractmethod
     def _need(self, task: int) -> ResourceRequest:
@@ -59,11 +59,11 @@ class QueuePass(ABC):
 
     @abstractmethod
     def _count(self, task: int) -> int:
-        """Return the number of GPUs of a task."""
+        """Return a task's number of GPUs."""
 
     @abstractmethod
     def _give_way(self, queue: Contenders, task: int) -> None:
-        """Keep capacity for the other schedulers whose turn is before this task's."""
+        """Keep capacity for other schedulers whose turn comes before this task's."""
 
     @abstractmethod
     def _fit_now(self, task: int) -> Placement | Refusal:
@@ -96,11 +96,11 @@ class QueuePass(ABC):
         return found if self.queue is None else self.queue.named(found)
 
     def ask(self, task: int) -> Placement | Refusal:
-        """Return the placement or refusal of a task that comes after everything this pass has decided."""
+        """Return the placement or refusal that a task would get after all decisions of this pass."""
         return self._held_back(task) or self._fit_now(task)
 
     def one_too_many(self, task: int) -> Refusal:
-        """Return the refusal of a task that waits because as many tasks run as may."""
+        """Return the refusal of a task because the run has reached its maximum number of attempts."""
         if self.allowed is not None and self.allowed.tasks_left <= 0:
             return self.allowed.too_many(task)
         return too_many_jobs(task, self.rules.jobs)
@@ -130,11 +130,11 @@ class QueuePass(ABC):
         return self.starts.refuses(task) if self.starts is not None else None
 
     def _start(self, task: int) -> Placement | Refusal:
-        """Place the task in front; else return the refusal."""
+        """Place the task in front; otherwise return its refusal."""
         return self._fit_now(task)
 
     def _refuse_full(self, task: int) -> None:
-        """Name what the best-ranked remaining task misses; nothing more fits anywhere."""
+        """Name what the best-ranked remaining task lacks, because nothing more fits anywhere."""
         tried = self.ask(task)
         if isinstance(tried, Refusal):
             self._refuse(tried)
@@ -163,7 +163,7 @@ class QueuePass(ABC):
             self._be_patient(task, tried, rank, len(self.placements))
 
     def _finish(self) -> None:
-        """Try the tasks whose starts failed again and again, after all others."""
+        """Try the tasks whose starts failed repeatedly, after all others."""
         for task in self.starts.in_order(self.starts.postponed) if self.starts is not None else ():
             if self.left <= 0:
                 return
@@ -187,8 +187,8 @@ class QueuePass(ABC):
     # ---- tasks that were bypassed too often ----
 
     def _be_patient(self, task: int, refusal: Refusal, rank: Rank, started: int) -> None:
-        """Note a task that found no capacity after this pass had started so many; keep its devices when it will have
-        been bypassed too often.
+        """Note a task that found no capacity after this pass had started `started` tasks; keep its devices once it
+        will have been bypassed too often.
         """
         left = self.rules.bypass_limit - self.brain.wait_queue.bypassed(task, rank)
         if self.turn.closed and task == self.turn.task:
@@ -199,18 +199,18 @@ class QueuePass(ABC):
             self._keep_devices(task, refusal)
 
     def _lose_patience(self) -> None:
-        """Keep the devices of tasks that are bypassed too often by now."""
+        """Keep devices for tasks that have been bypassed too often by now."""
         for task, refusal in self.patience.pop(len(self.placements), ()):
             self._keep_devices(task, refusal)
 
     # ---- what is named ----
 
     def _refuse(self, refusal: Refusal) -> None:
-        """Name a task that waits, if not enough are named."""
+        """Name a task that waits, unless enough tasks are named."""
         if len(self.refusals) < MOST_REFUSALS:
             self.refusals.append(refusal)
             self.met[refusal.task] = refusal
 
     def _ticket_shown(self) -> WaitTicket | None:
-        """Return the ticket by which other schedulers see this run; None: it waits for nothing that they hold."""
+        """Return the ticket by which other schedulers see this run; None if it waits for nothing that they hold."""
         return None

@@ -11,7 +11,7 @@ from scheduler.values import dataclass
 
 @dataclass(frozen=True, slots=True)
 class _Properties:
-    """The properties of a reason, as they follow its name below."""
+    """The properties of a reason, in the order in which its members list them."""
 
     word: str
     sentence: str
@@ -31,30 +31,30 @@ class Reason(StrEnum):
     """The reasons for which a task does not start now."""
 
     sentence: str
-    """The sentence on one task, without its subject; `control/messages` fills the numbers in."""
+    """The sentence about one task, without its subject; `control/messages` fills in the numbers."""
     waits: str
-    """The words for what a waiting task waits for, behind the number of tasks: `12 for GPU memory`."""
+    """The words for what a task waits for, as they follow the number of tasks: `12 for GPU memory`."""
     waits_on_host: str
-    """The words for what a task waits for where the device is the host."""
+    """The words for what a task waits for if the device is the host."""
     ends_free_it: bool
-    """True if the end of a running task makes the capacity that is missing."""
+    """True if the end of a running task frees the missing capacity."""
     is_for_memory: bool
     """True if bytes are missing, whether they are in use or kept for another task."""
     is_count: bool
-    """True if as many tasks are on the device as may be, whatever they need."""
+    """True if the number of tasks on the device has reached its limit, whatever they need."""
     is_device_closed: bool
-    """True if the device takes no task at all."""
+    """True if the device accepts no task at all."""
     keeps_devices: bool
-    """True if devices are kept for the task after it was bypassed too often."""
+    """True if devices are kept for the task after too many bypasses."""
     depends_on_need: bool
     """True if a smaller request could change the reason."""
     is_final: bool
     """True if the task can never start."""
     hope: int
-    """How likely the task fits on the device some day; of several devices the refusal with the most hope is shown."""
+    """How likely the task is to fit on the device some day; of several refusals the one with the most hope is shown."""
 
     def __new__(cls, properties: _Properties | str) -> Reason:
-        """Create a member from its properties; a string finds the member of that value."""
+        """Create a member from its properties; a string finds the member with that value."""
         assert isinstance(properties, _Properties)
         reason = str.__new__(cls, properties.word)
         reason._value_ = properties.word
@@ -156,16 +156,16 @@ class Reason(StrEnum):
 
     @property
     def is_for_capacity(self) -> bool:
-        """True if capacity is missing that other tasks use, or that is kept for another task."""
+        """True if the missing capacity is used by other tasks, or kept for another task."""
         return self.ends_free_it or self is Reason.KEPT
 
     def is_of_one_task(self, *, together: bool) -> bool:
-        """Tell whether the equals of a task may start all the same; `together`: they may be in other directories."""
+        """Tell whether equal tasks may start all the same; `together`: they may be in other directories."""
         return self is Reason.SUSPENDED or (self is Reason.AWAY and together)
 
     @property
     def takes_turns(self) -> bool:
-        """True if the schedulers of a machine take turns for what is missing."""
+        """True if schedulers of the machine take turns for the missing capacity."""
         return self.is_for_capacity and not self.is_count
 
 
@@ -176,12 +176,12 @@ class Refusal:
     task: int
     reason: Reason
     device: str = ""
-    """The name of the device, as users see it."""
+    """The name of the device for users."""
     wanted: int = 0
     room: int = 0
     total: int = 0
     text: str = ""
-    """Detail on the device, where that is the reason."""
+    """Details about the device, for reasons that have some."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the refusal as JSON values."""
@@ -192,5 +192,5 @@ class Refusal:
 
 
 def too_many_jobs(task: int, jobs: int | None) -> Refusal:
-    """Return the refusal of a task where as many of its run's tasks live as may."""
+    """Return the refusal of a task because its run has reached its maximum number of attempts."""
     return Refusal(task, Reason.JOBS if jobs else Reason.PAUSED, total=jobs or 0)

@@ -21,28 +21,30 @@ class MemoryRequest:
 
     bytes: int | None
     bare: int = 0
-    """The part that was declared or measured; the rest is margin, which is cut where the device ends."""
+    """The declared or measured part; the rest is margin, of which a part may be left out where the device is too
+    small."""
     retried: bool = False
-    """True if it ran out of memory before; the number of its attempts is bounded."""
+    """True if the task ran out of memory before; the number of its attempts is limited."""
     had: int = 0
-    """Its reservation when it ran out of memory."""
+    """The reservation when it ran out of memory."""
     wanted: int = 0
-    """Its use then and its further request together."""
+    """The sum of its use and its last request when it ran out of memory."""
     least: int = 0
-    """The bytes that it is expected to need at least, though it was not seen to use them: a similar task needed so
-    much, or ran out of memory or failed with it."""
+    """The bytes that it is expected to need at least, though it never used them: a similar task needed this much, or
+    ran out of memory or failed with it."""
 
     enough: int = 0
-    """The bytes with which a task of unknown memory starts where no other one has yet to settle; 0: all of `bytes`."""
+    """The bytes with which a task of unknown memory starts if no other such task has still to settle; 0: all of
+    `bytes`."""
 
     @property
     def is_expected(self) -> bool:
-        """True if nothing of it was declared or measured: it is unknown, or estimated from others."""
+        """True if nothing of it was declared or measured: it is unknown, or estimated from other classes."""
         return self.bytes is None or (self.least > 0 and not self.bare and not self.retried)
 
     @property
     def starts_with(self) -> int:
-        """The fewest bytes with which it may start; 0 where that is unknown."""
+        """The fewest bytes with which the task may start; 0 if that is unknown."""
         return self.enough or self.bytes or 0
 
     @property
@@ -63,23 +65,23 @@ class ResourceRequest:
     alone: bool = False
     purpose: Purpose = Purpose.RUN
     visible: int = 0
-    """The number of GPUs that it may see though it is known to use none; `gpus` is empty then."""
+    """The number of GPUs that it may see though it is known to use none; `gpus` is then empty."""
 
     @property
     def unknown(self) -> bool:
-        """True if its need is unknown where it runs."""
+        """True if its need on the devices where it runs is unknown."""
         return any(ask.bytes is None for ask in self.gpus or (self.host,))
 
 
 def gpus_of(terms: Terms, some: bool) -> int:
-    """Return the number of GPUs of a task: as its row says, else one if the machine has any."""
+    """Return a task's number of GPUs: as its row says, else one if the machine has any."""
     if terms.gpus is not None:
         return terms.gpus
     return 1 if some else 0
 
 
 def declared(terms: Terms, gpus: int = 0) -> int | None:
-    """Return what the row declares for each of its task's GPUs, or for the host if it has none."""
+    """Return the bytes that the row declares for each GPU of the task, or for the host if it has none."""
     if gpus or terms.memory is not None:
         return terms.memory
     return terms.host_memory

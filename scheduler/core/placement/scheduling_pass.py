@@ -22,15 +22,14 @@ from scheduler.core.queue.fair_share import Contenders, ticket_of
 from scheduler.core.queue.quota import QuotaUse
 
 MANY = 32
-"""With more GPUs than this, they are asked for one task only."""
+"""On more GPUs than this, they are examined for a single task only."""
 
 
 class SchedulingPass(QueuePass):
     """One pass over the wait queue with a working copy of the machine.
 
-    A task that cannot fit anywhere is passed over without a look: its least known request is above the most that is
-    left on any device. A task that could start is never passed over, so the result equals that of looking at each
-    task.
+    A task that cannot fit anywhere is passed over without a closer look: its least known request exceeds what is left
+    on any device. A task that could start is never passed over, so the result equals that of examining every task.
     """
 
     def __init__(self, brain: SchedulingState, machine: Machine) -> None:
@@ -48,17 +47,19 @@ class SchedulingPass(QueuePass):
             if is_at_its_beginning(task, placement, self.rules):
                 self.stagger.count(placement)
         self.wait: WaitTicket | None = None
-        """The ticket of the first task that waits for what other schedulers hold."""
+        """The ticket of the first task that waits for capacity that other schedulers hold."""
         self._parked: WaitTicket | None = None
-        """The ticket of the first task that unmanaged memory keeps from starting: shown where no other task waits."""
+        """The ticket of the first task that only unmanaged memory prevents from starting; shown if no other task
+        waits."""
         self._unmanaged = 0
-        """The number of named tasks that wait for unmanaged memory."""
+        """The number of named tasks that wait because of unmanaged memory."""
         self._overdue: int | None = None
-        """The number of heads that may have been bypassed too often; None before it is computed."""
+        """The number of heads that may have been bypassed too often; None: not computed yet."""
         self._kept_least = inf
-        """The least bytes for which devices are kept: a task on one GPU that requests more keeps nothing more."""
+        """The smallest request for which devices are kept already: a task on one GPU that requests more keeps no
+        others."""
         self._unknown_least: float | None = None
-        """The result of `_least_unknown`, once it was computed."""
+        """The result of `_least_unknown`; None before it was computed."""
 
     def _scratch(self, brain: SchedulingState, machine: Machine) -> ScratchMachine:
         return ScratchMachine(self.capacity, brain.rules)
@@ -75,16 +76,17 @@ class SchedulingPass(QueuePass):
         return known
 
     def _candidates(self, task: int) -> list[DeviceCapacity]:
-        """Return the GPUs a task may run on, best first."""
+        """Return the GPUs on which a task may run, best first."""
         return self.scratch.candidates(self._terms(task), self._count(task))
 
     def _most_named(self) -> int:
         return 1 if len(self.scratch.gpus) > MANY else MOST_REFUSALS
 
     def _front(self) -> int | None:
-        """Return the best-ranked task that may fit, or the next of all until one that does not fit is named.
+        """Return the best-ranked task that may fit; while a task without capacity may still be named, the next task of
+        all.
 
-        Where others wait each task is looked at, because capacity is kept for those whose turn is before its own.
+        If other schedulers wait, every task is examined, because capacity is kept for those whose turn comes first.
         """
         if not self.refusals or self.queue is not None or self._names_more():
             return self.walk.front()
@@ -95,11 +97,13 @@ class SchedulingPass(QueuePass):
         return self.walk.front(bytes_, smallest, self._overdue, unknown_fits=unknown_fits)
 
     def _names_more(self) -> bool:
-        """Tell whether more waiting tasks are named: none of those so far waits for what other schedulers hold."""
+        """Tell whether more waiting tasks are named, because none of those named so far waits for other schedulers'
+        leases.
+        """
         return self.wait is None and len(self.refusals) < self._most_named() + min(self._unmanaged, MOST_REFUSALS)
 
     def _least_unknown(self) -> float:
-        """Return the fewest bytes that a GPU on which tasks run must have left for one more of unknown memory."""
+        """Return the bytes that a GPU with running tasks must have left for another task of unknown memory."""
         if self._unknown_least is None:
             usual = self.brain.profiles.usual(self.rules.usual_share, self.rules.usual_kinds)
             expected, rooms = self.brain.enough_to_start, [self.capacity.rooms[key] for key in self.scratch.gpus]
@@ -156,7 +160,7 @@ class SchedulingPass(QueuePass):
     def _within_quota(
         self, allowed: QuotaUse, task: int, attempt: int, need: ResourceRequest, gpus: Sequence[DeviceCapacity]
     ) -> Placement | Refusal:
-        """Return the placement of a task within its user's quota, or a refusal."""
+        """Return the placement of a task within the quota of its user, or a refusal."""
         refusal = allowed.refuses(task, need)
         if refusal is not None:
             return refusal
@@ -167,13 +171,13 @@ class SchedulingPass(QueuePass):
         return fitted if isinstance(fitted, Refusal) else allowed.cut(fitted, need)
 
     def _only_mps(self) -> bool:
-        """Tell whether nothing can run outside of MPS."""
+        """Tell whether no task can run outside of MPS."""
         single = any(self.capacity.rooms[key].device.single for key in self.scratch.gpus)
         return self.rules.mps and (self.rules.mps_alone or single)
 
     def _under_mps(self, placement: Placement) -> Placement:
         """Add the share of threads to a placement. A task on several GPUs stays outside of MPS, where its faults
-        reach no other.
+        affect no other.
         """
         touched = self.brain.task(placement.task)
         apart = touched is not None and touched.apart and not placement.alone
@@ -184,7 +188,7 @@ class SchedulingPass(QueuePass):
         return replace(placement, percentage=percentage, fence=mps_policy.fence(placement, self.rules))
 
     def _start(self, task: int) -> Placement | Refusal:
-        """Place a task on GPUs that may have the capacity; else return the refusal with the missing number."""
+        """Place a task on GPUs that may have enough capacity; otherwise return a refusal that names what it lacks."""
         need, terms, scratch, rank = self._need(task), self._terms(task), self.scratch, self.walk.rank
         if scratch.kept_for or not need.gpus:
             return self._fit(task, ())
@@ -202,19 +206,19 @@ class SchedulingPass(QueuePass):
         return self.stagger.refuses(task, named, len(rest), len(need.gpus)) or self._fit(task, rest)
 
     def _is_told(self, need: ResourceRequest) -> bool:
-        """Tell whether the missing number matters: it will be shown, or the task may never fit."""
+        """Tell whether the missing amount is needed: it will be shown, or the task may never fit."""
         few = len(self.scratch.gpus) <= MANY or not self.refusals or len(need.gpus) > 1
         return few or self.scratch.may_never_fit(need)
 
     def _refuse_full(self, task: int) -> None:
-        """Name what the best-ranked remaining task misses; nothing more fits anywhere."""
+        """Name what the best-ranked remaining task lacks, because nothing more fits anywhere."""
         few = () if self.scratch.kept_for else self.scratch.most_hopeful(self._terms(task), self._need(task))
         tried = self._fit(task, few)
         if isinstance(tried, Refusal):
             self._refuse(tried)
 
     def _remember(self, task: int, need: ResourceRequest) -> None:
-        """Remember the least request of a task, so that it can be passed over without a look."""
+        """Remember the least request of a task, so that it can be passed over without a closer look."""
         touched, queue = self.brain.task(task), self.brain.wait_queue
         if self.walk.is_known or self.rules.slots is not None or (touched is not None and touched.floors):
             return
@@ -233,7 +237,7 @@ class SchedulingPass(QueuePass):
             self.stagger.count(placement)
 
     def _finish(self) -> None:
-        """Start further tasks of groups that are being learned on GPUs that would stay empty."""
+        """Start more tasks of groups that are being learned, on GPUs that would otherwise stay empty."""
         super()._finish()
         for task in self.learning.held:
             idle = self.scratch.idle_gpus() if self.left > 0 else ()
@@ -246,7 +250,7 @@ class SchedulingPass(QueuePass):
     # ---- tasks that were bypassed too often ----
 
     def _lose_patience(self) -> None:
-        """Keep the devices of tasks that are bypassed too often, including those that were passed over."""
+        """Keep devices for tasks that have been bypassed too often, including tasks that were passed over."""
         self._overdue = self.brain.wait_queue.before(self.rules.bypass_limit - len(self.placements))
         for task in self.walk.passed_before(self._overdue):
             held = self._held_back(task)
@@ -256,8 +260,8 @@ class SchedulingPass(QueuePass):
         super()._lose_patience()
 
     def _keep_devices(self, task: int, refusal: Refusal) -> None:
-        """Keep every device on which leases could make capacity for a task; the host's RAM only if the task lacks
-        that.
+        """Keep for a task every device on which leases could free capacity; the host's RAM only if the task lacks
+        it.
         """
         self.met.setdefault(task, refusal)
         if self._keeps_nothing_more(task):
@@ -278,7 +282,7 @@ class SchedulingPass(QueuePass):
             self.scratch.close_host(who)
 
     def _keeps_nothing_more(self, task: int) -> bool:
-        """Tell whether everything that could be kept for a task on one GPU is kept already, for one that requests
+        """Tell whether everything that could be kept for a task on one GPU is already kept for one that requests
         less.
         """
         need = self._need(task)
@@ -291,7 +295,9 @@ class SchedulingPass(QueuePass):
         return False
 
     def _surely_fits_after_leases(self, task: int, need: ResourceRequest) -> bool:
-        """Tell whether each device that a task may run on would surely have all that it requests."""
+        """Tell whether each device on which a task may run would certainly have all that it requests after leases
+        end.
+        """
         if self.rules.slots is not None:
             return True
         if need.gpus and (need.host.bytes or len(need.gpus) > len(self.scratch.gpus) or self._terms(task).device):
@@ -314,7 +320,7 @@ class SchedulingPass(QueuePass):
             super()._refuse(refusal)
 
     def _unless_unmanaged(self, refusal: Refusal) -> Refusal:
-        """Name the unmanaged memory instead, where that keeps a task from starting whatever leases end."""
+        """Return the refusal for unmanaged memory instead if the task could not start even after all leases end."""
         if not refusal.reason.is_for_memory:
             return refusal
         task, need = refusal.task, self._need(refusal.task)
@@ -328,7 +334,7 @@ class SchedulingPass(QueuePass):
         return blocked_by_unmanaged(never, self._machine.budgets) or refusal
 
     def _ticket(self, task: int) -> WaitTicket:
-        """Return the ticket by which other schedulers see a task that waits for what they hold."""
+        """Return the ticket by which other schedulers see a task that waits for capacity that they hold."""
         word = self._terms(task).device
         return ticket_of(task, self._need(task), self.capacity.keys_called(word) if word else self.capacity.everywhere)
 

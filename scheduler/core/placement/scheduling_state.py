@@ -1,4 +1,4 @@
-"""The part of a Brain that policies read, as a Protocol: policies import no Brain, since the Brain imports them."""
+"""The part of a Brain that policies read, as a Protocol; policies cannot import the Brain, because it imports them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from scheduler.core.queue.wait_queue import WaitQueue
 
 
 class SchedulingState(Protocol):
-    """The state of a run as its policy sees it; a policy changes nothing of it."""
+    """The state of a run as its policy sees it; a policy must not change it."""
 
     rules: SchedulingConfig
     terms: list[Terms]
@@ -27,7 +27,7 @@ class SchedulingState(Protocol):
     backoff: Backoff
     capacity: CapacityView
     freed: dict[str, None]
-    """Slots in the order in which they came free again."""
+    """Slots in the order in which they became free again."""
 
     @property
     def some_without_gpus(self) -> bool:
@@ -37,7 +37,7 @@ class SchedulingState(Protocol):
         """Return the terms of a task."""
 
     def batch_of(self, task: int) -> int:
-        """Return the number of the batch that a task came in, from 1."""
+        """Return the number of the batch to which a task belongs, from 1."""
 
     def kind_of(self, task: int) -> int:
         """Return the number of a task's class; 0 while the class is not determined yet."""
@@ -52,12 +52,12 @@ class SchedulingState(Protocol):
         """Return all tasks with an attempt that is placed or running."""
 
     def learning(self) -> list[TaskState]:
-        """Return the living tasks that show something about their task class that is not known yet."""
+        """Return the living tasks whose attempts can show something new about their class."""
 
     @property
     def enough_to_start(self) -> int:
-        """The peak for which a GPU must have room so that a task of unknown memory starts there; 0 while that is not
-        known.
+        """Return the free bytes that a GPU must have for a task of unknown memory to start there; 0 while that is
+        unknown.
         """
 
     def is_unsure(self, task: int) -> bool:
@@ -67,7 +67,7 @@ class SchedulingState(Protocol):
         """Tell whether a task's need follows from the profile of its own class."""
 
     def need(self, task: int, gpus: int, *, untouched: bool = False) -> ResourceRequest:
-        """Return the request of a task; with `untouched` that of an equal task that was never tried."""
+        """Return the request of a task; with `untouched` that of an equal task without any attempt."""
 
     def need_of(self, terms: int, kind: int, gpus: int) -> ResourceRequest:
         """Return the request of all tasks with these terms and this class that never ran out of memory."""

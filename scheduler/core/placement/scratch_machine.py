@@ -1,4 +1,4 @@
-"""The working copy of the machine in one pass: what is left of it as placements are made and devices are kept."""
+"""The working copy of the machine in one pass; it shrinks as placements are made and devices are kept."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from scheduler.core.placement.device_capacity import ENOUGH, DeviceCapacity, is_
 from scheduler.core.placement.request import ResourceRequest
 
 FEW = 4
-"""With more GPUs than this, only the most hopeful are asked for the number that a task misses."""
+"""On more GPUs than this, only the best ones are examined to find what a task lacks."""
 ASKED = 2
-"""How many of the GPUs with the most bytes left are asked, and of those with the most load left."""
+"""The number of GPUs with the most bytes left that are examined, and of those with the most load left."""
 
 
 class ScratchCapacity(dict[str, DeviceCapacity]):
-    """The capacities of one pass; those that it changes are copies of its own."""
+    """The capacities of one pass; a device is copied before the pass changes it."""
 
     def __init__(self, base: Mapping[str, DeviceCapacity]) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class ScratchCapacity(dict[str, DeviceCapacity]):
 
 
 class ScratchMachine:
-    """The devices of one pass, and which of its GPUs a task may fit on."""
+    """The devices of one pass, and the GPUs on which a task may fit."""
 
     def __init__(self, capacity: CapacityView, rules: SchedulingConfig) -> None:
         self._capacity, self._rules = capacity, rules
@@ -50,12 +50,12 @@ class ScratchMachine:
         self.free = capacity.free
         """The GPUs that could take one more task; shared with later passes until this one changes it."""
         self.kept_for = ""
-        """The task that all GPUs are kept for, so that none of them need be marked."""
+        """The task for which all GPUs are kept, so that they need not be marked one by one."""
 
     # ---- changes ----
 
     def take(self, placement: Placement) -> None:
-        """Subtract a placement, so that the next one of this pass sees it."""
+        """Subtract a placement, so that later placements of this pass take it into account."""
         gpus = [(self._capacity.numbers[key], self.rooms[key]) for key in placement.gpus]
         self._own_free()
         for number, room in gpus:
@@ -88,7 +88,7 @@ class ScratchMachine:
             self.free = self.free.copy()
 
     def refresh(self) -> None:
-        """Find the GPUs that could take one more task again, after capacity was kept for other schedulers."""
+        """Find the GPUs that could take one more task again, because capacity was kept for other schedulers."""
         self.free = FreeIndex([], [])
         for number, key in enumerate(self.gpus):
             self.free.add(number, self.rooms.now(key), self._rules)
@@ -96,14 +96,16 @@ class ScratchMachine:
     # ---- questions ----
 
     def is_full(self, *, some_without_gpus: bool) -> bool:
-        """Tell whether no waiting task could start anywhere, however little it needs."""
+        """Tell whether no waiting task could start anywhere, however small it is."""
         if self.gpus and self.free.bytes:
             return False
         with_host = some_without_gpus or not self.gpus
         return not with_host or self.host is None or not is_open(self.host, self._rules)
 
     def most_bytes(self, lightest: float) -> float:
-        """Return the bytes above which no request fits beside what is there; every task asks for `lightest` load."""
+        """Return the largest request that could still fit beside what is running; every task requests at least
+        `lightest` load.
+        """
         if not self.gpus:
             return inf
         if self.free.most_load + ENOUGH < lightest and lightest > 0:
@@ -112,7 +114,7 @@ class ScratchMachine:
         return bytes_ if bytes_ < self.smallest - self._rules.buffer else inf
 
     def idle_gpus(self) -> set[str]:
-        """Return the GPUs on which nothing runs and a task could start."""
+        """Return the empty GPUs on which a task could start."""
         last = bisect_left(self.free.bytes, (inf, -1))
         keys = (self.gpus[number] for _, number in self.free.bytes[last:])
         return {key for key in keys if self.rooms.now(key).residents == 0}
@@ -131,16 +133,14 @@ class ScratchMachine:
         return False
 
     def candidates(self, terms: Terms, gpus: int) -> list[DeviceCapacity]:
-        """Return the GPUs that a task on so many may run on, best first."""
+        """Return the GPUs on which a task that requests this many may run, best first."""
         if not gpus:
             return []
         word, rooms = terms.device, [self.rooms.now(key) for key in self.gpus]
         return self.sorted_for(terms, [room for room in rooms if not word or is_called(room.device, word)])
 
     def hopeful(self, terms: Terms, need: ResourceRequest) -> list[DeviceCapacity]:
-        """Return the GPUs on which a task may fit: all but those that surely have too few bytes or too little load
-        left.
-        """
+        """Return the GPUs on which a task may fit; leave out those that certainly lack bytes or load."""
         if need.alone:
             least, busy = inf, 0.0
         else:
@@ -151,14 +151,16 @@ class ScratchMachine:
         return [room for room in rooms if is_called(room.device, terms.device)] if terms.device else rooms
 
     def most_hopeful(self, terms: Terms, need: ResourceRequest) -> list[DeviceCapacity]:
-        """Return the GPUs that are asked for the missing number: all of few, the most hopeful of many."""
+        """Return the GPUs that are examined for the missing amount: all if there are few, otherwise the best."""
         if len(self.gpus) <= FEW or terms.device or len(need.gpus) != 1 or self.may_never_fit(need):
             return self.candidates(terms, len(need.gpus))
         last = {at for _, at in (*self.free.bytes[-ASKED:], *self.free.load[-ASKED:])} or set(range(ASKED))
         return self.sorted_for(terms, [self.rooms.now(self.gpus[at]) for at in last])
 
     def sorted_for(self, terms: Terms, rooms: list[DeviceCapacity]) -> list[DeviceCapacity]:
-        """Sort GPUs: as the task prefers, without unmanaged processes, most load left, most bytes left."""
+        """Sort GPUs: preferred ones first, then without unmanaged processes, then most load left, then most bytes
+        left.
+        """
         if len(rooms) < 2:
             return rooms
         numbers = self._capacity.numbers

@@ -1,4 +1,4 @@
-"""Slots: places named by the user, one task each. A task's need is learned there and never holds it back."""
+"""One decision of a run with slots: the best-ranked task for each empty slot."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class SlotPass(QueuePass):
         return self.allowed.refuses(task, asked) or self.allowed.cut(tried, asked)
 
     def _may(self, task: int) -> list[DeviceCapacity]:
-        """Return the slots a task may have, preferred ones first."""
+        """Return the slots that a task may use, preferred ones first."""
         terms = self._terms(task)
         may = [room for room in self.slots if not terms.device or is_called(room.device, terms.device)]
         return sorted(may, key=lambda room: not (terms.prefer and is_called(room.device, terms.prefer)))
@@ -64,13 +64,13 @@ class SlotPass(QueuePass):
         fit.take(self.rooms, placement)
 
     def _keep_devices(self, task: int, refusal: Refusal) -> None:
-        """Keep every slot that a task may have."""
+        """Keep every slot that a task may use."""
         for room in self._may(task):
             room.closed, room.kept_for = True, f"task {task} of this run"
 
 
 def in_turn(rooms: Iterable[DeviceCapacity], freed: Iterable[str]) -> list[DeviceCapacity]:
-    """Return the slots in the order in which they are used: the one that came free last, then unused ones as listed."""
+    """Return the slots in the order of use: the one that became free last comes first, then unused ones as listed."""
     newest = {key: place for place, key in enumerate(reversed(list(freed)))}
     slots = [room for room in rooms if room.device.is_slot]
     return sorted(slots, key=lambda room: newest.get(room.device.key, len(newest)))
@@ -84,9 +84,9 @@ def fit_slot(
     rooms: Mapping[str, DeviceCapacity],
     rules: SchedulingConfig,
 ) -> Placement | Refusal:
-    """Place a task in the first of these slots that is empty; `need` returns its request for a number of GPUs.
+    """Place a task in the first empty slot; `need` returns its request for a number of GPUs.
 
-    The lease states what it is expected to use of the cards, so that others leave that alone; it is no lock here.
+    The lease states the task's expected use of the GPUs, so that other schedulers leave it free; here it is no lock.
     """
     refusal: Refusal | None = None
     for slot in slots:
@@ -115,8 +115,8 @@ def _taken(task: int, slot: DeviceCapacity) -> Refusal | None:
 
 
 def _closed(task: int, need: ResourceRequest, under: Sequence[DeviceCapacity]) -> Refusal | None:
-    """Return what keeps even an empty slot empty: a card that does not answer or is kept for others, a task alone on
-    it.
+    """Return what keeps even an empty slot empty: a GPU that does not answer or is kept for others, or a task that
+    must be alone on it.
     """
     for room in under:
         label = room.device.label
@@ -152,7 +152,7 @@ def _placed(
 
 
 def _share(room: DeviceCapacity, rooms: Iterable[DeviceCapacity], rules: SchedulingConfig) -> int:
-    """Return the expected need of an unknown task: an equal share of the device for each slot on it."""
+    """Return the expected need of an unknown task: an equal share of the device for each of its slots."""
     slots = (one.device for one in rooms if one.device.is_slot)
     number = sum(room.device.key == HOST or room.device.key in (slot.cards or ()) for slot in slots)
     return (room.most - rules.buffer) // number

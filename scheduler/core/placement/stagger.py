@@ -1,4 +1,4 @@
-"""Staggered starts of tasks of unknown memory: one at its beginning on each GPU, and capacity kept for the next one."""
+"""Staggered starts of tasks of unknown memory: one at a time begins on each GPU, and capacity is kept for the next."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from scheduler.core.queue.wait_queue import Rank
 
 
 def is_at_its_beginning(task: TaskState, placement: Placement, rules: SchedulingConfig) -> bool:
-    """Tell whether an unsettled attempt has shown no more than a context, and is not overdue."""
+    """Tell whether an unsettled attempt has used no more than a context, and is not overdue."""
     return not task.overdue and max(task.peak.get(key, 0) for key in placement.gpus) <= rules.context
 
 
 class Stagger:
-    """The GPUs of one pass on which a task of unknown memory waits only for others to show more than a context."""
+    """The GPUs of one pass on which a task of unknown memory waits only until others have used more than a context."""
 
     def __init__(self, rooms: ScratchCapacity) -> None:
         self._rooms = rooms
         self._awaited: dict[str, Rank] = {}
-        """The rank of the first task that waits so, by GPU; tasks of a later batch or a worse priority start nothing
+        """The rank of the first such waiting task by GPU; tasks of a later batch or a worse priority start nothing
         there meanwhile."""
 
     def count(self, placement: Placement) -> None:
@@ -35,7 +35,7 @@ class Stagger:
                 self._rooms[key].unsettled += 1
 
     def wait(self, need: ResourceRequest, rooms: Iterable[DeviceCapacity], rank: Rank) -> None:
-        """Note the GPUs on which the task of this rank starts as soon as others there have shown more."""
+        """Note the GPUs on which the task of this rank starts as soon as the other tasks there have used more."""
         if not need.gpus[0].enough:
             return
         enough = max(ask.enough for ask in need.gpus)
@@ -44,13 +44,15 @@ class Stagger:
                 self._awaited.setdefault(room.device.key, rank)
 
     def open_to(self, rooms: list[DeviceCapacity], rank: Rank) -> list[DeviceCapacity]:
-        """Return the GPUs that no task of an earlier batch or a better priority waits for."""
+        """Return the GPUs for which no task of an earlier batch or a better priority waits."""
         if not self._awaited:
             return rooms
         return [room for room in rooms if self._awaited.get(room.device.key, rank)[:2] >= rank[:2]]
 
     def refuses(self, task: int, rooms: Sequence[DeviceCapacity], left: int, wanted: int) -> Refusal | None:
-        """Return the refusal of a task to which fewer of these GPUs are open than it wants; None: enough are."""
+        """Return the refusal of a task if fewer than `wanted` of these GPUs are open to it; None if there are
+        enough.
+        """
         if left >= wanted:
             return None
         for room in rooms:

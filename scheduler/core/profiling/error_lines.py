@@ -1,4 +1,4 @@
-"""The lines of an output that tell of errors, without colours, frames and source code; and the last error among them.
+"""The error lines of an output, without colours, frames and source code; and the last error among them.
 
 A failed program may have printed anything before it failed. Only its last error explains its end.
 """
@@ -10,23 +10,23 @@ from collections.abc import Sequence
 
 _CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]|[\x00-\x08\x0e-\x1f]")
 LONGEST = 2000
-"""Characters at each end of a line that are looked at."""
+"""The number of characters at each end of a line that are examined."""
 _FRAME = re.compile(r"^\s*[│┃║]\s?(.*?)\s*[│┃║]?\s*$")
 _BORDER = re.compile(r"^\s*[╭╰┌└┏┗╔╚+][─━═\-].*$")
 _FRAMED_CODE = re.compile(r"^\s*(?:❱\s*)?\d+\s+│")
 _STACK = re.compile(r'^(?P<before>.{0,200}?)(?P<indent> *)File "[^"]{1,500}", line \d+')
 _ARROW = re.compile(r"^-+> *(\d+)\s")
 _NUMBERED = re.compile(r"^ +(\d+)(?:\s|$)")
-"""Source lines as IPython prints them in a traceback: the one that failed, and those around it."""
+"""Source lines in a traceback as IPython prints them: the one that failed, and those around it."""
 AROUND = 5
-"""Lines that IPython shows before and after the one that failed."""
+"""The number of lines that IPython shows before and after the one that failed."""
 
 EXCEPTION = re.compile(
     r"(?:^|[\s|\]:])(?P<type>(?:[A-Za-z_]\w*\.)*(?:[A-Z]\w*(?:Error|Exception|Interrupt)|Exception))(?::|\s*$)"
 )
-"""An exception as the last line of a traceback names it."""
+"""The last line of a traceback, which names the exception."""
 _IGNORED = re.compile(r"^\s*File .*, in __del__\s*$|\bException ignored in\b")
-"""The beginning of an exception that Python prints and goes on, since it takes something apart."""
+"""The beginning of an exception that Python prints and ignores, because it happens during clean-up."""
 _CHAINED = re.compile(r"During handling of the above exception|The above exception was the direct cause")
 _REPORTS = frozenset(
     {
@@ -37,7 +37,7 @@ _REPORTS = frozenset(
         "ConnectionRefusedError", "ConnectionAbortedError", "KeyboardInterrupt", "TimeoutError",
     }
 )  # fmt: skip
-"""Exceptions that only report that another process has failed, or follow from it."""
+"""Exceptions that only report the failure of another process, or follow from it."""
 _REPORTED = re.compile(
     r"\b(?:process(?:es)?|workers?|subprocess(?:es)?|child(?:ren)?|engine|actors?|ranks?|jobs?|server|backend)\b"
     r".{0,80}\b(?:fail(?:ed|ure)?|died|dead|exit(?:ed)?|terminated|killed|crash(?:ed)?|abort(?:ed)?|lost|did not)\b"
@@ -45,13 +45,13 @@ _REPORTED = re.compile(
     r"|\binitiali[sz]ation failed\b|\bnon-zero exit\b",
     re.IGNORECASE,
 )
-"""The words by which any other exception reports it."""
+"""Words by which any other exception reports the failure of another process."""
 
 
 def clean(output: str) -> list[str]:
     """Return the lines of an output without colours, control characters and the frames that rich draws.
 
-    Of a line that is very long only the beginning and the end are left.
+    Of a very long line only the beginning and the end are kept.
     """
     return [_unframed(_cut(line)) for line in _CONTROL.sub("", output).splitlines()]
 
@@ -69,7 +69,7 @@ def _unframed(line: str) -> str:
 
 
 def without_code(lines: Sequence[str]) -> list[str]:
-    """Return the lines with those emptied that show source code in a traceback: code may name errors as it likes."""
+    """Return the lines, with the source code of tracebacks emptied: code may contain any error name."""
     kept: list[str] = []
     column = -1  # where the code of the present frame is indented beyond; -1: no frame
     for line in lines:
@@ -86,7 +86,7 @@ def without_code(lines: Sequence[str]) -> list[str]:
 
 
 def _empty_around(lines: list[str], place: int, number: int) -> None:
-    """Empty the line of an arrow and the numbered lines beside it."""
+    """Empty the line with an arrow and the numbered lines around it."""
     lines[place] = ""
     for other in range(max(0, place - AROUND), min(len(lines), place + AROUND + 1)):
         beside = _NUMBERED.match(lines[other])
@@ -95,10 +95,10 @@ def _empty_around(lines: list[str], place: int, number: int) -> None:
 
 
 def is_another_error(lines: Sequence[str]) -> bool:
-    """Tell whether lines that follow an error tell of another one that has nothing to do with it.
+    """Tell whether lines after an error report another, unrelated error.
 
-    An exception that was raised while the first one was handled belongs to it, and so does one that only reports that
-    another process has failed, or that was ignored.
+    An exception that was raised while the first one was handled belongs to it, and so does one that only reports the
+    failure of another process, or that was ignored.
     """
     belongs = False
     for place, line in enumerate(lines):

@@ -1,4 +1,4 @@
-"""From what is known of a task to what it is reserved."""
+"""The estimate of a task's need: from profiles and declarations to reservations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ def need(  # all that a need follows from
     gpus: int = 0,
     guess: PredictedPeak | None = None,
 ) -> ResourceRequest:
-    """Return what a task requests now: its declared need, else what is known of its class, else an unknown amount."""
+    """Return the present request of a task: its declared need, else what is known about its class, else an unknown
+    amount.
+    """
     source, asks = _main(terms, rules, profile, gpus, guess)
     host = asks[0] if not gpus else _beside(terms, rules, profile, guess)
     asked = ResourceRequest(
@@ -44,7 +46,7 @@ def need(  # all that a need follows from
 def _main(
     terms: Terms, rules: SchedulingConfig, profile: Profile | None, gpus: int, guess: PredictedPeak | None
 ) -> tuple[EstimateSource, tuple[MemoryRequest, ...]]:
-    """Return the source and the requests of a task where it runs: on its GPUs, or on the host if it has none."""
+    """Return the source and the requests for the devices on which a task runs: its GPUs, or the host if it has none."""
     parts = main_parts(gpus)
     said = declared(terms, gpus)
     if said is not None:
@@ -64,7 +66,7 @@ def _main(
 def _beside(
     terms: Terms, rules: SchedulingConfig, profile: Profile | None, guess: PredictedPeak | None
 ) -> MemoryRequest:
-    """Return the request of a task on GPUs for RAM of the host."""
+    """Return a GPU task's request for RAM."""
     if terms.host_memory is not None:
         return MemoryRequest(terms.host_memory, terms.host_memory)
     if rules.profile is Profiling.OFF:
@@ -83,10 +85,10 @@ def _guessed(peak: int, rules: SchedulingConfig) -> MemoryRequest:
 
 
 def _cores(terms: Terms, profile: Profile | None, gpus: int) -> float:
-    """Return the cores: as declared, else measured; on the host at least one.
+    """Return the cores of a task: declared, else measured; on the host at least one.
 
-    A task measured beside others seems to need fewer cores, so more tasks would start, and the next one would seem
-    to need fewer still. Beside GPUs cores limit nothing.
+    A task measured beside others seems to need fewer cores, so more tasks would start, and the next measurement would
+    be lower still. For GPU tasks cores limit nothing.
     """
     if terms.cpus is not None:
         return terms.cpus
@@ -97,9 +99,7 @@ def _cores(terms: Terms, profile: Profile | None, gpus: int) -> float:
 def with_usual(
     asked: ResourceRequest, usual: int, expected: int, enough: int, rules: SchedulingConfig
 ) -> ResourceRequest:
-    """Return the request with the usual need as the least for each GPU whose memory is unknown, or with what is
-    expected of it where that is known.
-    """
+    """Return the request with an expected need, where it is known, for each GPU whose memory is unknown."""
 
     def told(ask: MemoryRequest) -> MemoryRequest:
         if ask.bytes is not None:
@@ -114,7 +114,7 @@ def with_usual(
 
 
 def retried(asked: ResourceRequest, task: TaskState, rules: SchedulingConfig) -> ResourceRequest:
-    """Return the request of a task that ran out of memory; the last time it runs alone."""
+    """Return the request of a task after it ran out of memory; its last attempt runs alone."""
 
     def raised(ask: MemoryRequest, part: str) -> MemoryRequest:
         floor = task.floors.get(part, 0)
@@ -132,7 +132,7 @@ def retried(asked: ResourceRequest, task: TaskState, rules: SchedulingConfig) ->
 
 
 def should_probe(terms: Terms, rules: SchedulingConfig, kind: TaskClass | None) -> bool:
-    """Tell whether a probe comes before the run: always, never, or where it costs little."""
+    """Tell whether a probe precedes the run: always, never, or where it costs little."""
     if kind is None or not kind.probes or terms.epochs is None:
         return False
     if rules.learn_only or rules.profile is Profiling.PROBE:
@@ -141,7 +141,7 @@ def should_probe(terms: Terms, rules: SchedulingConfig, kind: TaskClass | None) 
 
 
 def reserved_for(peaks: Peaks, rules: SchedulingConfig) -> int:
-    """Return the reservation for a known peak; full runs that agree get a smaller margin."""
+    """Return the reservation for a known peak; full runs with equal peaks get a smaller margin."""
     if peaks.settled(rules):
         return int(peaks.peak * (1 + rules.tight_margin)) + rules.tight_margin_bytes
     return with_margin(peaks.peak, rules)
@@ -153,7 +153,7 @@ def with_margin(peak: int, rules: SchedulingConfig) -> int:
 
 
 def short_of(placement: Placement, event: Exited) -> tuple[str, ...]:
-    """Return the parts that an out-of-memory was about: the one that it named, else those of all its GPUs."""
+    """Return the parts that ran out of memory: the one that the task named, else all its GPUs."""
     gpus = len(placement.gpus)
     if placement.visible and (event.part == "gpu" or event.position is not None):
         gpus = len(placement.visible)  # it ran out before it was seen to use one
@@ -167,8 +167,8 @@ def short_of(placement: Placement, event: Exited) -> tuple[str, ...]:
 def after_oom(reserved: int, peak: int, rules: SchedulingConfig, asked: int = 0) -> int:
     """Return the least bytes to reserve after an out-of-memory.
 
-    That is its use and what it asked for beyond that, where it said so; else one and a half times its reservation or
-    use.
+    That is the sum of its use and of its last request, if it reported one; otherwise one and a half times its
+    reservation or use.
     """
     if asked:
         return with_margin(peak + asked, rules)
@@ -178,7 +178,7 @@ def after_oom(reserved: int, peak: int, rules: SchedulingConfig, asked: int = 0)
 def grown(
     reservation: Mapping[str, int], used: Mapping[str, int], rules: SchedulingConfig, ram_left: int | None = None
 ) -> dict[str, int] | None:
-    """Return the new reservation of a living attempt that uses more than the old one; None where it does not.
+    """Return the new reservation of a living attempt that uses more than its reservation; None if it does not.
 
     `ram_left` is the RAM that may still be reserved; None: unknown.
     """
@@ -192,22 +192,22 @@ def grown(
 
 
 def once_loaded(held: int, rules: SchedulingConfig) -> int:
-    """Return the RAM that a task on GPUs is expected to need which uses so much while it may yet read its data."""
+    """Return the RAM that a GPU task is expected to need while it uses `held` bytes and may still read its data."""
     return int(held / rules.loaded_share) + rules.unknown_beside
 
 
 def within(had: int, wanted: int, least: int, left: int | None) -> int:
-    """Return what a reservation of so many bytes is raised to where only so much is left.
+    """Return the new amount of a reservation that should grow to `wanted` bytes where only `left` bytes are left.
 
-    `least` is what it gets at any rate, if it wants so much: what was seen is reserved even where it overcommits, and a
-    little more, so that not every page that is touched is one more step; margins never overcommit.
+    It gets `least` in any case, if it wants that much: measured use is reserved even if that overcommits, and a little
+    more, so that not every touched page is a further step; margins never overcommit.
     """
     return wanted if left is None else min(wanted, max(least, had + max(0, left)))
 
 
 def cut(placement: Placement, peak: Mapping[str, int], rules: SchedulingConfig) -> dict[str, int] | None:
-    """Return the reservation of an unknown attempt that has settled: its peak with the margin, never more than
-    before.
+    """Return the reduced reservation of an unknown attempt that has settled: its peak and the margin, never more
+    than before.
     """
     if not all(peak.get(key, 0) > 0 for key in placement.devices):
         return None
@@ -218,7 +218,7 @@ def cut(placement: Placement, peak: Mapping[str, int], rules: SchedulingConfig) 
 
 
 def is_new_peak(before: int, now: int, rules: SchedulingConfig) -> bool:
-    """Tell whether a sample is far enough above the last peak to matter."""
+    """Tell whether a sample exceeds the last peak by enough to matter."""
     if before == 0:
         return now > 0
     return now - before > rules.peak_step_bytes and now > before * (1 + rules.peak_step)

@@ -1,4 +1,4 @@
-"""The peak that an unknown task is expected to have at most, by the peaks of known classes."""
+"""The peak that an unknown task is expected to stay below, from the peaks of known classes."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from math import ceil
 
 
 class Sizes:
-    """One size for each task class, and all of them in order."""
+    """The sizes of all task classes, in sorted order."""
 
     def __init__(self) -> None:
         self._of: dict[int, int] = {}
         self._sorted: list[int] = []
 
     def put(self, number: int, now: int) -> bool:
-        """Replace the size of a class, 0 while it has none; return whether that changed anything."""
+        """Replace the size of a class (0: it has none); return whether that changed anything."""
         if now == self._of.get(number, 0):
             return False
         self.drop(number)
@@ -34,18 +34,19 @@ class Sizes:
 
     @property
     def least(self) -> int:
-        """The smallest size; 0 while none is known."""
+        """The smallest size; 0 if none is known."""
         return self._sorted[0] if self._sorted else 0
 
     def usual(self, share: float, least: int) -> int:
-        """Return what so large a share of the classes has at most; 0 while fewer than `least` of them are known."""
+        """Return the size that this share of the classes does not exceed; 0 while fewer than `least` are known."""
         return self._sorted[int(share * (len(self._sorted) - 1))] if len(self._sorted) >= least else 0
 
     def bound(self, share: float, least: int) -> int:
-        """Return what one more class has at most, in so large a share of cases; 0 while fewer than `least` are known.
+        """Return the size that a new class does not exceed in this share of cases; 0 while fewer than `least` are
+        known.
 
-        The sizes are assumed to come in no order: then one more lies below the k-th of n with probability k / (n + 1).
-        Where n is too small for the share, the highest is raised by its n-th part.
+        The sizes are assumed to be exchangeable: then a new one is below the k-th of n with probability k / (n + 1). If
+        n is too small for the share, the highest size is raised by its n-th part.
         """
         known = len(self._sorted)
         if known < least:

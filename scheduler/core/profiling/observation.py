@@ -1,4 +1,4 @@
-"""From the end of an attempt to an observation of its class."""
+"""The observation of a task class from the end of an attempt."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def peaks(task: TaskState, placement: Placement, event: Exited) -> dict[str, int
 def evidence(
     task: TaskState, placement: Placement, epochs: int | None, event: Exited, rules: SchedulingConfig
 ) -> Observation:
-    """Return the observation of an attempt at a task with this number of epochs: peaks, times and load."""
+    """Return the observation from an attempt of a task with this number of epochs: peaks, times and load."""
     probe = placement.purpose is Purpose.PROBE
     good = event.outcome is Outcome.SUCCEEDED
     return Observation(
@@ -36,9 +36,9 @@ def evidence(
 
 
 def _taught(task: TaskState, placement: Placement, event: Exited) -> dict[str, int]:
-    """Return the need that an attempt has shown: its use, and where memory ran out what it asked for beyond that.
+    """Return the need that an attempt has shown: its use, and its last request if memory ran out.
 
-    If the GPU that ran out is unknown, it is the one with the least use; that amount is never added to the highest.
+    If it is unknown which GPU ran out, the request is added to the GPU with the least use, never to the highest.
     """
     held = peaks(task, placement, event)
     short = estimator.short_of(placement, event) if event.outcome is Outcome.OOM else ()

@@ -1,4 +1,4 @@
-"""The words by which a task says that memory ran out: which memory, and how much it had asked for.
+"""The words by which a task reports that memory ran out: which memory, and how much it had requested.
 
 Three kinds of patterns, from the general to the special: the words of memory that is short, in any program; the words
 that tell that they mean something else; and the sentences of single products that have none of these words.
@@ -15,17 +15,17 @@ from scheduler.core.profiling.error_lines import EXCEPTION, clean, is_another_er
 from scheduler.values import dataclass
 
 TAIL = 64 * 1024
-"""The bytes of the end of an output that are enough."""
+"""The bytes at the end of an output that are searched."""
 GPU: Literal["gpu"] = "gpu"
 HOST: Literal["host"] = "host"
 Part = Literal["host", "gpu"]
 
 _LONG = 3
-"""A message may be broken into so many lines, where tracebacks are drawn in a frame."""
+"""The number of lines over which a message may be broken, where tracebacks are drawn in a frame."""
 _BREAK = 60
-"""Characters beside the end of a line in which broken words are looked for."""
+"""The number of characters at the end of a line in which broken words are searched."""
 _SENSELESS = 1 << 50
-"""A request of so many bytes is a mistake of the program: no machine has them."""
+"""A request for this many bytes is a mistake of the program, because no machine has them."""
 
 _OF_MEMORY = (
     "memory", "alloc", "oom", "exhausted", "ram", "errno 12", "enomem", "shm", "tensor", "batch size", "kv", "torch_",
@@ -35,7 +35,8 @@ _OF_FAILURE = (
     "out", "not", "n't", "no ", "insuff", "low on", "fail", "unable", "error", "err", "bad", "kill", "enough", "oom",
     "less", "larger", "status", "exceed", "exhausted", "need", "requ",
 )  # fmt: skip
-"""Each pattern below needs a word of either list, in lower case. Most lines have none and are not looked at further."""
+"""Words of which each pattern below needs at least one, in lower case. Most lines have none and are not examined
+further."""
 
 # Gaps in these patterns are bounded: a line may be long.
 _KIND = r"(?:(?:gpu|device|cuda|hip|host|system|video|cpu|main|physical|virtual|pinned|free|available)[ _-]?)*"
@@ -52,7 +53,7 @@ _SHORT = re.compile(
     rf"|\bresource[_ ]?exhausted\w*\W.{{0,80}}(?:\ballocat|\breserv|{_MEMORY}|\bhbm\b)",
     re.IGNORECASE,
 )
-"""Memory that is short, in the words of any program."""
+"""Lack of memory, in the words of any program."""
 _WHAT = r"(?:memory|buffers?|bytes|storage|arrays?|tensors?|blocks?|[KMGT]i?B\b|v?ram\b)"
 _FAILS = r"(?:fail(?:ed|s|ure)?|unable|cannot|can not|can't|could ?n[o']t|error)"
 _ALLOCATES = r"(?:alloc\w*|cu(?:da)?\w{0,8}alloc\w*|(?:re-?|m|c)alloc)"
@@ -66,13 +67,13 @@ _REFUSED = re.compile(
     rf"|\bbad[_ ]alloc(?:ation)?\b|{_WHAT}.{{0,60}}\b(?:could not|cannot|can't) be allocated\b",
     re.IGNORECASE,
 )
-"""An allocation that was refused, in the words of any program."""
+"""A refused allocation, in the words of any program."""
 _CODES = re.compile(
     r"\bCU(?:BLAS|DNN|SOLVER|SPARSE)_STATUS_ALLOC_FAILED\b|\bCUFFT_ALLOC_FAILED\b|\bcudaErrorMemoryAllocation\b"
     r"|\bhipErrorMemoryAllocation\b|\bCL_MEM_OBJECT_ALLOCATION_FAILURE\b|\bENOMEM\b|\[Errno 12\]"
     r"|(?:^|[\s.|\]])_?\w{0,30}MemoryError(?::|\s*$)"
 )
-"""Codes and names of errors that mean it."""
+"""Codes and names of errors that mean a lack of memory."""
 _PRODUCTS = re.compile(
     r"\bOOM when allocating tensor"  # TensorFlow
     r"|\bDst tensor is not initialized"  # TensorFlow, where there is no room to copy to
@@ -87,7 +88,7 @@ _PRODUCTS = re.compile(
     r"|\bless than desired GPU memory utilization"  # vLLM
     r"|\bworkers? .{0,60}\bkilled due to memory pressure"  # Ray
 )
-"""The sentences of single products."""
+"""Sentences of particular products."""
 
 _MEANS_ELSE = re.compile(
     r"\bnot a failure\b"  # XLA and TensorFlow tried for speed, and do without
@@ -102,13 +103,13 @@ _MEANS_ELSE = re.compile(
     r"|\b(?:memory|oom)s?(?: \w+){0,2} ?[:=] ?0\b",
     re.IGNORECASE,
 )
-"""Lines that have such words, and mean something else or tell that the program goes on."""
+"""Lines that contain such words but mean something else, or say that the program goes on."""
 _ADVICE = re.compile(
     r"\b(?:avoid\w*|prevent\w*|if|may|might|in case|risk|potential\w*|possib\w+|handl\w+|catch\w*|until"
     r"|unless|when|whether|likely|against)\b[^.:;]{0,80}$",
     re.IGNORECASE,
 )
-"""The words before it in its sentence, where that is advice and no report."""
+"""Words before it in its sentence that make it advice and not a report."""
 _PROGRAMMING = frozenset(
     {
         "AttributeError", "ImportError", "ModuleNotFoundError", "NameError", "UnboundLocalError", "KeyError",
@@ -117,16 +118,16 @@ _PROGRAMMING = frozenset(
         "NotImplementedError", "RecursionError", "StopIteration",
     }
 )  # fmt: skip
-"""Exceptions that never tell of memory, whatever their message quotes."""
+"""Exceptions that never concern memory, whatever their message quotes."""
 _WORKER_KILLED = re.compile(
     r"\bSIGKILL\b|\bsignal 9\b|\bsignal: Killed\b|\bexit ?code\W{1,5}-9\b|\b-9 \(pid\b|\bterminated abruptly\b"
 )
-"""The words of launchers and pools about a worker that got SIGKILL."""
+"""The words of launchers and pools about a worker that was killed with SIGKILL."""
 _STICKY = re.compile(
     r"\ban illegal memory access was encountered|\bdevice-side assert triggered|\bunspecified launch failure"
     r"|\bCUDA_ERROR_ILLEGAL_ADDRESS\b|\bcudaErrorIllegalAddress\b|\bmisaligned address\b"
 )
-"""After these every call of CUDA fails, allocations too."""
+"""Errors after which every CUDA call fails, including allocations."""
 
 _MAY_BE = re.compile(
     r"\bCU(?:BLAS|DNN|SOLVER|SPARSE|FFT)_STATUS_(?:NOT_INITIALIZED|INTERNAL_ERROR|EXECUTION_FAILED)\b"
@@ -134,7 +135,7 @@ _MAY_BE = re.compile(
     r"|\bCL_OUT_OF_RESOURCES\b|_ERROR_OUT_OF_RESOURCES\b|\bcudaErrorUnknown\b|\bCUDA error: unknown error"
     r"|\bunhandled cuda error\b|\b[Aa]lloc\w* failed\b"
 )
-"""Words that come from a lack of GPU memory, and from other causes as often."""
+"""Words that can mean a lack of GPU memory, but often mean something else."""
 
 _TENSOR = re.compile(r"\bOOM when allocating tensor with shape ?\[(?P<shape>[\d,]*)\](?: and type (?P<type>\w+))?")
 _ON_CPU = re.compile(
@@ -145,7 +146,7 @@ _ON_CPU = re.compile(
     r"|^(?:\[rank\d+\]: ?)?MemoryError\s*$",
     re.IGNORECASE,
 )
-"""Words of memory of the host; CUDA's own calls that lock it among them."""
+"""Words about memory of the host, including CUDA calls that lock host memory."""
 _ON_GPU = re.compile(
     r"cuda|\bgpus?\b|\bgpu[_\d]|nccl|\bhip\b|\bhipError|\bxpu\b|\bnpu\b|vram|cublas|cudnn|cufft|cusolver|cusparse"
     r"|\btensorrt|\btrt\b|nvinfer|\brmm(?![a-z])|thrust|torch\.(?:cuda\.)?OutOfMemory|\bdevice ordinal|\bon device \d"
@@ -154,7 +155,7 @@ _ON_GPU = re.compile(
     r"|\bexecutable batch size|\(allocated so far|^out of memory (?:while trying to allocate|on)",
     re.IGNORECASE,
 )
-"""Words of a GPU, near the message."""
+"""Words about a GPU, near the message."""
 
 _AMOUNT = r"(\d[\d,]*(?:\.\d*)?) ?(bytes|[KMGT]?i?B|[KMGT])(?![A-Za-z])"
 _ASKED = re.compile(
@@ -163,7 +164,7 @@ _ASKED = re.compile(
     r"|\b(?:cudaM|CUDA c|fail to allocate m)\w+)\s+" + _AMOUNT
 )
 _OF_SIZE = re.compile(r"\b(?:of )?size (\d{4,})\b")
-"""A size that has no unit, which is bytes."""
+"""A size without a unit, which is in bytes."""
 _FREE = re.compile(
     rf"\bof which {_AMOUNT} is free|; {_AMOUNT} free;|\bavailable memory is only {_AMOUNT}|; free {_AMOUNT}"
 )
@@ -176,27 +177,27 @@ _WIDTHS = {
     "bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "half": 2, "bfloat16": 2, "float": 4, "int32": 4,
     "uint32": 4, "double": 8, "int64": 8, "uint64": 8, "complex64": 8, "complex128": 16,
 }  # fmt: skip
-"""Bytes of one number, by TensorFlow's name of its type."""
+"""Bytes per element, by TensorFlow's name of the type."""
 
 
 @dataclass(frozen=True, slots=True)
 class OomMatch:
-    """The memory that ran out, as a task's own output says."""
+    """The memory that ran out, according to the task's own output."""
 
     part: Part
     asked: int = 0
-    """Bytes it tried to allocate; 0: it did not say."""
+    """The bytes that it tried to allocate; 0 if it did not say."""
     position: int | None = None
-    """The place of the GPU among those it sees, where it said so."""
+    """The position of the GPU among those it sees, if it said so."""
     free: int | None = None
-    """Bytes that were free there at that moment, where it said so."""
+    """The bytes that were free there at that moment, if it said so."""
 
 
 def what_ran_out(output: str) -> OomMatch | None:
-    """Return the memory that ran out by the last lines of a failed task; None where they are about something else.
+    """Return the memory that ran out according to a failed task's last lines; None if they are about something else.
 
     Of several such messages the last counts, and only if no other error follows it: a task may run out of memory,
-    recover, and fail for another reason. Call it only for a task that did not succeed.
+    recover, and fail for another reason. Call this only for a task that did not succeed.
     """
     if not _may_say_so(output):
         return None
@@ -211,9 +212,9 @@ def what_ran_out(output: str) -> OomMatch | None:
 
 
 def may_be_gpu_memory(output: str, *, signalled: bool) -> bool:
-    """Tell whether a task may have failed for lack of GPU memory, which is known only if its GPU was full.
+    """Tell whether a task may have failed for lack of GPU memory, which is certain only if its GPU was full.
 
-    Its last error has words that come from that too, or a signal ended it and it names no error at all.
+    Its last error contains words that can mean this, or a signal ended it without any error message.
     """
     ran = what_ran_out(output)
     if ran is not None:  # a signal ended it after it had said so
@@ -231,9 +232,10 @@ def _may_say_so(text: str) -> bool:
 
 
 def killed_for_memory(signal: int | None, code: int | None, kernel_kills: int, output: str = "") -> bool:
-    """Tell whether the kernel killed it for memory: no scheduler did, and the kernel killed for memory meanwhile.
+    """Tell whether the kernel killed the task for memory: no scheduler did, and the kernel counted such a kill
+    meanwhile.
 
-    A launcher such as torchrun ends with a code of its own, and says in its output that a worker got SIGKILL.
+    A launcher such as torchrun ends with its own exit code, and reports that a worker was killed with SIGKILL.
     """
     if kernel_kills <= 0 or code == 0:
         return False
@@ -254,7 +256,7 @@ def _says_so(line: str) -> bool:
 
 
 def _says_so_with(line: str, following: list[str]) -> bool:
-    """Tell whether a line reports it together with the next one, since the words were broken between them."""
+    """Tell whether a line reports it together with the next one, if the message is broken between them."""
     if not following or not line or not following[0]:
         return False
     end = line.rstrip()[-_BREAK:]
@@ -268,7 +270,7 @@ def _says_so_with(line: str, following: list[str]) -> bool:
 
 
 def _part(message: list[str], before: list[str]) -> Part:
-    """Return the memory that a message is about: by its first line, else by those around it."""
+    """Return the memory that a message is about: from its first line, else from the lines around it."""
     for text in (message[0], " ".join(message), " ".join(before)):
         if _ON_CPU.search(text):
             return HOST

@@ -17,60 +17,60 @@ if TYPE_CHECKING:
     from scheduler.core.profiling.family.families import Family
 
 RERANK_STEP = 0.25
-"""Times wander a little with every run; only what changes by more moves a task in the line."""
+"""Times vary a little with every run; only a larger change moves a task in the queue."""
 IDLE_KINDS = 2000
-"""So many kinds are remembered at least of which no task waits or runs; twice as many at most."""
+"""The least number of classes that are remembered although no task of them waits or runs; at most twice as many are."""
 MOST_PEAKS = 20
-"""Older peaks are forgotten: a script's data may have changed."""
+"""The number of newest peaks that are kept, because a script's data may change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """The observation of one ended attempt."""
+    """The observation from one ended attempt."""
 
     peaks: Mapping[str, int]
-    """The bytes by part: `host`, or the place of a GPU among those that the task sees."""
+    """The bytes by part: `host`, or the position of a GPU among those that the task sees."""
     seconds: float = 0.0
     epochs: int | None = None
     epoch_seconds: float | None = None
     cpu_seconds: float = 0.0
     busy: float = 0.0
     whole: bool = True
-    """A full, watched, successful run; anything else can raise what is known, never lower it."""
+    """True for a full, sampled, successful run. Any other observation can raise the profile, but never lower it."""
     broken: bool = False
-    """It failed or was stopped: what it held says little about what its like will need."""
+    """True if the attempt failed or was stopped: its use says little about what others of its class need."""
     probe: bool = False
 
 
 @dataclass(slots=True)
 class Peaks:
-    """The observed peaks of one part of a class's memory."""
+    """The observed peaks of a class on one part of the memory."""
 
     full: list[int] = field(default_factory=list)
     """The peaks of full runs, the newest last."""
     lower: int = 0
-    """The most that was seen outside full runs: in probes, in runs that failed or still go on."""
+    """The highest use outside of full runs: in probes, in failed runs, or in runs that still go on."""
     lower_by: EstimateSource = EstimateSource.PROFILE
     above: int = 0
-    """The use (or request) of attempts that failed before anything was known: the class needs at least that."""
+    """The use (or request) of attempts that failed before anything was known: the class needs at least this."""
 
     @property
     def known(self) -> bool:
-        """True if there is a peak to reserve by."""
+        """True if there is a peak from which a reservation follows."""
         return bool(self.full) or self.lower > 0
 
     @property
     def peak(self) -> int:
-        """The most it is known to need."""
+        """The highest known need."""
         return max([self.lower, *self.full])
 
     def settled(self, rules: SchedulingConfig) -> bool:
-        """Tell whether enough full runs agree to trust the peak with the small margin."""
+        """Tell whether enough full runs agree, so that the small margin suffices."""
         enough = self.full[-rules.tight_samples :]
         return len(enough) >= rules.tight_samples and self.peak <= min(enough) * (1 + rules.tight_spread)
 
     def learn(self, peak: int, evidence: Observation) -> None:
-        """Take one attempt's peak in."""
+        """Add the peak of one attempt."""
         if evidence.whole:
             self.full = [*self.full, peak][-MOST_PEAKS:]
             self.lower = 0 if self.lower <= peak else self.lower
@@ -83,7 +83,7 @@ class Peaks:
 
 @dataclass(frozen=True, slots=True)
 class PredictedPeak:
-    """The possible need of a class, taken from others, with its source."""
+    """The possible need of a class, taken from other classes, with its source."""
 
     peaks: Mapping[str, int]
     """The bytes by part."""
@@ -92,7 +92,7 @@ class PredictedPeak:
 
 
 def main_parts(gpus: int) -> tuple[str, ...]:
-    """Return the parts without which a task is unknown: those of its GPUs, or the host's where it has none."""
+    """Return the parts without which a task's need is unknown: its GPUs, or the host if it has none."""
     return tuple(str(position) for position in range(gpus)) or (HOST,)
 
 
@@ -103,26 +103,27 @@ class Profile:
     parts: dict[str, Peaks] = field(default_factory=dict)
     epoch_seconds: float = 0.0
     ranked_seconds: float = 0.0
-    """The epoch time that tasks are ranked by: follows the learned one in steps, so that the line keeps its order."""
+    """The epoch time that determines the rank: it follows the learned time in steps, so that the queue keeps its
+    order."""
     whole_seconds: float = 0.0
-    """How long it takes as a whole."""
+    """The duration of a whole attempt in seconds."""
     cores: float = 0.0
     busy: float = 0.0
-    """The share of a GPU that it keeps busy."""
+    """The share of time for which it keeps a GPU busy."""
     earlier: bool = False
-    """Known before this run began."""
+    """True if it was known before this run began."""
     settlings: int = 0
-    """How many attempts held still for long enough to be believed, and were still running then."""
+    """The number of living attempts whose peak has settled."""
     family: str = ""
     slots: tuple[tuple[str, str], ...] = ()
-    """Its script and arguments, by which it may be compared."""
+    """Its script and arguments, by which classes are compared."""
 
     def part(self, name: str) -> Peaks:
-        """Return the peaks of one part; empty ones where none are known."""
+        """Return the peaks of one part; empty ones if none are known."""
         return self.parts.get(name) or Peaks()
 
     def knows(self, gpus: int) -> bool:
-        """Tell whether there are peaks to reserve by for a task with this number of GPUs."""
+        """Tell whether there are peaks from which the reservation of a task with this number of GPUs follows."""
         return all(self.part(name).known for name in main_parts(gpus))
 
     def source(self, gpus: int) -> EstimateSource:
@@ -138,27 +139,29 @@ class Profile:
         return bool(parts) and all(part.known and not part.peak and not part.above for part in parts)
 
     def is_sure(self, rules: SchedulingConfig) -> bool:
-        """Tell whether more than one task at a time may rely on it: an attempt may reach its peak at its very end."""
+        """Tell whether more than one task at a time may rely on it, since an attempt may reach its peak at its very
+        end.
+        """
         seen = any(
             part.full or part.lower_by is EstimateSource.PROBE for name, part in self.parts.items() if name != HOST
         )
         return self.earlier or seen or self.settlings >= rules.sure_after
 
     def expected(self, epochs: int | None) -> float:
-        """Return how long an attempt takes, by its epochs, else as a whole; 0 while that is not known."""
+        """Return the duration of an attempt by its number of epochs, else as a whole; 0 if unknown."""
         return self.epoch_seconds * (epochs or 0) or self.whole_seconds
 
     @property
     def peaks(self) -> dict[str, int]:
-        """The most that is known to be needed of each part."""
+        """Return the highest known need of each part."""
         return {name: part.peak for name, part in self.parts.items() if part.known}
 
     def runs(self, parts: Iterable[str]) -> list[list[int]]:
-        """Return the peaks of all its full runs, for each of these parts with several."""
+        """Return the peaks of all its full runs, for each of these parts that has several."""
         return [self.part(name).full for name in parts if len(self.part(name).full) > 1]
 
     def learn(self, evidence: Observation) -> None:
-        """Take one attempt in."""
+        """Add one attempt."""
         for name, peak in evidence.peaks.items():
             if peak or (evidence.whole and name != HOST):  # nothing less than a whole run shows that a GPU is not used
                 self.parts.setdefault(name, Peaks()).learn(peak, evidence)
@@ -167,7 +170,7 @@ class Profile:
         self._learn_times(evidence)
 
     def rerank(self) -> bool:
-        """Let the ranking follow what was learned; True where that changed it."""
+        """Update the ranked time from what was learned; return whether it changed."""
         if abs(self.epoch_seconds - self.ranked_seconds) <= RERANK_STEP * self.ranked_seconds:
             return False
         self.ranked_seconds = self.epoch_seconds
@@ -192,7 +195,7 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class StoredProfile:
-    """One profile as it is kept for later runs."""
+    """A profile as it is stored for later runs."""
 
     key: str
     what: str
@@ -200,17 +203,17 @@ class StoredProfile:
     device: str
     """The model of the device that it was measured on."""
     updated: float
-    """When it was changed last, in seconds since the epoch."""
+    """The time of the last change, in seconds since the epoch."""
     profile: Profile
 
 
 def on_gpus(peaks: Mapping[str, int]) -> dict[str, int]:
-    """Return the peaks of a class by which it is compared: those where it runs."""
+    """Return the peaks by which a class is compared: those on the devices where it runs."""
     return {part: peak for part, peak in peaks.items() if part != HOST} or dict(peaks)
 
 
 def family_of(profiles: Iterable[Profile]) -> Family:
-    """Return the family of the profiles of one script, with what they teach about its arguments."""
+    """Return the family of one script's profiles, with what they show about its arguments."""
     from scheduler.core.profiling.family.families import Family  # 3 ms that a view of a run never pays
 
     family = Family()
@@ -222,12 +225,12 @@ def family_of(profiles: Iterable[Profile]) -> Family:
 
 
 def _is_without_gpus(kind: TaskClass) -> bool:
-    """Return whether tasks of a kind run on the host alone."""
+    """Return whether tasks of a class run on the host alone."""
     return not kind.device or kind.device.startswith(HOST)
 
 
 class ProfileIndex:
-    """Task classes and their profiles by number; number 0 stands for tasks that were not examined."""
+    """Task classes and their profiles by number; number 0 stands for tasks whose class is not determined."""
 
     def __init__(
         self, known: Mapping[str, Profile] | None = None, *, ignore: Iterable[str] = (), only: Iterable[str] = ()
@@ -237,11 +240,11 @@ class ProfileIndex:
         self._nothing = Profile()
         self._numbers: dict[str, int] = {}
         self._newest, self._looked_over = 0, 0
-        """The highest number of a kind, of which none is given twice; the same when it was last looked which kinds are
-        idle."""
+        """The highest number of a class (numbers are never reused), and its value at the last search for idle
+        classes."""
         self._known = dict(known or {})
         self._relatives: dict[str, dict[str, None]] = {}
-        """Kinds of earlier runs, by the script they are of."""
+        """Classes of earlier runs, by script."""
         for key, profile in self._known.items():
             if profile.family:
                 self._relatives.setdefault(profile.family, {})[key] = None
@@ -250,22 +253,22 @@ class ProfileIndex:
         self._unheard = {name for names in self._words for name in names}
         self._claims: dict[str, frozenset[str]] = {}
         self._on_gpus, self._beside = Sizes(), Sizes()
-        """The most that each kind was seen to need on one of its GPUs, and of RAM beside them."""
+        """The highest known need of each class on one of its GPUs, and of RAM beside them."""
         self._ram: dict[str, int] = {}
-        """The most RAM that any kind of a script was seen to need beside its GPUs, by script."""
+        """The highest known RAM of a class beside its GPUs, by script."""
         self._loading: dict[str, int] = {}
-        """The most RAM that tasks which may yet load their data are expected to need, by script."""
+        """The expected RAM of living tasks that may still load their data, by script."""
         self._seen_busy: dict[str, dict[int, float]] = {}
-        """How busy the kinds of each script were seen to keep a GPU."""
+        """The share of time for which the classes of each script keep a GPU busy."""
         self._busy_sums: dict[str, float] = {}
-        """The sums of these."""
+        """The sums of these shares."""
         self.some_without_gpu = False
-        """True once a class was found that was given GPUs and used none."""
+        """True once a class was found that had GPUs and used none."""
         self._touched: set[str] = set()
-        """Families of which something was learned since `news` was asked."""
+        """Families about which something was learned since the last call of `news`."""
 
     def number(self, kind: TaskClass) -> int:
-        """Return the number of the class of one more task, a new one for a new class."""
+        """Return the number of the class of one more task; a new number for a new class."""
         number = self._numbers.get(kind.key) or self._take(kind)
         self.kinds[number] = kind
         if kind.family:
@@ -277,14 +280,14 @@ class ProfileIndex:
 
     @property
     def may_forget(self) -> bool:
-        """True if so many classes were added that some of them may have to go."""
+        """True if so many classes were added that some of them may have to be forgotten."""
         return self._newest - self._looked_over >= IDLE_KINDS
 
     def forget(self, used: Collection[int]) -> list[int]:
-        """Forget kinds of which no task is left, the oldest first, and return their numbers; `used` are the others.
+        """Forget classes of which no task is left, the oldest first, and return their numbers; `used` are the others.
 
-        What earlier runs knew of a kind is kept for further tasks of it. Of a family that loses kinds everything is
-        worked out again from those that it keeps.
+        What earlier runs knew about a class is kept for later tasks. A family that loses classes is computed again from
+        the remaining ones.
         """
         self._looked_over = self._newest
         gone = [number for number in self.kinds if number not in used][:-IDLE_KINDS]
@@ -298,7 +301,7 @@ class ProfileIndex:
         return gone
 
     def _drop(self, number: int) -> str:
-        """Forget one kind, but for what is known of its family; which that is."""
+        """Forget one class, except for what its family knows about it; return the family."""
         kind, profile = self.kinds.pop(number), self._profiles.pop(number)
         del self._numbers[kind.key]
         if profile.earlier:
@@ -312,7 +315,7 @@ class ProfileIndex:
         return kind.family
 
     def _renew(self, name: str, numbers: Sequence[int]) -> None:
-        """Make a family anew of the kinds that are left of it; without any it is forgotten."""
+        """Build a family again from its remaining classes; forget it if there are none."""
         from scheduler.core.profiling.family.families import Family  # as in family_of
 
         before = self._families.pop(name)
@@ -328,7 +331,7 @@ class ProfileIndex:
             self._observe(number)
 
     def _hear(self, kind: TaskClass) -> None:
-        """Note which of the arguments that the user named this kind has."""
+        """Note which of the user's arguments this class has."""
         from scheduler.core.profiling.family.arguments import plain_name  # not for who only looks at runs
 
         slots = {plain_name(name) for name, _ in kind.slots}
@@ -362,7 +365,7 @@ class ProfileIndex:
         self._observe(number)
 
     def _size(self, number: int) -> None:
-        """Keep what a kind needs on one GPU, and of RAM beside it, among what all of them do."""
+        """Keep what a class needs on one GPU, and of RAM beside it, among the needs of all classes."""
         parts, kind = self._profiles[number].parts, self.kinds[number]
         now = max((max(part.peak, part.above) for name, part in parts.items() if name != HOST), default=0)
         self._on_gpus.put(number, now)
@@ -375,39 +378,41 @@ class ProfileIndex:
             self._ram[kind.family] = ram
 
     def usual(self, share: float, least: int) -> int:
-        """Return the bytes on one GPU that are enough for this share of all classes; 0 while fewer than `least` are
+        """Return the bytes on one GPU that suffice for this share of all classes; 0 while fewer than `least` are
         known.
         """
         return self._on_gpus.usual(share, least)
 
     def expected_peak(self, share: float, least: int) -> int:
-        """Return the bytes on one GPU that one more class needs at most in this share of cases; 0 while too few are
+        """Return the bytes on one GPU that a new class does not exceed in this share of cases; 0 while too few are
         known.
         """
         return self._on_gpus.bound(share, least)
 
     def is_unlike(self, bytes_: int, share: float, least: int) -> bool:
-        """Tell whether so little is less than this share of what each of at least so many classes needs on a GPU."""
+        """Tell whether so few bytes are below this share of what each class needs on a GPU, and at least `least` are
+        known.
+        """
         return len(self._on_gpus) >= least and bytes_ < share * self._on_gpus.least
 
     def usual_ram(self, number: int, share: float, least: int) -> int:
-        """Return the RAM that a kind is expected to need beside its GPUs; 0 where there is nothing to go by.
+        """Return the RAM that a class is expected to need beside its GPUs; 0 if nothing is known.
 
-        It is the most that any kind of the same script was seen to need, else what living tasks of it are expected to,
-        else what so large a share of all kinds needs at most, once `least` of them are known.
+        This is the highest known RAM of a class of that script, else what its living tasks are expected to need, else
+        what this share of all classes does not exceed, once `least` of them are known.
         """
         kind = self.kinds.get(number)
         script = kind.family if kind is not None else ""
         return self._ram.get(script) or self._loading.get(script) or self._beside.usual(share, least)
 
     def expect_ram(self, number: int, bytes_: int) -> None:
-        """Note what a living task of a kind is expected to need of RAM, until any of its script is known."""
+        """Note the RAM that a living task of a class is expected to need, until that of its script is known."""
         kind = self.kinds.get(number)
         if kind is not None and kind.family:
             self._loading[kind.family] = max(bytes_, self._loading.get(kind.family, 0))
 
     def _observe(self, number: int) -> None:
-        """Let a kind's family know what it needs where it runs."""
+        """Update a class's family with what it needs where it runs."""
         self._size(number)
         kind, peaks = self.kinds.get(number), self._profiles[number].peaks
         if kind is None or not kind.family or not peaks:
@@ -418,12 +423,12 @@ class ProfileIndex:
             self._families[kind.family].observe(number, seen, profile.runs(seen), beside)
 
     def script(self, number: int) -> str:
-        """Return what the kinds of one script have in common; empty for number 0 and a kind that was forgotten."""
+        """Return the name that the classes of one script share; empty for number 0 and for a forgotten class."""
         kind = self.kinds.get(number)
         return kind.family if kind is not None else ""
 
     def unheard(self) -> list[str]:
-        """Return the arguments that the user named and no class has: most likely misspelt."""
+        """Return the arguments that the user named but no class has: most likely they are misspelt."""
         return sorted(self._unheard)
 
     def profile(self, number: int) -> Profile:
@@ -440,7 +445,7 @@ class ProfileIndex:
         return (kind.family, self._families[kind.family].group(number)) if kind is not None and kind.family else number
 
     def guess(self, number: int) -> PredictedPeak | None:
-        """Return the possible need of a class that was never observed, from similar ones; None where it is unknown."""
+        """Return the possible need of a class that was never observed, from similar ones; None if it is unknown."""
         kind = self.kinds.get(number)
         guess = self._families[kind.family].like(number) if kind is not None and kind.family else None
         if guess is None:
@@ -451,7 +456,7 @@ class ProfileIndex:
         return PredictedPeak({HOST: beside, **guess.peaks} if beside else guess.peaks, guess.by, busy)
 
     def usual_busy(self, number: int) -> float:
-        """Return the mean share of a GPU that the classes of its script keep busy; 0 where none was observed."""
+        """Return the mean share of time for which classes of its script keep a GPU busy; 0 if none was observed."""
         kind = self.kinds.get(number)
         if kind is None or not kind.family:
             return 0.0
@@ -459,7 +464,7 @@ class ProfileIndex:
         return self._busy_sums[kind.family] / len(seen) if seen else 0.0
 
     def learn(self, number: int, evidence: Observation) -> bool:
-        """Take one attempt of a kind in; True where its tasks rank elsewhere now."""
+        """Add one attempt of a class; return whether its tasks have another rank now."""
         if number not in self._profiles:
             return False
         self._profiles[number].learn(evidence)
@@ -471,7 +476,7 @@ class ProfileIndex:
         return self._profiles[number].rerank()
 
     def _see_busy(self, family: str, number: int) -> None:
-        """Keep the sum of what the kinds of a script keep busy up to date."""
+        """Update the sum of the shares for which the classes of a script keep a GPU busy."""
         busy = self._profiles[number].busy
         if busy:
             seen = self._seen_busy.setdefault(family, {})
@@ -479,7 +484,7 @@ class ProfileIndex:
             seen[number] = busy
 
     def news(self) -> list[tuple[str, str, bool]]:
-        """Return the findings since the last call: script, argument, and whether it is neutral, or no longer."""
+        """Return the findings since the last call: script, argument, and whether it is neutral or no longer so."""
         found = []
         for name in sorted(self._touched):
             before, now = self._claims.get(name, frozenset()), self._families[name].claims()
@@ -494,16 +499,16 @@ class ProfileIndex:
         return next(whats, "").split(" ", 1)[0]
 
     def learned(self) -> Iterator[tuple[str, Profile, bool]]:
-        """Yield the profile of each class, with its script, and whether the class is one of this run's."""
+        """Yield the profile of each class, with its script, and whether the class belongs to this run."""
         for number, kind in self.kinds.items():
             yield kind.family, self._profiles[number], True
         for profile in self._known.values():
             yield profile.family, profile, False
 
     def expected(self, number: int, epochs: int | None) -> float:
-        """Return how long an attempt of this class takes, for forecasts; 0 while that is not known."""
+        """Return the expected duration of an attempt of this class, for forecasts; 0 if unknown."""
         return self.profile(number).expected(epochs)
 
     def duration(self, number: int, epochs: int | None) -> float:
-        """Return how long a task of this class takes; 0 while that is not known."""
+        """Return the duration of a task of this class; 0 if unknown."""
         return self.profile(number).ranked_seconds * (epochs or 0)

@@ -1,4 +1,4 @@
-"""From a sample of a living attempt to events: a new peak, a reservation that grows or shrinks."""
+"""The events that follow from a sample of a living attempt: a new peak, a reservation that grows or shrinks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _Capacity(Protocol):
 
 
 class SampledRun(Protocol):
-    """The part of a Brain that a sample is judged by."""
+    """The part of a Brain that is needed to judge a sample."""
 
     rules: SchedulingConfig
 
@@ -29,13 +29,13 @@ class SampledRun(Protocol):
         """The devices, as decisions see them."""
 
     def need(self, task: int, gpus: int, *, untouched: bool = False) -> ResourceRequest:
-        """Return what a task requests now; `untouched`: what an equal task requests that was never tried."""
+        """Return the present request of a task; `untouched`: the request of an equal task without any attempt."""
 
     def is_unsure(self, task: int) -> bool:
         """Tell whether one more attempt must show what its class needs."""
 
     def is_unlike(self, task: TaskState) -> bool:
-        """Tell whether an attempt uses so much less than every known class that its peak is most likely to come."""
+        """Tell whether an attempt uses so much less than every known class that its peak has probably not come yet."""
 
     def load_beside(self, placement: Placement) -> Mapping[str, float]:
         """Return the load of the other tasks on its GPUs."""
@@ -88,7 +88,7 @@ def _known_meanwhile(
 ) -> dict[str, int] | None:
     """Return the new reservation of an attempt on GPUs after another attempt of its class has shown the need.
 
-    That of an unsettled attempt shrinks; that of any attempt grows before it uses more and its neighbours fail.
+    That of an unsettled attempt shrinks. That of any attempt grows, before it uses more and its neighbours fail.
     """
     gpus, rules = placement.gpus, run.rules
     if not gpus or placement.source is EstimateSource.DECLARED:
@@ -110,8 +110,8 @@ def _known_meanwhile(
 def _expected_meanwhile(
     run: SampledRun, living: TaskState, placement: Placement, seen: Mapping[str, int]
 ) -> dict[str, int] | None:
-    """Return the smaller reservation of an unsettled attempt on GPUs after so much is known of others that its need is
-    expected to be less.
+    """Return the smaller reservation of an unsettled attempt on GPUs once other classes show that it should need
+    less.
     """
     gpus, rules = placement.gpus, run.rules
     if not gpus or not estimator.is_watched(placement, living.settled) or rules.slots is not None:
@@ -130,7 +130,7 @@ def _expected_meanwhile(
 def _corrected_ram(
     run: SampledRun, living: TaskState, placement: Placement, seen: Mapping[str, int], still: float
 ) -> Resized | None:
-    """Return the corrected reservation of RAM that was an expectation; None while it stays as it is.
+    """Return the corrected reservation of RAM that was an expectation; None if it stays unchanged.
 
     `still` is the number of seconds for which its use of RAM has not grown.
 
@@ -174,18 +174,18 @@ def _may_settle(run: SampledRun, living: TaskState, placement: Placement, now: f
 
 
 def _is_overdue(run: SampledRun, living: TaskState, placement: Placement, now: float) -> bool:
-    """Tell whether an attempt of unknown need uses less than every known class for so long that other unknown tasks
-    need not wait for it.
+    """Tell whether an attempt of unknown need has used less than every known class for so long that other unknown
+    tasks need not wait for it.
     """
     watched = estimator.is_watched(placement, living.settled or living.overdue) and bool(placement.gpus)
     return watched and now - living.last_peak_at >= run.rules.gpu_settle and run.is_unlike(living)
 
 
 def _settle_time(living: TaskState, placement: Placement, rules: SchedulingConfig) -> float:
-    """Return the seconds for which memory has to be flat on a GPU whose load is below 1.
+    """Return the seconds for which memory must be flat on a GPU whose load is below 1.
 
-    On GPUs that follows from the time that the last growth took to come; a clock counts where the user set one, and
-    where nothing is used but a CUDA context.
+    On GPUs this follows from the duration of the last growth; a fixed time counts if the user set one, and while
+    nothing but a CUDA context is used.
     """
     if not placement.gpus:
         return rules.settle
@@ -196,5 +196,5 @@ def _settle_time(living: TaskState, placement: Placement, rules: SchedulingConfi
 
 
 def _slowed(run: SampledRun, placement: Placement) -> float:
-    """Return how many times slower an attempt is on a GPU whose load is above 1."""
+    """Return how many times slower an attempt is because the load of its GPU exceeds 1."""
     return max([1.0, *(load + placement.busy for load in run.load_beside(placement).values())])

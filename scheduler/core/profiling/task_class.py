@@ -27,7 +27,7 @@ class TaskClass:
     probes: bool
     """True if its command takes a number of epochs, so that a short probe can run."""
     family: str = ""
-    """Equal for kinds that differ in the values of arguments only."""
+    """Equal for classes that differ only in the values of arguments."""
     slots: tuple[tuple[str, str], ...] = ()
     """The arguments that may differ within a family: names and values."""
     device: str = ""
@@ -38,7 +38,7 @@ _REDIRECTION = re.compile(r"(?:\d*|&)(?:>>|>\||<>|[<>]&?)")
 
 
 def said_by(spec: Spec) -> list[str]:
-    """Return the words of a row; for a line that a shell reads its words, without the redirections."""
+    """Return the words of a row; for a shell line its words without the redirections."""
     said = meant(words(spec.command or spec.filename))
     line = shell_line(said)
     try:
@@ -58,7 +58,7 @@ def _without_redirections(said: list[str]) -> list[str]:
 
 
 def script_of(spec: Spec) -> str:
-    """Return the word that names the script or module whose content matters; empty where there is none."""
+    """Return the word that names the script or module whose content matters; empty if there is none."""
     said = said_by(spec)
     if not spec.command and said and not said[0].startswith("-"):
         return said[0]
@@ -69,7 +69,7 @@ def script_of(spec: Spec) -> str:
 
 
 def files_of(spec: Spec, script: str) -> tuple[str, ...]:
-    """Return where the content of a script is, or may be, relative to the directory of the task."""
+    """Return the paths where a script's content is, or may be, relative to the directory of the task."""
     said = said_by(spec)
     if script in said and "-m" in said[: said.index(script)] and PurePath(script).suffix not in (".py", ".sh"):
         path = script.replace(".", "/")
@@ -78,8 +78,8 @@ def files_of(spec: Spec, script: str) -> tuple[str, ...]:
 
 
 def kind(spec: Spec, append: str, python: str, digest: str, device: str) -> TaskClass:
-    """Return the class of a row: script content, arguments without epochs and id, interpreter, kind of device and
-    model.
+    """Return the class of a row: script content, arguments without epochs and id, interpreter, type and model of the
+    device.
     """
     text = spec.command or spec.filename
     said = said_by(spec)

@@ -1,4 +1,4 @@
-"""Tasks of a machine with GPUs that compute without one: whose they are, and what they request then."""
+"""Tasks on a machine with GPUs that use none: how they are recognised, and what they request then."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from scheduler.core.profiling.profile_index import PredictedPeak, Profile, main_
 
 
 def may_leave_its_gpus(terms: Terms, rules: SchedulingConfig) -> bool:
-    """Tell whether a task that uses no GPU may run without one reserved: nothing in its row or its run asks for one."""
+    """Tell whether a task that uses no GPU may run without a reserved one: neither its row nor its run requests one."""
     said = (terms.gpus, terms.memory, terms.thread_percentage)
     if terms.device or terms.exclusive or any(one is not None for one in said):
         return False
@@ -24,9 +24,9 @@ def needs_no_gpu(
     guess: PredictedPeak | None,
     gpus: int,
 ) -> bool:
-    """Tell whether a task that would get so many GPUs is known to use none: its class, or classes like it, used none.
+    """Tell whether a task that would get this many GPUs is known to use none: its class, or similar classes, used none.
 
-    One that ran out of memory on a GPU uses it.
+    A task that ran out of memory on a GPU uses it.
     """
     if not gpus or not may_leave_its_gpus(terms, rules):
         return False

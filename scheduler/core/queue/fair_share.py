@@ -1,8 +1,8 @@
 """Turns: which waiting scheduler is next on a device, among those of all users of this machine.
 
-Next on a device is the waiting user who holds least there; among equals, whose newest start there is the oldest (a user
-with many runs always has one that waited longest), then, and between the waiters of one user, who came first.
-What is free is kept for those who are before a task and fit in now; who does not fit is passed over, until it
+Next is the waiting user who holds least on the device; among equals the one whose newest start there is the oldest. The
+waiting time of a run comes after that, because a user with many runs always has one that has waited long. Free capacity
+is kept for waiters whose turn comes before a task and who fit now. A waiter who does not fit is passed over, until it
 was bypassed too often: then its devices are drained for it.
 """
 
@@ -30,23 +30,24 @@ from scheduler.core.placement.refusal import Refusal
 from scheduler.core.placement.request import MemoryRequest, ResourceRequest
 
 STANDS_STILL = 5.0
-"""Seconds without a look after which a waiter is left out: it was stopped, or its disk is full."""
+"""Seconds without a look at the machine after which a waiter is ignored: it was stopped, or its disk is full."""
 CHANCE = 1.0
-"""Seconds within which a waiter takes the room that is kept for it; if it looks and does not, it has its reasons."""
+"""Seconds within which a waiter must take the capacity kept for it; if it looks and does not take it, it has its
+reasons."""
 MOST_ENDS = 55
-"""A waiter that is passed over starts within so many ends of others, and a few that were over before it looked: what
-runs when its devices close ends as well. So where much runs they close before it was passed as often as it may be, but
-not before half of that."""
+"""The number of ends of other tasks within which a passed-over waiter starts, apart from a few that ended before it
+looked. What runs when its devices close ends as well, so where much runs they close before the bypass limit is
+reached, but not before half of it."""
 IN_VAIN = 3.0
-"""Seconds in all for which room is kept for a user's tickets, whatever their names, until the user takes some."""
+"""Seconds in all for which capacity is kept for a user's tickets, whatever their names, until the user takes some."""
 LOSES_TURN, MOST_TIMES = 10.0, 64
-"""Seconds for which such a user's tickets count for nothing: not less than devices were drained for them in vain. It is
-twice as long each time, up to so many times the first."""
+"""Seconds for which such a user's tickets are ignored, at least as long as devices were drained for them in vain.
+The time doubles with each loss, up to this many times the first."""
 LONGEST_DRAIN = 1800.0
 """Seconds in all for which devices are drained for a user's tickets, before the user starts something of that size.
-The next drain may last four times as long: tasks that last for hours may run there."""
+The next drain may last four times as long, because tasks that take hours may run there."""
 UsageRank = tuple[int, float]
-"""The bytes a user holds, and when the newest lease among them began."""
+"""The bytes that a user holds, and when the newest lease among them began."""
 Rank = tuple[int, int, float, float]
 _OTHER_RUN = 0
 """The task number of a placement that belongs to another run."""
@@ -58,7 +59,7 @@ class Contenders:
     def __init__(
         self, machine: Machine, own: Iterable[Placement], rules: SchedulingConfig, *, slots: bool = False
     ) -> None:
-        """Take the view of one pass; `slots`: the run fills slots, which do not look at memory."""
+        """Take the view of one pass; `slots`: the run fills slots, which ignore memory."""
         self._fitting: list[str] = []
         self._draining: list[str] = []
         self._me = machine.uid
@@ -72,7 +73,7 @@ class Contenders:
         self._last = machine.turn.last
 
     def named(self, decision: Decision) -> Decision:
-        """Return a pass's decision with the waiters for which it kept capacity or drained devices."""
+        """Return a pass's decision, completed by the waiters for which it kept capacity or drained devices."""
         return replace(decision, fitting=tuple(self._fitting), draining=tuple(self._draining))
 
     def take(self, placement: Placement) -> None:
@@ -81,7 +82,7 @@ class Contenders:
         self._last = self._now
 
     def give_way(self, task: int, rooms: Mapping[str, DeviceCapacity], host: DeviceCapacity | None) -> bool:
-        """Keep capacity for all waiters that come before a task, each once in a pass; tell whether there are any."""
+        """Keep capacity for all waiters that come before a task, each once in a pass; return whether there are any."""
         turn = self._turn if task == self._turn.task else Turn()
         before = [waiter for waiter in self._waiters if self._is_before(waiter, turn)]
         for waiter in sorted(before, key=self._rank):
@@ -120,7 +121,7 @@ class Contenders:
     ) -> None:
         """Close the devices on which a waiter's task would fit if all leases there ended.
 
-        For a user who has lost its turn the leases of that same user do not end: they could keep devices closed for
+        If the user has lost its turn, its own leases are assumed to stay: otherwise they could keep devices closed for
         ever.
         """
         then = {room.device.key: self._released_for(waiter, room) for room in here}
@@ -164,12 +165,12 @@ def _best_first(room: DeviceCapacity) -> tuple[bool, float, int]:
 
 
 def _rank(closed: bool, usage: UsageRank, waited: float) -> Rank:  # of a ticket
-    """Return a sort key, smaller is next; a waiter that was bypassed too often comes before all others."""
+    """Return a sort key; the smallest is next. A waiter that was bypassed too often comes before all others."""
     return (0, 0, 0.0, -waited) if closed else (1, *usage, -waited)
 
 
 def _usage(uid: int, ticket: WaitTicket, leases: Iterable[Lease], own: Iterable[Mapping[str, int]]) -> UsageRank:
-    """Return the bytes a user holds on the devices of a ticket, and since when the newest of them."""
+    """Return the bytes that a user holds on the devices of a ticket, and the start of the newest lease among them."""
     held, newest = sum(reserved.get(key, 0) for reserved in own for key in ticket.devices), 0.0
     for lease in leases:
         if lease.uid == uid and (bytes_ := sum(lease.reserved.get(key, 0) for key in ticket.devices)):
@@ -211,9 +212,9 @@ def _need(ticket: WaitTicket) -> ResourceRequest:
 
 
 class Patience:
-    """The seconds for which capacity was kept in vain for each other user, and devices drained.
+    """The seconds for which capacity was kept, and devices were drained, in vain for each other user.
 
-    They are counted by user, so a ticket under a new name changes nothing.
+    They are counted by user, so that a ticket under a new name changes nothing.
     """
 
     def __init__(self) -> None:
@@ -223,19 +224,19 @@ class Patience:
         self._drained: dict[int, float] = {}
         """Seconds for which devices were drained, by user."""
         self._longest: dict[int, float] = {}
-        """The longest drain by user, where it is not `LONGEST_DRAIN`."""
+        """The longest drain by user, if it is not `LONGEST_DRAIN`."""
         self._asked: dict[int, int] = {}
-        """The most bytes that room was kept for meanwhile."""
+        """The most bytes for which capacity was kept meanwhile, by user."""
         self._losses: dict[int, int] = {}
-        """How often a user has lost its turn."""
+        """The number of turns that a user has lost."""
         self._lost: dict[int, tuple[float, float]] = {}
-        """Until when a user's tickets count for nothing, and for how long that is."""
+        """The time until which a user's tickets are ignored, and the length of that period."""
         self._leases: frozenset[str] = frozenset()
 
     def see(self, now: float, waiters: Sequence[Waiter], decision: Decision, leases: Sequence[Lease]) -> None:
         """Note for which tickets capacity is kept, or devices are drained, from now on.
 
-        A user who has taken such capacity since the last call has a clean slate.
+        The counts of a user who has taken such capacity since the last call start again at zero.
         """
         passed, self._at = min(max(0.0, now - self._at), STANDS_STILL), now
         if self._asked:
@@ -255,7 +256,7 @@ class Patience:
                 self._longest[uid] = 4 * longest
 
     def _count(self, seconds: dict[int, float], waiters: Sequence[Waiter], passed: float) -> set[int]:
-        """Add the seconds since the last call to the users of these waiters; return the users."""
+        """Add the seconds since the last call to the users of these waiters, and return those users."""
         users = {waiter.uid for waiter in waiters}
         for uid in users:
             asked = max(_bytes(waiter.ticket) for waiter in waiters if waiter.uid == uid)
@@ -264,14 +265,14 @@ class Patience:
         return users
 
     def _lose(self, uid: int, now: float) -> None:
-        """Have a user's tickets count for nothing for a while."""
+        """Ignore a user's tickets for a while."""
         self._kept[uid] = 0.0
         losses = self._losses.get(uid, 0)
         loss = max(LOSES_TURN, self._drained.pop(uid, 0.0)) * min(2**losses, MOST_TIMES)
         self._lost[uid], self._losses[uid] = (now + loss, loss), losses + 1
 
     def _take(self, lease: Lease) -> None:
-        """Forget what a user has not taken, once a lease is at least half of what was kept."""
+        """Forget the time kept in vain for a user, once it takes a lease of at least half of what was kept."""
         if 2 * sum(lease.reserved.values()) >= self._asked[lease.uid]:
             for of in (self._kept, self._drained, self._longest, self._asked, self._lost, self._losses):
                 of.pop(lease.uid, None)
@@ -281,7 +282,7 @@ class Patience:
         return uid in self._losses
 
     def has_lost_its_turn(self, uid: int, now: float) -> bool:
-        """Tell whether a user's tickets count for nothing now."""
+        """Tell whether a user's tickets are ignored now."""
         until, loss = self._lost.get(uid, (0.0, 0.0))
         return 0 < until - now <= loss
 
@@ -291,7 +292,7 @@ def _bytes(ticket: WaitTicket) -> int:
 
 
 class TurnTracker:
-    """How this run stands among all who wait, from one decision to the next."""
+    """The position of this run among all waiting schedulers, from one decision to the next."""
 
     def __init__(self, rules: SchedulingConfig) -> None:
         self._rules = rules
@@ -299,21 +300,21 @@ class TurnTracker:
         self._since = 0.0
         self._passed = self._lately = self._beside = 0
         self._last: tuple[float, WaitTicket] | None = None
-        """The ticket that was shown last, and when it was true."""
+        """The ticket that was published last, and the time."""
         self._waits_for: Sequence[str] = ()
         self._devices: frozenset[str] = frozenset()
-        """The devices that the ticket waits for; the set is made anew only when they change."""
+        """The devices for which the ticket waits; the set is only replaced when they change."""
         self._ahead: frozenset[str] = frozenset()
-        """Runs that came before this one: what they start does not count as bypassing."""
+        """Runs that came before this one: their starts do not count as bypassing."""
         self._leases: frozenset[str] = frozenset()
         self._placed = 0.0
-        """When this run last started something."""
+        """The time at which this run last started something."""
         self._patience = Patience()
         self._fits: dict[str, float] = {}
-        """Since when there seems to be room for others whose turn it is."""
+        """The time since which there seems to be capacity for each waiter whose turn it is."""
 
     def turn(self, now: float, leases: Sequence[Lease]) -> Turn:
-        """Return this run's turn, after counting what was started since the last look."""
+        """Return this run's turn, after counting the starts since the last look."""
         if self._task == NO_TASK:
             return Turn(last=self._placed)
         new = [lease for lease in leases if lease.name not in self._leases and lease.run not in self._ahead]
@@ -327,14 +328,14 @@ class TurnTracker:
         return Turn(self._task, waited, self._is_closed(waited), self._placed)
 
     def _is_closed(self, waited: float) -> bool:
-        """Tell whether later comers may no longer bypass, also where they would have too often by the next look."""
+        """Tell whether later tasks may no longer bypass, or would have done so too often by the next look."""
         most = self._rules.bypass_limit
         too_often = self._passed >= most or self._passed + self._lately > most
         too_late = 2 * self._passed >= most and self._passed + self._lately + self._beside >= MOST_ENDS
         return too_often or too_late or waited >= self._rules.bypassed_for
 
     def waiters(self, now: float, waiters: Sequence[Waiter]) -> tuple[Waiter, ...]:
-        """Return the other waiters, marking those that had the chance to start and did not take it."""
+        """Return the other waiters, and mark those that could have started and did not."""
         return tuple(self._seen(waiter, now) for waiter in waiters)
 
     def _seen(self, waiter: Waiter, now: float) -> Waiter:
@@ -355,9 +356,9 @@ class TurnTracker:
         leases: Sequence[Lease],
         after: frozenset[int] = frozenset(),
     ) -> WaitTicket | None:
-        """Return the ticket of this run from now on; None where it waits for nothing that others hold.
+        """Return the ticket of this run from now on; None if it waits for nothing that others hold.
 
-        `after`: users whose turn is after this run's, however long they have waited.
+        `after`: users whose turn comes after this run's, however long they have waited.
         """
         self._patience.see(now, waiters, decision, leases)
         self._fits = {name: self._fits.get(name, now) for name in decision.fitting}
@@ -382,9 +383,10 @@ class TurnTracker:
         return replace(wait, waited=waited, closed=self._is_closed(waited))
 
     def _still(self, now: float, decision: Decision) -> WaitTicket | None:
-        """Return the ticket of a task that something else keeps from starting for a moment.
+        """Return the ticket of a task that something else prevents from starting for a moment.
 
-        As when a neighbour's memory is seen before its lease says whose it is: that costs no place in the queue.
+        An example is a neighbour's memory that is measured before its lease is read: this must not cost a place in the
+        queue.
         """
         if self._last is None or now - self._last[0] > STANDS_STILL:
             return None

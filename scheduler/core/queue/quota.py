@@ -1,4 +1,4 @@
-"""Quotas: what one user may still reserve in a pass, and up to what the leases of other users count."""
+"""Quotas: what one user may still reserve in a pass, and the limit up to which leases of other users count."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NO_END = 1 << 62
 
 
 class QuotaUse:
-    """A user's quota in one pass, and what counts for it: leases of all runs, and what the pass has placed."""
+    """The use of a user's quota in one pass: by leases of all runs, and by the placements of the pass."""
 
     def __init__(self, machine: Machine, own: Iterable[Placement]) -> None:
         self._caps = machine.caps
@@ -35,11 +35,11 @@ class QuotaUse:
         self._used.update(placement.gpus)
 
     def too_many(self, task: int) -> Refusal:
-        """Return the refusal of a task where its user may run no more."""
+        """Return the refusal of a task because its user may not run more tasks."""
         return self._refusal(task, TASKS, 1, len(self._mine), self._caps.tasks)
 
     def refuses(self, task: int, need: ResourceRequest) -> Refusal | None:
-        """Return why a task may not start now, or never may, by its request; None where it may."""
+        """Return why a task may not start now, or never may, given its request; None if it may."""
         if self.tasks_left <= 0:
             return self.too_many(task)
         never = self._never(task, need)
@@ -52,7 +52,7 @@ class QuotaUse:
         return None
 
     def _never(self, task: int, need: ResourceRequest) -> Refusal | None:
-        """Return a refusal where a task asks for more than its user may ever hold."""
+        """Return a refusal if a task requests more than its user may ever hold."""
         cap = self._caps.gpus
         if cap is not None and len(need.gpus) > cap:
             return self._refusal(task, GPUS, len(need.gpus), 0, cap, Reason.ABOVE_QUOTA)
@@ -63,13 +63,15 @@ class QuotaUse:
         return None
 
     def _sizes(self, need: ResourceRequest) -> list[tuple[str, Sequence[MemoryRequest], int, int | None]]:
-        """Return (what, requests, bytes held, quota) of GPU memory and of RAM."""
+        """Return (subject, requests, bytes held, quota) for GPU memory and for RAM."""
         gpus = sum(reserved.get(key, 0) for reserved in self._mine for key in gpus_in(reserved))
         ram = sum(reserved.get(HOST, 0) for reserved in self._mine)
         return [(MEMORY, need.gpus, gpus, self._caps.memory), (HOST, (need.host,), ram, self._caps.host_memory)]
 
     def among(self, task: int, number: int, gpus: Sequence[DeviceCapacity]) -> Sequence[DeviceCapacity] | Refusal:
-        """Return the GPUs that a task on so many may have; where they run short, first those in use by its user."""
+        """Return the GPUs that a task may use; if the quota of GPUs is short, first those that its user already
+        uses.
+        """
         cap = self._caps.gpus
         if cap is None or not number:
             return gpus
@@ -82,7 +84,7 @@ class QuotaUse:
         return mine if left <= 0 else mine + [room for room in gpus if room.device.key not in self._used]
 
     def cut(self, placement: Placement, need: ResourceRequest) -> Placement | Refusal:
-        """Return a placement as the quota allows it: margins are cut where it ends, as where a device ends."""
+        """Return a placement within the quota: a margin is cut at the quota, as it is at the capacity of a device."""
         most = self._caps.gpus
         if most is not None and len(self._used.union(placement.gpus)) > most:
             return self._refusal(placement.task, GPUS, len(placement.gpus), len(self._used), most)
@@ -105,16 +107,18 @@ class QuotaUse:
 
 
 def _enough(asks: Iterable[MemoryRequest], wanted: int) -> int:
-    """Return the bytes a task starts with beside others of its user: half of the reservation of an unknown need."""
+    """Return the bytes with which a task starts beside others of its user: half of the reservation for an unknown
+    need.
+    """
     return wanted // 2 if any(ask.bytes is None for ask in asks) else wanted
 
 
 def bounded(leases: Sequence[Lease], own: int, quotas: UserQuotas, devices: Sequence[Device]) -> tuple[Lease, ...]:
     """Return leases as they count: those of other users at most up to their quotas and the devices.
 
-    A user writes the own lease files, and may write anything into them. `own` is the user whose leases count as they
-    are. What a lease is seen to use stays, so that this memory is not taken for unmanaged. Of leases that exceed a
-    quota together, earlier ones of the sequence count first; unreadable ones come last and get what is left.
+    Users write their lease files themselves, and could write anything into them. The leases of the user `own` count
+    unchanged. The measured use of a lease stays, so that this memory does not appear as unmanaged. If leases together
+    exceed a quota, earlier ones in the sequence count first; unreadable ones come last and get the rest.
     """
     sizes = {device.key: device for device in devices}
     users: dict[int, _CountedUser] = {}
@@ -130,7 +134,7 @@ def _has_no_sizes(lease: Lease) -> bool:
 
 
 class _CountedUser:
-    """The rest of another user's quota while the leases of that user are counted."""
+    """The rest of another user's quota while its leases are counted."""
 
     def __init__(self, caps: Caps, devices: Mapping[str, Device]) -> None:
         self._devices = devices
@@ -161,7 +165,7 @@ class _CountedUser:
         return replace(lease, reserved=counted, load=load)
 
     def _take(self, key: str, wanted: int) -> int | None:
-        """Take bytes on a device from what is left; None where nothing of a lease can be there."""
+        """Subtract bytes on a device from what is left; return None if the lease cannot be on that device."""
         device, what = self._devices.get(key), HOST if key == HOST else MEMORY
         if what == MEMORY and gpus_in((key,)) and not self._may_use(key):
             return None
@@ -178,7 +182,7 @@ class _CountedUser:
         return True
 
     def _possible(self, lease: Lease, what: str, keys: Sequence[str]) -> Lease:
-        """Return what a lease may reserve at most on devices, where it does not say: all that its user has left."""
+        """Return the most that a lease without sizes may reserve on devices: all that its user has left."""
         left = self._left[what]
         if left is None:
             return replace(lease, reserved=dict.fromkeys(keys, 0), unreadable=lease.unreadable if keys else "")

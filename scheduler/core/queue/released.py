@@ -1,8 +1,8 @@
-"""Released memory: the memory one task could have on a device if every lease there ended now.
+"""Released memory: the memory that one task could have on a device if every lease there ended now.
 
-A device may be kept for a waiting task only for what the schedulers' own leases can free. The use of tasks and the
-free memory are measured at different moments, and the use of an attempt that has just started is not measured at
-all. So the number is smoothed: a single lower measurement counts for nothing until the next ones confirm it.
+A device may be kept for a waiting task only for what the schedulers' own leases can free. The use of tasks and the free
+memory are measured at different times, and the use of an attempt that has just started is not measured at all. So the
+number is smoothed: a single lower measurement is ignored until later ones confirm it.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from math import inf
 from scheduler.core.placement.device_capacity import DeviceCapacity
 
 CALM = 5.0
-"""Seconds for which measurements have to be lower before the lower value counts: memory that has grown since the
-last measurement is no longer free and not yet seen as used."""
+"""Seconds for which measurements must be lower before the lower value counts: memory that has grown since the last
+measurement is no longer free and not yet known as used."""
 DOUBT = 60.0
-"""Seconds for which the last sure number holds while the use of new attempts is not known. Afterwards they count
+"""Seconds for which the last certain number holds while the use of new attempts is unknown. Afterwards they count
 with their whole reservation. At worst a device is kept in vain for a moment each minute: what runs there ends or is
-measured, and the number is sure again."""
+measured, and the number is certain again."""
 
 
 class Released:
-    """The last sure number of each device, with its time."""
+    """The last certain number of each device, with its time."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[int, float]] = {}
         self._until: dict[str, float] = {}
-        """When the estimate of a device changes by time alone."""
+        """The time at which the estimate of a device changes by time alone."""
         self._next = inf
 
     def steady(self, room: DeviceCapacity, now: float) -> None:
-        """Correct the bytes that a device would have if no lease were there."""
+        """Smooth the number of bytes that a device would have without leases."""
         key, most, surely = room.device.key, room.released, room.released_surely
         last, at = self._known.get(key, (surely, now))
         sure, age = most == surely, now - at

@@ -14,7 +14,7 @@ _NUMBER = {state: number for number, state in enumerate(_STATES)}
 
 
 class TaskTable:
-    """All tasks of a run, in blocks of consecutive ids, a batch each; adjacent blocks share one stretch."""
+    """All tasks of a run, in blocks of consecutive ids, one for each batch; adjacent blocks share one array."""
 
     def __init__(self) -> None:
         self._starts: list[int] = []
@@ -37,7 +37,7 @@ class TaskTable:
             yield from range(start, start + len(states))
 
     def add(self, batch: int, first: int, terms: Sequence[int]) -> None:
-        """Add one batch; all of its tasks wait."""
+        """Add one batch of waiting tasks."""
         if not self._starts or first != self._starts[-1] + len(self._states[-1]):
             self._starts.append(first)
             self._terms.append(array("I"))
@@ -65,7 +65,7 @@ class TaskTable:
         return stretch, offset
 
     def batch(self, task: int) -> int:
-        """Return the batch the task came in, from 1."""
+        """Return the batch to which the task belongs, from 1."""
         return self._batches[bisect_right(self._batch_starts, task) - 1]
 
     def terms(self, task: int) -> int:
@@ -74,7 +74,7 @@ class TaskTable:
         return self._terms[stretch][offset]
 
     def change(self, task: int, terms: int) -> None:
-        """Give the task other terms; its class has to be determined again."""
+        """Give the task other terms; its class must be determined again."""
         stretch, offset = self._known(task)
         self._terms[stretch][offset] = terms
         self._kinds[stretch][offset] = 0
@@ -107,7 +107,7 @@ class TaskTable:
         return self.counts.get(State.RUNNING, 0) + self.counts.get(State.PROBING, 0)
 
     def blocks(self, state: State) -> Iterator[tuple[int, int, int, int]]:
-        """Yield every block of a batch: the batch, its first id, how many ids, and how many of them are in this
+        """Yield every block of a batch: the batch, its first id, its number of ids, and how many of them are in this
         state.
         """
         wanted, blocks = _NUMBER[state], len(self._batch_starts)
@@ -121,7 +121,7 @@ class TaskTable:
                 yield batch, first, after - first, numbers.count(wanted, first - start, after - start)
 
     def in_state(self, *states: State) -> Iterator[int]:
-        """Yield all ids that are in one of these states."""
+        """Yield all ids whose tasks are in one of these states."""
         wanted = {_NUMBER[state] for state in states}
         for start, numbers in zip(self._starts, self._states, strict=True):
             yield from (start + offset for offset, number in enumerate(numbers) if number in wanted)

@@ -14,16 +14,17 @@ from scheduler.core.queue.task_table import TaskTable
 
 Rank = tuple[int, int, float, int]
 Asked = tuple[int, int, int]
-"""The key of a group: the number of its terms, the number of its task class, and its only task if that requests more
-than equal tasks."""
+"""The key of a group: the number of its terms, the number of its task class, and its only task if that one requests
+more than equal tasks."""
 UNKNOWN = -1.0
-"""Stands in place of the bytes that a head requests: its memory is unknown, as that of every other such head."""
+"""The marker, in place of a head's bytes, for unknown memory."""
 TOGETHER = -1
-"""Stands in place of that task for a group of equal tasks. Numbers below it stand for the tasks of one directory."""
+"""The marker, in place of that task, for a group of equal tasks. Numbers below it stand for the tasks of one
+directory."""
 
 
 def out_of_turn(roll: TaskTable, terms: Sequence[Terms]) -> Counter[int]:
-    """Return how many waiting tasks of each priority are in a later batch than one with a worse priority."""
+    """Return, by priority, the number of waiting tasks in a later batch than a task with a worse priority."""
     found: Counter[int] = Counter()
     batch, before, worst = 0, -inf, -inf
     for task in roll.in_state(State.WAITING):
@@ -37,7 +38,7 @@ def out_of_turn(roll: TaskTable, terms: Sequence[Terms]) -> Counter[int]:
 
 
 class TaskGroup:
-    """The waiting tasks that request the same; inside a group they rank by id."""
+    """Waiting tasks with equal requests; within a group they rank by id."""
 
     __slots__ = ("back", "gone", "ids", "next")
 
@@ -45,15 +46,15 @@ class TaskGroup:
         self.ids: array[int] = array("q")
         self.next = 0
         self.back: list[int] = []
-        """Ids that came back (a retry, a release), sorted."""
+        """Ids that returned (by a retry or a release), sorted."""
         self.gone: set[int] = set()
-        """Ids of `ids[next:]` that no longer wait (cancelled, held); they are skipped at the front."""
+        """Ids of `ids[next:]` that no longer wait (cancelled, held); they are skipped when they reach the front."""
 
     def __len__(self) -> int:
         return len(self.ids) - self.next + len(self.back) - len(self.gone)
 
     def peek(self, skip: int = 0) -> int | None:
-        """Return the id at the given place of this group, without taking it."""
+        """Return the id at the given position of this group, without taking it."""
         if not self.back and not self.gone:
             place = self.next + skip
             return self.ids[place] if place < len(self.ids) else None
@@ -91,14 +92,14 @@ class TaskGroup:
             insort(self.back, task)
 
     def put_back(self, task: int) -> None:
-        """Take an id back, or take it into a group of its own."""
+        """Add an id that returned, or that moves into a group of its own."""
         if task in self.gone:
             self.gone.discard(task)
         else:
             insort(self.back, task)
 
     def remove(self, task: int) -> None:
-        """Remove an id from the group, wherever it stands."""
+        """Remove an id from the group, wherever it is."""
         place = bisect_left(self.back, task)
         if place < len(self.back) and self.back[place] == task:
             del self.back[place]
@@ -123,7 +124,7 @@ class WaitQueue:
     """
 
     some_unknown = False
-    """True once any head was kept as one of unknown memory."""
+    """True once any head was noted as one of unknown memory."""
 
     def __init__(
         self,
@@ -147,25 +148,25 @@ class WaitQueue:
         self._least: list[float] = []
         """For each head the bytes on one GPU without which it does not fit beside others; 0: not computed."""
         self._busy, self._loads = list[float](), list[float]()
-        """For each head the load without which it does not fit beside others, 0: not computed; the same values
+        """For each head the load without which it does not fit beside others (0: not computed), and these values
         sorted."""
         self._unknown: dict[str, set[int]] = {}
-        """The task classes of which a head may be kept as UNKNOWN, by script."""
+        """The task classes whose heads may be noted as UNKNOWN, by script."""
         self._ranked: dict[Asked, Rank] = {}
         self._places: dict[int, int] = {}
-        """The groups of waiting tasks whose directory could not be entered, as the last number of GroupKey."""
+        """The groups of waiting tasks whose directory could not be entered, by the number in their key."""
         self._passed: list[Rank] = []
         self._before: dict[int, int] = {}
         self._moved: dict[Asked, dict[tuple[int, int], int]] = {}
-        """How many tasks seem to have bypassed the tasks of a group, batch and priority only because their rank
-        changed when their duration was learned; below 0 if some seem not to have."""
+        """The number of tasks that seem to have bypassed a group, batch and priority only because their rank changed
+        when their duration was learned; below 0 if some bypasses are missing for that reason."""
         self._unseen = 0
-        """The most by which a bypass count exceeds the number of started tasks that rank behind."""
+        """The largest excess of a bypass count over the number of started tasks that rank behind."""
         self.most_bypassed = 0
-        """The highest bypass count of a task at its start."""
+        """The highest bypass count of a task when it started."""
 
     def rank(self, task: int) -> Rank:
-        """Return the rank of a task: smaller comes first; within a priority the longest duration, where it is known."""
+        """Return the rank of a task; smaller comes first. Within a priority the longest known duration comes first."""
         batch, terms = self._roll.batch(task), self._terms[self._roll.terms(task)]
         kind = self._roll.kind(task)
         longest = -self._duration(kind, terms.epochs) if kind else 0.0
@@ -174,7 +175,7 @@ class WaitQueue:
         return (batch, terms.priority, longest, task)
 
     def rank_behind(self, rank: Rank, task: int) -> Rank:
-        """Return the rank of a task of the same group as one of the given rank."""
+        """Return the rank of a task that is in the group of the task with this rank."""
         batch = self._roll.batch(task)
         if self._order is RankOrder.GLOBAL:
             return (rank[0], batch, rank[2], task)
@@ -196,7 +197,7 @@ class WaitQueue:
                 self._forgive(task, 0)
 
     def unlooked(self, most: int) -> list[int]:
-        """Return waiting tasks whose class is not determined, best-ranked groups first."""
+        """Return waiting tasks whose class is not determined, from the best-ranked groups first."""
         found: list[int] = []
         for _, asked in self._unlooked if most > 0 else ():
             found += self._groups[asked].waiting(most - len(found))
@@ -218,7 +219,7 @@ class WaitQueue:
         self._forgive(task, bypassed)
 
     def change(self, task: int, terms: int) -> None:
-        """Give a waiting task other terms; its class has to be determined again."""
+        """Give a waiting task other terms; its class must be determined again."""
         old, bypassed = self._where(task), self.bypassed(task)
         self._groups[old].remove(task)
         self.looked -= bool(old[1])
@@ -230,7 +231,7 @@ class WaitQueue:
         self._forgive(task, bypassed)
 
     def set_apart(self, task: int, directory: int) -> None:
-        """Put a task, now or when it waits again, into the group of its directory, which is given by its number."""
+        """Put a task, now or when it waits again, into the group of its directory, given by number."""
         place = TOGETHER - 1 - directory
         if self._roll.state(task) is not State.WAITING:
             self._places[task] = place
@@ -247,7 +248,7 @@ class WaitQueue:
         self._forgive(task, bypassed)
 
     def first_together(self, most: int) -> list[int]:
-        """Return the best-ranked waiting tasks that are in no group apart, group by group."""
+        """Return the best-ranked waiting tasks of groups without a task or directory of their own, group by group."""
         found: list[int] = []
         for _, asked in self._heads:
             if asked[2] == TOGETHER:
@@ -257,8 +258,8 @@ class WaitQueue:
         return found
 
     def keep(self, task: int, least: float, busy: float) -> None:
-        """Note the least bytes and load of a task's request. They are kept for a head until its class is better
-        known.
+        """Note the least bytes and load of a task's request. They stay noted for a head until more is known about
+        its class.
         """
         asked = self._where(task)
         place = bisect_left(self._heads, (self._ranked[asked], asked))
@@ -267,19 +268,19 @@ class WaitQueue:
             self._set_busy(place, busy)
 
     def keep_unknown(self, task: int, script: str, busy: float) -> None:
-        """Keep a head as one of unknown memory with this load, until more is known of any task class of its script."""
+        """Note a head as one of unknown memory with this load, until more is known about any class of its script."""
         self.keep(task, UNKNOWN, busy)
         self.some_unknown = True
         if script:
             self._unknown.setdefault(script, set()).add(self._roll.kind(task))
 
     def forget_unknown(self, script: str) -> None:
-        """Forget that heads of a script have unknown memory, because more is known of one of its task classes."""
+        """Forget that heads of a script have unknown memory, because more is known about one of its classes."""
         for kind in self._unknown.pop(script, ()):
             self.forget(kind)
 
     def forget_all_unknown(self) -> None:
-        """Forget of all heads that they have unknown memory."""
+        """Forget for all heads that they have unknown memory."""
         for script in list(self._unknown):
             self.forget_unknown(script)
 
@@ -289,14 +290,14 @@ class WaitQueue:
         return self._loads[0] if self._loads else 0.0
 
     def forget(self, kind: int) -> None:
-        """Forget the noted requests of a class's groups: its profile has changed."""
+        """Forget what was noted for a class's groups, because its profile has changed."""
         for asked in self._of_kind.get(kind, ()):
             place = bisect_left(self._heads, (self._ranked[asked], asked))
             self._least[place] = 0
             self._set_busy(place, 0.0)
 
     def _set_busy(self, place: int, busy: float) -> None:
-        """Note the load of the head at a place."""
+        """Note the load of the head at this position."""
         old = self._busy[place]
         if busy != old:
             del self._loads[bisect_left(self._loads, old)]
@@ -304,7 +305,7 @@ class WaitQueue:
             self._busy[place] = busy
 
     def before(self, times: int) -> int:
-        """Return how many heads may have been bypassed that often."""
+        """Return the number of heads that may have been bypassed this often."""
         times -= self._unseen
         if times <= 0:
             return len(self._heads)
@@ -313,7 +314,7 @@ class WaitQueue:
         return bisect_left(self._heads, (self._passed[-times],))
 
     def refresh(self, kind: int) -> None:
-        """Rank the groups of a class again after its duration was learned."""
+        """Rank the groups of a class again, because its duration was learned."""
         for asked in sorted(self._of_kind.get(kind, ())):
             before = self._ranked[asked]
             self._rerank(asked)
@@ -334,7 +335,7 @@ class WaitQueue:
             moved[place] = moved.get(place, 0) + more
 
     def put_back(self, task: int, *, apart: bool = False) -> None:
-        """Add a task that waits again; tasks that started while it did not wait do not count as bypassing it."""
+        """Add a task that waits again; tasks that started while it did not wait have not bypassed it."""
         place = task if apart else self._places.get(task, TOGETHER)
         asked = (self._roll.terms(task), self._roll.kind(task), place)
         self._groups.setdefault(asked, TaskGroup()).put_back(task)
@@ -343,7 +344,7 @@ class WaitQueue:
         self._rerank(asked)
 
     def remove(self, task: int, *, started: bool) -> None:
-        """Remove a task that no longer waits; if it was started, it may have bypassed others."""
+        """Remove a task that no longer waits; if it started, it may have bypassed others."""
         asked, rank = self._where(task), self.rank(task)
         if started:
             self.most_bypassed = max(self.most_bypassed, self.bypassed(task, rank))
@@ -403,7 +404,7 @@ class WaitQueue:
         return len(self._passed) - bisect_right(self._passed, rank)
 
     def _forgive(self, task: int, bypassed: int) -> None:
-        """Set the bypass count of a task, whatever started before it had its place in the queue."""
+        """Set the bypass count of a task, whatever started before it got its place in the queue."""
         before = self._passes(self.rank(task)) - self._seeming(task) - bypassed
         if before:
             self._before[task] = before
@@ -413,14 +414,12 @@ class WaitQueue:
             self._before.pop(task, None)
 
     def bypassed(self, task: int, rank: Rank | None = None) -> int:
-        """Return how many tasks that rank behind this one were started while it waited; `rank` saves computing its
-        rank.
-        """
+        """Return how many tasks with a later rank started while this one waited; `rank` saves computing its rank."""
         passes = self._passes(self.rank(task) if rank is None else rank)
         return max(0, passes - self._seeming(task) - self._before.get(task, 0))
 
     def _seeming(self, task: int) -> int:
-        """Return how many tasks seem to have bypassed it only because its rank changed."""
+        """Return how many tasks seem to have bypassed this one only because its rank changed."""
         if not self._moved:
             return 0
         moved = self._moved.get(self._where(task))
@@ -428,15 +427,15 @@ class WaitQueue:
 
     @property
     def kinds(self) -> Iterable[int]:
-        """The numbers of the task classes of all waiting tasks."""
+        """Return the numbers of the task classes of all waiting tasks."""
         return self._of_kind
 
     def groups(self) -> Iterable[TaskGroup]:
-        """Return all groups, in no order."""
+        """Return all groups in arbitrary order."""
         return self._groups.values()
 
     def grouped(self) -> Iterable[tuple[Asked, TaskGroup]]:
-        """Return all groups with their keys, in no order."""
+        """Return all groups with their keys in arbitrary order."""
         return self._groups.items()
 
     def walk(self) -> QueueCursor:
@@ -445,7 +444,7 @@ class WaitQueue:
 
 
 def _first_to_look_at(chunk: Sequence[float], bytes_: float, except_above: float, unknown_fits: bool) -> int:
-    """Return the place of the first head that may fit, or may never fit; the length where there is none."""
+    """Return the position of the first head that may fit, or may never fit; the length if there is none."""
     for number, least in enumerate(chunk):
         if (least <= bytes_ and (unknown_fits or least != UNKNOWN)) or least > except_above:
             return number
@@ -453,7 +452,7 @@ def _first_to_look_at(chunk: Sequence[float], bytes_: float, except_above: float
 
 
 CHUNK = 256
-"""The number of heads that are passed over at a time where none of them can fit."""
+"""The number of heads that are passed over at once if none of them can fit."""
 
 
 class QueueCursor:
@@ -472,13 +471,13 @@ class QueueCursor:
         self._unknown_fits = True
         """True if a task of unknown memory may fit on some GPU."""
         self._same: dict[Asked, float] = {}
-        """The least bytes that these request: as much as the task before."""
+        """The groups after a task was taken whose next task requests as much, with the least bytes."""
         self._taken: dict[Asked, int] = {}
         self.passed_over: list[int] = []
-        """Heads that were passed over without a look, because nothing left could hold them."""
+        """Heads that were passed over without a closer look, because nothing left could hold them."""
         self._passed_followers: list[tuple[Rank, Asked]] = []
         self._first: tuple[Rank, Asked] | None = None
-        """The rank and the group in front."""
+        """The rank and the group of the task in front."""
 
     def front(
         self, bytes_: float = inf, except_above: float = inf, forced: int = 0, *, unknown_fits: bool = True
@@ -517,7 +516,7 @@ class QueueCursor:
         return not is_head or self._least[self._at] != 0
 
     def _pass_over(self, bytes_: float, except_above: float, forced: int) -> None:
-        """Go on to the first group that is to be looked at, among heads and followers by rank."""
+        """Advance to the first group to be examined, among heads and followers by rank."""
         while self._followers:
             first = self._followers[0]
             if not self._pass_heads(bisect_left(self._heads, first, self._at), bytes_, except_above, forced):
@@ -530,7 +529,7 @@ class QueueCursor:
         self._pass_heads(len(self._heads), bytes_, except_above, forced)
 
     def _pass_heads(self, end: int, bytes_: float, except_above: float, forced: int) -> bool:
-        """Go on to the first head before this place that is to be looked at; return whether there is none."""
+        """Advance to the first head before `end` that must be examined; return whether there is none."""
         while self._at < end:
             if self._at < forced:
                 return False
@@ -549,7 +548,7 @@ class QueueCursor:
             self._at += number
 
     def passed_before(self, place: int) -> list[int]:
-        """Return the tasks passed over before a place among the heads, each only once."""
+        """Return the tasks that were passed over before this position among the heads, each only once."""
         if not place:
             return []
         number = bisect_left(self.passed_over, place)
@@ -562,7 +561,9 @@ class QueueCursor:
         return tasks
 
     def take(self) -> None:
-        """Take the task in front, which is placed or left out alone: the next of its group follows at its own rank."""
+        """Take the task in front, which is placed or left out by itself: the next task of its group follows at its
+        own rank.
+        """
         at, rank = self._at, self.rank
         asked = self._leave()
         if self._at > at:
@@ -574,7 +575,7 @@ class QueueCursor:
             heappush(self._followers, (self._line.rank_behind(rank, follower), asked))
 
     def skip(self) -> None:
-        """Skip the group in front, of which nothing fits."""
+        """Skip the group in front, because none of its tasks fits."""
         self._leave()
 
     def _leave(self) -> Asked:

@@ -14,7 +14,7 @@ COLUMNS = (
     "started", "ended", "waited_s", "ran_s", "neighbours_max", "stretched", "command", "directory", "log", "done_by",
     "mps", "thread_percentage", "fenced",
 )  # fmt: skip
-"""Then come the file's own columns, then `result.*`."""
+"""The columns of results; the file's own columns follow, then `result.*`."""
 OURS = frozenset(COLUMNS)
 TEXTS = ("name", "reason", "command")
 """The text columns, which may contain a secret."""
@@ -68,5 +68,5 @@ def row(  # noqa: PLR0913  # all that a row is made of
 
 
 def _own(spec: Spec) -> dict[str, str]:
-    """Return the file's own columns; `file.` precedes a name that is also one of COLUMNS."""
+    """Return the file's own columns; a name that is also one of COLUMNS gets the prefix `file.`."""
     return {(f"file.{name}" if name in COLUMNS else name): value for name, value in spec.own}

@@ -1,4 +1,4 @@
-"""Durations of tasks that have not ended: how long each takes, and how wrong that may be."""
+"""The expected durations of tasks that have not ended, and their uncertainty."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import NamedTuple
 from scheduler.core.profiling.profile_index import Profile, ProfileIndex
 
 OWN_SPREAD, SCRIPT_SPREAD, RUN_SPREAD = 0.08, 0.25, 0.5
-"""The least relative standard deviation of a duration that is known from its own task class, from others of its
-script, from others of its run."""
+"""The least relative standard deviation of a duration known from a task's own class, from other classes of its
+script, and from other tasks of its run."""
 FEW_PROFILES = 3
-"""With fewer profiles than this, a script's durations are taken to differ as much as those of a whole run."""
+"""With fewer profiles than this, a script's durations are assumed to vary as much as those of a whole run."""
 RUNNING_SHARE = 0.5
-"""Share of the time that living attempts of unknown duration have run already which is added to the durations seen:
-short tasks end first and would stand for all. In a real run of 70 short tasks a share of 0.5 predicted 0.98 of the
-real time, 1 predicted 1.27, and 0 predicted 0.73."""
+"""The share of the time that living attempts of unknown duration have run which is added to the observed durations:
+short tasks end first and would otherwise represent all. In a real run of 70 short tasks a share of 0.5 predicted
+0.98 of the real time, 1 predicted 1.27, and 0 predicted 0.73."""
 LATE_SHARE = 0.25
-"""An attempt that has taken longer than expected is expected to need at least this share of its elapsed time more."""
+"""An attempt that has taken longer than expected is expected to take at least this share of its elapsed time more."""
 MOST_PROFILES = 1000
-"""The first profiles that are read for one estimate; it bounds the time that an estimate takes."""
+"""The number of profiles that are read for one estimate, which limits the time it takes."""
 
 
 class Duration(NamedTuple):
@@ -30,19 +30,20 @@ class Duration(NamedTuple):
 
     seconds: float
     spread: float
-    """Relative standard deviation."""
+    """The relative standard deviation."""
 
 
 class _SeenDurations:
-    """The durations seen of several task classes: seconds per epoch, and seconds of whole attempts."""
+    """The observed durations of several task classes: seconds per epoch, and seconds of whole attempts."""
 
     def __init__(self) -> None:
         self.epochs: list[float] = []
         self.wholes: list[float] = []
         self.running = 0.0
-        """Seconds that living attempts of unknown duration have run."""
+        """The seconds that living attempts of unknown duration have run."""
         self._means: dict[bool, tuple[float, float]] = {}
-        """Mean and relative standard deviation of epochs (True) and of whole attempts, once they were asked for."""
+        """The mean and the relative standard deviation of epochs (True) and of whole attempts (False), once
+        computed."""
 
     def add(self, profile: Profile) -> None:
         self.epochs += [profile.epoch_seconds] if profile.epoch_seconds else []
@@ -77,7 +78,7 @@ class DurationIndex:
         epoch_times: Iterable[tuple[int, float]] = (),
         running: Iterable[tuple[int, float]] = (),
     ) -> None:
-        """Read the profiles, and what living attempts show, each by the number of its task class.
+        """Read the profiles, and what living attempts show, by the number of their task class.
 
         `epoch_times` are the seconds per epoch of living attempts, `running` the seconds that each has run.
         """
@@ -103,11 +104,11 @@ class DurationIndex:
         return task_class.family if task_class is not None else ""
 
     def _seen(self, script: str) -> list[_SeenDurations]:
-        """Return the durations of the run, and those of a script if there is one."""
+        """Return the durations in the run, and those of a script if there are any."""
         return [self._run, self._scripts[script]] if script else [self._run]
 
     def expect(self, number: int, epochs: int | None) -> Duration | None:
-        """Return the duration of a task of this class; None while nothing is known of any task like it."""
+        """Return the duration of a task of this class; None while nothing is known about any similar task."""
         if (number, epochs) not in self._known:
             self._known[number, epochs] = self._look_up(number, epochs)
         return self._known[number, epochs]
@@ -122,5 +123,5 @@ class DurationIndex:
 
 
 def remaining(whole: float, elapsed: float) -> float:
-    """Return the seconds that are left of a duration; more than none for an attempt that is late."""
+    """Return the remaining seconds of a duration; above 0 for an attempt that is late."""
     return max(whole - elapsed, LATE_SHARE * elapsed if elapsed > whole else 0.0)

@@ -1,9 +1,9 @@
-"""The ETA of a run: list scheduling of what is left of it over the devices' memory and load.
+"""The ETA of a run: list scheduling of its remaining tasks over the devices' memory and load.
 
 Each living attempt ends after its remaining duration. At each end the waiting tasks are placed by rank where they fit,
-by the same rules that decide a start (`placement.fit`), with the reservations as they are. No task is started and no
-state changes. The number of tries to place a task is bounded, so that an estimate takes a few milliseconds whatever the
-length of the queue; how long the rest takes follows from the work that was done until then.
+by the rules that decide a real start (`placement.fit`), with the present reservations. No task is started and no state
+changes. The number of attempts to place a task is bounded, so that an estimate takes a few milliseconds for a queue of
+any length; the time for the rest follows from the work done until then.
 """
 
 from __future__ import annotations
@@ -31,39 +31,40 @@ from scheduler.core.reporting.forecast import ExpectedTask, Forecast, TimeSpan
 from scheduler.values import dataclass
 
 MOST_TASKS = 200
-"""Waiting tasks that are placed one by one; how long the others take follows from the work done until then."""
+"""The number of waiting tasks that are placed one by one; the time for the others follows from the work done until
+then."""
 MOST_TRIES = 800
-"""Tries to place a task in one estimate; each takes 5 to 10 µs."""
+"""The number of placements that are tried in one estimate; each takes 5 to 10 µs."""
 MOST_GROUPS = 1000
-"""Groups of waiting tasks whose durations are added up; the others are taken to be like them."""
+"""The number of groups of waiting tasks whose durations are summed up; the others are assumed to be like them."""
 QUANTILE = 1.28
-"""Standard deviations on either side between which 8 of 10 normally distributed values lie."""
+"""The number of standard deviations on either side of the mean that include 8 of 10 normally distributed values."""
 LEAST_SPREAD, WAITING_SPREAD = 0.15, 0.3
-"""The least relative distance between the likely and the late end of a run or a living task (tasks slow each other
+"""The least relative distance between the likely and the late end: of a run or a living task (tasks slow each other
 down, and some are retried), and of a waiting task, which another one may precede."""
 SHARED_ERROR = 0.5
-"""Share of the variance that all durations have in common."""
+"""The share of the variance that all durations have in common."""
 UNKNOWN = "unknown until a similar task has finished"
 
 
 @dataclass(frozen=True, slots=True)
 class MachineSnapshot:
-    """The state of the machine and of living attempts, as far as the Brain does not know it."""
+    """The state of the machine and of living attempts, as far as the Brain does not contain it."""
 
     budgets: Sequence[DeviceBudget]
     leases: Sequence[Lease] = ()
     """The leases of other schedulers."""
     used: Mapping[Key, Mapping[str, int]] = field(default_factory=dict)
-    """Bytes that each living attempt uses, by device."""
+    """The bytes that each living attempt uses, by device."""
     progress: Mapping[Key, tuple[float, float]] = field(default_factory=dict)
-    """Epochs that each living attempt has done, and its seconds per epoch."""
+    """The epochs that each living attempt has completed, and its seconds per epoch."""
     overhead: float = 0.0
-    """Seconds for which a device is reserved before a task starts and after it has ended."""
+    """The seconds for which a device is reserved before a task starts and after it has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class _WaitingGroup:
-    """Equal waiting tasks: what they ask for, and how long each takes."""
+    """Equal waiting tasks: their request, and how long each takes."""
 
     need: ResourceRequest
     seconds: float
@@ -71,10 +72,10 @@ class _WaitingGroup:
     """Standard deviation of the duration, in seconds."""
     terms: Terms
     least_bytes: int
-    """The fewest bytes that it asks for on a GPU; 0 on the host."""
+    """The fewest bytes that it requests on a GPU; 0 on the host."""
     least_load: float
     shape: int
-    """A number that all groups have in common that ask for the same."""
+    """A number that is equal for all groups with equal requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +86,15 @@ class _QueuedTask:
     rank: int
     group: _WaitingGroup
     bypassed: int
-    """How often later tasks were started before it until now."""
+    """The number of later tasks that have started before it so far."""
 
 
 @dataclass(frozen=True, slots=True)
 class _PlannedAttempt:
-    """An attempt in the schedule: one that lives, of any scheduler, or one that was placed."""
+    """An attempt in the schedule: a living one of any scheduler, or one that was placed."""
 
     start: float | None
-    """None: it lives."""
+    """Its start in the schedule; None: it is already alive."""
     end: float
     reserved: Mapping[str, int]
     load: Mapping[str, float]
@@ -102,7 +103,7 @@ class _PlannedAttempt:
     deviation: float = 0.0
     """Standard deviation of its duration, in seconds."""
     weight: int = 1
-    """The number of GPUs that it keeps from others, at least 1."""
+    """The number of GPUs that it occupies, at least 1."""
 
 
 class EtaEstimate:
@@ -115,16 +116,16 @@ class EtaEstimate:
         self.durations = DurationIndex(brain.profiles, _epoch_times(brain, snapshot), _elapsed_times(brain, now))
         self._attempts: dict[int, _PlannedAttempt] = {}
         self._running: list[tuple[float, int, _PlannedAttempt]] = []
-        """A heap of the attempts by their ends, each with a number of its own."""
+        """A heap of the attempts by their ends, each with a unique number."""
         self._numbers = count()
         self._groups: dict[Asked, _WaitingGroup] = {}
         self._shapes: dict[tuple[ResourceRequest, str], int] = {}
         self._typical: dict[str, int] = {}
         self._placed_ranks: list[int] = []
-        """The places in the queue of the tasks that were placed, sorted."""
+        """The positions in the queue of the tasks that were placed, sorted."""
         self._work = self._error = 0.0
-        """All the work that is left, in seconds of one GPU (of one task on the host), and its standard deviation if
-        all durations were wrong in the same direction."""
+        """All remaining work in seconds of one GPU (of one task on the host), and its standard deviation if all
+        durations were wrong in one direction."""
         devices = [budget.device for budget in snapshot.budgets]
         self._has_gpus, self._has_slots = any(d.is_gpu for d in devices), any(d.is_slot for d in devices)
         self._rooms = self._take_stock()
@@ -133,7 +134,7 @@ class EtaEstimate:
     # ---- the machine ----
 
     def _take_stock(self) -> dict[str, DeviceCapacity]:
-        """Return the capacity of each device beside what lives, and note when that ends."""
+        """Return the capacity of each device beside living attempts, and note when these end."""
         snapshot = self._snapshot
         placements = [self._add_living(task, task.placement) for task in self._brain.living() if task.placement]
         for lease in snapshot.leases:
@@ -148,7 +149,7 @@ class EtaEstimate:
         return rooms
 
     def _add_living(self, task: TaskState, placement: Placement) -> Placement:
-        """Add a living attempt; return its placement as it will be once its memory is known."""
+        """Add a living attempt; return its placement as expected once its memory is known."""
         terms, used = self._brain.terms[task.terms], self._snapshot.used.get((task.id, task.attempts), {})
         seconds, deviation = self._remaining(task, terms)
         expected = replace(placement, reservation=self._expected_reservation(placement))
@@ -164,7 +165,7 @@ class EtaEstimate:
         heappush(self._running, (attempt.end, next(self._numbers), attempt))
 
     def _release(self, attempt: _PlannedAttempt) -> None:
-        """Give back what an ended attempt had."""
+        """Return what an ended attempt had reserved."""
         for key, reserved in attempt.reserved.items():
             room = self._rooms.get(key)
             if room is not None:
@@ -177,7 +178,7 @@ class EtaEstimate:
     # ---- what tasks need, and how long they take ----
 
     def _expected_reservation(self, placement: Placement) -> Mapping[str, int]:
-        """Return the bytes that stay reserved for a living attempt once it is known what it needs."""
+        """Return the bytes that stay reserved for a living attempt once its need is known."""
         if placement.source is not EstimateSource.MEASURED and not placement.ram_expected:
             return placement.reservation
         need = self._assumed(self._brain.need(placement.task, len(placement.gpus), untouched=True))
@@ -185,7 +186,7 @@ class EtaEstimate:
         return {key: min(bytes_, asked.get(key) or bytes_) for key, bytes_ in placement.reservation.items()}
 
     def _assumed(self, need: ResourceRequest) -> ResourceRequest:
-        """Return what a task asks for once its memory is known; until then, the mean of the others is assumed."""
+        """Return a task's request as expected once its memory is known; the mean of the others is assumed."""
         if not need.unknown and need.host.bytes is not None:
             return need
         gpus = tuple(_at_least(ask, self._typical_bytes(str(place))) for place, ask in enumerate(need.gpus))
@@ -193,7 +194,7 @@ class EtaEstimate:
         return replace(need, host=_at_least(need.host, beside), gpus=gpus)
 
     def _typical_bytes(self, part: str) -> int:
-        """Return the mean reservation of all task classes of this run whose peak is known, else half of a device."""
+        """Return the mean reservation of all classes of this run with a known peak, else half of a device."""
         if part not in self._typical:
             profiles = (profile for _, profile, ours in self._brain.profiles.learned() if ours)
             peaks = [bytes_ for profile in islice(profiles, MOST_PROFILES) if (bytes_ := profile.peaks.get(part, 0))]
@@ -204,8 +205,8 @@ class EtaEstimate:
         return self._typical[part]
 
     def _remaining(self, task: TaskState, terms: Terms) -> tuple[float, float]:
-        """Return the seconds until a living attempt ends, by its own progress or by what is known of its class, and
-        their standard deviation.
+        """Return the seconds until a living attempt ends, by its own progress or by its class, and their standard
+        deviation.
         """
         elapsed = max(0.0, self._now - (task.started_at or self._now))
         done, pace = self._snapshot.progress.get((task.id, task.attempts), (0.0, 0.0))
@@ -240,7 +241,7 @@ class EtaEstimate:
         self._error += deviation * weight
 
     def _add_waiting_work(self) -> None:
-        """Add up what all waiting tasks will take, as if each were alone on its devices."""
+        """Sum up the time of all waiting tasks, as if each were alone on its devices."""
         counted, total = 0, self._brain.task_table.counts[State.WAITING]
         work, error = self._work, self._error
         for (number, task_class, _), group in islice(self._brain.wait_queue.grouped(), MOST_GROUPS):
@@ -254,13 +255,13 @@ class EtaEstimate:
             self._error = error + (self._error - error) * total / counted
 
     def _spread(self) -> float:
-        """Return the relative standard deviation of all the work that is left."""
+        """Return the relative standard deviation of all remaining work."""
         return sqrt(SHARED_ERROR) * self._error / self._work if self._work else 0.0
 
     # ---- the schedule ----
 
     def forecast(self) -> Forecast:
-        """Return the likely course, until nothing is left, nothing more fits, or enough was placed."""
+        """Return the likely course, until nothing is left, nothing more fits, or enough tasks were placed."""
         waiting = 0 if self._brain.draining else self._brain.task_table.counts[State.WAITING]
         queue = list(self._waiting()) if waiting else []
         if waiting:
@@ -319,7 +320,7 @@ class EtaEstimate:
             queue[:] = [queued for queued in queue if queued.task not in placed]
 
     def _close_if_bypassed(self, queued: _QueuedTask) -> None:
-        """Close the devices of a task that was bypassed too often, where it fits once their leases have ended."""
+        """Close the devices of a task that was bypassed too often, if it will fit once their leases have ended."""
         since_now = len(self._placed_ranks) - bisect_right(self._placed_ranks, queued.rank)
         if since_now + queued.bypassed < self._rules.bypass_limit:
             return
@@ -332,14 +333,14 @@ class EtaEstimate:
                 host.closed = True
 
     def _most_free(self) -> tuple[float, float]:
-        """Return the most bytes and the most load that are left on any GPU; an empty GPU takes whatever fits it."""
+        """Return the most bytes and the most load left on any GPU; an empty GPU accepts whatever fits."""
         rooms = [room for room in self._gpus if not room.closed]
         if self._has_slots or any(room.residents <= 0 for room in rooms):
             return inf, inf
         return max((room.bytes for room in rooms), default=0), max((room.load for room in rooms), default=0.0)
 
     def _gpus_for(self, terms: Terms) -> list[DeviceCapacity]:
-        """Return the GPUs that a task may run on, sorted as a decision sorts them."""
+        """Return the GPUs on which a task may run, in the order of a real decision."""
         return sorted(
             _called(self._gpus, terms.device),
             key=lambda room: (
@@ -373,7 +374,7 @@ class EtaEstimate:
     # ---- the moments ----
 
     def _end(self, *, beyond: bool) -> TimeSpan:
-        """Return when the run ends; beyond what was placed, work is done as fast as until then."""
+        """Return the end of the run; work beyond the placed tasks is assumed to go on at the speed until then."""
         last = max(self._attempts.values(), key=lambda attempt: attempt.end, default=None)
         over = max(self._now, last.end if last is not None else 0.0)
         own = last.deviation if last is not None else 0.0
@@ -384,7 +385,7 @@ class EtaEstimate:
         return self._span(over, sqrt((self._spread() * (over - self._now)) ** 2 + own**2))
 
     def _done(self, attempt: _PlannedAttempt) -> float:
-        """Return the work that an attempt has done until the moment that the schedule reached."""
+        """Return the work that an attempt has done until the time that the schedule has reached."""
         start = self._now if attempt.start is None else attempt.start
         return attempt.weight * max(0.0, min(attempt.end, self._at) - start)
 
@@ -397,14 +398,16 @@ class EtaEstimate:
         return ExpectedTask(self._span(start, before, WAITING_SPREAD), end, devices)
 
     def _span(self, likely: float, deviation: float, least: float = LEAST_SPREAD) -> TimeSpan:
-        """Return the span in which 8 of 10 such moments lie; `deviation` is its standard deviation in seconds."""
+        """Return the span that contains the real time in 8 of 10 cases; `deviation` is its standard deviation in
+        seconds.
+        """
         ahead = max(likely - self._now, 1e-6)
         off = max(least, QUANTILE * deviation / ahead)
         return TimeSpan(likely, self._now + ahead / (1 + off), self._now + ahead * (1 + off))
 
 
 def _weight(terms: Terms) -> int:
-    """Return the number of GPUs that a task keeps from others, at least 1."""
+    """Return the number of GPUs that a task occupies, at least 1."""
     return max(1, terms.gpus or 1)
 
 
@@ -419,7 +422,7 @@ def _called(rooms: Sequence[DeviceCapacity], word: str) -> list[DeviceCapacity]:
 def forecast(
     brain: Brain, snapshot: MachineSnapshot, now: float, most_tasks: int = MOST_TASKS, most_tries: int = MOST_TRIES
 ) -> Forecast:
-    """Return the forecast of a run; without an end where a duration is unknown. The Brain stays as it is."""
+    """Return the forecast of a run, without an end if a duration is unknown. The Brain is not changed."""
     if not any(brain.task_table.counts[state] for state in (*LIVING, State.WAITING)):
         return Forecast(now, None, "nothing of it waits or runs")
     estimate = EtaEstimate(brain, snapshot, now, most_tasks, most_tries)
@@ -438,7 +441,7 @@ def count_guessed(brain: Brain) -> int:
 
 
 def _classes(brain: Brain) -> set[tuple[int, int | None]]:
-    """Return the class and the epochs of all tasks that wait or live, as far as they are counted."""
+    """Return the class and the epochs of all waiting or living tasks, as far as they are counted."""
     groups = () if brain.draining else islice(brain.wait_queue.grouped(), MOST_GROUPS)
     waiting = {(number, brain.terms[terms].epochs) for (terms, number, _), _ in groups}
     return waiting | {(brain.task_table.kind(task.id), brain.terms[task.terms].epochs) for task in brain.living()}
@@ -449,6 +452,6 @@ def _epoch_times(brain: Brain, snapshot: MachineSnapshot) -> list[tuple[int, flo
 
 
 def _elapsed_times(brain: Brain, now: float) -> list[tuple[int, float]]:
-    """Return for how many seconds each living attempt has run, with the number of its class."""
+    """Return the seconds that each living attempt has run, with the number of its class."""
     started = (task for task in brain.living() if task.started_at)
     return [(brain.task_table.kind(task.id), max(0.0, now - task.started_at)) for task in started]

@@ -12,7 +12,7 @@ from scheduler.values import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TimeSpan:
-    """An expected moment between an early and a late one, in seconds since the epoch."""
+    """An expected time between an early and a late one, in seconds since the epoch."""
 
     likely: float
     early: float
@@ -53,24 +53,24 @@ class ExpectedTask:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """The expected course of a run, made at one moment."""
+    """The expected course of a run, estimated at one time."""
 
     at: float
     end: TimeSpan | None
-    """When the last task of the run ends; None: unknown, and `why` says why."""
+    """The expected end of the run's last task; None: unknown, and `why` gives the reason."""
     why: str = ""
     tasks: Mapping[int, ExpectedTask] = field(default_factory=dict)
-    """The tasks that run, and the next ones to start."""
+    """The running tasks and the next ones to start."""
 
     def of_task(self, task: int, state: State) -> ExpectedTask | None:
-        """Return what is expected of a task in this state; None if it has ended, or if nothing is known."""
+        """Return the forecast of a task in this state; None if it has ended, or if nothing is known."""
         found = self.tasks.get(task)
         if found is None or state not in (State.WAITING, *LIVING):
             return None
         return found if state is State.WAITING else replace(found, start=None)
 
     def run_to_dict(self) -> dict[str, Any]:
-        """Return what is expected of the run alone as JSON values."""
+        """Return the forecast of the run alone as JSON values."""
         return {"at": self.at, "end": self.end and self.end.to_dict(), "why": self.why}
 
     def to_dict(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The data of a live view of a run at one moment: the sums of its events, joined with samples."""
+"""The data of a live view of a run at one moment: the totals of its events, joined with samples."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from scheduler.core.reporting.run_history import RunSummary
 from scheduler.values import dataclass
 
 MOST_BATCHES = 3
-"""So many of the waiting batches are told one by one."""
+"""The number of waiting batches that are listed one by one."""
 LONG_BATCH = 10_000
 """The size of a batch above which its priorities are not counted at every refresh."""
 
@@ -31,31 +31,31 @@ class ObservedState:
     used: Mapping[Key, Mapping[str, int]] = field(default_factory=dict)
     """The bytes that each living attempt uses now, by device."""
     epochs: Mapping[Key, float] = field(default_factory=dict)
-    """How many of its epochs are done."""
+    """The number of completed epochs of each living attempt."""
     leases: Sequence[Lease] = ()
     """The leases of other runs, of all users."""
     expected: Mapping[int, float] = field(default_factory=dict)
-    """How many seconds a task takes, where that is known."""
+    """The duration of a task in seconds, where it is known."""
     forecast: Forecast | None = None
     """The forecast of its scheduler; None: none yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryBar:
-    """The memory of one device: parts that add up to its total at most, in bytes."""
+    """The memory of one device in bytes, as parts that add up to at most its total."""
 
     label: str
     total: int
     ours: int
-    """Held by this run."""
+    """The bytes that this run uses."""
     others: int
-    """Used by other runs and by unmanaged processes."""
+    """The bytes that other runs and unmanaged processes use."""
     reserved: int
-    """Reserved, and not used yet."""
+    """The bytes that are reserved, but not used yet."""
     buffer: int
     tasks: int
     load: float | None
-    """The load of a GPU, the reserved cores of a host; None where it was not sampled."""
+    """The load of a GPU, or the reserved cores of the host; None if it was not sampled."""
     capacity: float
     celsius: int | None = None
     closed: str = ""
@@ -84,7 +84,7 @@ class LiveTask:
     devices: tuple[str, ...]
     probe: bool
     asked: str
-    """`stop` or `cancel` where it was told to end."""
+    """`stop` or `cancel` if it was asked to end."""
     seconds: float
     epochs: float | None
     of_epochs: int | None
@@ -92,7 +92,7 @@ class LiveTask:
     peak: int
     reserved: int
     left: float | None
-    """Seconds until it ends, where that can be told."""
+    """Seconds until its end, if that can be estimated."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the task as JSON values."""
@@ -115,7 +115,7 @@ class WaitingBatch:
 
 @dataclass(frozen=True, slots=True)
 class QueueSummary:
-    """The waiting tasks: the first batches one by one, the rest as a number."""
+    """The waiting tasks: the first batches one by one, the others as a number."""
 
     first: Sequence[WaitingBatch] = ()
     batches: int = 0
@@ -135,7 +135,7 @@ class LiveStatus:
     what: str
     now: float
     seconds: float
-    """Since its first start."""
+    """Seconds since its first start."""
     states: Mapping[State, int]
     retried: int
     ooms: int
@@ -143,13 +143,13 @@ class LiveStatus:
     living: Sequence[LiveTask]
     queue: QueueSummary
     end: TimeSpan | None
-    """When all tasks are expected to have ended; None: `unknown` says why that is not known."""
+    """The expected end of all tasks; None: `unknown` says why it is not known."""
     unknown: str = ""
     draining: bool = False
 
     @property
     def tasks(self) -> int:
-        """All of them."""
+        """The number of all tasks."""
         return sum(self.states.values())
 
     @property
@@ -158,7 +158,7 @@ class LiveStatus:
         return self.tasks - sum(self.states.get(state, 0) for state in UNFINISHED)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the status as JSON values: bytes, and seconds."""
+        """Return the status as JSON values, with sizes in bytes and times in seconds."""
         return {
             "run": self.run,
             "what": self.what,
@@ -179,7 +179,7 @@ class LiveStatus:
 
 
 class StatusBuilder:
-    """Makes pictures of one run; between two of them it keeps only what is expensive to find again."""
+    """The builder of a run's live status; between two of them it keeps only what is expensive to compute again."""
 
     def __init__(
         self,
@@ -255,7 +255,7 @@ class StatusBuilder:
 
 
 def bar(budget: DeviceBudget, living: Sequence[TaskState], seen: ObservedState, buffer: int) -> MemoryBar:
-    """Return the memory bar of one device; where a run has a budget of it, that is all of it."""
+    """Return the memory bar of one device; if the run has a budget there, the bar shows only that."""
     device = budget.device
     key, total = device.key, device.total if budget.cap is None else budget.cap
     placed = [task for task in living if task.placement is not None and key in task.placement.reservation]
@@ -291,7 +291,7 @@ def _cores(placed: Sequence[TaskState], seen: ObservedState, key: str) -> float:
 def _left(
     seconds: float, epochs: float | None, of: int | None, expected: float, foreseen: float | None
 ) -> float | None:
-    """Return the seconds left: by its own epochs, else by its class, else by the forecast."""
+    """Return the remaining seconds: by the task's own epochs, else by its class, else by the forecast."""
     if epochs and of and epochs <= of:
         return seconds * (of - epochs) / epochs
     return max(0.0, expected - seconds) if expected else foreseen
@@ -303,7 +303,7 @@ def _foreseen(task: int, forecast: Forecast | None, now: float) -> float | None:
 
 
 def _unknown(states: Mapping[State, int], forecast: Forecast | None) -> str:
-    """Return why the end is not known; empty where no task is left."""
+    """Return why the end is unknown; empty if no task is left."""
     if not any(states.get(state, 0) for state in (*LIVING, State.WAITING)):
         return ""
     return forecast.why if forecast is not None else "unknown yet"

@@ -1,4 +1,4 @@
-"""The reservation and the peak of every attempt, device by device, over time: the source of charts."""
+"""The reservation and the peak of every attempt over time, device by device: the source of charts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scheduler.core.reporting.run_history import AttemptHistory, RunSummary
 from scheduler.values import dataclass
 
 Step = tuple[float, int, int]
-"""From then on so many bytes were reserved, and so many the most that had been seen."""
+"""A time, and the bytes that were reserved and the highest use from then on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class AttemptTrack:
     """The steps by device; the first is the placement."""
 
     def step(self, at: float) -> None:
-        """Note what is reserved and what was seen now, where that has changed."""
+        """Add a step if the reservation or the peak has changed."""
         reserved, peak = self.attempt.reserved, self.attempt.peak
         for key in dict.fromkeys((*reserved, *peak)):
             steps, now = self.steps.setdefault(key, []), (at, reserved.get(key, 0), peak.get(key, 0))
@@ -33,14 +33,14 @@ class AttemptTrack:
                 steps.append(now)
 
     def end(self) -> None:
-        """Note the peaks that the end told of; what is reserved ends with it."""
+        """Add the peaks that were reported at the end, where the reservation ends."""
         for key, steps in self.steps.items():
             at, reserved, held = steps[-1]
             steps[-1] = (at, reserved, max(held, self.attempt.peak.get(key, 0)))
 
 
 class MemoryTimeline(RunSummary):
-    """The sums of a run, and the tracks of all attempts in the order they were placed."""
+    """The totals of a run, and the tracks of all attempts in the order in which they were placed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class MemoryTimeline(RunSummary):
 
 
 def lanes(spans: Iterable[tuple[float, float]]) -> list[int]:
-    """Return the lowest free lane for each span, in order of their begin, so that no two spans overlap."""
+    """Return the lowest free lane for each span, in order of their starts, so that no two spans overlap."""
     free: list[float] = []
     found = []
     for begin, end in spans:

@@ -1,7 +1,7 @@
 """The history of a run, replayed from its events: the source of every table and total.
 
-`RunSummary` keeps sums and the attempts that live; a living run uses it, because its size does not grow with every task
-that ends. `RunHistory` keeps every attempt of every task besides; results are made from it.
+`RunSummary` keeps totals and the living attempts; a running scheduler uses it, because its size does not grow with
+every task that ends. `RunHistory` keeps every attempt of every task as well; results are made from it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from scheduler.core.model import Outcome, Placement, Purpose, State, shown_in
 from scheduler.values import dataclass
 
 STRETCHED = 1.5
-"""How many times its time alone an attempt may take beside others before users are told."""
+"""The slowdown beside other tasks from which on users are told about it."""
 
 
 @dataclass(slots=True)
@@ -41,13 +41,13 @@ class AttemptHistory:
     peak: dict[str, int] = field(default_factory=dict)
     result: Mapping[str, Any] = field(default_factory=dict)
     stretch: float | None = None
-    """How many times longer its epochs took beside other tasks than alone."""
+    """The ratio of its epoch time beside other tasks to that alone."""
     percentage: int = 0
     """The share of its GPU's threads under MPS; 0: outside of MPS."""
     fence: int = 0
     mps: str = ""
     neighbours: int = 0
-    """The most other attempts of this run that shared a device with it at one moment."""
+    """The largest number of other attempts of this run that shared a device with it at one time."""
 
     @property
     def fenced(self) -> bool | None:
@@ -57,7 +57,7 @@ class AttemptHistory:
         return 0 < self.fence <= min(self.reserved[device] for device in self.devices)
 
     def end(self, event: Exited, at: float) -> None:
-        """Take over what its end says."""
+        """Apply the event of its end."""
         self.ended, self.seconds, self.outcome = at, event.seconds, event.outcome
         self.code, self.signal, self.reason = event.code, event.signal, event.reason
         self.result, self.stretch, self.mps = event.result, event.stretch, event.mps
@@ -75,7 +75,7 @@ class TaskHistory:
 
     attempts: list[AttemptHistory] = field(default_factory=list)
     refused: str = ""
-    """Why no device of this machine can ever hold it."""
+    """Why no device of this machine can ever hold it; empty if one can."""
 
     @property
     def last(self) -> AttemptHistory | None:
@@ -84,7 +84,7 @@ class TaskHistory:
 
 
 class RunSummary:
-    """The sums of a run over its ended attempts, and the attempts that live."""
+    """The totals of a run over its ended attempts, and its living attempts."""
 
     def __init__(self) -> None:
         self.living: dict[int, AttemptHistory] = {}
@@ -92,29 +92,30 @@ class RunSummary:
         self.ended_attempt: AttemptHistory | None = None
         """The attempt that ended last."""
         self.first: float | None = None
-        """When the first attempt was placed."""
+        """The time at which the first attempt was placed."""
         self.last: float | None = None
-        """When the last attempt ended so far."""
+        """The time at which the last attempt ended so far."""
         self.retried = self.ooms = 0
-        """How many runs were not the first of their task, and how many attempts ran out of memory."""
+        """The number of real attempts after the first of their task, and the number of attempts that ran out of
+        memory."""
         self.ended = 0
-        """How many attempts ended."""
+        """The number of ended attempts."""
         self.spent = 0.0
-        """The seconds that they ran, in sum."""
+        """The total seconds that they ran."""
         self.kept = 0.0
-        """The seconds that their reservations lasted, from the placement until the end was recorded, in sum."""
+        """The total seconds that their reservations lasted, from the placement until the end was recorded."""
         self.probing = 0.0
-        """The seconds that probes ran, in sum."""
+        """The total seconds that probes ran."""
         self.byte_seconds = 0.0
-        """Each attempt's peak times the seconds that it ran, in sum."""
+        """The sum over attempts of the peak times the seconds."""
         self.good_reserved = self.good_peaks = 0
-        """The last reservations and the peaks of the runs that succeeded, in sums of bytes."""
+        """The sums of the last reservations and of the peaks of successful attempts, in bytes."""
         self.sources: Counter[str] = Counter()
-        """How many ended runs had each source of their estimate."""
+        """The number of ended attempts by the source of their estimate."""
         self.stretched: dict[int, float] = {}
-        """How many times longer the epochs of a task's newest run took beside others, where users are told."""
+        """The slowdown of each task's newest attempt beside others, for tasks about which users are told."""
         self._only_probed: set[int] = set()
-        """Tasks that had probes and no run yet."""
+        """Tasks with probes but no real attempt yet."""
         self._on_device: dict[str, dict[int, AttemptHistory]] = {}
         """Living attempts by task on each device."""
 
@@ -163,7 +164,7 @@ class RunSummary:
             self.stretched[event.task] = attempt.stretch
 
     def _sum_up(self, attempt: AttemptHistory, kept: float) -> None:
-        """Add an attempt that ended to the sums; `kept` is for how many seconds its reservation lasted."""
+        """Add an ended attempt to the totals; `kept` is the number of seconds that its reservation lasted."""
         self.ended, self.spent, self.kept = self.ended + 1, self.spent + attempt.seconds, self.kept + kept
         self.byte_seconds += sum(attempt.peak.values()) * attempt.seconds
         self.ooms += attempt.outcome is Outcome.OOM
@@ -177,7 +178,7 @@ class RunSummary:
 
 
 class RunHistory(RunSummary):
-    """Every attempt of a run by task, and its sums."""
+    """Every attempt of a run by task, and its totals."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -186,10 +187,10 @@ class RunHistory(RunSummary):
         self.done_by: dict[int, int] = {}
         """The earlier run in which a skipped task succeeded, by task."""
         self._arrived: list[tuple[int, float]] = []
-        """Batches that arrived while the run went on, and when."""
+        """Batches that arrived during the run, with their times."""
 
     def take(self, event: Event, at: float) -> None:
-        """Take the next event, and keep what it says of its task."""
+        """Take the next event, and keep what it contains about its task."""
         super().take(event, at)
         match event:
             case Placement():
@@ -202,7 +203,7 @@ class RunHistory(RunSummary):
                 self.done_by.update(dict.fromkeys(event.tasks, event.done_by))
 
     def submitted(self, batch: int, first: float) -> float:
-        """Return when a batch was accepted; `first` is when the run was."""
+        """Return the time at which a batch was accepted; `first` is that of the run."""
         place = bisect_right(self._arrived, batch, key=itemgetter(0))
         return self._arrived[place - 1][1] if place else first
 
@@ -215,27 +216,27 @@ class RunTotals:
     states: Mapping[State, int]
     makespan: float
     one_at_a_time: float
-    """The seconds of all attempts in sum."""
+    """The seconds of all attempts in total."""
     probing: float
-    """The share of these seconds that probes took."""
+    """The share of these seconds in probes."""
     memory_use: float
-    """The memory that was used (peaks) as a share of the capacity, over the makespan."""
+    """The used memory (peaks) as a share of the capacity, over the makespan."""
     ooms: int
     source: Mapping[str, int]
-    """How many ended runs had each source of their estimate."""
+    """The number of ended attempts by the source of their estimate."""
     reserved_for_peaks: float
-    """The reservations at the end over the peaks, of the runs that succeeded."""
+    """The ratio of the reservations at the end to the peaks, over successful attempts."""
     stretched: Sequence[tuple[int, float]] = ()
-    """Tasks whose epochs took more than half as long again because of their neighbours, the worst first."""
+    """Tasks whose epochs took more than half as long again because of their neighbours, the slowest first."""
 
     @property
     def speedup(self) -> float:
-        """How many times faster than one task at a time."""
+        """How many times faster the run was than one task at a time."""
         return self.one_at_a_time / self.makespan if self.makespan else 1.0
 
 
 def stretched(run: RunSummary) -> list[tuple[int, float]]:
-    """Return the tasks that took much longer beside others, and how many times as long, the worst first."""
+    """Return the tasks that took much longer beside others, with their slowdown, the slowest first."""
     return sorted(run.stretched.items(), key=lambda item: (-item[1], item[0]))
 
 

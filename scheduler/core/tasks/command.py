@@ -1,4 +1,4 @@
-"""From a row to what is executed: argument lists, names and keys."""
+"""The command of a row: argument lists, names and keys."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from scheduler.core.tasks.redaction import without_secrets
 
 APPEND = ("both", "none", "epochs", "id")
 ONE_SHOT = "one-shot"
-"""Nothing is appended to the command of the older one-shot tool either, but it may ask for a number of its GPU's."""
+"""The older one-shot tool: nothing is appended to its command either, but it may contain a placeholder for its GPU's
+number."""
 FIRST_NUMBER, NUMBERS = 3600, 100
 THIS_PYTHON = ("-1", "-1.0", "")
 LAUNCHER = "/code/scheduler/runtime/task_launcher.py"
-"""How the path of a run's own launcher of Python tasks ends; behind it stands a file of that run."""
+"""The end of the path of a run's own launcher of Python tasks; a file of that run follows it in the command."""
 PLAIN_PYTHON = "python"
 """A name that some systems lack; there it means this interpreter too."""
 SHELL = ("/bin/sh", "-c")
-"""Shells, which read a line of commands."""
+"""Shells that read a command line."""
 LONGEST_NAME = 200
 
 
@@ -47,18 +48,18 @@ def argv(spec: Spec, task: int, epochs: int | None, python: str, append: str = "
 
 
 def shell_line(said: Sequence[str]) -> str:
-    """Return the line that a command gives to a shell; empty where it gives none."""
+    """Return the line that a command passes to a shell; empty if it does not use one."""
     return said[2] if len(said) == 3 and tuple(said[:2]) == SHELL else ""
 
 
 def meant(said: list[str]) -> list[str]:
-    """Return the words of a command without its launcher and the launcher's own options."""
+    """Return the words of a command without its launcher and the launcher's options."""
     return [said[0], *said[3:]] if len(said) > 3 and said[1].endswith(LAUNCHER) else said
 
 
 def numbered(said: tuple[str, ...], indices: str) -> tuple[str, ...]:
-    """Return the words with each whole word `__num__` replaced by 3600 + 100 for each GPU before its own: distinct
-    ports.
+    """Return the words with each whole word `__num__` replaced by a port that differs by GPU: 3600 + 100 for each
+    GPU before it.
     """
     first = indices.partition(",")[0]
     number = str(FIRST_NUMBER + NUMBERS * int(first or 0))
@@ -66,7 +67,9 @@ def numbered(said: tuple[str, ...], indices: str) -> tuple[str, ...]:
 
 
 def name(spec: Spec, *, secrets: bool = False) -> str:
-    """Return the name of a task: its Name, else the script's stem and its arguments, else the beginning of its line."""
+    """Return the name of a task: its Name, else the script's stem and its arguments, else the beginning of its
+    command line.
+    """
     called = _name(spec)
     return called if secrets else without_secrets(called)
 
@@ -86,7 +89,7 @@ Content = tuple[object, ...]
 
 
 def content(spec: Spec, nth: int, append: str, directory: str) -> Content:
-    """Return what identifies a row in other runs: its command, its directory and its needs.
+    """Return what identifies a row in other runs: its command, its directory and its requests.
 
     Priority, retries and timeouts do not count. Relative directories start from `directory`.
     """

@@ -1,4 +1,4 @@
-"""The one table of task fields: what makes CSV columns, flags, Python keywords and the reference."""
+"""The one table of task fields, from which CSV columns, flags, Python keywords and the reference are made."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from scheduler.values import dataclass
 
 SEPARATOR = "\x1f"
 LARGEST = 10**12
-"""Above this a count of epochs or a priority is a slip of the keyboard."""
+"""The largest number of epochs or priority; a larger one is assumed to be a typing error."""
 
 
 class BadCell(ValueError):
-    """A cell that cannot be taken; the door adds file and row."""
+    """An invalid cell; the input reader adds the file and the row."""
 
     def __init__(self, column: str, message: str) -> None:
         super().__init__(message)
@@ -30,7 +30,7 @@ class BadCell(ValueError):
 
 
 def _integer(text: str) -> int:
-    """Read a whole number; `5.0` is taken (spreadsheets write it), `5.5`, nan and 1e30 are not."""
+    """Read a whole number: `5.0` is accepted (spreadsheets write it), `5.5`, nan and 1e30 are not."""
     try:
         return _bounded(int(text, 10))
     except ValueError:
@@ -45,7 +45,7 @@ def _integer(text: str) -> int:
 
 
 class _TooLarge(ArithmeticError):
-    """A number that cannot be meant; no ValueError, so that no other reading of the cell is tried."""
+    """A number that cannot be intended; not a ValueError, so that no other reading of the cell is tried."""
 
 
 def _bounded(number: int) -> int:
@@ -91,7 +91,7 @@ def _positive_duration(text: str) -> float:
 
 
 def _stop_signal(text: str) -> int | Warn:
-    """Read `INT`, or `USR1@120` and `USR1@2m`: a warning so long before the time limit."""
+    """Read `INT`, or `USR1@120` and `USR1@2m`: a warning this long before the time limit."""
     name, at, before = text.partition("@")
     try:
         number = int(signal.Signals["SIG" + name.strip().upper().removeprefix("SIG")])
@@ -144,7 +144,7 @@ def _env(text: str) -> tuple[tuple[str, str], ...]:
 
 
 def words(text: str) -> list[str]:
-    """Split like a shell does, without a shell: shlex only where a quote or a backslash stands (it is slow)."""
+    """Split as a shell does, without a shell; shlex is used only for a quote or a backslash, because it is slow."""
     if '"' not in text and "'" not in text and "\\" not in text:
         return text.split()
     import shlex  # only where a quote or a backslash stands
@@ -156,7 +156,7 @@ def words(text: str) -> list[str]:
 
 
 def joined(said: Sequence[str]) -> str:
-    """Return a text that `words` splits into these words again."""
+    """Return a text that `words` splits into these words."""
     if not any(not word or "'" in word or '"' in word or "\\" in word or word.split() != [word] for word in said):
         return " ".join(said)
     import shlex  # only where a word needs quotes
@@ -172,7 +172,7 @@ def _command_text(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One task field: its column, its flag, where its value goes, and how its text is read."""
+    """One task field: its column, its flag, the attribute for its value, and the function that reads its text."""
 
     column: str
     attribute: str
@@ -226,23 +226,23 @@ FIELDS: tuple[Field, ...] = (
     ),
     Field("Exclusive", "exclusive", _yes_or_no, "start no other task on the same devices", "--exclusive", "no"),
 )
-"""Every column the CSV door knows. Other columns are the user's own and come back in the results."""
+"""All columns that have a meaning. Other columns belong to the user and are copied to the results."""
 
 RESERVED = {
     "after": "tasks that wait for other tasks are not there yet",
 }
-"""Column names that will mean something, refused until they do."""
+"""Column names that are refused because they will get a meaning."""
 
 BY_COLUMN = {field.column.lower(): field for field in FIELDS}
 FIVE = ("Directory", "Executable", "Filename", "Epochs", "Priority")
 REQUIRED = ("Directory", "Executable", "Filename", "Epochs")
 WHOLE_COMMAND = ("Executable", "Filename", "Args", "Command")
-"""Columns that name the command: in a table whose command follows `--` they are parameters."""
+"""Columns that form the command; in a table whose command follows `--` they are parameters."""
 _TERMS = {field.name for field in fields(Terms)}
 
 
 class RowForm:
-    """How the cells of one source become Terms and Specs: its columns, and the defaults its flags gave.
+    """The way in which the cells of one source become Terms and Specs: its columns, and the defaults from flags.
 
     A journal keeps the form once and the cells of each row, so that the text of a waiting task need not be in memory.
     """
@@ -258,7 +258,7 @@ class RowForm:
         self.defaults = dict(defaults or {})
         self.append = append
         self.template = tuple(template)
-        """The words of the command that every row fills; none: each row says its own."""
+        """The words of the command that every row fills in; empty: each row has its own command."""
         self.known = {
             BY_COLUMN[name.lower()].column: index
             for index, name in enumerate(self.columns)
@@ -270,7 +270,7 @@ class RowForm:
             (field, self.known[field.column]) for field in FIELDS if field.in_terms and field.column in self.known
         )
         self._commands = bool(template) or "Command" in self.known or "Command" in self.defaults
-        """Rows may be commands, which need no epochs; then the door checks the rows that are not."""
+        """True if rows may be commands, which need no epochs; then the input reader checks the other rows."""
         self._term_cells = _getter([index for _, index in self.term_columns])
         self._terms: dict[Any, Terms] = {}
         self._base = self._base_terms()
@@ -279,9 +279,9 @@ class RowForm:
             for field in FIELDS
             if field.column not in self.known and not ("{" in (text := self._default(field.column)) and self.own)
         }
-        """Texts that are the same in every row."""
+        """Texts that are equal in every row."""
         self._env: tuple[str, Any] = ("", _read(BY_COLUMN["env"], ""))
-        """The last one that was read, and what it says."""
+        """The last environment text that was read, and its value."""
 
     def _default(self, column: str) -> str:
         return self.defaults.get(column, "")
@@ -295,7 +295,7 @@ class RowForm:
         return base
 
     def terms(self, cells: Sequence[str]) -> Terms:
-        """Return the scheduling terms of one row; equal cells give one object, without parsing them again."""
+        """Return the scheduling terms of one row; equal cells yield one object and are parsed only once."""
         key = self._term_cells(cells)
         terms = self._terms.get(key)
         if terms is None:
@@ -316,20 +316,20 @@ class RowForm:
         return _checked(Terms(**values))
 
     def cell(self, cells: Sequence[str], column: str) -> str:
-        """Return the text of a known column, or its default where the column or its text is missing."""
+        """Return the text of a known column, or its default if the column or its text is missing."""
         index = self.known.get(column)
         text = cells[index].strip() if index is not None else ""
         return text or self._default(column)
 
     def words_of(self, cells: Sequence[str]) -> list[str]:
-        """Return the words of a table's command, filled from this row."""
+        """Return the words of a table's command, filled in from this row."""
         values = {name.lower(): cells[index] for index, name in enumerate(self.columns)}
         if "Epochs" in self.known:
             del values["epochs"]
         return [filled_template(word, values) for word in self.template]
 
     def text(self, cells: Sequence[str], column: str) -> str:
-        """Return the text of a known column, filled from the row's own columns."""
+        """Return the text of a known column, filled in from the row's own columns."""
         same = self._same.get(column)
         if same is not None:
             return same
@@ -348,7 +348,7 @@ class RowForm:
         return text if new == said else joined(new)
 
     def spec(self, cells: Sequence[str], row: int) -> Spec:
-        """Return the whole row as a Spec; raise BadCell for a wrong cell."""
+        """Return the whole row as a Spec; raise BadCell for an invalid cell."""
         filename = " ".join([text for text in (self.text(cells, "Filename"), self.text(cells, "Args")) if text])
         return Spec(
             row=row,
@@ -395,7 +395,7 @@ def _read(field: Field, text: str) -> Any:
 
 
 def _checked(terms: Terms) -> Terms:
-    """Return the terms of a row after checking that they agree with each other."""
+    """Return the terms of a row; raise BadCell if they contradict each other."""
     warn = terms.stop_signal
     if not isinstance(warn, Warn):
         return terms
@@ -412,8 +412,8 @@ SETTABLE = tuple(field for field in FIELDS if field.in_terms and field.flag)
 
 
 def changed(terms: Terms, said: Mapping[str, str]) -> Terms:
-    """Return terms with other values, as text by column; an empty text resets a value. Raise BadCell for a wrong
-    one.
+    """Return terms with other values, given as text by column; an empty text resets a value. Raise BadCell for an
+    invalid one.
     """
     values: dict[str, Any] = {}
     for column, text in said.items():
@@ -424,7 +424,7 @@ def changed(terms: Terms, said: Mapping[str, str]) -> Terms:
 
 
 def pack_cells(cells: Sequence[str]) -> str:
-    """Return the cells of one row as one text; fast for a million rows without a separator in a cell."""
+    """Return the cells of one row as one text; this is fast for a million rows if no cell contains a separator."""
     text = SEPARATOR.join(cells)
     if text.count(SEPARATOR) != len(cells) - 1 or text.startswith("[") or not is_text(text):
         return "[" + json.dumps(list(cells))
@@ -432,7 +432,7 @@ def pack_cells(cells: Sequence[str]) -> str:
 
 
 def is_text(text: str) -> bool:
-    """Tell whether a text can be written as UTF-8: a line of a pipe may hold any bytes."""
+    """Tell whether a text can be written as UTF-8, since a line of a pipe may contain any bytes."""
     if text.isascii():
         return True
     try:
@@ -458,7 +458,7 @@ def pack_terms(terms: Terms) -> str:
 
 
 def unpack_terms(text: str) -> Terms:
-    """Return the terms that `pack_terms` wrote; ignore names of a newer version."""
+    """Return the terms that `pack_terms` wrote; ignore names from a newer version."""
     values = {name: value for name, value in json.loads(text).items() if name in _TERMS}
     if isinstance(values.get("stop_signal"), list):
         values["stop_signal"] = Warn(*values["stop_signal"])

@@ -1,4 +1,4 @@
-"""Grids of parameters: every combination of values, in order or shuffled, and the commands that they make."""
+"""Grids of parameters: every combination of values, in order or shuffled, and the resulting commands."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _SAFE = re.compile(r"[\w@%+=:,./{}\- ]*", re.ASCII)
 
 
 class BadPattern(ValueError):
-    """A command that the parameters cannot fill."""
+    """A pattern that the parameters cannot fill in."""
 
 
 def combinations(values: Values) -> Iterator[dict[str, str]]:
-    """Yield all combinations, the last parameter fastest."""
+    """Yield all combinations; the last parameter varies fastest."""
     return (dict(zip(values, chosen, strict=True)) for chosen in product(*values.values()))
 
 
 def shuffled(values: Values, shuffle: Callable[[list[int]], None]) -> Iterator[dict[str, str]]:
-    """Yield all combinations once, in the order that `shuffle` gives to their numbers."""
+    """Yield each combination once, in the order that `shuffle` gives to their numbers."""
     numbers = list(range(prod(map(len, values.values()))))
     shuffle(numbers)
     return (_combination(values, number) for number in numbers)
@@ -38,12 +38,12 @@ def _combination(values: Values, number: int) -> dict[str, str]:
 
 
 def first(found: Iterable[dict[str, str]], most: int | None) -> Iterator[dict[str, str]]:
-    """Return the first combinations, or all."""
+    """Return the first combinations (`most` of them), or all."""
     return islice(found, most)
 
 
 def command(pattern: str, values: Mapping[str, str]) -> str:
-    """Return the pattern filled with the values, as `str.format_map` does; raise BadPattern for a wrong one."""
+    """Return the pattern with the values filled in, as `str.format_map` does; raise BadPattern for an invalid one."""
     try:
         return pattern.format_map(values)
     except KeyError as exc:
@@ -66,5 +66,5 @@ def _why(exc: Exception) -> str:
 
 
 def needs_no_shell(text: str) -> bool:
-    """Tell whether splitting at blanks is all that a shell would do to this command."""
+    """Tell whether a shell would do no more to this command than split it at blanks."""
     return bool(_SAFE.fullmatch(text)) and "=" not in text.split(None, 1)[0] and "{" not in text

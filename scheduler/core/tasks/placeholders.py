@@ -1,8 +1,8 @@
-"""Placeholders: where the cells of a row go into its command.
+"""Placeholders, which are replaced in a command by the cells of a row.
 
-`{name}` is filled with the row's cell of that column, each word of a command by itself, so that a cell with blanks or
-quotes in it stays inside its one argument. `{epochs}` and `{id}` are filled later, when an attempt is launched, since a
-probe has other ones: until then they stand in the text, and `{{epochs}}` and `{{id}}` are what is meant literally.
+`{name}` is replaced by the row's cell of that column, in each word of a command by itself, so that a cell with blanks
+or quotes stays inside one argument. `{epochs}` and `{id}` are filled in later, when an attempt is launched, because a
+probe has other values: until then they stay in the text, while `{{epochs}}` and `{{id}}` are literal.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _LATER = re.compile(r"\{\{(?P<literal>epochs|id)\}\}|\{(?P<name>epochs|id)\}")
 _NAMED = re.compile(r"\{\{(?P<literal>[^{}]*)\}\}|\{(?P<name>[^{}]*)\}")
 _TOKEN = re.compile(r"\{\{|\}\}|\{(?P<name>[^{}]*)\}|[{}]")
 _MARK = re.compile("\0(epochs|id)\0")
-"""Where one of those filled later goes: no argument can hold a NUL."""
+"""The marker for a placeholder that is filled in later: no argument can contain a NUL."""
 
 
 def takes(text: str, name: str) -> bool:
@@ -25,7 +25,7 @@ def takes(text: str, name: str) -> bool:
 
 
 def launched(word: str, epochs: str, task: str) -> str:
-    """Return a word filled with the values of an attempt."""
+    """Return a word with the values of an attempt filled in."""
     if "{" not in word:
         return word
     values = {"epochs": epochs, "id": task}
@@ -33,7 +33,9 @@ def launched(word: str, epochs: str, task: str) -> str:
 
 
 def filled(word: str, cells: Mapping[str, str]) -> str:
-    """Return a word of a list with its columns filled; `{{x}}` is `{x}`, and all other braces stay as they are."""
+    """Return a word of a list with its columns filled in; `{{x}}` becomes `{x}`, and all other braces stay as they
+    are.
+    """
 
     def cell(match: re.Match[str]) -> str:
         if match["literal"] is not None:
@@ -45,7 +47,9 @@ def filled(word: str, cells: Mapping[str, str]) -> str:
 
 
 def filled_template(word: str, cells: Mapping[str, str]) -> str:
-    """Return a word of a table's command, filled: `{{` and `}}` are braces, all else in braces is a column."""
+    """Return a word of a table's command, filled in: `{{` and `}}` become braces, anything else in braces is a
+    column.
+    """
 
     def part(match: re.Match[str]) -> str:
         if match["name"] is None:
@@ -60,7 +64,7 @@ def filled_template(word: str, cells: Mapping[str, str]) -> str:
 
 
 def literal(text: str) -> str:
-    """Return a text in which no placeholder is filled later."""
+    """Return a text in which no placeholder is filled in later."""
     return _LATER.sub(lambda match: "{" + match[0] + "}", text) if "{" in text else text
 
 
@@ -78,6 +82,6 @@ def _names(word: str) -> Iterator[str]:
 
 
 def unknown(template: Sequence[str], columns: Collection[str]) -> str:
-    """Return the first placeholder of a table's command that is no column; empty where there is none."""
+    """Return the first placeholder of a table's command that is not a column; empty if there is none."""
     known = {*columns, "id"}
     return next((name for name in names(template) if name not in known), "")

@@ -1,4 +1,4 @@
-"""Removes secrets from texts by their name or shape; every view takes its commands from here."""
+"""Removes secrets from texts by their name or form; every view takes commands from here."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any
 SECRET = ("TOKEN", "KEY", "SECRET", "PASS", "CREDENTIAL", "AUTH")
 HIDDEN = "***"
 _PLAIN = "=:@hidden@:="
-"""Stands for it while words are joined, as no shell would quote it."""
+"""The placeholder for a secret while words are joined; no shell would quote it."""
 _PARTS = ("token", "key", "secret", "password", "passwd", "passphrase", "credential")
 _WORDS = frozenset({"pass", "pwd", "pw", "auth", "authorization"})
 _HARMLESS = re.compile(r"tokens|tokeni[sz]|key(?:point|frame|board|word|hole)s?|monkey|donkey|turkey|hockey|whiskey")
-"""Words of machine learning, and others, that only sound like one."""
+"""Words of machine learning, and others, that only look like a secret."""
 _HINT = re.compile(
     r"token|key|secret|pass|pw|credential|auth|://|hf_|sk-|gh[po]_|github_|glpat-|xox|akia|eyj", re.IGNORECASE
 )
-"""Nothing is hidden of a text without any of these."""
+"""A text without any of these contains nothing to hide."""
 
 _VALUE = r"""('[^']*'|"[^"]*"|[^\s'"]+)"""
 _VARIABLE = re.compile(rf"(?<![\w.-])([A-Za-z_][\w.-]*)=(?!=){_VALUE}")
@@ -33,12 +33,14 @@ _NAMED = re.compile(r"(-{0,2}[A-Za-z_][\w.-]*)=(.*)", re.DOTALL)
 
 
 def looks_secret(name: str) -> bool:
-    """Tell whether the value of a variable of this name must not be written down."""
+    """Tell whether the value of a variable with this name must not be written anywhere."""
     return any(part in name.upper() for part in SECRET)
 
 
 def hides(name: str) -> bool:
-    """Tell whether the value of a flag, argument or column of this name is hidden: one of its words names a secret."""
+    """Tell whether the value of a flag, argument or column with this name is hidden: one of its words means a
+    secret.
+    """
     words = (word.lower() for word in _BOUNDARY.split(name))
     return any(word in _WORDS or any(part in _HARMLESS.sub("", word) for part in _PARTS) for word in words)
 
@@ -64,7 +66,7 @@ def notifier(text: str) -> str:
 
 
 def shown(argv: Sequence[str], *, secrets: bool = False) -> str:
-    """Return a command as one line of shell to read; without its secrets, unless they are requested."""
+    """Return a command as one shell line, without its secrets unless they are requested."""
     if secrets or not any(map(_HINT.search, argv)):
         return join(argv)
     words = [_word(before, word) for before, word in pairwise(["", *argv])]
@@ -85,7 +87,7 @@ def _cell(name: str, value: Any) -> Any:
 
 
 def _word(before: str, word: str) -> str:
-    """Return one word of a command without secrets; the word before it may be a flag."""
+    """Return one word of a command without secrets; the word before it may be the flag that it belongs to."""
     named = _NAMED.fullmatch(word)
     is_line = not word.startswith("-") and " " in word
     if named and not is_line and _is_hidden(named[1].lstrip("-")):

@@ -1,4 +1,4 @@
-"""Policies, which decide who starts now: pure functions of a Brain and a Machine, one file each, found by its name."""
+"""Policies, which decide which tasks start now: pure functions of a Brain and a Machine, one module each."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from scheduler.core.placement.scheduling_state import SchedulingState
 
 Policy = Callable[["SchedulingState", "Machine"], "Decision"]
-"""A function without side effects and with equal results for equal arguments; its file names it `decide`."""
+"""A function without side effects that depends on its arguments only; each policy module defines one as `decide`."""
 
 
 def names() -> list[str]:
-    """Return all policies, as users write them."""
+    """Return the names of all policies, as users write them."""
     return sorted(module.name.replace("_", "-") for module in iter_modules(__path__))
 
 
 def named(name: str) -> Policy:
-    """Return the policy of a name; raise UsageError if there is none."""
+    """Return the policy with this name; raise UsageError if there is none."""
     if name not in names():
         raise UsageError(f"there is no policy {name!r}; there are: {', '.join(names())}")
     module = import_module(f"{__name__}.{name.replace('-', '_')}")

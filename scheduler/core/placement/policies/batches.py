@@ -1,4 +1,6 @@
-"""The batch-by-batch original, as a yardstick: profile every task first, then launch in order on the first device."""
+"""The batch-by-batch original, as a baseline: it profiles every task first, then launches in order on the first
+device.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,12 @@ from scheduler.core.queue.wait_queue import TaskGroup
 
 
 def decide(brain: SchedulingState, machine: Machine) -> Decision:
-    """Decide with a barrier between batches; every task is profiled for itself, and nothing is learned from others."""
+    """Decide with a barrier between batches. Every task is profiled on its own; nothing is learned from other tasks."""
     return CurrentBatch(brain, machine).decide()
 
 
 class CurrentBatch:
-    """The first batch that is not over, and the capacity for it."""
+    """The first batch that has not ended, and the capacity for it."""
 
     def __init__(self, brain: SchedulingState, machine: Machine) -> None:
         self._brain = brain
@@ -33,7 +35,7 @@ class CurrentBatch:
         self._starts = brain.backoff.starts(machine.now, brain.rules)
 
     def decide(self) -> Decision:
-        """Decide on the next profile run, or on as many real runs as fit one after another."""
+        """Decide about the next profiling run, or about as many real runs as fit one after another."""
         if any(self._brain.batch_of(task.id) < self._number for task in self._living):
             return Decision()
         tasks = self._tasks if self._starts is None else self._starts.in_order(self._tasks)
@@ -43,7 +45,7 @@ class CurrentBatch:
         return self._launch(unprofiled[:1] or tasks)
 
     def _launch(self, tasks: list[int]) -> Decision:
-        """Place tasks in order; the first that does not fit holds up all behind it, unless it never will."""
+        """Place tasks in order; the first that does not fit holds up all later ones, unless it can never fit."""
         placements: list[Placement] = []
         impossible: list[Refusal] = []
         for task in tasks:
@@ -72,9 +74,7 @@ class CurrentBatch:
         return fit.fit(task, attempt, need, first, self._rooms.get(HOST), self._rules)
 
     def _need(self, task: int, touched: TaskState | None) -> ResourceRequest:
-        """Return a task's own peak without a margin: the buffer is per device, however many share it. Load does not
-        count.
-        """
+        """Return a task's own peak without a margin, because the buffer is per device. Load is ignored."""
         terms, peaks = self._brain.terms_of(task), self._peaks(task)
         parts = [str(place) for place in range(gpus_of(terms, bool(self._gpus)))]
         asks = tuple(_ask(peaks, part) for part in parts or [HOST])
@@ -89,15 +89,13 @@ class CurrentBatch:
         return estimator.retried(need, touched, self._rules) if touched is not None and touched.floors else need
 
     def _peaks(self, task: int) -> Mapping[str, int] | None:
-        """Return the peaks of a task's own profile run; None before that."""
+        """Return the peaks from a task's own profiling run; None before that."""
         touched = self._brain.task(task)
         return touched.probed if touched is not None else None
 
 
 def _beside(declared: int | None, peaks: Mapping[str, int] | None) -> MemoryRequest:
-    """Return the request of a task on GPUs for RAM of the host: as its row declares, else as its own profile run
-    showed.
-    """
+    """Return a GPU task's request for RAM: as its row declares, else as its own profiling run showed."""
     return _ask(peaks, HOST) if declared is None else MemoryRequest(declared, declared)
 
 
@@ -107,7 +105,7 @@ def _ask(peaks: Mapping[str, int] | None, part: str) -> MemoryRequest:
 
 
 def _current(brain: SchedulingState) -> tuple[int, list[int]]:
-    """Return the first batch with waiting tasks, and those tasks by priority and id."""
+    """Return the first batch with waiting tasks, and its waiting tasks by priority and id."""
     tasks = [task for group in brain.wait_queue.groups() for task in _first_of(group, brain)]
     number = min((brain.batch_of(task) for task in tasks), default=0)
     mine = (task for task in tasks if brain.batch_of(task) == number)

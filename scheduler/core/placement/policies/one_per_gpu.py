@@ -12,7 +12,7 @@ from scheduler.core.placement.scheduling_state import SchedulingState
 
 
 def decide(brain: SchedulingState, machine: Machine) -> Decision:
-    """Decide like the packer, by the same order and with the same bypass limit, over devices that are empty."""
+    """Decide like the packer, with the same order and bypass limit, but use only empty devices."""
     return ExclusivePass(brain, machine).decide()
 
 
@@ -25,5 +25,7 @@ class ExclusivePass(SchedulingPass):
         return replace(need, alone=True, purpose=Purpose.RUN, source=source)
 
     def _held_back(self, task: int) -> Refusal | None:
-        """Return only an absent directory: no task waits for what another one shows."""
+        """Return a refusal only for a directory that cannot be entered; no task waits for the measurement of
+        another.
+        """
         return self._away(task)

@@ -1,4 +1,4 @@
-"""The arguments that differ between the task classes of one script: slots that change together, and labels of a row."""
+"""The arguments that differ between the task classes of one script: slots that change together, and labels of rows."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from scheduler.core.profiling.family.arguments import (
 from scheduler.values import dataclass
 
 Codes = tuple[int, ...]
-"""A kind's values by slot, each as its number in the order of first sight."""
+"""The values of a class by slot, each as its number in the order of first appearance."""
 
 MOST_SLOTS = 100
 """Further names share one slot: with a new name in every row the table would grow with the square of its rows."""
 REST = "..."
 LABELS_FROM = 8
-"""So many rows with another value each make a text a label whatever its name is ..."""
+"""From this number of rows, each with another value, a text counts as a label, whatever its name ..."""
 NAMED_LABELS_FROM = 3
-"""... and so many make one of a slot whose name says so."""
+"""... and from this number if its name suggests a label."""
 
 
 class Role(StrEnum):
@@ -37,21 +37,21 @@ class Role(StrEnum):
     UNIQUE = "unique"
     """Left out: a text with another value in every row."""
     LABEL = "label"
-    """Left out: by its name too, or since it is put together from other values."""
+    """Left out: also by its name, or because it is composed of other values."""
     IGNORED = "ignored"
-    """The user says that it doesn't matter."""
+    """The user says that it does not matter."""
     NEEDED = "needed"
-    """The user says that it does."""
+    """The user says that it matters."""
 
 
 LEFT_OUT = (Role.UNIQUE, Role.LABEL)
-"""In the order in which they are blamed for a difference that nothing else explains."""
+"""The roles in the order in which they are blamed for a difference that nothing else explains."""
 SPLITTING = frozenset({Role.LEARNED, Role.NEEDED})
 
 
 @dataclass(frozen=True, slots=True)
 class ArgumentGroup:
-    """Slots of one role whose values always change together; the first stands for all of them."""
+    """Slots of one role whose values always change together; the first one represents them."""
 
     slots: tuple[int, ...]
     role: Role
@@ -60,16 +60,16 @@ class ArgumentGroup:
 
 @dataclass(slots=True)
 class _Column:
-    """One slot over all kinds."""
+    """One slot over all classes."""
 
     name: str
     texts: list[str | None] = field(default_factory=list)
-    """Its values by code; None where a kind doesn't have it."""
+    """Its values by code; None if a class does not have the slot."""
     codes: dict[str | None, int] = field(default_factory=dict)
     numbers: bool = True
     content: bool = False
     within: set[int] = field(default_factory=set)
-    """Slots whose value stands inside this one's, in every kind."""
+    """Slots whose value is contained in this one's, in every class."""
 
     def code(self, text: str | None) -> int:
         code = self.codes.get(text)
@@ -81,7 +81,7 @@ class _Column:
 
 
 class _Function:
-    """The test whether one slot follows from others; it continues where it stopped the last time."""
+    """The test of whether one slot follows from others; it continues where it stopped the last time."""
 
     def __init__(self, domain: tuple[int, ...]) -> None:
         self.domain = domain
@@ -99,7 +99,7 @@ class _Function:
 
 
 class ArgumentTable:
-    """The slots of all kinds of a script; adding a kind costs its number of slots."""
+    """The slots of all classes of a script. The cost of adding a class is proportional to its number of slots."""
 
     def __init__(self, ignore: Iterable[str] = (), only: Iterable[str] = ()) -> None:
         self.columns: list[_Column] = []
@@ -109,7 +109,7 @@ class ArgumentTable:
         self._only = {plain_name(name) for name in only}
         self._index: dict[str, int] = {}
         self._together: list[list[int]] = [[]]
-        """Slots with the same codes in every kind; the first list never varied."""
+        """Slots with equal codes in every class; the first list contains those that never varied."""
         self._functions: dict[int, _Function] = {}
 
     def add(self, slots: Slots) -> None:
@@ -125,7 +125,7 @@ class ArgumentTable:
         self.table.append(codes)
 
     def bundles(self) -> tuple[ArgumentGroup, ...]:
-        """Return the slots that vary, by role; slots of one role that change together are one bundle."""
+        """Return the slots that vary, by role; slots of one role that change together form one group."""
         roles = self._roles()
         found = []
         for together in self._together[1:]:
@@ -139,7 +139,7 @@ class ArgumentTable:
         return ArgumentGroup(tuple(slots), role, all(self.columns[slot].numbers for slot in slots))
 
     def values(self, slot: int) -> int:
-        """Return the number of values of a slot."""
+        """Return the number of different values of a slot."""
         return len(self.columns[slot].texts)
 
     def _folded(self, slots: Slots) -> dict[str, str]:
@@ -151,7 +151,7 @@ class ArgumentTable:
         return {**{name: value for name, value in slots if name not in over}, REST: rest}
 
     def _new_column(self, name: str) -> None:
-        """Add a column that no class had so far, with None as the only value."""
+        """Add a column for a slot that no earlier class had, with None as its only value."""
         slot = self._index[name] = len(self.columns)
         column = _Column(name, content=is_content(name))
         self.columns.append(column)
@@ -169,7 +169,7 @@ class ArgumentTable:
             column.within = {at for at in column.within if (part := texts[at]) and part in (text or "")}
 
     def _split(self, codes: Codes) -> None:
-        """Keep slots together that have changed together, if this class has one code in all of them."""
+        """Keep slots together that have always changed together, also in this class."""
         split: list[list[int]] = [[]]
         for number, together in enumerate(self._together):
             by_code: dict[int, list[int]] = {}
@@ -202,7 +202,7 @@ class ArgumentTable:
         return Role.UNIQUE if every and not column.numbers and not column.content else Role.LEARNED
 
     def _composed(self, roles: Mapping[int, Role]) -> list[int]:
-        """Return the texts that are composed of at least two other values and follow from all others."""
+        """Return the texts that are composed of at least two other values and are determined by all others."""
         learned = {slot for slot, role in roles.items() if role in SPLITTING}
         texts = [slot for slot in learned if roles[slot] is Role.LEARNED and not self.columns[slot].numbers]
         composed = [slot for slot in texts if len(self.columns[slot].within & learned) > 1]

@@ -1,4 +1,4 @@
-"""The arguments of a command as slots, whose names tell labels from contents."""
+"""The arguments of a command as slots; their names distinguish labels from contents."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _CONTENTS = frozenset({
     "model", "arch", "architecture", "backbone", "net", "network", "encoder", "decoder", "data", "dataset", "config",
     "cfg", "conf", "train", "input", "in", "load", "resume", "pretrained", "init", "task",
 })  # fmt: skip
-"""A name with one of these says what is done, whatever else it says: --model_name, --data_dir."""
+"""Words in a name that mean content, whatever else it contains: --model_name, --data_dir."""
 _CONTENT_FILES = (".yaml", ".yml", ".json", ".jsonnet", ".toml", ".cfg", ".ini", ".gin", ".py")
 
 
 def slots(words: Sequence[str]) -> Slots:
-    """Return the arguments of a command by name: options and `key=value` by theirs, positional ones by their place.
+    """Return the arguments of a command by name: options and `key=value` by their names, others by their positions.
 
     A flag has the value "", a repeated option is `--opt#2`. Redirections and a `| tee file` at the end are left out.
     """
@@ -44,23 +44,23 @@ def is_number(text: str) -> bool:
 
 
 def plain_name(name: str) -> str:
-    """Return a slot's name as users write it: without dashes, and with `-` and `_` treated as equal."""
+    """Return a slot's name as users write it: without dashes, with `-` and `_` treated as equal."""
     return name.split("#")[0].lstrip("-+~").replace("-", "_")
 
 
 def labels(name: str) -> bool:
-    """Tell whether a slot of this name usually says where results go or what a run is called, not what it does."""
+    """Tell whether a slot with this name usually labels a run or its output, and does not change what it does."""
     said = _words_of(name)
     return bool(said & _LABELS) and not said & _CONTENTS
 
 
 def is_content(name: str) -> bool:
-    """Tell whether a slot of this name usually says what is trained, or on what."""
+    """Tell whether a slot with this name usually selects what is trained, or on what data."""
     return bool(_words_of(name) & _CONTENTS)
 
 
 def is_content_file(value: str) -> bool:
-    """Tell whether a value looks like a file that says what to do."""
+    """Tell whether a value looks like a file that defines what to do."""
     return value.endswith(_CONTENT_FILES)
 
 

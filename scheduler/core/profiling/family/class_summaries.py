@@ -1,4 +1,4 @@
-"""Observed kinds that are alike, summed up, so that one more of them costs the same however many there are."""
+"""Summaries of similar observed task classes, so that the cost of one more does not depend on their number."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from scheduler.values import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """The need of a task class beside the peaks by which it is compared."""
+    """The need of a task class apart from the peaks that are compared."""
 
     host: int = 0
     """Bytes of the host's RAM."""
     busy: float = 0.0
-    """The share of a GPU that it keeps busy; 0 where that is not known."""
+    """The share of time for which it keeps a GPU busy; 0 if unknown."""
 
 
 NOTHING = Beside()
@@ -24,22 +24,22 @@ NOTHING = Beside()
 
 @dataclass(slots=True, eq=False)
 class Cell:
-    """Observed kinds that are alike."""
+    """Observed classes that are alike."""
 
     kinds: list[int] = field(default_factory=list)
     highest: dict[str, int] = field(default_factory=dict)
     """Their highest peak on each part."""
     times: dict[str, Counter[int]] = field(default_factory=dict)
-    """How many of them have each peak, by part."""
+    """The number of classes with each peak, by part."""
     host: int = 0
-    """The most that any of them needs of the host's RAM."""
+    """The highest need for the host's RAM among them."""
     busy: float = 0.0
-    """The sum of the shares of a GPU that they keep busy, as far as these are known."""
+    """The sum of the shares for which they keep a GPU busy, where these are known."""
     busy_kinds: int = 0
-    """The number of classes of which it is known."""
+    """The number of classes for which the share is known."""
 
     def take(self, kind: int, peaks: Mapping[str, int], beside: Beside) -> None:
-        """Take one more kind in."""
+        """Add one more class."""
         self.kinds.append(kind)
         for part, peak in peaks.items():
             self.highest[part] = max(self.highest.get(part, 0), peak)
@@ -47,7 +47,7 @@ class Cell:
         self.change(NOTHING, beside)
 
     def replace(self, before: Mapping[str, int], now: Mapping[str, int]) -> None:
-        """Count other peaks of one of them, on the same parts, where the lowest and the highest stay."""
+        """Replace the peaks of one class on the same parts; the lowest and the highest stay as they are."""
         for part, was in before.items():
             times = self.times[part]
             times[now[part]] += 1
@@ -56,11 +56,13 @@ class Cell:
                 del times[was]
 
     def change(self, before: Beside, now: Beside) -> None:
-        """Count anew what one of them needs besides; where its RAM was the most and fell, `lower` has to follow."""
+        """Replace what one class needs besides; if it had the highest RAM and needs less now, call `lower`
+        afterwards.
+        """
         self.host = max(self.host, now.host)
         self.busy += now.busy - before.busy
         self.busy_kinds += bool(now.busy) - bool(before.busy)
 
     def lower(self, hosts: Iterable[int]) -> None:
-        """Take the most of what all of them need of the host's RAM."""
+        """Set the highest need for the host's RAM from the needs of all classes."""
         self.host = max(hosts, default=0)

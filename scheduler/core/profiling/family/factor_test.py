@@ -1,4 +1,4 @@
-"""Which factors change no peak: a function of all that was observed."""
+"""The test for factors that do not change the peak: a function of all observations."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ Key = tuple[int, ...]
 Peaks = tuple[int, ...]
 """Bytes on each part, in the order of the parts."""
 Span = tuple[Peaks, Peaks]
-"""The lowest and the highest on each part."""
+"""The lowest and the highest peak on each part."""
 Places = tuple[int, ...]
 """Positions of factors, ascending."""
 
 ENOUGH = 3
-"""So many values of a factor must give peaks that are alike before it is neutral; where it has fewer, all of them."""
+"""A factor is neutral when this many of its values gave similar peaks; if it has fewer values, all of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class FactorVerdict:
-    """The verdict of the peaks on the factors, by position."""
+    """The verdict on the factors, by position."""
 
     splits: Places = ()
     """The factors that distinguish classes: neither neutral nor left out."""
     undecided: frozenset[int] = frozenset()
-    """The splitting factors that no two peaks contradict so far."""
+    """The splitting factors for which no two peaks show a difference so far."""
     withdrawn: frozenset[int] = frozenset()
     """The factors that were left out until a peak contradicted."""
     contradicted: bool = False
-    """True if a factor was taken for neutral, or left out, until a peak contradicted."""
+    """True if a factor had been taken as neutral, or left out, until a peak contradicted."""
     cells: Mapping[Key, tuple[Peaks, ...]] = field(default_factory=dict)
-    """The peaks of what is equal in all that splits: the lowest and the highest, or all."""
+    """The peaks of classes that are equal in all splitting factors: the lowest and the highest, or all of them."""
 
 
 def take(places: Sequence[int]) -> Callable[[Key], Key]:
-    """Return a function that takes these places from a key."""
+    """Return a function that selects these places of a key."""
     if len(places) > 1:
         return itemgetter(*places)
     return (lambda key: (key[places[0]],)) if places else (lambda key: ())
@@ -51,7 +51,7 @@ def spans(seen: Iterable[tuple[Key, Peaks]], places: Sequence[int]) -> dict[Key,
 
 
 def judge(seen: Sequence[tuple[Key, Peaks]], roles: Sequence[Role], values: Sequence[int]) -> FactorVerdict:
-    """Judge factors of these roles and numbers of values by these peaks."""
+    """Judge factors with these roles and numbers of values by these peaks."""
     base = [place for place, role in enumerate(roles) if role in SPLITTING]
     withdrawn = _labels_that_matter(seen, base, roles)
     base = sorted((*base, *withdrawn))
@@ -70,9 +70,7 @@ def judge(seen: Sequence[tuple[Key, Peaks]], roles: Sequence[Role], values: Sequ
 
 
 def _labels_that_matter(seen: Sequence[tuple[Key, Peaks]], base: Sequence[int], roles: Sequence[Role]) -> list[int]:
-    """Return the left-out factors that alone explain a difference; a label by its name only where no other factor
-    does.
-    """
+    """Return the left-out factors that alone explain a difference; a label by name only if no other factor does."""
     withdrawn: list[int] = []
     for role in LEFT_OUT:
         left_out = [place for place, its in enumerate(roles) if its is role]
@@ -97,9 +95,9 @@ def _settled(
 def _grown(
     seen: Sequence[tuple[Key, Peaks]], needed: Sequence[int], matter: Collection[int]
 ) -> tuple[Places, dict[Key, Span]]:
-    """Return the places that are left without those that prove neutral, and their cells.
+    """Return the places that are left after neutral ones are removed, and their cells.
 
-    A neutral factor no longer distinguishes classes, so that the next one has more to be compared by.
+    A neutral factor no longer distinguishes classes, so that more classes can be compared for the next factor.
     """
     splits = tuple(range(len(needed)))
     cells = spans(seen, splits)
@@ -113,12 +111,14 @@ def _grown(
 
 
 def _proven(cells: Mapping[Key, Span], at: int, needed: int) -> bool:
-    """Tell whether enough values at this place, all else equal, gave peaks that are alike, and none gave another."""
+    """Tell whether enough values at this place, with all else equal, gave similar peaks, and none gave a different
+    one.
+    """
     return max(count(cells, at).values(), default=0) >= needed and not _any_differs(_without(cells, at))
 
 
 def count(cells: Iterable[Key], at: int) -> dict[Key, int]:
-    """Return how many values at this place were seen with all else equal."""
+    """Return the number of values at this place that were seen with all else equal."""
     counts: dict[Key, int] = {}
     for key in cells:
         rest = key[:at] + key[at + 1 :]
@@ -131,7 +131,7 @@ def _without(cells: Mapping[Key, Span], at: int) -> dict[Key, Span]:
 
 
 def _blamed(seen: Sequence[tuple[Key, Peaks]], splits: Sequence[int], suspects: Sequence[int]) -> list[int]:
-    """Return the fewest suspects that must split as well, so that all peaks in each cell are alike.
+    """Return the smallest set of suspects that must split as well for all peaks in each cell to be similar.
 
     First any that explains it alone; then those for which two classes that differ in no other place prove it; then
     those of the two classes that differ in the fewest places.
@@ -150,8 +150,8 @@ def _blamed(seen: Sequence[tuple[Key, Peaks]], splits: Sequence[int], suspects: 
 
 
 def _explicable(seen: Sequence[tuple[Key, Peaks]], places: Sequence[int]) -> list[tuple[Key, Peaks]]:
-    """Return the spans without differences between classes that are equal in all these places: each has the highest
-    peaks.
+    """Return the highest peaks for each key, ignoring differences between classes that are equal in all these
+    places.
     """
     cells, pick = spans(seen, places), take(places)
     return [(key, cells[pick(key)][1]) for key, _ in seen]
@@ -160,7 +160,7 @@ def _explicable(seen: Sequence[tuple[Key, Peaks]], places: Sequence[int]) -> lis
 def _in_the_nearest_pair(
     seen: Sequence[tuple[Key, Peaks]], splits: Sequence[int], suspects: Sequence[int]
 ) -> list[int]:
-    """Return the suspects in which the lowest and the highest of a cell differ, where these are the fewest."""
+    """Return the suspects in which the lowest and the highest class of a cell differ, for the pair with the fewest."""
     pick = take(splits)
     cells: dict[Key, list[tuple[Key, Peaks]]] = {}
     for key, peaks in seen:

@@ -1,4 +1,4 @@
-"""Which arguments of a script determine its memory: learned from the peaks of its kinds."""
+"""Which arguments of a script determine its memory, learned from the peaks of its classes."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from scheduler.values import dataclass
 
 @dataclass(frozen=True, slots=True)
 class FamilyEstimate:
-    """The expected need of a task class, from the peaks of others."""
+    """The expected need of a task class, from the peaks of other classes."""
 
     peaks: dict[str, int]
     """The bytes by part, without a margin."""
     by: EstimateSource
-    """SIMILAR: of classes that are alike; INTERPOLATED: computed from the arguments of others."""
+    """SIMILAR: from classes that are alike; INTERPOLATED: computed from the arguments of other classes."""
     of: tuple[Cell, ...]
-    """The cells that it was taken from, as they are now: they take further kinds in."""
+    """The cells from which it was taken; they change as further classes join them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +39,11 @@ class Factor:
     slots: tuple[str, ...]
     values: int
     neutral: bool
-    """Found, presumed or said to change no peak."""
+    """True if it was found, presumed or declared to change no peak."""
     left_out: bool
-    """It only labels rows, and is presumed neutral until a peak contradicts."""
+    """True if it only labels rows; it is presumed neutral until a peak contradicts."""
     said: bool
-    """The user's word, which no peak changes."""
+    """True if the user declared it; no peak changes that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,23 +56,23 @@ class ComputedPeak:
     arguments: Sequence[str]
     """The arguments that change the peak."""
     classes: int
-    """The number of classes that it was fitted to."""
+    """The number of classes to which it was fitted."""
     error: float
-    """How many times as high as computed three of four peaks are at most."""
+    """The ratio of the real to the computed peak that three of four classes do not exceed."""
 
 
 class Family:
-    """All kinds of one script, however their arguments differ.
+    """All task classes of one script, whatever their arguments.
 
-    What it says follows from the kinds and peaks it was given, not from when it was asked. It is worked out when it
-    is asked for; an answer costs little unless a factor began or ceased to matter since the last one.
+    The answers follow from the classes and peaks that were added, not from the time of the question. They are computed
+    on demand; an answer is cheap unless a factor has begun or ceased to matter since the last one.
     """
 
     def __init__(self, ignore: Iterable[str] = (), only: Iterable[str] = ()) -> None:
         """Create a family; `ignore` names slots that do not matter, `only` those that do, with or without dashes."""
         self._columns = ArgumentTable(ignore, only)
         self._numbers: dict[int, int] = {}
-        """Kinds by their row in the table of columns."""
+        """Classes by their row in the argument table."""
         self._rows: dict[int, int] = {}
         self._parts: tuple[str, ...] = ()
         self._peaks: dict[int, dict[str, int]] = {}
@@ -81,27 +81,27 @@ class Family:
         self._scatter = STEADY
         self._bundles: tuple[ArgumentGroup, ...] = ()
         self._values: tuple[int, ...] = ()
-        """How many values each bundle has, as far as it matters to a proof."""
+        """The number of values of each argument group, as far as a proof needs it."""
         self._verdict = FactorVerdict()
         self._judged: dict[Key, list[tuple[int, int, int]]] = {}
-        """The spans of the verdict's cells, as far as they were asked for."""
+        """The spans of the verdict's cells that were asked for."""
         self._vectors: list[Key] = []
-        """For each row of the table its values by bundle."""
+        """The values of each row of the table, by argument group."""
         self._keys: list[Key] = []
-        """The places that split: classes with one key are alike."""
+        """The splitting places of each class: classes with equal keys are alike."""
         self._cells: dict[Key, Cell] = {}
         self._listed: list[int] = []
-        """Rows of the table whose kinds are in the list, in its order."""
+        """Rows of the table whose classes are in the list, in the order of the list."""
         self._grown = self._unjudged = self._repeated = False
         self._questions: Exploration | None = None
         self._asked = 0
-        """So many of the listed are known to the questions."""
+        """The number of listed classes that the exploration knows."""
         self._guesses: dict[Key, FamilyEstimate | None] = {}
         self._lines: dict[tuple[int, Key], list[Point]] | None = None
         self._computed = ComputedPeaks()
 
     def add(self, kind: int, slots: Slots, rows: int = 1) -> None:
-        """Add a class with this number of further rows in the list; 0 where it is only remembered from earlier runs."""
+        """Add a class with this number of further rows in the list; 0 if it is only known from earlier runs."""
         before = self._rows.get(kind)
         if before is None:
             self._numbers[kind] = len(self._columns.table)
@@ -119,7 +119,7 @@ class Family:
     def observe(
         self, kind: int, peaks: Mapping[str, int], runs: Sequence[Sequence[int]] = (), beside: Beside = NOTHING
     ) -> None:
-        """Take the peaks of a class as they are known now, by part; it needs nothing of a part that is not named.
+        """Set the present peaks of a class by part; parts that are not named need nothing.
 
         `runs` are the peaks of its full runs one by one, for each part with several.
         """
@@ -138,7 +138,7 @@ class Family:
             self._guesses.clear()
 
     def _note_beside(self, kind: int, beside: Beside) -> None:
-        """Keep what a kind needs beside its peaks, also in the cell that it is in."""
+        """Keep what a class needs apart from its peaks, also in its cell."""
         before = self._beside.get(kind, NOTHING)
         if beside == before:
             return
@@ -151,7 +151,7 @@ class Family:
             cell.lower(self._beside.get(other, NOTHING).host for other in cell.kinds)
 
     def like(self, kind: int) -> FamilyEstimate | None:
-        """Return the expected need of a class without peaks, from similar or neighbouring classes; None where it is
+        """Return the expected need of a class without peaks, from similar or neighbouring classes; None if it is
         unknown.
         """
         self._refresh()
@@ -161,11 +161,10 @@ class Family:
         return self._guesses[key]
 
     def group(self, kind: int) -> Hashable:
-        """Return a value that is equal for classes of which one should run before the next starts unknown; it changes
-        with what is known.
+        """Return a value that is equal for classes of which one should run before the next starts unknown.
 
-        Classes that are alike are in one group. So are those that ask one question (another value of a factor that
-        may be neutral), and those that can wait until such a question is answered.
+        It changes as more becomes known. Classes that are alike form one group. So do those that answer one question
+        (another value of a factor that may be neutral), and those that can wait until such a question is answered.
         """
         self._refresh()
         questions = self._questions = self._questions or self._ask()
@@ -180,7 +179,7 @@ class Family:
         return [self._factor(place, bundle) for place, bundle in enumerate(self._bundles)]
 
     def computed(self) -> list[ComputedPeak]:
-        """Return the function of each part of the memory, for users to read."""
+        """Return the function for each part of the memory, for users to read."""
         self._refresh()
         names = [self._columns.columns[self._bundles[place].slots[0]].name for place in self._verdict.splits]
         found = self._computed.functions(self._arguments_of, self._needs_beside)
@@ -198,7 +197,7 @@ class Family:
     # ---- working it out ----
 
     def _refresh(self) -> None:
-        """Bring everything up to what was given; only what changed is worked out again."""
+        """Bring all results up to date; compute only what has changed."""
         if self._grown:
             self._lay_out()
         if self._repeated:
@@ -210,13 +209,13 @@ class Family:
         self._grown = self._unjudged = self._repeated = False
 
     def _pool(self) -> None:
-        """Return how the runs of one class scatter, as far as is known now."""
+        """Update the scatter of runs of one class, as far as it is known."""
         now = self._runs.scatter()
         self._unjudged = self._unjudged or now != self._scatter
         self._scatter = now
 
     def _lay_out(self) -> None:
-        """Work out what varies now, and every class's values of it."""
+        """Determine which arguments vary now, and every class's values of them."""
         bundles = self._columns.bundles()
         values = tuple(min(ENOUGH, self._columns.values(bundle.slots[0])) for bundle in bundles)
         if bundles != self._bundles:
@@ -258,7 +257,7 @@ class Family:
         return self._keys[self._numbers[kind]]
 
     def _make_keys(self) -> None:
-        """Make the keys of all classes that have none."""
+        """Compute the keys of all classes that have none."""
         pick = take(self._verdict.splits)
         self._keys += map(pick, self._vectors[len(self._keys) :])
 
@@ -274,7 +273,7 @@ class Family:
     def _is_alike(self, kind: int, before: Mapping[str, int], now: Mapping[str, int]) -> bool:
         """Tell whether further peaks of a class agree with its former ones: both lie among those of similar classes.
 
-        Where the former ones alone are the lowest or the highest of all, the verdict may have changed.
+        If the former peaks were the lowest or the highest of all, the verdict may have changed.
         """
         if before.keys() != now.keys() or not self._are_usual(kind, now) or not self._are_usual(kind, before):
             return False
@@ -288,21 +287,23 @@ class Family:
         return True
 
     def _are_usual(self, kind: int, peaks: Mapping[str, int]) -> bool:
-        """Tell whether these peaks lie among those of similar classes, and no open question could change that."""
+        """Tell whether these peaks lie among those of similar classes, and could not change the answer to an open
+        question.
+        """
         if self._verdict.contradicted or not peaks.keys() <= set(self._parts):
             return False
         key = self._key(kind)
         return key in self._verdict.cells and all(map(self._is_usual, self._spans(key), self._row(peaks)))
 
     def _spans(self, key: Key) -> list[tuple[int, int, int]]:
-        """Return the lowest, the usual and the highest peak on each part of a cell that was judged."""
+        """Return the lowest, the median and the highest peak on each part of a judged cell."""
         if key not in self._judged:
             parts = zip(*self._verdict.cells[key], strict=True)
             self._judged[key] = [(min(seen), middle(seen), max(seen)) for seen in parts]
         return self._judged[key]
 
     def _is_usual(self, span: tuple[int, int, int], peak: int) -> bool:
-        """Tell whether a peak lies among others, and not apart from most of them."""
+        """Tell whether a peak lies among the others, and not apart from most of them."""
         low, usual, high = span
         return low <= peak <= high and not (self._scatter.share and differ(min(peak, usual), max(peak, usual)))
 
@@ -334,7 +335,7 @@ class Family:
         return self._arguments(self._key(kind))
 
     def _arguments(self, key: Key) -> Row:
-        """Return the values of a key: numbers where all of an argument's are, else texts."""
+        """Return the values of a key: numbers if all values of an argument are numbers, else texts."""
         places = [self._bundles[place] for place in self._verdict.splits]
         return [self._argument(bundle, code) for bundle, code in zip(places, key, strict=True)]
 
@@ -343,7 +344,7 @@ class Family:
         return float(text) if bundle.numbers and text is not None else text
 
     def _draw(self) -> dict[tuple[int, Key], list[Point]]:
-        """Collect the observed points of every line: cells that differ in one number only."""
+        """Collect the observed points of every line, which are cells that differ in one number only."""
         lines: dict[tuple[int, Key], list[Point]] = {}
         for at, bundle in self._numeric():
             for key, cell in self._cells.items():
@@ -352,16 +353,16 @@ class Family:
         return lines
 
     def _numeric(self) -> list[tuple[int, ArgumentGroup]]:
-        """Return the bundles of numbers that split, with their place in a key."""
+        """Return the splitting argument groups of numbers, with their places in a key."""
         splits = [self._bundles[place] for place in self._verdict.splits]
         return [(at, bundle) for at, bundle in enumerate(splits) if bundle.numbers]
 
     def _number(self, bundle: ArgumentGroup, code: int) -> tuple[float, ...]:
-        """Return the numbers of a bundle's value, which has one code in all its slots."""
+        """Return the numbers of an argument group's value, which has one code in all its slots."""
         return tuple(float(self._columns.columns[slot].texts[code] or 0) for slot in bundle.slots)
 
     def _ask(self) -> Exploration:
-        """Set up the exploration of what is not known yet; where all is known, with the first of the list as
+        """Create the exploration of what is unknown; if everything is known, with the first class of the list as
         unknown.
         """
         self._asked = 0

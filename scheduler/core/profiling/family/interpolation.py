@@ -1,4 +1,4 @@
-"""A guess for a number between two numbers whose peaks are known."""
+"""Interpolation between two values of a number whose peaks are known."""
 
 from __future__ import annotations
 
@@ -12,28 +12,27 @@ from scheduler.core.profiling.family.scatter import SPREAD, differ
 from scheduler.values import dataclass
 
 LINE_SPREAD = 0.15
-"""A line is trusted where each inner point lies this near to what its neighbours say."""
+"""A line is trusted if each inner point is this close to the value that its neighbours predict."""
 LINE_FROM = 3
-"""Two points always lie on a line."""
+"""The least number of points, since two points are always on a line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """The peaks at one value; for a factor with several slots one number each."""
+    """The peaks at one value; a factor with several slots has one number for each."""
 
     at: tuple[float, ...]
     peaks: Mapping[str, int]
     of: Cell
-    """The kinds that it was seen of."""
+    """The classes in which it was observed."""
 
 
 def between(
     points: Sequence[Point], at: tuple[float, ...], spread: float = SPREAD
 ) -> tuple[dict[str, int], tuple[Cell, Cell]] | None:
-    """Return the peaks for a value strictly between two points, and their classes; None outside, and where numbers are
-    labels.
+    """Return the peaks for a value strictly between two points, and their cells.
 
-    Peaks within `spread` may be alike.
+    Return None outside of the points, and if the numbers are only labels. Peaks within `spread` may be equal.
     """
     points = sorted(points, key=lambda point: point.at)
     place = bisect_left(points, at, key=lambda point: point.at)

@@ -1,4 +1,4 @@
-"""Which factors change a peak where the runs of one kind differ: those without which too many do."""
+"""The factor test for classes whose runs differ: it finds the factors that explain more outliers than chance."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from scheduler.values import dataclass
 Seen = tuple[Key, Peaks]
 
 SIGMAS = 3.0
-"""So many standard deviations more than expected may lie apart; then a factor is looked for that explains them.
+"""A factor is searched for if the outliers exceed the expected number by this many standard deviations.
 
-Of 60 made-up sweeps (30, 80 and 160 kinds, half of them run twice, peaks that deviate as measured) 56 were judged
-right, with 2 deviations 55, with 1 50; a factor that makes 9 % was found in 39 of 40."""
+Of 60 generated sweeps (30, 80 and 160 classes, half of them run twice, peaks that deviate as measured) 56 were judged
+right, with 2 deviations 55, with 1 50; a factor of 9 % was found in 39 of 40."""
 BEYOND = 0.02
-"""So many may lie beyond what repeated runs have shown: of some hundred kinds one does, of few none may."""
+"""The share of peaks that may exceed what repeated runs have shown: of a hundred classes some do, of few none may."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Apart:
-    """How many of all peaks lie apart from those they are compared with."""
+    """The number of peaks that lie apart from those with which they are compared."""
 
     cells: int
     compared: int
@@ -42,10 +42,10 @@ class _Apart:
 
 
 def judge(seen: Sequence[Seen], roles: Sequence[Role], values: Sequence[int], by: Scatter) -> FactorVerdict:
-    """Judge factors of these roles and numbers of values by these peaks.
+    """Judge factors with these roles and numbers of values by these peaks.
 
-    All cells are judged together: an outlier in one of them may be a run like any other, but a factor that matters
-    makes many outliers. A factor that is not needed to explain them, and was seen with enough values, is neutral.
+    All cells are judged together: an outlier in one cell may be an ordinary run, but a factor that matters causes many
+    outliers. A factor that is not needed to explain them, and was seen with enough values, is neutral.
     """
     base = [place for place, role in enumerate(roles) if role in SPLITTING]
     withdrawn: list[int] = []
@@ -61,7 +61,7 @@ def judge(seen: Sequence[Seen], roles: Sequence[Role], values: Sequence[int], by
 
 
 def _needed(seen: Sequence[Seen], splits: Sequence[int], suspects: Sequence[int], by: Scatter) -> list[int]:
-    """Return the suspects that must split as well: one by one the one that explains most, or all where none stands
+    """Return the suspects that must split as well: step by step the one that explains most, or all if none stands
     out.
     """
     found: list[int] = []
@@ -79,7 +79,7 @@ def _apart(seen: Sequence[Seen], places: Sequence[int], by: Scatter) -> _Apart:
 
 
 def _most_values(seen: Sequence[Seen], places: Sequence[int], at: int) -> int:
-    """Return how many values of a factor were seen with all else equal that matters."""
+    """Return the number of values of a factor that were seen with all other relevant factors equal."""
     pick, found = take(places), dict[Key, set[int]]()
     for key, _ in seen:
         found.setdefault(pick(key), set()).add(key[at])
@@ -87,7 +87,7 @@ def _most_values(seen: Sequence[Seen], places: Sequence[int], at: int) -> int:
 
 
 def _cells(seen: Iterable[Seen], places: Sequence[int]) -> dict[Key, list[Peaks]]:
-    """Return the peaks of all classes that are equal in these places."""
+    """Return the peaks of the classes in each cell, where classes are equal in all these places."""
     pick, cells = take(places), dict[Key, list[Peaks]]()
     for key, peaks in seen:
         cells.setdefault(pick(key), []).append(peaks)

@@ -20,38 +20,38 @@ Row = Sequence[float | str | None]
 """The values of one task class, by argument: a number, a text, or None where the class does not have it."""
 
 FIT_FROM = 8
-"""So many classes have to be known before a function is looked for."""
+"""The least number of known classes for which a function is sought."""
 MOST_ROWS = 100
-"""A function is fitted to so many of the newest classes: more of them tell little more, and cost more."""
+"""A function is fitted to at most this many of the newest classes: more would add little, and cost more."""
 MOST_TERMS = 8
 ROWS_A_TERM = 4
-"""There are so many known classes for each term at least."""
+"""The least number of known classes for each term."""
 MOST_TEXTS = 8
-"""A text with more values than this is no category."""
+"""A text with more values than this is not a category."""
 MOST_NUMBERS = 12
-"""With more numbers, products of three are left out: there would be too many to tell apart."""
+"""With more numbers than this, products of three are left out, because they would be too many to distinguish."""
 CHANCE = 2.0
-"""A term is kept if it explains more than this many times what the best of so many random ones would."""
+"""A term is kept if it explains more than this many times what the best of equally many random terms would."""
 LEAST_ERROR = 0.01
-"""Errors below 1 % are not worth a term."""
+"""The error below which no further term is sought."""
 BETWEEN_FROM = 4
-"""With so many values of a number, others between them are no news."""
+"""From this many values of a number on, values between them are considered known."""
 SMALL = 1e-9
 UNITS = {"GiB": GIB, "MiB": MIB, "KiB": 1024, "B": 1}
 FAR = 16.0
-"""The leverage from which on a task lies too far from all that was observed."""
+"""The leverage above which a task is too far from all observations."""
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One product of a function: places of numbers, of logarithms, and a text that has to be equal."""
+    """One product of a function: places of numbers, of logarithms, and a text that must be equal."""
 
     numbers: tuple[int, ...] = ()
     logarithm: int | None = None
     text: tuple[int, str | None] | None = None
 
     def of(self, row: Row) -> float:
-        """Return the value of this term for a class; 0 where it lacks a number."""
+        """Return the value of this term for a class; 0 if it lacks a number."""
         if self.text is not None and row[self.text[0]] != self.text[1]:
             return 0.0
         found = 1.0
@@ -72,7 +72,7 @@ class Term:
 
     @property
     def places(self) -> frozenset[int]:
-        """The arguments that it depends on."""
+        """The arguments on which it depends."""
         some = set(self.numbers)
         some |= {self.logarithm} if self.logarithm is not None else set()
         return frozenset(some | ({self.text[0]} if self.text is not None else set()))
@@ -83,22 +83,22 @@ class Prediction:
     """The peak that a function predicts for one class."""
 
     middle: int
-    """The peak that it most likely has, in bytes."""
+    """The most likely peak, in bytes."""
     bound: int
-    """The peak that it has at most, in the share of cases that was asked for."""
+    """The peak that is not exceeded in the requested share of cases."""
 
 
 class PeakFunction:
-    """A function that was fitted to observed peaks."""
+    """A function fitted to observed peaks."""
 
     def __init__(self, terms: Sequence[Term], directions: _Directions, rows: Sequence[Row]) -> None:
         self.terms = tuple(terms)
         self.rows = len(rows)
-        """The number of classes that it was fitted to."""
+        """The number of classes to which it was fitted."""
         self._seen = [_Seen(column) for column in zip(*rows, strict=True)]
         self._directions = directions
         self.errors = directions.errors()
-        """How many times as high as predicted each peak was, in order."""
+        """The ratio of each real peak to the predicted one, sorted."""
 
     @property
     def places(self) -> frozenset[int]:
@@ -115,13 +115,15 @@ class PeakFunction:
         return said
 
     def error(self, share: float) -> float:
-        """Return how many times as high as predicted one more peak is at most, in so large a share of cases."""
+        """Return the ratio of the real to the predicted peak that a new class does not exceed in this share of
+        cases.
+        """
         place = ceil(share * (len(self.errors) + 1))
         highest = self.errors[-1]
         return self.errors[place - 1] if place <= len(self.errors) else highest + max(0.0, highest - 1)
 
     def predict(self, row: Row, share: float) -> Prediction | None:
-        """Return the peak of a class; None where it differs too much from all that were observed."""
+        """Return the predicted peak of a class; None if it differs too much from all observed classes."""
         if not all(seen.knows(value) for seen, value in zip(self._seen, row, strict=True)):
             return None
         middle, leverage = self._directions.at([term.of(row) for term in self.terms])
@@ -146,11 +148,11 @@ class _Directions:
         self._norms: list[float] = []
 
     def weighted(self, values: Iterable[float]) -> list[float]:
-        """Return a term's values as shares of the peaks."""
+        """Return a term's values divided by the peaks."""
         return [value / peak for value, peak in zip(values, self._peaks, strict=True)]
 
     def add(self, values: Sequence[float]) -> None:
-        """Explain as much as possible by one more term."""
+        """Add a term, and subtract what it explains."""
         left, mix = list(values), []
         for unit in self._units:
             share = _dot(unit, left)
@@ -171,18 +173,18 @@ class _Directions:
         return self._units[-1]
 
     def left_out(self) -> list[float]:
-        """Return the error of the prediction of each peak by all others, as a share of it."""
+        """Return the relative error of the prediction of each peak by all others."""
         return [
             one / max(SMALL, 1 - leverage) if leverage < 1 - SMALL else inf
             for one, leverage in zip(self.rest, self.leverages, strict=True)
         ]
 
     def errors(self) -> list[float]:
-        """Return how many times as high as predicted by all others each peak was, in order."""
+        """Return the ratio of each peak to its prediction by all others, sorted."""
         return sorted(1 / (1 - error) if error < 1 - SMALL else 1 / SMALL for error in self.left_out())
 
     def at(self, values: Sequence[float]) -> tuple[float, float]:
-        """Return the peak where the terms have these values, and how far that is from all that was observed."""
+        """Return the peak for these values of the terms, and how far they are from all observations."""
         found, coordinates = 0.0, list[float]()
         for value, mix, norm, share in zip(values, self._mixes, self._norms, self._shares, strict=True):
             coordinate = (value - sum(one * other for one, other in zip(mix, coordinates, strict=True))) / norm
@@ -193,7 +195,7 @@ class _Directions:
 
 
 def fit(rows: Sequence[Row], peaks: Sequence[int]) -> PeakFunction | None:
-    """Return the function of these peaks; None while too few are known, or where nothing explains them."""
+    """Return the function of these peaks; None if too few are known, or if nothing explains them."""
     rows, peaks = rows[-MOST_ROWS:], peaks[-MOST_ROWS:]
     if len(rows) < FIT_FROM or min(peaks) <= 0:
         return None
@@ -218,13 +220,13 @@ def fit(rows: Sequence[Row], peaks: Sequence[int]) -> PeakFunction | None:
 
 
 def _amount(factor: float) -> str:
-    """Return bytes with three digits in the largest unit of which there is one."""
+    """Return bytes with three digits, in the largest unit that is not above them."""
     unit = next((unit for unit in UNITS if factor >= UNITS[unit]), "B")
     return f"{factor / UNITS[unit]:.3g} {unit}"
 
 
 def _explains(before: _Directions, after: _Directions, among: int) -> bool:
-    """Tell whether one more term, the best of so many, predicts better than chance would."""
+    """Tell whether one more term, the best of `among`, predicts better than chance would."""
     number = len(before.rest)
     floor = number * LEAST_ERROR * LEAST_ERROR
     was, now = (sum(error * error for error in one.left_out()) + floor for one in (before, after))
@@ -259,10 +261,10 @@ def _terms(rows: Sequence[Row]) -> list[Term]:
 
 
 class _Seen:
-    """The values of one argument of which something is known.
+    """The values of one argument that count as known.
 
-    Where values repeat, as in a grid, a class with a new one may be unlike all others: known are those that were seen
-    twice, and numbers between others.
+    If values repeat, as in a grid, a class with a new value may be unlike all others: known are the values that were
+    seen twice, and numbers between others.
     """
 
     def __init__(self, column: Sequence[float | str | None]) -> None:
@@ -274,7 +276,7 @@ class _Seen:
         self._least, self._most = (numbers[0], numbers[-1]) if between else (inf, -inf)
 
     def knows(self, value: float | str | None) -> bool:
-        """Tell whether something is known of a value."""
+        """Tell whether a value counts as known."""
         if self._all or value in self._twice:
             return True
         return isinstance(value, float) and self._least <= value <= self._most
@@ -289,7 +291,7 @@ def _is_number(column: Sequence[float | str | None]) -> bool:
 
 
 def _categories(column: Sequence[float | str | None]) -> list[str | None]:
-    """Return the values of a text that may matter, all but the first; none where nearly every class has its own."""
+    """Return the values of a text that may matter, except the first; none if nearly every class has its own."""
     if _is_number(column) and None not in column:
         return []
     values = dict.fromkeys(value if isinstance(value, str) else None for value in column)

@@ -1,4 +1,4 @@
-"""How far apart the peaks of like tasks lie: always a little, and as far as runs of one and the same kind do."""
+"""How far apart the peaks of similar tasks lie: always a little, and as far as those of repeated runs."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from scheduler.values import dataclass
 
 SPREAD = 0.05
 SLACK = 64 << 20
-"""Peaks this near, by either of both, are alike."""
+"""Peaks that differ by less than either of these are alike."""
 FURTHER = 1.5
-"""The factor for few runs: their extremes lie nearer than those of many, so others may lie this many times as far."""
+"""The factor for few runs: their extremes are closer than those of many, so later runs may lie this much further
+out."""
 STEP = 0.05
-"""The step to which scatter is rounded up, so that not every further run is a reason to judge again."""
+"""The step to which scatter is rounded up, so that not every further run changes the verdict."""
 
 
 def differ(low: int, high: int, spread: float = SPREAD) -> bool:
@@ -23,23 +24,21 @@ def differ(low: int, high: int, spread: float = SPREAD) -> bool:
 
 
 def middle(peaks: Sequence[int]) -> int:
-    """Return the median, which is usual however far a few values lie apart."""
+    """Return the median, which a few outliers cannot move."""
     return sorted(peaks)[len(peaks) // 2]
 
 
 @dataclass(frozen=True, slots=True)
 class Scatter:
-    """How the peaks of one kind's runs differ; by default they do not."""
+    """How the peaks of repeated runs of one class differ; by default they do not."""
 
     share: float = 0.0
-    """So many of them lie apart from the usual one."""
+    """The share of runs that differ from the median."""
     reach: float = 0.0
-    """None lies further from the usual one, of the higher."""
+    """The largest distance from the median, as a share of the higher value."""
 
     def apart(self, peaks: Sequence[int]) -> list[int]:
-        """Return how far values lie from the middle one that are not alike with it: 1, or 2 where it is out of
-        reach.
-        """
+        """Return for each differing value how far it is from the median: 1, or 2 if it is out of reach."""
         usual = middle(peaks)
         both = [(min(peak, usual), max(peak, usual)) for peak in peaks]
         return [1 + differ(low, high, self.reach) for low, high in both if differ(low, high)]
@@ -55,29 +54,28 @@ class _Share:
     pairs: int = 0
     differing: int = 0
     furthest: float = 0.0
-    """How far its lowest run lies from its highest, as a share of that; 0 where they are alike."""
+    """The distance of its lowest run from its highest, as a share of the highest; 0 if they are alike."""
 
 
 NONE = _Share()
 
 
 class Pool:
-    """The scatter of repeated runs over all classes of a family; a change of one class costs the runs of that class
-    only.
+    """The scatter of repeated runs over all classes of a family; a change of one class costs only its own runs.
 
-    Two classes that are alike differ no more often than two runs of one. The runs are pooled over all classes,
-    because few of them run often, with two more runs that came out alike, because few runs prove little.
+    Two similar classes differ no more often than two runs of one class. The runs are pooled over all classes, because
+    most classes have few; two similar runs are added, because few runs prove little.
     """
 
     def __init__(self) -> None:
         self._apart: dict[int, _Share] = {}
-        """The classes of which any two runs in a row differ."""
+        """The classes in which consecutive runs differ."""
         self._pairs: dict[int, int] = {}
         self._sums = [2, 0]
-        """All pairs of runs in a row, and those of them that differ."""
+        """The number of pairs of consecutive runs, and of those that differ."""
 
     def put(self, kind: int, runs: Iterable[Sequence[int]]) -> None:
-        """Take the peaks of all full runs of a kind, of each part of its memory, in place of those known before."""
+        """Replace the peaks of all full runs of a class, for each part of its memory."""
         now = _share(runs)
         before = self._apart.pop(kind, NONE)
         self._sums[0] += now.pairs - self._pairs.get(kind, 0)
@@ -87,7 +85,7 @@ class Pool:
             self._apart[kind] = now
 
     def scatter(self) -> Scatter:
-        """Return how the runs of one kind scatter, as far as is known now."""
+        """Return how runs of one class scatter, as far as is known."""
         pairs, differing = self._sums
         if not differing:
             return STEADY
