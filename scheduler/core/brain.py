@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from scheduler.core.attempts.backoff import Backoff
 from scheduler.core.attempts.early_abort import FailureTally
+from scheduler.core.attempts.out_of_memory import raise_floors
 from scheduler.core.config import SchedulingConfig
 from scheduler.core.events import (
     Asked,
@@ -24,7 +25,7 @@ from scheduler.core.events import (
     Started,
     Submitted,
 )
-from scheduler.core.lifecycle import TaskState, after_exit
+from scheduler.core.lifecycle import TaskState, after_exit, count_exit
 from scheduler.core.model import (
     HOST,
     LIVING,
@@ -43,10 +44,9 @@ from scheduler.core.model import (
 from scheduler.core.placement.capacity import CapacityView
 from scheduler.core.placement.request import ResourceRequest
 from scheduler.core.placement.request_cache import RequestCache
-from scheduler.core.profiling import estimator, observation, sampling
+from scheduler.core.profiling import estimator, observation, sampling, without_gpu
 from scheduler.core.profiling.profile_index import Observation, PredictedPeak, ProfileIndex
 from scheduler.core.profiling.task_class import TaskClass
-from scheduler.core.profiling.without_gpu import needs_no_gpu
 from scheduler.core.queue.task_table import TaskTable
 from scheduler.core.queue.wait_queue import WaitQueue
 from scheduler.errors import ForbiddenEvent
@@ -143,7 +143,7 @@ class Brain:
     def is_unsure(self, task: int) -> bool:
         """Tell whether the profile of a task's class rests on one observation of an attempt that still runs."""
         profile = self.profiles.profile(self.task_table.kind(task))
-        return profile.settlings > 0 and not profile.is_sure(self.rules)
+        return (profile.settlings > 0 or profile.is_without(1)) and not profile.is_sure(self.rules)
 
     def is_unlike(self, task: TaskState) -> bool:
         """Tell whether an attempt on GPUs uses so much less than every known class that its peak has probably not
@@ -204,7 +204,7 @@ class Brain:
             case Exited():
                 self._exited(event, at)
             case Resized():
-                self._resized(event)
+                self._resized(event, at)
             case Peaked():
                 self._peaked(event, at)
             case Submitted():
@@ -278,7 +278,8 @@ class Brain:
         if self.task_table.kind(task.id) == 0:
             self._unknown.append(task.id)
         task.peak = {}
-        task.settled = task.began = task.overdue = False
+        task.settled = task.began = task.overdue = task.without = False
+        task.without_at = 0.0
         self.backoff.placed((task.id, task.attempts), at, self.rules)
 
     def _started(self, event: Started, at: float) -> None:
@@ -317,13 +318,14 @@ class Brain:
             raise ForbiddenEvent(f"task {number}, attempt {attempt}: {what}, but it does not live; history: {history}")
         return task
 
-    def _resized(self, event: Resized) -> None:
+    def _resized(self, event: Resized, at: float) -> None:
         task = self._living(event.task, event.attempt, "resized")
         assert task.placement is not None
         self.capacity.go(task.placement)
+        sees = task.placement.sees
         task.placement = replace(task.placement, reservation=event.reservation, busy=event.busy or task.placement.busy)
-        if any(key in event.reservation for key in task.placement.visible):
-            task.placement = replace(task.placement, visible=())  # it uses a GPU after all
+        if event.cause in without_gpu.MOVES:
+            self._change_sides(task, sees, event.cause, at)
         self.capacity.come(task.placement)
         task.history.append(f"reservation {event.cause}")
         if event.cause in ("settled", "known"):
@@ -342,17 +344,29 @@ class Brain:
             seen = task.placement.by_part(task.peak)
             self._learn(task.id, Observation(seen, busy=event.busy, whole=False, probe=probe))
 
+    def _change_sides(self, task: TaskState, sees: tuple[str, ...], cause: str, at: float) -> None:
+        """Count an attempt as a task of the host from now on, or as one of the GPUs that it sees."""
+        task.placement = without_gpu.on_other_side(task, sees, cause, at, self.rules)
+        self._learning[task.id] = None
+        for kind in without_gpu.learn(self.profiles, self.task_table.kind(task.id), task, cause):
+            self._forget_requests(kind)
+
     def _exited(self, event: Exited, at: float) -> None:
         task = self._living(event.task, event.attempt, f"exited {event.outcome}")
         assert task.placement is not None
         terms = self.terms[task.terms]
-        self._count(task, event)
+        count_exit(task, event, self.rules)
+        if event.outcome is Outcome.OOM:
+            raise_floors(task, task.placement, event, self.rules)
         to = after_exit(task, event.outcome, terms, self.rules)
         why = f"attempt {event.attempt} {event.outcome} {event.reason}".rstrip()
         if task.placement.purpose is Purpose.PROBE and event.outcome is Outcome.SUCCEEDED:
             task.probed = observation.peaks(task, task.placement, event)
         if self.task_table.kind(task.id) and event.outcome is not Outcome.UNSTARTED:
             self._learn(task.id, self.evidence(event))
+        if task.without_at and event.outcome is not Outcome.SUCCEEDED:
+            for kind in self.profiles.withdraw_absence(self.task_table.kind(task.id)):
+                self._forget_requests(kind)
         self.backoff.exited(event, at, began=task.began, rules=self.rules)
         if event.away:
             self.locate(task.id, event.away)
@@ -373,41 +387,6 @@ class Brain:
             self.freed.pop(slot, None)
             self.freed[slot] = None
 
-    def _count(self, task: TaskState, event: Exited) -> None:
-        assert task.placement is not None
-        if event.outcome is Outcome.UNSTARTED:
-            return
-        if event.outcome is not Outcome.LOST:
-            task.faults = 0
-        elif task.began or event.watched >= 1.0:
-            task.faults += 1  # an attempt that an earlier scheduler placed and never started does not count
-        short = event.outcome is Outcome.AGAIN and event.seconds < self.rules.short_turn
-        task.short_turns = task.short_turns + 1 if short else 0
-        if event.mps:
-            from scheduler.core.attempts.mps_policy import (
-                FAULT,  # a process that only looks at a run does not need it
-            )
-
-            task.apart = task.apart or event.mps == FAULT
-        if event.outcome in (Outcome.FAILED, Outcome.TIMEOUT):
-            task.failures += 1
-        if event.outcome is Outcome.OOM:
-            task.ooms += 1
-            self._grow(task, task.placement, event)
-
-    def _grow(self, task: TaskState, placement: Placement, event: Exited) -> None:
-        """Raise a task's minimum reservation after an out-of-memory, only for the memory that ran out."""
-        reserved, peaks = placement.by_part(placement.reservation), observation.peaks(task, placement, event)
-        short = estimator.short_of(placement, event)
-        least = min(peaks.get(part, 0) for part in short)
-        for part in short:
-            held, said = peaks.get(part, 0) if not event.asked else least, reserved.get(part, 0)
-            task.seen[part] = max(task.seen.get(part, 0), peaks.get(part, 0))
-            if event.asked:
-                task.wanted[part] = (said, held + event.asked)
-            floor = estimator.after_oom(said, held, self.rules, event.asked)
-            task.floors[part] = max(task.floors.get(part, 0), floor)
-
     def evidence(self, event: Exited) -> Observation:
         """Return the observation from an ended attempt. Call it before the event is applied, or while it is."""
         task = self.tasks[event.task]
@@ -419,11 +398,15 @@ class Brain:
         if not kind:
             return
         moved = self.profiles.learn(kind, evidence)
+        self._forget_requests(kind)
+        if moved:
+            self.wait_queue.refresh(kind)
+
+    def _forget_requests(self, kind: int) -> None:
+        """Drop all that followed from what was known of a class until now."""
         self._needs.learned(kind)
         self.wait_queue.forget(kind)
         self.wait_queue.forget_unknown(self.profiles.script(kind))
-        if moved:
-            self.wait_queue.refresh(kind)
 
     def _asked(self, event: Asked) -> None:
         if event.what == "drain":
@@ -520,17 +503,25 @@ class Brain:
     # ---- samples ----
 
     def watch(
-        self, task: int, attempt: int, used: Mapping[str, int], now: float = 0.0, *, busy: float | None = None
+        self,
+        task: int,
+        attempt: int,
+        used: Mapping[str, int],
+        now: float = 0.0,
+        *,
+        busy: float | None = None,
+        evidence: str = "",
     ) -> list[Event]:
         """Return the events for a sample of a living attempt: a new peak, a larger or a smaller reservation.
 
         `busy` is the share of time for which it has kept its GPUs busy so far; None if that cannot be measured.
+        `evidence` is what shows that it computes without its GPUs (`without_gpu.Signs.evidence`).
         """
         living = self.tasks.get(task)
         if living is None or living.placement is None or living.attempts != attempt:
             return []
         self.capacity.stir(living.placement)
-        return sampling.watch(self, living, living.placement, used, now, busy)
+        return sampling.watch(self, living, living.placement, used, now, busy, evidence)
 
     # ---- requests ----
 
@@ -564,7 +555,7 @@ class Brain:
             guess = replace(guess, peaks={**guess.peaks, HOST: ram} if ram else guess.peaks)
         said = self.terms[terms]
         leaves = self.capacity.has_host and not self.capacity.has_slots  # the GPUs of a slot are its task's in any case
-        if leaves and needs_no_gpu(said, tried, self.rules, profile, guess, gpus):
+        if leaves and without_gpu.needs_no_gpu(said, tried, self.rules, profile, guess, gpus):
             return replace(estimator.need(said, tried, self.rules, profile, known, 0, guess), visible=gpus)
         need = estimator.need(said, tried, self.rules, profile, known, gpus, guess)
         expected = self._expected(self.rules.expect_share) if gpus and need.purpose is Purpose.RUN else 0

@@ -83,6 +83,15 @@ class SchedulingConfig:
     """
     idle_patience: float = 3.0
     """The factor on the settle time of a task that has not used its GPU yet, because it still loads its data."""
+    without_seconds: float = 5.0
+    """A task has shown that it computes without its GPU after so many seconds, and as much processor time, with nothing
+    there: longer than most libraries take to load."""
+    rest: float = 0.3
+    """A task shows that it does not need its GPU now when none of its processes has run for so many seconds. Whether it
+    will need it is only believed for one more task of its class, until one has ended."""
+    late_share: float = 0.25
+    """The share of a GPU that stays reserved, for the settle time of GPU memory, for tasks that compute without it and
+    may yet begin to use it: most begin soon, and few need more at first."""
     learn_only: bool = False
     """Only probe unknown classes, and run nothing for real (`profiles learn`)."""
     unknown_share: float = 0.5

@@ -40,12 +40,19 @@ class Started:
     shim: int = 0
 
 
+RESTING, WITHOUT, TOUCHED = "resting", "without", "touched"
+"""Causes of a changed reservation: it rests, or computes, with nothing on its GPUs, and counts as a task of the host;
+it uses one of them after all."""
+LEFT_GPUS = (RESTING, WITHOUT)
+
+
 @dataclass(frozen=True, slots=True)
 class Resized:
     """A changed reservation of a living attempt.
 
     The causes: settled, known (another attempt of its class showed the need), grew, seen (it uses memory where nothing
-    was reserved), ram_seen (its expected RAM was corrected) and ram_settled (its RAM is known now).
+    was reserved), ram_seen (its expected RAM was corrected), ram_settled (its RAM is known now), resting, without and
+    touched.
     """
 
     kind: ClassVar[str] = "resized"

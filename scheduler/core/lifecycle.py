@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field
 
 from scheduler.core.config import SchedulingConfig
+from scheduler.core.events import Exited
 from scheduler.core.model import Outcome, Placement, Purpose, State, Terms
 from scheduler.errors import ForbiddenEvent
 from scheduler.values import dataclass
@@ -69,6 +70,10 @@ class TaskState:
     """True if the living attempt's reservation was reduced to its observed need."""
     overdue: bool = False
     """True if the living attempt has used so little for so long that its peak may come at any time."""
+    without: bool = False
+    """True if the living attempt has shown that it computes without its GPUs."""
+    without_at: float = 0.0
+    """When the living attempt left its GPUs; 0: it did not."""
     apart: bool = False
     """True if a GPU fault under MPS ended it. The fault cannot be attributed to one of the tasks on the GPU; outside
     of MPS the next fault concerns only its cause.
@@ -84,6 +89,24 @@ class TaskState:
             )
         self.history.append(f"{self.state} -> {to}: {why}")
         self.state = to
+
+
+def count_exit(task: TaskState, event: Exited, rules: SchedulingConfig) -> None:
+    """Count what an attempt's end says against its task."""
+    if event.outcome is Outcome.UNSTARTED:
+        return
+    if event.outcome is not Outcome.LOST:
+        task.faults = 0
+    elif task.began or event.watched >= 1.0:
+        task.faults += 1  # an attempt that an earlier scheduler placed and never started does not count
+    short = event.outcome is Outcome.AGAIN and event.seconds < rules.short_turn
+    task.short_turns = task.short_turns + 1 if short else 0
+    if event.mps:
+        from scheduler.core.attempts.mps_policy import FAULT  # a process that only looks at a run does not need it
+
+        task.apart = task.apart or event.mps == FAULT
+    task.failures += event.outcome in (Outcome.FAILED, Outcome.TIMEOUT)
+    task.ooms += event.outcome is Outcome.OOM
 
 
 def after_exit(task: TaskState, outcome: Outcome, terms: Terms, rules: SchedulingConfig) -> State:

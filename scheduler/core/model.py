@@ -366,6 +366,11 @@ class Placement:
         return self.visible or self.gpus
 
     @property
+    def shown(self) -> tuple[str, ...]:
+        """The devices that users see for it."""
+        return (HOST,) if self.visible else shown_in(self.reservation)
+
+    @property
     def slot(self) -> str:
         """The key of its slot; empty if the run has no slots."""
         return next((key for key in self.reservation if key.startswith(NAMED)), "")

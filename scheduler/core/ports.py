@@ -73,6 +73,10 @@ class Sample:
     """`client` or `turns` once it is known whether MPS accepted it."""
     absent: tuple[str, ...] | None = None
     """GPUs that it may use and has provably not used so far; None: this sample says nothing about GPUs."""
+    cpu_seconds: float | None = None
+    """The processor time of its processes so far; None: it was not measured."""
+    rested: float = 0.0
+    """Seconds for which none of its processes has run, where that was measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +94,8 @@ class Watched:
     """True if it was launched under MPS."""
     ram_expected: bool = False
     """True if its RAM beside its GPUs is still an expectation."""
+    activity: bool = False
+    """True if the processor time and the rest of its processes are measured: it may compute without its GPUs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ COPIED = (
     "devices/sampler_protocol.py",
     "devices/gpu/nvml_sampler.py",
     "devices/gpu/process_owner.py",
+    "devices/host/activity.py",
     "devices/host/sampler.py",
     "devices/host/cgroups.py",
     "devices/mps/control.py",

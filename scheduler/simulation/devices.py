@@ -135,7 +135,8 @@ class SimulatedWatcher:
         busy, whole = self._machine.busy(running), self._machine.busy_as_a_whole(running)
         peak = {**self._nothing, **running.peak}
         absent = tuple(gpu for gpu in busy if not running.peak.get(gpu))
-        return Sample(*key, dict(running.used), peak, running.epochs_done, busy, whole, absent=absent)
+        cpu = running.done * running.truth.cores
+        return Sample(*key, dict(running.used), peak, running.epochs_done, busy, whole, absent=absent, cpu_seconds=cpu)
 
 
 def _is_settled(watched: Watched) -> bool:

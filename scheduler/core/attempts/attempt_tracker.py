@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from scheduler.core.attempts import mps_policy
@@ -13,6 +13,7 @@ from scheduler.core.events import Event, Exited
 from scheduler.core.lifecycle import TaskState
 from scheduler.core.model import Outcome, Placement
 from scheduler.core.ports import Devices, GpuSharing, Key, RunStore, Sample, World
+from scheduler.core.profiling.without_gpu import Signs
 from scheduler.core.tasks import command
 from scheduler.units import MIB
 
@@ -54,14 +55,13 @@ class AttemptTracker:
         self._pace: dict[Key, Throughput] = {}
         self._busy: dict[Key, MeanLoad] = {}
         self._mps: dict[Key, str] = {}
-        self._absent: dict[Key, Sequence[str]] = {}
-        """The GPUs that attempts may use and have provably not used so far."""
+        self._signs: dict[Key, Signs] = {}
         self._failed: dict[Key, float] = {}
         """The times at which failures on GPUs were reported that have not been judged yet."""
 
     def forget(self, key: Key) -> None:
         """Forget an attempt whose end was recorded."""
-        seen = (self.used, self._peak, self._pace, self._busy, self._mps, self._failed, self._absent)
+        seen = (self.used, self._peak, self._pace, self._busy, self._mps, self._failed, self._signs)
         for memory in seen:
             memory.pop(key, None)
         self.adopted.discard(key)
@@ -86,12 +86,28 @@ class AttemptTracker:
         if sample.mps:
             self._mps[key] = sample.mps
         now = self._now()
-        if sample.absent is not None:
-            self._absent[key] = sample.absent
+        signs = self._signs.setdefault(key, Signs())
+        signs.see(sample.absent, sample.cpu_seconds, sample.rested)
         if sample.progress is not None:
             self._pace.setdefault(key, Throughput()).see(sample.progress, now, beside=self.crowd.beside(key))
+        signs.epoch = self._pace.get(key, _UNSEEN).seconds is not None
         seen = {name: max(bytes_, sample.used.get(name, 0)) for name, bytes_ in sample.peak.items()}
-        return self._brain.watch(sample.task, sample.attempt, seen, now, busy=self._busy[key].value)
+        evidence = self._evidence(key, task, now)
+        return self._brain.watch(sample.task, sample.attempt, seen, now, busy=self._busy[key].value, evidence=evidence)
+
+    def _evidence(self, key: Key, task: TaskState, now: float) -> str:
+        """Return what shows that a living attempt computes without its GPUs; empty while nothing does."""
+        assert task.placement is not None
+        unseen = key in self.adopted or not task.began  # what it did before is unknown
+        if task.without or unseen or self._mps.get(key) == mps_policy.CLIENT:
+            return ""
+        evidence = self._signs[key].evidence(task.placement, now - task.started_at, self._brain.rules)
+        return evidence if evidence and self._are_seen(task.placement.sees) else ""
+
+    def _are_seen(self, gpus: Collection[str]) -> bool:
+        """Tell whether these GPUs are being looked at now, so that what was seen of them still holds."""
+        ages = {budget.device.key: budget.age for budget in self._devices.snapshot() if not budget.closed}
+        return all(ages.get(gpu, LAST_LOOK) < LAST_LOOK for gpu in gpus)
 
     def completed(self, exited: Exited) -> Exited:
         """Join the shim's measurement with the samples; the higher value is the peak."""
@@ -120,11 +136,10 @@ class AttemptTracker:
 
         A client of MPS uses its GPU, even where the driver's lists do not show it.
         """
-        absent = self._absent.get(key, ())
+        absent = self._signs[key].absent if key in self._signs else ()
         if not absent or key in self.adopted or self._mps.get(key) == mps_policy.CLIENT:
             return ()
-        ages = {budget.device.key: budget.age for budget in self._devices.snapshot() if not budget.closed}
-        return [gpu for gpu in absent if ages.get(gpu, LAST_LOOK) < LAST_LOOK]
+        return absent if self._are_seen(absent) else ()
 
     def _under_mps(self, exited: Exited, placement: Placement | None) -> Exited:
         """Return the outcome with the effect of MPS: it may have refused the client, or a fault may have ended it."""

@@ -173,4 +173,5 @@ class LaunchBuilder:
             settled,
             task.placement.percentage > 0,
             task.placement.ram_expected,
+            bool(task.placement.visible or (task.placement.gpus and not settled)) and not task.without,
         )

@@ -59,6 +59,11 @@ def percentage(terms: Terms, beside: int) -> int:
     return max(1, 100 // (beside + 1)) if said == SHARED_OUT else said
 
 
+def client(placement: Placement, terms: Terms, beside: int, rules: SchedulingConfig) -> Placement:
+    """Return the placement of a task that runs under MPS beside so many residents of its GPU."""
+    return replace(placement, percentage=percentage(terms, beside), fence=fence(placement, rules))
+
+
 def fence(placement: Placement, rules: SchedulingConfig) -> int:
     """Return the memory limit that MPS enforces, in bytes: the reservation in whole MiB; 0 for no limit."""
     if not rules.fence or rules.slots is not None or placement.visible:

@@ -134,6 +134,10 @@ class CapacityView:
         room = self.rooms.get(key)
         return None if room is None else max(0, room.bytes - self._since.get(key, 0))
 
+    def kept_aside(self, key: str) -> int:
+        """Return the bytes of a GPU that are reserved for attempts which compute without it."""
+        return sum(one.reservation[key] for one in self.here(key) if key in one.visible)
+
     def here(self, key: str) -> Iterable[Placement]:
         """Return the live reservations on a device."""
         return self._here.get(key, {}).values()

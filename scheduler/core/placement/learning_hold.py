@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable
 
 from scheduler.core.model import Placement, Profiling, Purpose
@@ -20,6 +21,8 @@ class LearningHold:
         """Task classes that are being probed."""
         self._checked: dict[int, int] = {}
         """Task classes that one attempt has shown and another one is to confirm."""
+        self._unproved: Counter[int] = Counter()
+        """The number of living attempts of each such class that have shown nothing yet."""
         self._watched: dict[Hashable, int] = {}
         """Groups of task classes that are being learned from a real run on GPUs."""
         self.held: list[int] = []
@@ -27,17 +30,26 @@ class LearningHold:
         empty."""
         for task in brain.learning():
             if task.placement is not None:
-                self.note(task.placement, settled=task.settled)
+                proved = task.settled if task.placement.gpus else task.without
+                self.note(task.placement, settled=proved)
 
     def note(self, placement: Placement, *, settled: bool = False) -> None:
-        """Note what a placed attempt will show until it has settled."""
+        """Note what a placed attempt will show until it has settled, or has shown that it needs no GPU."""
         task, kind = placement.task, self._brain.kind_of(placement.task)
         if placement.purpose is Purpose.PROBE:
             self._probed[kind] = task
         if placement.gpus and is_watched(placement, settled):
             self._watched[self._brain.profiles.group(kind)] = task
-        if placement.gpus and not settled and self._brain.is_unsure(task):
-            self._checked[kind] = task
+        if placement.sees and not settled and self._brain.is_unsure(task):
+            self._check(kind, placement)
+
+    def _check(self, kind: int, placement: Placement) -> None:
+        """Note an attempt that is to confirm what its class needs; of a class that seems to need no GPU a second one
+        may run beside it.
+        """
+        self._unproved[kind] += 1
+        if placement.gpus or self._unproved[kind] > 1:
+            self._checked[kind] = placement.task
 
     def refuses(self, task: int, kind: int, gpus: int) -> Refusal | None:
         """Return why a task that requests this many GPUs is not even tried: its class is being learned, or nothing is
@@ -55,7 +67,8 @@ class LearningHold:
         by = self._taught_by(task, kind) if kind and gpus and rules.slots is None else None
         if by is None or not self._is_patient(task):
             return None
-        self.held.append(task)
+        if not self._need(task).visible:
+            self.held.append(task)
         return Refusal(task, Reason.WATCHED, wanted=by)
 
     def _taught_by(self, task: int, kind: int) -> int | None:

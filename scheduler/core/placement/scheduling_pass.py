@@ -181,11 +181,10 @@ class SchedulingPass(QueuePass):
         """
         touched = self.brain.task(placement.task)
         apart = touched is not None and touched.apart and not placement.alone
-        if len(placement.gpus) != 1 or apart:
+        if len(placement.sees) != 1 or apart:
             return placement
-        beside = self.scratch.rooms.now(placement.gpus[0]).residents
-        percentage = mps_policy.percentage(self._terms(placement.task), beside)
-        return replace(placement, percentage=percentage, fence=mps_policy.fence(placement, self.rules))
+        beside = self.scratch.rooms.now(placement.sees[0]).residents
+        return mps_policy.client(placement, self._terms(placement.task), beside, self.rules)
 
     def _start(self, task: int) -> Placement | Refusal:
         """Place a task on GPUs that may have enough capacity; otherwise return a refusal that names what it lacks."""

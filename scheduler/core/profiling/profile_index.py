@@ -51,18 +51,25 @@ class Peaks:
     lower: int = 0
     """The highest use outside of full runs: in probes, in failed runs, or in runs that still go on."""
     lower_by: EstimateSource = EstimateSource.PROFILE
+    without: bool = False
+    """True if an attempt computes without this part, as far as was seen while it ran."""
     above: int = 0
     """The use (or request) of attempts that failed before anything was known: the class needs at least this."""
 
     @property
     def known(self) -> bool:
         """True if there is a peak from which a reservation follows."""
-        return bool(self.full) or self.lower > 0
+        return bool(self.full) or self.lower > 0 or self.without
 
     @property
     def peak(self) -> int:
         """The highest known need."""
         return max([self.lower, *self.full])
+
+    def note_use(self, used: int) -> None:
+        """Forget attempts that computed without this part: what one needs that uses so much of it is unknown."""
+        self.without, self.above = False, max(self.above, used)
+        self.full = [peak for peak in self.full if peak]
 
     def settled(self, rules: SchedulingConfig) -> bool:
         """Tell whether enough full runs agree, so that the small margin suffices."""
@@ -482,6 +489,61 @@ class ProfileIndex:
             seen = self._seen_busy.setdefault(family, {})
             self._busy_sums[family] = self._busy_sums.get(family, 0.0) + busy - seen.get(number, 0.0)
             seen[number] = busy
+
+    def note_absence(self, number: int, gpus: int, *, sure: bool) -> list[int]:
+        """Take in that a living attempt of a class computes without its GPUs; return the classes of which more is known
+        now. `sure`: it has computed for long.
+        """
+        if number not in self._profiles:
+            return []
+        profile = self._profiles[number]
+        for part in main_parts(gpus):
+            profile.parts.setdefault(part, Peaks()).without = True
+        profile.settlings += sure
+        self._observe(number)
+        if family := self.script(number):
+            self._touched.add(family)
+        return [number]
+
+    def withdraw_absence(self, number: int) -> list[int]:
+        """Forget that living attempts of a class computed without its GPUs, since one of them ended in another way than
+        by success; return the classes of which less is known now.
+        """
+        parts = self._profiles[number].parts.values() if number in self._profiles else ()
+        if not any(part.without for part in parts):
+            return []
+        for part in parts:
+            part.without = False
+        self._renew_family_of(number)
+        return [number]
+
+    def note_use(self, number: int, used: Mapping[str, int]) -> list[int]:
+        """Take in that an attempt of a class uses GPUs, though the class was known to need none; return the classes of
+        which less is known now.
+
+        Living attempts of the same script that have used none so far show no more that they will not.
+        """
+        if number not in self._profiles:
+            return []
+        for name, bytes_ in used.items():
+            if name != HOST and bytes_:
+                self._profiles[number].parts.setdefault(name, Peaks()).note_use(bytes_)
+        relatives = self._relatives_of(number)
+        for part in (part for other in relatives for part in self._profiles[other].parts.values()):
+            part.without = False
+        self._renew_family_of(number)
+        return relatives
+
+    def _relatives_of(self, number: int) -> list[int]:
+        """Return the classes of one script, among them this one."""
+        family = self.script(number)
+        return [other for other, kind in self.kinds.items() if kind.family == family] if family else [number]
+
+    def _renew_family_of(self, number: int) -> None:
+        """Have the family of a class forget what is known no more."""
+        if family := self.script(number):
+            self._renew(family, self._relatives_of(number))
+            self._touched.add(family)
 
     def news(self) -> list[tuple[str, str, bool]]:
         """Return the findings since the last call: script, argument, and whether it is neutral or no longer so."""

@@ -11,28 +11,14 @@ from scheduler.core.events import Event, Peaked, Resized
 from scheduler.core.lifecycle import TaskState
 from scheduler.core.model import HOST, EstimateSource, Placement, Purpose
 from scheduler.core.placement.request import ResourceRequest
-from scheduler.core.profiling import estimator
+from scheduler.core.profiling import estimator, without_gpu
 
 
-class _Capacity(Protocol):
-    def left(self, key: str) -> int | None:
-        """Return the bytes of a device that may still be reserved; None: unknown."""
-
-
-class SampledRun(Protocol):
+class SampledRun(without_gpu.JudgedRun, Protocol):
     """The part of a Brain that is needed to judge a sample."""
-
-    rules: SchedulingConfig
-
-    @property
-    def capacity(self) -> _Capacity:
-        """The devices, as decisions see them."""
 
     def need(self, task: int, gpus: int, *, untouched: bool = False) -> ResourceRequest:
         """Return the present request of a task; `untouched`: the request of an equal task without any attempt."""
-
-    def is_unsure(self, task: int) -> bool:
-        """Tell whether one more attempt must show what its class needs."""
 
     def is_unlike(self, task: TaskState) -> bool:
         """Tell whether an attempt uses so much less than every known class that its peak has probably not come yet."""
@@ -42,14 +28,34 @@ class SampledRun(Protocol):
 
 
 def watch(
-    run: SampledRun, living: TaskState, placement: Placement, used: Mapping[str, int], now: float, busy: float | None
+    run: SampledRun,
+    living: TaskState,
+    placement: Placement,
+    used: Mapping[str, int],
+    now: float,
+    busy: float | None,
+    evidence: str = "",
 ) -> list[Event]:
-    """Return the events of one sample, and change nothing."""
+    """Return the events of one sample, and change nothing; `evidence` that it computes without its GPUs."""
+    news = {k: b for k, b in used.items() if estimator.is_new_peak(living.peak.get(k, 0), b, run.rules)}
+    events: list[Event] = [Peaked(living.id, living.attempts, news)] if news else []
+    if (moved := without_gpu.moved(run, living, placement, used, now, evidence)) is not None:
+        return [*events, moved]
+    return [*events, *_resized(run, living, placement, used, news, now, busy)]
+
+
+def _resized(
+    run: SampledRun,
+    living: TaskState,
+    placement: Placement,
+    used: Mapping[str, int],
+    news: Mapping[str, int],
+    now: float,
+    busy: float | None,
+) -> list[Event]:
+    """Return the changes of the reservation of an attempt that stays where it is; `news` are its new peaks."""
     task, attempt, rules = living.id, living.attempts, run.rules
     events: list[Event] = []
-    news = {k: b for k, b in used.items() if estimator.is_new_peak(living.peak.get(k, 0), b, rules)}
-    if news:
-        events.append(Peaked(task, attempt, news))
     seen = {key: max(used.get(key, 0), living.peak.get(key, 0)) for key in {*used, *living.peak}}
     still = 0.0 if HOST in news else now - living.last_ram_peak_at
     if (ram := _corrected_ram(run, living, placement, seen, still)) is not None:

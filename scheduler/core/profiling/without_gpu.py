@@ -1,11 +1,87 @@
-"""Tasks on a machine with GPUs that use none: how they are recognised, and what they request then."""
+"""Tasks on a machine with GPUs that use none: how they are recognised, and what they request then.
+
+A task class is known to need no GPU after one attempt of it has succeeded without using any. Before that an attempt may
+show while it runs that it computes without: by processor time, by an epoch, or by resting, with nothing on its GPUs.
+Then it counts as a task of the host, so that other tasks may use its GPUs. A part of a GPU stays reserved for a while,
+for the case that it begins to use that after all. Then it is a task of unknown need on the GPU, like any other.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
+
 from scheduler.core.config import SchedulingConfig
+from scheduler.core.events import LEFT_GPUS, RESTING, TOUCHED, WITHOUT, Resized
 from scheduler.core.lifecycle import TaskState
-from scheduler.core.model import HOST, Profiling, Terms
-from scheduler.core.profiling.profile_index import PredictedPeak, Profile, main_parts
+from scheduler.core.model import HOST, EstimateSource, Placement, Profiling, Purpose, Terms
+from scheduler.core.placement.device_capacity import DeviceCapacity
+from scheduler.core.profiling.profile_index import PredictedPeak, Profile, ProfileIndex, main_parts
+from scheduler.values import dataclass
+
+MOVES = (*LEFT_GPUS, TOUCHED)
+"""The causes by which an attempt leaves its GPUs, or comes back to them."""
+
+
+@dataclass(slots=True)
+class Signs:
+    """The signs by which a living attempt may show that it computes without its GPUs."""
+
+    absent: Sequence[str] = ()
+    """The GPUs that it provably has not used so far."""
+    cpu_seconds: float = 0.0
+    rested: float = 0.0
+    """Seconds for which none of its processes has run."""
+    epoch: bool = False
+    """True if a whole epoch was seen to be done."""
+
+    def see(self, absent: Sequence[str] | None, cpu_seconds: float | None, rested: float) -> None:
+        """Take in one sample, of its GPUs or of its processes."""
+        if absent is not None:
+            self.absent = absent
+        if cpu_seconds is not None:
+            self.cpu_seconds, self.rested = cpu_seconds, rested
+
+    def evidence(self, placement: Placement, seconds: float, rules: SchedulingConfig) -> str:
+        """Return RESTING or WITHOUT for an attempt that began so many seconds ago; empty while neither is shown.
+
+        Several processes may use much processor time before any of them could load a model, so the time since its
+        start counts as well.
+        """
+        if not placement.sees or any(gpu not in self.absent for gpu in placement.sees):
+            return ""
+        if self.epoch or min(self.cpu_seconds, seconds) >= rules.without_seconds:
+            return WITHOUT
+        return RESTING if min(self.rested, seconds) >= rules.rest else ""
+
+
+class _Capacity(Protocol):
+    @property
+    def rooms(self) -> Mapping[str, DeviceCapacity]:
+        """The capacity of every device."""
+
+    def left(self, key: str) -> int | None:
+        """Return the bytes of a device that may still be reserved; None: unknown."""
+
+    def kept_aside(self, key: str) -> int:
+        """Return the bytes of a GPU that are reserved for attempts which compute without it."""
+
+
+class JudgedRun(Protocol):
+    """The part of a Brain that evidence is judged by."""
+
+    rules: SchedulingConfig
+
+    @property
+    def capacity(self) -> _Capacity:
+        """The devices, as decisions see them."""
+
+    def terms_of(self, task: int) -> Terms:
+        """Return the terms of a task."""
+
+    def is_unsure(self, task: int) -> bool:
+        """Tell whether one more attempt must show what its class needs."""
 
 
 def may_leave_its_gpus(terms: Terms, rules: SchedulingConfig) -> bool:
@@ -35,3 +111,89 @@ def needs_no_gpu(
     if profile.knows(gpus):
         return profile.is_without(gpus)
     return guess is not None and all(guess.peaks.get(part) == 0 for part in main_parts(gpus))
+
+
+def moved(
+    run: JudgedRun, living: TaskState, placement: Placement, used: Mapping[str, int], now: float, evidence: str
+) -> Resized | None:
+    """Return the event by which an attempt leaves its GPUs, or comes back to them; None while it stays where it is."""
+    if any(used.get(gpu) for gpu in placement.visible):
+        return Resized(living.id, living.attempts, _returned(run, placement, used), TOUCHED)
+    if placement.visible and living.without_at and now - living.without_at >= run.rules.gpu_settle:
+        kept = {key: bytes_ for key, bytes_ in placement.reservation.items() if key not in placement.visible}
+        if kept != placement.reservation:
+            return Resized(living.id, living.attempts, kept, RESTING)
+    if not evidence or living.without or (evidence == RESTING and placement.visible):
+        return None
+    if placement.visible:
+        news = run.is_unsure(living.id)
+        return Resized(living.id, living.attempts, dict(placement.reservation), evidence) if news else None
+    if not _may_leave(run, living, placement):
+        return None
+    return Resized(living.id, living.attempts, _without(run, placement), evidence)
+
+
+def on_other_side(task: TaskState, sees: tuple[str, ...], cause: str, at: float, rules: SchedulingConfig) -> Placement:
+    """Return the placement of an attempt that left the GPUs that it sees, or came back to them; the task's details
+    follow it.
+    """
+    placement = task.placement
+    assert placement is not None
+    if cause == TOUCHED:
+        task.settled = task.without = False
+        task.last_peak_at, task.without_at = at, 0.0
+        return replace(placement, visible=(), source=EstimateSource.MEASURED, busy=rules.busy)
+    task.last_peak_at = max(task.last_peak_at, task.last_ram_peak_at)
+    task.without_at = task.without_at or at
+    task.without = task.without or cause == WITHOUT
+    cores = max(1.0, placement.cores)
+    return replace(placement, visible=sees, busy=0.0, cores=cores, ram_expected=False)
+
+
+def learn(profiles: ProfileIndex, kind: int, task: TaskState, cause: str) -> list[int]:
+    """Believe it of its class that an attempt left its GPUs, or came back to them; return the classes of which more or
+    less is known now.
+    """
+    placement = task.placement
+    assert placement is not None
+    if cause == TOUCHED:
+        return profiles.note_use(kind, placement.by_part(task.peak))
+    return profiles.note_absence(kind, len(placement.visible), sure=cause == WITHOUT)
+
+
+def _may_leave(run: JudgedRun, living: TaskState, placement: Placement) -> bool:
+    """Tell whether an attempt was given its GPUs only because its need was unknown, and others could use them.
+
+    A GPU that admits one process at a time would be lost to the attempt for ever.
+    """
+    unknown = placement.source is EstimateSource.MEASURED and placement.purpose is Purpose.RUN and not living.settled
+    rooms = [run.capacity.rooms.get(gpu) for gpu in placement.gpus]
+    shared = all(room is not None and not room.device.single for room in rooms)
+    return (
+        unknown and shared and HOST in placement.reservation and may_leave_its_gpus(run.terms_of(living.id), run.rules)
+    )
+
+
+def _without(run: JudgedRun, placement: Placement) -> dict[str, int]:
+    """Return the reservation of an attempt that computes without its GPUs: a part of them, at first.
+
+    All attempts of a run that compute without a GPU share that part: not all of them will begin to use it.
+    """
+    reservation = dict(placement.reservation)
+    for gpu in placement.gpus:
+        part = int(run.capacity.rooms[gpu].most * run.rules.late_share) - run.capacity.kept_aside(gpu)
+        reservation[gpu] = min(reservation[gpu], part)
+        if reservation[gpu] <= 0:
+            del reservation[gpu]
+    return reservation
+
+
+def _returned(run: JudgedRun, placement: Placement, used: Mapping[str, int]) -> dict[str, int]:
+    """Return the reservation of an attempt that uses its GPUs after all: all that is left there, as for any unknown
+    need, and nothing that others have reserved.
+    """
+    reservation = dict(placement.reservation)
+    for gpu in placement.visible:
+        had, left = reservation.get(gpu, 0), run.capacity.left(gpu)
+        reservation[gpu] = max(used.get(gpu, 0), had + max(0, left or 0))
+    return reservation

@@ -49,13 +49,13 @@ def row(  # noqa: PLR0913  # all that a row is made of
         values["exit_code"] = newest.code if newest.signal is None else 128 + newest.signal
         values["log"] = log
     if last is not None:
-        gpus = gpus_in(last.reserved)
+        gpus = () if last.devices == (HOST,) else gpus_in(last.reserved)  # on the host it may keep a part of a GPU
         main = {key: last.reserved[key] for key in gpus or (HOST,) if key in last.reserved}
         values.update(
             device=",".join((labels or {}).get(key, key) for key in last.devices), gpus=len(gpus),
             source=last.source, neighbours_max=last.neighbours, stretched=last.stretch,
             reserved_bytes=max(main.values(), default=None), host_reserved_bytes=last.reserved.get(HOST),
-            peak_bytes=max((last.peak.get(key, 0) for key in main), default=0) or None,
+            peak_bytes=max((last.peak[key] for key in main if key in last.peak), default=None),
             host_peak_bytes=last.peak.get(HOST), started=last.started, ended=last.ended,
             waited_s=max(0.0, round((last.started or last.placed) - submitted, 3)),
             ran_s=round(last.seconds, 3) if last.ended is not None else None,

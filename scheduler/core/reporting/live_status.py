@@ -10,7 +10,7 @@ from typing import Any
 from scheduler.core.brain import Brain
 from scheduler.core.leases import Lease
 from scheduler.core.lifecycle import TaskState
-from scheduler.core.model import HOST, LIVING, UNFINISHED, DeviceBudget, Purpose, State, gpus_in, shown_in
+from scheduler.core.model import LIVING, UNFINISHED, DeviceBudget, Purpose, State
 from scheduler.core.ports import Key
 from scheduler.core.queue.task_table import TaskTable
 from scheduler.core.reporting.forecast import Forecast, TimeSpan
@@ -226,7 +226,7 @@ class StatusBuilder:
         assert task.placement is not None
         key, placement = (task.id, task.attempts), task.placement
         attempt = self._history.living[task.id]
-        main = gpus_in(placement.reservation) or (HOST,)
+        main = placement.devices
         used = seen.used.get(key)
         seconds = max(0.0, now - (attempt.started or attempt.placed))
         epochs, of = seen.epochs.get(key), self._brain.terms[task.terms].epochs
@@ -234,7 +234,7 @@ class StatusBuilder:
             task.id,
             task.attempts,
             self._names[task.id],
-            tuple(self._labels.get(device, device) for device in shown_in(placement.reservation)),
+            tuple(self._labels.get(device, device) for device in placement.shown),
             placement.purpose is Purpose.PROBE,
             task.asked,
             seconds,
@@ -274,7 +274,7 @@ def bar(budget: DeviceBudget, living: Sequence[TaskState], seen: ObservedState, 
     others = max(0, min(taken, total) - ours)
     reserved = max(0, min(yet, total - ours - others))
     left = total - ours - others - reserved
-    here = [t for t in placed if t.placement is not None and key in (gpus_in(t.placement.reservation) or (HOST,))]
+    here = [t for t in placed if t.placement is not None and key in t.placement.devices]
     return MemoryBar(
         device.label, total, ours, others, reserved, max(0, min(buffer, left)), len(here),
         budget.busy if device.is_gpu else _cores(placed, seen, key), device.load_capacity, budget.celsius,

@@ -13,8 +13,8 @@ from dataclasses import field
 from operator import itemgetter
 from typing import Any
 
-from scheduler.core.events import Arrived, Event, Exited, Peaked, Refused, Resized, Skipped, Started
-from scheduler.core.model import Outcome, Placement, Purpose, State, shown_in
+from scheduler.core.events import LEFT_GPUS, TOUCHED, Arrived, Event, Exited, Peaked, Refused, Resized, Skipped, Started
+from scheduler.core.model import HOST, Outcome, Placement, Purpose, State, shown_in
 from scheduler.values import dataclass
 
 STRETCHED = 1.5
@@ -130,7 +130,7 @@ class RunSummary:
             case Exited():
                 self._end(event, at)
             case Resized():
-                self.living[event.task].reserved = event.reservation
+                self._resize(event)
             case Peaked():
                 self.living[event.task].raise_peak(event.peak)
 
@@ -147,18 +147,33 @@ class RunSummary:
             self.retried += event.attempt > 1 and event.task not in self._only_probed
             self._only_probed.discard(event.task)
             self.stretched.pop(event.task, None)
-        for device in devices:
+        self._enter(event.task, attempt)
+
+    def _resize(self, event: Resized) -> None:
+        attempt = self.living[event.task]
+        attempt.reserved = event.reservation
+        if event.cause in LEFT_GPUS or event.cause == TOUCHED:
+            self._leave(event.task, attempt)
+            attempt.devices = shown_in(event.reservation) if event.cause == TOUCHED else (HOST,)
+            self._enter(event.task, attempt)
+
+    def _enter(self, task: int, attempt: AttemptHistory) -> None:
+        """Count an attempt on its devices, and the neighbours that it has there."""
+        for device in attempt.devices:
             here = self._on_device.setdefault(device, {})
-            here[event.task] = attempt
+            here[task] = attempt
             for resident in here.values():
                 resident.neighbours = max(resident.neighbours, len(here) - 1)
+
+    def _leave(self, task: int, attempt: AttemptHistory) -> None:
+        for device in attempt.devices:
+            self._on_device.get(device, {}).pop(task, None)
 
     def _end(self, event: Exited, at: float) -> None:
         self.ended_attempt = attempt = self.living.pop(event.task)
         attempt.end(event, at)
         self.last = at
-        for device in attempt.devices:
-            self._on_device.get(device, {}).pop(event.task, None)
+        self._leave(event.task, attempt)
         self._sum_up(attempt, max(event.seconds, at - attempt.placed))
         if attempt.purpose is Purpose.RUN and attempt.stretch is not None and attempt.stretch > STRETCHED:
             self.stretched[event.task] = attempt.stretch

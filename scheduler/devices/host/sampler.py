@@ -1,10 +1,11 @@
 """The sampler child of the host: reads from /proc what trees of processes hold.
 
-Orders (`sampler_protocol`): `{"trees": {name: [pid, log, progress]}, "unmanaged_processes": [pid], "groups": [[limit,
-usage, stat]]}`. Answers: `{"trees": {name: [used, peak, epochs done]}, "unmanaged_processes": {pid: used}, "at": began,
-"free": bytes}`. `at` is the moment at which the look began; `free` is the least that was free before and after it, of
-the machine and of each group. The child ends at end-of-file. Standard library only: it is started from a copy in the
-run's directory, so that a changed installation cannot change a living run.
+Orders (`sampler_protocol`): `{"trees": {name: [pid, log, progress, activity]}, "unmanaged_processes": [pid], "groups":
+[[limit, usage, stat]]}`. Answers: `{"trees": {name: [used, peak, epochs done, processor seconds, rested]},
+"unmanaged_processes": {pid: used}, "at": began, "free": bytes}`. Processor seconds are null unless `activity` is true.
+`at` is the moment at which the look began; `free` is the least that was free before and after it, of the machine and of
+each group. The child ends at end-of-file. Standard library only: it is started from a copy in the run's directory, so
+that a changed installation cannot change a living run.
 
 Memory of one process is its RSS (and its high-water mark, which no poll can miss). Of several it is their PSS: shared
 pages are counted once. Since that is expensive, the sum of RSS is the trigger: PSS is looked at only when that sum
@@ -19,6 +20,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from scheduler.devices.host.activity import Activity
 from scheduler.devices.host.cgroups import Group, left
 from scheduler.devices.sampler_protocol import Board, serve
 from scheduler.runtime.shim import children_finder, descendants
@@ -44,6 +46,8 @@ class Tree:
         self.pid = pid
         self.log = log
         self.progress = progress
+        self.activity: Activity | None = None
+        """The work of its processes; None where it is not asked for."""
         self.epochs: float | None = None
         self._read_at = 0.0
         self.used = 0
@@ -65,7 +69,18 @@ class Tree:
         else:
             self._look_at_several(pids, rss)
         self._look_at_progress()
+        if self.activity is not None:
+            self.activity.look(pids, time.monotonic())
         return self.peak > before
+
+    def told(self) -> list[Any]:
+        """Return what the last look found, as the answer has it."""
+        cpu, rested = (None, 0.0) if self.activity is None else (self.activity.cpu_seconds, self.activity.rested)
+        return [self.used, self.peak, self.epochs, cpu, rested]
+
+    def attend(self, asked: bool) -> None:
+        """Look at its activity from now on, or no longer."""
+        self.activity = (self.activity or Activity()) if asked else None
 
     def _look_at_progress(self) -> None:
         """Read how many epochs are done: from SCHEDULER_PROGRESS if that exists, else from the last epoch line of the
@@ -170,9 +185,10 @@ class HostSampler:
         """Take a new list of what to look at; what is on both lists keeps its history."""
         known = self.trees
         self.trees = {}
-        for name, (pid, log, progress) in said["trees"].items():
+        for name, (pid, log, progress, activity) in said["trees"].items():
             old = known.get(name)
             self.trees[name] = old if old is not None and old.pid == pid else Tree(pid, log, progress)
+            self.trees[name].attend(activity)
             if old is None:
                 self._last_rise = time.monotonic()
         self.unmanaged_processes = said["unmanaged_processes"]
@@ -186,7 +202,7 @@ class HostSampler:
             if tree.look(children):
                 self._last_rise = time.monotonic()
         unmanaged_processes = {pid: self._held_by(pid, children) for pid in self.unmanaged_processes}
-        trees = {name: [tree.used, tree.peak, tree.epochs] for name, tree in self.trees.items()}
+        trees = {name: tree.told() for name, tree in self.trees.items()}
         free = min(before, available(self._groups))
         self._board.rest()
         return {"trees": trees, "unmanaged_processes": unmanaged_processes, "at": at, "free": free}

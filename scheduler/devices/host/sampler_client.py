@@ -138,7 +138,10 @@ class HostWatcher:
             self._start(now)
 
     def _said(self) -> dict[str, Any]:
-        trees = {f"{task}.{attempt}": [w.shim, w.log, w.progress] for (task, attempt), w in self._attempts.items()}
+        trees = {
+            f"{task}.{attempt}": [w.shim, w.log, w.progress, w.activity]
+            for (task, attempt), w in self._attempts.items()
+        }
         return {"trees": trees, "unmanaged_processes": sorted(self._others), "groups": self._groups}
 
     def _start(self, now: float) -> None:
@@ -193,11 +196,12 @@ class HostWatcher:
     def _samples(self, said: Mapping[str, Any]) -> list[Sample]:
         self._unmanaged_processes, self._looked = said["unmanaged_processes"], said.get("at", inf)
         self._free = said.get("free")
-        self._held = {**self._unmanaged_processes, **{name: used for name, (used, _, _) in said["trees"].items()}}
+        self._held = {**self._unmanaged_processes, **{name: used for name, (used, *_) in said["trees"].items()}}
         samples = []
-        for name, (used, peak, epochs) in said["trees"].items():
+        for name, (used, peak, epochs, cpu, rested) in said["trees"].items():
             task, attempt = name.split(".")
-            samples.append(Sample(int(task), int(attempt), {HOST: used}, {HOST: peak}, epochs))
+            sample = Sample(int(task), int(attempt), {HOST: used}, {HOST: peak}, epochs, cpu_seconds=cpu, rested=rested)
+            samples.append(sample)
         return samples
 
     def free(self, now: int) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from scheduler.core.control import messages
-from scheduler.core.events import Event, Exited, Learned, Refused, Resized, Started, Submitted
+from scheduler.core.events import LEFT_GPUS, TOUCHED, Event, Exited, Learned, Refused, Resized, Started, Submitted
 from scheduler.core.model import HOST, UNFINISHED, EstimateSource, Job, Outcome, Placement, State, gpus_in, shown_in
 from scheduler.core.placement.refusal import Reason, Refusal
 from scheduler.core.reporting.run_history import RunSummary
@@ -51,6 +51,8 @@ class PlainView:
         self._labels = labels
         self._names: dict[int, tuple[Job, str]] = {}
         """The living tasks, each with its job and its shortened name."""
+        self._on_host: set[int] = set()
+        """The living tasks that count as tasks of the host."""
         self._waited = ""
 
     def show(self, event: Event, at: float) -> None:
@@ -99,9 +101,24 @@ class PlainView:
                 return self._words(
                     "grew", event.task, f"reservation raised to {raised}, because it used more than was reserved"
                 )
+            case Resized() if event.cause in LEFT_GPUS or event.cause == TOUCHED:
+                return self._moved(event)
             case Refused():
                 return self._words("REFUSED", event.task, event.reason)
         return self._of_the_run(event)
+
+    def _moved(self, event: Resized) -> str:
+        """Return the line for an attempt that left its GPU, once, or came back to it."""
+        gpus = ", ".join(self._labels.get(key, key) for key in gpus_in(event.reservation))
+        if event.cause == TOUCHED:
+            self._on_host.discard(event.task)
+            held = size(max(event.reservation[key] for key in gpus_in(event.reservation)))
+            return self._words("GPU", event.task, f"uses {gpus} after all: {held} reserved there")
+        if event.task in self._on_host:
+            return ""
+        self._on_host.add(event.task)
+        kept = f"; a part of {gpus} stays reserved for now" if gpus else ""
+        return self._words("no GPU", event.task, f"has used no GPU so far, and counts as a task of the host{kept}")
 
     def _of_the_run(self, event: Event) -> str:
         """Return the line for an event that is not about a single task."""
@@ -128,6 +145,8 @@ class PlainView:
         again = f"  attempt {event.attempt}" if event.attempt > 1 else ""
         word = "probe" if event.purpose == "probe" else "start"
         gpus = gpus_in(event.reservation)
+        if not gpus:
+            self._on_host.add(event.task)
         devices = ", ".join(self._labels.get(key, key) for key in shown_in(event.reservation))
         reserved = (
             f"reserved {size(max((event.reservation[key] for key in gpus or event.reservation), default=0))} ({source})"
@@ -137,16 +156,19 @@ class PlainView:
     def _exited(self, event: Exited) -> str:
         attempt = self.history.ended_attempt
         assert attempt is not None, "the event has just been taken"
-        main = gpus_in(attempt.reserved) or (HOST,)
+        main = gpus_in(attempt.devices) or (HOST,)
         peak = max(attempt.peak.get(key, 0) for key in main)
         reserved = max(attempt.reserved.get(key, 0) for key in main)
         how = f"after {duration(event.seconds)}" if event.outcome is not Outcome.SUCCEEDED else duration(event.seconds)
         memory = f"peak {size(peak)} of {size(reserved)}"
+        if HOST not in main and not any(attempt.peak.get(key, 1) for key in main):
+            memory = "used no GPU"
         words = [f"{ending(event)} {how}".strip(), memory, self._progress()]
         if event.outcome in (Outcome.FAILED, Outcome.OOM, Outcome.TIMEOUT):
             words.append(f"log {tilde(self._log_path(event.task, event.attempt))}")
         line = self._words(_WORDS[event.outcome], event.task, "  ".join(words))
         self._names.pop(event.task, None)
+        self._on_host.discard(event.task)
         return line
 
     def _progress(self) -> str:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from scheduler.core.brain import Brain
-from scheduler.core.events import Exited, Resized
+from scheduler.core.events import RESTING, TOUCHED, Event, Exited, Resized, Submitted
+from scheduler.core.events import WITHOUT as WITHOUT_GPU
+from scheduler.core.lifecycle import TaskState
 from scheduler.core.model import HOST, EstimateSource, Outcome, Placement, Purpose
 from scheduler.core.profiling.profile_index import Observation, ProfileIndex
 from scheduler.core.profiling.task_class import TaskClass
+from scheduler.core.profiling.without_gpu import Signs
 from scheduler.simulation.task_behaviour import TaskBehaviour, curve
 from scheduler.units import GIB, MIB
 from tests.support.builders import (
@@ -22,6 +27,8 @@ from tests.support.builders import (
     gpu,
     host,
     reasons,
+    replay,
+    rules,
     simulate,
     slots,
     spec,
@@ -125,16 +132,30 @@ class TestUseAfterAll:
         one = decide(b, gpu(0), RAM).placements[0]
         return tell(b, one, started(1)), one
 
-    def test_use_of_the_visible_gpu_is_reserved_and_learned(self) -> None:
+    def test_use_of_the_visible_gpu_reserves_what_is_left_there_and_is_learned(self) -> None:
         b, _ = self.visible()
         tell(b, *b.watch(1, 1, {"GPU-0": 3 * GIB, HOST: GIB}))
         placement = b.tasks[1].placement
         assert placement is not None
         assert (placement.gpus, placement.visible) == (("GPU-0",), ())
-        assert placement.reservation["GPU-0"] == int(3 * GIB * 1.1) + 256 * MIB
+        assert placement.reservation["GPU-0"] == 24 * GIB - 512 * MIB
+        assert decide(b, gpu(0, free="21GiB"), RAM, used={(1, 1): {"GPU-0": "3GiB"}}).placements == ()
         tell(b, Exited(1, 1, Outcome.SUCCEEDED, peak={"GPU-0": 4 * GIB, HOST: GIB}, seconds=9.0))
         (next_,) = decide(b, gpu(0), RAM).placements
         assert next_.reservation["GPU-0"] == int(4 * GIB * 1.1) + 256 * MIB
+
+    def test_use_of_a_gpu_that_others_have_reserved_takes_nothing_of_theirs(self) -> None:
+        kind, index = known(WITHOUT)
+        b = brain(tasks(1, "20GiB") + tasks(1), knowledge=index, profile="live")
+        classed(b, TaskClass("b", "b.py", probes=False), kind)
+        tell(b, *decide(b, gpu(0), RAM).placements, started(1), started(2))
+        decide(b, gpu(0, free="23GiB"), RAM, used={(2, 1): {"GPU-0": "1GiB"}})
+        tell(b, *b.watch(2, 1, {"GPU-0": GIB, HOST: GIB}))
+        reserved = {one.task: one.reservation["GPU-0"] for one in b.placements()}
+        assert reserved == {1: 20 * GIB, 2: 24 * GIB - 512 * MIB - 20 * GIB}
+        tell(b, *b.watch(2, 1, {"GPU-0": 5 * GIB, HOST: GIB}))
+        assert b.tasks[2].placement is not None
+        assert b.tasks[2].placement.reservation["GPU-0"] > 5 * GIB, "what is used is reserved, whatever is left"
 
     def test_out_of_memory_on_the_visible_gpu_raises_the_gpus_floor(self) -> None:
         b, _ = self.visible()
@@ -152,10 +173,181 @@ class TestUseAfterAll:
 
     def test_reservation_of_ram_grows_without_a_gpu(self) -> None:
         b, one = self.visible()
-        (_, grown) = b.watch(1, 1, {HOST: 4 * GIB})
+        _, grown = b.watch(1, 1, {HOST: 4 * GIB})
         assert isinstance(grown, Resized)
         assert grown.reservation.keys() == {HOST}
         assert grown.reservation[HOST] > one.reservation[HOST]
+
+
+def signs(absent: tuple[str, ...] = ("GPU-0",), **said: Any) -> Signs:
+    return Signs(absent, **said)
+
+
+class TestEvidence:
+    PLACEMENT = Placement(1, 1, Purpose.RUN, {"GPU-0": GIB, HOST: GIB}, 0.0, EstimateSource.MEASURED)
+
+    @pytest.mark.parametrize(
+        ("seen", "seconds", "shows"),
+        [
+            (signs(cpu_seconds=5.0), 5.0, WITHOUT_GPU),
+            (signs(cpu_seconds=4.9), 60.0, ""),
+            (signs(cpu_seconds=64.0), 2.0, ""),
+            (signs(epoch=True), 1.0, WITHOUT_GPU),
+            (signs(rested=0.3), 0.5, RESTING),
+            (signs(rested=0.2), 60.0, ""),
+            (signs((), cpu_seconds=60.0, epoch=True, rested=9.0), 60.0, ""),
+            (signs(("GPU-1",), epoch=True), 60.0, ""),
+        ],
+    )
+    def test_work_or_rest_with_nothing_on_its_gpu_shows_that_it_needs_none(
+        self, seen: Signs, seconds: float, shows: str
+    ) -> None:
+        assert seen.evidence(self.PLACEMENT, seconds, rules()) == shows
+
+    def test_samples_of_gpus_and_of_processes_are_kept_together(self) -> None:
+        seen = Signs()
+        seen.see(("GPU-0",), None, 0.0)
+        seen.see(None, 9.0, 0.1)
+        assert (seen.absent, seen.cpu_seconds, seen.rested) == (("GPU-0",), 9.0, 0.1)
+        seen.see((), None, 0.0)
+        assert (seen.absent, seen.cpu_seconds) == ((), 9.0)
+
+
+class TestLeavingTheGpu:
+    A, B = TaskClass("a", "a.py", probes=False, device="m"), TaskClass("b", "b.py", probes=False, device="m")
+
+    def running(self, *kinds: TaskClass, terms: Mapping[str, Any] | None = None, **said: Any) -> Brain:
+        """Return a Brain with tasks of these classes, of which the first has started on GPU 0."""
+        b = classed(brain(tasks(len(kinds), **(terms or {})), **{"profile": "live", **said}), *kinds)
+        return tell(b, decide(b, gpu(0), RAM).placements[0], started(1))
+
+    def shows(self, b: Brain, evidence: str, task: int = 1, now: float = 1.0, **used: int) -> Resized:
+        events = b.watch(task, 1, used, now, evidence=evidence)
+        for event in events:
+            b.apply(event, now)
+        (resized,) = [one for one in events if isinstance(one, Resized)]
+        return resized
+
+    def on_host(self, b: Brain) -> list[int]:
+        """Return the tasks that would start on the host now."""
+        return [one.task for one in decide(b, gpu(0), RAM).placements if one.devices == (HOST,)]
+
+    def test_attempt_counts_as_a_task_of_the_host_and_a_quarter_of_its_gpu_is_kept(self) -> None:
+        b = self.running(self.A)
+        event = self.shows(b, WITHOUT_GPU)
+        assert event.reservation == {"GPU-0": 6 * GIB, HOST: event.reservation[HOST]}
+        one = b.tasks[1].placement
+        assert one is not None
+        assert (one.devices, one.gpus, one.visible, one.busy, one.cores) == ((HOST,), (), ("GPU-0",), 0.0, 1.0)
+
+    def test_another_unknown_task_gets_the_rest_of_the_gpu(self) -> None:
+        b = self.running(self.A, self.B)
+        assert decide(b, gpu(0), RAM).placements == ()
+        self.shows(b, RESTING)
+        (other,) = decide(b, gpu(0), RAM).placements
+        assert (other.task, other.reservation["GPU-0"]) == (2, 24 * GIB - 512 * MIB - 6 * GIB)
+
+    def test_two_attempts_that_leave_one_gpu_keep_a_quarter_together(self) -> None:
+        b = self.running(self.A, self.B)
+        self.shows(b, WITHOUT_GPU)
+        tell(b, *decide(b, gpu(0), RAM).placements, started(2))
+        assert "GPU-0" not in self.shows(b, WITHOUT_GPU, task=2).reservation
+
+    def test_quarter_is_given_back_after_the_settle_time_of_gpus(self) -> None:
+        b = self.running(self.A)
+        self.shows(b, WITHOUT_GPU, now=10.0)
+        assert b.watch(1, 1, {}, 69.0, evidence=WITHOUT_GPU) == []
+        assert "GPU-0" not in self.shows(b, "", now=70.0).reservation
+        assert b.watch(1, 1, {}, 200.0, evidence=WITHOUT_GPU) == []
+
+    def test_one_more_task_of_the_class_starts_after_rest_and_more_after_work_or_an_end(self) -> None:
+        b = self.running(*[self.A] * 9)
+        self.shows(b, RESTING)
+        assert self.on_host(b) == [2]
+        tell(b, *decide(b, gpu(0), RAM).placements, started(2))
+        assert self.on_host(b) == []
+        assert set(reasons(b, gpu(0), RAM).values()) == {"watched"}
+        self.shows(b, WITHOUT_GPU)
+        assert self.on_host(b) == [3]
+        tell(b, Exited(1, 1, Outcome.SUCCEEDED, peak={"GPU-0": 0, HOST: GIB}, seconds=9.0))
+        assert len(self.on_host(b)) == 7, "8 cores, one of them taken"
+
+    @pytest.mark.parametrize("outcome", ["failed", "interrupted", "timeout"])
+    def test_class_is_unknown_again_when_the_attempt_ends_in_another_way_than_by_success(self, outcome: str) -> None:
+        b = self.running(*[self.A] * 2)
+        self.shows(b, WITHOUT_GPU)
+        tell(b, Exited(1, 1, Outcome(outcome), peak={"GPU-0": 0, HOST: GIB}, seconds=60.0))
+        (other,) = decide(b, gpu(0), RAM).placements
+        assert (other.task, other.gpus) == (2, ("GPU-0",))
+
+    def test_class_is_sure_once_two_attempts_have_worked_without_a_gpu(self) -> None:
+        b = self.running(*[self.A] * 5)
+        self.shows(b, WITHOUT_GPU)
+        tell(b, *decide(b, gpu(0), RAM).placements[:1], started(2))
+        self.shows(b, WITHOUT_GPU, task=2)
+        assert self.on_host(b) == [3, 4, 5]
+
+    @pytest.mark.parametrize("terms", [{"gpus": 1}, {"memory": "23GiB"}, {"device": "0"}, {"exclusive": True}])
+    def test_attempt_whose_row_asks_for_a_gpu_keeps_it(self, terms: dict[str, Any]) -> None:
+        b = self.running(self.A, terms=terms)
+        assert b.watch(1, 1, {}, 60.0, evidence=WITHOUT_GPU) == []
+
+    def test_attempt_on_a_gpu_for_one_process_at_a_time_keeps_it(self) -> None:
+        b = classed(brain(tasks(1), profile="live"), self.A)
+        single = replace(gpu(0), device=replace(gpu(0).device, single=True))
+        tell(b, *decide(b, single, RAM).placements, started(1))
+        assert b.watch(1, 1, {}, 60.0, evidence=WITHOUT_GPU) == []
+
+    def test_ram_of_the_attempt_settles_as_that_of_a_task_of_the_host(self) -> None:
+        b = self.running(self.A)
+        (peaked,) = b.watch(1, 1, {HOST: GIB}, 1.0)
+        b.apply(peaked, 1.0)
+        self.shows(b, WITHOUT_GPU, now=2.0)
+        assert b.watch(1, 1, {HOST: GIB}, 5.9) == []
+        settled = self.shows(b, "", now=6.0, **{HOST: GIB})
+        assert (settled.cause, settled.reservation[HOST]) == ("settled", int(GIB * 1.1) + 256 * MIB)
+
+    def test_unknown_task_waits_while_more_run_on_the_host_than_it_has_cores(self) -> None:
+        ram = host("64GiB", cores=1)
+        kinds = [TaskClass(name, f"{name}.py", probes=False, device="m") for name in "abc"]
+        b = classed(brain(tasks(3), profile="live"), *kinds)
+        for task in (1, 2):
+            (one,) = decide(b, gpu(0), ram).placements
+            tell(b, one, started(task))
+            self.shows(b, WITHOUT_GPU, task=task)
+        assert reasons(b, gpu(0), ram) == {3: "load"}
+
+    def test_class_of_an_attempt_that_uses_its_gpu_after_all_is_unknown_again(self) -> None:
+        b = self.running(*[self.A] * 3)
+        self.shows(b, WITHOUT_GPU)
+        tell(b, *decide(b, gpu(0), RAM).placements[:1], started(2))
+        back = self.shows(b, "", **{"GPU-0": GIB, HOST: GIB})
+        assert (back.cause, back.reservation["GPU-0"]) == (TOUCHED, 24 * GIB - 512 * MIB)
+        assert b.tasks[1].placement is not None
+        assert (b.tasks[1].placement.gpus, b.tasks[1].placement.source) == (("GPU-0",), EstimateSource.MEASURED)
+        assert self.on_host(b) == []
+
+    def test_relatives_that_have_only_run_so_far_prove_nothing_more_then(self) -> None:
+        slots = [(("--lr", str(n)),) for n in range(5)]
+        kinds = [
+            TaskClass(f"a{n}", "a.py", probes=False, family="f", slots=one, device="m") for n, one in enumerate(slots)
+        ]
+        b = classed(brain(tasks(5), profile="live"), *kinds)
+        for task in (1, 2, 3):
+            tell(b, next(one for one in decide(b, gpu(0), RAM).placements if one.task == task), started(task))
+            self.shows(b, WITHOUT_GPU, task=task)
+        assert self.on_host(b) == [4, 5], "the rate does not matter"
+        self.shows(b, "", task=2, **{"GPU-0": GIB})
+        assert self.on_host(b) == []
+
+    def test_attempt_that_came_back_settles_and_its_class_is_known(self) -> None:
+        b = self.running(self.A, self.A)
+        self.shows(b, WITHOUT_GPU, now=5.0)
+        self.shows(b, "", now=9.0, **{"GPU-0": 4 * GIB, HOST: GIB})
+        settled = self.shows(b, "", now=9.0 + 180.0, **{"GPU-0": 4 * GIB, HOST: GIB})
+        assert (settled.cause, settled.reservation["GPU-0"]) == ("settled", int(4 * GIB * 1.1) + 256 * MIB)
+        (other,) = decide(b, gpu(0, free="20GiB"), RAM, used={(1, 1): {"GPU-0": "4GiB"}}).placements
+        assert (other.source, other.gpus) == (EstimateSource.PROFILE, ("GPU-0",))
 
 
 def without(number: int, seconds: float = 60.0, row: str = "cpu.py", **said: Any) -> list[Job]:
@@ -174,6 +366,46 @@ class TestWholeRuns:
         run = simulate(without(9), gpu(0), host("64GiB", cores=4), profile="live", jobs=1)
         assert homes(run) == [("GPU-0",), *[(HOST,)] * 8]
         assert run.states == {"succeeded": 9}
+
+    def test_first_tasks_share_the_host_as_soon_as_they_are_seen_to_work_there(self) -> None:
+        run = simulate(without(8), gpu(0), host("64GiB", cores=4), profile="live")
+        alone = simulate(without(8), host("64GiB", cores=4), profile="live")
+        assert homes(run) == [("GPU-0",), *[(HOST,)] * 7]
+        assert run.makespan <= alone.makespan + 20
+
+    def test_task_that_uses_its_gpu_late_takes_nothing_of_its_neighbours(self) -> None:
+        late = TaskBehaviour(300.0, (((120.0, 5 * GIB),),), curve(GIB, 300.0), utilisation=0.2)
+        soon = TaskBehaviour(300.0, (curve(15 * GIB, 300.0),), curve(GIB, 300.0), utilisation=0.2)
+        run = simulate(
+            [Job(spec("late.py"), late), Job(spec("soon.py", row=3), soon)],
+            gpu(0), host("64GiB", cores=4), profile="live",
+        )  # fmt: skip
+        causes = [(one.task, one.cause) for one in run.events if isinstance(one, Resized)]
+        assert [cause for cause in causes if cause[0] == 1 and cause[1] in ("without", "touched")] == [
+            (1, "without"), (1, "touched"),
+        ]  # fmt: skip
+        assert run.states == {"succeeded": 2}
+        assert run.history.ooms == 0
+        assert run.makespan < 400, "the second one did not wait for the end of the first"
+
+    @pytest.mark.parametrize("cause", ["without", "touched", "settled"])
+    def test_replay_up_to_a_move_gives_the_same_placement(self, cause: str) -> None:
+        late = TaskBehaviour(400.0, (((30.0, 5 * GIB),),), curve(GIB, 400.0), utilisation=0.2)
+        run = Simulation([Job(spec("late.py"), late)], gpu(0), host("64GiB", cores=4), profile="live")
+        lived: list[tuple[TaskState, int]] = []
+        apply = run.brain.apply
+
+        def noted(event: Event, at: float = 0.0) -> None:
+            apply(event, at)
+            if isinstance(event, Resized) and event.cause == cause:
+                lived.append((deepcopy(run.brain.tasks[1]), len(run.book.recorded)))
+
+        run.brain.apply = noted  # type: ignore[method-assign]
+        run.run()
+        for task, number in lived:
+            again = replay(run.brain, [Submitted(1, 1, [0])], run.book.recorded[:number])
+            assert again.tasks[1] == task
+        assert lived
 
     def test_failed_attempt_is_no_measurement(self) -> None:
         wrong = [Job(one.spec, TaskBehaviour(0.5, utilisation=0.0, code=1)) for one in without(3)]

@@ -1,0 +1,67 @@
+"""The work of a tree of processes, from /proc: the processor time it used, and for how long it has rested.
+
+Standard library only: it is started from a copy in the run's directory.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+TICKS = os.sysconf("SC_CLK_TCK")
+_STATE, _FAULTS, _TIMES = 0, slice(7, 11), slice(11, 15)
+"""Fields of /proc/PID/stat behind the name: the state; page faults of it and of its children; their processor times."""
+
+
+class ProcessWork(NamedTuple):
+    """The work of one process so far."""
+
+    asleep: bool
+    """True if it waits for an event; one that waits for a disk, or was stopped, does not rest."""
+    ticks: int
+    """Its processor time and that of its children that have ended."""
+    faults: int
+    switches: int
+    """How often its main thread has gone to sleep or was interrupted."""
+
+
+def work_of(pid: int) -> ProcessWork | None:
+    """Return the work of a process; None once it is gone."""
+    fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    if len(fields) < 20:
+        return None
+    switches = 0
+    for line in _read(f"/proc/{pid}/status").splitlines():
+        if b"ctxt_switches:" in line:
+            switches += int(line.rpartition(b":")[2])
+    ticks, faults = sum(map(int, fields[_TIMES])), sum(map(int, fields[_FAULTS]))
+    return ProcessWork(fields[_STATE] == b"S", ticks, faults, switches)
+
+
+class Activity:
+    """The processor time of a tree, and since when none of its processes has run."""
+
+    def __init__(self) -> None:
+        self.cpu_seconds = 0.0
+        self.rested = 0.0
+        self._last: dict[int, ProcessWork] = {}
+        self._since = 0.0
+
+    def look(self, pids: Sequence[int], now: float) -> None:
+        """Look at all processes of the tree once."""
+        works = {pid: work for pid in pids if (work := work_of(pid)) is not None}
+        self.cpu_seconds = max(self.cpu_seconds, sum(work.ticks for work in works.values()) / TICKS)
+        rests = bool(works) and all(work.asleep for work in works.values())
+        if not rests or works != self._last:
+            self._since = now
+        self._last = works
+        self.rested = now - self._since if rests else 0.0
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb", buffering=0) as file:
+            return file.read()
+    except OSError:
+        return b""
