@@ -62,8 +62,8 @@ def duration(seconds: float) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """Write `1 task`, `2 tasks`, `2 batches`."""
-    plural = noun + ("es" if noun.endswith(("ch", "s")) else "s")
+    """Write `1 task`, `2 tasks`, `2 batches`, `2 epochs`."""
+    plural = noun + ("es" if noun.endswith(("tch", "s")) else "s")
     return f"{number:,} {noun if number == 1 else plural}"
 
 

@@ -42,7 +42,11 @@ SETTINGS = {
     "unmanaged_calm": SettingFlag(
         "TIME", "how long unmanaged memory must be stable before tasks start beside it (default 2m)"
     ),
-    "profile": SettingFlag("HOW", "how unknown memory needs are learned: auto, probe, live or off (default auto)"),
+    "profile": SettingFlag(
+        "HOW",
+        "how unknown memory needs are learned: auto, probe, live or off (default auto); sequential profiles every task "
+        "of a batch, one after the other, then packs the batch by peak plus buffer alone",
+    ),
     "profile_epochs": SettingFlag("N", "epochs of a probe (default 2)"),
     "profile_id": SettingFlag("own|same", "whether a probe gets an id of its own (default own)"),
     "settle": SettingFlag(

@@ -24,6 +24,8 @@ SETTINGS = (
 """Settings that are flags of `simulate`, with the meaning they have in `run`."""
 KNOWN = ("times", "peaks", "oracle")
 MOST_TASKS = 10_000_000
+USUAL = "packed"
+"""The policy that is simulated by default."""
 
 
 def parser() -> Parser:
@@ -67,7 +69,7 @@ def _add_policies(group: argparse._ArgumentGroup) -> None:
     """Add the flags of the policy and of its settings."""
     from scheduler.core.placement.policies import names
 
-    group.add_argument("--policy", metavar="NAME", default="packed", help=f"{', '.join(names())} (default packed)")
+    group.add_argument("--policy", metavar="NAME", default=USUAL, help=f"{', '.join(names())} (default {USUAL})")
     group.add_argument(
         "--compare", nargs="?", const=",".join(names()), metavar="A,B", help="compare several policies (default: all)"
     )
@@ -78,7 +80,7 @@ def _add_policies(group: argparse._ArgumentGroup) -> None:
         "--learning", action="store_true", help="also report what it costs not to know the peaks beforehand"
     )
     num = "rows per batch (default 20; a trace is one batch, except under the policy batches)"
-    profile = "how unknown memory needs are learned: auto, probe, live or off"
+    profile = "how unknown memory needs are learned: auto, probe, live or off; sequential is the policy batches"
     flags.add_settings(group, *SETTINGS, num=num, profile=profile)
 
 
@@ -117,7 +119,7 @@ def main(argv: list[str]) -> int:
     if args.tasks is not None:
         raise UsageError("--tasks has an effect only with --generate: add --generate, or leave it out")
     settings = settings_from(args, *SETTINGS)
-    names = _policies(args)
+    names = _policies(args, settings)
     scene, known = _scenes(args, settings)
     from scheduler.app.simulate.simulated_run import measured
     from scheduler.ui.charts import memory_chart
@@ -213,9 +215,18 @@ def _generate(args: argparse.Namespace) -> int:
     return 0
 
 
-def _policies(args: argparse.Namespace) -> list[str]:
+def _policies(args: argparse.Namespace, settings: Settings) -> list[str]:
+    """Return the policies to simulate; `--profile sequential` is one of them by another name."""
+    from scheduler.app.run.admission import check_sequential
+    from scheduler.app.run.options import RunOptions
+    from scheduler.core.config import BATCHES
     from scheduler.core.placement.policies import named
 
+    if settings.profile == "sequential":
+        if args.compare or args.policy not in (USUAL, BATCHES):
+            raise UsageError("--profile sequential is the policy batches: leave --policy and --compare out")
+        check_sequential(RunOptions(), settings)
+        return [BATCHES]
     names = [name.strip() for name in args.compare.split(",")] if args.compare else [args.policy]
     for name in names:
         named(name)

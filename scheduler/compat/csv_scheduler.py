@@ -50,9 +50,16 @@ def main(argv: list[str]) -> int:
         dest="percentage",
         help="most of a GPU's threads that a task may use under MPS",
     )
+    parser.add_argument(
+        "--profile",
+        metavar="HOW",
+        help="how memory is learned: auto (default), probe, live or off; sequential is the original's procedure: every "
+        "task of a batch is profiled, one after the other, then the batch is packed by peak plus buffer alone",
+    )
     args, rest = parser.parse_known_args(joined_mps(argv))
     said = [args.csv] if args.csv is not None else []
     said += ["--num", args.num] if args.num is not None else []
+    said += ["--profile", args.profile] if args.profile is not None else []
     said += [f"--mps={args.mps}"]
     if args.percentage is not None and MPS_WORDS.get(args.mps.lower()) == "off":
         sys.stderr.write("hint:   --threads_percentage is ignored, because MPS is off\n")

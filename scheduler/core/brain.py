@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from scheduler.core.attempts.backoff import Backoff
 from scheduler.core.attempts.early_abort import FailureTally
 from scheduler.core.attempts.out_of_memory import raise_floors
-from scheduler.core.config import SchedulingConfig
+from scheduler.core.config import BATCHES, SchedulingConfig
 from scheduler.core.events import (
     Asked,
     Changed,
@@ -44,7 +44,7 @@ from scheduler.core.model import (
 from scheduler.core.placement.capacity import CapacityView
 from scheduler.core.placement.request import ResourceRequest
 from scheduler.core.placement.request_cache import RequestCache
-from scheduler.core.profiling import estimator, observation, sampling, without_gpu
+from scheduler.core.profiling import estimator, observation, own_peak, sampling, without_gpu
 from scheduler.core.profiling.profile_index import Observation, PredictedPeak, ProfileIndex
 from scheduler.core.profiling.task_class import TaskClass
 from scheduler.core.queue.task_table import TaskTable
@@ -330,8 +330,7 @@ class Brain:
         task.history.append(f"reservation {event.cause}")
         if event.cause in ("settled", "known"):
             task.settled = True
-        if event.cause == "overdue":
-            task.overdue = True
+        task.overdue = task.overdue or event.cause == "overdue"
         if event.cause == "ram_seen":
             held = task.peak.get(HOST, 0)
             self.profiles.expect_ram(self.task_table.kind(task.id), estimator.once_loaded(held, self.rules))
@@ -528,9 +527,11 @@ class Brain:
     def need(self, task: int, gpus: int, *, untouched: bool = False) -> ResourceRequest:
         """Return the request of a task; with `untouched` that of an equal task without any attempt."""
         tried = None if untouched else self.tasks.get(task)
-        if tried is not None and tried.floors:
-            return self._need(self.task_table.terms(task), self.task_table.kind(task), gpus, tried)
-        return self.need_of(self.task_table.terms(task), self.task_table.kind(task), gpus)
+        terms, kind = self.task_table.terms(task), self.task_table.kind(task)
+        if self.rules.policy == BATCHES:
+            return own_peak.need(self.terms[terms], tried, gpus, self.rules)
+        ran_out = tried is not None and bool(tried.floors)
+        return self._need(terms, kind, gpus, tried) if ran_out else self.need_of(terms, kind, gpus)
 
     def need_of(self, terms: int, kind: int, gpus: int) -> ResourceRequest:
         """Return the request of all tasks with these terms and this class that never ran out of memory."""
@@ -595,8 +596,7 @@ class Brain:
         if self.draining or self.waiting == 0:
             return Decision()
         self.capacity.look(machine)
-        if self._policy is None:
-            self._policy = self._which_policy()
+        self._policy = self._policy or self._which_policy()
         closed = machine.turn.task if machine.turn.closed else NO_TASK
         starts = self.backoff.look(machine.now, self.rules)
         state = (self.changes, self.capacity.version, closed, machine.caps, starts)

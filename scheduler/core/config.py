@@ -6,6 +6,9 @@ from scheduler.core.model import Profiling, RankOrder, UnmanagedPolicy
 from scheduler.units import GIB, MIB
 from scheduler.values import dataclass
 
+BATCHES = "batches"
+"""The policy that goes by the older tool's procedure: `--profile sequential`."""
+
 
 @dataclass(frozen=True, slots=True)
 class SchedulingConfig:

@@ -103,6 +103,7 @@ class Profiling(StrEnum):
     AUTO = "auto"
     PROBE = "probe"
     LIVE = "live"
+    SEQUENTIAL = "sequential"
     OFF = "off"
 
 

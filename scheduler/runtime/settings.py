@@ -175,7 +175,7 @@ READERS: dict[str, Any] = {
     "order": _one_of("batch", "global"),
     "max_load": _share,
     "python": str,
-    "profile": _one_of("auto", "probe", "live", "off"),
+    "profile": _one_of("auto", "probe", "live", "sequential", "off"),
     "profile_epochs": _at_least_one,
     "settle": units.parse_duration,
     "unmanaged": _one_of("headroom", "avoid", "ignore"),

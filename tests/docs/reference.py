@@ -34,9 +34,14 @@ SETTINGS = {
     "max_load": ("share", "1.0", "Share of the cores that may be reserved."),
     "python": ("command", "active environment", "The Python that `-1` in the column Executable means."),
     "profile": (
-        "auto, probe, live, off",
+        "auto, probe, live, sequential, off",
         "auto",
-        "How unknown needs are learned: by whatever costs least, by probes, by watching the real run, or not at all.",
+        (
+            "How unknown needs are learned: by whatever costs least, by probes, by watching the real run, or not at "
+            "all. `sequential` goes by the batch-by-batch original: each task of a batch is profiled alone, whatever "
+            "is known of it, then the batch is packed on the first GPU by these peaks plus the buffer, and the next "
+            "batch comes after all of it has ended."
+        ),
     ),
     "profile_epochs": ("epochs", "2", "Epochs of a probe."),
     "settle": (

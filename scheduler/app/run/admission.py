@@ -5,29 +5,36 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 
-from scheduler.core.config import SchedulingConfig
-from scheduler.core.model import DeviceBudget, Terms
+from scheduler.app.run.devices import SLOTS
+from scheduler.app.run.options import RunOptions
+from scheduler.core.config import BATCHES, SchedulingConfig
+from scheduler.core.model import DeviceBudget, Profiling, Terms
 from scheduler.core.placement import fit
 from scheduler.core.placement.device_capacity import is_called
 from scheduler.core.placement.request import declared, gpus_of
 from scheduler.core.site_policy import Caps
 from scheduler.core.tasks.fields import BY_COLUMN, RowForm
-from scheduler.errors import InputError
+from scheduler.errors import InputError, UsageError
+from scheduler.runtime.settings import Settings
 from scheduler.store.machine import site_config
 from scheduler.units import count, size
 
 Check = Callable[[Terms, int | None], None]
 """A check of a row's terms; it raises InputError with file and row."""
+UNUSED = ("max_load", "max_gpu_load", "margin", "settle", "memory_args", "ignore_args", "profile_id", "order")
+"""Settings without an effect where tasks are packed by their own peaks and the buffer, batch by batch."""
 
 
 def checker(what: str, budgets: Sequence[DeviceBudget], rules: SchedulingConfig, form: RowForm | None = None) -> Check:
     """Return a check for the rows of a list; raise UsageError if the site's rules are invalid."""
     caps = site_config.read(os.environ, os.getuid()).caps
+    some = any(budget.device.is_gpu for budget in budgets)
 
     def check(terms: Terms, row: int | None) -> None:
         try:
             _check_places(what, terms, row, budgets, rules)
-            _check_caps(what, terms, row, any(budget.device.is_gpu for budget in budgets), caps)
+            _check_epochs(what, terms, row, rules)
+            _check_caps(what, terms, row, some, caps)
             if not any(budget.device.is_slot for budget in budgets):
                 _check_size(what, terms, row, budgets)
         except InputError as exc:
@@ -63,6 +70,13 @@ def _check_places(
             raise InputError(what, f"there is no device {name!r} in this run; there is: {labels}", row, column)
 
 
+def _check_epochs(what: str, terms: Terms, row: int | None, rules: SchedulingConfig) -> None:
+    """Refuse a task without a number of epochs where each task is profiled for some of them."""
+    if rules.policy == BATCHES and terms.epochs is None:
+        said = f"--profile sequential trains each task for {count(rules.profile_epochs, 'epoch')} first, and this one"
+        raise InputError(what, f"{said} has no number of epochs: fill its column Epochs", row, "Epochs")
+
+
 def _check_size(what: str, terms: Terms, row: int | None, budgets: Sequence[DeviceBudget]) -> None:
     """Refuse a task that is larger than every device, and give the numbers."""
     refusal = fit.never_fits(terms, budgets)
@@ -92,3 +106,20 @@ def _check_caps(what: str, terms: Terms, row: int | None, some: bool, caps: Caps
         if most is not None and wanted > most:
             said = f"needs {size(wanted)} of {name}; one user may hold {size(most)} at a time ({caps.source})"
             raise InputError(what, said, row, "HostMemory" if wanted == terms.host_memory else "Memory")
+
+
+def check_sequential(options: RunOptions, settings: Settings) -> None:
+    """Refuse flags that do not go with `--profile sequential`; the same settings in a file count for other runs."""
+    if settings.profile != Profiling.SEQUENTIAL:
+        return
+    exact = {"order": "batch", "profile_id": "same"}
+    given = [name for name in UNUSED if settings.source.get(name) == "flag"]
+    said = [name for name in given if getattr(settings, name) != exact.get(name)]
+    flags = [f"--{name.replace('_', '-')}" for name in said]
+    flags += ["--slots"] if options.slots is not None else []
+    flags += [f"--devices {options.devices}"] if options.devices.startswith(SLOTS) else []
+    if flags:
+        raise UsageError(
+            f"{flags[0]} does not go with --profile sequential, which packs each batch by peak plus buffer alone: "
+            "leave one of the two out"
+        )

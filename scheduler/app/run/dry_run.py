@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 from scheduler.app.observe.run_reader import places
-from scheduler.app.run.admission import Check, checker
+from scheduler.app.run.admission import Check, check_sequential, checker
 from scheduler.app.run.devices import check_slots, find_devices
 from scheduler.app.run.options import RunOptions, rules
 from scheduler.app.run.previous_runs import PreviousRuns, RerunOptions
@@ -63,6 +63,7 @@ def plan(
 ) -> int:
     """Check a whole list, and show which tasks would start now and when the others would; accept and start nothing."""
     check_slots(options)
+    check_sequential(options, settings)
     previous = previous_runs_of(listing, options, settings, rerun)
     previous.look_back()
     pool, mps = _find_devices(options, settings)

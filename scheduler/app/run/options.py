@@ -8,6 +8,7 @@ from typing import Any
 
 from scheduler.core.config import SchedulingConfig
 from scheduler.core.model import HOST, Profiling, RankOrder, UnmanagedPolicy
+from scheduler.core.profiling import own_peak
 from scheduler.errors import UsageError
 from scheduler.runtime.python_envs import Programs, Python
 from scheduler.runtime.settings import Settings
@@ -98,7 +99,7 @@ def check_counts(**said: object) -> None:
 def rules(choices: RunOptions, settings: Settings, *, mps: bool = False) -> SchedulingConfig:
     """Return the configuration for the core; `mps` says whether the run really uses MPS."""
     usual = SchedulingConfig()
-    return SchedulingConfig(
+    found = SchedulingConfig(
         order=RankOrder(settings.order),
         buffer=settings.buffer,
         max_load=settings.max_load,
@@ -122,6 +123,7 @@ def rules(choices: RunOptions, settings: Settings, *, mps: bool = False) -> Sche
         fence=choices.mps_fence,
         mps_alone=choices.mps_exclusive,
     )
+    return own_peak.config(found) if found.profile is Profiling.SEQUENTIAL else found
 
 
 def this_python(settings: Settings) -> str:

@@ -18,7 +18,7 @@ from scheduler.app.observe.live import LiveScreen, live_view
 from scheduler.app.observe.run_reader import RunReader, places
 from scheduler.app.observe.status_snapshot import StatusRecorder
 from scheduler.app.run.session import RunSession
-from scheduler.core.model import State
+from scheduler.core.model import Profiling, State
 from scheduler.core.ports import View
 from scheduler.core.reporting.run_history import totals
 from scheduler.errors import StateError
@@ -254,7 +254,7 @@ def _task_environment(session: RunSession) -> TaskEnvironment:
         session.meta["directory"],
         session.places,
         session.shell.shell.environ,
-        same_id=session.settings.profile_id == "same",
+        same_id=session.settings.profile_id == "same" or session.settings.profile == Profiling.SEQUENTIAL,
     )
 
 

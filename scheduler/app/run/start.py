@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scheduler.app.observe.run_reader import places
-from scheduler.app.run.admission import checker
+from scheduler.app.run.admission import check_sequential, checker
 from scheduler.app.run.devices import check_slots, find_devices
 from scheduler.app.run.options import RunOptions, rules
 from scheduler.app.run.previous_runs import PreviousRuns, RerunOptions
@@ -55,6 +55,7 @@ def begin(
     ended.
     """
     check_slots(options)
+    check_sequential(options, settings)
     previous = previous_runs_of(listing, options, settings, rerun or RerunOptions())
     previous.refuse()
     pool = find_devices(options.devices, settings)

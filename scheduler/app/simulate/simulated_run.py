@@ -9,11 +9,12 @@ from pathlib import Path
 
 from scheduler.core.attempts.launch_spec import TaskEnvironment
 from scheduler.core.brain import Brain
-from scheduler.core.config import SchedulingConfig
+from scheduler.core.config import BATCHES, SchedulingConfig
 from scheduler.core.events import Event
 from scheduler.core.model import Device
 from scheduler.core.placement.refusal import Refusal
 from scheduler.core.ports import Launch, Request, View
+from scheduler.core.profiling import own_peak
 from scheduler.core.profiling.profile_index import ProfileIndex
 from scheduler.core.reporting.run_history import RunHistory
 from scheduler.runtime.loop import Loop, Ports
@@ -32,7 +33,6 @@ from scheduler.values import dataclass
 
 START = 1e9
 """The first moment of the simulated clock; not 0, which means never."""
-BY_BATCH = "batches"
 USUAL_BATCH = 20
 """The number of rows that the batch-by-batch original takes at a time."""
 
@@ -138,7 +138,7 @@ class Scene:
         """Return the number of rows in a batch."""
         if self.num is not None:
             return self.num
-        return USUAL_BATCH if policy == BY_BATCH else max(1, len(self.workload.tasks))
+        return USUAL_BATCH if policy == BATCHES else max(1, len(self.workload.tasks))
 
 
 def play(scene: Scene, policy: str = "packed") -> tuple[Simulation, RunHistory]:
@@ -146,7 +146,8 @@ def play(scene: Scene, policy: str = "packed") -> tuple[Simulation, RunHistory]:
     machine = SimulatedMachine(scene.devices, now=START, slowdown=scene.interference.slowdown)
     book = MemoryRunStore(num=scene.rows_in_batch(policy), model=model, kept=False)
     known = {key: deepcopy(profile) for key, profile in scene.workload.known.items()}
-    brain = Brain(replace(scene.rules, policy=policy), book.terms, ProfileIndex(known))
+    rules = own_peak.config(scene.rules) if policy == BATCHES else replace(scene.rules, policy=policy)
+    brain = Brain(rules, book.terms, ProfileIndex(known))
     view = MetricsView()
     return Simulation(scene.workload.tasks, machine, brain, book, view).run(), view.history
 

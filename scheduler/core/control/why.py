@@ -8,11 +8,13 @@ from dataclasses import replace
 from math import inf
 
 from scheduler.core.brain import Brain
+from scheduler.core.config import BATCHES
 from scheduler.core.control.messages import waiting, waits
 from scheduler.core.control.wait_reason import DeviceState, HolderUse, RequestedResources, WaitReason
 from scheduler.core.lifecycle import TaskState
 from scheduler.core.model import HOST, Machine, Placement, State
 from scheduler.core.placement.device_capacity import ENOUGH, DeviceCapacity, is_called
+from scheduler.core.placement.policies.batches import BatchPass
 from scheduler.core.placement.refusal import Reason, Refusal
 from scheduler.core.placement.request import MemoryRequest, ResourceRequest, gpus_of
 from scheduler.core.placement.scheduling_pass import SchedulingPass
@@ -84,7 +86,8 @@ def of_run(brain: Brain, machine: Machine) -> Counter[str]:
 def _asker(brain: Brain, machine: Machine) -> SchedulingPass | SlotPass:
     """Return a pass that has already decided, so that a task passed to `ask` comes after its decisions."""
     brain.capacity.look(machine)
-    made = SlotPass(brain, machine) if brain.capacity.has_slots else SchedulingPass(brain, machine)
+    by_rank = BatchPass if brain.rules.policy == BATCHES else SchedulingPass
+    made = SlotPass(brain, machine) if brain.capacity.has_slots else by_rank(brain, machine)
     made.decide()
     return made
 

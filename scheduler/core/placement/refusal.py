@@ -135,6 +135,12 @@ class Reason(StrEnum):
     WATCHED = _Properties(
         "watched", "waits until the memory of task {wanted}, which is similar, was measured",
         "for a similar task to show what it needs")
+    PROFILING = _Properties(
+        "profiling", "waits for task {wanted} to end: with --profile sequential the tasks of a batch are profiled one "
+        "after the other, before the batch is packed", "for the profiling runs of their batch", depends_on_need=False)
+    LATER_BATCH = _Properties(
+        "later-batch", "waits for batch {wanted} to end: with --profile sequential one batch runs after the other",
+        "for the batch before theirs", depends_on_need=False)
     UNLOOKED = _Properties(
         "unlooked", "is far back in the queue and was not examined yet",
         "far behind in the queue", keeps_devices=False, depends_on_need=False)

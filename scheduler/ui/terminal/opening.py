@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from scheduler.core.brain import Brain
+from scheduler.core.config import BATCHES
 from scheduler.core.control import messages
 from scheduler.core.model import Decision, DeviceBudget, Job, Profiling, RankOrder, State
 from scheduler.core.placement.device_capacity import kept_for_unmanaged
@@ -159,6 +160,9 @@ def _memory_source(brain: Brain, task: int, gpus: int) -> str:
     terms, kind = brain.terms_of(task), brain.kind_of(task)
     if declared(terms, gpus) is not None:
         return "declared"
+    if brain.rules.policy == BATCHES:
+        epochs = count(brain.rules.profile_epochs, "epoch")
+        return f"unknown: each task of a batch is profiled first, one after the other ({epochs})"
     if brain.rules.profile is Profiling.OFF:
         return f"unknown: each reserves {_reserved(gpus)} at its start"
     if brain.profiles.profile(kind).knows(gpus):

@@ -1,111 +1,87 @@
-"""The batch-by-batch original, as a baseline: it profiles every task first, then launches in order on the first
-device.
+"""The procedure of the batch-by-batch original: profile each task of a batch, one by one, then pack them by peak.
+
+It is a yardstick for the simulator, and `--profile sequential` of a real run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
-from scheduler.core.lifecycle import TaskState
-from scheduler.core.model import HOST, Decision, EstimateSource, Machine, Placement, Purpose
-from scheduler.core.placement import fit
-from scheduler.core.placement.device_capacity import capacities
-from scheduler.core.placement.refusal import Reason, Refusal, too_many_jobs
-from scheduler.core.placement.request import MemoryRequest, ResourceRequest, gpus_of
+from scheduler.core.model import Decision, Machine, Placement
+from scheduler.core.placement.device_capacity import DeviceCapacity, is_called
+from scheduler.core.placement.refusal import Reason, Refusal
+from scheduler.core.placement.scheduling_pass import SchedulingPass
 from scheduler.core.placement.scheduling_state import SchedulingState
-from scheduler.core.profiling import estimator
 from scheduler.core.queue.wait_queue import TaskGroup
 
 
 def decide(brain: SchedulingState, machine: Machine) -> Decision:
-    """Decide with a barrier between batches. Every task is profiled on its own; nothing is learned from other tasks."""
-    return CurrentBatch(brain, machine).decide()
+    """Decide with a barrier between batches; every task is profiled for itself, and nothing is learned from others."""
+    return BatchPass(brain, machine).decide()
 
 
-class CurrentBatch:
-    """The first batch that has not ended, and the capacity for it."""
+class BatchPass(SchedulingPass):
+    """One pass over the first batch that is not over, with the packer's leases, quotas, turns and MPS."""
 
     def __init__(self, brain: SchedulingState, machine: Machine) -> None:
-        self._brain = brain
-        self._rules = brain.rules
-        self._rooms = capacities(machine, brain.placements(), brain.rules)
-        self._gpus = [room for room in self._rooms.values() if room.device.is_gpu]
+        super().__init__(brain, machine)
         self._living = brain.living()
-        self._number, self._tasks = _current(brain)
-        self._starts = brain.backoff.starts(machine.now, brain.rules)
+        self._batch, tasks = _current(brain)
+        self._tasks = tasks if self.starts is None else self.starts.in_order(tasks)
+        self._before = min((brain.batch_of(task.id) for task in self._living), default=self._batch)
+        """The first batch of which a task lives."""
+        self._profiling = next((task for task in self._tasks if self._must_be_profiled(task)), None)
+        """The task of the batch whose profiling run is next; None: all that can start were profiled."""
 
     def decide(self) -> Decision:
-        """Decide about the next profiling run, or about as many real runs as fit one after another."""
-        if any(self._brain.batch_of(task.id) < self._number for task in self._living):
-            return Decision()
-        tasks = self._tasks if self._starts is None else self._starts.in_order(self._tasks)
-        unprofiled = [task for task in tasks if self._peaks(task) is None]
-        if unprofiled and self._living:
-            return Decision(refusals=(Refusal(unprofiled[0], Reason.PROBING, wanted=self._living[0].id),))
-        return self._launch(unprofiled[:1] or tasks)
-
-    def _launch(self, tasks: list[int]) -> Decision:
-        """Place tasks in order; the first that does not fit holds up all later ones, unless it can never fit."""
-        placements: list[Placement] = []
-        impossible: list[Refusal] = []
+        """Place the next profiling run, or as many real runs as fit in order; one that does not fit holds up others."""
+        tasks = self._tasks if self._profiling is None else [self._profiling]
         for task in tasks:
-            tried = self._try(task, len(placements))
+            if self.left <= 0:
+                self._refuse(self.one_too_many(task))
+                break
+            if self.queue is not None:
+                self._give_way(self.queue, task)
+            tried = self.ask(task)
             if isinstance(tried, Placement):
-                fit.take(self._rooms, tried)
-                placements.append(tried)
-                if self._starts is not None:
-                    self._starts.take(tried)
+                self._take(tried)
             elif tried.reason.is_final:
-                impossible.append(tried)
+                self.impossible.append(tried)
             else:
-                return Decision(tuple(placements), (tried,), tuple(impossible))
-        return Decision(tuple(placements), (), tuple(impossible))
+                self._refuse(tried)
+                if tried.reason.keeps_devices:
+                    break
+        found = Decision(tuple(self.placements), tuple(self.refusals), tuple(self.impossible), self._ticket_shown())
+        return found if self.queue is None else self.queue.named(found)
 
-    def _try(self, task: int, started: int) -> Placement | Refusal:
-        if self._starts is not None and (away := self._starts.refuses(task)) is not None:
+    def _held_back(self, task: int) -> Refusal | None:
+        """Return why a task is not even tried: its directory is away, its batch waits, or another one is profiled."""
+        if (away := self._away(task)) is not None:
             return away
-        jobs = self._rules.jobs
-        if jobs is not None and len(self._living) + started >= jobs:
-            return too_many_jobs(task, jobs)
-        touched = self._brain.task(task)
-        need = self._need(task, touched)
-        attempt = (touched.attempts if touched else 0) + 1
-        first = self._gpus[: len(need.gpus)]
-        return fit.fit(task, attempt, need, first, self._rooms.get(HOST), self._rules)
+        if min(self._batch, self._before) < self.brain.batch_of(task):
+            return Refusal(task, Reason.LATER_BATCH, wanted=min(self._batch, self._before))
+        if self._profiling is not None and self._living:
+            return Refusal(task, Reason.PROFILING, wanted=self._living[0].id)
+        if self._profiling not in (None, task):
+            return Refusal(task, Reason.PROFILING, wanted=self._profiling or 0)
+        return None
 
-    def _need(self, task: int, touched: TaskState | None) -> ResourceRequest:
-        """Return a task's own peak without a margin, because the buffer is per device. Load is ignored."""
-        terms, peaks = self._brain.terms_of(task), self._peaks(task)
-        parts = [str(place) for place in range(gpus_of(terms, bool(self._gpus)))]
-        asks = tuple(_ask(peaks, part) for part in parts or [HOST])
-        need = ResourceRequest(
-            host=_beside(terms.host_memory, peaks) if parts else asks[0],
-            gpus=asks if parts else (),
-            cores=0.0,
-            source=EstimateSource.PROBE,
-            alone=peaks is None,
-            purpose=Purpose.PROBE if peaks is None else Purpose.RUN,
-        )
-        return estimator.retried(need, touched, self._rules) if touched is not None and touched.floors else need
+    def _must_be_profiled(self, task: int) -> bool:
+        """Tell whether a task had no profiling run yet, and its directory is there for one."""
+        touched = self.brain.task(task)
+        return (touched is None or touched.probed is None) and self._away(task) is None
 
-    def _peaks(self, task: int) -> Mapping[str, int] | None:
-        """Return the peaks from a task's own profiling run; None before that."""
-        touched = self._brain.task(task)
-        return touched.probed if touched is not None else None
-
-
-def _beside(declared: int | None, peaks: Mapping[str, int] | None) -> MemoryRequest:
-    """Return a GPU task's request for RAM: as its row declares, else as its own profiling run showed."""
-    return _ask(peaks, HOST) if declared is None else MemoryRequest(declared, declared)
-
-
-def _ask(peaks: Mapping[str, int] | None, part: str) -> MemoryRequest:
-    peak = None if peaks is None else peaks.get(part)  # a short profile run may end before it is measured
-    return MemoryRequest(None) if peak is None else MemoryRequest(peak, peak)
+    def _candidates(self, task: int) -> list[DeviceCapacity]:
+        """Return the first GPUs that a task may run on, as many as it requests, those that it prefers before others."""
+        terms = self._terms(task)
+        rooms = [self.scratch.rooms.now(key) for key in self.scratch.gpus]
+        mine = [room for room in rooms if not terms.device or is_called(room.device, terms.device)]
+        first = sorted(mine, key=lambda room: bool(terms.prefer) and not is_called(room.device, terms.prefer))
+        return first[: self._count(task)]
 
 
 def _current(brain: SchedulingState) -> tuple[int, list[int]]:
-    """Return the first batch with waiting tasks, and its waiting tasks by priority and id."""
+    """Return the first batch with waiting tasks, and those tasks by priority and id."""
     tasks = [task for group in brain.wait_queue.groups() for task in _first_of(group, brain)]
     number = min((brain.batch_of(task) for task in tasks), default=0)
     mine = (task for task in tasks if brain.batch_of(task) == number)

@@ -75,6 +75,17 @@ SENTENCES = [
             "version); the device is available again when that task ends, or after an update of this scheduler"
         ),
     ),
+    (
+        Refusal(3, Reason.PROFILING, wanted=7),
+        (
+            "waits for task 7 to end: with --profile sequential the tasks of a batch are profiled one after the other, "
+            "before the batch is packed"
+        ),
+    ),
+    (
+        Refusal(3, Reason.LATER_BATCH, wanted=2),
+        "waits for batch 2 to end: with --profile sequential one batch runs after the other",
+    ),
     (Refusal(3, Reason.WATCHED, wanted=7), "waits until the memory of task 7, which is similar, was measured"),
     (Refusal(3, Reason.CLOSED_DEVICE, "GPU 1", text="fell off the bus"), "may not start on GPU 1: fell off the bus"),
     (

@@ -1,0 +1,43 @@
+"""The request of a task by its own profiling run alone, as `--profile sequential` packs: its peak, without a margin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from scheduler.core.config import BATCHES, SchedulingConfig
+from scheduler.core.lifecycle import TaskState
+from scheduler.core.model import HOST, EstimateSource, Purpose, Terms
+from scheduler.core.placement.request import MemoryRequest, ResourceRequest, declared
+from scheduler.core.profiling import estimator
+from scheduler.core.profiling.profile_index import main_parts
+
+
+def config(rules: SchedulingConfig) -> SchedulingConfig:
+    """Return the configuration of that procedure: what a task uses beyond its peak is reserved in small steps."""
+    return replace(rules, policy=BATCHES, margin=0.0, margin_bytes=rules.peak_step_bytes)
+
+
+def need(terms: Terms, task: TaskState | None, gpus: int, rules: SchedulingConfig) -> ResourceRequest:
+    """Return what a task requests: a device alone for its profiling run, then its peak there, or what its row declares.
+
+    The buffer is per device, however many tasks share it. Load does not count, and cores where the row declares them.
+    """
+    peaks = task.probed if task is not None else None
+    said = declared(terms, gpus)
+    asks = tuple(_ask(said, peaks, part) for part in main_parts(gpus))
+    asked = ResourceRequest(
+        host=_ask(terms.host_memory, peaks, HOST) if gpus else asks[0],
+        gpus=asks if gpus else (),
+        cores=terms.cpus or 0.0,
+        source=EstimateSource.DECLARED if said is not None else EstimateSource.PROBE,
+        alone=terms.exclusive or peaks is None,
+        purpose=Purpose.PROBE if peaks is None else Purpose.RUN,
+    )
+    return estimator.retried(asked, task, rules) if task is not None and task.floors else asked
+
+
+def _ask(said: int | None, peaks: Mapping[str, int] | None, part: str) -> MemoryRequest:
+    """Return the request for one part; a short profiling run may end before that part of it is measured."""
+    bytes_ = said if said is not None else (peaks or {}).get(part)
+    return MemoryRequest(None) if bytes_ is None else MemoryRequest(bytes_, bytes_)
