@@ -65,7 +65,7 @@ class NoSuchRun(StateError):
 
 
 class Newer(StateError):
-    """A run that a newer version of this program has written."""
+    """A run that a newer version of this program wrote."""
 
 
 class StillRunning(StateError):
@@ -81,7 +81,7 @@ class Elsewhere(StateError):
 
 
 class SameList(StateError):
-    """Another run of the same list, which is alive or unfinished."""
+    """Another run of that list, which is alive or unfinished."""
 
     exit_code = 2
 
@@ -95,7 +95,7 @@ class DeviceError(SchedulerError):
 
 
 class MissingPackage(SchedulerError, ImportError):
-    """A Python package that is needed and not installed; the message has the command that installs it."""
+    """A required Python package that is not installed; the message has the command that installs it."""
 
 
 class ForbiddenEvent(SchedulerError):

@@ -64,8 +64,7 @@ class Brain:
         self.rules = rules
         self.terms: list[Terms] = terms if terms is not None else []
         """The terms to which Submitted events refer, by number. The caller appends the terms before it applies the
-        event.
-        """
+        event."""
         self.task_table = TaskTable()
         self.profiles = knowledge if knowledge is not None else ProfileIndex()
         self.wait_queue = WaitQueue(self.task_table, self.terms, rules.order, self.profiles.duration)

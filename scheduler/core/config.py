@@ -23,13 +23,11 @@ class SchedulingConfig:
     """The share of the host's cores that may be reserved."""
     max_gpu_load: float = 2.0
     """Maximum summed GPU utilisation of co-located tasks, each measured as if alone: 1.0 gives most of the gain
-    away; 2.0 is within 1-9 % of the best in replays of measured workloads, and leaves memory for late peaks.
-    """
+    away; 2.0 is within 1-9 % of the best in replays of measured workloads, and leaves memory for late peaks."""
     gpu_load_share: float = 0.5
     """The share of a task's load that must be left below `max_gpu_load` on a GPU where it starts. 0.5 brings the sum
     as near to the maximum as whole tasks allow. No model predicts less throughput from a higher sum; with 1.0,
-    synthetic workloads took 1-4 % longer.
-    """
+    synthetic workloads took 1-4 % longer."""
     busy: float = 0.5
     """The share of time for which a task is expected to keep a GPU busy until it has been measured."""
     jobs: int | None = None
@@ -64,26 +62,21 @@ class SchedulingConfig:
     memory."""
     by_evidence: bool = True
     """True if a task on GPUs settles by its measured behaviour; False if the user has set `gpu_settle` as a fixed
-    time.
-    """
+    time."""
     context: int = 640 * MIB
     """A task that uses no more than this on a GPU has loaded only a CUDA context: it may still be at its beginning,
-    however long its memory has been flat.
-    """
+    however long its memory has been flat."""
     flat_share: float = 0.5
     """A task has settled when its memory has been flat for this share of the time that its last growth took, but not
-    before `settle`: the parts of a training loop follow each other sooner than the first one came.
-    """
+    before `settle`: the parts of a training loop follow each other sooner than the first one came."""
     unlike: float = 0.5
     unlike_kinds: int = 2
     """A task that uses less than this share of every known class's need, where this many classes are known, and no
-    more than a context, has not settled, however much time has passed: its peak is most likely still to come.
-    """
+    more than a context, has not settled, however much time has passed: its peak is most likely still to come."""
     sure_after: int = 2
     """The number of attempts that must have shown a need on GPUs before more than one task at a time relies on it; a
     single ended attempt suffices too. One attempt in twenty reaches its peak in its last epoch, and all tasks of its
-    class would then have too little.
-    """
+    class would then have too little."""
     idle_patience: float = 3.0
     """The factor on the settle time of a task that has not used its GPU yet, because it still loads its data."""
     without_seconds: float = 5.0
@@ -106,34 +99,27 @@ class SchedulingConfig:
     unknown_beside: int = 512 * MIB
     """The least RAM that is reserved for an unknown task on GPUs beside others: about what Python, its libraries and
     a CUDA context take. Half of the free memory, again and again, soon becomes too little and would let all tasks
-    start at once.
-    """
+    start at once."""
     loaded_share: float = 0.25
     """The share of its final RAM, without libraries, that a task on GPUs is expected to use when it has begun to use
     them and its RAM was flat for a moment: it may still read data. The rest stays reserved until its RAM has been
-    flat for longer.
-    """
+    flat for longer."""
     unknown_gpu_least: float = 0.5
     """On a GPU an unknown task reserves all free memory, and starts if that is at least this share of the device:
-    with only half of it reserved, ten times as many tasks ran out of memory in replays.
-    """
+    with only half of it reserved, ten times as many tasks ran out of memory in replays."""
     usual_share: float = 0.75
     usual_kinds: int = 5
     """From this many known task classes on, an unknown task starts only where three quarters of them would have
-    enough memory: half of a GPU is too little where most tasks need nearly all of one.
-    """
+    enough memory: half of a GPU is too little where most tasks need nearly all of one."""
     expect_from: int | None = 2
     """From this many known task classes on, a task of unknown memory on GPUs reserves its expected need, so that
-    others may start beside it; None: never.
-    """
+    others may start beside it; None: never."""
     expect_share: float = 0.9
     """An unknown task reserves what this share of the known classes needs at most; while few are known, the highest
-    peak and a fraction more.
-    """
+    peak and a fraction more."""
     enough_share: float = 0.6
     """If no other unknown task has still to settle, an unknown task starts with what this share of the known classes
-    needs, and reserves all that is left: if it needs more, only seconds are lost.
-    """
+    needs, and reserves all that is left: if it needs more, only seconds are lost."""
     manners: UnmanagedPolicy = UnmanagedPolicy.HEADROOM
     unmanaged_share: float = 0.25
     unmanaged_room: int = 2 * GIB
@@ -146,20 +132,17 @@ class SchedulingConfig:
     """Maximum number of out-of-memory retries of a task; the last attempt runs alone."""
     max_faults: int = 3
     """The number of attempts in a row, lost for other reasons than the task, after which the task fails, so that
-    nothing loops for ever.
-    """
+    nothing loops for ever."""
     start_pause: float = 0.5
     """Seconds from an attempt whose program never started to the next start; doubled with each failed round."""
     start_pause_most: float = 30.0
     """The longest such pause: the end of a shortage is noticed within half a minute, and a lasting one costs almost
-    nothing.
-    """
+    nothing."""
     start_rest_most: float = 600.0
     """The longest rest, in seconds, of a task whose starts fail while other tasks start successfully."""
     start_proof: float = 1.0
     """Seconds that an attempt must live before its start counts as successful: the program starts after its process
-    is reported.
-    """
+    is reported."""
     start_rounds: int = 3
     """Failed rounds in a row after which the pause is reported; fewer pass within two seconds."""
     start_window: int = 32
@@ -168,8 +151,7 @@ class SchedulingConfig:
     """The number of first attempts, each of another task, that stop the launching if they all fail alike; 0: never."""
     rows_alike: int = 20
     """The number of equal failures in a row that stop the launching after some attempt has ended otherwise: a few
-    bad values in a row are usual in a search, twenty are not.
-    """
+    bad values in a row are usual in a search, twenty are not."""
     first_rows_within: float = 60.0
     """Seconds within which such attempts fail: a longer attempt was not wrong from its first line."""
     max_failures: int | None = None
@@ -177,8 +159,7 @@ class SchedulingConfig:
     short_turn: float = 60.0
     max_short_turns: int = 3
     """The number of short turns in a row after which a resumable task fails, and the length of a short turn in
-    seconds.
-    """
+    seconds."""
     mps: bool = False
     """True if tasks on one GPU run under MPS."""
     fence: bool = True

@@ -99,8 +99,7 @@ class Exited:
     """The share of time for which it kept its GPUs busy; 0 if that could not be measured."""
     part: str = ""
     """The memory that ran out: `host` or `gpu`; empty if none did, or if it is unknown. For a failed attempt whose
-    GPUs have not been measured since: `gpu` if that may be the cause.
-    """
+    GPUs have not been measured since: `gpu` if that may be the cause."""
     asked: int = 0
     """The bytes that it requested when memory ran out, if it reported them."""
     position: int | None = None
@@ -115,8 +114,7 @@ class Exited:
     """The directory that could not be entered, if that prevented the start of its program."""
     mps: str = ""
     """Its state under MPS: `client`, `turns` (it took turns with the others instead), `refused`, or `fault` (a fault
-    ended it); empty if unknown, or outside of MPS.
-    """
+    ended it); empty if unknown, or outside of MPS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,8 +242,8 @@ FORMATS: dict[type[Event], _Fields] = {
 }  # fmt: skip
 """The fields of each event in the journal, with the defaults that are left out.
 
-A change here needs a new number of the journal's format. `Submitted` is missing, because it is derived from the rows.
-"""
+A change here needs a new number of the journal's format. `Submitted` is missing, because it is derived from the
+rows."""
 _BY_NAME: dict[str, type[Event]] = {event.kind: event for event in FORMATS}
 _READERS: dict[str, Callable[[Any], object]] = {
     "purpose": Purpose, "source": EstimateSource, "outcome": Outcome, "tasks": tuple, "closed": tuple,

@@ -76,8 +76,7 @@ class TaskState:
     """When the living attempt left its GPUs; 0: it did not."""
     apart: bool = False
     """True if a GPU fault under MPS ended it. The fault cannot be attributed to one of the tasks on the GPU; outside
-    of MPS the next fault concerns only its cause.
-    """
+    of MPS the next fault concerns only its cause."""
     history: list[str] = field(default_factory=list)
 
     def move(self, to: State, why: str) -> None:

@@ -74,8 +74,7 @@ class Outcome(StrEnum):
     LOST = "lost"
     UNSTARTED = "unstarted"
     """Its program never started, for lack of something that is not the task's fault: processes, memory, files, the
-    server that starts tasks, the task's directory.
-    """
+    server that starts tasks, the task's directory."""
     AGAIN = "again"
     """It ended with code 75 (EX_TEMPFAIL), and its row is Resumable: the task continues in its next turn."""
 
@@ -269,8 +268,7 @@ class WaitTicket:
     """True if later tasks have started before it so often, or for so long, that its devices are kept for it."""
     bare: tuple[int, ...] = ()
     """The bytes without margin with which it starts, on each of its GPUs, or on the host if it needs none; empty:
-    its request has no margin.
-    """
+    its request has no margin."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Devices: what memory exists, what is free, and which attempt uses how much.
+"""Devices: which memory exists, what is free, and how much each attempt uses.
 
-Devices decide nothing. Start at `pool`.
+Nothing is decided here. Start at `pool`.
 """

@@ -1,4 +1,4 @@
-"""The devices of one run: its GPUs and the host's RAM, asked as if they were one."""
+"""The devices of one run: its GPUs and the host's RAM, used as one."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from scheduler.devices.mps.sharing import MpsSharing
 from scheduler.devices.task_env import ALL, gpu_environment
 
 FIRST_PORT, PORTS = 20_000, 12_000
-"""The range of ports for tasks, below the ports that the kernel gives away by itself."""
+"""The range of ports for tasks, below the ports that the kernel assigns by itself."""
 SHARERS = 2
-"""The number of tasks per GPU by which the cores are shared out."""
+"""The number of tasks per GPU among which the cores are divided."""
 
 
 class DevicePool:
-    """All devices of a run; `gpus` is None where it uses the host alone."""
+    """All devices of a run; `gpus` is None if it uses the host alone."""
 
     def __init__(
         self,
@@ -37,15 +37,15 @@ class DevicePool:
         self.host = host
         self.gpus = gpus
         self.source = source
-        """The name of the variable that limits the GPUs; empty where none does."""
+        """The name of the variable that limits the GPUs; empty if nothing does."""
         self.notes = list(notes)
         self._environ = os.environ if environ is None else environ
-        """The environment that tasks start from."""
+        """The environment from which tasks start."""
         self._ordinals = dict(ordinals or {})
-        """The numbers by which CUDA knows the GPUs, by UUID."""
+        """CUDA's numbers of the GPUs, by UUID."""
         self._visible = visible
         self.mps: MpsSharing | None = None
-        """The MPS daemons of the run's GPUs, where it uses MPS."""
+        """The MPS daemons of the run's GPUs, if it uses MPS."""
 
     def discover(self) -> tuple[Device, ...]:
         """Return the run's GPUs, then the host."""
@@ -56,7 +56,9 @@ class DevicePool:
         return (*(self.gpus.snapshot() if self.gpus else ()), *self.host.snapshot())
 
     def environment_for(self, placement: Placement) -> Mapping[str, str | None]:
-        """Return the task's variables for its GPUs, and against preallocation; threads as its share of the cores."""
+        """Return the variables for the task's GPUs, against preallocation, and for threads by its share of the
+        cores.
+        """
         mine = list(placement.sees)
         ordinals = [self._ordinals.get(uuid, 0) for uuid in mine]
         variables = gpu_environment(mine, self._visible, ordinals, self._environ)
@@ -67,7 +69,7 @@ class DevicePool:
         return {**self.host.threads(self._share(len(mine))), **variables}
 
     def cuda_numbers(self, placement: Placement) -> Sequence[int]:
-        """Return the places of its GPUs in CUDA_VISIBLE_DEVICES; in the order of the bus where the task sees all."""
+        """Return the positions of its GPUs in CUDA_VISIBLE_DEVICES; in bus order if the task sees all."""
         if self._visible == ALL:
             return [self._ordinals.get(uuid, 0) for uuid in placement.sees]
         return range(len(placement.sees))
@@ -79,12 +81,12 @@ class DevicePool:
 
     @property
     def usual(self) -> int:
-        """The number of GPUs of a task that does not declare it, where there are any."""
+        """The number of GPUs of a task that does not declare it, if there are any."""
         return 1
 
     @property
     def limits(self) -> Mapping[str, str]:
-        """The limits of the run's GPUs, memory and cores; empty where all may be used."""
+        """The limits on the run's GPUs, memory and cores; empty if all may be used."""
         sources = {limit.what: limit.source for limit in self.host.limits()}
         return {"gpus": self.source, **{what: by for what, by in sources.items() if by not in ("RAM", "all cores")}}
 
@@ -95,7 +97,7 @@ class DevicePool:
 
     @property
     def reads(self) -> str:
-        """How GPU memory is seen: per `process`, or only per `device`."""
+        """How GPU memory is read: per `process`, or only per `device`."""
         return self.gpus.node().reads if self.gpus else "process"
 
     def moved_gpus(self, code: Path) -> list[NvmlDevices]:
@@ -106,7 +108,7 @@ class DevicePool:
         return gpus
 
     def serving_mps(self, code: Path) -> list[MpsSharing]:
-        """Return the MPS port, whose daemons are looked after from now on."""
+        """Return the MPS port, whose daemons are checked from now on."""
         if self.mps is None or self.gpus is None:
             return []
         self.mps.serve(code, self.gpus.held_by)
@@ -122,7 +124,7 @@ class DevicePool:
 
 
 def free_port(task: int, attempt: int) -> int:
-    """Return a port that no process listens on now, another one for each attempt."""
+    """Return a port on which no process listens now, a different one for each attempt."""
     first = (task * 31 + attempt) % PORTS
     for offset in range(PORTS):
         port = FIRST_PORT + (first + offset) % PORTS
@@ -137,13 +139,13 @@ def free_port(task: int, attempt: int) -> int:
 
 
 class Watchers:
-    """Several watchers as one: each sees its own kind of memory of the same attempts."""
+    """Several watchers as one: each measures its own kind of memory of the attempts."""
 
     def __init__(self, watchers: Sequence[Watcher]) -> None:
         self._watchers = tuple(watchers)
 
     def watch(self, attempts: Mapping[Key, Watched], unmanaged_processes: frozenset[int]) -> None:
-        """Have all watchers look at these attempts."""
+        """Make all watchers sample these attempts."""
         for watcher in self._watchers:
             watcher.watch(attempts, unmanaged_processes)
 

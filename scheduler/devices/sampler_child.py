@@ -1,4 +1,6 @@
-"""A sampler child as its parent sees it: started, given orders, read, supervised and killed, always without a wait."""
+"""A sampler child from its parent's side: started, given orders, read, supervised and killed, always without
+waiting.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ HOST, GPUS = "host.sampler", "gpu.nvml_sampler"
 """The modules from which a child can be started."""
 INIT = "init"
 STEP = 1.0
-"""The longest time between two looks at a child that counts as its silence, in seconds: beyond it the parent itself
-stood still."""
+"""The longest time between two checks of a child that counts as its silence, in seconds: if more passed, the parent
+itself stood still."""
 _START = "import sys; sys.path.insert(0, sys.argv[1]); from scheduler.devices.{} import main; main()"
 _RUNS = b"R"
 
@@ -32,12 +34,12 @@ class LibraryCall:
     """A step that a child has announced."""
 
     where: str
-    """A UUID, an index while the GPUs are being found, `init`, or the name of a tree of processes."""
+    """A UUID, an index during discovery, `init`, or the name of a process tree."""
     name: str
     since: float
-    """When the step began, on the monotonic clock."""
+    """The time at which the step began, on the monotonic clock."""
     there_since: float
-    """When the steps about this `where` began."""
+    """The time at which the steps about this `where` began."""
 
 
 class SamplerChild:
@@ -48,12 +50,12 @@ class SamplerChild:
     """
 
     bug = ""
-    """The error of its own program by which it ended; empty where it met none."""
+    """The error of its own program that ended it; empty if there was none."""
 
     def __init__(
         self, module: str, code: Path, arguments: Sequence[str] = (), env: Mapping[str, str] | None = None
     ) -> None:
-        """Start the child from the `code` directory. Raise OSError where that is impossible."""
+        """Start the child from the `code` directory. Raise OSError if that is impossible."""
         board = os.memfd_create("board")
         try:
             os.ftruncate(board, BOARD)
@@ -70,12 +72,12 @@ class SamplerChild:
         self._epoll = select.epoll()
         self._epoll.register(self._stdout, select.EPOLLIN)
         self._pushes = False
-        """True if the epoll also waits until the child's standard input takes more."""
+        """True if the epoll also waits until the child's standard input accepts more."""
         self._unsent = self._order = self._pending = b""
         self._number = self._answered = 0
         """The numbers of the newest order, and of the order that the last answer followed."""
         self._due = float("inf")
-        """When the next answer is due without an order."""
+        """The time at which the next answer is due without an order."""
         self._sign: tuple[Any, ...] = ()
         """The last sign of life; any change shows that the child does not stand still."""
         self._silent = self._judged = 0.0
@@ -88,18 +90,19 @@ class SamplerChild:
         return self._process.pid
 
     def fileno(self) -> int:
-        """Return the descriptor that is readable when `push` or `answers` has something to do, and at
-        the child's end."""
+        """Return the descriptor that is readable when `push` or `answers` has something to do, and at the child's
+        end.
+        """
         return self._epoll.fileno()
 
     def order(self, order: Mapping[str, Any]) -> None:
-        """Send an order; one that has not been sent yet is replaced."""
+        """Send an order; it replaces one that has not been sent yet."""
         self._number += 1
         self._order = json.dumps({"order": self._number, **order}).encode() + b"\n"
         self.push()
 
     def push(self) -> None:
-        """Send what the child's pipe takes now."""
+        """Send as much as the child's pipe accepts now."""
         try:
             while self._unsent or self._order:
                 if not self._unsent:
@@ -121,7 +124,7 @@ class SamplerChild:
         self._pushes = wanted
 
     def answers(self, now: float) -> list[dict[str, Any]]:
-        """Return its answers since the last call; `ended` is set once no more can come."""
+        """Return the child's answers since the last call; `ended` is set when no more can come."""
         lines: list[bytes] = []
         while (got := self._read()) is not None:
             *whole, self._pending = (self._pending + got).split(b"\n")
@@ -146,11 +149,11 @@ class SamplerChild:
         return got
 
     def silence(self, now: float) -> float:
-        """Return for how many seconds the child has owed an answer without a sign of life; call it again and again.
+        """Return the seconds for which the child has owed an answer without a sign of life; call this repeatedly.
 
         Signs are an answer, a new step on the board, used processor time, and waiting for a processor: on a machine
-        with a thousand busy tasks that takes long, and the child does not stand still. Seconds in which this process
-        itself stood still do not count.
+        with a thousand busy tasks that takes long although the child works. Seconds in which this process itself stood
+        still do not count.
         """
         step, self._judged = min(now - self._judged, STEP), now
         if self._answered == self._number and now <= self._due:
@@ -165,7 +168,7 @@ class SamplerChild:
         return self._silent
 
     def call(self) -> LibraryCall | None:
-        """Return the step it is in, or was in when it died; None where it is or was in none."""
+        """Return the step in which the child is, or was when it died; None if there is or was none."""
         words = self._board[:].rstrip(b"\0").decode(errors="replace").split()
         with contextlib.suppress(ValueError):  # read while it was being written
             since, there_since, where, name = words
@@ -173,11 +176,11 @@ class SamplerChild:
         return None
 
     def is_stopped(self) -> bool:
-        """Tell whether a signal has stopped it, so that it does nothing before another one continues it."""
+        """Tell whether a signal has stopped the child, so that it does nothing until another signal continues it."""
         return is_stopped(self.pid)
 
     def end(self) -> None:
-        """Kill the child. It may take long to die (in a system call that cannot be interrupted): see `bury`."""
+        """Kill the child. It may take long to die (in an uninterruptible system call): see `bury`."""
         self.ended = True
         with contextlib.suppress(OSError):
             self._process.kill()
@@ -192,7 +195,7 @@ class SamplerChild:
 
 
 def bury(children: Iterable[SamplerChild], patience: float = 0.0) -> list[SamplerChild]:
-    """Reap the children that died; return the others, after `patience` seconds each."""
+    """Reap the dead children; return the others, after `patience` seconds each."""
     left = []
     for child in children:
         try:
@@ -203,7 +206,7 @@ def bury(children: Iterable[SamplerChild], patience: float = 0.0) -> list[Sample
 
 
 def _state(pid: int) -> tuple[bytes, tuple[bytes, ...]]:
-    """Return a process's state by its letter, and the processor time that it has used so far."""
+    """Return the letter of a process's state, and the processor time that it has used so far."""
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
             fields = file.read().rpartition(b")")[2].split()

@@ -1,11 +1,11 @@
 """The protocol of both sampler children: orders, answers, and a board that shows the child's current step.
 
-A child is started with the path of the code, its own arguments, and the descriptor of the board. It takes orders as
-JSON lines on standard input, and answers in JSON lines on standard output. Each order replaces the one before; its
+A child is started with the path of the code, its own arguments, and the descriptor of the board. It reads orders as
+JSON lines from standard input, and answers in JSON lines on standard output. Each order replaces the one before; its
 `order` is a number. Each answer says which `order` it follows, and in how many seconds the next one is due (`rest`;
-null: after the next order). So the parent knows when an answer is owed. Before every step that may hang, the child
-writes the step onto the board, which is memory shared with its parent: after a hang or a crash the board is all that is
-left. Standard library only: the child is started from a copy in the run's directory.
+null: after the next order). So the parent knows when an answer is due. Before every step that may hang, the child
+writes the step to the board, which is memory shared with its parent: after a hang or a crash only the board is left.
+Standard library only: the child is started from a copy in the run's directory.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Board:
         self._began = 0.0
 
     def begin(self, where: str) -> None:
-        """Begin to look at another thing; `where` has no blanks."""
+        """Begin to sample another object; `where` contains no blanks."""
         self._where, self._began = where, time.monotonic()
 
     def say(self, call: str) -> None:
@@ -44,7 +44,7 @@ class Board:
         self._memory[:] = text.encode()[:BOARD].ljust(BOARD, b"\0")
 
     def rest(self) -> None:
-        """Say that no step is being made."""
+        """Announce that no step is in progress."""
         self._memory[:] = bytes(BOARD)
 
 
@@ -80,27 +80,27 @@ class OrderReader:
 
 
 class Sampler(Protocol):
-    """A kind of sampler child: what it looks at, and how often."""
+    """A type of sampler child: what it samples, and how often."""
 
     gather: float
-    """Seconds between an order and the look that it asks for: another order may follow at once."""
+    """Seconds between an order and the sample that it requests, because another order may follow at once."""
 
     def order(self, said: dict[str, Any]) -> None:
-        """Take a new list of what to look at; what is on both lists keeps its history."""
+        """Take a new list of objects to sample; what was on the old list keeps its history."""
 
     def look(self) -> dict[str, Any]:
-        """Look at everything once; return the answer."""
+        """Take one sample of everything; return the answer."""
 
     def rest(self, cost: float) -> float | None:
-        """Return the seconds until the next look, after one that took `cost` seconds of processor time; None while
-        there is nothing to look at.
+        """Return the seconds until the next sample, after one that took `cost` seconds of processor time; None if
+        there is nothing to sample.
         """
 
 
 def serve(begin: Callable[[Board], Sampler | None]) -> None:
-    """Be a sampler child until no order comes any more; an error of this program is the last answer.
+    """Serve as a sampler child until no more orders come; an error of this program is the last answer.
 
-    `begin` returns the sampler, or None where there is nothing more to do.
+    `begin` returns the sampler, or None if there is nothing more to do.
     """
     orders = OrderReader()
     try:
@@ -131,7 +131,7 @@ def _answer(orders: OrderReader, sampler: Sampler) -> None:
 
 
 def end_with_parent() -> None:
-    """Have the kernel kill this process once its parent is dead: a stopped process would not notice that by itself."""
+    """Make the kernel kill this process when its parent dies: a stopped process would not notice that by itself."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 

@@ -18,7 +18,7 @@ _NUMBERS = re.compile(r"(\d+)(?:-(\d+))?", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class GpuBudget:
-    """A GPU of a run; `cap` is the budget of all leases on it, None: its whole memory."""
+    """A GPU of a run; `cap` is the budget for all leases on it, or None for its whole memory."""
 
     gpu: InstalledGpu
     cap: int | None = None
@@ -38,7 +38,7 @@ class ChosenDevices:
 
 
 def choose(spec: str, allowed: AllowedGpus, node: Sequence[InstalledGpu]) -> ChosenDevices:
-    """Read `--devices`: items `all`, `auto`, `host`, numbers as nvidia-smi counts, ranges, UUIDs or their beginnings.
+    """Read `--devices`: items `all`, `auto`, `host`, numbers as in nvidia-smi, ranges, UUIDs or their beginnings.
 
     Each item may have a budget (`0:10GiB`); of two for the same device the later counts. `auto`, the default, is every
     allowed GPU, even if there is none. The caller checks whether a budget leaves anything beside the buffer. Raise
@@ -71,7 +71,7 @@ def _budget(spec: str, item: str) -> tuple[str, int | None]:
 def _meant(
     spec: str, which: str, allowed: AllowedGpus, node: Sequence[InstalledGpu]
 ) -> Iterator[tuple[str, InstalledGpu | None]]:
-    """Yield key and GPU of each device that one item names."""
+    """Yield the key and the GPU of each device that one item names."""
     if which == HOST:
         yield HOST, None
         return

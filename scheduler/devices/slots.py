@@ -1,4 +1,4 @@
-"""Slots: places for one task each, with names from the user, which tasks get unchanged."""
+"""Slots: places for one task each, whose names come from the user and are passed to tasks unchanged."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Slot:
 
 
 def read_slots(names: Sequence[str], node: Sequence[InstalledGpu], numbers: Mapping[str, int]) -> tuple[Slot, ...]:
-    """Return slots by their names; `numbers` are CUDA's numbers of the GPUs, in the order of the bus.
+    """Return slots by their names; `numbers` are CUDA's numbers of the GPUs, in bus order.
 
-    A name may be any text: one that names no GPU is passed to the task as well. Only a number is refused where there
-    are GPUs and none has it, since its task would silently run without one.
+    A name may be any text: one that names no GPU is passed to the task as well. Only a number is refused if there are
+    GPUs and none has it, since its task would silently run without one.
     """
     return tuple(Slot(name, _cards(name, node, numbers)) for name in names)
 
@@ -49,7 +49,7 @@ def _by_uuid(item: str, node: Sequence[InstalledGpu]) -> list[str]:
 
 
 class SlotPool(DevicePool):
-    """The slots of a run, the GPUs that they name where these are known, and the host."""
+    """The slots of a run, the GPUs that they name if these are known, and the host."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class SlotPool(DevicePool):
         notes: Sequence[str] = (),
         environ: Mapping[str, str] | None = None,
     ) -> None:
-        """Join slots, GPUs and host; `usable` are the UUIDs that `gpus` looks at."""
+        """Join slots, GPUs and host; `usable` are the UUIDs that `gpus` samples."""
         super().__init__(host, gpus, notes=notes, environ=environ)
         self._names: dict[str, str] = {}
         self._slots: list[Device] = []
@@ -87,9 +87,9 @@ class SlotPool(DevicePool):
         return max(len(device.cards or ()) for device in self._slots)
 
     def environment_for(self, placement: Placement) -> Mapping[str, str | None]:
-        """Return the variable with the slot's name, unchanged; everything else is as the user has it."""
+        """Return the variable with the slot's name, unchanged; all other variables stay as the user has set them."""
         return {CUDA: self._names[placement.slot], ORDER: "PCI_BUS_ID"}
 
     def cuda_numbers(self, placement: Placement) -> Sequence[int]:
-        """Return the places of the slot's entries in CUDA_VISIBLE_DEVICES."""
+        """Return the positions of the slot's entries in CUDA_VISIBLE_DEVICES."""
         return range(len(self._names[placement.slot].split(",")))

@@ -1,31 +1,32 @@
-"""The environment variables that tell a task its GPUs, and the user's variables that are kept from it."""
+"""The environment variables that show a task its GPUs, and the user's variables that are removed from it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 UUID, INDEX, ALL = "uuid", "index", "all"
-"""How GPUs are named in CUDA_VISIBLE_DEVICES. INDEX is for scripts that read it as a number. ALL removes the variable,
-for scripts that choose their GPU themselves by SCHEDULER_GPU_INDICES or GPU, and count as nvidia-smi does."""
+"""How GPUs are named in CUDA_VISIBLE_DEVICES. INDEX is for scripts that read it as a number. ALL removes the
+variable, for scripts that choose their GPU themselves by SCHEDULER_GPU_INDICES or GPU, and count as nvidia-smi does."""
 _NO_PREALLOCATION = {"TF_FORCE_GPU_ALLOW_GROWTH": "true", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-"""Variables against preallocation: TensorFlow and JAX otherwise take nearly the whole device, whatever they need."""
+"""Variables against preallocation: without them TensorFlow and JAX take nearly the whole device."""
 MPS_VARIABLES = (
     "CUDA_MPS_PIPE_DIRECTORY",
     "CUDA_MPS_LOG_DIRECTORY",
     "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
     "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
 )
-"""Variables that lead to a daemon of the user's, which is not the scheduler's: they are removed from tasks."""
+"""Variables that lead to a daemon of the user, not of the scheduler; they are removed from tasks."""
 
 
 def gpu_environment(
     uuids: Sequence[str], visible: str, indices: Sequence[int], environ: Mapping[str, str]
 ) -> dict[str, str | None]:
-    """Return the variables of a task outside of MPS on these GPUs, in the order that it sees them; None removes one.
+    """Return the variables of a task outside of MPS on these GPUs, in the order in which it sees them; None removes
+    one.
 
-    No GPUs: it runs on the host alone and finds none. `visible` is UUID or INDEX; `indices` is what CUDA calls each of
-    them in the order of bus ids (`allocation.cuda_numbers`), which is not always NVML's index. Variables about
-    preallocation in `environ`, the user's own, stay.
+    No GPUs: it runs on the host alone and finds none. `visible` is UUID or INDEX; `indices` are CUDA's numbers in the
+    order of bus ids (`allocation.cuda_numbers`), which are not always NVML's. Variables about preallocation that the
+    user has set in `environ` stay.
     """
     variables: dict[str, str | None] = dict.fromkeys(MPS_VARIABLES)
     if not uuids:

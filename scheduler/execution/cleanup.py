@@ -1,4 +1,4 @@
-"""Removal of the files of attempts that are over, in a thread beside everything else."""
+"""Removal of the files of ended attempts, in a separate thread."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from typing import NamedTuple
 from scheduler.runtime.processes import start_thread
 
 BEHIND = 100
-"""How many removals may wait before `remove` waits too; a resumed run looks at more than that once again."""
+"""The number of removals that may wait before `remove` waits too; a resumed run checks more ended attempts than
+this."""
 BATCH = 50
-"""Removals that are begun at once."""
+"""The number of removals that begin together."""
 REST = 0.1
-"""Seconds in which fewer removals wait for more: to wake the thread for each costs the scheduler's own thread more than
-the removal itself."""
+"""Seconds for which fewer removals wait for more: waking the thread for each would cost the scheduler's own thread
+more than the removal itself."""
 STUCK = 1.0
-"""Seconds for which `remove` waits; after that the disk hangs, and the files stay until the run is removed."""
+"""Seconds for which `remove` waits; then the disk hangs, and the files stay until the run is removed."""
 LAST = 30.0
 """Seconds that the remaining removals may take when the remover is closed."""
 
 
 class Leftovers(NamedTuple):
-    """The files of an attempt that are to be removed."""
+    """The files of an attempt that must be removed."""
 
     files: Sequence[str]
     logs: Sequence[str]
@@ -37,12 +38,12 @@ class Leftovers(NamedTuple):
 class Remover:
     """A thread that removes files: on a disk that others sync all the time, each removal takes long.
 
-    It is started with the first removal, and takes no signal from the main thread.
+    It starts with the first removal, and takes no signals from the main thread.
     """
 
     def __init__(self) -> None:
         self._todo: deque[Leftovers] = deque()
-        """The files to be removed; the first is being removed now."""
+        """The files to be removed; the first entry is being removed now."""
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._is_over = False
@@ -50,7 +51,7 @@ class Remover:
         """True if the last removal found no place in time; then the next one does not wait."""
 
     def remove(self, leftovers: Leftovers) -> None:
-        """Have the files removed soon; remove them at once where this user may have no more threads."""
+        """Remove the files soon, or at once if this user may have no more threads."""
         self._thread = self._thread or start_thread(self._work, "removal")
         if self._thread is None:
             _remove(leftovers)
@@ -73,7 +74,7 @@ class Remover:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Return when all removals are done, or their disk has not answered for long."""
+        """Return when all removals are done, or when their disk has not answered for long."""
         self._is_over = True
         self._notify()
         if self._thread is not None:
@@ -87,7 +88,7 @@ class Remover:
                 self._notify()
 
     def _wait(self) -> bool:
-        """Return whether there is something to remove; wait for enough of it, or for the end."""
+        """Wait for enough removals, or for the end; return whether there is something to remove."""
         with self._changed:
             self._changed.wait_for(lambda: self._todo or self._is_over)
             self._changed.wait_for(lambda: len(self._todo) >= BATCH or self._is_over, REST)

@@ -25,12 +25,11 @@ from scheduler.runtime import processes, shim
 from scheduler.runtime.shim import Claim, ClaimState, Record
 
 PATIENCE = 10.0
-"""Seconds in which a shim has to answer an order; then the engine looks at the claim to see what became of it."""
+"""Seconds within which a shim must answer an order; afterwards the engine looks at the claim to see what happened."""
 IN_FLIGHT = 32
-"""The number of orders that may be sent and unanswered: more would only wait in the server until the patience runs
-out."""
+"""The number of orders that may be unanswered: more would only wait in the server until the time is over."""
 SWEEP = 0.1
-"""Seconds that one sweep for processes may take: `collect` must not keep the loop waiting."""
+"""Seconds that one search for processes may take: `collect` must not delay the loop."""
 LOOK_AGAIN = 0.2
 UNANSWERED = 1.0
 """Seconds without an answer after which the engine looks for stopped shims that have not reported their pid."""
@@ -48,23 +47,23 @@ class _Attempt:
     attempt: int
     folder: str
     stderr: str = ""
-    """The file of its errors, where that is not its log."""
+    """The file for its standard error, if that is not its log."""
     directory: str = ""
     """Its working directory; unknown for an attempt that an earlier scheduler started."""
     ordered: bool = False
-    """True if this scheduler launched it, so that no claim means that it never ran."""
+    """True if this scheduler launched it, so that a missing claim means that it never ran."""
     reason: str = ""
-    """The reason to give if it never came to run."""
+    """The reason to report if it never ran."""
     sent: float = 0.0
     retried: bool = False
     claim: Claim | None = None
     """The claim of its shim, once the attempt is known to have started."""
     pidfd: int = -1
-    """The pidfd of a shim that an earlier scheduler started; -1 where there is none."""
+    """The pidfd of a shim that an earlier scheduler started; -1 if there is none."""
     shim: ShimClient | None = None
     """The shim that has its order, and reports its end."""
     once: bool = False
-    """True if its shim is to have no other attempt."""
+    """True if its shim must not run another attempt."""
     asked: list[int] = field(default_factory=list)
     """Signals for a shim that has not answered yet."""
 
@@ -78,10 +77,11 @@ class _Attempt:
 
 
 class LocalEngine:
-    """Runs attempts under shims that outlive it; the files in `tasks_dir` alone say what became of them.
+    """The engine that runs attempts under shims that outlive it; the files in `tasks_dir` alone show what became of
+    them.
 
-    Call `collect` once a second even if `fileno` stays quiet: a server that does not answer and processes that do not
-    die are only looked at there.
+    Call `collect` once a second even if `fileno` stays quiet: only there are an unresponsive server and processes that
+    do not die noticed.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class LocalEngine:
         self._queue: deque[tuple[_Attempt, Launch]] = deque()
         self._sent: dict[Key, _Attempt] = {}
         self._unsettled: dict[Key, _Attempt] = {}
-        """Attempts whose fate only another look can tell."""
+        """Attempts whose state must be checked again."""
         self._by_pidfd: dict[int, _Attempt] = {}
         self._remover = Remover()
         self._stopped = StoppedHelpers()
@@ -114,7 +114,7 @@ class LocalEngine:
         """Attempts whose record was read, and whose claim is therefore no fence."""
         self._events: list[Started | Exited] = []
         self._collecting = False
-        """True while events are collected, so that none of them has to make the engine readable."""
+        """True while events are collected, so that they need not make the engine readable."""
         self._looked = 0.0
         self._epoll = select.epoll()
         self._shims = ShimPool(self._server, self._epoll)
@@ -132,32 +132,31 @@ class LocalEngine:
     # The port
 
     def loosen(self, output: Sequence[int] = ()) -> None:
-        """Let what tasks start in the background live on after them, as from a plain shell. Call it before the first
-        launch.
+        """Let background processes of tasks outlive them, as from a plain shell. Call this before the first launch.
 
-        `output` are the descriptors that tasks write to in place of their logs.
+        `output` are the descriptors to which tasks write in place of their logs.
         """
         self._spare = self._server.loose = True
         self._server.output = tuple(output)
 
     def mend_code(self, mend: Callable[[], None]) -> None:
-        """Call `mend` each time before the server is started. Set it before the first launch.
+        """Call `mend` each time before the server is started. Set this before the first launch.
 
-        `mend` makes sure that the server's code is there, or raises OSError or StateError.
+        `mend` makes sure that the server's code exists, or raises OSError or StateError.
         """
         self._mend = mend
 
     def ungroup(self) -> None:
-        """Leave attempts in the control group of this process. Call it before the first launch."""
+        """Leave attempts in the control group of this process. Call this before the first launch."""
         self._grouped = False
 
     def warm(self) -> None:
-        """Start the server before there is anything to launch; a failure is reported by the launch."""
+        """Start the server before there is anything to launch; a failure is reported with the first launch."""
         with contextlib.suppress(OSError, StateError):
             self._start_server()
 
     def launch(self, order: Launch) -> None:
-        """Start an attempt. It never raises: an order that cannot be given ends as UNSTARTED."""
+        """Start an attempt. Never raise: an order that cannot be given ends as UNSTARTED."""
         attempt = self._take_on(order.task, order.attempt)
         attempt.once = order.once or self._spare
         attempt.stderr = order.stderr and os.path.join(order.directory, order.stderr)
@@ -175,7 +174,7 @@ class LocalEngine:
     def adopt(self, task: int, attempt: int) -> None:
         """Find out from its claim what became of an attempt.
 
-        Raise StateError where the claim was made on another machine: the attempt may still live there.
+        Raise StateError if the claim was made on another machine, because the attempt may still live there.
         """
         claim = shim.read_claim(shim.claim_path(self._folder(task), attempt))
         if claim is not None and _is_unmanaged(claim):
@@ -211,13 +210,13 @@ class LocalEngine:
         return shim.read_record(path) is not None or shim.claim_state(path) is ClaimState.FREE
 
     def troubles(self) -> list[str]:
-        """Return sentences for the user about the processes that start and keep tasks, each once."""
+        """Return sentences for the user about the processes that start and supervise tasks, each once."""
         return self._stopped.news()
 
     def forget(self, task: int, attempt: int) -> None:
-        """Have the files removed of an attempt whose Exited is committed; a log that is not empty stays.
+        """Remove the files of an attempt whose Exited is committed; keep a log that is not empty.
 
-        A fence stays: an order may be late, and must find the attempt given up for as long as the run exists.
+        A fence stays: an order may be late, and must find the attempt given up as long as the run exists.
         """
         folder = self._folder(task)
         claim = shim.claim_path(folder, attempt)
@@ -228,7 +227,7 @@ class LocalEngine:
         self._remover.remove(Leftovers(() if stays else (claim,), logs, "" if in_use else folder))
 
     def close(self) -> None:
-        """Close everything; an order that was not sent yet is as if it had never been given."""
+        """Close everything; an order that was not sent yet has no effect."""
         for _, order in self._queue:
             _close(order.lease_fd)
         self._queue.clear()
@@ -282,7 +281,7 @@ class LocalEngine:
             _close(order.lease_fd)
 
     def _has_server(self) -> bool:
-        """Make sure that the server runs; where it cannot be started, every queued attempt ends as UNSTARTED."""
+        """Make sure that the server runs; if it cannot be started, end every queued attempt as UNSTARTED."""
         try:
             self._start_server()
         except (OSError, StateError) as error:
@@ -295,7 +294,7 @@ class LocalEngine:
         return True
 
     def _send(self, attempt: _Attempt, order: Launch) -> bool:
-        """Give the order to a shim; return False where none can be had now. Raise OSError where nothing was sent."""
+        """Give the order to a shim; return False if there is none now. Raise OSError if nothing was sent."""
         values = order_values(order, attempt.folder, self._cookie(attempt), self._log_max, self._spare, self._grouped)
         held = [fd for fd in (order.lease_fd, order.kept_fd) if fd >= 0]
         attempt.shim = self._shims.give(attempt.key, values, held, once=attempt.once)
@@ -330,7 +329,7 @@ class LocalEngine:
         self._send_asked(attempt)
 
     def _failed(self, client: ShimClient, attempt: _Attempt, failure: Mapping[str, Any]) -> None:
-        """End an attempt that its shim could not start; the claim of one that had started says what became of it."""
+        """End an attempt that its shim could not start; if it had started, its claim shows what became of it."""
         if attempt.claim is None and self._sent.pop(attempt.key, None) is not None:
             client.key = attempt.shim = None
             end = self._hinder if failure["short"] else self._lose
@@ -356,7 +355,7 @@ class LocalEngine:
                 self._give_up(attempt, reason)
 
     def _give_up(self, attempt: _Attempt, reason: str) -> None:
-        """Wait for no further answer: the attempt's claim says what became of it."""
+        """Stop waiting for an answer: the attempt's claim shows what became of it."""
         self._sent.pop(attempt.key, None)
         attempt.reason = reason
         if attempt.shim is not None:
@@ -379,9 +378,9 @@ class LocalEngine:
         self._lose_patience(now)
 
     def _helpers(self, now: float) -> dict[int, int]:
-        """Return the processes that start and keep tasks, as far as they are known, with their start times.
+        """Return the known processes that start and supervise tasks, with their start times.
 
-        0 stands for the start time of a process whose pid cannot be given to another one.
+        A start time of 0 means that the process's pid cannot be reused.
         """
         found = {a.claim.shim: a.claim.shim_start for a in self._attempts.values() if a.claim}
         found |= self._shims.processes()
@@ -405,7 +404,7 @@ class LocalEngine:
     # What became of an attempt
 
     def _settle(self, attempt: _Attempt) -> None:
-        """Judge an attempt by the lock of its claim; where that is impossible now, it is looked at again."""
+        """Judge an attempt by the lock of its claim; if that is impossible now, check it again later."""
         path = attempt.claim_path
         self._unsettled[attempt.key] = attempt
         with contextlib.suppress(OSError):  # a full disk, or no more descriptors: better next time
@@ -417,8 +416,9 @@ class LocalEngine:
                 self._end(attempt)
 
     def _follow(self, attempt: _Attempt) -> None:
-        """Watch a living shim for its end. The caller looks at the lock again, as the pid may belong to another
-        process by now."""
+        """Watch a living shim for its end. The caller then checks the lock again, because the pid may be reused by
+        now.
+        """
         claim = attempt.claim or shim.read_claim(attempt.claim_path)
         if claim is None:
             return
@@ -452,7 +452,7 @@ class LocalEngine:
         self._report(Started(*attempt.key, claim.pid, claim.start, claim.shim))
 
     def _send_asked(self, attempt: _Attempt) -> None:
-        """Send the shim its signals, by its pid only where the kernel (before 5.3) has no pidfd."""
+        """Send the shim its signals; by its pid only if the kernel (before 5.3) has no pidfd."""
         claim = attempt.claim
         if claim is None:
             return
@@ -471,8 +471,9 @@ class LocalEngine:
         self._settle(attempt)
 
     def _end(self, attempt: _Attempt) -> None:
-        """End an attempt whose claim is free: the record says how it ended; without one it is lost once its tree is
-        empty."""
+        """End an attempt whose claim is free: its record shows how it ended; without one it is lost once its tree is
+        empty.
+        """
         record = shim.read_record(attempt.claim_path)
         claim = attempt.claim or shim.read_claim(attempt.claim_path)
         if record is not None:
@@ -490,7 +491,7 @@ class LocalEngine:
         self._over(attempt, exit_classifier.exited(attempt.key, record, log, attempt.stderr, attempt.directory))
 
     def _is_empty(self, attempt: _Attempt, claim: Claim | None) -> bool:
-        """Tell whether nothing of the attempt's tree is left; kill what is."""
+        """Kill what is left of the attempt's process tree; return whether nothing is."""
         led = (claim.pid, claim.start) if claim is not None else (0, 0)
         if claim is not None and claim.boot_id != shim.boot_id():
             return True
@@ -529,7 +530,7 @@ def _why_lost(attempt: _Attempt, claim: Claim | None) -> str:
 
 
 def _is_unmanaged(claim: Claim) -> bool:
-    """Tell whether a claim was made on another machine, where its lock says nothing to this one."""
+    """Tell whether a claim was made on another machine, where its lock means nothing here."""
     return not claim.fence and not shim.is_here(claim.boot_id, claim.machine_id, claim.hostname)
 
 

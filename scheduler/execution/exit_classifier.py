@@ -22,16 +22,16 @@ _OUTCOMES = {
     "stopped": Outcome.INTERRUPTED,
 }
 _SAMPLE, _MOSTLY = 1000, 0.6
-"""Bytes of an output that are looked at for zeros, and the share of zeros from which it is UTF-16."""
+"""The number of bytes of an output that are searched for zeros, and the share of zeros that means UTF-16."""
 _LAST_WORDS = (signal.SIGABRT, signal.SIGBUS)
-"""The signals that end a program which found no memory: after std::bad_alloc, and where /dev/shm is full."""
+"""Signals that end a program for lack of memory: after std::bad_alloc, and if /dev/shm is full."""
 
 
 def exited(key: Key, record: Record, log: str, stderr: str, directory: str) -> Exited:
-    """Return the end of an attempt in the terms of the core.
+    """Return the end of an attempt as an event of the core.
 
-    `log` is the file of its output, `stderr` that of its errors where they are apart, `directory` its working directory
-    where that is known.
+    `log` is the file of its output, `stderr` that of its standard error if it is separate, `directory` its working
+    directory if known.
     """
     if record.hindrance:
         away = directory if record.hindrance == "directory" else ""
@@ -61,7 +61,7 @@ def exited(key: Key, record: Record, log: str, stderr: str, directory: str) -> E
 
 
 def _outcome(record: Record, log: str, stderr: str) -> tuple[Outcome, str, oom_patterns.OomMatch | None]:
-    """Return the outcome, the reason where there is one to give, and which memory ran out."""
+    """Return the outcome, the reason if there is one, and which memory ran out."""
     plain = _OUTCOMES.get(record.outcome, Outcome.FAILED)
     if record.outcome not in ("exited", "signalled") or record.code == 0:
         return plain, record.error, None
@@ -91,9 +91,9 @@ def _tail(path: str) -> str:
 
 
 def decode(text: bytes) -> str:
-    """Return an output as text: as UTF-16 where every second byte of what it begins with is zero, else as UTF-8.
+    """Return an output as text: as UTF-16 if every second byte of its beginning is zero, else as UTF-8.
 
-    Of an output that is cut the mark of UTF-16 may be gone, and its first character may begin with either byte.
+    If the output is cut, the byte order mark may be missing, and the first character may begin with either byte.
     """
     beginning = text[:_SAMPLE]
     for order, zeros in (("utf-16-le", beginning[1::2]), ("utf-16-be", beginning[0::2])):

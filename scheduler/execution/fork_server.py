@@ -1,4 +1,4 @@
-"""The fork server and its shims, as the engine sees them: each shim is given one order after another."""
+"""The fork server and its shims from the engine's side: each shim is given one order after another."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from scheduler.core.ports import Key, Launch
 
 INLINE = 16000
-"""The longest order that is a message by itself, in bytes; a longer one is read from memory that comes with the
-message."""
+"""The longest order that is sent as a message, in bytes; a longer one is read from memory whose descriptor is sent."""
 LONGEST = 2 * shim.BLOCK
 """The longest answer, in bytes: a claim or a record, and the JSON around it."""
 NOTE = 64
@@ -32,7 +31,7 @@ REST = 1.0
 
 
 class ForkServer:
-    """The fork server's process and socket. The process may die; it is started again when it is needed."""
+    """The process and the socket of the fork server. The process may die; it is started again when needed."""
 
     def __init__(
         self,
@@ -47,7 +46,7 @@ class ForkServer:
         """The pid and the start time of the last server of an earlier scheduler; it may live on, and be stopped."""
         self.output: tuple[int, ...] = ()
         self.loose = False
-        """A flag: what its tasks leave behind lives on."""
+        """True if background processes of tasks outlive them."""
 
         self._shim_path = shim_path
         self._base_env = dict(base_env)
@@ -64,15 +63,15 @@ class ForkServer:
 
     @property
     def pid(self) -> int:
-        """The pid of the server's process; 0 where there is none."""
+        """The pid of the server's process; 0 if there is none."""
         return self._process.pid if self._process is not None else 0
 
     def fileno(self) -> int:
-        """Return the descriptor that is readable at the end of the server."""
+        """Return the descriptor that is readable when the server has ended."""
         return self._sock.fileno() if self._sock is not None else -1
 
     def start(self) -> bool:
-        """Start the server unless it runs; tell whether it was started. Raise OSError where it cannot be."""
+        """Start the server unless it runs; return whether it was started. Raise OSError if it cannot be."""
         if self._sock is not None:
             return False
         with _memory(self._base_env) as base, _memory(self._bounds) as bounds:
@@ -106,8 +105,7 @@ class ForkServer:
                 os.close(fd)
 
     def fork(self) -> ShimClient | None:
-        """Have a shim forked; return None where the server can take no more now. Raise OSError where
-        nothing was sent."""
+        """Order a new shim; return None if the server can take no order now. Raise OSError if nothing was sent."""
         assert self._sock is not None
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
@@ -121,7 +119,9 @@ class ForkServer:
         return ShimClient(ours)
 
     def check(self) -> bool:
-        """Tell whether the server lives; clean up where its socket has ended. It sends nothing but that end."""
+        """Tell whether the server is alive; clean up if its socket has ended, which is the only thing that it
+        reports.
+        """
         while self._sock is not None and (data := receive(self._sock)) is not None:
             if not data:
                 self.kill()
@@ -134,8 +134,10 @@ class ForkServer:
         self.end()
 
     def end(self, patience: float = 2.0, *, idle: bool = False) -> None:
-        """Close the socket; the server ends with the last of its shims, which may go on. Wait `patience` seconds at
-        most; `idle`: none of its shims has an attempt, so all of them end now."""
+        """Close the socket, so that the server ends after the last of its shims. Wait `patience` seconds at most.
+
+        `idle`: no shim has an attempt, so all of them end now.
+        """
         process, sock = self._process, self._sock
         self._process = self._sock = None
         end = time.monotonic() + patience
@@ -150,11 +152,11 @@ class ForkServer:
 
 
 class ShimClient:
-    """One shim, at the other end of a channel of its own; the channel's end means that it is dead or was never forked.
+    """One shim, at the other end of a channel of its own; the channel's end means that the shim is dead or was never
+    forked.
 
-    A shim is given an order only after the end of the attempt before was received, so nothing that is meant for one
-    attempt, a stop signal above all, can reach a later one. A shim whose channel is closed ends once its attempt is
-    over.
+    A shim gets an order only after the end of the earlier attempt was received, so nothing meant for one attempt, above
+    all a stop signal, can reach a later one. A shim whose channel is closed ends after its attempt.
     """
 
     def __init__(self, channel: socket.socket) -> None:
@@ -162,14 +164,14 @@ class ShimClient:
         self._channel = channel
         self.fd = channel.fileno()
         self.key: Key | None = None
-        """The attempt that it was given and that is not over; None where it is idle."""
+        """The attempt that it was given and that has not ended; None if it is idle."""
         self.process = (0, 0)
         """Its pid and its start time, once it has reported an attempt."""
         self.served = 0
         self.idle_since = 0.0
 
     def order(self, key: Key, order: Mapping[str, Any], held: Sequence[int]) -> None:
-        """Give the shim its next attempt. Raise OSError where nothing was sent."""
+        """Give the shim its next attempt. Raise OSError if nothing was sent."""
         message = json.dumps(order).encode()
         if len(message) <= INLINE:
             socket.send_fds(self._channel, [message], held)
@@ -179,7 +181,7 @@ class ShimClient:
         self.key = key
 
     def receive(self) -> dict[str, Any] | None:
-        """Return the next answer; None where there is none now. Raise EOFError at the end of the channel."""
+        """Return the next answer; None if there is none now. Raise EOFError at the end of the channel."""
         data = receive(self._channel)
         if data is None:
             return None
@@ -194,7 +196,7 @@ class ShimClient:
 
 
 class ShimPool:
-    """The shims of one scheduler: each is at work, or idle for a moment before the next attempt."""
+    """The shims of one scheduler: each is busy, or idle for a moment before the next attempt."""
 
     def __init__(self, server: ForkServer, epoll: select.epoll) -> None:
         self._server = server
@@ -213,8 +215,9 @@ class ShimPool:
         return self._by_fd.get(fd)
 
     def give(self, key: Key, order: Mapping[str, Any], held: Sequence[int], *, once: bool) -> ShimClient | None:
-        """Give an order to an idle shim or a new one; return None where none can be had now. Raise OSError where
-        nothing was sent."""
+        """Give an order to an idle shim or a new one; return None if there is none now. Raise OSError if nothing was
+        sent.
+        """
         while (client := self._next(once)) is not None:
             try:
                 client.order(key, order, held)
@@ -228,7 +231,7 @@ class ShimPool:
         return None
 
     def _next(self, once: bool) -> ShimClient | None:
-        """Return the shim that was at work last; a new one where none is idle, or where it is to be used once."""
+        """Return the shim that was busy last; a new one if none is idle, or if it must be used once."""
         if self._idle and not once:
             return self._idle.pop()
         client = self._server.fork()
@@ -238,7 +241,7 @@ class ShimPool:
         return client
 
     def free(self, client: ShimClient, *, once: bool) -> None:
-        """Mark a shim as idle after its attempt, or let it end where it was to be used `once`."""
+        """Mark a shim as idle after its attempt, or let it end if it was to be used `once`."""
         client.key = None
         client.served += 1
         if once:
@@ -256,12 +259,12 @@ class ShimPool:
         client.close()
 
     def dismiss(self, now: float) -> None:
-        """Let the shims end that have been idle for long enough."""
+        """Let shims end that have been idle for long enough."""
         while self._idle and now - self._idle[0].idle_since > REST:
             self.drop(self._idle[0])
 
     def close(self) -> None:
-        """Let all shims end, each once its attempt is over."""
+        """Let all shims end, each after its attempt."""
         for client in list(self._by_fd.values()):
             self.drop(client)
 
@@ -293,7 +296,7 @@ def order_values(
 
 
 def receive(sock: socket.socket) -> bytes | None:
-    """Return the next message; None where there is none now, and an empty one at the end of the socket."""
+    """Return the next message; None if there is none now, and an empty one at the end of the socket."""
     while True:
         try:
             return sock.recv(LONGEST)
@@ -343,7 +346,7 @@ def _read_note(path: Path | None) -> tuple[int, int]:
 
 @contextlib.contextmanager
 def _memory(values: Mapping[str, Any]) -> Iterator[int]:
-    """Yield the descriptor of memory that holds the values as JSON; unlike a message, it may have any length."""
+    """Yield the descriptor of a memory file with the values as JSON; unlike a message, it may have any length."""
     fd = os.memfd_create("order", os.MFD_CLOEXEC)
     try:
         data = json.dumps(values).encode()

@@ -1,8 +1,8 @@
-"""Detection of a fork server and of shims that a signal has stopped; they are continued.
+"""Detection of fork servers and shims that a signal has stopped; they are continued.
 
-A stopped shim neither ends nor reports its task and ignores time limits and requests. To kill it would lose its task's
-exit code, so SIGCONT is the only right answer. It does not reach a task: a task leads a session of its own, and stays
-stopped where its user has stopped it.
+A stopped shim neither ends nor reports its task and ignores time limits and requests. Killing it would lose its task's
+exit code, so SIGCONT is the only remedy. It does not reach the task, which leads a session of its own and stays stopped
+if its user has stopped it.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ from scheduler.runtime.processes import continue_stopped
 from scheduler.runtime.shim import is_stopped
 
 REST = 1.0
-"""Seconds between looks."""
+"""Seconds between checks."""
 SLICE = 200
-"""The number of helpers that one look covers: each takes 10 microseconds, on the loop's thread."""
+"""The number of helpers that one check covers: each takes 10 microseconds of the loop's thread."""
 
 
 class StoppedHelpers:
-    """The looks at the helpers, in turn; a helper that two looks in a row find stopped is continued."""
+    """The checks of the helpers, in turn; a helper that is stopped in two checks in a row is continued."""
 
     def __init__(self) -> None:
         self._next = 0.0
         self._last = 0
-        """The pid of the last helper that was looked at."""
+        """The pid of the last helper that was checked."""
         self._suspected: set[int] = set()
         self._told = False
         self._news: list[str] = []
 
     def is_due(self, now: float) -> bool:
-        """Tell whether it is time for a look."""
+        """Tell whether the next check is due."""
         return now >= self._next
 
     def look(self, helpers: Mapping[int, int], now: float) -> None:
-        """Look at some of these pids (with their start times), and at the pids that were stopped at the last look."""
+        """Check some of these pids (with their start times), and the pids that were stopped at the last check."""
         self._next = now + REST
         in_order = sorted(helpers)
         later = [pid for pid in in_order if pid > self._last][:SLICE]

@@ -13,7 +13,7 @@ from scheduler.runtime.settings import Settings
 from scheduler.values import dataclass
 
 NO_LOAD_LIMIT = 1000.0
-"""The load limit of arms that try a number of tasks per device: no load keeps any of them out."""
+"""The load limit of arms that set the number of tasks per device, so that no load limits them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +23,9 @@ class Arm:
     name: str
     mps: bool = False
     percentage: str = ""
-    """Percentage of a GPU's threads for each task under MPS, or `auto`."""
+    """The percentage of a GPU's threads for each task under MPS, or `auto`."""
     per_device: int | None = None
-    """The most tasks on one device."""
+    """The largest number of tasks on one device."""
     num: int | None = None
     """Rows in a batch."""
     order: str = ""
@@ -43,7 +43,7 @@ class Arm:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what distinguishes the arm, as columns of tables."""
+        """Return the properties that distinguish the arm, as columns of tables."""
         return {
             "arm": self.name,
             "mps": "yes" if self.mps else "no",
@@ -87,7 +87,9 @@ class Experiment:
         return {"ThreadPercentage": arm.percentage} if arm.mps else {}
 
     def in_turn(self) -> list[tuple[int, Arm]]:
-        """Return repeats and arms in the order of measuring; each repeat begins with another arm, against drift."""
+        """Return repeats and arms in the order of measuring; each repeat begins with another arm, to average out
+        drift.
+        """
         found = []
         for repeat in range(self.repeats):
             first = repeat % len(self.arms)
@@ -96,7 +98,9 @@ class Experiment:
 
 
 def mps_arms(percentages: Sequence[str], copies: Sequence[int]) -> list[Arm]:
-    """Return the arms: one task per GPU, packed without and with MPS; or each number of copies, without and with it."""
+    """Return the arms: one task per GPU, packed without MPS and with it; or each number of copies, without MPS and
+    with it.
+    """
     if not copies:
         shared = [Arm(f"packed, {_mps(one)}", mps=True, percentage=one) for one in percentages]
         return [Arm("one per GPU", per_device=1, base=True), Arm("packed"), *shared]
@@ -122,5 +126,5 @@ def priority_arms(nums: Sequence[int], orders: Sequence[str]) -> list[Arm]:
 
 
 def copies_needed(copies: Sequence[int], gpus: int) -> int:
-    """Return the number of tasks that every number of copies divides evenly on every GPU."""
+    """Return a number of tasks that every number of copies divides evenly on every GPU."""
     return lcm(*copies) * gpus

@@ -1,4 +1,4 @@
-"""Charts of an experiment: a bar for each arm, with a whisker from its least to its most repeat; waits by batch."""
+"""Charts of an experiment: a bar for each arm, with a whisker from the lowest to the highest repeat; waits by batch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WIDTH, BAR, GAP, RIGHT, HEAD = 1000.0, 18.0, 8.0, 130.0, 30.0
 BASE, PLAIN, MPS = "#9aa3ad", "#3b6fb6", "#58a55c"
 COLOURS = ("#3b6fb6", "#d99a2b", "#58a55c", "#8d65c5", "#4aa5a5", "#b0628a", "#9aa3ad", "#c0392b")
 WHISKER, THIN = "#333333", 2.0
-"""The colour of whiskers, and the length below which they are left out."""
+"""The colour of whiskers, and the length below which they are not drawn."""
 LETTER = 0.55
 """Mean width of a letter, in font sizes."""
 LEFT, HEIGHT = 110.0, 110.0
@@ -24,12 +24,12 @@ NAMES = 40
 
 
 def number(value: float) -> str:
-    """Return a number with three digits, or as a whole number from 100 on."""
+    """Return a number with three digits, or a whole number from 100 on."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def heading(title: str, words: str, *, simulated: bool) -> Drawing:
-    """Draw the title, and whether it is simulated."""
+    """Draw the title, and a note if the results are simulated."""
     drawn = Drawing(WIDTH, 46)
     drawn.words.append(SvgText(0, 18, title, size=20))
     drawn.words.append(SvgText(0, 40, words, fill="#b03a2e" if simulated else GREY))
@@ -62,7 +62,7 @@ def _colour(arm: Arm) -> str:
 
 
 def bars(title: str, better: str, lines: Sequence[ChartBar], text: Callable[[float], str]) -> Drawing:
-    """Draw one chart: names, bars from zero, whiskers from the least to the most, values."""
+    """Draw one chart: names, bars from zero, whiskers from the lowest to the highest, values."""
     left = max(len(short(line.name, NAMES)) for line in lines) * USUAL * LETTER + 16
     scale = (WIDTH - left - RIGHT) / (max(line.spread.most for line in lines) or 1.0)
     drawn = Drawing(WIDTH, HEAD + len(lines) * (BAR + GAP))
@@ -85,7 +85,7 @@ def bars(title: str, better: str, lines: Sequence[ChartBar], text: Callable[[flo
 
 
 def batch_charts(found: Sequence[Summary]) -> list[Drawing]:
-    """Draw the mean waits batch by batch, of the first repeat of each arm that has several batches."""
+    """Draw the mean waits by batch, for the first repeat of each arm with several batches."""
     several = [one for one in found if len({wait.batch for wait in one.readings[0].waits}) > 1]
     if not several:
         return []

@@ -1,4 +1,4 @@
-"""The folder of an experiment: `results.json`, and what is made from it for people."""
+"""The folder of an experiment: `results.json`, and the files for people that are made from it."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class ExperimentFolder:
     """The folder of one experiment; it is locked while it is open, so that one process at a time measures in it."""
 
     def __init__(self, places: ExperimentPaths, terms: Mapping[str, Any]) -> None:
-        """Make or open the folder of an experiment with these terms.
+        """Create or open the folder of an experiment with these terms.
 
-        Raises UsageError for a folder that holds another experiment, StateError for one that is in use.
+        Raise UsageError for a folder with another experiment, StateError for one that is in use.
         """
         self.places = places
         self.terms = dict(terms)
         self.readings: list[Reading] = []
         self.unfinished: int | None = None
-        """The run of the arm that is being measured, or that was when the experiment was killed."""
+        """The run of the arm that is being measured, or was when the experiment was killed."""
         self._is_new = not places.root.exists()
         where = tilde(places.root)
         try:
@@ -66,11 +66,11 @@ class ExperimentFolder:
                 )
 
     def has(self, arm: Arm, repeat: int) -> bool:
-        """Tell whether a repeat of an arm is measured."""
+        """Tell whether a repeat of an arm has been measured."""
         return any((reading.arm, reading.repeat) == (arm.name, repeat) for reading in self.readings)
 
     def to_dict(self, found: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the results as JSON values; `found` is what follows from the readings and the machine."""
+        """Return the results as JSON values; `found` contains what follows from the readings and the machine."""
         return {
             "format": VERSION,
             "folder": str(self.places.root),
@@ -89,7 +89,7 @@ class ExperimentFolder:
             raise StateError(f"{tilde(path)} cannot be written: {why}") from exc
 
     def close(self) -> None:
-        """Unlock the folder; remove it if it was made for nothing."""
+        """Unlock the folder; remove it if nothing was written to it."""
         if self._is_new and not (self.readings or self.unfinished):
             for path in (self.places.copies, self.places.results):
                 path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Measuring: every arm is run as often as it is to be repeated, and its numbers are kept at once."""
+"""Measuring: every arm runs as often as requested, and its numbers are written at once."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class ExperimentInterrupted(Exception):
 
 
 class ArmRunner:
-    """The place where arms run: this machine, or a simulated one, of which nothing is to be learned or removed."""
+    """The place where arms run: this machine, or a simulated one, where there is nothing to learn or to remove."""
 
     context = ExperimentContext()
     """The circumstances of all numbers."""
 
     def learn(self) -> None:
-        """Measure what the tasks need, so that no measured arm has to; raise ExperimentInterrupted."""
+        """Measure what the tasks need, so that no arm has to; raise ExperimentInterrupted."""
 
     def measure(self, arm: Arm, repeat: int, begun: Callable[[int], None]) -> Reading:
         """Run one arm to its end, and return its numbers; raise ExperimentInterrupted.
@@ -44,7 +44,7 @@ class ArmRunner:
         raise NotImplementedError
 
     def remove(self, number: int) -> None:
-        """Cancel what is left of an interrupted run."""
+        """Cancel the rest of an interrupted run."""
 
     def machine(self) -> Mapping[str, Any]:
         """Return a description of the machine."""
@@ -60,12 +60,14 @@ class Measurement:
 
     @property
     def report(self) -> Report:
-        """The report on what is measured so far."""
+        """The report on the arms that have been measured so far."""
         found = summaries(self._experiment.arms, self._folder.readings)
         return Report(self._experiment, found, self._runner.context)
 
     def conduct(self) -> int:
-        """Measure what is not measured yet, write the report, and return the signal that interrupted it, or 0."""
+        """Measure what is still missing, write the report, and return the signal that interrupted the experiment, or
+        0.
+        """
         turns, signal = self._experiment.in_turn(), 0
         left = [(repeat, arm) for repeat, arm in turns if not self._folder.has(arm, repeat)]
         try:
@@ -112,17 +114,17 @@ class Measurement:
         return reading
 
     def as_json(self) -> str:
-        """Return the results as JSON, as they are kept."""
+        """Return the results as JSON, in the form of results.json."""
         context = self._runner.context.to_dict()
         found = {"context": context, "machine": dict(self._machine), "verdict": self.report.verdict}
         return json.dumps(self._folder.to_dict(found), indent=1) + "\n"
 
     def _write_results(self) -> None:
-        """Replace results.json; it is on the disk when this returns."""
+        """Replace results.json; it is on disk when this returns."""
         self._folder.write(self._folder.places.results, self.as_json())
 
     def _write_reports(self) -> None:
-        """Write table, page and picture again from the readings."""
+        """Write the table, the page and the picture again from the readings."""
         report, places = self.report, self._folder.places
         self._folder.write(places.table, report.table_csv())
         if self._experiment.of_priority:
@@ -132,7 +134,7 @@ class Measurement:
 
 
 def _print_progress(line: str) -> None:
-    """Write a line to standard error, where no data go; the experiment goes on if nothing reads it."""
+    """Write a line to standard error, since standard output is for data; continue if nothing reads it."""
     with contextlib.suppress(OSError):
         sys.stderr.write(line + "\n")
         sys.stderr.flush()

@@ -14,17 +14,17 @@ from scheduler.experiment.arms import Arm
 from scheduler.values import dataclass
 
 LEAST_DIFFERENCE = 0.02
-"""Means that differ by a smaller share count as equal, however little the repeats spread."""
+"""Means whose difference is a smaller share than this count as equal, however little the repeats vary."""
 NUMBERS = (
     "tasks", "succeeded", "epochs", "makespan_s", "task_mean_s", "ooms", "residents_max", "under_mps", "mps_clients",
     "energy_j",
 )  # fmt: skip
-"""The numbers of a reading, as tables and JSON name them."""
+"""The numbers of a reading, as they are named in tables and JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchWait:
-    """The waits of the tasks of one priority in one batch, in seconds from the acceptance of the list."""
+    """The waiting times of the tasks of one priority in one batch, in seconds after the list was accepted."""
 
     batch: int
     priority: int
@@ -49,21 +49,21 @@ class Reading:
     tasks: int
     succeeded: int
     epochs: int
-    """Epochs of the tasks that succeeded."""
+    """Epochs of successful tasks."""
     makespan_s: float
     task_mean_s: float
     ooms: int
     residents_max: int
-    """The most tasks on one device at one moment."""
+    """The largest number of tasks on one device at one time."""
     under_mps: int
-    """Attempts under MPS."""
+    """The number of attempts under MPS."""
     mps_clients: int
-    """Attempts that were seen as clients of the MPS daemon."""
+    """The number of attempts that were seen as clients of the MPS daemon."""
     waits: Sequence[BatchWait] = ()
     energy_j: float | None = None
-    """Joules that its GPUs used; None: unknown."""
+    """Joules that its GPUs used; None if unknown."""
     machine_state: Mapping[str, Any] = field(default_factory=dict)
-    """The telemetry of the GPUs before and after it, and the thread percentages that the MPS daemons reported."""
+    """The telemetry of the GPUs before and after the run, and the thread percentages that the MPS daemons reported."""
 
     @property
     def tasks_per_hour(self) -> float:
@@ -129,14 +129,14 @@ def read(arm: Arm, repeat: int, run: int | None, brain: Brain, history: RunHisto
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A number of several repeats: its mean, its least and its most."""
+    """A number over several repeats: its mean, its minimum and its maximum."""
 
     mean: float
     least: float
     most: float
 
     def exceeds(self, other: Spread) -> bool:
-        """Tell whether it is greater beyond chance: the repeats do not overlap, and the means differ by 2 %."""
+        """Tell whether it exceeds the other beyond chance: the repeats do not overlap, and the means differ by 2 %."""
         return self.least > other.most and self.mean > other.mean * (1 + LEAST_DIFFERENCE)
 
 
@@ -148,27 +148,27 @@ class Summary:
     readings: Sequence[Reading]
 
     def spread(self, of: Callable[[Reading], float]) -> Spread:
-        """Return one number over the repeats."""
+        """Return the values of one number over the repeats."""
         values = [of(reading) for reading in self.readings]
         return Spread(sum(values) / len(values), min(values), max(values))
 
     @property
     def rate(self) -> Spread:
-        """Tasks per hour."""
+        """The tasks per hour."""
         return self.spread(lambda reading: reading.tasks_per_hour)
 
     @property
     def makespan(self) -> Spread:
-        """From the first start to the last end."""
+        """The time from the first start to the last end."""
         return self.spread(lambda reading: reading.makespan_s)
 
     def waited(self, priority: int) -> Spread:
-        """Return the mean wait of one priority."""
+        """Return the mean waiting time of one priority."""
         return self.spread(lambda reading: reading.waited().get(priority, 0.0))
 
 
 def summaries(arms: Sequence[Arm], readings: Sequence[Reading]) -> list[Summary]:
-    """Return the summaries of the arms that were measured at least once."""
+    """Return the summaries of the arms that have been measured at least once."""
     mine = {arm.name: [reading for reading in readings if reading.arm == arm.name] for arm in arms}
     return [Summary(arm, mine[arm.name]) for arm in arms if mine[arm.name]]
 

@@ -70,7 +70,7 @@ class RealRunner(ArmRunner):
 
     @contextlib.contextmanager
     def _session(self, arm: Arm, options: RunOptions, settings: Settings) -> Iterator[RunSession]:
-        """Begin one run of the list; remove what is left of it when it is interrupted, except by Ctrl-\\."""
+        r"""Begin one run of the list; clean up if it is interrupted, except by Ctrl-\."""
         task_list = csv_listing(
             self._experiment.path,
             header=0,
@@ -108,7 +108,7 @@ class RealRunner(ArmRunner):
                 run_loop.run_to_end(session, None)
 
     def machine(self) -> Mapping[str, Any]:
-        """Return what NVML and the system tell of this machine."""
+        """Return the facts about the machine from NVML and the system."""
         uname = os.uname()
         with contextlib.closing(find_devices(self._experiment.devices, self._settings)) as pool:
             devices = [{"label": d.label, "key": d.key, "model": d.model, "total": d.total} for d in pool.discover()]
@@ -126,7 +126,7 @@ class RealRunner(ArmRunner):
 
 
 def count_gpus(experiment: Experiment, settings: Settings) -> int:
-    """Return the number of GPUs; raise UsageError where the experiment cannot run on this machine."""
+    """Return the number of GPUs; raise UsageError if the experiment cannot run on this machine."""
     with contextlib.closing(find_devices(experiment.devices, settings)) as pool:
         gpus = sum(device.is_gpu for device in pool.discover())
         if experiment.of_priority:
@@ -139,14 +139,14 @@ def count_gpus(experiment: Experiment, settings: Settings) -> int:
 
 
 def _run(session: RunSession) -> None:
-    """Run it to its end, with its lines in its log; raise ExperimentInterrupted."""
+    """Run a session to its end, with its lines in its log; raise ExperimentInterrupted."""
     result = run_loop.run_to_end(session, None)
     if result.signal:
         raise ExperimentInterrupted(result.signal)
 
 
 def _count_unknown(session: RunSession) -> int:
-    """Return the number of tasks whose need no probe has shown."""
+    """Return the number of tasks whose need is still unknown after the probes."""
     brain = session.brain
     some = any(device.is_gpu for device in session.devices.discover())
     needs = (brain.need(task, gpus_of(brain.terms_of(task), some)) for task in brain.task_table)

@@ -1,4 +1,4 @@
-"""The report of an experiment: one table of metrics, shown on a terminal, as CSV, as charts, and on a page."""
+"""The report of an experiment: one table of metrics, on a terminal, as CSV, as charts, and as a page."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ EXPLAINED = (
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One number of a run: a column of the table, and a chart where one way is better."""
+    """One number of a run: a column of the table, and a chart if more or less of it is better."""
 
     title: str
     of: Callable[[Reading], float]
@@ -42,7 +42,7 @@ class Metric:
     """`more` or `less`; empty: no chart."""
 
     def cell(self, one: Summary) -> str:
-        """Return the mean over the repeats, with the least and the most where they differ."""
+        """Return the mean over the repeats, with the minimum and the maximum if they differ."""
         spread = one.spread(self.of)
         mean, least, most = self.text(spread.mean), self.text(spread.least), self.text(spread.most)
         return mean if least == most else f"{mean} ({least} to {most})"
@@ -66,7 +66,7 @@ def _rounded(value: Any) -> Any:
 
 
 def progress(done: int, of: int, reading: Reading, left: float) -> str:
-    """Return the line about an arm that was just measured; `left` is how many seconds the others take."""
+    """Return the line about an arm that was just measured; `left` is the expected time of the others in seconds."""
     bad = reading.tasks - reading.succeeded
     failed = f", {count(bad, 'task')} unfinished" if bad else ""
     run = f"  run {reading.run}" if reading.run else ""
@@ -77,7 +77,7 @@ def progress(done: int, of: int, reading: Reading, left: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The results of an experiment for people."""
+    """The results of an experiment in forms for people."""
 
     experiment: Experiment
     summaries: Sequence[Summary]
@@ -89,7 +89,7 @@ class Report:
         return verdict(self.summaries, self.context, of_priority=self.experiment.of_priority)
 
     def metrics(self) -> Iterator[Metric]:
-        """Yield the metrics that say something here, in the order of the columns."""
+        """Yield the metrics that are informative here, in the order of the columns."""
         readings = [reading for one in self.summaries for reading in one.readings]
         yield Metric("makespan", lambda r: r.makespan_s, duration, "less")
         if self.experiment.of_priority:

@@ -21,12 +21,12 @@ from scheduler.units import count, duration, size
 from scheduler.values import dataclass
 
 MODEL = "fit"
-"""How tasks that share a GPU slow each other down: as pairs of training jobs were measured."""
+"""The model of how tasks that share a GPU slow each other down, fitted to measured pairs of training jobs."""
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedSetting:
-    """The simulated machine, and what is assumed."""
+    """The simulated machine, and the assumptions."""
 
     devices: Sequence[Device]
     assumed: MeasuredTask
@@ -35,7 +35,7 @@ class SimulatedSetting:
 
 
 class SimulatedRunner(ArmRunner):
-    """Simulated runs of the list by the decisions of a real run; each repeat draws its own deviations."""
+    """Simulated runs of the list with the decisions of a real run; each repeat draws other random deviations."""
 
     def __init__(self, experiment: Experiment, settings: Settings, setting: SimulatedSetting) -> None:
         self._experiment, self._settings, self._setting = experiment, settings, setting
@@ -44,7 +44,7 @@ class SimulatedRunner(ArmRunner):
         self.context = self._describe()
 
     def _describe(self) -> ExperimentContext:
-        """Return what is simulated, and what is assumed."""
+        """Return what is simulated, and the assumptions."""
         notes = self._assumptions()
         if self._experiment.of_priority:
             return ExperimentContext(True, None, notes)
@@ -53,7 +53,7 @@ class SimulatedRunner(ArmRunner):
         return ExperimentContext(True, self._setting.mps_speed, notes)
 
     def _assumptions(self) -> list[str]:
-        """Return what is assumed of rows without a profile."""
+        """Return the assumptions about rows without a profile."""
         guessed, assumed = sum(row.guessed for row in self._rows), self._setting.assumed
         if not guessed:
             return ["rows without a profile have the time and peak of --assume"] if assumed != MeasuredTask() else []
@@ -77,7 +77,7 @@ class SimulatedRunner(ArmRunner):
         return Scene(given, here.devices, faster, rules(self._experiment.options(arm), settings), settings.num)
 
     def machine(self) -> Mapping[str, Any]:
-        """Return what was simulated."""
+        """Return the simulated machine."""
         return {
             "simulated": True,
             "mps_speed": self._setting.mps_speed,

@@ -1,4 +1,4 @@
-"""The verdict of an experiment: what its summaries show, in one sentence."""
+"""The verdict of an experiment: the result of its summaries in one sentence."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from scheduler.units import duration
 from scheduler.values import dataclass
 
 FEWEST_REPEATS = 2
-"""Fewer repeats show no spread."""
+"""Fewer repeats than this show no variation."""
 NOTHING = "nothing can be compared yet"
 
 
 @dataclass(frozen=True, slots=True)
 class ExperimentContext:
-    """The circumstances of all numbers of an experiment."""
+    """The circumstances that apply to all numbers of an experiment."""
 
     simulated: bool = False
     mps_speed: float | None = None
-    """Assumed speed-up under MPS of tasks that slow each other down; None: MPS is not tried."""
+    """The assumed speed-up under MPS of tasks that slow each other down; None: MPS is not tried."""
     notes: Sequence[str] = field(default_factory=tuple)
 
     @property
@@ -41,7 +41,7 @@ class ExperimentContext:
 
 
 def verdict(found: Sequence[Summary], context: ExperimentContext, *, of_priority: bool) -> str:
-    """Return what the measured arms show, in one sentence without a full stop."""
+    """Return the result of the measured arms, in one sentence without a full stop."""
     said = _orders(found) if of_priority else _mps(found, context)
     said = f"in the simulation, {said}" if context.simulated else said
     return said[0].upper() + said[1:]

@@ -1,4 +1,4 @@
-"""The bytes of a CSV file: decoded into lines and hashed while they are read, with errors that name the place."""
+"""The bytes of a CSV file, decoded into lines and hashed while they are read; errors name the place."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ _CHUNK = 1 << 20
 
 
 class NotText(ValueError):
-    """Bytes that are not UTF-8 text: of the named encoding, or with a NUL byte where no encoding is named."""
+    """Bytes that are not UTF-8 text: they have the named encoding, or contain a NUL byte if none is named."""
 
 
 class HashedBytes(io.RawIOBase):
-    """At most `left` bytes of a file, hashed while they are read; reading raises `NotText` unless `any_bytes`."""
+    """At most `left` bytes of a file, hashed while they are read; reading raises `NotText` unless `any_bytes` is
+    set.
+    """
 
     def __init__(self, file: io.FileIO, left: int | None = None, any_bytes: bool = False) -> None:
         self._file = file
@@ -52,7 +54,7 @@ class HashedBytes(io.RawIOBase):
 
 
 def text_of(source: HashedBytes, errors: str = "strict") -> io.TextIOWrapper:
-    """Return a text file over the bytes."""
+    """Return a text file that decodes the bytes."""
     return io.TextIOWrapper(io.BufferedReader(source, _CHUNK), encoding="utf-8-sig", errors=errors, newline="")
 
 
@@ -66,7 +68,7 @@ _NULS = {(1, 3): "UTF-16LE", (0, 2): "UTF-16BE", (1, 2, 3): "UTF-32LE", (0, 1, 2
 
 
 def _encoding(first: bytes) -> str:
-    """Return the encoding that the first four bytes of a file show; empty for one of single bytes."""
+    """Return the encoding that the first four bytes of a file indicate; empty for a single-byte encoding."""
     for bom, name in _BOMS.items():
         if first.startswith(bom):
             return name
@@ -79,7 +81,7 @@ def iconv(encoding: str, path: str) -> str:
 
 
 def clean(path: str, lines: Iterable[str], number: int) -> Iterator[str]:
-    """Yield lines that were decoded with surrogateescape; raise InputError for one that is not text.
+    """Yield lines that were decoded with surrogateescape; raise InputError for a line that is not text.
 
     The first line is line `number` + 1 of the file.
     """
@@ -127,7 +129,7 @@ def digest_of(file: BinaryIO, length: int) -> tuple[Any, bytes]:
 
 
 def behind(ending: bytes, tail: bytes) -> bytes | None:
-    """Return what follows the accepted part, without the end of its last line; None where that line was lengthened."""
+    """Return what follows the accepted part, without the end of its last line; None if that line was lengthened."""
     if ending == b"\r":
         return tail.removeprefix(b"\n")
     if ending == b"\n" or not tail:
@@ -138,5 +140,5 @@ def behind(ending: bytes, tail: bytes) -> bytes | None:
 
 
 def ended(tail: bytes) -> bytes:
-    """Return the lines that have an end."""
+    """Return only the lines that have a line end."""
     return tail[: max(tail.rfind(b"\n"), tail.rfind(b"\r")) + 1]

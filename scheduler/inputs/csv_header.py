@@ -22,7 +22,7 @@ def known_names(line: str, delimiter: str) -> set[str]:
 
 
 def delimiter_of(line: str) -> str:
-    """Return the comma, unless the header has task fields only when it is split at another delimiter."""
+    """Return the comma, unless the header contains task fields only with another delimiter."""
     if known_names(line, ","):
         return ","
     return max((",", "\t", ";"), key=lambda delimiter: len(known_names(line, delimiter)))
@@ -76,7 +76,7 @@ def refuse_slips(path: str, row: int, slips: Mapping[str, str]) -> None:
 
 
 def _missing(columns: list[str], missing: list[str], slips: dict[str, str] | None) -> str:
-    """Return a sentence about missing columns; `slips` is None where the header has no task field at all."""
+    """Return a sentence about missing columns; `slips` is None if the header contains no task field at all."""
     if slips is None:
         shown = ", ".join(repr(name) for name in columns[:5])
         return (

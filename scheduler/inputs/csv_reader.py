@@ -1,14 +1,14 @@
-"""CSV files: rows validated while they are read, and rows appended while the run goes on.
+"""CSV files: rows that are validated while they are read, and rows that are appended while the run goes on.
 
-Accepted are UTF-8 with or without a BOM; LF, CRLF or CR; quoted cells with commas and line ends in them; a last line
-without a line end. Blank lines, rows of empty cells and rows that begin with `#` are skipped. The delimiter is the
-comma. Where a header has no task field when split at commas, but has some when split at TABs or at `;`, that is the
-delimiter; the number of fields is checked in every row. A table of parameters, whose command comes after `--`, has the
-delimiter at which its header has the command's placeholders. A file called .jsonl
-holds one JSON object in a line: the same rows, written otherwise.
+Accepted are UTF-8 with or without a BOM; LF, CRLF or CR; quoted cells with commas and line ends; a last line without a
+line end. Blank lines, rows of empty cells and rows that begin with `#` are skipped. The delimiter is the comma. If a
+header has no task field when it is split at commas, but has some when split at TABs or at `;`, that is the delimiter;
+the number of fields is checked in every row. A table of parameters, whose command comes after `--`, has the delimiter
+at which its header has the command's placeholders. A file called .jsonl contains one JSON object per line: rows in
+another form.
 
-Bytes that are not UTF-8 are refused: a journal, a result table and a terminal hold text. A file with a name of other
-bytes needs a link with a name in UTF-8.
+Bytes that are not UTF-8 are refused: a journal, a result table and a terminal hold text. A file whose name is not UTF-8
+needs a link with such a name.
 """
 
 from __future__ import annotations
@@ -49,19 +49,19 @@ from scheduler.units import count
 from scheduler.values import dataclass
 
 _NO_FILE = (0, 0, 0)
-"""The status of a pipe, to which nothing is ever appended."""
+"""The status of a pipe, which cannot grow after it was read."""
 _WAITS = "; this appended row and the rows after it wait until it is corrected"
 
 
 @dataclass(frozen=True, slots=True)
 class CsvMark:
-    """How much of a file was accepted: it tells appended rows from edits, and is kept in the run's journal."""
+    """How much of a file was accepted: it distinguishes appended rows from edits, and is kept in the run's journal."""
 
     offset: int
     rows: int
     lines: int
     head: int
-    """Lines up to the end of the header."""
+    """The number of lines up to the end of the header."""
     digest: str
     size: int
     mtime_ns: int
@@ -91,7 +91,7 @@ class CsvMark:
 
 
 def batches(rows: Iterable[Row], num: int) -> Iterator[list[Row]]:
-    """Return batches of `num` rows, each sorted by priority; equal priorities stay in file order."""
+    """Yield batches of `num` rows, each sorted by priority; rows of equal priority stay in file order."""
     if num < 1:
         raise UsageError(f"--num {num}: a batch needs at least 1 row")
     source = iter(rows)
@@ -109,7 +109,8 @@ class CsvFile:
     """
 
     retry = 2.0
-    """Seconds until a bad appended row is checked again in an unchanged file: its script may exist by then."""
+    """Seconds until an invalid appended row is checked again in an unchanged file, because its script may exist by
+    then."""
 
     def __init__(  # noqa: PLR0913  # all but the path are given by name
         self,
@@ -152,7 +153,7 @@ class CsvFile:
         cwd: str = "",
         programs: Programs | None = None,
     ) -> CsvFile:
-        """Return the file of a resumed run, for `appended` alone; it may have changed since, or be gone."""
+        """Return the file of a resumed run, for `appended` alone; it may have been changed or removed since."""
         self = cls.__new__(cls)
         self._settle(path, python, cwd, programs)
         self._take_form(form)
@@ -182,7 +183,7 @@ class CsvFile:
     # The header.
 
     def _checked(self, columns: list[str], given: set[str], template: Sequence[str]) -> list[str]:
-        """Return the checked names of the columns. Raises InputError."""
+        """Return the checked names of the columns; raise InputError."""
         own = table.own_columns(columns, template) if template else None
         columns, slips = checked_columns(self.path, self._above + 1, columns, given, own, self._mine)
         if template:
@@ -195,7 +196,7 @@ class CsvFile:
         return columns
 
     def _read_header(self, header: int | None, template: Sequence[str]) -> list[str]:
-        """Return the cells of the header, and set up the reader of the rows."""
+        """Return the cells of the header, and prepare the reader of the rows."""
         self._head = 0
         try:
             text = text_of(self._bytes)
@@ -225,7 +226,7 @@ class CsvFile:
         return columns
 
     def _reader_of(self, lines: Iterable[str], mark: CsvMark) -> Any:
-        """Return a reader of rows after the header, of a file whose form is known."""
+        """Return a reader of the rows after the header, for a file whose form is known."""
         self.delimiter = self._validator.delimiter = mark.delimiter
         if self._json:
             return table.JsonLines(lines, self.form.columns, names(self.form.template))
@@ -250,7 +251,7 @@ class CsvFile:
     # The rows.
 
     def rows(self) -> Iterator[Row]:
-        """Yield each validated row, once; at the end `mark` and `warnings` are complete. Raises InputError."""
+        """Yield each validated row once; at the end `mark` and `warnings` are complete. Raise InputError."""
         counts = CommandCounts()
         self._validator.delimiter = self.delimiter
         with self._bytes as source:
@@ -285,8 +286,8 @@ class CsvFile:
     def appended(self, mark: CsvMark, *, last: bool) -> tuple[list[Row], CsvMark, str | None]:
         """Return the rows after the accepted part, the new mark, and a sentence about what was not accepted.
 
-        This is cheap while the file is unchanged. A row counts once its line has an end; with `last` (nothing else is
-        left to run) also without one. Any other edit and a bad row are ignored, and described once.
+        This is cheap while the file is unchanged. A row counts when its line has an end; with `last` (no task is left
+        to run) also without one. Any other edit and invalid rows are ignored, and described once.
         """
         look = self._look()
         if not self._worth_reading(look, mark, last):
@@ -298,7 +299,7 @@ class CsvFile:
         return rows, after, news
 
     def untaken(self, mark: CsvMark) -> tuple[list[Row], str]:
-        """Return the good rows after the accepted part, and a sentence about the bad row after them."""
+        """Return the valid rows after the accepted part, and a sentence about the invalid row after them."""
         if self._look() == _NO_FILE:
             return [], ""
         rows, _, said = self._read_behind(mark, True)
@@ -350,7 +351,7 @@ class CsvFile:
         return rows, after, said
 
     def _take(self, tail: bytes, mark: CsvMark) -> tuple[list[Row], int, int, str | None]:
-        """Return the good rows at the beginning of `tail`, their lines and bytes, and a sentence about the rest."""
+        """Return the valid rows at the beginning of `tail`, their lines and bytes, and a sentence about the rest."""
         lines = list(io.StringIO(tail.decode("utf-8", "surrogateescape"), newline=""))
         if not any(map(str.strip, lines)):
             return [], 0, 0, None
@@ -371,7 +372,7 @@ class CsvFile:
         return rows, good, sum(len(line.encode("utf-8", "surrogateescape")) for line in lines[:good]), said
 
     def _recount(self, mark: CsvMark) -> CommandCounts:
-        """Count the commands of the accepted part again; the result is large, so only appended rows need it."""
+        """Count the commands of the accepted part again; the result is large, so it is only made for appended rows."""
         counts = CommandCounts()
         with HashedBytes(self._open(), left=mark.offset) as source:
             text = text_of(source)

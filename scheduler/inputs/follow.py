@@ -1,4 +1,4 @@
-"""Files that are followed: appended lines are commands, also after a restart and after a rotation."""
+"""Files that are followed: appended lines are commands, also after a restart or a rotation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TAIL = 64
 
 @dataclass(frozen=True, slots=True)
 class FollowMark:
-    """How far a file was accepted: its inode, the byte and line, and a digest of the accepted part."""
+    """How much of a file was accepted: its inode, the byte and line, and a digest of the accepted part."""
 
     inode: int = 0
     offset: int = 0
@@ -66,7 +66,7 @@ class FollowedFile:
         self._read_to = 0
         self._tail = b""
         self._quiet = False
-        """True if nothing was added at the last look; a file that was moved away is then finished."""
+        """True if nothing was added at the last check; a file that was renamed is then finished."""
         self._said = ""
         self._always = os.eventfd(1, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         if os.path.isdir(self._path):
@@ -77,7 +77,7 @@ class FollowedFile:
     # ---- something to wait on ----
 
     def fileno(self) -> int:
-        """Return a descriptor that is readable while commands wait; -1 where only a look shows growth."""
+        """Return a descriptor that is readable while commands wait; -1 if growth is only found by checking."""
         return self._always if self._lines.pending or (self._fd >= 0 and not self._quiet) else -1
 
     def collect(self) -> Sequence[Happening]:
@@ -97,7 +97,7 @@ class FollowedFile:
         return True
 
     def untaken(self) -> tuple[Sequence[Row], str]:
-        """Return nothing: every line is a command."""
+        """Return nothing, because every line is a command."""
         return (), ""
 
     def appended(self, *, last: bool) -> tuple[Sequence[Row], str, str]:
@@ -118,14 +118,14 @@ class FollowedFile:
         return rows, self._next.pack() if rows else "", news
 
     def accepted(self) -> None:
-        """Go on after the rows that were returned last: they and their mark are in the journal."""
+        """Continue after the rows that were returned last, because they and their mark are in the journal."""
         self._lines.accepted()
         self._mark, self._hash = self._next, self._next_hash
 
     # ---- the file ----
 
     def _look(self) -> str:
-        """Read what was added; at the end of the file, look whether it was replaced. Return a sentence."""
+        """Read what was added; at the end of the file, check whether it was replaced. Return a sentence about that."""
         said = ""
         if self._fd < 0 and (said := self._open()) and self._fd < 0:
             return said
@@ -153,7 +153,7 @@ class FollowedFile:
         return os.pread(self._fd, len(self._tail), before) != self._tail
 
     def _open(self) -> str:
-        """Open the file, or the one to which it was renamed since its mark was made. Return a sentence."""
+        """Open the file, or the one to which it was renamed since its mark was made. Return a sentence about that."""
         try:
             fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except FileNotFoundError:
@@ -169,7 +169,7 @@ class FollowedFile:
         return f"{gone}, and that file is not in its directory: this one is read from its beginning"
 
     def _begin(self, fd: int, mark: FollowMark) -> bool:
-        """Start at the mark if the accepted part is unchanged; else start at the beginning and return False."""
+        """Start at the mark if the accepted part is unchanged; otherwise start at the beginning and return False."""
         if self._fd not in (-1, fd):
             os.close(self._fd)
         self._fd = fd
@@ -186,7 +186,7 @@ class FollowedFile:
         return known
 
     def _succeed(self) -> str:
-        """Go on with another file if one has the name now. Return a sentence."""
+        """Continue with another file if it has the name now. Return a sentence about that."""
         try:
             fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except FileNotFoundError:
@@ -209,6 +209,6 @@ def _new_hash() -> blake2b:
 
 
 def _with_inode(folder: str, inode: int) -> str:
-    """Return the file in a folder that has this inode; empty where there is none."""
+    """Return the file in a folder that has this inode; empty if there is none."""
     with os.scandir(folder) as entries:
         return next((entry.path for entry in entries if entry.inode() == inode and entry.is_file()), "")

@@ -1,4 +1,4 @@
-"""Parameters from a command line, and grids as rows or as a list in a file."""
+"""Parameters on a command line, and grids as rows or as a list in a file."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from scheduler.inputs.lines import COLUMN, Row, form_of_lines
 
 PARAMETER = ("-p", "--parameter")
 Chosen = tuple[str, Mapping[str, str]]
-"""A command, and the values that made it."""
+"""A command, and the values from which it was made."""
 
 
 def split_parameters(argv: Sequence[str], is_flag: Callable[[str], bool]) -> tuple[list[str], dict[str, list[str]]]:
-    """Return a command line without its `-p NAME VALUE ...`, and these; a value may begin with a minus.
+    """Split a command line into the part without `-p NAME VALUE ...` and the parameters; a value may begin with a
+    minus.
 
-    The later of two parameters with one name counts. Raises UsageError.
+    If two parameters have one name, the later one counts. Raise UsageError.
     """
     rest, found = list[str](), dict[str, list[str]]()
     words = list(argv)
@@ -63,7 +64,7 @@ def grid_rows(form: RowForm, chosen: Iterable[Chosen]) -> Iterator[Row]:
 
 
 def write_csv(path: str, names: Sequence[str], chosen: Iterable[Chosen]) -> int:
-    """Write a grid as a CSV list with a Command in each row, and return the number of rows. Raises UsageError."""
+    """Write a grid as a CSV list with a Command in each row; return the number of rows. Raise UsageError."""
     kept, part = own_columns(names), f"{path}.{os.getpid()}.part"
     if os.path.lexists(path):
         raise UsageError(f"--out {path}: it exists already and is left as it is: move it away, or give another file")
@@ -85,5 +86,5 @@ def write_csv(path: str, names: Sequence[str], chosen: Iterable[Chosen]) -> int:
 
 
 def _listed(line: str) -> str:
-    """Return a command for a cell: run by a shell only if it needs one, and with no placeholder left to fill."""
+    """Return a command as a cell: it uses a shell only if it needs one, and no placeholder is left to fill in."""
     return line if needs_no_shell(line) else literal(shlex.join([*SHELL, line]))

@@ -14,11 +14,11 @@ from scheduler.errors import UsageError
 from scheduler.values import dataclass
 
 COLUMN = "line"
-"""The column of the results that holds the command as it was written."""
+"""The column of the results that contains the command as it was written."""
 LONGEST = 32 * os.sysconf("SC_PAGE_SIZE") + 1
-"""The most bytes of a command that are kept; Linux refuses to start a command of that length."""
+"""The largest number of bytes of a command that are kept; Linux refuses to start a command of that length."""
 MOST_ROWS = 5000
-"""The most commands that are accepted in one transaction."""
+"""The largest number of commands that are accepted in one transaction."""
 _END = re.compile(rb"(\n|\0)")
 _BLANKS = b" \t\r\n\v\f"
 
@@ -37,7 +37,7 @@ class CommandLine:
 
 
 class LineCutter:
-    """The state of cutting bytes into commands; blank commands and comments are counted as lines and left out."""
+    """The state of cutting bytes into commands; blank commands and comments count as lines, but are left out."""
 
     def __init__(self, *, multiline: bool = False, offset: int = 0, number: int = 0) -> None:
         """Begin after `offset` bytes and `number` lines; with `multiline` a blank line or a NUL ends a command."""
@@ -46,7 +46,7 @@ class LineCutter:
         self._number = number
         self._rest = b""
         self._dropped = 0
-        """Bytes of the unfinished line that were not kept."""
+        """The number of bytes of the unfinished line that were not kept."""
         self._parts: list[bytes] = []
         """The lines of an unfinished command of several lines."""
         self._first = 0
@@ -110,7 +110,7 @@ class LineCutter:
 
 
 def form_of_lines(defaults: Mapping[str, str], more: Sequence[str] = ()) -> RowForm:
-    """Return the form of rows that are commands for a shell; the columns `more` only appear in the results."""
+    """Return the form of rows that are shell commands; the columns `more` only appear in the results."""
     try:
         return RowForm((COLUMN, *more), defaults, "none", (*SHELL, f"{{{COLUMN}}}"))
     except BadCell as exc:
@@ -118,7 +118,7 @@ def form_of_lines(defaults: Mapping[str, str], more: Sequence[str] = ()) -> RowF
 
 
 class PendingLines:
-    """Commands that are not accepted yet; `next_rows` returns them again until `accepted` is called."""
+    """Commands that have not been accepted yet; `next_rows` returns them again until `accepted` is called."""
 
     def __init__(self, form: RowForm) -> None:
         self.form = form
@@ -127,17 +127,17 @@ class PendingLines:
         self._terms = form.terms([""] * len(form.columns))
 
     def next_rows(self) -> list[Row]:
-        """Return the next commands as rows; its line number distinguishes a command from equal ones."""
+        """Return the next commands as rows; the line number distinguishes equal commands."""
         self._returned = [self.pending[place] for place in range(min(len(self.pending), MOST_ROWS))]
         return [(line.number, [line.text], self._terms, line.number) for line in self._returned]
 
     @property
     def last_returned(self) -> CommandLine | None:
-        """The last command of the rows that were returned last."""
+        """The last command among the rows that were returned last."""
         return self._returned[-1] if self._returned else None
 
     def accepted(self) -> None:
-        """Drop the rows that were returned last: they are in the journal."""
+        """Drop the rows that were returned last, because they are in the journal."""
         for _ in self._returned:
             self.pending.popleft()
         self._returned = []

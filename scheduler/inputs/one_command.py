@@ -15,7 +15,7 @@ EXAMPLE = "scheduler exec -- python train.py --lr 0.1"
 
 
 def command(said: Sequence[str]) -> list[str]:
-    """Return the words of a command, given as words or as one quoted string. Raises UsageError."""
+    """Return the words of a command, given as words or as one quoted string; raise UsageError."""
     try:
         split = words(said[0]) if len(said) == 1 else list(said)
     except ValueError as exc:
@@ -42,7 +42,7 @@ def shown(said: Sequence[str]) -> str:
 def rows(
     said: Sequence[str], defaults: Mapping[str, str], python: str, append: str
 ) -> tuple[RowForm, Iterator[tuple[int, list[str], Terms, int]]]:
-    """Return the form and the one row of a command. Raises UsageError where it cannot be run here."""
+    """Return the form and the one row of a command; raise UsageError if it cannot be run here."""
     try:
         form = RowForm(("Directory", "Command"), defaults, append)
         split = started(command(said), python)
@@ -55,7 +55,7 @@ def rows(
 
 
 def started(said: list[str], python: str) -> list[str]:
-    """Return the words that start a script of this directory, where it is not a program on PATH."""
+    """Return the words that start a script of this directory, unless it is a program on PATH."""
     first, here = said[0], os.path.join(os.curdir, said[0])
     if "/" in first or not os.path.isfile(here) or Programs(os.environ).which(first) is not None:
         return said

@@ -1,4 +1,4 @@
-"""Classes and functions of the user, as a command by which another process finds and calls them."""
+"""Classes and functions of the user, as commands with which another process finds and calls them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from scheduler.runtime.task_launcher import MAIN
 from scheduler.values import dataclass
 
 LONGEST = 200
-"""The most characters of a value in a command; a longer value is shown by its beginning and a digest."""
+"""The largest number of characters of a value in a command; a longer one is shown as its beginning and a digest."""
 DEEPEST = 20
-"""Levels of lists and dictionaries that a fingerprint goes down; one may contain itself."""
+"""The depth of nested lists and dictionaries that a fingerprint includes, since one may contain itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,25 +26,25 @@ class CallTarget:
 
     module: str
     file: str
-    """The file of the module; empty: the module is imported by its name."""
+    """The file of the module; empty if the module is imported by its name."""
     package: str
     name: str
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the place as the launcher reads it."""
+        """Return the place in the form that the launcher reads."""
         where = {"module": self.module, "file": self.file, "package": self.package, "name": self.name}
         return {**where, "path": sys.path, "argv": sys.argv}
 
 
 def target_class(what: object) -> CallTarget:
-    """Return where a class is found. Raises ConfigError with the reason where it is not."""
+    """Return where a class is found; raise ConfigError with the reason if it cannot be."""
     if not isinstance(what, type):
         raise ConfigError(f"{what!r} is not a class: give the class itself, not an instance")
     return _target(what, "class")
 
 
 def target_function(what: object) -> CallTarget:
-    """Return where a function is found. Raises ConfigError with the reason where it is not."""
+    """Return where a function is found; raise ConfigError with the reason if it cannot be."""
     if not isinstance(what, FunctionType):
         raise ConfigError(f"{what!r} is not a plain function of a module: write one with def that calls it")
     return _target(what, "function")
@@ -83,7 +83,7 @@ def _of_main(module: Any, file: str, name: str, kind: str) -> CallTarget:
 
 
 def pickled(value: object, where: str) -> bytes:
-    """Return a value as bytes for another process. Raises ConfigError that names the value."""
+    """Return a value as bytes for another process; raise ConfigError that names the value."""
     try:
         return pickle.dumps(value)
     except Exception as exc:  # objects of the user raise anything
@@ -91,7 +91,7 @@ def pickled(value: object, where: str) -> bytes:
 
 
 def _which(value: object) -> str:
-    """Return the key whose value cannot be pickled, as the beginning of a sentence; empty where it is unknown."""
+    """Return the key whose value cannot be pickled, as the beginning of a sentence; empty if it is unknown."""
     if not isinstance(value, dict):
         return ""
     for key, one in value.items():
@@ -105,9 +105,9 @@ def _which(value: object) -> str:
 def words(
     python: str, launcher: str, given: str, where: CallTarget, varied: Mapping[str, Any], rest: Mapping[Any, str]
 ) -> Sequence[str]:
-    """Return the command of one task: the words after `given` describe it for users and profiles only.
+    """Return the command of one task; the words after `given` describe it for users and profiles only.
 
-    `rest` are the fingerprints of what does not vary; only a digest of them is shown.
+    `rest` are the fingerprints of constant values, of which only a digest is shown.
     """
     said = [f"--{key}={literal(_short(str(value)))}" for key, value in varied.items()]
     if rest:
@@ -116,9 +116,9 @@ def words(
 
 
 def fingerprint(value: object, depth: int = 0) -> str:
-    """Return a text that is equal for equal values, in other processes too, as far as the value allows that.
+    """Return a text that is equal for equal values, also in other processes, as far as their types allow.
 
-    Plain values are written out; of any other object its pickle counts, never its address or its `==`.
+    Plain values are written out; any other object is represented by its pickle, never by its address or its `==`.
     """
     if depth < DEEPEST and type(value) in (list, tuple, dict, set, frozenset):
         parts = value.items() if isinstance(value, dict) else value
@@ -141,5 +141,5 @@ def _digest(text: str) -> str:
 
 
 def plain(name: str) -> str:
-    """Return a name in which no placeholder is filled."""
+    """Return a name in which no placeholder is filled in."""
     return literal(name)

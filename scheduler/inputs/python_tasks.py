@@ -1,4 +1,4 @@
-"""Tasks written as Python objects, turned into the rows that a file would give."""
+"""Tasks written as Python objects, turned into rows as from a file."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _COLUMNS = (
 class Task:
     """One task for `run`: a command as a list or one string, and the fields that a CSV column can have.
 
-    Sizes and times are texts with a unit (`"8GiB"`, `"90s"`). `{id}` and `{epochs}` in the command are filled in,
-    and so are the values in `columns`, which come back in the results.
+    Sizes and times are texts with a unit (`"8GiB"`, `"90s"`). `{id}`, `{epochs}` and the names in `columns` are filled
+    in in the command; `columns` also appear in the results.
     """
 
     command: str | Sequence[str]
@@ -55,7 +55,7 @@ class Task:
 def rows(
     tasks: Sequence[Task], defaults: Mapping[str, str], python: str
 ) -> tuple[RowForm, Iterator[tuple[int, list[str], Terms, int]]]:
-    """Return the form and the validated rows of a list of tasks. Raises InputError."""
+    """Return the form and the validated rows of a list of tasks; raise InputError."""
     _refuse_non_tasks(tasks)
     columns = list(_COLUMNS)
     if not any(task.epochs is not None for task in tasks):
@@ -66,7 +66,7 @@ def rows(
 
 
 def _refuse_non_tasks(tasks: Sequence[object]) -> None:
-    """Refuse objects that are not tasks, and columns that are task fields. Raises InputError."""
+    """Refuse objects that are not tasks, and columns that are task fields; raise InputError."""
     bad = BadRows("tasks")
     for number, task in enumerate(tasks, 1):
         try:
@@ -109,7 +109,7 @@ def _validated(
 
 
 def _checked(form: RowForm, cells: list[str], number: int, ground: RowChecker) -> Terms:
-    """Return the terms of a task after checking its cells and its program. Raises BadCell."""
+    """Return the terms of a task after checking its cells and its program; raise BadCell."""
     for name, cell in zip(form.columns, cells, strict=True):
         if "\0" in cell:
             raise BadCell(name, "it contains a NUL byte, which a command cannot contain: remove it")
@@ -132,7 +132,7 @@ def _cell(task: Task, column: str) -> str:
 
 
 def _command(said: object) -> str:
-    """Return a command as one text. Raises BadCell."""
+    """Return a command as one text; raise BadCell."""
     if isinstance(said, str):
         return said
     if not isinstance(said, Sequence) or isinstance(said, bytes):

@@ -1,4 +1,4 @@
-"""Checks of what a row refers to: its directory, its program and its script must exist; and the list of bad rows."""
+"""Checks of what a row refers to (its directory, program and script must exist), and the list of invalid rows."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from scheduler.errors import InputError
 from scheduler.runtime.python_envs import CONDA, Programs, without_python
 
 Spot = tuple[str, str, str]
-"""A directory, a program, and the part of a text that decides its first word."""
+"""A directory, a program, and the part of a text that determines its first word."""
 Place = Callable[[Spot], str]
 _MEMO = 50_000
 SHOWN = 3
-"""The number of bad rows that an error quotes."""
+"""The number of invalid rows that an error quotes."""
 _PLAIN_WORD = re.compile(r"[^\s'\"\\]+\Z")
 
 
 class BadRows:
-    """The bad rows of a list that is read to its end; false while there are none."""
+    """The invalid rows of a list that is read to its end; false while there are none."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -39,7 +39,7 @@ class BadRows:
             self._first.append((row, message, column))
 
     def refuse(self) -> None:
-        """Raise InputError if there are bad rows."""
+        """Raise InputError if there are invalid rows."""
         if not self._rows:
             return
         (row, message, column), *more = self._first
@@ -48,14 +48,14 @@ class BadRows:
         raise InputError(self._path, f"{message}{others}{all_}", row, column or None)
 
     def _other(self, row: int, message: str, column: str) -> str:
-        """Return the sentence about a further bad row; often all rows have one fault."""
+        """Return the sentence about a further invalid row; often all rows have the fault of the first."""
         if (message, column) == self._first[0][1:]:
             return f"; row {row}: the same"
         return f"; row {row}, column {column}: {message}" if column else f"; row {row}: {message}"
 
 
 class RowChecker(dict[Spot, str]):
-    """A cache of checked spots; a lookup checks a new one and raises BadCell where something does not exist."""
+    """A cache of checked spots; the lookup of a new one checks it, and raises BadCell if something does not exist."""
 
     def __init__(self, csv_path: str, python: str, cwd: str, programs: Programs | None = None) -> None:
         self._found = programs or Programs(os.environ, cwd)
@@ -107,7 +107,7 @@ class RowChecker(dict[Spot, str]):
             raise BadCell("Executable", f"{program!r} is not an executable file ({full})")
 
     def _is_environment(self, directory: str, word: str) -> bool:
-        """Tell whether a word names a Python environment. Raises BadCell where that has no python."""
+        """Tell whether a word names a Python environment; raise BadCell if that contains no python."""
         environment = self._found.environment(word, directory)
         if environment is None:
             if word.startswith(CONDA):
@@ -142,7 +142,7 @@ def _program_hint(directory: str, program: str) -> str:
 
 
 def split_words(column: str, text: str) -> list[str]:
-    """Return the words of a cell. Raises BadCell."""
+    """Return the words of a cell; raise BadCell."""
     try:
         return words(text)
     except ValueError as exc:
@@ -150,14 +150,16 @@ def split_words(column: str, text: str) -> list[str]:
 
 
 def lead(text: str) -> str:
-    """Return the part of a text that decides its first word: that word, or all of a text with quotes."""
+    """Return the part of a text that determines its first word: that word, or the whole text if it contains quotes."""
     if '"' in text or "'" in text or "\\" in text:
         return text
     return text.partition(" ")[0] or text
 
 
 def place_of_command(place: Place, directory: str, said: list[str]) -> None:
-    """Check the program of a Command, and its script where it is a Python; names with a {placeholder} come later."""
+    """Check the program of a Command, and its script if the program is Python; names with a {placeholder} are
+    checked later.
+    """
     if not said or not said[0]:
         raise BadCell("Command", "it is empty")
     if "{" in said[0]:
@@ -172,7 +174,7 @@ def place_of_command(place: Place, directory: str, said: list[str]) -> None:
 
 
 def refuse_beside_command(executable: str, filename: str, args: str) -> None:
-    """Raise BadCell where a row with a Command has another part of a command line."""
+    """Raise BadCell if a row with a Command has another part of a command line."""
     beside = {"Executable": executable not in THIS_PYTHON, "Filename": filename, "Args": args}
     for column, filled in beside.items():
         if filled:

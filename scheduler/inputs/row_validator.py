@@ -1,4 +1,4 @@
-"""The check of rows: each has all its fields, its directory, program and script exist, and repeats are counted."""
+"""The validation of rows: all fields, the existence of directory, program and script, and repeated commands."""
 
 from __future__ import annotations
 
@@ -28,17 +28,19 @@ from scheduler.inputs.row_checks import (
 from scheduler.units import count
 
 Row = tuple[int, list[str], Terms, int]
-"""Line in the file (the header is line 1), cells, terms, and the number of earlier rows that run the same command."""
+"""The line in the file (the header is line 1), the cells, the terms, and the number of earlier rows with that
+command."""
 _OF_SHELL = re.compile(r"[<>|&;]")
 _SHELL = {"|", "||", "&", "&&", ";", "<", ">", ">>", "2>", "2>>", "&>", "2>&1"}
 """Words in a row that seems to be written for a shell."""
 _COMMAND = ("Directory", "Executable", "Filename", "Args", "Command", "Env")
 _WITH_PLACEHOLDERS = ("Filename", "Args", "Command")
-"""The columns whose unfilled text is searched for misspelled placeholders: filled, a literal `{{x}}` looks like one."""
+"""The columns whose unfilled text is searched for misspelled placeholders; in filled text, `{{x}}` would look like
+one."""
 
 
 class CommandCounts:
-    """The number of rows by command; commands are kept as 64-bit hashes, so a million rows take tens of MiB."""
+    """The number of rows by command; commands are kept as 64-bit hashes, so that a million rows take tens of MiB."""
 
     def __init__(self) -> None:
         self.once: set[int] = set()
@@ -47,7 +49,7 @@ class CommandCounts:
         self.first_repeat = 0
 
     def count_again(self, code: int, row: int) -> int:
-        """Count a repeated command and return how many earlier rows run it."""
+        """Count a command; return how many earlier rows run it."""
         self.first_repeat = self.first_repeat or row
         self.repeated += 1
         nth = self._more[code] = self._more.get(code, 0) + 1
@@ -55,12 +57,12 @@ class CommandCounts:
 
     @property
     def rows(self) -> int:
-        """The number of rows that were counted."""
+        """The number of counted rows."""
         return len(self.once) + self.repeated
 
 
 class RowValidator:
-    """The checks of one file's rows; `place` is the path to open the file, `path` the one that users gave."""
+    """The checks of one file's rows; `place` is the path that is opened, `path` the one that the user gave."""
 
     def __init__(self, path: str, place: str, form: RowForm, warnings: list[str], *, is_json: bool) -> None:
         self.path = path
@@ -79,7 +81,7 @@ class RowValidator:
     def validated(self, reader: Any, above: int, line: int, place: Place, counts: CommandCounts) -> Iterator[Row]:
         """Yield the rows of a reader whose first line is line `above` + 1 of the file, after line `line`.
 
-        After the first bad row none is yielded, and the others are checked only to count the bad ones. Raises
+        After the first invalid row none is yielded, and the others are checked only to count invalid ones. Raise
         InputError.
         """
         width, terms_of, identity, once = len(self.form.columns), self.form.terms, self._identity, counts.once
@@ -111,7 +113,7 @@ class RowValidator:
             raise unreadable(self.path, self._place, exc, line + 1, above + reader.line_num) from exc
 
     def _skipped(self, cells: list[str], row: int, line: int) -> bool:
-        """Tell whether a row is blank or a comment; raise BadCell where it has too few or too many fields."""
+        """Tell whether a row is blank or a comment; raise BadCell if it has too few or too many fields."""
         if self._json:
             return not cells
         if cells and cells[0].lstrip().startswith("#"):
@@ -137,7 +139,7 @@ class RowValidator:
         return message
 
     def _identity_of_five(self, cells: list[str], terms: Terms, place: Place) -> object:
-        """Return a value that rows of an equal command share, as in `core.tasks.command.key`. Raises BadCell."""
+        """Return a value that rows with equal commands share, as in `core.tasks.command.key`; raise BadCell."""
         directory, executable, text = self._three(cells)
         if self.form.own and "{" in text:
             return self._identity_of_any(cells, terms, place)
@@ -169,13 +171,13 @@ class RowValidator:
         return directory, executable, text, command, env and _env_pairs(env), terms.epochs
 
     def _warn_of_placeholder(self, text: str) -> None:
-        """Warn of a placeholder that looks misspelled."""
+        """Warn about a placeholder that looks misspelled."""
         slip = table.slip_of(text, [name for name, _ in self.form.own])
         if slip and not any(slip in warning for warning in self.warnings):
             self.warnings.append(f"{self.path}: {slip}")
 
     def _warn_of_shell_word(self, text: str) -> None:
-        """Warn, once for each file, of a word that is meant for a shell."""
+        """Warn, once per file, about a word that is meant for a shell."""
         found = next((word for word in words(text) if word in _SHELL), "")
         if found and not any("by a shell" in warning for warning in self.warnings):
             passed = f"{found!r} is passed to the program as a word, because rows are not read by a shell"
@@ -212,7 +214,7 @@ def _env_pairs(text: str) -> object:
 
 
 def unreadable(path: str, place: str, exc: Exception, row: int, until: int = 0) -> InputError:
-    """Return the error for a reader's exception between two lines of a file; `place` is where the file lies."""
+    """Return the error for a reader's exception between two lines of a file; `place` is the file's real path."""
     if isinstance(exc, InputError):
         return exc
     if isinstance(exc, table.NotAnObject):

@@ -13,9 +13,9 @@ from scheduler.inputs.lines import LineCutter, PendingLines, Row
 
 BLOCK = 1 << 18
 ENOUGH = 10_000
-"""The most commands that wait here to be accepted; while there are more, nothing is read."""
+"""The largest number of commands that wait here to be accepted; at that number nothing more is read."""
 PATIENCE = 5.0
-"""Seconds until a sentence tells the user of a terminal that commands are read from it."""
+"""Seconds until a sentence tells the user at a terminal that commands are read from it."""
 
 
 class LineStream:
@@ -28,7 +28,8 @@ class LineStream:
         self._cutter = LineCutter(multiline=multiline)
         self._ended = False
         self._always = os.eventfd(1, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        """A descriptor that is always readable: for files, which epoll refuses, and for commands that were read."""
+        """A descriptor that is always readable, for files, which epoll refuses, and for commands that were already
+        read."""
         self._waits = _can_be_waited_on(fd)
         self._hint_at = time.monotonic() + patience if os.isatty(fd) else float("inf")
 
@@ -70,7 +71,7 @@ class LineStream:
 
     @property
     def mark(self) -> str:
-        """An empty mark: a pipe cannot be read again."""
+        """An empty mark, because a pipe cannot be read again."""
         return ""
 
     @property
@@ -79,11 +80,11 @@ class LineStream:
         return not self._ended or bool(self._lines.pending)
 
     def untaken(self) -> tuple[Sequence[Row], str]:
-        """Return nothing: every line is a command."""
+        """Return nothing, because every line is a command."""
         return (), ""
 
     def appended(self, *, last: bool) -> tuple[Sequence[Row], str, str]:
-        """Return the new commands, an empty mark, and a sentence for the user of a terminal."""
+        """Return the new commands, an empty mark, and a sentence for the user at a terminal."""
         hint = ""
         if time.monotonic() >= self._hint_at:
             self._hint_at = float("inf")
@@ -91,7 +92,7 @@ class LineStream:
         return self._lines.next_rows(), self.mark, hint
 
     def accepted(self) -> None:
-        """Drop the rows that `appended` returned last: they are in the journal."""
+        """Drop the rows that `appended` returned last, because they are in the journal."""
         self._lines.accepted()
 
     def rows(self) -> Iterator[Row]:

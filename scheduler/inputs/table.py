@@ -1,4 +1,6 @@
-"""Tables of parameters: their columns fill the command after `--`; and JSON lines, read like a CSV file."""
+"""Tables of parameters, whose columns fill in the command after `--`; and JSON lines, which are read like a CSV
+file.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ class NotAnObject(ValueError):
 
 
 def is_json_lines(path: str) -> bool:
-    """Tell by its name whether a file has one JSON object on each line."""
+    """Tell by its name whether a file contains one JSON object per line."""
     return path.lower().endswith(JSON_LINES)
 
 
@@ -43,7 +45,7 @@ def refuse_script(path: str) -> None:
 
 
 def check_template(template: Sequence[str]) -> None:
-    """Refuse a command that cannot be filled by a table. Raises UsageError."""
+    """Refuse a command that a table cannot fill in; raise UsageError."""
     if not template or not template[0]:
         raise UsageError("there is no command after --: write it like  -- python train.py --lr {lr}")
     try:
@@ -53,7 +55,7 @@ def check_template(template: Sequence[str]) -> None:
 
 
 def check_placeholders(path: str, row: int, columns: Sequence[str], template: Sequence[str]) -> None:
-    """Refuse a placeholder that no column fills. Raises InputError that names the columns."""
+    """Refuse a placeholder that no column fills in; raise InputError that names the columns."""
     placeholder = unknown(template, {name.lower() for name in columns})
     if not placeholder:
         return
@@ -64,7 +66,7 @@ def check_placeholders(path: str, row: int, columns: Sequence[str], template: Se
 
 
 def delimiter_of_table(path: str, line: str, template: Sequence[str]) -> str:
-    """Return the delimiter at which a header has most placeholders, then most task fields, then most cells."""
+    """Return the delimiter with which a header has most placeholders, then most task fields, then most cells."""
     asked = {*names(template)}
 
     def worth(delimiter: str) -> tuple[int, int, int]:
@@ -77,13 +79,15 @@ def delimiter_of_table(path: str, line: str, template: Sequence[str]) -> str:
 
 
 def own_columns(columns: Sequence[str], template: Sequence[str]) -> set[str]:
-    """Return the columns of a table that the command uses, which are never misspelled task fields."""
+    """Return the columns of a table that the command uses; these never count as misspelled task fields."""
     asked = {*names(template)}
     return {name for name in columns if name.lower() in asked or name in WHOLE_COMMAND}
 
 
 def slip_of(text: str, columns: Sequence[str]) -> str:
-    """Return a sentence about the first placeholder that looks like a misspelled column, epochs or id; else nothing."""
+    """Return a sentence about the first placeholder that looks like a misspelled column, epochs or id; otherwise
+    nothing.
+    """
     known = [*(name.lower() for name in columns), *LATER]
     for match in _PLACEHOLDER.finditer(text):
         near = difflib.get_close_matches(match[1].lower(), known, 1, 0.75)
@@ -95,10 +99,8 @@ def slip_of(text: str, columns: Sequence[str]) -> str:
 class JsonLines:
     """The objects of a JSON lines file as cells, with the interface of csv.reader.
 
-    A blank line or a comment is a row of no cells.
-
-    Numbers stay as they are written, texts as they are; true, false and nested values are written as JSON, null is
-    empty. `asked` are the columns that no object may lack.
+    A blank line or a comment is a row without cells. Numbers and texts stay as they are written; true, false and nested
+    values are written as JSON, null is empty. `asked` are the columns that every object must have.
     """
 
     def __init__(self, lines: Iterable[str], columns: Sequence[str], asked: Iterable[str] = ()) -> None:
@@ -128,7 +130,7 @@ class JsonLines:
 
 
 def columns_of(path: str, lines: Iterable[str]) -> list[str]:
-    """Return the names in all objects, in the order of their first use."""
+    """Return the names in all objects, in the order of their first appearance."""
     found: dict[str, None] = {}
     for row, line in enumerate(lines, 1):
         text = line.strip()
@@ -143,7 +145,7 @@ def columns_of(path: str, lines: Iterable[str]) -> list[str]:
 
 
 def object_of(text: str) -> dict[str, Any]:
-    """Return one line as an object whose numbers are texts. Raises NotAnObject."""
+    """Return one line as an object whose numbers are texts; raise NotAnObject."""
     try:
         said = json.loads(text, parse_int=_Number, parse_float=_Number, parse_constant=_Number)
     except (ValueError, RecursionError) as exc:

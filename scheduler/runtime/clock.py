@@ -1,6 +1,6 @@
-"""The clock of a scheduler: the wall clock as it was when the process began, carried on by the clock that never jumps.
+"""The clock of a scheduler: the wall clock at the start of the process, advanced by the monotonic clock.
 
-A wall clock that is set anew moves neither a limit nor a duration. Each process reads it once, at its start.
+So changes of the wall clock affect neither limits nor durations. Each process reads it once, at its start.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from functools import cache
 
 
 def now() -> float:
-    """Return the seconds since 1970, for everything that is recorded and compared."""
+    """Return the seconds since 1970, for everything that is recorded or compared."""
     return _anchor() + time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def since_boot() -> float:
-    """Return the seconds since boot, suspended or not."""
+    """Return the seconds since boot, including time in suspension."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 

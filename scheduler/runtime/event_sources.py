@@ -1,4 +1,4 @@
-"""The real world: waits for events on descriptors, by a clock that does not jump."""
+"""The sources of events in the real world: descriptors to wait on, and a clock that does not jump."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from scheduler.core.ports import Happening, Request, Sample, World
 from scheduler.runtime import clock
 
 GATHER = 0.02
-"""Seconds for which starts alone are held back."""
+"""Seconds for which starts are held back if nothing else happened."""
 
 
 ASK_ALL = 0.1
-"""Seconds after which all sources are asked, also those whose descriptor is not readable."""
+"""Seconds after which all sources are asked, even if their descriptor is not readable."""
 
 
 class EventSource(Protocol):
-    """A source of happenings that can be waited on."""
+    """A source of events that can be waited on."""
 
     def fileno(self) -> int:
-        """Return a descriptor that is readable when `collect` has something; -1 where there is none at the moment."""
+        """Return a descriptor that is readable when `collect` has something; -1 if there is none at the moment."""
 
     def collect(self) -> Sequence[Happening]:
         """Return what happened; never block."""
@@ -36,7 +36,7 @@ class RequestSource(Protocol):
         """Return a descriptor that is readable when there is a word."""
 
     def collect(self) -> Sequence[str]:
-        """Return the words that came."""
+        """Return the words that arrived."""
 
 
 class Asking:
@@ -50,13 +50,12 @@ class Asking:
         return self._waker.fileno()
 
     def collect(self) -> list[Request]:
-        """Return the requests that came."""
+        """Return the requests that arrived."""
         return [Request(word) for word in self._waker.collect()]
 
 
 class PeriodicCheck:
-    """A check that runs again and again while a run goes on; it reports nothing, and ends the run by
-    raising an error."""
+    """A check that runs periodically during a run; it reports nothing, and ends the run by raising an error."""
 
     def __init__(self, check: Callable[[], object], every: float) -> None:
         """Run `check` at most once in `every` seconds."""
@@ -82,21 +81,21 @@ class SystemWorld:
     def __init__(self, sources: Sequence[EventSource]) -> None:
         self._sources = list(sources)
         self._asked_all = 0.0
-        """The time at which all sources were asked last, readable or not."""
+        """The time at which all sources were last asked, readable or not."""
 
     def add(self, source: EventSource) -> None:
         """Wait for one more source."""
         self._sources.append(source)
 
     def now(self) -> float:
-        """Return the wall clock as it was when this process began, plus the time since."""
+        """Return the wall clock at the start of this process plus the time since."""
         return clock.now()
 
     def wait(self, timeout: float) -> list[Happening]:
         """Return when any source has something, or when the time is over.
 
-        Starts alone free nothing, so they wait a moment for more: with the end of a short task they are one durable
-        record.
+        Starts alone free nothing, so they wait a moment for more: together with the end of a short task they form one
+        durable record.
         """
         news = self._wait(timeout)
         if news and all(isinstance(happening, Started) for happening in news):
@@ -124,10 +123,10 @@ class SystemWorld:
 
 
 class Observer(Protocol):
-    """A view of a run that is shown every sample, and may draw before each wait."""
+    """A view of a run that sees every sample, and may draw before each wait."""
 
     def see(self, sample: Sample) -> None:
-        """Take in what a living attempt uses now."""
+        """Note what a living attempt uses now."""
 
     def draw(self) -> float:
         """Show the state of the run if that is due; return the seconds until it is due again. Never block or raise."""
@@ -142,7 +141,7 @@ class ObservedWorld:
         self.now = world.now
 
     def wait(self, timeout: float) -> list[Happening]:
-        """Let the observers draw, then return the world's happenings, at the latest when one is due again."""
+        """Let the observers draw, then return what happened, at the latest when one of them is due again."""
         due = min((max(0.0, observer.draw()) for observer in self._observers), default=timeout)
         happenings = self._world.wait(min(timeout, due))
         for happening in happenings:

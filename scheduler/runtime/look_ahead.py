@@ -1,4 +1,4 @@
-"""Looks at the next waiting tasks: their task classes, and those in a directory that cannot be entered."""
+"""The classes and the directories of the next waiting tasks, looked up before they are needed."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from scheduler.core.model import Profiling
 from scheduler.core.profiling.task_class import TaskClass
 
 LOOK_AHEAD = 5000
-"""How many waiting tasks have their task class looked up; more would cost memory on lists of a million and bring
+"""The number of waiting tasks whose task class is looked up; more would cost memory on lists of a million and gain
 nothing."""
 LOOK_FOR_DIRECTORIES = 1000
-"""How many waiting tasks have their directory looked up in one pass while a directory cannot be entered; each costs
-0.1 ms."""
+"""The number of waiting tasks whose directory is looked up in one pass while a directory cannot be entered; each
+takes 0.1 ms."""
 
 
 def look_ahead(brain: Brain, find_class: Callable[[int], TaskClass]) -> None:
@@ -33,7 +33,7 @@ class DirectoryLookup:
         self._directories: dict[int, str] = {}
 
     def look(self) -> None:
-        """Tell the brain which of the next waiting tasks are in a directory that could not be entered."""
+        """Tell the Brain which of the next waiting tasks are in a directory that could not be entered."""
         away = self._brain.backoff.away
         if not away:
             self._directories.clear()

@@ -1,4 +1,4 @@
-"""The loop: wait, record, apply, act. It drives the real and the simulated world alike."""
+"""The loop: wait, record, apply, act. It drives the real and the simulated world."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ from scheduler.runtime.notices import LoopNotices
 from scheduler.values import dataclass
 
 TICK = 0.5
-"""Seconds between looks at what no event reports: free memory, other schedulers' leases, rows appended to the file, a
-GPU that hangs."""
+"""Seconds between checks of what no event reports: free memory, other schedulers' leases, rows appended to the file,
+a GPU that hangs."""
 ENDINGS = ("drain", "stop", "kill", "leave")
-"""Requests that end a scheduler, at once or soon."""
+"""Requests that end a scheduler, at once or later."""
 _WITHOUT_RECORD = (Outcome.LOST, Outcome.UNSTARTED)
-"""Outcomes that an exit record may not contain, and whose lease no shim has removed."""
+"""Outcomes that an exit record cannot contain, and whose lease no shim has removed."""
 BUSY_TICK = 0.25
-"""Seconds between looks while tasks wait and no attempt of this run lives whose end would wake the loop."""
+"""Seconds between checks while tasks wait and no living attempt of this run could wake the loop by its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +66,16 @@ class Ports:
     leases: LeaseRegistry
     view: View
     answer: Callable[[Request, Sequence[Answer]], None] = lambda request, answers: None
-    """Reports what became of a request to its sender, once that is durable."""
+    """Reports the result of a request to its sender, once it is durable."""
     sharing: GpuSharing | None = None
-    """MPS, where the run uses it."""
+    """MPS, if the run uses it."""
     full: Callable[[], str] = str
-    """Returns why nothing can be launched at the moment (a disk that is nearly full); an empty text where nothing
+    """Returns why nothing can be launched at the moment (a disk that is nearly full); an empty text if nothing
     prevents it."""
 
 
 class Loop:
-    """Runs one Brain to its end."""
+    """The loop that runs one Brain to its end."""
 
     def __init__(self, brain: Brain, ports: Ports, around: TaskEnvironment) -> None:
         self.brain = brain
@@ -87,26 +87,26 @@ class Loop:
         self._publisher = AttemptPublisher(brain, self._launch_builder, ports.watcher, ports.leases, ports.engine)
         self._probes: dict[Key, int] = {}
         self._late: list[Happening] = []
-        """Happenings that came while the journal could not be written, or that cannot be judged yet."""
+        """Events that came while the journal could not be written, or that cannot be judged yet."""
         self._behind = False
-        """True if there are late happenings, so that the devices were looked at since samples were last processed."""
+        """True if there are late events, so that the devices were measured after samples were last processed."""
         self._notices = LoopNotices(brain, ports.view, around.run)
         self._ended_attempts: list[Key] = []
-        """Attempts whose end is known and whose files can go, once the tasks that waited for their memory have been
-        started."""
+        """Attempts whose end is known and whose files can be removed after the tasks that waited for their memory
+        have started."""
         self._observations: list[tuple[TaskClass, Observation]] = []
-        """Observations of ended attempts, for later runs."""
+        """Observations from ended attempts, for later runs."""
         self._may_get_rows = False
-        """True if rows may still arrive though no task is left."""
+        """True if rows may still arrive although no task is left."""
         self._turns = TurnTracker(brain.rules)
         self._directories = DirectoryLookup(
             brain, lambda task: self._launch_builder.directory(ports.run_store.job(task))
         )
 
     def adopt(self, just_ended: Sequence[Key] = ()) -> None:
-        """Take over what an earlier scheduler of this run left; call it once, before `run`.
+        """Take over what an earlier scheduler of this run left; call this once, before `run`.
 
-        Of the attempts in `just_ended` only the files are removed, if they are still there.
+        For the attempts in `just_ended`, only remove remaining files.
         """
         for key in just_ended:
             self.ports.engine.forget(*key)
@@ -120,7 +120,7 @@ class Loop:
         look_ahead(self.brain, self.ports.run_store.kind)
 
     def run(self) -> None:
-        """Return when nothing runs and nothing will be started, or when asked to leave."""
+        """Return when nothing runs and nothing will start, or when asked to leave."""
         while not self.left_early and not self._finished():
             self.place()
             if self._finished():
@@ -129,8 +129,9 @@ class Loop:
         self._forget()
 
     def _forget(self) -> None:
-        """Record what no other event has taken along, and remove the files of ended attempts once the journal is on
-        the disk."""
+        """Record events that still wait for others, and remove the files of ended attempts once the journal is on
+        disk.
+        """
         ended, observations = self._ended_attempts, self._observations
         self._write_down((), self.ports.world.now(), later=not ended)
         self._ended_attempts, self._observations = [], []
@@ -140,7 +141,7 @@ class Loop:
             self.ports.engine.forget(*key)
 
     def _finished(self) -> bool:
-        """Tell whether nothing is left, also after a last look at the source for appended rows."""
+        """Tell whether nothing is left, after a last check of the source for appended rows."""
         if not self.brain.over:
             return False
         return self.brain.draining or not self._arrive(last=True)
@@ -158,8 +159,8 @@ class Loop:
         """Record and apply what happened, then act on it.
 
         Samples come first: they were taken before an end that is reported with them. Requests come last, one by one:
-        they mean the tasks that live once the rest is applied. Events that claims and exit records hold as well are
-        written together with the placements that follow from them, unless there is a request.
+        they concern the tasks that are alive after the rest was applied. Events that claims and exit records contain as
+        well are written together with the placements that follow from them, unless there is a request.
         """
         happenings, self._late, self._behind = [*self._late, *happenings], [], False
         samples, moves, requests = _sort(happenings)
@@ -187,7 +188,7 @@ class Loop:
             self._act(event)
 
     def _halt(self) -> None:
-        """Stop launching where the latest ends show that it would be in vain."""
+        """Stop launching if the latest ends show that it would be in vain."""
         halted = self.brain.halt()
         if halted is None:
             return
@@ -198,7 +199,7 @@ class Loop:
             self.ports.view.say(sentence)
 
     def _ending(self, exited: Exited) -> Exited:
-        """Return the end with all that was seen of the attempt, and keep the observation for later runs."""
+        """Return the end with all measurements of the attempt, and keep the observation for later runs."""
         event = self._tracker.completed(exited)
         task_class = self.brain.profiles.kind(self.brain.kind_of(event.task))
         if task_class is not None:
@@ -206,7 +207,7 @@ class Loop:
         return event
 
     def _answer(self, request: Request) -> None:
-        """Do what was asked, and answer once it is durable."""
+        """Carry out a request, and answer it once it is durable."""
         if request.what == control_requests.WHY:
             self.ports.answer(request, self._explain(request.tasks))
             return
@@ -223,7 +224,7 @@ class Loop:
             self.ports.view.say(sentence)
 
     def _explain(self, tasks: Sequence[int]) -> Sequence[Answer]:
-        """Return why tasks wait, by what a decision would look at now."""
+        """Return why tasks wait, from the state that a decision would use now."""
         look_ahead(self.brain, self.ports.run_store.kind)
         try:
             with self.ports.leases.deciding() as transaction:
@@ -257,7 +258,7 @@ class Loop:
     # ---- acting ----
 
     def _act(self, event: Event) -> None:
-        """Do what an applied event asks of the world."""
+        """Carry out what an applied event requires."""
         match event:
             case Started():
                 self._publisher.started(event)
@@ -270,15 +271,15 @@ class Loop:
                     self._stop(number)
 
     def _stop(self, number: int) -> None:
-        """Have a living task ended."""
+        """End a living task."""
         task = self.brain.task(number)
         if task is not None and task.placement is not None:
             self.ports.engine.stop(number, task.attempts)
 
     def _rewrite_leases(self) -> None:
-        """Bring leases up to date, and make missing ones again.
+        """Bring leases up to date, and create missing ones again.
 
-        Where another process keeps the directory locked, that is done at the next look.
+        If another process keeps the directory locked, this is done at the next check.
         """
         try:
             self._publisher.rewrite(self.ports.world.now())
@@ -301,8 +302,10 @@ class Loop:
             self.ports.run_store.end_probe(event.task, probe_id)
 
     def _record(self, events: Sequence[Event], *, later: bool = False) -> None:
-        """Write events to the journal, then apply and show them; `later`: the journal may write them with the next
-        ones, since claims and records on the disk hold them too."""
+        """Write events to the journal, then apply and show them.
+
+        `later`: the journal may write them with the next ones, since claims and exit records on disk contain them too.
+        """
         if not events:
             return
         now = self.ports.world.now()
@@ -312,8 +315,8 @@ class Loop:
             self.ports.view.show(event, now)
 
     def _write_down(self, events: Sequence[Event], now: float, *, later: bool = False) -> None:
-        """Return when the events are durable, however long the disk stays full; what runs goes on under its shims
-        meanwhile.
+        """Return when the events are durable, however long the disk stays full; running tasks continue under their
+        shims.
 
         Raise StateError as soon as an ending is requested: the next scheduler finds all of it in the exit records.
         """
@@ -333,7 +336,7 @@ class Loop:
     # ---- what arrives ----
 
     def _arrive(self, *, last: bool) -> bool:
-        """Accept rows that were appended to the source; return True if there were any, or may be some."""
+        """Accept rows that were appended to the source; return whether there were any, or may be some."""
         try:
             arrivals = self.ports.run_store.arrivals(last=last)
         except StateError as exc:
@@ -381,12 +384,12 @@ class Loop:
             self._skip_the_rest()
 
     def _skip_the_rest(self) -> None:
-        """Skip the remaining tasks where nothing is left to learn, unless a pause keeps some from starting."""
+        """Skip the remaining tasks if nothing is left to learn, unless a pause prevents some from starting."""
         if not self.brain.backoff.pauses():
             self._record([Asked("skip")])
 
     def _has_disk_space(self) -> bool:
-        """Tell whether the disks have space; say once when they have none any more, and once when they have again."""
+        """Tell whether the disks have space; report once when they run out of it, and once when they have it again."""
         self._notices.say_full(self.ports.full())
         return not self._notices.full
 
@@ -458,7 +461,7 @@ class Loop:
             self.ports.engine.launch(self._launch_builder.launch(placement, job, lease))
 
     def _all_named(self, placements: Sequence[Placement]) -> list[Placement]:
-        """Give the probes among the placements their ids. Raise StateError, and then none has one."""
+        """Give ids to all probes among the placements, or to none; raise StateError in that case."""
         named: list[Placement] = []
         try:
             for placement in placements:
@@ -471,8 +474,9 @@ class Loop:
         return named
 
     def _named(self, placement: Placement) -> Placement:
-        """Return a placement with the id for its command: a probe has one of its own, so that it touches no file of
-        its task."""
+        """Return a placement with the id for its command: a probe has its own id, so that it does not touch its
+        task's files.
+        """
         if placement.purpose is not Purpose.PROBE:
             return placement
         own = placement.task if self.around.same_id else self.ports.run_store.probe_id(placement.task)
@@ -494,5 +498,5 @@ def _sort(happenings: Sequence[Happening]) -> tuple[list[Sample], list[Started |
 
 
 def _is_on_disk(event: Event) -> bool:
-    """Tell whether a claim or an exit record holds the event too; these stay until the journal is on the disk."""
+    """Tell whether a claim or an exit record contains the event too; these stay until the journal is on disk."""
     return isinstance(event, Started) or (isinstance(event, Exited) and event.outcome not in _WITHOUT_RECORD)

@@ -1,4 +1,4 @@
-"""The loop's sentences to the user about a state that lasts: each is said once when the state begins or changes."""
+"""The loop's messages about lasting states: each appears once, when the state begins or changes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from scheduler.units import count
 
 
 class LoopNotices:
-    """The states of one run that its user was told of."""
+    """The states of one run that have been reported to its user."""
 
     def __init__(self, brain: Brain, view: View, run: str) -> None:
         self.full = ""
-        """The reason why nothing can be launched, such as a full disk; empty where there is none."""
+        """The reason why nothing can be launched, such as a full disk; empty if there is none."""
         self._brain = brain
         self._view = view
         self._run = run
@@ -26,30 +26,30 @@ class LoopNotices:
         self._paused: set[str] = set()
 
     def say_trouble(self, exc: SchedulerError) -> None:
-        """Say what went wrong, unless it was the last thing that went wrong."""
+        """Report an error, unless it is a repetition of the last one."""
         if str(exc) != self._trouble:
             self._trouble = str(exc)
             self._view.say(self._trouble)
 
     def end_trouble(self) -> None:
-        """Have the next trouble said, also where it is the last one again."""
+        """Report the next error even if it repeats the last one."""
         self._trouble = ""
 
     def say_uncounted(self, sentences: Sequence[str]) -> None:
-        """Say once each which leases of another user do not count."""
+        """Report once which leases of another user do not count."""
         for sentence in sentences:
             if sentence not in self._uncounted:
                 self._uncounted.add(sentence)
                 self._view.say(sentence)
 
     def say_full(self, full: str) -> None:
-        """Say that nothing can be launched any more, and why; or that there is space again."""
+        """Report that nothing can be launched any more, and why; or that there is space again."""
         if full != self.full:
             self.full = full
             self._view.say(full or "there is space on the disk again: tasks are started again")
 
     def say_held(self) -> None:
-        """Say that only held tasks keep the run from its end."""
+        """Report that only held tasks keep the run from ending."""
         brain = self._brain
         held = brain.held if not (brain.waiting or brain.draining or brain.placements_exist()) else 0
         if held and held != self._held:
@@ -60,7 +60,7 @@ class LoopNotices:
         self._held = held
 
     def say_pauses(self, now: float) -> None:
-        """Say that launching has stopped for a cause, and that it goes on."""
+        """Report that launching has paused for a cause, and that it continues."""
         brain = self._brain
         stopped = {cause: pause for cause, pause in brain.backoff.pauses().items() if pause.stopped(now, brain.rules)}
         for cause in self._paused - stopped.keys():

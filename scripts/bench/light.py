@@ -15,16 +15,16 @@ from page import Bound, Section, bar_chart, number, spread, table
 BARE = "bare python"
 VERBS = ("--help", "status", "results", "list", "profiles", "logs 0", "wait", "runs")
 BOUND = 60
-"""Milliseconds."""
+"""The most milliseconds of a core."""
 
 
 def measure(bench: Bench) -> dict[str, Any]:
-    """Milliseconds of each, in turns, where there is one short run to look at."""
+    """Measure each verb in turns, in a state directory with one short run."""
     return taken(bench.folder, bench.goes(20))
 
 
 def taken(folder: Path, goes: int) -> dict[str, Any]:
-    """All of them so often."""
+    """Return the milliseconds of each verb by the clock and of a core, `goes` times."""
     (folder / "jobs.csv").write_text("Command\n" + "true\n" * 20, encoding="utf-8")
     env, command = environ(folder), scheduler()
     subprocess.run([command, "run", "jobs.csv"], cwd=folder, env=env, stdout=subprocess.DEVNULL, check=True)
@@ -41,7 +41,7 @@ def taken(folder: Path, goes: int) -> dict[str, Any]:
 
 
 def section(found: dict[str, Any]) -> list[Section]:
-    """A table and its chart."""
+    """Return a table and its chart."""
     made, times = Section("Verbs that only look"), found["of_a_core"]
     drawn = {name if name == BARE else f"scheduler {name}": values for name, values in times.items()}
     made.text.append("From start to end: time of a core, which other work changes little, and by the clock.")
@@ -60,9 +60,9 @@ def section(found: dict[str, Any]) -> list[Section]:
 
 
 def main() -> int:
-    """Print the median of each; 1 where one is above its bound."""
+    """Print the median time of a core for each verb; return 1 if one is above its bound."""
     with tempfile.TemporaryDirectory(prefix="light-") as name:
-        times = taken(Path(name), 20)["milliseconds"]
+        times = taken(Path(name), 20)["of_a_core"]
     bare = statistics.median(times[BARE])
     for name, taken_ in times.items():
         median = statistics.median(taken_)

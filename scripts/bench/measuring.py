@@ -49,9 +49,14 @@ def scheduler() -> str:
 
 
 def environ(folder: Path, **more: str) -> dict[str, str]:
-    """In which no other run of ours is seen, and nothing was learned."""
+    """Return an environment in which no other run is seen and nothing was learned."""
     private = {"SCHEDULER_STATE": f"{folder}/state", "SCHEDULER_LEASES": f"{folder}/leases"}
-    return {**os.environ, **private, **more}
+    return {**inherited(), **private, **more}
+
+
+def inherited() -> dict[str, str]:
+    """Return the environment without the variable that would make every start of Python compile its modules again."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def compiled(name: str, folder: Path) -> str:

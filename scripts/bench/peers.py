@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from measuring import PROGRAMS, ROOT, busy, compiled, environ, scheduler
+from measuring import PROGRAMS, ROOT, busy, compiled, environ, inherited, scheduler
 
 LIMIT, DURABLE = "C posix_spawn", "C posix_spawn, each end synced"
 OURS = "scheduler"
@@ -81,7 +81,7 @@ class Tool:
             )  # fmt: skip
 
     def _environ(self) -> dict[str, str]:
-        return {**os.environ, **self.environ}
+        return {**inherited(), **self.environ}
 
 
 def limit(folder: Path, slots: int) -> Tool:

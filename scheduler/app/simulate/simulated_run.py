@@ -131,8 +131,7 @@ class Scene:
     rules: SchedulingConfig
     num: int | None = 20
     """The number of rows in a batch. None: all rows that arrive together are one batch, unless a policy goes batch by
-    batch.
-    """
+    batch."""
 
     def rows_in_batch(self, policy: str) -> int:
         """Return the number of rows in a batch."""

@@ -19,16 +19,13 @@ from scheduler.units import MIB
 
 FULL = 128 * MIB
 """A GPU on which less than this was left when a task failed counts as full: then the task's output need not be
-explicit.
-"""
+explicit."""
 SECOND_LOOK = 4.0
 """Seconds to wait for another measurement of a failed task's GPUs before the task is judged: a GPU may have been
-lost, and a lost GPU is noticed up to one call deadline later.
-"""
+lost, and a lost GPU is noticed up to one call deadline later."""
 LAST_LOOK = 3.0
 """The GPUs of an attempt must have been measured within this many seconds before its end; what it used later is
-unknown.
-"""
+unknown."""
 GO_ON = 75
 """EX_TEMPFAIL: with this exit code a resumable task asks for another turn."""
 

@@ -12,8 +12,7 @@ from scheduler.units import MIB
 
 CLIENT, TURNS, REFUSED, FAULT = "client", "turns", "refused", "fault"
 """The states of an attempt under MPS: it is a client; it runs outside and takes turns with others; MPS refused it or
-gave it up; or a fault ended it and all other attempts on its GPU.
-"""
+gave it up; or a fault ended it and all other attempts on its GPU."""
 
 FAILED = (REFUSED, FAULT)
 

@@ -1,8 +1,8 @@
-"""Attempts that do not use a GPU, as its looks prove it; an absence that is not proved is no measurement.
+"""Proofs that attempts do not use a GPU, from samples; without a proof nothing is concluded.
 
-A look proves that an attempt is absent if the driver lists processes by pids that are known here, none of them belongs
-to the attempt, and no memory came since its launch that may be its own under another name: memory without a process,
-or a process of the same user that no lease owns.
+A sample proves that an attempt is absent if the driver lists processes by pids that are known here, none of them
+belongs to the attempt, and since its launch no memory has appeared that could be its own in another form: memory
+without a process, or a process of that user without a lease.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from scheduler.core.ports import Key
 from scheduler.values import dataclass
 
 GAP = 3.0
-"""A look proves nothing about more than so many seconds before it: as long as it counts as fresh elsewhere."""
+"""A sample proves nothing about times more than this many seconds before it; it also counts as fresh for this long."""
 COVERED = 0.9
-"""The share of the time since the first look that has to be proved."""
+"""The share of the time since the first sample that must be proved."""
 LOOKS = 2
-"""The least number of looks: one alone may have come before the program had begun."""
+"""The least number of samples: a single one may precede the program's start."""
 
 
 @dataclass(slots=True)
@@ -29,10 +29,10 @@ class _Proof:
     covered: float = 0.0
     looks: int = 0
     present: bool = False
-    """True if it was seen to use the GPU; that is never undone."""
+    """True if it was ever seen to use the GPU; this is never reset."""
 
     def take(self, at: float, *, proved: bool) -> None:
-        """Take in one look."""
+        """Add one sample."""
         since, self.last = at - self.last, at
         if proved:
             self.looks += 1
@@ -40,7 +40,7 @@ class _Proof:
 
     @property
     def holds(self) -> bool:
-        """True if the attempt was absent for all the time in which it was looked for, but for short gaps."""
+        """Return whether the attempt was absent for all of the observed time, except for short gaps."""
         return not self.present and self.looks >= LOOKS and self.covered >= COVERED * (self.last - self.first)
 
 
@@ -51,11 +51,11 @@ class Absences:
         self._proofs: dict[Key, _Proof] = {}
 
     def keep(self, here: Collection[Key]) -> None:
-        """Forget all other attempts."""
+        """Forget all attempts that are not in `here`."""
         self._proofs = {key: proof for key, proof in self._proofs.items() if key in here}
 
     def see(self, at: float, proved: Mapping[Key, bool], present: Collection[Key]) -> None:
-        """Take in one look: whether it proves the absence of each attempt, and the attempts that it shows."""
+        """Add one sample: whether it proves the absence of each attempt, and the attempts that use the GPU."""
         for key, is_proved in proved.items():
             proof = self._proofs.setdefault(key, _Proof(at, at))
             proof.present = proof.present or key in present

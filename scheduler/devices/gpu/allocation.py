@@ -1,7 +1,7 @@
-"""The GPUs of the node that this process may use, by its environment.
+"""The GPUs of the node that this process may use, according to its environment.
 
-NVML lists every GPU of the node. They are hidden from this process by, in this order: a device cgroup, then
-CUDA_VISIBLE_DEVICES, or where that is not set Slurm's variables, or the container runtime's.
+NVML lists every GPU of the node. They are hidden from this process by a device cgroup, then by CUDA_VISIBLE_DEVICES,
+or, if that is not set, by Slurm's variables or the container runtime's.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NVIDIA = 195
 _RULE = re.compile(r"^([ac]) (\d+|\*):(\d+|\*) (\w*)", re.MULTILINE)
 _NUMBER = re.compile(r"\+?(\d+)")
 _NONE_MEANT = re.compile(r"|-\d+|NoDevFiles")
-"""Entries by which users and Slurm end the list on purpose."""
+"""Entries with which users and Slurm end the list on purpose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,19 +34,19 @@ class AllowedGpus:
     gpus: tuple[InstalledGpu, ...]
     """The GPUs in the order in which they are counted."""
     source: str = ""
-    """The variable or the cgroup that limits them; empty where nothing does."""
+    """The variable or the cgroup that limits them; empty if nothing does."""
     notes: tuple[str, ...] = ()
-    """Sentences about GPUs that were left out, where that may surprise."""
+    """Sentences about GPUs that were left out, if that may surprise."""
 
 
 Found = tuple[tuple[InstalledGpu, ...], str]
-"""The GPUs that a variable leaves, and its name."""
+"""The GPUs that a variable permits, and its name."""
 
 
 def allowed(node: Sequence[InstalledGpu], environ: Mapping[str, str], device_rules: str = "") -> AllowedGpus:
-    """Return the GPUs that the environment allows; `device_rules` is the content of a cgroup's `devices.list`.
+    """Return the GPUs that the environment permits; `device_rules` is the content of a cgroup's `devices.list`.
 
-    Raise DeviceError where numbers could mean one GPU as well as another.
+    Raise DeviceError if numbers are ambiguous.
     """
     if not node:
         return AllowedGpus(())
@@ -66,7 +66,7 @@ def allowed(node: Sequence[InstalledGpu], environ: Mapping[str, str], device_rul
 
 
 def cuda_numbers(reachable: Sequence[InstalledGpu]) -> dict[str, int]:
-    """Return, by UUID, CUDA's number of a GPU under CUDA_DEVICE_ORDER=PCI_BUS_ID, which need not be NVML's index.
+    """Return CUDA's number of each GPU by UUID, under CUDA_DEVICE_ORDER=PCI_BUS_ID; it may differ from NVML's index.
 
     Call it with the GPUs that are `within` the cgroup: CUDA counts only those that it can open.
     """
@@ -84,9 +84,9 @@ def starting_with(prefix: str, gpus: Iterable[InstalledGpu]) -> list[InstalledGp
 
 
 def within(node: Sequence[InstalledGpu], device_rules: str) -> tuple[InstalledGpu, ...]:
-    """Return the GPUs that the cgroup lets this process open: all where it sets no rules.
+    """Return the GPUs that the cgroup lets this process open; all of them if it sets no rules.
 
-    A line gives a permission (`c 195:2 rwm`); what no line names is forbidden. The permission to make nodes (`m`) alone
+    Each line gives a permission (`c 195:2 rwm`); anything else is forbidden. The permission to make nodes (`m`) alone
     does not allow use. A cgroup that forbids single devices lists `a *:* rwm` all the same; NVML cannot open these, and
     leaves them out.
     """
@@ -98,7 +98,9 @@ def within(node: Sequence[InstalledGpu], device_rules: str) -> tuple[InstalledGp
 
 
 def _named(gpus: Sequence[InstalledGpu], environ: Mapping[str, str], notes: list[str]) -> Found:
-    """Return the GPUs that the variables leave; CUDA's own variable goes before those that it is usually made from."""
+    """Return the GPUs that the variables permit; CUDA's own variable takes precedence over those from which it is
+    usually made.
+    """
     if CUDA in environ:
         return _by_cuda(environ[CUDA].strip(), gpus, environ, notes)
     name, numbers = _slurm(environ)
@@ -111,8 +113,9 @@ def _named(gpus: Sequence[InstalledGpu], environ: Mapping[str, str], notes: list
 
 
 def _by_cuda(said: str, gpus: Sequence[InstalledGpu], environ: Mapping[str, str], notes: list[str]) -> Found:
-    """Return the GPUs of UUIDs or numbers, not both: CUDA uses the kind of the first and ends the list at another
-    kind."""
+    """Return the GPUs for a list of UUIDs or numbers. CUDA does not mix them: an entry of the other kind ends its
+    list.
+    """
     if said.startswith("MIG-"):
         notes.append(f"{CUDA}={said} names a MIG instance: these are not packed, so it is left out")
         return (), CUDA
@@ -128,7 +131,7 @@ def _by_cuda(said: str, gpus: Sequence[InstalledGpu], environ: Mapping[str, str]
 
 
 def _entries(said: str, read: Callable[[str], T | None], notes: list[str]) -> list[T]:
-    """Return what the list names, up to the first entry that names nothing or was named before."""
+    """Return the values of the list's entries, up to the first one that is unknown or repeated."""
     found: list[T] = []
     for entry in (entry.strip() for entry in said.split(",")):
         item = read(entry)
@@ -143,31 +146,31 @@ def _entries(said: str, read: Callable[[str], T | None], notes: list[str]) -> li
 
 
 def _of_prefix(entry: str, gpus: Sequence[InstalledGpu]) -> InstalledGpu | None:
-    """Return the GPU of a UUID's prefix: CUDA accepts as much of a UUID as is needed to tell it from the others."""
+    """Return the GPU for the beginning of a UUID: CUDA accepts any beginning that is unique."""
     found = starting_with(entry, gpus) if entry.startswith("GPU-") else []
     return found[0] if len(found) == 1 else None
 
 
 def _number(entry: str, count: int) -> int | None:
-    """Return the number at the beginning of an entry, as CUDA reads it by strtoul: `1st` is 1, and `0-3` is 0."""
+    """Return the number at the beginning of an entry, as CUDA reads it with strtoul: `1st` is 1, and `0-3` is 0."""
     match = _NUMBER.match(entry)
     return int(match[1]) if match and int(match[1]) < count else None
 
 
 def _in_cuda_order(gpus: Sequence[InstalledGpu], environ: Mapping[str, str]) -> list[InstalledGpu] | None:
-    """Return the GPUs as CUDA counts them; None where only CUDA knows which of different models is the fastest."""
+    """Return the GPUs in CUDA's order; None if the models differ and only CUDA knows which is the fastest."""
     if environ.get(ORDER) == "PCI_BUS_ID" or len({gpu.model for gpu in gpus}) <= 1:
         return _by_bus(gpus)
     return None
 
 
 def _by_bus(gpus: Iterable[InstalledGpu]) -> list[InstalledGpu]:
-    """Return the GPUs sorted by PCI bus id, whose parts are hexadecimal and of varying width."""
+    """Return the GPUs sorted by PCI bus id, whose parts are hexadecimal and vary in width."""
     return sorted(gpus, key=lambda gpu: [int(part, 16) for part in re.findall(r"[0-9a-fA-F]+", gpu.bus_id)])
 
 
 def _by_slurm_instead(said: str, count: int, gpus: Sequence[InstalledGpu], environ: Mapping[str, str]) -> Found:
-    """Return the GPUs of ambiguous numbers where Slurm made them: as many GPUs as Slurm names."""
+    """Return the GPUs for ambiguous numbers that Slurm has set: as many GPUs as Slurm names."""
     name, numbers = _slurm(environ)
     named = tuple(gpu for gpu in gpus if gpu.number in numbers)
     if len(named) == len(numbers) == count:
@@ -183,7 +186,7 @@ def _by_slurm_instead(said: str, count: int, gpus: Sequence[InstalledGpu], envir
 
 
 def _slurm(environ: Mapping[str, str]) -> tuple[str, frozenset[int]]:
-    """Return Slurm's variable that names GPUs, and their numbers; none where neither is set or it is malformed."""
+    """Return the name and the numbers of Slurm's variable for GPUs; none if it is not set or malformed."""
     for name in SLURM:
         words = [word.strip() for word in environ.get(name, "").split(",")]
         if all(word.isdecimal() for word in words):
@@ -192,17 +195,18 @@ def _slurm(environ: Mapping[str, str]) -> tuple[str, frozenset[int]]:
 
 
 def _by_slurm(numbers: frozenset[int], gpus: Sequence[InstalledGpu]) -> tuple[InstalledGpu, ...]:
-    """Return the GPUs of Slurm's numbers; where NVML lists no more than Slurm gave, a cgroup has hidden the rest
-    already."""
+    """Return the GPUs for Slurm's numbers; if NVML lists no more GPUs than Slurm gave, a cgroup already hides the
+    others.
+    """
     if len(gpus) <= len(numbers):
         return tuple(gpus)
     return tuple(gpu for gpu in gpus if gpu.number in numbers)
 
 
 def _by_container(said: str, gpus: Sequence[InstalledGpu]) -> tuple[InstalledGpu, ...]:
-    """Return the GPUs of a container, where it sees more than it was given (a privileged one sees all).
+    """Return the GPUs of a container that sees more than it was given (a privileged one sees all).
 
-    Words that name no GPU are ignored, `void` among them: it is set where the devices came in another way (CDI),
+    Words that name no GPU are ignored, including `void`: it is set if the devices were added in another way (CDI),
     https://github.com/NVIDIA/nvidia-container-toolkit/pull/395.
     """
     words = [word.strip() for word in said.split(",")]

@@ -1,10 +1,10 @@
-"""The attribution of one GPU's memory: to attempts, to unmanaged processes, and to memory that is not reclaimed yet.
+"""The attribution of one GPU's memory to attempts, to unmanaged processes, and to memory that is not freed yet.
 
-Where the list gives the memory of every process, an attempt uses what its processes use. Where it does not (Windows'
-driver, a container that sees no pids but its own, a task whose container is no descendant of its shim) memory cannot be
-attributed to processes: then the rise of the device since before the launch is shared out. One attempt whose need is
-not known yet gets the rest of it, and that is believed; the others are credited with their reservations, as far as the
-rise goes, and nothing is learned from it. Pure: time and all observations are arguments.
+If the driver lists the memory of every process, an attempt uses what its processes use. If it does not (Windows'
+driver, a container that sees no pids but its own, a task whose container is no descendant of its shim), memory cannot
+be attributed to processes: then the rise of the device since before the launch is divided. A single attempt of unknown
+need gets the rest of it, and this counts as measured; the others are credited with their reservations, as far as the
+rise suffices, and nothing is learned from that. Pure: time and all observations are arguments.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from scheduler.values import dataclass
 UNLISTED = 512 * MIB
 """More than this in use while no process is listed means that the list is hidden."""
 UNLISTED_OLD = GIB
-"""The limit where the driver's own share is part of what is in use."""
+"""The limit if the driver's own share is part of the used memory."""
 SURE = 3
-"""The number of looks in a row before a device that was seen as one kind is taken as the other."""
+"""The number of samples in a row after which a device counts as being of the other kind."""
 
 PROCESS, DEVICE = "process", "device"
 
@@ -36,9 +36,9 @@ class ListedProcess:
     pid: int
     bytes: int | None
     owner: str
-    """`7.1` is an attempt, `!4711` the shim of an unmanaged process; empty: no lease owns it."""
+    """`7.1` is an attempt, `!4711` the shim of an unmanaged process; empty: it belongs to no lease."""
     there: bool
-    """True if there is such a process here."""
+    """True if such a process exists here."""
     age: float
     uid: int
     busy: float | None
@@ -46,7 +46,7 @@ class ListedProcess:
 
 @dataclass(frozen=True, slots=True)
 class DeviceLook:
-    """One look at one device."""
+    """One sample of one device."""
 
     at: float
     cost: float
@@ -54,19 +54,19 @@ class DeviceLook:
     free: int
     held: int
     exact: bool
-    """True if the driver's own share is left out of `held`."""
+    """True if `held` does not contain the driver's own share."""
     processes: tuple[ListedProcess, ...] | None
     """None: the driver does not list them."""
     busy: float | None
     peaks: Mapping[int, int]
-    """The exact highest use of each process, where accounting mode gives it."""
+    """The exact highest use of each process, if accounting mode shows it."""
     clients: frozenset[str]
     """Attempts with a container client in their tree and no process in any list."""
     celsius: int | None = None
 
 
 def read_look(said: Mapping[str, Any], pids: Mapping[str, Any], clients: Iterable[str]) -> DeviceLook:
-    """Return a look as the sampler child reported it."""
+    """Return a sample from what the sampler child reported."""
     listed = said["processes"]
     return DeviceLook(
         at=said["at"],
@@ -96,7 +96,7 @@ def name_of(key: Key) -> str:
 
 @dataclass(slots=True)
 class UnmanagedProcess:
-    """The memory of a user without a lease, and since when it has not grown."""
+    """The memory of a process without a lease, and the time since when it has not grown."""
 
     bytes: int
     uid: int
@@ -105,7 +105,7 @@ class UnmanagedProcess:
     low: int
 
     def see(self, held: int, now: float) -> None:
-        """Take in what it uses now. Its calm begins again when it has grown by more than a little."""
+        """Update its use. Its calm begins again when it has grown by more than a little."""
         if held > self.low + GROWTH:
             self.low, self.since = held, now
         self.low = min(self.low, held)
@@ -114,40 +114,40 @@ class UnmanagedProcess:
 
 @dataclass(frozen=True, slots=True)
 class LaunchBaseline:
-    """The use of a device when an attempt was about to be launched."""
+    """The use of a device just before an attempt was launched."""
 
     at: float
     held: int
     unexplained: int
-    """The part of it for which no process was listed."""
+    """The part of it that belongs to no listed process."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownProcess:
-    """The owner of a process when it was last seen, and the time of its birth."""
+    """The owner of a process when it was last seen, and the time of its start."""
 
     owner: str
     born: float
 
 
 class DeviceAccount:
-    """The account of one device, updated look by look."""
+    """The account of one device, updated with every sample."""
 
     def __init__(self, uuid: str, *, first_namespace: bool = True, reads: str = PROCESS, uid: int = -1) -> None:
-        """Create an account; a process of the user `uid` without a lease may do the work of an attempt."""
+        """Create an account; a process of the user `uid` without a lease may belong to an attempt."""
         self.reads = reads
-        """The way in which its memory is read: per process or per device."""
+        """How its memory is read: per process or per device."""
         self.used: dict[Key, int] = {}
         self.peak: dict[Key, int] = {}
-        """The highest use of attempts, as far as it was really seen."""
+        """The highest use of each attempt, as far as it was measured."""
         self.busy: dict[Key, float] = {}
         self.unmanaged_processes: dict[int, int] = {}
         """Bytes of unmanaged processes, by the pid of their shim."""
         self.unmanaged: dict[int, UnmanagedProcess] = {}
-        """Unmanaged users by pid; 0: no visible process. Of some nothing is left once the memory of attempts is
-        subtracted."""
+        """Unmanaged processes by pid; 0: no visible process. Some of them may have nothing left after the memory of
+        attempts is subtracted."""
         self.unreclaimed: dict[str, int] = {}
-        """Bytes that ended attempts have not given back, by their names."""
+        """Bytes of ended attempts that are not freed yet, by the attempts' names."""
         self.astray: dict[str, int] = {}
         """Attempts that use memory here without a reservation."""
         self.absent = Absences()
@@ -155,7 +155,7 @@ class DeviceAccount:
         self._uuid, self._uid = uuid, uid
         self._first_namespace = first_namespace
         self._knows_pids = first_namespace
-        """True if the driver's pids are known here: they are those of the first namespace, or an attempt was listed."""
+        """True if the driver's pids are known here: they belong to the first namespace, or an attempt was listed."""
         self._known: dict[int, KnownProcess] = {}
         self._held_by: dict[int, int] = {}
         self._doubts = 0
@@ -168,11 +168,11 @@ class DeviceAccount:
 
     @property
     def doubtful(self) -> bool:
-        """True if the last look contradicts `reads`."""
+        """True if the last sample contradicts `reads`."""
         return self._doubts > 0
 
     def watch(self, attempts: Mapping[Key, Watched]) -> None:
-        """Set the attempts that are here from now on; the use at the last look was before the new ones."""
+        """Set the attempts that are here from now on; the last sample precedes the new ones."""
         here = {key for key, watched in attempts.items() if self._uuid in watched.reservation}
         self._before = {key: self._before.get(key, self._at_last) for key in here}
         self.used = {key: used for key, used in self.used.items() if key in here}
@@ -180,7 +180,7 @@ class DeviceAccount:
         self.absent.keep(here)
 
     def see(self, look: DeviceLook, attempts: Mapping[Key, Watched]) -> None:
-        """Take in one look."""
+        """Add one sample."""
         here = {name_of(key): key for key in self._before}
         listed = [(process, self._owner(process, look.at)) for process in look.processes or ()]
         self._choose(look, listed, here)
@@ -206,7 +206,7 @@ class DeviceAccount:
         self._seen = True
 
     def _owner(self, process: ListedProcess, at: float) -> str:
-        """Return the owner of a process; one that is gone, or has lost its parents, keeps its earlier owner."""
+        """Return the owner of a process; one that has ended, or has lost its parents, keeps its earlier owner."""
         known = self._known.get(process.pid)
         if process.owner or known is None:
             return process.owner
@@ -214,7 +214,9 @@ class DeviceAccount:
         return known.owner if same else ""
 
     def _choose(self, look: DeviceLook, listed: _Processes, here: Mapping[str, Key]) -> None:
-        """Choose between processes and the whole device: the earlier choice stays until several looks contradict it."""
+        """Choose between reading processes and reading the whole device; several contradicting samples change the
+        choice.
+        """
         seen = self._tells_processes(look, listed, here)
         if seen is None or seen == (self.reads == PROCESS):
             self._doubts = 0
@@ -242,10 +244,11 @@ class DeviceAccount:
         return UNLISTED if look.exact else UNLISTED_OLD
 
     def _see_unmanaged_users(self, look: DeviceLook, listed: _Processes) -> None:
-        """Update the unmanaged users. A process from before the first look may have any age; a later one came then.
+        """Update the unmanaged processes. One that precedes the first sample may have any age; a later one has started
+        since.
 
-        A process that is listed and cannot be found may have ended between the two questions, so its owner is unknown:
-        it counts only once it is listed again.
+        A process that is listed and cannot be found may have ended between the two queries, so its owner is unknown: it
+        counts only once it is listed again.
         """
         before = self.unmanaged
         self.unmanaged = {}
@@ -272,7 +275,7 @@ class DeviceAccount:
         self.busy = self._shares_of_time(look, listed, here)
 
     def _once(self, pid: int) -> str:
-        """Return the owner of a process at the last look."""
+        """Return the owner of a process in the last sample."""
         return self._known[pid].owner if pid in self._known else ""
 
     def _note_peak(self, key: Key, peak: int) -> None:
@@ -280,8 +283,9 @@ class DeviceAccount:
             self.peak[key] = max(peak, self.peak.get(key, 0))
 
     def _shares_of_time(self, look: DeviceLook, listed: _Processes, here: Mapping[str, Key]) -> dict[Key, float]:
-        """Return each attempt's share of the GPU's time: by process where that is known; an attempt that is alone has
-        all of it."""
+        """Return each attempt's share of the GPU's time: from its processes if they are known; one that is alone has
+        all of it.
+        """
         shares: dict[Key, float] = {}
         for process, owner in listed:
             if owner in here and process.busy is not None:
@@ -294,7 +298,7 @@ class DeviceAccount:
     def _update_unreclaimed(
         self, listed: _Processes, explained: Mapping[str, int], unexplained: int, living: set[str]
     ) -> None:
-        """Update the memory of attempts that are over, or that use a device without a reservation."""
+        """Update the memory of attempts that have ended, or that use a device without a reservation."""
         others = {owner: held for owner, held in explained.items() if owner and not owner.startswith("!")}
         without = {owner: held for owner, held in others.items() if owner not in map(name_of, self._before) and held}
         self.astray = {owner: held for owner, held in without.items() if owner in living}
@@ -310,7 +314,7 @@ class DeviceAccount:
             self.unreclaimed[name] = self.unreclaimed.get(name, 0) + owed
 
     def _share_out(self, look: DeviceLook, unexplained: int, attempts: Mapping[Key, Watched]) -> None:
-        """Share out the memory that cannot be attributed to processes."""
+        """Divide the memory that cannot be attributed to processes."""
         unseen = [key for key in self._before if self.reads == DEVICE or self._works_elsewhere(key, look)]
         if not self._rise.credit and not self._rise.owed:
             first = min((self._before[key] for key in unseen), key=lambda before: before.at, default=self._at_last)
@@ -329,13 +333,14 @@ class DeviceAccount:
         return name_of(key) in look.clients and not self.used.get(key)
 
     def _young(self) -> list[UnmanagedProcess]:
-        """Return the unmanaged users that came after attempts whose processes are invisible: the
-        memory may be theirs."""
+        """Return the unmanaged processes that started after attempts whose processes are invisible: the memory may
+        be theirs.
+        """
         young = [one for one in self.unmanaged.values() if one.came > self._rising_since]
         return sorted(young, key=lambda one: one.came, reverse=True)
 
     def _see_the_absent(self, look: DeviceLook, listed: _Processes, unexplained: int) -> None:
-        """Note which attempts this look proves to be absent, and which it shows."""
+        """Note which attempts are provably absent in this sample, and which it shows."""
         owners = {owner for _, owner in listed}
         shown = {key for key in self._before if name_of(key) in owners or self.used.get(key) or key in self.peak}
         self._knows_pids = self._knows_pids or bool(shown)
@@ -353,7 +358,9 @@ class DeviceAccount:
         self.absent.see(look.at, proved, shown)
 
     def _see_the_unseen(self, look: DeviceLook) -> None:
-        """Update the unmanaged memory: less the users that came with attempts, or the use above all reservations."""
+        """Update the unmanaged memory of invisible processes: the use above all reservations, without processes that
+        started with attempts.
+        """
         rise = self._rise
         if self.reads == PROCESS:
             ours = sum(rise.credit.values()) + rise.owed

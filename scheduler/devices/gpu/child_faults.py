@@ -1,4 +1,4 @@
-"""Faults of a sampler child of the GPUs: a call of the NVIDIA library that hangs, or that crashes it."""
+"""Faults of a sampler child of the GPUs: a call of the NVIDIA library that hangs, or crashes the child."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from scheduler.devices.sampler_child import INIT, LibraryCall, SamplerChild
 from scheduler.values import dataclass
 
 DYING = 0.5
-"""Seconds that a process that has closed its output may take to end."""
+"""Seconds within which a process that has closed its output must end."""
 CRASHES = frozenset(
     {signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGSYS}
 )
-"""Signals by which the library ends a process; other signals come from elsewhere."""
+"""Signals with which a crash of the library ends a process; other signals come from elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,17 +21,17 @@ class SamplerLimits:
     """The time limits of the samplers, in seconds."""
 
     init: float = 10.0
-    """The start of the library."""
+    """The initialisation of the library."""
     call: float = 3.0
     """One call."""
     patience: float = 0.4
-    """How long a GPU may keep the others waiting; together with a tick of the loop that is less than a second."""
+    """How long one GPU may delay the others; together with a tick of the loop this is less than a second."""
     retry: float = 60.0
-    """The time until a GPU that is away is tried again."""
+    """The time until an unavailable GPU is tried again."""
     fresh: float = 3.0
-    """How long a look stays valid."""
+    """How long a sample stays valid."""
     quick: float = 0.25
-    """The duration of a look that delays nothing."""
+    """The duration of a sample that delays nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +39,9 @@ class Fault:
     """A GPU, or the library, that hangs or crashes a child."""
 
     where: str
-    """The GPU's UUID, or its index while the GPUs are being found; empty: the library as it comes up."""
+    """The GPU's UUID, or its index during discovery; empty: the initialisation of the library."""
     sentence: str
-    """The trouble, in words that follow the GPU's name, or in a sentence of their own about the library."""
+    """The trouble: words that follow the GPU's name, or a whole sentence about the library."""
 
 
 def find_hang(call: LibraryCall, limits: SamplerLimits, now: float) -> Fault | None:
@@ -54,7 +54,7 @@ def find_hang(call: LibraryCall, limits: SamplerLimits, now: float) -> Fault | N
 
 
 def find_crash(child: SamplerChild) -> tuple[Fault | None, str]:
-    """Return the fault by which a child has ended, if the library crashed it, and how it ended: `SIGSEGV`."""
+    """Return the fault if the library crashed a child, and how the child ended: `SIGSEGV`."""
     call, code = child.call(), child.code()
     how = child.bug or _death(code)
     crashed = not child.bug and (code is None or code > 0 or -code in CRASHES)
@@ -66,7 +66,7 @@ def find_crash(child: SamplerChild) -> tuple[Fault | None, str]:
 
 
 def hung_at_start(seconds: float) -> str:
-    """Return the sentence about a library that does not come up."""
+    """Return the sentence about a library that does not finish its initialisation."""
     return f"the NVIDIA library did not come up within {seconds:.0f} s: {REBOOT}"
 
 

@@ -1,4 +1,4 @@
-"""Discovery of the node's GPUs: a sampler child is asked, and asked again without a GPU that hung or crashed it."""
+"""Discovery of the node's GPUs: it asks a sampler child, and asks again without a GPU that hung or crashed it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PAUSE = 0.05
 
 
 def find_node(start: Start, limits: SamplerLimits, dev: Path, hint: str) -> tuple[GpuInventory, SamplerChild | None]:
-    """Return the inventory, and the child that made it, ready for orders; None where there is nothing to look at."""
+    """Return the inventory, and the child that made it and can take orders; None if there is nothing to sample."""
     left_out: dict[int, str] = {}
     while True:
         child = start({"find": True, "skip": sorted(left_out)})
@@ -45,7 +45,7 @@ def find_node(start: Start, limits: SamplerLimits, dev: Path, hint: str) -> tupl
 
 
 def answer(child: SamplerChild, limits: SamplerLimits) -> Mapping[str, Any] | Fault:
-    """Return a child's first answer, or its failure; only this function waits for a child."""
+    """Return a child's first answer, or its fault; only this function waits for a child."""
     end = time.monotonic() + limits.init + limits.call
     while True:
         select.select([child], [], [], PAUSE)
@@ -70,6 +70,6 @@ def _why_ended(child: SamplerChild) -> Fault:
 
 
 def dismiss(child: SamplerChild) -> None:
-    """End a child that is needed no more."""
+    """End a child that is no longer needed."""
     child.end()
     bury([child], 1.0)

@@ -1,4 +1,4 @@
-"""The inventory of this node by the NVIDIA library: its GPUs, or the reason why there are none."""
+"""The inventory of this node from the NVIDIA library: its GPUs, or the reason why there are none."""
 
 from __future__ import annotations
 
@@ -36,34 +36,34 @@ class InstalledGpu:
     """One GPU of the node, whether it may be used or not."""
 
     index: int
-    """The number that nvidia-smi gives it."""
+    """Its number in nvidia-smi."""
     uuid: str
     model: str
     bus_id: str
     total: int
     minor: int = -1
-    """The number of its /dev/nvidiaN, which cgroups and Slurm use; -1: the same as its index."""
+    """The minor number of its /dev/nvidiaN, which cgroups and Slurm use; -1: equal to its index."""
     mig: bool = False
     """True if it is divided into MIG devices."""
     compute_mode: int = 0
     capability: Sequence[int] = ()
-    """CUDA's compute capability, major and minor; empty where it is unknown."""
+    """CUDA's compute capability, major and minor; empty if it is unknown."""
     accounting: bool = False
     """True if accounting mode is on, which gives exact peaks."""
 
     @property
     def label(self) -> str:
-        """Its name for users."""
+        """The name for users."""
         return f"GPU {self.index}"
 
     @property
     def number(self) -> int:
-        """N of its /dev/nvidiaN; within a container or a Slurm job nvidia-smi counts otherwise."""
+        """The N of its /dev/nvidiaN; inside a container or a Slurm job nvidia-smi may count differently."""
         return self.index if self.minor < 0 else self.minor
 
     @property
     def unusable(self) -> str:
-        """Why nothing can be run on it; empty where tasks can."""
+        """Why no task can run on it; empty if tasks can."""
         if self.mig:
             return (
                 f"{self.label} is divided by MIG: switch that off (nvidia-smi -i {self.index} -mig 0 as root) to use it"
@@ -84,20 +84,20 @@ class GpuInventory:
     driver: str = ""
     cuda: str = ""
     reads: str = "process"
-    """How memory is seen: per `process`, or only per `device`."""
+    """How memory is read: per `process`, or only per `device`."""
     errors: tuple[tuple[int, str], ...] = ()
-    """(index, sentence) of GPUs that cannot be looked at."""
+    """(index, sentence) of GPUs that cannot be sampled."""
     why: str = ""
     """Why there are no GPUs at all."""
     broken: bool = False
-    """True if that is to be repaired; False on a machine without a GPU."""
+    """True if this needs repair; False on a machine without a GPU."""
     hint: str = ""
     first_namespace: bool = True
-    """True if this process is in the pid namespace of NVML's numbers."""
+    """True if this process is in the pid namespace that NVML uses."""
 
 
 def read_node(said: Mapping[str, Any], hint: str) -> GpuInventory:
-    """Return the inventory as the sampler child reported it."""
+    """Return the inventory from what the sampler child reported."""
     gpus = tuple(InstalledGpu(**facts) for facts in said["gpus"])
     errors = tuple((index, f"GPU {index} {trouble(code, word, call)}") for index, code, word, call in said["errors"])
     why = "" if gpus or errors else "the NVIDIA driver is there, but it lists no GPU"
@@ -106,19 +106,18 @@ def read_node(said: Mapping[str, Any], hint: str) -> GpuInventory:
 
 
 def _in_wsl() -> bool:
-    """Tell whether this is Windows' driver, which gives no process's memory, and has its device in this place."""
+    """Tell whether this is Windows' driver, which shows no process's memory and has its device in this place."""
     return os.path.exists("/dev/dxg")
 
 
 def trouble(code: int, word: str, call: str) -> str:
-    """Return the trouble of a GPU, in words that follow its name."""
+    """Return the trouble of a GPU, as words that follow its name."""
     said = _SENTENCES.get(word)
     return f"{said} ({call}: {word})" if said else f"cannot be read ({call}: {word}, error {code}): {REBOOT}"
 
 
 def why_not(code: int, word: str, there: bool) -> tuple[str, bool]:
-    """Return why the library could not be initialised, and whether that is to be repaired; `there`: the kernel has
-    GPUs."""
+    """Return why the library could not be initialised, and whether this needs repair; `there`: the kernel has GPUs."""
     if code == 12 and there:
         return f"there is an NVIDIA GPU, but libnvidia-ml.so.1 was not found: {_LIBRARIES}", True
     if code == 12:
@@ -133,22 +132,22 @@ def why_not(code: int, word: str, there: bool) -> tuple[str, bool]:
 
 
 def apart(sentence: str) -> tuple[str, str]:
-    """Split a sentence about a GPU or the library into the trouble and its cure; the default cure is a reboot."""
+    """Split a sentence about a GPU or the library into trouble and cure; the default cure is a reboot."""
     cure = next((cure for cure in _CURES if f": {cure}" in sentence), "")
     return sentence.replace(f": {cure}", "") if cure else sentence, cure or REBOOT
 
 
 @dataclass(frozen=True, slots=True)
 class PynvmlModule:
-    """The place of NVIDIA's own module pynvml, found without importing it."""
+    """The location of NVIDIA's own module pynvml, found without importing it."""
 
     path: Path | None
     hint: str = ""
-    """The trouble with it and its cure; else empty."""
+    """The problem with it and the cure; empty if there is none."""
 
 
 def find_pynvml() -> PynvmlModule:
-    """Find pynvml; a package of that name from an old distribution `pynvml` may hide it or have replaced it."""
+    """Find pynvml; a package from an old distribution `pynvml` may hide or have replaced it."""
     try:
         spec = importlib.util.find_spec("pynvml")
     except ValueError:  # its spec was removed after its import

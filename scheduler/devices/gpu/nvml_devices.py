@@ -1,4 +1,4 @@
-"""The NVIDIA GPUs of this machine as a device port: their capacity, their free memory, and the use of each attempt."""
+"""The NVIDIA GPUs of this machine as a device port: their capacity, their free memory, and each attempt's use."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from scheduler.values import dataclass
 RECENT = 2.0
 """Seconds for which the lowest free memory is remembered."""
 REPEAT = 0.5
-"""Seconds between samples that have no news."""
+"""Seconds between samples if nothing has changed."""
 LINGERS = 5.0
-"""Seconds after which unreclaimed memory is worth a sentence."""
+"""Seconds after which unfreed memory of ended attempts is reported."""
 
 _SAMPLER = Path("scheduler/devices/gpu/nvml_sampler.py")
-"""Runs that were begun before there were GPUs have no copy of it."""
+"""The sampler in a run's copies; runs that began before the machine had GPUs have no copy of it."""
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class GpuState:
     unreclaimed_since: float | None = None
 
     def take(self, look: DeviceLook, attempts: Mapping[Key, Watched]) -> None:
-        """Take in a new look at it."""
+        """Add a sample of the GPU."""
         self.look = look
         self.account.see(look, attempts)
         self.recent.append((look.at, look.free))
@@ -89,7 +89,7 @@ class NvmlDevices:
         self._said: set[tuple[str, str]] = set()
 
     def node(self) -> GpuInventory:
-        """Return the inventory of this node, before GPUs are chosen; it is made once, and may take seconds."""
+        """Return the inventory of this node, before GPUs are chosen; it is made once, which may take seconds."""
         if self._node is None:
             module = find_pynvml()
             if module.path is None:
@@ -107,7 +107,9 @@ class NvmlDevices:
         return SamplerChild(GPUS, self._code, [str(self._module), json.dumps(said)], self._env)
 
     def move(self, code: Path) -> None:
-        """Start samplers from a run's copies from now on, NVIDIA's module among them: no upgrade changes them."""
+        """Start samplers from a run's copies from now on, including NVIDIA's module, so that upgrades cannot change
+        them.
+        """
         if not (code / _SAMPLER).is_file():
             return
         self._code = code
@@ -116,12 +118,12 @@ class NvmlDevices:
             self._module = code / "pynvml.py"
 
     def use(self, uuids: Collection[str], caps: Mapping[str, int] | None = None) -> None:
-        """Choose these GPUs alone, within these budgets. Call it before `discover`."""
+        """Choose only these GPUs, within these budgets. Call it before `discover`."""
         self._chosen = tuple(uuids)
         self._caps = dict(caps or {})
 
     def discover(self) -> tuple[Device, ...]:
-        """Return the chosen GPUs that can be used, each looked at once. Raise DeviceError where there is none."""
+        """Return the chosen GPUs that can be used, after one sample of each. Raise DeviceError if there is none."""
         if not self._seen:
             self._start()
         return tuple(seen.device for seen in self._seen.values())
@@ -152,7 +154,7 @@ class NvmlDevices:
                 return
 
     def snapshot(self) -> tuple[DeviceBudget, ...]:
-        """Return what the last collected round found, which the last samples were made from too."""
+        """Return the state of the last collected round, from which the last samples were made too."""
         now = time.monotonic()
         return tuple(self._budget(uuid, seen, now) for uuid, seen in self._seen.items())
 
@@ -178,12 +180,12 @@ class NvmlDevices:
         return f"has not been seen for {age:.0f} s" if seen.look else "has not been seen yet"
 
     def environment_for(self, placement: Placement) -> Mapping[str, str | None]:
-        """Return the task's variables for its GPUs, by names that are unambiguous."""
+        """Return the task's variables for its GPUs, which they name unambiguously."""
         uuids = [key for key in placement.reservation if key != HOST]
         return {"CUDA_VISIBLE_DEVICES": ",".join(uuids), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
     def cuda_numbers(self, placement: Placement) -> Sequence[int]:
-        """Return the places of its GPUs in CUDA_VISIBLE_DEVICES."""
+        """Return the positions of its GPUs in CUDA_VISIBLE_DEVICES."""
         return range(len(placement.sees))
 
     def fileno(self) -> int:
@@ -191,8 +193,9 @@ class NvmlDevices:
         return self._samplers.fileno() if self._samplers else -1
 
     def watch(self, attempts: Mapping[Key, Watched], unmanaged_processes: frozenset[int]) -> None:
-        """Look at these attempts from now on; attempts without a GPU are known too, in case they use
-        one all the same."""
+        """Sample these attempts from now on; attempts without a GPU are included, because they may use one all the
+        same.
+        """
         self._attempts = dict(attempts)
         self._told = {key: told for key, told in self._told.items() if key in self._attempts}
         for seen in self._seen.values():
@@ -209,31 +212,31 @@ class NvmlDevices:
             self._samplers.tell(orders, unmanaged_processes)
 
     def look_again(self, unmanaged_processes: frozenset[int]) -> None:
-        """Wait for one round that looks at the trees of these shims, but no longer than a call may take."""
+        """Wait for one round that samples the trees of these shims, but no longer than one call may take."""
         self.watch({}, unmanaged_processes)
         asked = time.monotonic()
         self._wait(self._limits.call, lambda uuid, seen: seen.look and seen.look.at > asked)
 
     def used_by(self, shim: int, _whose: str = "") -> Mapping[str, int]:
-        """Return what another scheduler's tree was last seen to use; nothing where only devices can be read."""
+        """Return the last measured use of another scheduler's tree; empty if memory is only readable per device."""
         held = {uuid: seen.account.unmanaged_processes.get(shim, 0) for uuid, seen in self._seen.items()}
         return {uuid: bytes_ for uuid, bytes_ in held.items() if bytes_}
 
     def held_by(self, key: Key, uuid: str) -> int:
-        """Return what an attempt was last seen to use of a GPU."""
+        """Return an attempt's last measured use of a GPU."""
         seen = self._seen.get(uuid)
         return seen.account.used.get(key, 0) if seen is not None else 0
 
     def reads(self, uuid: str) -> str:
-        """Return how this GPU's memory is seen: per `process`, or only per `device`."""
+        """Return how this GPU's memory is read: per `process`, or only per `device`."""
         return self._seen[uuid].account.reads
 
     def is_sure(self) -> bool:
-        """Tell whether the last look at every GPU confirms how it `reads`; a change takes some looks."""
+        """Tell whether the last sample of every GPU agrees with how it `reads`; a change takes several samples."""
         return not any(seen.account.doubtful for seen in self._seen.values())
 
     def collect(self) -> list[Sample]:
-        """Return the attempts' samples by the newest round; call it once a second even if nothing is readable."""
+        """Return the attempts' samples from the newest round; call this once a second even if nothing is readable."""
         looks = self._samplers.gather() if self._samplers else {}
         for uuid, look in looks.items():
             if uuid in self._seen:

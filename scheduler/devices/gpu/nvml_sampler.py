@@ -29,17 +29,18 @@ from scheduler.devices.sampler_protocol import Board, serve, tell
 from scheduler.runtime.shim import children_finder, descendants
 
 FAST, CALM, IDLE = 0.075, 0.5, 1.0
-"""Seconds between rounds: while something is new or rises, while nothing does, and while nothing is watched."""
+"""Seconds between rounds: while something is new or rises, while nothing does, and while nothing is sampled."""
 RISEN = 3.0
 """Seconds for which rounds are frequent after a rise."""
 RISE = 16 << 20
 SHARE = 30.0
-"""A round is followed by a rest of at least this many times its processor time: 3 % of a core at most."""
+"""A round is followed by a pause of at least this many times its processor time: 3 % of a core at most."""
 LONGEST = 2.0
 SELDOM = 0.25
-"""Seconds between looks at values that change slowly or cost more: utilisation, accounting, names of processes."""
+"""Seconds between samples of values that change slowly or are expensive: utilisation, accounting, names of
+processes."""
 SM, MEMORY = 1, 2
-"""The numbers of a GPU's clocks."""
+"""The numbers of a GPU's clocks in NVML."""
 GPU_SENSOR = 0
 FUNCTION_NOT_FOUND, INSUFFICIENT_SIZE, NOT_SUPPORTED, NO_PERMISSION = 13, 7, 3, 4
 
@@ -68,7 +69,7 @@ class _Long(ctypes.Structure):
 
 
 class Library:
-    """The NVIDIA library through pynvml: every call is announced, every error becomes an NvmlFailure."""
+    """The NVIDIA library through pynvml; every call is announced, and every error becomes an NvmlFailure."""
 
     def __init__(self, path: str, board: Board) -> None:
         self._nvml = _load(path)
@@ -89,7 +90,7 @@ class Library:
             raise NvmlFailure(int(exc.value), name) from exc
 
     def maybe(self, name: str, *arguments: Any) -> Any:
-        """Call a function of pynvml; return None where this driver, device or user cannot have the value."""
+        """Call a function of pynvml; return None if this driver, device or user cannot have the value."""
         try:
             return self.call(name, *arguments)
         except NvmlFailure as failure:
@@ -111,7 +112,7 @@ class Library:
         return False
 
     def processes(self, kind: str, handle: Any) -> list[tuple[int, int | None]]:
-        """Return (pid, bytes or None) of one of the lists; drivers before 510 have only older forms of it."""
+        """Return (pid, bytes or None) of one of the lists; drivers before 510 only have older versions of it."""
         forms = self._forms.setdefault(kind, self._forms_of_lists())
         while forms:
             suffix, form = forms[0]
@@ -124,8 +125,9 @@ class Library:
         return []
 
     def _forms_of_lists(self) -> list[tuple[str, type[ctypes.Structure]]]:
-        """Return the forms of the lists, newest first; nvitop (nvitop/api/libnvml.py) knows which drivers mean the
-        longer one."""
+        """Return the versions of the lists, newest first; nvitop (nvitop/api/libnvml.py) knows which drivers have
+        the longer one.
+        """
         long = self.has("nvmlDeviceGetConfComputeMemSizeInfo") and not self.has("nvmlDeviceGetRunningProcessDetailList")
         return [("_v3", _Long if long else _Usual), ("_v2", _Usual), ("", _Old)]
 
@@ -148,7 +150,7 @@ class Library:
             raise NvmlFailure(int(exc.value), name) from exc
 
     def memory(self, handle: Any) -> dict[str, int | bool]:
-        """Return free and used bytes; `exact` where the driver's own share is not part of them."""
+        """Return free and used bytes; `exact` if they do not contain the driver's own share."""
         try:
             said = self.call("nvmlDeviceGetMemoryInfo", handle, getattr(self._nvml, "nvmlMemory_v2", 0x02000028))
             return {"total": said.total, "free": said.free, "held": said.used, "exact": True}
@@ -160,11 +162,11 @@ class Library:
 
 
 _Listed = dict[int, tuple[int | None, bool]]
-"""{pid: (bytes where they can be seen, whether it is a client of MPS)}."""
+"""{pid: (bytes if they are visible, whether it is a client of MPS)}."""
 
 
 def _load(path: str) -> Any:
-    """Return the official module, loaded by its path: a package of the same name may hide it."""
+    """Load the official module by its path, because another package of that name may hide it."""
     spec = importlib.util.spec_from_file_location("pynvml", path)
     assert spec is not None
     assert spec.loader is not None
@@ -182,7 +184,7 @@ def _text(value: str | bytes) -> str:
 
 
 class SampledGpu:
-    """One GPU: its handle, and what was seen of it so far."""
+    """One GPU: its handle, and its samples so far."""
 
     def __init__(self, library: Library, uuid: str, bus: str, index: int) -> None:
         self.uuid = uuid
@@ -199,8 +201,9 @@ class SampledGpu:
         self._last: _Listed = {}
 
     def look(self, own: Callable[[Iterable[int]], set[int]]) -> dict[str, Any]:
-        """Look once. Free memory is read before and after the processes and the lower value counts, so that no memory
-        seems to be both used and free."""
+        """Take one sample. Free memory is read before and after the processes and the lower value counts, so that no
+        memory seems to be both used and free.
+        """
         began = time.monotonic()
         self._library.board.begin(self.uuid)
         try:
@@ -220,8 +223,9 @@ class SampledGpu:
         return {**memory, "at": now, "cost": now - began, "processes": listed, **seldom}
 
     def _open(self) -> Any:
-        """Return the GPU's handle by its place on the bus: a search by UUID asks every GPU, and fails if any of them
-        is lost."""
+        """Return the GPU's handle by its place on the bus: a search by UUID asks every GPU, and fails if one of them
+        is lost.
+        """
         if self._handle is None:
             call = self._library.call
             try:
@@ -237,7 +241,7 @@ class SampledGpu:
         return self._handle
 
     def _processes(self, handle: Any) -> _Listed | None:
-        """Return the listed processes; one that is in several lists has the highest value of them."""
+        """Return the listed processes; one that is in several lists has the highest of its values."""
         found: _Listed = {}
         for kind in ("Compute", "Graphics", "MPSCompute"):
             try:
@@ -265,8 +269,9 @@ class SampledGpu:
         self._last = listed
 
     def _peak(self, handle: Any, pid: int) -> Iterator[int]:
-        """Yield the exact peak of a process where accounting mode is on; it is known after the
-        process's end as well."""
+        """Yield the exact peak of a process if accounting mode is on; it is available after the process's end as
+        well.
+        """
         if self._accounting:
             with contextlib.suppress(NvmlFailure):
                 peak = self._library.call("nvmlDeviceGetAccountingStats", handle, pid).maxMemoryUsage
@@ -289,7 +294,7 @@ class SampledGpu:
 
 
 def find_gpus(library: Library, skip: set[int]) -> dict[str, Any]:
-    """Return the GPUs of this node, each asked alone: one that is lost must not hide the others."""
+    """Return the GPUs of this node, each asked by itself, because one lost GPU must not hide the others."""
     gpus, errors = [], []
     driver, cuda = _versions(library)
     for index in range(library.call("nvmlDeviceGetCount")):
@@ -328,7 +333,7 @@ def _facts(library: Library, index: int) -> dict[str, Any]:
 
 
 def look_at_cards(library: Library) -> list[dict[str, Any]]:
-    """Return the clocks, throttle reasons, power and energy of every GPU, as far as it gives them."""
+    """Return the clocks, throttle reasons, power and energy of every GPU, as far as it reports them."""
     cards = []
     for index in range(library.call("nvmlDeviceGetCount")):
         library.board.begin(str(index))
@@ -389,7 +394,7 @@ class GpuSampler:
         self._risen_at = time.monotonic()
 
     def order(self, said: dict[str, Any]) -> None:
-        """Take a new list of what to look at; what is on both lists keeps its history."""
+        """Take a new list of GPUs and attempts; what was on the old list keeps its history."""
         self._gpus = {
             uuid: self._gpus.get(uuid) or SampledGpu(self._library, uuid, bus, index)
             for uuid, bus, index in said["gpus"]
@@ -399,7 +404,7 @@ class GpuSampler:
         self._owners.order({**{shim: f"!{shim}" for shim in said["unmanaged_processes"]}, **roots})
 
     def look(self) -> dict[str, Any]:
-        """Look at everything once."""
+        """Take one sample of everything."""
         looks = {uuid: gpu.look(self._own) for uuid, gpu in self._gpus.items()}
         self._library.board.rest()
         listed = {pid for look in looks.values() for pid, *_ in look.get("processes") or ()}
@@ -417,7 +422,7 @@ class GpuSampler:
             self._high[uuid] = look.get("held", 0)
 
     def _container_clients(self, seen: set[str]) -> list[str]:
-        """Return the attempts without GPU memory that have a container daemon do their work."""
+        """Return the attempts without GPU memory whose work a container daemon may do."""
         now = time.monotonic()
         if now - self._clients_at >= SELDOM:
             self._clients_at = now
@@ -435,7 +440,7 @@ class GpuSampler:
 
 
 def begin(board: Board) -> GpuSampler | None:
-    """Initialise the library, and do what the first order says; None where that was all, or is impossible."""
+    """Initialise the library, and carry out the first order; return None if that was all, or if it is impossible."""
     library, first = Library(sys.argv[3], board), json.loads(sys.argv[4])
     board.begin("init")
     try:
@@ -452,7 +457,7 @@ def begin(board: Board) -> GpuSampler | None:
 
 
 def main() -> None:
-    """Be a sampler child of GPUs; the arguments behind the board are the path of pynvml.py and the first order."""
+    """Run as a sampler child of GPUs; the arguments after the board are the path of pynvml.py and the first order."""
     serve(begin)
 
 

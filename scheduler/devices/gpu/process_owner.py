@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from scheduler.runtime.shim import children_finder, descendants
 
 SELDOM = 1.0
-"""Seconds between looks through whole trees, which cost more."""
+"""Seconds between searches through whole trees, which are more expensive."""
 CLIENTS = frozenset({b"docker", b"podman", b"nerdctl"})
 """Programs whose containers are not their descendants (those of singularity and apptainer are)."""
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -28,7 +28,7 @@ class Process(NamedTuple):
 
 
 def process(pid: int) -> Process | None:
-    """Look at a process; None where there is none."""
+    """Return the facts about a process; None if it does not exist."""
     name, _, rest = _read(f"/proc/{pid}/stat").rpartition(b")")
     fields = rest.split()
     if len(fields) < 20:
@@ -45,14 +45,15 @@ def _read(path: str) -> bytes:
 
 
 def pids_outside_in(pid: int | str) -> list[int]:
-    """Return a process's pids, from that of this /proc down to that of its innermost namespace."""
+    """Return a process's pids, from the one in this /proc to the one in its innermost namespace."""
     words = _read(f"/proc/{pid}/status").partition(b"\nNSpid:")[2].partition(b"\n")[0].split()
     return [int(word) for word in words]
 
 
 class ProcessOwners:
-    """The owners of pids: found by climbing from a process to a shim, and remembered even when its
-    parents have gone."""
+    """The owners of pids, found by going up from a process to a shim, and remembered even after its parents have
+    ended.
+    """
 
     def __init__(self) -> None:
         self.roots: dict[int, str] = {}
@@ -62,7 +63,7 @@ class ProcessOwners:
         self._inside_at = 0.0
 
     def owner(self, pid: int) -> str:
-        """Return the owner that a pid had when it was last listed."""
+        """Return the owner of a pid when it was last listed."""
         return self._found.get(pid, (0, "", 0))[1]
 
     def order(self, roots: dict[int, str]) -> None:
@@ -115,7 +116,7 @@ class ProcessOwners:
 
 
 def _as_this_proc_counts(roots: dict[int, str]) -> dict[int, str]:
-    """Translate pids where /proc is that of an outer pid namespace, which counts them differently."""
+    """Translate pids if /proc belongs to an outer pid namespace, which numbers them differently."""
     if os.readlink("/proc/self") == str(os.getpid()):
         return roots
     level = len(pids_outside_in("self")) - 1

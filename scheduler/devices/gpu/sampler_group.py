@@ -1,9 +1,9 @@
-"""The sampler children of the GPUs: one looks at all healthy GPUs; a GPU that hangs, crashes or errs is set apart.
+"""The sampler children of the GPUs: one samples all healthy GPUs; a GPU that hangs, crashes or errs is separated.
 
-A GPU that keeps the others waiting stays with the child that waits for it, and the others get a new child; so they are
-seen again long before the slow one is judged. A GPU that hung, crashed the library or erred is away until it answers a
-child of its own, which is started for it after a while; then that child, the youngest, takes the others in. No method
-waits for a child.
+A GPU that delays the others stays with the child that waits for it, and the others get a new child; so they are sampled
+again long before the slow one is judged. A GPU that hung, crashed the library or erred is unavailable until it answers
+a child of its own, which is started for it after a while; then that child, the youngest, takes over the others. No
+method waits for a child.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from scheduler.values import dataclass
 AT_ONCE = frozenset(
     {"GPU_IS_LOST", "RESET_REQUIRED", "NO_PERMISSION", "OPERATING_SYSTEM", "NOT_FOUND", "NOT_SUPPORTED"}
 )
-"""Errors that repeated calls do not clear; of others several in a row are needed."""
+"""Errors that repeated calls do not clear; any other error must occur several times in a row."""
 ERRORS = 3
 MOST_DEATHS = 5
-"""The number of children that end for no reason within a minute before a pause."""
+"""The number of children that end for no reason within a minute before starting them pauses."""
 GOOD_LOOKS = 3
 
 
 @dataclass(slots=True, eq=False)
 class SampledGroup:
-    """A child, and the GPUs that it looks at."""
+    """A child, and the GPUs that it samples."""
 
     child: SamplerChild
     gpus: dict[str, InstalledGpu]
     apart: bool
-    """True if it was started for a GPU that may be ill."""
+    """True if it was started for a GPU that may be faulty."""
     began: float
     ready: bool = False
     good: int = 0
@@ -48,18 +48,19 @@ class SampledGroup:
 
 @dataclass(slots=True)
 class QuarantinedGpu:
-    """A GPU on which nothing may be started."""
+    """A GPU on which nothing may start."""
 
     reason: str
     again_at: float
     together: bool
-    """True if it has the same trouble as others, so that one child tries them all."""
+    """True if its trouble is shared with others, so that one child tries them all."""
     trying: bool = False
 
 
 class SamplerGroup:
-    """All sampler children. `fileno` is readable when `gather` has something; call that once a second anyway, for the
-    deadlines."""
+    """All sampler children. `fileno` is readable when `gather` has something; call that once a second anyway, for
+    the deadlines.
+    """
 
     def __init__(self, start: Callable[[Mapping[str, Any]], SamplerChild], limits: SamplerLimits) -> None:
         self._start = start
@@ -75,17 +76,17 @@ class SamplerGroup:
         self._told_silent = False
 
     def fileno(self) -> int:
-        """Return a descriptor that stays valid, whichever children there are."""
+        """Return a descriptor that stays valid whichever children exist."""
         return self._epoll.fileno()
 
     def adopt(self, child: SamplerChild, gpus: Iterable[InstalledGpu]) -> None:
-        """Go on with the child that found the GPUs."""
+        """Continue with the child that found the GPUs."""
         group = SampledGroup(child, {gpu.uuid: gpu for gpu in gpus}, False, time.monotonic(), True)
         self._gpus.update(group.gpus)
         self._add(group)
 
     def tell(self, attempts: Mapping[str, Any], unmanaged_processes: Iterable[int]) -> None:
-        """Set the attempts and shims that processes are attributed to from now on."""
+        """Set the attempts and shims to which processes are attributed from now on."""
         watched = {"attempts": attempts, "unmanaged_processes": sorted(unmanaged_processes)}
         if watched != self._watched:
             self._watched = watched
@@ -93,7 +94,7 @@ class SamplerGroup:
                 self._order(group)
 
     def why_away(self, uuid: str) -> str:
-        """Return the trouble of a GPU, in words that follow its name; empty while it is well."""
+        """Return the trouble of a GPU, as words that follow its name; empty if it works."""
         away = self._away.get(uuid)
         return away.reason if away else ""
 
@@ -103,7 +104,7 @@ class SamplerGroup:
         return news
 
     def gather(self) -> dict[str, DeviceLook]:
-        """Return the newest look at each GPU that was looked at since the last call; check the children as well."""
+        """Return the newest sample of each GPU since the last call, and check the children."""
         looks: dict[str, DeviceLook] = {}
         for group in list(self._groups):
             if group not in self._groups:  # it was merged into another just now
@@ -165,8 +166,9 @@ class SamplerGroup:
         return next((group for group in self._groups if not group.apart), None)
 
     def _merge(self, group: SampledGroup, main: SampledGroup) -> None:
-        """Give the GPUs of a child to the younger one: a library that was loaded before the trouble may not see its
-        end."""
+        """Give a child's GPUs to the younger child: a library that was loaded before the trouble may not notice its
+        end.
+        """
         gpus = {**main.gpus, **group.gpus}
         group.gpus = {uuid: gpus[uuid] for uuid in sorted(gpus, key=lambda uuid: gpus[uuid].index)}
         group.apart = False
@@ -174,7 +176,7 @@ class SamplerGroup:
         self._order(group)
 
     def _judge(self, group: SampledGroup, now: float) -> None:
-        """Judge whether a child's current call takes too long."""
+        """Check whether a child's current call takes too long."""
         limits, call = self._limits, group.child.call()
         if not group.ready and now - group.began > limits.init + limits.call:
             self._blame(group, Fault("", hung_at_start(now - group.began)))
@@ -204,7 +206,7 @@ class SamplerGroup:
             self._note_death(group, now, how)
 
     def _note_death(self, group: SampledGroup, now: float, why: str) -> None:
-        """Replace a child that ended for no reason of its GPUs; where that happens too often, make a pause."""
+        """Replace a child that ended without a fault of its GPUs; after too many such ends, pause."""
         self._deaths.append(now)
         if len(self._deaths) == MOST_DEATHS and now - self._deaths[0] < self._limits.retry:
             self._give_up(group, list(group.gpus), f"cannot be read: the sampler keeps ending ({why})", kill=True)
@@ -212,7 +214,7 @@ class SamplerGroup:
         self._replace(group)
 
     def _replace_silent(self, group: SampledGroup, now: float) -> None:
-        """Replace a child that does nothing though no call of the library keeps it."""
+        """Replace a child that does nothing although it is not in a call of the library."""
         why = f"it did not answer for {self._limits.call:g} s"
         if not self._told_silent:
             self._told_silent = True
@@ -220,15 +222,16 @@ class SamplerGroup:
         self._note_death(group, now, why)
 
     def _blame(self, group: SampledGroup, fault: Fault) -> None:
-        """Send the GPU at fault away, or all of them where the library is."""
+        """Make the faulty GPU unavailable, or all of them if the library is at fault."""
         if fault.where:
             self._give_up(group, [fault.where], fault.sentence, kill=True)
         else:
             self._give_up(group, list(group.gpus), f"cannot be read: {fault.sentence}", kill=True)
 
     def _give_up(self, group: SampledGroup, uuids: list[str], reason: str, *, kill: bool = False) -> None:
-        """Send these GPUs away for a while. The others go on: in the same child, or where that has to go, in a new
-        one."""
+        """Make these GPUs unavailable for a while. The others continue, in this child or, if it must end, in a new
+        one.
+        """
         self._send_away([uuid for uuid in uuids if group.gpus.pop(uuid, None)], reason)
         if kill or not group.gpus:
             self._replace(group)
@@ -236,7 +239,7 @@ class SamplerGroup:
             self._order(group)
 
     def _send_away(self, uuids: Sequence[str], reason: str) -> None:
-        """Mark GPUs as away, and say it once, however often they are tried in vain."""
+        """Mark GPUs as unavailable and report it once, however often they are tried in vain."""
         new = [self._gpus[uuid].label for uuid in uuids if uuid not in self._away]
         again = time.monotonic() + self._limits.retry
         self._away.update({uuid: QuarantinedGpu(reason, again, len(uuids) > 1) for uuid in uuids})
@@ -273,7 +276,7 @@ class SamplerGroup:
         group.child.order({"gpus": gpus, **self._watched})
 
     def _try_again(self, now: float) -> None:
-        """Try GPUs that are away, each in a child of its own; GPUs with one common trouble share a child."""
+        """Try unavailable GPUs, each in a child of its own; GPUs with a common trouble share a child."""
         due = {uuid: away for uuid, away in self._away.items() if now >= away.again_at and not away.trying}
         for away in due.values():
             away.trying = True

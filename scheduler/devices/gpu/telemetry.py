@@ -1,4 +1,4 @@
-"""The current state of the GPUs: clocks, power, throttle reasons, energy so far; asked once, in a child."""
+"""The current state of the GPUs (clocks, power, throttle reasons, energy), read once by a child."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ REASONS = {
 
 
 def look_at_cards() -> Cards:
-    """Return NVML's values of each GPU, None where it gives none; nothing where there is no NVML, or it hangs."""
+    """Return NVML's values for each GPU, None for missing ones; nothing if there is no NVML, or if it hangs."""
     module = find_pynvml()
     if module.path is None:
         return []
@@ -47,7 +47,7 @@ def reasons(bits: int | None) -> list[str] | None:
 
 
 def joules(before: Cards, after: Cards, uuids: Sequence[str]) -> float | None:
-    """Return the energy that these GPUs used between two looks; None where one of them does not give it."""
+    """Return the energy that these GPUs used between two readings; None if one of them does not report it."""
     first, last = ({card["uuid"]: card["energy_mj"] for card in cards} for cards in (before, after))
     if not uuids or any(last.get(uuid) is None or first.get(uuid) is None for uuid in uuids):
         return None

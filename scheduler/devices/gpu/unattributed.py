@@ -1,4 +1,4 @@
-"""The memory of a device for which no process is listed, and its likely owners."""
+"""The memory of a device that belongs to no listed process, and its likely owners."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from scheduler.units import MIB
 from scheduler.values import dataclass
 
 GROWTH = 64 * MIB
-"""Less than this is neither growth nor unreclaimed memory, in bytes."""
+"""A smaller change, in bytes, counts neither as growth nor as unfreed memory."""
 USUAL = 8
-"""The number of looks that determine the usual unattributed memory of a device."""
+"""The number of samples that determine a device's usual unattributed memory."""
 
 
 class Lag:
@@ -25,10 +25,10 @@ class Lag:
         self._last: int | None = None
 
     def see(self, unexplained: int, gone: Sequence[tuple[str, int]]) -> None:
-        """Take in the memory without a process now, and (owner, bytes) of processes that were listed until now.
+        """Add the memory without a process now, and (owner, bytes) of processes that were listed until now.
 
-        The usual amount is what two looks have seen: the driver is asked for the processes first and for the memory
-        then, so memory that was allocated in between has no process for one look.
+        The usual amount is what two samples agree on: the driver is asked for the processes first and for the memory
+        afterwards, so memory that was allocated in between belongs to no process in one sample.
         """
         self.names += [name for name, _ in gone]
         usual = max(self._usual, default=unexplained)
@@ -41,30 +41,30 @@ class Lag:
 
 @dataclass(frozen=True, slots=True)
 class RiseShare:
-    """The part of the rise that an attempt may have."""
+    """The largest part of the rise that an attempt may have."""
 
     reservation: int
     settled: bool
 
 
 class UnattributedMemory:
-    """The rise of a device above its base, shared out among attempts whose processes are not visible."""
+    """The rise of a device above its base, divided among attempts whose processes are not visible."""
 
     def __init__(self) -> None:
         self.base = 0
-        """The use of the device before the first of them."""
+        """The use of the device before the first of these attempts."""
         self.credit: dict[Key, int] = {}
         self.believed: list[Key] = []
-        """Attempts whose credit is what they really use."""
+        """Attempts whose share counts as measured use."""
         self.owed = 0
         """The bytes of ended attempts that are not free yet."""
         self.gone: list[Key] = []
         self.left = 0
-        """The rest beyond what all attempts may have."""
+        """The rest, beyond what all attempts may have."""
         self._last = 0
 
     def see(self, pool: int, shares: Mapping[Key, RiseShare]) -> None:
-        """Share out `pool` bytes among the attempts."""
+        """Divide `pool` bytes among the attempts."""
         self._settle_up(pool, shares)
         left = max(0, pool - self.base - self.owed)
         new = [key for key, share in shares.items() if not share.settled]
@@ -79,7 +79,7 @@ class UnattributedMemory:
         self.left = 0 if new else left
 
     def _settle_up(self, pool: int, shares: Mapping[Key, RiseShare]) -> None:
-        """Count a fall of the pool as memory that ended attempts give back."""
+        """Count a decrease of the pool as memory that ended attempts have freed."""
         ended = [key for key in self.credit if key not in shares]
         self.gone += ended
         self.owed += sum(self.credit[key] for key in ended)

@@ -13,16 +13,16 @@ ROOT = Path("/sys/fs/cgroup")
 OWN = Path("/proc/self/cgroup")
 """The file that lists the groups of this process."""
 _UNLIMITED = 1 << 60
-"""The number from which a limit means none: cgroup v1 writes 'no limit' as a number near 2^63."""
+"""Numbers from here on mean no limit: cgroup v1 writes 'no limit' as a number near 2^63."""
 Group = tuple[int | str, str, str]
-"""A group's limit or the file of the limit, the file of its usage, and the file of the kinds of that usage."""
+"""A group's limit or the file with the limit, the file with its usage, and the file with the kinds of that usage."""
 
 REST = 1.0
-"""Seconds before a group without a limit is asked again: free memory is read for every start."""
+"""Seconds before a group without a limit is read again, because free memory is read for every start."""
 
 
 class MemoryGroup:
-    """One cgroup with a memory limit above this process; v1 and v2 differ in names only."""
+    """A cgroup with a memory limit above this process; v1 and v2 differ only in names."""
 
     def __init__(self, folder: Path, limit: str, usage: str) -> None:
         self.folder = folder
@@ -32,11 +32,11 @@ class MemoryGroup:
         self._unlimited_until = 0.0
 
     def limit(self) -> int | None:
-        """Return the bytes that the group may use; None where it is not limited."""
+        """Return the bytes that the group may use; None if it is not limited."""
         return _limit(str(self._limit))
 
     def left(self) -> int | None:
-        """Return the bytes that the group may still take: page cache that can be dropped counts as free."""
+        """Return the bytes that the group may still use; page cache that can be dropped counts as free."""
         if time.monotonic() < self._unlimited_until:
             return None
         limit = self.limit()
@@ -50,12 +50,12 @@ class MemoryGroup:
         return _held(str(self._usage), str(self._stat))
 
     def where(self, limit: int | None = None) -> Group:
-        """Return the files of all this, with `limit` in place of the group's own where it is given."""
+        """Return the files for all of this, with `limit` in place of the group's own limit if given."""
         return str(self._limit) if limit is None else limit, str(self._usage), str(self._stat)
 
 
 def left(group: Group) -> int | None:
-    """Return the bytes that a group may still take; None where it is not limited."""
+    """Return the bytes that a group may still use; None if it is not limited."""
     said, usage, stat = group
     limit = said if isinstance(said, int) else _limit(said)
     return None if limit is None else limit - _held(usage, stat)
@@ -82,7 +82,7 @@ def memory_groups(root: Path = ROOT, own: Path = OWN) -> Iterator[MemoryGroup]:
 
 
 def cpu_quotas(root: Path = ROOT, own: Path = OWN) -> Iterator[tuple[Path, float]]:
-    """Yield every limit on the cores of this process, and the cgroup that sets it."""
+    """Yield every limit on the cores of this process, with the cgroup that sets it."""
     for version, folder in _own_folders("cpu", root, own):
         quota = _quota(folder, version)
         if quota is not None:
@@ -90,8 +90,9 @@ def cpu_quotas(root: Path = ROOT, own: Path = OWN) -> Iterator[tuple[Path, float
 
 
 def process_limits(root: Path = ROOT, own: Path = OWN) -> Iterator[tuple[Path, int, int]]:
-    """Yield every limit on the number of processes and threads: the cgroup that sets it, the limit, the current
-    number."""
+    """Yield every limit on the number of processes and threads: the cgroup that sets it, the limit, the present
+    number.
+    """
     for _, folder in _own_folders("pids", root, own):
         limit, now = text(folder / "pids.max"), text(folder / "pids.current")
         if limit.isdigit():
@@ -101,16 +102,16 @@ def process_limits(root: Path = ROOT, own: Path = OWN) -> Iterator[tuple[Path, i
 def device_rules(root: Path = ROOT, own: Path = OWN) -> str:
     """Return the devices that this process may open, as cgroup v1 lists them.
 
-    Empty where they are not listed: in v2 these rules are a program in the kernel, which cannot be read.
+    Empty if they are not listed: in v2 these rules are a program in the kernel, which cannot be read.
     """
     lists = (folder / "devices.list" for version, folder in _own_folders("devices", root, own) if version == 1)
     return next((said for path in lists if (said := text(path))), "")
 
 
 def _own_folders(controller: str, root: Path, own: Path) -> Iterator[tuple[int, Path]]:
-    """Yield version and folder of each cgroup of this process, from its own up to the root.
+    """Yield the version and the folder of each cgroup of this process, from its own up to the root.
 
-    In a container only the uppermost may exist, under another path than the kernel reports.
+    In a container only the topmost may exist, under another path than the kernel reports.
     """
     for version, path in _own_groups(controller, own):
         base = root / controller if version == 1 else root
@@ -143,7 +144,7 @@ def _quota(folder: Path, version: int) -> float | None:
 
 
 def text(path: Path | str) -> str:
-    """Return the contents of a kernel file; empty where there is none."""
+    """Return the contents of a kernel file; empty if it does not exist."""
     try:
         with open(path, "rb", buffering=0) as file:
             return file.read().decode("ascii", "replace").strip()

@@ -29,7 +29,7 @@ _GROUPS = {
     "containerd": "containerd",
 }
 _LOGIND = ("etc/systemd", "run/systemd", "usr/local/lib/systemd", "usr/lib/systemd", "lib/systemd")
-"""Folders of logind's configuration; the first ones override the later ones."""
+"""Folders of logind's configuration; earlier ones override later ones."""
 _ENTRY = re.compile(r"^(#?)(\w+)=(.*)$", re.MULTILINE)
 _SESSION, _MANAGER = re.compile(r"/(session-\w+\.scope)"), re.compile(r"/(user@\d+\.service)")
 _ULIMITS = (
@@ -43,7 +43,7 @@ _ULIMITS = (
 
 
 class Ulimit(NamedTuple):
-    """One limit of the shell as the kernel counts it (bytes, seconds, pieces); None: there is none."""
+    """One limit of the shell in the kernel's unit (bytes, seconds, pieces); None: no limit."""
 
     name: str
     flag: str
@@ -53,30 +53,32 @@ class Ulimit(NamedTuple):
 
 
 class LoginPolicy(NamedTuple):
-    """The fate of a process when its user logs out."""
+    """The effect of a logout on a process of the user."""
 
     unit: str
-    """The systemd unit of this process, as far as logging in and out matters; empty: none."""
+    """The systemd unit of this process that a logout may end; empty: none."""
     kills: bool
-    """True if the unit is ended with the session: KillUserProcesses."""
+    """True if the unit ends with the session: KillUserProcesses."""
     source: str
-    """The file that says so."""
+    """The file that configures this."""
     lingers: bool
-    """True if the user's own services go on without a session."""
+    """True if the user's own services continue without a session."""
 
     @property
     def is_session(self) -> bool:
-        """True if the unit is a login session, and not the user's service manager, which ends with the last session."""
+        """True if the unit is a login session; otherwise it is the user's service manager, which ends with the last
+        session.
+        """
         return self.unit.startswith("session-")
 
     @property
     def ends_us(self) -> bool:
-        """True if logging out ends the processes that are started from here."""
+        """True if logging out ends the processes that start from here."""
         return self.kills if self.is_session else bool(self.unit) and not self.lingers
 
 
 def container(environ: Mapping[str, str] = os.environ, root: Path = ROOT) -> tuple[str, str]:
-    """Return the kind of the container that this seems to be, and the sign of it; empty texts where there is none."""
+    """Return the type of container in which this process seems to run, and the sign of it; empty texts if none."""
     for name, kind in _VARIABLES.items():
         if environ.get(name):
             return kind, f"the variable {name}"
@@ -91,7 +93,7 @@ def container(environ: Mapping[str, str] = os.environ, root: Path = ROOT) -> tup
 
 
 def in_first_pid_namespace(root: Path = ROOT) -> bool:
-    """Tell whether pids here are those of the machine, by which the NVIDIA driver names processes."""
+    """Tell whether pids here are those of the machine, with which the NVIDIA driver identifies processes."""
     try:
         return (root / "proc/self/ns/pid").stat().st_ino == _FIRST_PID_NAMESPACE
     except OSError:
@@ -104,25 +106,25 @@ def in_wsl(root: Path = ROOT) -> bool:
 
 
 def cgroup_version(root: Path = ROOT) -> str:
-    """Return `v2`, `v1`, `v1 and v2` where controllers of v1 are used beside v2, or an empty text."""
+    """Return `v2`, `v1`, `v1 and v2` (controllers of v1 are used beside v2), or an empty text."""
     lines = [line.split(":", 2) for line in text(root / "proc/self/cgroup").splitlines()]
     names = {"v2" if words[0] == "0" and not words[1] else "v1" for words in lines if not words[1].startswith("name=")}
     return " and ".join(sorted(names))
 
 
 def swap(root: Path = ROOT) -> int:
-    """Return the bytes of swap."""
+    """Return the size of swap in bytes."""
     match = re.search(r"^SwapTotal:\s+(\d+)", text(root / "proc/meminfo"), re.MULTILINE)
     return int(match[1]) * 1024 if match else 0
 
 
 def counts_kills(root: Path = ROOT) -> bool:
-    """Tell whether the kernel counts the processes that it killed for memory."""
+    """Tell whether the kernel counts the processes that it kills for lack of memory."""
     return "\noom_kill " in text(root / "proc/vmstat")
 
 
 def shared_memory(path: Path = SHARED) -> tuple[int, int] | None:
-    """Return size and free bytes of /dev/shm; None where there is none."""
+    """Return the size and the free bytes of /dev/shm; None if it does not exist."""
     try:
         status = os.statvfs(path)
     except OSError:
@@ -131,7 +133,7 @@ def shared_memory(path: Path = SHARED) -> tuple[int, int] | None:
 
 
 def ulimits() -> list[Ulimit]:
-    """Return the limits that tasks inherit and may run into."""
+    """Return the limits that tasks inherit and might reach."""
     return [Ulimit(name, flag, *map(_finite, resource.getrlimit(number))) for name, flag, number in _ULIMITS]
 
 
@@ -143,7 +145,7 @@ def _finite(limit: int) -> int | None:
 
 
 def login(user: str, root: Path = ROOT) -> LoginPolicy:
-    """Return what logging out does to processes of this user that are started from here."""
+    """Return what a logout does to processes that this user starts from here."""
     groups = text(root / "proc/self/cgroup")
     match = _MANAGER.search(groups) or _SESSION.search(groups)
     lingers = (root / "var/lib/systemd/linger" / user).exists()
@@ -158,7 +160,7 @@ def login(user: str, root: Path = ROOT) -> LoginPolicy:
 def _logind(root: Path) -> tuple[dict[str, str], str]:
     """Return logind's configuration, and the file that decides about killing.
 
-    The main file shows, behind a `#`, what its distribution built in; that may differ from systemd's own default.
+    The main file shows, after a `#`, what its distribution built in, which may differ from systemd's own default.
     """
     main = next((path for where in _LOGIND if (path := root / where / "logind.conf").is_file()), None)
     said, source = {"KillUserProcesses": "no"}, "its default"

@@ -1,4 +1,4 @@
-"""The host's RAM and cores as a device: as much as this machine, container or allocation may really use."""
+"""The host's RAM and cores as a device, within the limits of this machine, container or allocation."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class HostLimit:
-    """How much of something may be used, and the source of that limit."""
+    """A limit on the use of something, and the source of that limit."""
 
     what: str
     """`memory`, in bytes, or `cores`."""
@@ -37,12 +37,12 @@ class HostLimit:
 
 
 REST = 0.01
-"""Seconds before the kernel is asked again for free memory: it sums up the cores' counts once a second."""
+"""Seconds before the kernel is asked again for free memory, since its counters are summed up once a second."""
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 class HostDevices:
-    """One device, `host`; `cap` is a budget for all leases together."""
+    """A single device, `host`; `cap` is a budget for all leases together."""
 
     def __init__(
         self,
@@ -63,15 +63,15 @@ class HostDevices:
         self._seen: Callable[[int], int] = int
 
     def discover(self) -> tuple[Device, ...]:
-        """Return the host, with the least of its RAM and every limit that holds for this process."""
+        """Return the host, with the lowest of its RAM and all limits that apply to this process."""
         return (self._device,)
 
     def limits(self) -> tuple[HostLimit, ...]:
-        """Return the limits of memory and of cores that hold: of several, the lowest."""
+        """Return the limits of memory and of cores that apply; of several, the lowest."""
         return self._memory, self._cores
 
     def snapshot(self) -> tuple[DeviceBudget, ...]:
-        """Return what is free: the least of the kernel's available memory and what each limit leaves."""
+        """Return what is free: the lower of the kernel's available memory and what the limits leave."""
         lefts = [group.left() for group in self._groups]
         if time.monotonic() - self._looked >= REST:
             self._looked, self._available = time.monotonic(), _available()
@@ -80,11 +80,11 @@ class HostDevices:
         return (DeviceBudget(self._device, max(0, free), self._cap),)
 
     def watcher(self, code: Path) -> HostWatcher:
-        """Return the watcher of what tasks use, started from a run's copies; `snapshot` counts no more as free than it
+        """Return the watcher of tasks' use, started from a run's copies. `snapshot` then counts no more as free than it
         saw.
 
-        Memory that a task has given back since the last look still seems to be used: it must not be free and used at
-        once.
+        Memory that a task has freed since the last sample still seems to be used: it must not count as free and as used
+        at once.
         """
         from scheduler.devices.host.sampler_client import HostWatcher  # who only looks at the host does not need it
 
@@ -93,15 +93,16 @@ class HostDevices:
         return watcher
 
     def _limiting(self) -> Iterator[Group]:
-        """Yield the files that say how much the control groups leave."""
+        """Yield the files that show how much memory the control groups leave."""
         yield from (group.where() for group in self._groups)
         job = self._job_group()
         if job is not None and self._slurm is not None:
             yield job.where(int(self._slurm.value))
 
     def environment_for(self, placement: Placement) -> Mapping[str, str | None]:
-        """Return the variables of numeric libraries: as many threads as the task has cores, unless its
-        user sets them."""
+        """Return the variables of numeric libraries: as many threads as the task has cores, unless its user sets
+        them.
+        """
         return self.threads(placement.cores)
 
     def cuda_numbers(self, placement: Placement) -> Sequence[int]:
@@ -109,8 +110,9 @@ class HostDevices:
         return ()
 
     def threads(self, cores: float) -> dict[str, str | None]:
-        """Return the variables that keep numeric libraries to this many cores; none where the user has set one of
-        them."""
+        """Return the variables that limit numeric libraries to this many cores; none if the user has set one of
+        them.
+        """
         if self._says_threads:
             return {}
         return {"OMP_NUM_THREADS": str(max(1, round(cores)))}
@@ -127,7 +129,7 @@ class HostDevices:
     def _left_by_slurm(self) -> Iterator[int]:
         """Yield what is left of a Slurm allocation.
 
-        The use of its job can only be seen where it has a cgroup; elsewhere the whole limit counts as left.
+        The use of its job is only visible if it has a cgroup; otherwise the whole limit counts as left.
         """
         if self._slurm is None:
             return
@@ -140,7 +142,7 @@ class HostDevices:
 
 
 def slurm_memory(environ: Mapping[str, str]) -> HostLimit | None:
-    """Return what Slurm allocated on this node; None outside of Slurm, and where it gave everything (`--mem=0`)."""
+    """Return what Slurm allocated on this node; None outside of Slurm, or if it allocated everything (`--mem=0`)."""
     for sizes, numbers in (("SLURM_MEM_PER_NODE", ""), ("SLURM_MEM_PER_CPU", "SLURM_CPUS_ON_NODE")):
         size, number = environ.get(sizes, ""), environ.get(numbers, "") if numbers else "1"
         if size.isdecimal() and number.isdecimal() and int(size) * int(number):
@@ -150,7 +152,7 @@ def slurm_memory(environ: Mapping[str, str]) -> HostLimit | None:
 
 
 def _core_limits(root: Path, own: Path) -> Iterator[HostLimit]:
-    """Yield the cores of this process's affinity, and every CPU quota of its cgroups."""
+    """Yield the limits on cores: the affinity of this process, and every CPU quota of its cgroups."""
     mine = len(os.sched_getaffinity(0))
     yield HostLimit("cores", float(mine), "sched_getaffinity" if mine != os.cpu_count() else "all cores")
     for folder, quota in cpu_quotas(root, own):
@@ -166,7 +168,7 @@ def _memory() -> Any:
 
 
 def _available() -> int:
-    """Return the memory that the kernel calls available."""
+    """Return the memory that the kernel reports as available."""
     fd = os.open("/proc/meminfo", os.O_RDONLY | os.O_CLOEXEC)
     try:
         said = os.read(fd, 256).partition(b"MemAvailable:")[2].split(None, 1)
@@ -176,7 +178,7 @@ def _available() -> int:
 
 
 def available() -> tuple[int, int]:
-    """Return total and available RAM of the machine, for views that must not load psutil."""
+    """Return the total and the available RAM of the machine, for views that must not load psutil."""
     lines = dict(line.split(":", 1) for line in text(Path("/proc/meminfo")).splitlines() if ":" in line)
     total, free = (int(lines.get(name, "0").split()[0]) * 1024 for name in ("MemTotal", "MemAvailable"))
     return total, free

@@ -27,10 +27,10 @@ from scheduler.runtime.shim import children_finder, descendants
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 FAST, SLOW = 0.1, 1.0
-"""Seconds between looks while something is new, and once nothing grew for a while."""
+"""Seconds between samples while something is new, and when nothing has grown for a while."""
 CALM = 20.0
 SHARE = 50.0
-"""A look is followed by a rest of at least this many times its processor time: 2 % of a core at most."""
+"""A sample is followed by a pause of at least this many times its processor time: 2 % of a core at most."""
 TRIGGER = 1.05
 PSS_REST = 100.0
 PROGRESS_REST = 0.5
@@ -40,7 +40,7 @@ _EPOCH = re.compile(rb"epoch[\s:#\[=]*(\d+(?:\.\d+)?)", re.IGNORECASE)
 
 
 class Tree:
-    """The memory and progress of one attempt's processes, as far as they were seen."""
+    """The memory and progress of one attempt's processes, as far as they were measured."""
 
     def __init__(self, pid: int, log: str = "", progress: str = "") -> None:
         self.pid = pid
@@ -53,13 +53,13 @@ class Tree:
         self.used = 0
         self.peak = 0
         self._looked_at = 0
-        """The sum of RSS at the last look at PSS."""
+        """The sum of RSS when PSS was last read."""
         self._share = 1.0
-        """The share of the sum of RSS that PSS confirmed at that look."""
+        """The ratio of PSS to the sum of RSS at that time."""
         self._next_look = 0.0
 
     def look(self, children: Callable[[int], list[int]]) -> bool:
-        """Look once; return True when the peak rose."""
+        """Take one sample; return whether the peak rose."""
         before = self.peak
         pids = descendants(self.pid, children)
         rss = sum(resident(pid) for pid in pids)
@@ -83,8 +83,9 @@ class Tree:
         self.activity = (self.activity or Activity()) if asked else None
 
     def _look_at_progress(self) -> None:
-        """Read how many epochs are done: from SCHEDULER_PROGRESS if that exists, else from the last epoch line of the
-        output."""
+        """Read how many epochs are done: from SCHEDULER_PROGRESS if that exists, else from the last epoch line of
+        the output.
+        """
         now = time.monotonic()
         if now - self._read_at < PROGRESS_REST:
             return
@@ -105,13 +106,13 @@ class Tree:
 
 
 def _done(text: bytes, word: bytes) -> float | None:
-    """Return the last count in a text: `3/10`, or behind the word `epoch 3`."""
+    """Return the last count in a text: `3/10`, or the number after the word as in `epoch 3`."""
     found = (_EPOCH if word else _COUNT).findall(text)
     return float(found[-1]) if found else None
 
 
 def _tail(path: str) -> bytes:
-    """Return the end of a task's output; nothing where the file is not a plain one, above all a pipe."""
+    """Return the end of a task's output; nothing if it is not a regular file, above all for a pipe."""
     try:
         with open(path, "rb", buffering=0, opener=_without_waiting) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL))
@@ -125,12 +126,12 @@ def _without_waiting(path: str, flags: int) -> int:
 
 
 def resident(pid: int) -> int:
-    """Return the RSS of one process; 0 once it is gone."""
+    """Return the RSS of one process; 0 if it has ended."""
     return _statm(pid, 1) * PAGE
 
 
 def private(pid: int) -> int:
-    """Return RSS less shared pages: all that can be known of other users' processes."""
+    """Return RSS without shared pages, which is all that can be read of other users' processes."""
     return max(0, _statm(pid, 1) - _statm(pid, 2)) * PAGE
 
 
@@ -145,13 +146,13 @@ def high_water(pid: int) -> int:
 
 
 def proportional(pid: int) -> int:
-    """Return the PSS of one process, or its RSS where the kernel gives no PSS."""
+    """Return the PSS of one process, or its RSS if the kernel provides no PSS."""
     text = _read(f"/proc/{pid}/smaps_rollup")
     return _kilobytes(text, b"\nPss:") if text else resident(pid)
 
 
 def available(groups: Iterable[Group]) -> int:
-    """Return what the kernel calls available, or less where a control group's limit leaves less."""
+    """Return the memory that the kernel reports as available, or less if a control group's limit leaves less."""
     lefts = [room for room in map(left, groups) if room is not None]
     return min([_kilobytes(_read("/proc/meminfo"), b"MemAvailable:"), *lefts])
 
@@ -170,7 +171,7 @@ def _read(path: str) -> bytes:
 
 
 class HostSampler:
-    """The looks at the trees and processes that the last order names."""
+    """The sampling of the trees and processes that the last order names."""
 
     gather = 0.02
 
@@ -182,7 +183,7 @@ class HostSampler:
         self._last_rise = time.monotonic()
 
     def order(self, said: dict[str, Any]) -> None:
-        """Take a new list of what to look at; what is on both lists keeps its history."""
+        """Take a new list of trees and processes; what was on the old list keeps its history."""
         known = self.trees
         self.trees = {}
         for name, (pid, log, progress, activity) in said["trees"].items():
@@ -195,7 +196,7 @@ class HostSampler:
         self._groups = said.get("groups", [])
 
     def look(self) -> dict[str, Any]:
-        """Look at everything once."""
+        """Take one sample of everything."""
         at, before, children = time.monotonic(), available(self._groups), children_finder()
         for name, tree in self.trees.items():
             self._announce(name)
@@ -216,7 +217,7 @@ class HostSampler:
         self._board.say("look")
 
     def rest(self, cost: float) -> float | None:
-        """Return the seconds until the next look; None while there is nothing to look at."""
+        """Return the seconds until the next sample; None if there is nothing to sample."""
         if not self.trees and not self.unmanaged_processes:
             return None
         calm = time.monotonic() - self._last_rise > CALM
@@ -224,7 +225,7 @@ class HostSampler:
 
 
 def main() -> None:
-    """Be the sampler child of the host."""
+    """Run as the sampler child of the host."""
     serve(HostSampler)
 
 

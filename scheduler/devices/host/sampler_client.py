@@ -1,4 +1,4 @@
-"""The client of the host's sampler child: gives orders, takes samples, and restarts a child that fails."""
+"""The client of the host's sampler child: it sends orders, receives samples, and restarts a child that fails."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from scheduler.devices.host.cgroups import Group
 from scheduler.devices.sampler_child import SamplerChild, bury
 
 LONG = 30.0
-"""Seconds after which a look says nothing about free memory any more."""
+"""Seconds after which a sample says nothing about free memory any more."""
 PAUSE = 0.1
-"""The least time between orders, in seconds: as long as the child rests between looks."""
+"""The least time between orders, in seconds: as long as the child pauses between samples."""
 PATIENCE = 3.0
 """Seconds for which a child may owe an answer without a sign of life, before it is killed."""
 LONGEST = 30.0
-"""The longest time before a child that failed is started again, in seconds; it doubles with each failure in a row."""
+"""The longest time in seconds before a failed child is started again; it doubles with each failure in a row."""
 WELL = 60.0
-"""Seconds after which a child that lives ends a row of failures."""
+"""Seconds after which a living child ends a series of failures."""
 CLOSING = 0.5
-"""Seconds that killed children get to end when the watcher is closed."""
+"""Seconds within which killed children must end when the watcher is closed."""
 OFTEN = 3
-"""The number of failures in a row that is worth a sentence of its own."""
+"""The number of failures in a row that is reported separately."""
 _WHAT = "the sampler of the host's memory"
 
 
 class Restarts:
-    """The times at which a child that fails may be started again, and the sentences about it."""
+    """The times at which a failing child may be started again, and the sentences about it."""
 
     def __init__(self) -> None:
         self.at = 0.0
-        """The moment before which the child is not started, on the monotonic clock."""
+        """The time before which the child is not started, on the monotonic clock."""
         self.in_a_row = 0
         self._began = inf
         self._said: set[str] = set()
@@ -47,7 +47,7 @@ class Restarts:
         self._began = now
 
     def well(self, now: float) -> None:
-        """Note an answer: one that comes long after the start ends a row of failures."""
+        """Note an answer; one that comes long after the start ends a series of failures."""
         if self.in_a_row and now - self._began > WELL:
             self.in_a_row = 0
             if "often" in self._said:
@@ -55,7 +55,9 @@ class Restarts:
             self._said.clear()
 
     def failed(self, now: float, why: str, *, silent: bool) -> None:
-        """Note that it has to be started again: at once the first time in a row, later and later after that."""
+        """Note that the child must be started again: at once after the first failure in a row, later after each
+        further one.
+        """
         self.in_a_row = 1 if now - self._began > WELL else self.in_a_row + 1
         wait = 0.0 if self.in_a_row == 1 else min(LONGEST, 2.0 ** (self.in_a_row - 2))
         self._began, self.at = inf, now + wait
@@ -84,7 +86,7 @@ class HostWatcher:
     """The watcher of host RAM; `fileno` becomes readable when there are samples. No method waits for the child."""
 
     def __init__(self, code: Path, groups: Sequence[Group] = ()) -> None:
-        """Prepare the watcher; the limits of `groups` count, too."""
+        """Prepare the watcher; the limits of `groups` count too."""
         self._code = code
         self._groups = list(groups)
         self._attempts: Mapping[Key, Watched] = {}
@@ -92,30 +94,29 @@ class HostWatcher:
         self._order: dict[str, Any] = {}
         """The last order for the child."""
         self._unsent, self._send_at = False, 0.0
-        """True if the child does not know the order yet, and when it may be sent."""
+        """True if the child does not have the order yet, and the time from which it may be sent."""
         self._unmanaged_processes: Mapping[str, int] = {}
         self._looked = 0.0
-        """When the last look began."""
+        """The time at which the last sample began."""
         self._free: int | None = None
-        """The memory that was free at that look."""
+        """The memory that was free in that sample."""
         self._held: dict[str, int] = {}
-        """Bytes by attempt and by shim of an unmanaged process, at that look."""
+        """Bytes by attempt and by shim of an unmanaged process, in that sample."""
         self._here: frozenset[str] = frozenset()
-        """The attempts and processes of that look that live."""
+        """The attempts and processes of that sample that are alive."""
         self._asked: dict[int, tuple[str, float]] = {}
-        """For each shim, the lease that was asked about last, and since when."""
+        """For each shim, the lease that was last asked about, and since when."""
         self._child: SamplerChild | None = None
         self._dying: list[SamplerChild] = []
-        """Children that were killed and have not ended yet: one in a system call that cannot be interrupted takes
-        long."""
+        """Children that were killed and have not ended yet: one in an uninterruptible system call takes long."""
         self._restarts = Restarts()
 
     def fileno(self) -> int:
-        """Return a descriptor to wait on; -1 where no sampler lives."""
+        """Return a descriptor to wait on; -1 if no sampler is alive."""
         return self._child.fileno() if self._child else -1
 
     def watch(self, attempts: Mapping[Key, Watched], unmanaged_processes: frozenset[int]) -> None:
-        """Have these attempts and processes looked at; the child gets a new order soon, if they have changed."""
+        """Sample these attempts and processes from now on; if they have changed, the child soon gets a new order."""
         self._asked = {shim: since for shim, since in self._asked.items() if shim in unmanaged_processes}
         self._attempts, self._others = attempts, unmanaged_processes
         self._here = frozenset((*(f"{task}.{attempt}" for task, attempt in attempts), *map(str, unmanaged_processes)))
@@ -123,7 +124,9 @@ class HostWatcher:
         self._send_if_due()
 
     def _send_if_due(self) -> None:
-        """Send the order if it is due: not at every start of a task that may be over before the first look."""
+        """Send the order if it is due. Not every start of a task sends one, because the task may end before the
+        first sample.
+        """
         now = time.monotonic()
         if not self._unsent or now < self._send_at:
             return
@@ -158,7 +161,7 @@ class HostWatcher:
         self._child.order(self._order)
 
     def _failed(self, now: float, why: str, *, silent: bool = False) -> None:
-        """Give the child up, and have the next one started in its turn, with the newest order."""
+        """Give up the child, and start the next one when it is due, with the newest order."""
         if self._child is not None:
             self._child.end()
             self._dying.append(self._child)
@@ -167,7 +170,9 @@ class HostWatcher:
         self._unsent, self._send_at = True, max(now, self._restarts.at)
 
     def collect(self) -> list[Sample]:
-        """Return the newest sample of each attempt; call it once a second at least, since it also checks the child."""
+        """Return the newest sample of each attempt; call this at least once a second, since it also checks the
+        child.
+        """
         self._send_if_due()
         self._dying = bury(self._dying)
         child, now = self._child, time.monotonic()
@@ -205,10 +210,10 @@ class HostWatcher:
         return samples
 
     def free(self, now: int) -> int:
-        """Return how much of `now` was free when the last look saw what the living attempts use.
+        """Return how much of `now` was free in the sample that measured the living attempts.
 
-        What attempts used that have ended since is free as well. After a long time without a look the answer is `now`:
-        everything that seems to be used may have been given back, and be counted in it.
+        The former use of attempts that have ended since is free as well. Long after the last sample the answer is
+        `now`: everything that seems to be used may have been freed, and be part of it.
         """
         if self._free is None or self._here.isdisjoint(self._held):
             return now
@@ -217,9 +222,9 @@ class HostWatcher:
         return min(now, self._free + sum(used for name, used in self._held.items() if name not in self._here))
 
     def used_by(self, shim: int, whose: str = "") -> Mapping[str, int]:
-        """Return what another scheduler's tree used, by a look that began after the shim got that lease.
+        """Return the use of another scheduler's tree, from a sample that began after the shim got that lease.
 
-        A shim that has just begun another attempt would otherwise seem to use what the one before gave back.
+        Otherwise a shim that has just begun another attempt would seem to use what the earlier attempt has freed.
         """
         if shim not in self._asked or self._asked[shim][0] != whose:
             self._asked[shim] = whose, time.monotonic()
@@ -230,7 +235,7 @@ class HostWatcher:
         return self._restarts.news()
 
     def close(self) -> None:
-        """End the sampler; one that cannot die at once is left to the kernel."""
+        """End the sampler; one that does not die at once is left to the kernel."""
         if self._child is not None:
             self._child.end()
             self._dying.append(self._child)

@@ -1,4 +1,4 @@
-"""A GPU's compute mode: set for MPS with nvidia-smi, with the earlier mode kept on disk until it is restored."""
+"""A GPU's compute mode: set for MPS with nvidia-smi; the earlier mode is kept on disk until it is restored."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ class ComputeMode:
         self._environ = environ
 
     def is_changed(self) -> bool:
-        """Tell whether a mode has to be restored."""
+        """Tell whether a mode must be restored."""
         return self._note.exists()
 
     def why_not(self) -> str:
-        """Return why the mode cannot be set; empty where it can."""
+        """Return why the mode cannot be set; empty if it can."""
         if os.geteuid() != 0:
             return "--mps-exclusive sets the compute mode of GPUs, which only root may do: leave it out"
         return "" if self._smi else f"--mps-exclusive needs {_SMI}, which is not on PATH: leave it out"
 
     def exclude(self) -> None:
-        """Allow the GPU to MPS alone. Raise DeviceError where that failed."""
+        """Restrict the GPU to MPS. Raise DeviceError if that fails."""
         if self.is_changed():
             return
         before = self._read()
@@ -50,7 +50,7 @@ class ComputeMode:
         self._set(EXCLUSIVE)
 
     def restore(self) -> None:
-        """Restore the earlier mode, whichever scheduler changed it. Raise DeviceError where that failed."""
+        """Restore the earlier mode, whichever scheduler changed it. Raise DeviceError if that fails."""
         if not self.is_changed():
             return
         before, self._uuid = self._note.read_text(encoding="ascii").split()

@@ -18,15 +18,15 @@ PROGRAM = "nvidia-cuda-mps-control"
 DIRECTORY, LOG_DIRECTORY = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"
 PERCENTAGE, LIMIT = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
 PATIENCE = 5.0
-"""Seconds that a daemon may take to answer; a real one takes 0.002 s."""
+"""Seconds within which a daemon must answer; a real one takes 0.002 s."""
 LONGEST = 106
-"""The longest path of a socket in bytes; with one more a real daemon ends at once without a reason."""
+"""The longest path of a socket in bytes; with a longer one a real daemon ends at once without giving a reason."""
 HEALTHY = "get_default_active_thread_percentage"
 """A command that every healthy daemon answers."""
 
 
 class DaemonSilent(Exception):
-    """A daemon that does not exist or does not answer; the message says which."""
+    """A daemon that does not exist or does not answer; the message says which of the two."""
 
 
 class MpsControl:
@@ -39,9 +39,9 @@ class MpsControl:
         self._env = {**base, DIRECTORY: self.directory}
 
     def ask(self, command: str, patience: float = PATIENCE) -> str:
-        """Return the answer to one command, without the blanks around it. Raise DaemonSilent.
+        """Return the answer to one command, without surrounding blanks. Raise DaemonSilent.
 
-        A command that it refuses is answered as well, with exit code 0: read back what was set.
+        The daemon answers a command that it refuses as well, with exit code 0: read back what was set.
         """
         try:
             code, said = answer([self.program], command + "\n", patience, self._env)
@@ -54,8 +54,9 @@ class MpsControl:
         return said.strip()
 
     def percentage(self) -> float:
-        """Return the share of the threads that tasks get unless they ask for less. Raise DaemonSilent where it is no
-        number."""
+        """Return the share of the threads that tasks get unless they request less. Raise DaemonSilent if it is not a
+        number.
+        """
         said = self.ask(HEALTHY)
         try:
             return float(said)
@@ -63,7 +64,7 @@ class MpsControl:
             raise DaemonSilent(f"the MPS daemon in {self.directory} answers {said[:200]!r} to {HEALTHY}") from None
 
     def servers(self) -> list[int]:
-        """Return the pids of the daemon's servers; it has one for each user, once a task has come."""
+        """Return the pids of the daemon's servers; it has one for each user who has run a task."""
         return _numbers(self.ask("get_server_list"))
 
     def clients(self, server: int) -> list[int]:
@@ -71,20 +72,20 @@ class MpsControl:
         return _numbers(self.ask(f"get_client_list {server}"))
 
     def is_faulty(self, server: int) -> bool | None:
-        """Tell whether a server takes no clients since a fault; None where this daemon is too old to tell."""
+        """Tell whether a server accepts no clients because of a fault; None if this daemon is too old to tell."""
         said = self.ask(f"get_server_status {server}")
         return None if "Unknown command" in said else "FAULT" in said.upper()
 
     def terminate(self, server: int, client: int, patience: float) -> bool:
-        """End all work of a client on its GPU, and wait for that; afterwards a signal does no harm."""
+        """End all work of a client on its GPU, and wait for that; a signal then does no harm."""
         return self.ask(f"terminate_client {server} {client}", patience).splitlines()[-1:] == ["0"]
 
     def quit(self, patience: float = PATIENCE) -> None:
-        """Ask the daemon to end once its servers have ended; they get `patience` seconds."""
+        """Ask the daemon to end after its servers, which get `patience` seconds."""
         self.ask(f"quit -t {max(1, int(patience) - 1)}", patience)
 
     def owner(self) -> tuple[int, int]:
-        """Return (pid, uid) of the process that listens. Raise DaemonSilent where none does."""
+        """Return (pid, uid) of the process that listens. Raise DaemonSilent if there is none."""
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as end:
                 end.settimeout(1.0)
@@ -97,5 +98,5 @@ class MpsControl:
 
 
 def _numbers(said: str) -> list[int]:
-    """Return a list of pids; a sentence with a number in it gives none."""
+    """Return a list of pids; a sentence that contains a number yields none."""
     return [int(line) for line in said.splitlines() if line.strip().isdecimal()]

@@ -30,16 +30,17 @@ from scheduler.runtime.processes import answer
 PATIENCE = 30.0
 """Seconds to wait for another run that is starting or stopping the daemon."""
 START = 15.0
-"""Seconds that a daemon may take to come up; a real one takes 0.005 s."""
+"""Seconds within which a daemon must start; a real one takes 0.005 s."""
 GONE = 5.0
-"""Seconds that it may take to end, before it is killed."""
+"""Seconds within which it must end before it is killed."""
 _PREFIX = "mps"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class MpsHome:
-    """The place of one daemon. The daemon runs for as long as a file in `users` is locked: by a run of this user, or
-    by the tasks of one, which outlive their scheduler and keep a copy of its descriptor."""
+    """The directory of one daemon. The daemon runs as long as a file in `users` is locked: by a run of this user, or
+    by tasks of a run, which outlive their scheduler and hold a copy of its descriptor.
+    """
 
     def __init__(self, root: Path, uuid: str, program: str, environ: Mapping[str, str]) -> None:
         self.root = root / f"{_PREFIX}.{os.getuid()}.{uuid.removeprefix('GPU-')[:13]}"
@@ -53,7 +54,7 @@ class MpsHome:
         self.mode = ComputeMode(self.root / "compute_mode", uuid, environ)
 
     def check(self) -> None:
-        """Check that a daemon could live here. Raise DeviceError where it could not."""
+        """Check that a daemon could run here. Raise DeviceError if not."""
         longest = len(os.fsencode(str(self.pipes / "control_privileged")))
         if longest > LONGEST:
             raise DeviceError(
@@ -62,7 +63,7 @@ class MpsHome:
             )
 
     def enter(self, *, exclusive: bool = False) -> int:
-        """Become a user of a daemon that answers; return the locked descriptor that proves it. Raise DeviceError."""
+        """Become a user of a daemon that answers; return the locked descriptor that shows it. Raise DeviceError."""
         self.check()
         self._make()
         with self._alone():
@@ -79,22 +80,22 @@ class MpsHome:
         return fd
 
     def revive(self) -> bool:
-        """Start the daemon again where it has died under its users; tell whether that was needed. Raise DeviceError."""
+        """Start the daemon again if it has died while in use; return whether that was necessary. Raise DeviceError."""
         with self._alone():
             return self._be_up()
 
     def is_running(self) -> bool:
-        """Tell whether the daemon lives, whether or not it answers."""
+        """Tell whether the daemon is alive, whether or not it answers."""
         return not all(self._members().values())
 
     def leave(self, fd: int) -> None:
-        """End the use; the last user ends the daemon, and tasks that go on are users too."""
+        """End the use; the last user ends the daemon. Tasks that go on are users too."""
         with self._alone():
             os.close(fd)
             self._stop_if_unused()
 
     def clean(self) -> bool:
-        """End what a killed scheduler left without users; tell whether there was something. Raise DeviceError."""
+        """End what a killed scheduler left without users; return whether there was anything. Raise DeviceError."""
         if not self.root.is_dir():
             return False
         with self._alone():
@@ -102,7 +103,7 @@ class MpsHome:
             return self._stop_if_unused() and left
 
     def is_left(self) -> bool:
-        """Tell whether something of it is left without users; change nothing."""
+        """Tell whether anything is left without users; change nothing."""
         with self._opened("users") as users:
             used = any(_is_locked(name, users) for name in _names(users))
         return not used and (bool(self._members()) or self.mode.is_changed())
@@ -119,7 +120,7 @@ class MpsHome:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """Lock the place: no other scheduler starts or stops the daemon while the block runs."""
+        """Lock the directory: no other scheduler starts or stops the daemon while the block runs."""
         fd = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             deadline = time.monotonic() + PATIENCE
@@ -138,7 +139,7 @@ class MpsHome:
         return fd, path
 
     def in_use(self) -> bool:
-        """Tell whether the daemon has users; files without a lock are removed on the way."""
+        """Tell whether the daemon has users; remove files without a lock."""
         with self._opened("users") as users:
             for name in [name for name in _names(users) if not _is_locked(name, users)]:
                 with contextlib.suppress(FileNotFoundError):
@@ -147,10 +148,11 @@ class MpsHome:
 
     @contextlib.contextmanager
     def _opened(self, *names: str) -> Iterator[int]:
-        """Yield the descriptor of the place, -1 where there is none; never that of a directory that another user has
-        put there.
+        """Yield the descriptor of the directory, -1 if there is none; never that of another user's directory in its
+        place.
 
-        The owner of the lease directory can do that at any moment: a name leads elsewhere then, a descriptor does not.
+        The owner of the lease directory can replace it at any moment: a name may then lead elsewhere, a descriptor does
+        not.
         """
         fd = -1
         try:
@@ -168,7 +170,7 @@ class MpsHome:
     # ---- the daemon ----
 
     def _be_up(self) -> bool:
-        """Make sure that a daemon answers and gives the share that is asked for; tell whether it had to be started."""
+        """Make sure that a daemon answers and gives the requested share; return whether it had to be started."""
         started = not self._answers()
         if started:
             self._kill_members(daemons_only=True)
@@ -239,7 +241,7 @@ class MpsHome:
 
 
 def homes_left(root: Path, program: str, environ: Mapping[str, str]) -> list[MpsHome]:
-    """Return the places of daemons that this user has, or had, here; those of other users are left out."""
+    """Return the directories of daemons that this user has, or had, here; those of other users are left out."""
     prefix = f"{_PREFIX}.{os.getuid()}."
     try:
         names = sorted(name for name in os.listdir(root) if name.startswith(prefix) and _is_own(root / name))
@@ -249,8 +251,9 @@ def homes_left(root: Path, program: str, environ: Mapping[str, str]) -> list[Mps
 
 
 def _is_own(folder: Path) -> bool:
-    """Tell whether a directory belongs to this user: in another user's directory a link could lead to files of this
-    one."""
+    """Tell whether a directory belongs to this user; in another user's directory a link could lead to this user's
+    files.
+    """
     try:
         status = folder.lstat()
     except OSError:
@@ -259,7 +262,7 @@ def _is_own(folder: Path) -> bool:
 
 
 def _check_private(folder: Path) -> None:
-    """Refuse a directory that another user has made here before."""
+    """Refuse a directory that another user has created here."""
     status = folder.lstat()
     if not _is_own(folder):
         raise DeviceError(f"{folder} belongs to user {status.st_uid}, not to you: ask that user or root to remove it")
@@ -303,8 +306,9 @@ def _lock(fd: int) -> bool:
 
 
 def _mps_processes() -> Iterator[tuple[int, bool]]:
-    """Yield living daemons and servers of MPS, and whether each is a server; control programs that only ask are left
-    out."""
+    """Yield living daemons and servers of MPS, and whether each is a server; client programs of the daemon are left
+    out.
+    """
     for name in os.listdir("/proc"):
         if name.isdigit() and _bytes(int(name), "comm").startswith(b"nvidia-cuda-mps"):
             pid = int(name)

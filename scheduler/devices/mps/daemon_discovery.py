@@ -1,4 +1,4 @@
-"""Discovery of MPS daemons: those that tasks would find by themselves. Nothing is started or asked."""
+"""Discovery of the MPS daemons that tasks would find by themselves. Nothing is started or asked."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scheduler.runtime.paths import open_plain
 from scheduler.values import dataclass
 
 USUAL = Path("/tmp/nvidia-mps")
-"""The directory in which CUDA looks for a daemon, as long as no variable names another."""
+"""The directory in which CUDA looks for a daemon if no variable names another."""
 _LONGEST_NAME = 15
 """The length to which the kernel cuts a process's name."""
 _LONGEST_PID = 32
@@ -22,7 +22,7 @@ SERVER = b"nvidia-cuda-mps-server"
 
 @dataclass(frozen=True, slots=True)
 class FoundDaemon:
-    """A control daemon that runs."""
+    """A running control daemon."""
 
     directory: Path
     pid: int
@@ -30,21 +30,20 @@ class FoundDaemon:
 
 
 def find_program(environ: Mapping[str, str]) -> str:
-    """Return the path of the control program; empty where it is not on PATH."""
+    """Return the path of the control program; empty if it is not on PATH."""
     found = shutil.which(PROGRAM, path=environ.get("PATH"))
     return os.path.abspath(found) if found else ""
 
 
 def find_daemons(environ: Mapping[str, str], usual: Path = USUAL) -> list[FoundDaemon]:
-    """Return the daemons that CUDA would find by itself, and by the shell's variables."""
+    """Return the daemons that CUDA would find by default, and through the shell's variables."""
     said = environ.get(DIRECTORY, "")
     directories = dict.fromkeys([usual, *([Path(said)] if said else [])])
     return [daemon for directory in directories if (daemon := find_daemon(directory)) is not None]
 
 
 def find_daemon(directory: Path) -> FoundDaemon | None:
-    """Return the daemon that listens in a directory: by the pid that it wrote down, or, as older ones write none, by
-    its socket.
+    """Return the daemon that listens in a directory: by the pid that it wrote, or for older ones by its socket.
 
     A killed daemon leaves both behind, and another process may have its pid by now.
     """
@@ -63,7 +62,7 @@ def find_daemon(directory: Path) -> FoundDaemon | None:
 
 
 def _written(path: Path) -> str:
-    """Return the pid in a file, which any user may have written; 0 where there is none."""
+    """Return the pid in a file, which any user may have written; 0 if there is none."""
     try:
         with open_plain(path) as file:
             return file.read(_LONGEST_PID).decode("ascii", "replace").strip()
@@ -79,7 +78,7 @@ def is_daemon(pid: int) -> bool:
 
 
 def find_servers(pids: Iterable[int]) -> list[int]:
-    """Return those of the processes that are MPS servers, of any user."""
+    """Return the processes that are MPS servers, of any user."""
     return [pid for pid in pids if SERVER in _command_line(pid)]
 
 

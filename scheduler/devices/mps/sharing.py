@@ -23,20 +23,20 @@ from scheduler.units import MIB
 from scheduler.values import dataclass
 
 LOOK = 0.25
-"""Seconds between looks at daemons about which something is to be found out."""
+"""Seconds between checks of daemons about which something is to be found out."""
 HEALTH = 2.0
-"""Seconds between looks at all other daemons."""
+"""Seconds between checks of all other daemons."""
 SILENT = 60.0
-"""Seconds without an answer after which a daemon that lives is replaced."""
+"""Seconds without an answer after which a living daemon is replaced."""
 LEAVE = 15.0
-"""Seconds that the thread gets at the end to receive an answer: three answers at most."""
+"""Seconds that the thread has at the end to receive an answer: three answers at most."""
 TAKES = 4.0
-"""Seconds that a task may use its GPU without being on its daemon's list before it counts as outside of MPS."""
+"""Seconds for which a task may use its GPU without being on its daemon's list before it counts as outside of MPS."""
 
 
 @dataclass(frozen=True, slots=True)
 class DaemonLook:
-    """The answers of a daemon, or why there are none."""
+    """The answers of a daemon, or the reason why there are none."""
 
     began: float
     clients: frozenset[int] = frozenset()
@@ -56,28 +56,29 @@ class MpsGpu:
     """None: the daemon belongs to another user."""
     fd: int = -1
     answered: float = 0.0
-    """When its daemon answered last."""
+    """The time at which its daemon last answered."""
     look: DaemonLook | None = None
     news: bool = False
     suspected: float = 0.0
     why: str = ""
     before: frozenset[int] = frozenset()
-    """Its clients when it was suspected."""
+    """Its clients at the time when it was suspected."""
 
 
 @dataclass(slots=True)
 class UnverifiedClient:
-    """An attempt of which it is not known yet whether MPS took it."""
+    """An attempt of which it is not known yet whether MPS accepted it."""
 
     shim: int
     uuid: str
     since: float = field(default=0.0)
-    """When it was first seen to use its GPU."""
+    """The time at which it was first seen to use its GPU."""
 
 
 class MpsSharing:
-    """The GpuSharing and Watcher of a run. A thread of its own talks to the daemons, so that none of them stops the
-    loop."""
+    """The GpuSharing and Watcher of a run. A separate thread talks to the daemons, so that none of them stops the
+    loop.
+    """
 
     def __init__(self, gpus: Mapping[str, MpsGpu], *, exclusive: bool = False) -> None:
         self._gpus = dict(gpus)
@@ -93,7 +94,7 @@ class MpsSharing:
         self._thread: threading.Thread | None = None
 
     def begin(self) -> None:
-        """Use the daemon of every GPU, started where none of this user runs; all of them or none. Raise DeviceError."""
+        """Use the daemon of every GPU, and start those that do not run; all of them or none. Raise DeviceError."""
         try:
             for gpu in self._gpus.values():
                 if gpu.home is not None:
@@ -104,7 +105,7 @@ class MpsSharing:
             raise DeviceError(f"MPS on {gpu.label}: {exc}") from exc
 
     def serve(self, code: Path, holds: Callable[[Key, str], int]) -> None:
-        """Look after the daemons from now on; `holds` returns what an attempt was last seen to use of a GPU."""
+        """Check the daemons from now on; `holds` returns an attempt's last measured use of a GPU."""
         self._code, self._holds = str(code), holds
         self._thread = threading.Thread(target=self._look_after, name="mps", daemon=True)
         self._thread.start()
@@ -129,8 +130,9 @@ class MpsSharing:
     # ---- launching ----
 
     def attend(self, placement: Placement) -> MpsLaunch:
-        """Return the attempt's daemon, its share of the threads and the limit of its memory, for exactly the GPU that
-        it sees."""
+        """Return the attempt's daemon, its share of the threads and its memory limit, for exactly the GPU that it
+        sees.
+        """
         (uuid,) = placement.sees
         gpu = self._gpus[uuid]
         limit = f"{uuid}={placement.fence // MIB}M" if placement.fence else None
@@ -144,7 +146,7 @@ class MpsSharing:
         )
 
     def suspect(self, device: str, sentence: str) -> None:
-        """Close a GPU until its daemon is seen to be well."""
+        """Close a GPU until its daemon is known to work."""
         gpu = self._gpus.get(device)
         if gpu is None:
             return
@@ -162,7 +164,7 @@ class MpsSharing:
         return found
 
     def percentages(self) -> dict[str, float]:
-        """Return the share of the threads that each daemon gives, by the GPU's name for users."""
+        """Return the share of the threads that each daemon gives, by the name of the GPU."""
         found = {}
         for gpu in self._gpus.values():
             with contextlib.suppress(DaemonSilent):
@@ -172,7 +174,7 @@ class MpsSharing:
     # ---- looking ----
 
     def watch(self, attempts: Mapping[Key, Watched], unmanaged_processes: frozenset[int]) -> None:
-        """Find out of each new attempt under MPS whether it became a client."""
+        """Find out whether each new attempt under MPS became a client."""
         self._known &= attempts.keys()
         mine = {key: watched for key, watched in attempts.items() if watched.mps and key not in self._known}
         self._open = {
@@ -183,7 +185,7 @@ class MpsSharing:
             self._poked.set()
 
     def used_by(self, shim: int, _whose: str = "") -> Mapping[str, int]:
-        """Return nothing: this watcher sees no memory that the others do not see."""
+        """Return nothing, because this watcher measures no memory of its own."""
         return {}
 
     def troubles(self) -> list[str]:
@@ -196,7 +198,7 @@ class MpsSharing:
         return self._bell
 
     def collect(self) -> list[Sample]:
-        """Return, of attempts since the last call, which are known to be clients, and which are known not to be."""
+        """Return samples of attempts that have since been found to be clients, or not to be."""
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._bell)
         fresh = [uuid for uuid, gpu in self._gpus.items() if gpu.news]
@@ -252,7 +254,7 @@ class MpsSharing:
 
 
 def _look(gpu: MpsGpu) -> DaemonLook:
-    """Ask one daemon for its whole state; start it again where it has died."""
+    """Ask one daemon for its whole state; start it again if it has died."""
     began = time.monotonic()
     try:
         revived = _revive(gpu)
@@ -266,7 +268,7 @@ def _look(gpu: MpsGpu) -> DaemonLook:
 
 
 def _revive(gpu: MpsGpu) -> bool:
-    """Start a daemon again that has died; one that lives may only be busy with the end of a client."""
+    """Start a daemon that has died again; one that is alive may only be busy with the end of a client."""
     try:
         gpu.control.percentage()
     except DaemonSilent:

@@ -1,6 +1,6 @@
-"""The program that a shim runs before it signals its task: it has MPS end the work of the task's processes.
+"""The program that a shim runs before it signals its task: it makes MPS end the work of the task's processes.
 
-`python -I -S -c START CODE PROGRAM DIRECTORY`. A signal to a process in the midst of its work under MPS may hang or
+`python -I -S -c START CODE PROGRAM DIRECTORY`. A signal to a process in the middle of its work under MPS may hang or
 break the server, and with it every client on that GPU.
 """
 
