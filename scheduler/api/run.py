@@ -99,11 +99,9 @@ def run(  # noqa: PLR0913  # each is a flag of `scheduler run`, by keyword only
     """Run a CSV file or a list of Tasks to its end, as `scheduler run` does; raise only if the run cannot start.
 
     A failed task is not an exception: look at `.succeeded` or `.frame`. `defaults` holds texts by column for rows that
-    leave it empty. A file whose earlier run has not ended is refused, unless `new`; with `skip_done`, rows that
-    succeeded in an earlier run of the file are skipped. `mps` is True, "auto" or "join".
-
-    Signals are handled as on the command line, on the main thread only; elsewhere, and beside a running event loop, the
-    caller's handlers stay. The call blocks: use `asyncio.to_thread` in a coroutine.
+    leave it empty. A file whose earlier run has not ended is refused, unless `new`; `skip_done` skips rows that
+    succeeded in an earlier run of it. `mps` is True, "auto" or "join". Signals are handled as on the command line, on
+    the main thread only, without a running event loop. The call blocks: use `asyncio.to_thread` in a coroutine.
     """
     flags = {"num": str(num), "order": order, "buffer": buffer, "max_load": str(max_load), "python": python or None}
     flags["my_columns"] = my_columns or None

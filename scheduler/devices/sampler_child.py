@@ -1,6 +1,4 @@
-"""A sampler child from its parent's side: started, given orders, read, supervised and killed, always without
-waiting.
-"""
+"""A sampler child from its parent's side: started, given orders, read, supervised and killed, never waited for."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Tables of parameters, whose columns fill in the command after `--`; and JSON lines, which are read like a CSV
-file.
-"""
+"""Tables of parameters, whose columns fill in the command after `--`; and JSON lines, read like a CSV file."""
 
 from __future__ import annotations
 
