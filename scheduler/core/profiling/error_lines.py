@@ -21,6 +21,8 @@ _NUMBERED = re.compile(r"^ +(\d+)(?:\s|$)")
 AROUND = 5
 """The number of lines that IPython shows before and after the one that failed."""
 
+MESSAGE = 3
+"""The number of lines of an exception's message that are examined."""
 EXCEPTION = re.compile(
     r"(?:^|[\s|\]:])(?P<type>(?:[A-Za-z_]\w*\.)*(?:[A-Z]\w*(?:Error|Exception|Interrupt)|Exception))(?::|\s*$)"
 )
@@ -41,7 +43,7 @@ _REPORTS = frozenset(
 _REPORTED = re.compile(
     r"\b(?:process(?:es)?|workers?|subprocess(?:es)?|child(?:ren)?|engine|actors?|ranks?|jobs?|server|backend)\b"
     r".{0,80}\b(?:fail(?:ed|ure)?|died|dead|exit(?:ed)?|terminated|killed|crash(?:ed)?|abort(?:ed)?|lost|did not)\b"
-    r"|\b(?:fail(?:ed|ure)?|could not|unable) to (?:start|create|initiali[sz]e|launch|load|build)\b"
+    r"|\b(?:(?:fail(?:ed|ure)?|unable) to|could not|cannot) (?:start|create|initiali[sz]e|launch|load|build)\b"
     r"|\binitiali[sz]ation failed\b|\bnon-zero exit\b",
     re.IGNORECASE,
 )
@@ -108,11 +110,18 @@ def is_another_error(lines: Sequence[str]) -> bool:
         found = EXCEPTION.search(line)
         if found is None:
             continue
-        message = " ".join(lines[place : place + 2]) if line.rstrip().endswith(":") else line
+        message = " ".join(_message(lines[place : place + MESSAGE]))
         if not belongs and not _only_reports(found["type"], message):
             return True
         belongs = False
     return False
+
+
+def _message(lines: Sequence[str]) -> Sequence[str]:
+    """Return the lines of an exception's message: it goes on behind a colon, and in indented lines."""
+    goes_on = lines[0].rstrip().endswith(":")
+    more = next((at for at, line in enumerate(lines[1:], 1) if not line.startswith((" ", "\t"))), len(lines))
+    return lines[: max(more, 2 if goes_on else 1)]
 
 
 def _only_reports(exception: str, message: str) -> bool:

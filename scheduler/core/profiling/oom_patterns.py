@@ -46,7 +46,7 @@ _SHORT = re.compile(
     rf"|outof{_KIND}memory"
     rf"|(?-i:OUT_OF_(?:[A-Z]+_)?MEMORY)"
     rf"|\b(?:not enough|insufficient|no (?:available|free)|too little|low on|make sure you have enough)\s"
-    rf"{_KIND}{_MEMORY}"
+    rf"{_KIND}{_MEMORY}(?! (?:slots?|cells?|registers?|banks?|bandwidth|ports?)\b)"
     rf"|\bkill(?:ed|s|ing)?\b.{{0,60}}\b(?:memory|oom)\b|\boom[ _-]?kill"
     rf"|\b(?:error|exception|failed|fatal)\b.{{0,60}}\boom\b"
     rf"|\b(?:requires?|needs?) more {_KIND}{_MEMORY}|\bexceed\w*\s(?:\S+\s){{0,3}}memory (?:limit|budget)"
@@ -54,9 +54,9 @@ _SHORT = re.compile(
     re.IGNORECASE,
 )
 """Lack of memory, in the words of any program."""
-_WHAT = r"(?:memory|buffers?|bytes|storage|arrays?|tensors?|blocks?|[KMGT]i?B\b|v?ram\b)"
+_WHAT = r"(?:mem(?:ory)?\b|buffers?|bytes|storage|arrays?|tensors?|blocks?|[KMGT]i?B\b|v?ram\b)"
 _FAILS = r"(?:fail(?:ed|s|ure)?|unable|cannot|can not|can't|could ?n[o']t|error)"
-_ALLOCATES = r"(?:alloc\w*|cu(?:da)?\w{0,8}alloc\w*|(?:re-?|m|c)alloc)"
+_ALLOCATES = r"(?:re-?)?\w{0,16}alloc\w*"
 _REFUSED = re.compile(
     rf"\b{_FAILS}(?: (?:to|in|while|when|during))?[ :]{{1,2}}(?:\w+[ :]{{1,2}}){{0,2}}{_ALLOCATES}\b.{{0,80}}{_WHAT}"
     rf"|\b{_ALLOCATES}\b.{{0,80}}\b{_WHAT}.{{0,40}}\bfail(?:ed|s|ure)?\b"
@@ -64,6 +64,7 @@ _REFUSED = re.compile(
     rf"|\b{_ALLOCATES} of size \d+ failed\b|\b\w*alloc\w*memory\w* failed\b|\balloc\w*[ -]fail\w*.{{0,80}}{_WHAT}"
     rf"|\b\w*[mc]alloc(?:Async|Managed|Host|Pitch)? failed\b"
     rf"(?!: (?:an? |invalid|unspecified|no (?:cuda|kernel)|driver|initiali))"
+    rf"|\b(?:attempt(?:ed|ing)|tr(?:ied|ying)) to {_ALLOCATES}\b.{{0,80}}\b(?:greater|larger) than\b"
     rf"|\bbad[_ ]alloc(?:ation)?\b|{_WHAT}.{{0,60}}\b(?:could not|cannot|can't) be allocated\b",
     re.IGNORECASE,
 )
@@ -81,7 +82,7 @@ _PRODUCTS = re.compile(
     r"|\bResourceExhaustedError: .{0,400}\bfailed to allocate memory\b"
     r"|\bDataLoader worker \(pid.{0,400}\) is killed by signal: (?:Killed|Bus error)"
     r"|\bdataloader's workers are out of shared memory|\binsufficient shared memory \(shm\)"
-    r"|\bunable to (?:write to|mmap \d+ bytes from|open shared memory object|allocate shared memory).{0,400} </?torch_"
+    r"|\bunable to (?:write to|mmap \d+ bytes from|allocate shared memory).{0,400} </?torch_"
     r"|/dev/shm\b.{0,400}\bNo space left on device|\bNo space left on device\b.{0,400}/dev/shm\b"
     r"|\bNo executable batch size found"  # accelerate, which tries smaller batches after each lack of memory
     r"|\blarger than the (?:available KV cache memory|maximum number of tokens that can be stored in KV cache)"  # vLLM
@@ -97,13 +98,21 @@ _MEANS_ELSE = re.compile(
     r"|\bibv_\w+.{0,400}Cannot allocate memory"  # a limit on locked memory (ulimit -l)
     r"|\bOutOfMemory: out of shared memory"  # a limit of a database
     r"|\bJava(?:Script)? heap\b|\bGC overhead limit\b|\bunable to create (?:new )?native thread"  # limits of Java
-    r"|\bstatic TLS block\b|\bnegative \w* ?size\b"
+    r"|\bstatic TLS block\b|\bnegative \w* ?size\b|\ballocat\w+ -\d{3}"
     r"|\bhas no attribute\b|\bcannot import name\b|\bis not defined\b"
-    r"|\bskipp(?:ing|ed)\b|\bretrying\b|\bwill (?:re)?try\b|\bfall(?:ing|s)? ?back\b|\btrying again\b|\bcontinuing\b"
+    r"|\balloc\w*\b.{0,120}: (?:invalid (?:argument|device|value)|operation not (?:permitted|supported))"
     r"|\b(?:memory|oom)s?(?: \w+){0,2} ?[:=] ?0\b",
     re.IGNORECASE,
 )
-"""Lines that contain such words but mean something else, or say that the program goes on."""
+"""Lines that contain such words but mean something else."""
+_LEAVES_OUT = re.compile(r"\bskipp(?:ing|ed)\b|\bcontinuing\b", re.IGNORECASE)
+"""Words by which a program tells that it leaves something out for lack of memory."""
+_TRIES_AGAIN = re.compile(
+    r"\bretrying\b|\bwill (?:re)?try\b|\bfall(?:ing|s)? ?back\b|\btrying again\b"
+    r"|\b(?:attempting|trying) to (?:free|recover|continue|reclaim)\b",
+    re.IGNORECASE,
+)
+"""Words by which it tells that it does without what it was refused."""
 _ADVICE = re.compile(
     r"\b(?:avoid\w*|prevent\w*|if|may|might|in case|risk|potential\w*|possib\w+|handl\w+|catch\w*|until"
     r"|unless|when|whether|likely|against)\b[^.:;]{0,80}$",
@@ -150,9 +159,10 @@ _ON_CPU = re.compile(
 _ON_GPU = re.compile(
     r"cuda|\bgpus?\b|\bgpu[_\d]|nccl|\bhip\b|\bhipError|\bxpu\b|\bnpu\b|vram|cublas|cudnn|cufft|cusolver|cusparse"
     r"|\btensorrt|\btrt\b|nvinfer|\brmm(?![a-z])|thrust|torch\.(?:cuda\.)?OutOfMemory|\bdevice ordinal|\bon device \d"
-    r"|DEVICE_?MEMORY|optix|\bvk[A-Z]\w+|VkResult|Pxg|\.cu\b|\bcu[A-Z]\w* failed|\bresource[_ ]?exhausted"
+    r"|DEVICE[_ ]?MEMORY|optix|\bvk[A-Z]\w+|VkResult|Pxg|\.cu\b|\bcu[A-Z]\w* failed|\bresource[_ ]?exhausted"
     r"|\bOOM when allocating tensor|\bDst tensor|KV cache|cache blocks|mem-fraction|memory object|CL_MEM_OBJECT"
-    r"|\bexecutable batch size|\(allocated so far|^out of memory (?:while trying to allocate|on)",
+    r"|\bexecutable batch size|\(allocated so far|^out of memory (?:while trying to allocate|on)"
+    r"|\bout of memory to allocate \d",
     re.IGNORECASE,
 )
 """Words about a GPU, near the message."""
@@ -203,6 +213,8 @@ def what_ran_out(output: str) -> OomMatch | None:
         return None
     lines = without_code(clean(output))
     for number in range(len(lines) - 1, -1, -1):
+        if _tries_again(lines[number]):
+            return None
         if _says_so(lines[number]) or _says_so_with(lines[number], lines[number + 1 : number + 2]):
             if is_another_error(lines[number + 1 :]) or _STICKY.search("\n".join(lines[:number])):
                 return None
@@ -242,8 +254,21 @@ def killed_for_memory(signal: int | None, code: int | None, kernel_kills: int, o
     return signal == 9 or code in (137, 247) or (code is not None and _WORKER_KILLED.search(output) is not None)
 
 
+def _goes_on(line: str) -> bool:
+    return _LEAVES_OUT.search(line) is not None or _TRIES_AGAIN.search(line) is not None
+
+
+def _tries_again(line: str) -> bool:
+    """Tell whether a line reports that memory ran out and that the program does without it."""
+    return _TRIES_AGAIN.search(line) is not None and _has_the_words(line)
+
+
 def _says_so(line: str) -> bool:
-    """Tell whether a line reports that memory ran out."""
+    """Tell whether a line reports that memory ran out, and not that the program goes on."""
+    return not _goes_on(line) and _has_the_words(line)
+
+
+def _has_the_words(line: str) -> bool:
     if not _may_say_so(line) or _MEANS_ELSE.search(line):
         return False
     exception = EXCEPTION.search(line)
@@ -261,7 +286,7 @@ def _says_so_with(line: str, following: list[str]) -> bool:
         return False
     end = line.rstrip()[-_BREAK:]
     joined = f"{end} {following[0].lstrip()[:_BREAK]}"
-    if not _may_say_so(joined) or _MEANS_ELSE.search(joined):
+    if not _may_say_so(joined) or _MEANS_ELSE.search(joined) or _goes_on(joined):
         return False
     broken = (match for pattern in (_SHORT, _REFUSED) for match in pattern.finditer(joined))
     return any(

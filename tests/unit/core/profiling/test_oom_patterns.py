@@ -104,9 +104,36 @@ class TestFollowingErrors:
     def test_an_attribute_error_that_quotes_an_out_of_memory_is_none(self, error: str) -> None:
         assert what_ran_out(error.format("torch.cuda.OutOfMemoryError, CUDA out of memory")) is None
 
+    @pytest.mark.parametrize(
+        "then", ["  Could not load the model from path: a.gguf", "  Value error, x\n  cannot load b"]
+    )
+    def test_an_exception_whose_indented_lines_report_a_failed_load_follows_from_it(self, then: str) -> None:
+        words = "allocating 144.00 MiB on device 4: cudaMalloc failed: out of memory\n"
+        assert what_ran_out(f"{words}pydantic.ValidationError: 1 validation error for Model\n{then}\n") is not None
+        assert what_ran_out(f"{words}pydantic.ValidationError: 1 validation error for Model\n  seven\n") is None
+
     def test_source_code_in_a_traceback_is_not_read(self) -> None:
         code = '  File "t.py", line 3, in f\n    raise OutOfMemoryError("CUDA out of memory")\n        ^^^^^\n'
         assert what_ran_out(f"Traceback (most recent call last):\n{code}ValueError: seven\n") is None
+
+
+class TestProgramsThatGoOn:
+    REFUSED = "allocating 51748.72 MiB on device 1: cudaMalloc failed: out of memory\n"
+
+    @pytest.mark.parametrize(
+        "then",
+        [
+            "compute buffer allocation failed, retrying without pipeline parallelism",
+            "CUDA out of memory: falling back to the CPU",
+            "CUDA memory allocation failed; attempting to free up memory...",
+        ],
+    )
+    def test_a_refusal_before_a_second_try_is_no_out_of_memory(self, then: str) -> None:
+        assert what_ran_out(f"{self.REFUSED}{then}\n") is None
+        assert what_ran_out(f"{self.REFUSED}{then}\n{self.REFUSED}") is not None, "the second try failed too"
+
+    def test_a_refusal_beside_a_part_that_was_left_out_is_an_out_of_memory(self) -> None:
+        assert what_ran_out(f"{self.REFUSED}Skipping tactic: error allocating 15485030400-byte buffer\n") is not None
 
 
 class TestPresentation:
