@@ -11,7 +11,7 @@ from operator import is_not
 from scheduler.core.config import SchedulingConfig
 from scheduler.core.leases import Lease
 from scheduler.core.model import HOST, DeviceBudget, Machine, Placement
-from scheduler.core.placement.device_capacity import ENOUGH, DeviceCapacity, capacity_of, is_called
+from scheduler.core.placement.device_capacity import ENOUGH, DeviceCapacity, LeaseSums, capacity_of, is_called, sums_on
 from scheduler.core.queue.released import Released
 from scheduler.values import dataclass
 
@@ -82,6 +82,8 @@ class CapacityView:
         self._rules = rules
         self._here: dict[str, dict[int, Placement]] = {}
         """Live reservations by device; what is left is computed from them and never counted up and down."""
+        self._sums: dict[str, LeaseSums] = {}
+        """The sums over the leases on each device that is not stale."""
         self._since: dict[str, int] = {}
         """Bytes reserved on each device since it was last measured, minus the bytes given back."""
         self._stale: set[str] = set()
@@ -159,6 +161,8 @@ class CapacityView:
         if machine.used is not self._used or machine.leases != self._leases or differing is None:
             self._build(machine)
             return self
+        for key in self._stale:
+            self._sums.pop(key, None)
         stale = self._coming.union(self._stale, differing, self._released.due(machine.now))
         self._budgets = machine.budgets
         for key in stale:
@@ -184,6 +188,7 @@ class CapacityView:
 
     def _build(self, machine: Machine) -> None:
         self._budgets, self._leases, self._used = machine.budgets, machine.leases, machine.used
+        self._sums.clear()
         self._at = {budget.device.key: at for at, budget in enumerate(machine.budgets)}
         self.rooms = {budget.device.key: self._room(budget, machine) for budget in machine.budgets}
         self.has_slots = any(budget.device.is_slot for budget in machine.budgets)
@@ -213,7 +218,10 @@ class CapacityView:
 
     def _room(self, budget: DeviceBudget, machine: Machine) -> DeviceCapacity:
         key = budget.device.key
-        room = capacity_of(budget, self._here.get(key, {}).values(), machine, self._rules)
+        sums = self._sums.get(key)
+        if sums is None:
+            sums = self._sums[key] = sums_on(budget.device, self.here(key), machine)
+        room = capacity_of(budget, sums, machine, self._rules)
         self._released.steady(room, machine.now)
         (self._coming.add if room.coming else self._coming.discard)(key)
         return room

@@ -112,21 +112,90 @@ def _left(budget: DeviceBudget, used: int, untaken: int, kept: int) -> int:
     return room if budget.cap is None else min(room, budget.cap - used - untaken - kept)
 
 
+@dataclass(frozen=True, slots=True)
+class LeaseSums:
+    """The sums over all leases on one device: they hold until a lease comes, goes or is measured."""
+
+    ours: int = 0
+    """Attempts of this run."""
+    residents: int = 0
+    """Live leases of all schedulers."""
+    in_use: int = 0
+    untaken: int = 0
+    """Bytes reserved and not used yet."""
+    unseen: int = 0
+    """The reservations of leases whose use is not measured yet."""
+    load: float = 0.0
+    alone: bool = False
+    """True if a lease has the device alone."""
+    unreadable: str = ""
+    """Whose lease cannot be read."""
+
+
+def sums_on(device: Device, mine: Iterable[Placement], machine: Machine) -> LeaseSums:
+    """Return the sums over the leases on a device; `mine` are at least the reservations of this run that live there."""
+    key, seen, is_gpu = device.key, machine.used, device.is_gpu
+    ours, load, alone, unreadable = 0, 0.0, False, ""
+    in_use = untaken = unseen = 0
+    for placement in mine:  # one loop for all sums: it is most of the cost of a changed device in a pass
+        reserved = placement.reservation.get(key)
+        if reserved is None:
+            continue
+        used = seen.get((placement.task, placement.attempt)) if seen else None
+        holds = used.get(key, 0) if used else 0
+        in_use += holds
+        untaken += reserved - holds if reserved > holds else 0
+        unseen += reserved if used is None else 0
+        load += placement.busy if is_gpu else placement.load_on(device)
+        ours += 1
+        alone = alone or (placement.alone and key in placement.devices)
+    residents = ours
+    for lease in machine.leases:
+        reserved, holds = lease.reserved.get(key, 0), lease.used.get(key, 0)
+        in_use += holds
+        untaken += max(0, reserved - holds)
+        unseen += 0 if holds else reserved
+        residents += key in lease.reserved
+        load += lease.load.get(key, 0.0)
+        alone = alone or (lease.alone and _runs_on(key, lease.reserved))
+        if lease.unreadable and (not lease.reserved or _runs_on(key, lease.reserved)):
+            unreadable = lease.unreadable
+    return LeaseSums(ours, residents, in_use, untaken, unseen, load, alone, unreadable)
+
+
 def capacities(machine: Machine, own: Iterable[Placement], rules: SchedulingConfig) -> dict[str, DeviceCapacity]:
     """Return the capacity of every device, before this pass places anything."""
     mine = list(own)
-    return {budget.device.key: capacity_of(budget, mine, machine, rules) for budget in machine.budgets}
+    return {
+        budget.device.key: capacity_of(budget, sums_on(budget.device, mine, machine), machine, rules)
+        for budget in machine.budgets
+    }
 
 
-def capacity_of(
-    budget: DeviceBudget, mine: Iterable[Placement], machine: Machine, rules: SchedulingConfig
-) -> DeviceCapacity:
-    """Return the capacity of one device; `mine` contains all reservations of this run there, and possibly others."""
-    found = _compute(budget, mine, machine, rules)
-    found.coming = _is_coming(budget, machine, rules)
-    if found.coming:  # memory that is being given back is in no number yet
-        found.released = max(found.released, _most_released(budget, found.unmanaged_bytes) - _kept_free(budget, rules))
-    return found
+def capacity_of(budget: DeviceBudget, leases: LeaseSums, machine: Machine, rules: SchedulingConfig) -> DeviceCapacity:
+    """Return the capacity of one device beside the leases on it."""
+    device, shut = budget.device, _shut(budget, rules)
+    if leases.unreadable and shut is None:
+        shut = Refusal(0, Reason.UNREADABLE, device.label, text=leases.unreadable)
+    held = sum(one.bytes for one in budget.unmanaged) if budget.unmanaged else 0
+    single = device.single and not rules.mps and (leases.residents > 0 or held > 0)
+    kept_free, most_released = _kept_free(budget, rules), _most_released(budget, held)
+    free_then = budget.free + budget.unreclaimed + leases.in_use  # after all ended, as far as their use is known
+    released, coming = min(free_then + leases.unseen, most_released), _is_coming(budget, machine, rules)
+    return DeviceCapacity(
+        device,
+        largest(device, budget.cap),
+        _left(budget, leases.in_use, leases.untaken, kept_free),
+        device.load_capacity * (rules.max_gpu_load if device.is_gpu else rules.max_load) - leases.load,
+        leases.residents,
+        leases.ours,
+        taken_alone=single or leases.alone,
+        unmanaged_bytes=held,
+        coming=coming,
+        shut=shut,
+        released=(most_released if coming else released) - kept_free,  # what is given back is in no number yet
+        released_surely=min(free_then, most_released) - kept_free,
+    )
 
 
 def _most_released(budget: DeviceBudget, unmanaged_bytes: int) -> int:
@@ -144,55 +213,6 @@ def _is_coming(budget: DeviceBudget, machine: Machine, rules: SchedulingConfig) 
         return True
     ended = machine.ended.get(budget.device.key)
     return ended is not None and machine.now - budget.age < ended + rules.back_after
-
-
-def _compute(
-    budget: DeviceBudget, mine: Iterable[Placement], machine: Machine, rules: SchedulingConfig
-) -> DeviceCapacity:
-    device, key = budget.device, budget.device.key
-    ours, busy, alone, whose = 0, 0.0, False, ""
-    in_use = untaken = unseen = 0  # bytes of leases: in use, reserved but not yet used, reserved and never measured
-    seen, is_gpu = machine.used, device.is_gpu
-    for placement in mine:  # one loop for all sums: it is most of the cost of a changed device in a pass
-        reserved = placement.reservation.get(key)
-        if reserved is None:
-            continue
-        used = seen.get((placement.task, placement.attempt)) if seen else None
-        holds = used.get(key, 0) if used else 0
-        in_use += holds
-        untaken += reserved - holds if reserved > holds else 0
-        unseen += reserved if used is None else 0
-        busy += placement.busy if is_gpu else placement.load_on(device)
-        ours += 1
-        alone = alone or (placement.alone and key in placement.devices)
-    residents = ours
-    for lease in machine.leases:
-        reserved, holds = lease.reserved.get(key, 0), lease.used.get(key, 0)
-        in_use += holds
-        untaken += max(0, reserved - holds)
-        unseen += 0 if holds else reserved
-        residents += key in lease.reserved
-        busy += lease.load.get(key, 0.0)
-        alone = alone or (lease.alone and _runs_on(key, lease.reserved))
-        if lease.unreadable and (not lease.reserved or _runs_on(key, lease.reserved)):
-            whose = lease.unreadable
-    held = sum(one.bytes for one in budget.unmanaged) if budget.unmanaged else 0
-    single = device.single and not rules.mps and (residents > 0 or held > 0)
-    kept_free, most_released = _kept_free(budget, rules), _most_released(budget, held)
-    free_then = budget.free + budget.unreclaimed + in_use  # after all leases ended, as far as their use is known
-    return DeviceCapacity(
-        device=device,
-        most=largest(device, budget.cap),
-        bytes=_left(budget, in_use, untaken, kept_free),
-        load=device.load_capacity * (rules.max_gpu_load if device.is_gpu else rules.max_load) - busy,
-        residents=residents,
-        ours=ours,
-        taken_alone=single or alone,
-        unmanaged_bytes=held,
-        shut=_shut(budget, rules) or (Refusal(0, Reason.UNREADABLE, device.label, text=whose) if whose else None),
-        released=min(free_then + unseen, most_released) - kept_free,
-        released_surely=min(free_then, most_released) - kept_free,
-    )
 
 
 def _runs_on(key: str, reserved: Mapping[str, int]) -> bool:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 
 from scheduler.core.model import Placement, Profiling, Purpose
 from scheduler.core.placement.refusal import Reason, Refusal
-from scheduler.core.placement.request import ResourceRequest
-from scheduler.core.placement.scheduling_state import SchedulingState
+from scheduler.core.placement.scheduling_state import SchedulingState, WaitingTask
 from scheduler.core.profiling.estimator import is_watched
 
 
 class LearningHold:
     """The task classes that are being learned, each with the task that shows its need."""
 
-    def __init__(self, brain: SchedulingState, need: Callable[[int], ResourceRequest]) -> None:
-        self._brain, self._need = brain, need
+    def __init__(self, brain: SchedulingState, *, watches: bool) -> None:
+        """Note what living tasks will show; `watches`: tasks wait while a similar one of unknown need is measured."""
+        self._brain, self._watches = brain, watches
         self._probed: dict[int, int] = {}
         """Task classes that are being probed."""
         self._checked: dict[int, int] = {}
@@ -25,22 +25,24 @@ class LearningHold:
         """The number of living attempts of each such class that have shown nothing yet."""
         self._watched: dict[Hashable, int] = {}
         """Groups of task classes that are being learned from a real run on GPUs."""
-        self.held: list[int] = []
+        self.held: list[WaitingTask] = []
         """Tasks that were held back because a similar one is being measured; they may start on GPUs that would stay
         empty."""
         for task in brain.learning():
             if task.placement is not None:
                 proved = task.settled if task.placement.gpus else task.without
-                self.note(task.placement, settled=proved)
+                self.note(task.placement, brain.kind_of(task.id), settled=proved)
 
-    def note(self, placement: Placement, *, settled: bool = False) -> None:
+    def note(self, placement: Placement, kind: int, *, settled: bool = False) -> None:
         """Note what a placed attempt will show until it has settled, or has shown that it needs no GPU."""
-        task, kind = placement.task, self._brain.kind_of(placement.task)
+        task = placement.task
         if placement.purpose is Purpose.PROBE:
             self._probed[kind] = task
-        if placement.gpus and is_watched(placement, settled):
+        if settled:
+            return
+        if is_watched(placement, settled) and placement.gpus:
             self._watched[self._brain.profiles.group(kind)] = task
-        if placement.sees and not settled and self._brain.is_unsure(task):
+        if self._brain.is_unsure(task) and placement.sees:
             self._check(kind, placement)
 
     def _check(self, kind: int, placement: Placement) -> None:
@@ -51,32 +53,31 @@ class LearningHold:
         if placement.gpus or self._unproved[kind] > 1:
             self._checked[kind] = placement.task
 
-    def refuses(self, task: int, kind: int, gpus: int) -> Refusal | None:
-        """Return why a task that requests this many GPUs is not even tried: its class is being learned, or nothing is
-        left to learn.
+    def refuses(self, task: WaitingTask) -> Refusal | None:
+        """Return why a task is not even tried: its class is being learned, or nothing is left to learn.
 
         A task that was bypassed too often waits for no other one.
         """
-        rules = self._brain.rules
+        rules, number, kind = self._brain.rules, task.number, task.kind
         if kind == 0 and rules.profile is not Profiling.OFF:
-            return Refusal(task, Reason.UNLOOKED)
+            return Refusal(number, Reason.UNLOOKED)
         if kind in self._probed and self._is_patient(task):
-            return Refusal(task, Reason.PROBING, wanted=self._probed[kind])
-        if rules.learn_only and self._need(task).purpose is not Purpose.PROBE:
-            return Refusal(task, Reason.LEARNED)
-        by = self._taught_by(task, kind) if kind and gpus and rules.slots is None else None
+            return Refusal(number, Reason.PROBING, wanted=self._probed[kind])
+        if rules.learn_only and task.need.purpose is not Purpose.PROBE:
+            return Refusal(number, Reason.LEARNED)
+        by = self._taught_by(task) if self._watches and kind and task.gpus else None
         if by is None or not self._is_patient(task):
             return None
-        if not self._need(task).visible:
+        if not task.need.visible:
             self.held.append(task)
-        return Refusal(task, Reason.WATCHED, wanted=by)
+        return Refusal(number, Reason.WATCHED, wanted=by)
 
-    def _taught_by(self, task: int, kind: int) -> int | None:
+    def _taught_by(self, task: WaitingTask) -> int | None:
         """Return the task that shows what another one needs: a second one would teach nothing and occupy a GPU."""
-        by = self._checked.get(kind)
-        if by is None and self._need(task).unknown:
-            by = self._watched.get(self._brain.profiles.group(kind))
+        by = self._checked.get(task.kind)
+        if by is None and self._watched and task.need.unknown:
+            by = self._watched.get(self._brain.profiles.group(task.kind))
         return by
 
-    def _is_patient(self, task: int) -> bool:
-        return self._brain.wait_queue.bypassed(task) < self._brain.rules.bypass_limit
+    def _is_patient(self, task: WaitingTask) -> bool:
+        return self._brain.wait_queue.bypassed(task.number, task.rank) < self._brain.rules.bypass_limit

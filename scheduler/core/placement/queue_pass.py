@@ -7,8 +7,7 @@ from abc import ABC, abstractmethod
 from scheduler.core.model import Decision, Machine, Placement, Terms, WaitTicket
 from scheduler.core.placement.learning_hold import LearningHold
 from scheduler.core.placement.refusal import Refusal, too_many_jobs
-from scheduler.core.placement.request import ResourceRequest
-from scheduler.core.placement.scheduling_state import SchedulingState
+from scheduler.core.placement.scheduling_state import SchedulingState, WaitingTask
 from scheduler.core.queue.fair_share import Contenders
 from scheduler.core.queue.quota import NO_END, QuotaUse
 from scheduler.core.queue.wait_queue import TOGETHER, Rank
@@ -33,10 +32,10 @@ class QueuePass(ABC):
         """The limit on starts after failed starts; None: no limit."""
         self.queue = Contenders(machine, brain.placements(), brain.rules, slots=slots) if machine.waiters else None
         """The other waiting schedulers; None: there are none."""
-        self.learning = LearningHold(brain, self._need)
+        self.learning = LearningHold(brain, watches=not slots and self.rules.slots is None)
         self.ranks: list[Rank] = []
         """The ranks of the tasks that this pass has placed."""
-        self.patience: dict[int, list[tuple[int, Refusal]]] = {}
+        self.patience: dict[int, list[tuple[WaitingTask, Refusal]]] = {}
         """The tasks that will have been bypassed too often after a number of placements, with their refusals."""
         self.placements: list[Placement] = []
         self.refusals: list[Refusal] = []
@@ -44,8 +43,6 @@ class QueuePass(ABC):
         self.met: dict[int, Refusal] = {}
         """The refusals of the named tasks and of those that were bypassed too often; noted before devices are kept
         for a task, because afterwards it would seem to wait for itself."""
-        self._known: dict[int, tuple[Terms, int]] = {}
-        """The terms and the class of the tasks that were examined."""
 
     # ---- what a kind of pass decides by itself ----
 
@@ -54,19 +51,15 @@ class QueuePass(ABC):
         """Tell whether no waiting task could start anywhere, however small it is."""
 
     @abstractmethod
-    def _need(self, task: int) -> ResourceRequest:
-        """Return the request of a task."""
-
-    @abstractmethod
-    def _count(self, task: int) -> int:
-        """Return a task's number of GPUs."""
+    def _count(self, terms: Terms) -> int:
+        """Return the number of GPUs of a task with these terms."""
 
     @abstractmethod
     def _give_way(self, queue: Contenders, task: int) -> None:
         """Keep capacity for other schedulers whose turn comes before this task's."""
 
     @abstractmethod
-    def _fit_now(self, task: int) -> Placement | Refusal:
+    def _fit_now(self, task: WaitingTask) -> Placement | Refusal:
         """Return the placement or refusal of a task on what is left now."""
 
     @abstractmethod
@@ -74,18 +67,18 @@ class QueuePass(ABC):
         """Subtract a placement from what is left."""
 
     @abstractmethod
-    def _keep_devices(self, task: int, refusal: Refusal) -> None:
+    def _keep_devices(self, task: WaitingTask, refusal: Refusal) -> None:
         """Keep devices for a task that was bypassed too often."""
 
     # ---- the pass ----
 
     def decide(self) -> Decision:
         """Go through the queue by rank until it or the machine is exhausted."""
-        while (task := self._front()) is not None:
-            terms, kind, _ = self.walk.asked
-            self._known[task] = self.brain.terms[terms], kind
+        while (number := self._front()) is not None:
+            rank, (terms, kind, _) = self.walk.first
+            task = self._look_up(number, rank, terms, kind)
             if self.left <= 0:
-                self._refuse(self.one_too_many(task))
+                self._refuse(self.one_too_many(number), task)
                 break
             if self._is_full():
                 self._refuse_full(task)
@@ -95,9 +88,9 @@ class QueuePass(ABC):
         found = Decision(tuple(self.placements), tuple(self.refusals), tuple(self.impossible), self._ticket_shown())
         return found if self.queue is None else self.queue.named(found)
 
-    def ask(self, task: int) -> Placement | Refusal:
+    def ask(self, number: int) -> Placement | Refusal:
         """Return the placement or refusal that a task would get after all decisions of this pass."""
-        return self._held_back(task) or self._fit_now(task)
+        return self._try_last(self._find(number))
 
     def one_too_many(self, task: int) -> Refusal:
         """Return the refusal of a task because the run has reached its maximum number of attempts."""
@@ -109,89 +102,100 @@ class QueuePass(ABC):
         """Return the best-ranked task that may fit."""
         return self.walk.front()
 
-    def _about(self, task: int) -> tuple[Terms, int]:
-        """Return the terms and the class of a task."""
-        known = self._known.get(task)
-        if known is None:
-            known = self._known[task] = (self.brain.terms_of(task), self.brain.kind_of(task))
-        return known
+    def _find(self, number: int) -> WaitingTask:
+        """Return what a pass asks about a task that is not in front."""
+        table = self.brain.task_table
+        return self._look_up(number, self.brain.wait_queue.rank(number), table.terms(number), table.kind(number))
 
-    def _terms(self, task: int) -> Terms:
-        return self._about(task)[0]
+    def _look_up(self, number: int, rank: Rank, terms: int, kind: int) -> WaitingTask:
+        """Return what a pass asks about a task."""
+        said, tried = self.brain.terms[terms], self.brain.task(number)
+        gpus = self._count(said)
+        if tried is None or not tried.floors:
+            need = self.brain.need_of(terms, kind, gpus)
+        else:
+            need = self.brain.need(number, gpus)
+        return WaitingTask(number, rank, said, kind, tried, gpus, need)
 
-    def _held_back(self, task: int) -> Refusal | None:
+    def _held_back(self, task: WaitingTask) -> Refusal | None:
         """Return why a task is not even tried: its directory is away, its class is being learned, or nothing is left
         to learn.
         """
-        return self._away(task) or self.learning.refuses(task, self._about(task)[1], self._count(task))
+        away = self._away(task.number) if self.starts is not None else None
+        return away or self.learning.refuses(task)
 
     def _away(self, task: int) -> Refusal | None:
         """Return the refusal of a task that rests after a failed start, or whose directory could not be entered."""
         return self.starts.refuses(task) if self.starts is not None else None
 
-    def _start(self, task: int) -> Placement | Refusal:
+    def _try_last(self, task: WaitingTask) -> Placement | Refusal:
+        """Return the placement or refusal of a task that is not in front."""
+        return self._held_back(task) or self._fit_now(task)
+
+    def _start(self, task: WaitingTask) -> Placement | Refusal:
         """Place the task in front; otherwise return its refusal."""
         return self._fit_now(task)
 
-    def _refuse_full(self, task: int) -> None:
+    def _refuse_full(self, task: WaitingTask) -> None:
         """Name what the best-ranked remaining task lacks, because nothing more fits anywhere."""
-        tried = self.ask(task)
+        tried = self._try_last(task)
         if isinstance(tried, Refusal):
-            self._refuse(tried)
+            self._refuse(tried, task)
 
-    def _try(self, task: int) -> None:
-        if self.starts is not None and self.starts.postpones(task):
+    def _try(self, task: WaitingTask) -> None:
+        if self.starts is not None and self.starts.postpones(task.number):
             self.walk.take()
             return
         if self.queue is not None:
-            self._give_way(self.queue, task)
-        tried, rank = self._held_back(task) or self._start(task), self.walk.rank
+            self._give_way(self.queue, task.number)
+        tried = self._held_back(task) or self._start(task)
         if isinstance(tried, Placement):
-            self.ranks.append(rank)
+            self.ranks.append(task.rank)
             self.walk.take()
-            self._take(tried)
+            self._take(tried, task)
             return
-        if tried.reason.is_of_one_task(together=self.walk.asked[2] == TOGETHER):
+        if tried.reason.is_of_one_task(together=self.walk.first[1][2] == TOGETHER):
             self.walk.take()
         else:
             self.walk.skip()
         if tried.reason.is_final:
             self.impossible.append(tried)
             return
-        self._refuse(tried)
+        self._refuse(tried, task)
         if tried.reason.keeps_devices:
-            self._be_patient(task, tried, rank, len(self.placements))
+            self._be_patient(task, tried, len(self.placements))
 
     def _finish(self) -> None:
         """Try the tasks whose starts failed repeatedly, after all others."""
-        for task in self.starts.in_order(self.starts.postponed) if self.starts is not None else ():
+        for number in self.starts.in_order(self.starts.postponed) if self.starts is not None else ():
             if self.left <= 0:
                 return
-            tried = self.ask(task)
+            task = self._find(number)
+            tried = self._try_last(task)
             if isinstance(tried, Placement):
-                self.ranks.append(self.brain.wait_queue.rank(task))
-                self._take(tried)
+                self.ranks.append(task.rank)
+                self._take(tried, task)
             else:
-                self._refuse(tried)
+                self._refuse(tried, task)
 
-    def _take(self, placement: Placement) -> None:
+    def _take(self, placement: Placement, task: WaitingTask) -> None:
         self._use(placement)
         self.placements.append(placement)
         self.left -= 1
         for counter in (self.starts, self.queue, self.allowed):
             if counter is not None:
                 counter.take(placement)
-        self.learning.note(placement)
+        self.learning.note(placement, task.kind)
         self._lose_patience()
 
     # ---- tasks that were bypassed too often ----
 
-    def _be_patient(self, task: int, refusal: Refusal, rank: Rank, started: int) -> None:
+    def _be_patient(self, task: WaitingTask, refusal: Refusal, started: int) -> None:
         """Note a task that found no capacity after this pass had started `started` tasks; keep its devices once it
         will have been bypassed too often.
         """
-        left = self.rules.bypass_limit - self.brain.wait_queue.bypassed(task, rank)
-        if self.turn.closed and task == self.turn.task:
+        left = self.rules.bypass_limit - self.brain.wait_queue.bypassed(task.number, task.rank)
+        if self.turn.closed and task.number == self.turn.task:
             left = 0  # other schedulers keep its devices for it, so this run does, too
         if left > 0 and started + left >= len(self.placements):
             self.patience.setdefault(started + left, []).append((task, refusal))
@@ -205,7 +209,7 @@ class QueuePass(ABC):
 
     # ---- what is named ----
 
-    def _refuse(self, refusal: Refusal) -> None:
+    def _refuse(self, refusal: Refusal, task: WaitingTask) -> None:
         """Name a task that waits, unless enough tasks are named."""
         if len(self.refusals) < MOST_REFUSALS:
             self.refusals.append(refusal)

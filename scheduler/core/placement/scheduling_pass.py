@@ -8,18 +8,17 @@ from dataclasses import replace
 from math import inf
 
 from scheduler.core.attempts import mps_policy
-from scheduler.core.model import HOST, EstimateSource, Machine, Placement, Purpose, WaitTicket
+from scheduler.core.model import HOST, EstimateSource, Machine, Placement, Purpose, Terms, WaitTicket
 from scheduler.core.placement import fit
 from scheduler.core.placement.device_capacity import DeviceCapacity, blocked_by_unmanaged
 from scheduler.core.placement.queue_pass import MOST_REFUSALS, QueuePass
 from scheduler.core.placement.refusal import Reason, Refusal
 from scheduler.core.placement.request import ResourceRequest, gpus_of
-from scheduler.core.placement.scheduling_state import SchedulingState
+from scheduler.core.placement.scheduling_state import SchedulingState, WaitingTask
 from scheduler.core.placement.scratch_machine import ScratchMachine
 from scheduler.core.placement.stagger import Stagger, is_at_its_beginning
 from scheduler.core.profiling.estimator import is_watched
 from scheduler.core.queue.fair_share import Contenders, ticket_of
-from scheduler.core.queue.quota import QuotaUse
 
 MANY = 32
 """On more GPUs than this, they are examined for a single task only."""
@@ -33,7 +32,6 @@ class SchedulingPass(QueuePass):
     """
 
     def __init__(self, brain: SchedulingState, machine: Machine) -> None:
-        self._asks: dict[int, ResourceRequest] = {}
         self._machine = machine
         self.capacity = brain.capacity.look(machine)
         self.scratch = self._scratch(brain, machine)
@@ -42,7 +40,7 @@ class SchedulingPass(QueuePass):
         self.stagger = Stagger(self.scratch.rooms)
         for task in brain.learning():
             placement = task.placement
-            if placement is None or not placement.gpus or not is_watched(placement, task.settled):
+            if placement is None or not is_watched(placement, task.settled) or not placement.gpus:
                 continue
             if is_at_its_beginning(task, placement, self.rules):
                 self.stagger.count(placement)
@@ -66,18 +64,12 @@ class SchedulingPass(QueuePass):
 
     # ---- tasks ----
 
-    def _count(self, task: int) -> int:
-        return gpus_of(self._terms(task), bool(self.scratch.gpus))
+    def _count(self, terms: Terms) -> int:
+        return gpus_of(terms, bool(self.scratch.gpus))
 
-    def _need(self, task: int) -> ResourceRequest:
-        known = self._asks.get(task)
-        if known is None:
-            known = self._asks[task] = self.brain.need(task, self._count(task))
-        return known
-
-    def _candidates(self, task: int) -> list[DeviceCapacity]:
+    def _candidates(self, task: WaitingTask) -> list[DeviceCapacity]:
         """Return the GPUs on which a task may run, best first."""
-        return self.scratch.candidates(self._terms(task), self._count(task))
+        return self.scratch.candidates(task.terms, task.gpus)
 
     def _most_named(self) -> int:
         return 1 if len(self.scratch.gpus) > MANY else MOST_REFUSALS
@@ -115,7 +107,7 @@ class SchedulingPass(QueuePass):
         return self._unknown_least
 
     def _is_full(self) -> bool:
-        return self.scratch.is_full(some_without_gpus=self.brain.some_without_gpus)
+        return not self.scratch.free.bytes and self.scratch.is_full(some_without_gpus=self.brain.some_without_gpus)
 
     def _give_way(self, queue: Contenders, task: int) -> None:
         if queue.give_way(task, self.scratch.rooms, self.scratch.host):
@@ -123,75 +115,71 @@ class SchedulingPass(QueuePass):
 
     # ---- fitting ----
 
-    def _fit_now(self, task: int) -> Placement | Refusal:
+    def _fit_now(self, task: WaitingTask) -> Placement | Refusal:
         return self._fit(task, self._candidates(task))
 
-    def _fit(self, task: int, gpus: Sequence[DeviceCapacity]) -> Placement | Refusal:
+    def _fit(self, task: WaitingTask, gpus: Sequence[DeviceCapacity]) -> Placement | Refusal:
         """Place a task on the first of these GPUs on which it fits."""
-        touched, scratch = self.brain.task(task), self.scratch
-        attempt = (touched.attempts if touched else 0) + 1
-        need, wanted = self._need(task), self._terms(task).device
-        if touched is not None and touched.apart and self._only_mps():
+        scratch, need, wanted, number = self.scratch, task.need, task.terms.device, task.number
+        if task.tried is not None and task.tried.apart and self._only_mps():
             need = replace(need, alone=True)
         on_gpus = bool(need.gpus)
         if (not on_gpus and scratch.host is None) or (wanted and not scratch.is_there(wanted, for_gpus=on_gpus)):
-            return Refusal(task, Reason.DEVICE, wanted or HOST)
+            return Refusal(number, Reason.DEVICE, wanted or HOST)
         if on_gpus and scratch.kept_for:
-            return Refusal(task, Reason.KEPT, scratch.rooms.now(scratch.gpus[0]).device.label, text=scratch.kept_for)
-        if self.allowed is not None:
-            fitted = self._within_quota(self.allowed, task, attempt, need, gpus if on_gpus else ())
-        else:
-            fitted = fit.fit(task, attempt, need, gpus, scratch.host, self.rules, self._expected(task))
+            label = scratch.rooms.now(scratch.gpus[0]).device.label
+            return Refusal(number, Reason.KEPT, label, text=scratch.kept_for)
+        fitted = self._within_quota(task, need, gpus if on_gpus else ())
         if isinstance(fitted, Refusal):
             return fitted
         if need.visible:
-            fitted = replace(fitted, visible=self._visible(task, need.visible))
-        return self._under_mps(fitted) if self.rules.mps else fitted
+            fitted = replace(fitted, visible=self._visible(task))
+        return self._under_mps(fitted, task) if self.rules.mps else fitted
 
-    def _visible(self, task: int, number: int) -> tuple[str, ...]:
+    def _visible(self, task: WaitingTask) -> tuple[str, ...]:
         """Return the GPUs that a task sees which is known to use none: those with the most bytes left."""
         rooms = sorted(self._candidates(task), key=lambda room: (room.shut is not None, -room.bytes))
-        return tuple([room.device.key for room in rooms[:number]])
-
-    def _expected(self, task: int) -> float:
-        terms, kind = self._about(task)
-        return self.brain.profiles.expected(kind, terms.epochs)
+        return tuple([room.device.key for room in rooms[: task.need.visible]])
 
     def _within_quota(
-        self, allowed: QuotaUse, task: int, attempt: int, need: ResourceRequest, gpus: Sequence[DeviceCapacity]
+        self, task: WaitingTask, need: ResourceRequest, gpus: Sequence[DeviceCapacity]
     ) -> Placement | Refusal:
         """Return the placement of a task within the quota of its user, or a refusal."""
-        refusal = allowed.refuses(task, need)
-        if refusal is not None:
-            return refusal
-        among = allowed.among(task, len(need.gpus), gpus)
-        if isinstance(among, Refusal):
-            return among
-        fitted = fit.fit(task, attempt, need, among, self.scratch.host, self.rules, self._expected(task))
-        return fitted if isinstance(fitted, Refusal) else allowed.cut(fitted, need)
+        allowed, number, attempt = self.allowed, task.number, (task.tried.attempts if task.tried else 0) + 1
+        if allowed is not None:
+            refusal = allowed.refuses(number, need)
+            among = allowed.among(number, len(need.gpus), gpus) if refusal is None else refusal
+            if isinstance(among, Refusal):
+                return among
+            gpus = among
+        reservation = fit.room_for(number, need, gpus, self.scratch.host, self.rules)
+        if isinstance(reservation, Refusal):
+            return reservation
+        expected = self.brain.profiles.expected(task.kind, task.terms.epochs)
+        fitted = fit.placed(number, attempt, need, reservation, self.scratch.host, expected)
+        return fitted if allowed is None else allowed.cut(fitted, need)
 
     def _only_mps(self) -> bool:
         """Tell whether no task can run outside of MPS."""
         single = any(self.capacity.rooms[key].device.single for key in self.scratch.gpus)
         return self.rules.mps and (self.rules.mps_alone or single)
 
-    def _under_mps(self, placement: Placement) -> Placement:
+    def _under_mps(self, placement: Placement, task: WaitingTask) -> Placement:
         """Add the share of threads to a placement. A task on several GPUs stays outside of MPS, where its faults
         affect no other.
         """
-        touched = self.brain.task(placement.task)
-        apart = touched is not None and touched.apart and not placement.alone
+        apart = task.tried is not None and task.tried.apart and not placement.alone
         if len(placement.sees) != 1 or apart:
             return placement
         beside = self.scratch.rooms.now(placement.sees[0]).residents
-        return mps_policy.client(placement, self._terms(placement.task), beside, self.rules)
+        return mps_policy.client(placement, task.terms, beside, self.rules)
 
-    def _start(self, task: int) -> Placement | Refusal:
+    def _start(self, task: WaitingTask) -> Placement | Refusal:
         """Place a task on GPUs that may have enough capacity; otherwise return a refusal that names what it lacks."""
-        need, terms, scratch, rank = self._need(task), self._terms(task), self.scratch, self.walk.rank
+        need, terms, scratch, rank = task.need, task.terms, self.scratch, task.rank
         if scratch.kept_for or not need.gpus:
             return self._fit(task, ())
-        self._remember(task, need)
+        self._remember(task)
         few = self.stagger.open_to(scratch.hopeful(terms, need), rank)
         if len(few) >= len(need.gpus):
             tried = self._fit(task, scratch.sorted_for(terms, few))
@@ -199,40 +187,40 @@ class SchedulingPass(QueuePass):
                 return tried
             self.stagger.wait(need, few, rank)
         if not self._is_told(need):
-            return Refusal(task, Reason.MEMORY)
+            return Refusal(task.number, Reason.MEMORY)
         named = scratch.most_hopeful(terms, need)
         rest = self.stagger.open_to(named, rank)
-        return self.stagger.refuses(task, named, len(rest), len(need.gpus)) or self._fit(task, rest)
+        return self.stagger.refuses(task.number, named, len(rest), len(need.gpus)) or self._fit(task, rest)
 
     def _is_told(self, need: ResourceRequest) -> bool:
         """Tell whether the missing amount is needed: it will be shown, or the task may never fit."""
         few = len(self.scratch.gpus) <= MANY or not self.refusals or len(need.gpus) > 1
         return few or self.scratch.may_never_fit(need)
 
-    def _refuse_full(self, task: int) -> None:
+    def _refuse_full(self, task: WaitingTask) -> None:
         """Name what the best-ranked remaining task lacks, because nothing more fits anywhere."""
-        few = () if self.scratch.kept_for else self.scratch.most_hopeful(self._terms(task), self._need(task))
+        few = () if self.scratch.kept_for else self.scratch.most_hopeful(task.terms, task.need)
         tried = self._fit(task, few)
         if isinstance(tried, Refusal):
-            self._refuse(tried)
+            self._refuse(tried, task)
 
-    def _remember(self, task: int, need: ResourceRequest) -> None:
+    def _remember(self, task: WaitingTask) -> None:
         """Remember the least request of a task, so that it can be passed over without a closer look."""
-        touched, queue = self.brain.task(task), self.brain.wait_queue
-        if self.walk.is_known or self.rules.slots is not None or (touched is not None and touched.floors):
+        if self.walk.is_known or self.rules.slots is not None or (task.tried is not None and task.tried.floors):
             return
+        need, queue = task.need, self.brain.wait_queue
         busy = fit.load_asked(need.busy, self.rules)
         if need.unknown or need.source is EstimateSource.MEASURED:  # where one such task does not fit, none does
             if need.source is EstimateSource.MEASURED and need.purpose is Purpose.RUN:
-                queue.keep_unknown(task, self.brain.profiles.script(self._about(task)[1]), busy)
+                queue.keep_unknown(task.number, self.brain.profiles.script(task.kind), busy)
             return
-        firm = self.brain.knows(task, len(need.gpus))
+        firm = self.brain.knows(task.number, len(need.gpus))
         if firm or need.source is EstimateSource.DECLARED:  # similar tasks may show that any other needs less
-            queue.keep(task, min(ask.bytes or 0 for ask in need.gpus), busy if firm else 0.0)
+            queue.keep(task.number, min(ask.bytes or 0 for ask in need.gpus), busy if firm else 0.0)
 
     def _use(self, placement: Placement) -> None:
         self.scratch.take(placement)
-        if placement.gpus and is_watched(placement, settled=False):
+        if is_watched(placement, settled=False) and placement.gpus:
             self.stagger.count(placement)
 
     def _finish(self) -> None:
@@ -244,48 +232,48 @@ class SchedulingPass(QueuePass):
                 return
             tried = self._fit(task, [room for room in self._candidates(task) if room.device.key in idle])
             if isinstance(tried, Placement):
-                self._take(tried)
+                self._take(tried, task)
 
     # ---- tasks that were bypassed too often ----
 
     def _lose_patience(self) -> None:
         """Keep devices for tasks that have been bypassed too often, including tasks that were passed over."""
         self._overdue = self.brain.wait_queue.before(self.rules.bypass_limit - len(self.placements))
-        for task in self.walk.passed_before(self._overdue):
+        for number in self.walk.passed_before(self._overdue):
+            task = self._find(number)
             held = self._held_back(task)
             if held is None or held.reason.keeps_devices:
-                rank = self.brain.wait_queue.rank(task)
-                self._be_patient(task, Refusal(task, Reason.MEMORY), rank, bisect_left(self.ranks, rank))
+                self._be_patient(task, Refusal(number, Reason.MEMORY), bisect_left(self.ranks, task.rank))
         super()._lose_patience()
 
-    def _keep_devices(self, task: int, refusal: Refusal) -> None:
+    def _keep_devices(self, task: WaitingTask, refusal: Refusal) -> None:
         """Keep for a task every device on which leases could free capacity; the host's RAM only if the task lacks
         it.
         """
-        self.met.setdefault(task, refusal)
+        self.met.setdefault(task.number, refusal)
         if self._keeps_nothing_more(task):
             return
-        need, count, host, who = self._need(task), self._count(task), self.scratch.host, f"task {task} of this run"
+        host, who = self.scratch.host, f"task {task.number} of this run"
         candidates: Sequence[DeviceCapacity] = ()
-        if not self._surely_fits_after_leases(task, need):
-            candidates, never = fit.never_now(task, need, self._candidates(task), host, self.rules)
+        if not self._surely_fits_after_leases(task):
+            candidates, never = fit.never_now(task.number, task.need, self._candidates(task), host, self.rules)
             if never is not None:
                 return
-        elif self._terms(task).device:
+        elif task.terms.device:
             candidates = self._candidates(task)
-        elif count:
+        elif task.need.gpus:
             self.scratch.close_all(who)
         for room in candidates if not self.scratch.kept_for else ():
             self.scratch.close(room, who)
-        if host is not None and (not count or refusal.device == host.device.label):
+        if host is not None and (not task.need.gpus or refusal.device == host.device.label):
             self.scratch.close_host(who)
 
-    def _keeps_nothing_more(self, task: int) -> bool:
+    def _keeps_nothing_more(self, task: WaitingTask) -> bool:
         """Tell whether everything that could be kept for a task on one GPU is already kept for one that requests
         less.
         """
-        need = self._need(task)
-        if len(need.gpus) != 1 or not need.gpus[0].is_plain or need.host.bytes or self._terms(task).device:
+        need = task.need
+        if len(need.gpus) != 1 or not need.gpus[0].is_plain or need.host.bytes or task.terms.device:
             return False
         least = need.gpus[0].bare
         if least >= self._kept_least:
@@ -293,16 +281,20 @@ class SchedulingPass(QueuePass):
         self._kept_least = least
         return False
 
-    def _surely_fits_after_leases(self, task: int, need: ResourceRequest) -> bool:
+    def _surely_fits_after_leases(self, task: WaitingTask) -> bool:
         """Tell whether each device on which a task may run would certainly have all that it requests after leases
         end.
         """
         if self.rules.slots is not None:
             return True
-        if need.gpus and (need.host.bytes or len(need.gpus) > len(self.scratch.gpus) or self._terms(task).device):
+        need, gpus = task.need, len(task.need.gpus)
+        if gpus and (need.host.bytes or gpus > len(self.scratch.gpus) or task.terms.device):
             return False
-        releases = self.capacity.releases if need.gpus else self._host_releases
-        return all(ask.is_plain and releases(ask.bytes or 0) for ask in need.gpus or (need.host,))
+        releases = self.capacity.releases if gpus else self._host_releases
+        for ask in need.gpus or (need.host,):  # noqa: SIM110 - a generator takes three times as long
+            if not ask.is_plain or not releases(ask.bytes or 0):
+                return False
+        return True
 
     def _host_releases(self, bytes_: int) -> bool:
         host = self.scratch.host
@@ -310,32 +302,31 @@ class SchedulingPass(QueuePass):
 
     # ---- what is named ----
 
-    def _refuse(self, refusal: Refusal) -> None:
-        if refusal.reason.takes_turns and (self.wait is None or len(self.refusals) < self._most_named()):
-            refusal = self._unless_unmanaged(refusal)
-        if self.wait is None and refusal.reason.takes_turns:
-            self.wait = self._ticket(refusal.task)
-        if len(self.refusals) < self._most_named():
-            super()._refuse(refusal)
+    def _refuse(self, refusal: Refusal, task: WaitingTask) -> None:
+        named = len(self.refusals) < self._most_named()
+        if refusal.reason.takes_turns:
+            if self.wait is None or named:
+                refusal = self._unless_unmanaged(refusal, task)
+            if self.wait is None and refusal.reason.takes_turns:
+                self.wait = self._ticket(task)
+        if named:
+            super()._refuse(refusal, task)
 
-    def _unless_unmanaged(self, refusal: Refusal) -> Refusal:
+    def _unless_unmanaged(self, refusal: Refusal, task: WaitingTask) -> Refusal:
         """Return the refusal for unmanaged memory instead if the task could not start even after all leases end."""
-        if not refusal.reason.is_for_memory:
+        if not refusal.reason.is_for_memory or self._surely_fits_after_leases(task):
             return refusal
-        task, need = refusal.task, self._need(refusal.task)
-        if self._surely_fits_after_leases(task, need):
-            return refusal
-        _, never = fit.never_now(task, need, self._candidates(task), self.scratch.host, self.rules)
+        _, never = fit.never_now(task.number, task.need, self._candidates(task), self.scratch.host, self.rules)
         if never is None:
             return refusal
         self._unmanaged += 1
         self._parked = self._parked or self._ticket(task)
         return blocked_by_unmanaged(never, self._machine.budgets) or refusal
 
-    def _ticket(self, task: int) -> WaitTicket:
+    def _ticket(self, task: WaitingTask) -> WaitTicket:
         """Return the ticket by which other schedulers see a task that waits for capacity that they hold."""
-        word = self._terms(task).device
-        return ticket_of(task, self._need(task), self.capacity.keys_called(word) if word else self.capacity.everywhere)
+        word = task.terms.device
+        return ticket_of(task.number, task.need, self.capacity.keys_called(word) if word else self.capacity.everywhere)
 
     def _ticket_shown(self) -> WaitTicket | None:
         return self.wait or self._parked

@@ -13,7 +13,24 @@ from scheduler.core.placement.capacity import CapacityView
 from scheduler.core.placement.request import ResourceRequest
 from scheduler.core.profiling.profile_index import ProfileIndex
 from scheduler.core.queue.task_table import TaskTable
-from scheduler.core.queue.wait_queue import WaitQueue
+from scheduler.core.queue.wait_queue import Rank, WaitQueue
+from scheduler.values import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingTask:
+    """A waiting task with all that a pass asks about it."""
+
+    number: int
+    rank: Rank
+    terms: Terms
+    kind: int
+    """The number of its class; 0 while that is not determined."""
+    tried: TaskState | None
+    """Its details, if it was tried before."""
+    gpus: int
+    """The number of its GPUs."""
+    need: ResourceRequest
 
 
 class SchedulingState(Protocol):

@@ -7,13 +7,13 @@ from dataclasses import replace
 from functools import partial
 
 from scheduler.core.config import SchedulingConfig
-from scheduler.core.model import HOST, Decision, Machine, Placement, Profiling, Purpose
+from scheduler.core.model import HOST, Decision, Machine, Placement, Profiling, Purpose, Terms
 from scheduler.core.placement import fit
 from scheduler.core.placement.device_capacity import DeviceCapacity, is_called
 from scheduler.core.placement.queue_pass import QueuePass
 from scheduler.core.placement.refusal import Reason, Refusal
 from scheduler.core.placement.request import ResourceRequest
-from scheduler.core.placement.scheduling_state import SchedulingState
+from scheduler.core.placement.scheduling_state import SchedulingState, WaitingTask
 from scheduler.core.placement.scratch_machine import ScratchCapacity
 from scheduler.core.queue.fair_share import Contenders
 
@@ -35,38 +35,33 @@ class SlotPass(QueuePass):
     def _is_full(self) -> bool:
         return all(slot.ours or slot.closed or slot.shut is not None for slot in self.slots)
 
-    def _count(self, task: int) -> int:
+    def _count(self, terms: Terms) -> int:
         return len(self.slots[0].device.cards or ())
-
-    def _need(self, task: int) -> ResourceRequest:
-        return self.brain.need(task, self._count(task))
 
     def _give_way(self, queue: Contenders, task: int) -> None:
         queue.give_way(task, self.rooms, self.rooms.get(HOST))
 
-    def _fit_now(self, task: int) -> Placement | Refusal:
-        touched = self.brain.task(task)
-        attempt = (touched.attempts if touched else 0) + 1
-        need = partial(self.brain.need, task)
-        tried = fit_slot(task, attempt, need, self._may(task), self.rooms, self.rules)
+    def _fit_now(self, task: WaitingTask) -> Placement | Refusal:
+        attempt = (task.tried.attempts if task.tried else 0) + 1
+        need = partial(self.brain.need, task.number)
+        tried = fit_slot(task.number, attempt, need, self._may(task.terms), self.rooms, self.rules)
         if self.allowed is None or isinstance(tried, Refusal):
             return tried
         asked = need(len(tried.gpus))
-        return self.allowed.refuses(task, asked) or self.allowed.cut(tried, asked)
+        return self.allowed.refuses(task.number, asked) or self.allowed.cut(tried, asked)
 
-    def _may(self, task: int) -> list[DeviceCapacity]:
-        """Return the slots that a task may use, preferred ones first."""
-        terms = self._terms(task)
+    def _may(self, terms: Terms) -> list[DeviceCapacity]:
+        """Return the slots that a task with these terms may use, preferred ones first."""
         may = [room for room in self.slots if not terms.device or is_called(room.device, terms.device)]
         return sorted(may, key=lambda room: not (terms.prefer and is_called(room.device, terms.prefer)))
 
     def _use(self, placement: Placement) -> None:
         fit.take(self.rooms, placement)
 
-    def _keep_devices(self, task: int, refusal: Refusal) -> None:
+    def _keep_devices(self, task: WaitingTask, refusal: Refusal) -> None:
         """Keep every slot that a task may use."""
-        for room in self._may(task):
-            room.closed, room.kept_for = True, f"task {task} of this run"
+        for room in self._may(task.terms):
+            room.closed, room.kept_for = True, f"task {task.number} of this run"
 
 
 def in_turn(rooms: Iterable[DeviceCapacity], freed: Iterable[str]) -> list[DeviceCapacity]:

@@ -476,8 +476,8 @@ class QueueCursor:
         self.passed_over: list[int] = []
         """Heads that were passed over without a closer look, because nothing left could hold them."""
         self._passed_followers: list[tuple[Rank, Asked]] = []
-        self._first: tuple[Rank, Asked] | None = None
-        """The rank and the group of the task in front."""
+        self.first: tuple[Rank, Asked]
+        """The rank and the group of the task in front, once `front` has returned one."""
 
     def front(
         self, bytes_: float = inf, except_above: float = inf, forced: int = 0, *, unknown_fits: bool = True
@@ -494,25 +494,15 @@ class QueueCursor:
         first = heads[at] if at < len(heads) else None
         if self._followers and (first is None or self._followers[0] < first):
             first = self._followers[0]
-        self._first = first
-        return first[0][3] if first is not None else None
-
-    @property
-    def rank(self) -> Rank:
-        """The rank of the task in front."""
-        assert self._first is not None
-        return self._first[0]
-
-    @property
-    def asked(self) -> Asked:
-        """The group of the task in front."""
-        assert self._first is not None
-        return self._first[1]
+        if first is None:
+            return None
+        self.first = first
+        return first[0][3]
 
     @property
     def is_known(self) -> bool:
         """True if the least request of the group in front is known."""
-        is_head = self._at < len(self._heads) and self._first is self._heads[self._at]
+        is_head = self._at < len(self._heads) and self.first is self._heads[self._at]
         return not is_head or self._least[self._at] != 0
 
     def _pass_over(self, bytes_: float, except_above: float, forced: int) -> None:
@@ -564,7 +554,7 @@ class QueueCursor:
         """Take the task in front, which is placed or left out by itself: the next task of its group follows at its
         own rank.
         """
-        at, rank = self._at, self.rank
+        at, rank = self._at, self.first[0]
         asked = self._leave()
         if self._at > at:
             self._same[asked] = self._least[at]
@@ -579,8 +569,7 @@ class QueueCursor:
         self._leave()
 
     def _leave(self) -> Asked:
-        first = self._first
-        assert first is not None
+        first = self.first
         if self._followers and first is self._followers[0]:
             heappop(self._followers)
         else:

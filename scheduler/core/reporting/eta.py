@@ -286,10 +286,10 @@ class EtaEstimate:
             task = cursor.front()
             if task is None:
                 return
-            asked = cursor.asked
+            place, asked = cursor.first
             if asked not in self._groups:
                 self._groups[asked] = self._describe(asked, task)
-            yield _QueuedTask(task, rank, self._groups[asked], line.bypassed(task, cursor.rank))
+            yield _QueuedTask(task, rank, self._groups[asked], line.bypassed(task, place))
             cursor.take()
 
     def _start(self, queue: list[_QueuedTask]) -> None:

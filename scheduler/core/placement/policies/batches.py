@@ -11,7 +11,7 @@ from scheduler.core.model import Decision, Machine, Placement
 from scheduler.core.placement.device_capacity import DeviceCapacity, is_called
 from scheduler.core.placement.refusal import Reason, Refusal
 from scheduler.core.placement.scheduling_pass import SchedulingPass
-from scheduler.core.placement.scheduling_state import SchedulingState
+from scheduler.core.placement.scheduling_state import SchedulingState, WaitingTask
 from scheduler.core.queue.wait_queue import TaskGroup
 
 
@@ -36,34 +36,35 @@ class BatchPass(SchedulingPass):
     def decide(self) -> Decision:
         """Place the next profiling run, or as many real runs as fit in order; one that does not fit holds up others."""
         tasks = self._tasks if self._profiling is None else [self._profiling]
-        for task in tasks:
+        for task in map(self._find, tasks):
             if self.left <= 0:
-                self._refuse(self.one_too_many(task))
+                self._refuse(self.one_too_many(task.number), task)
                 break
             if self.queue is not None:
-                self._give_way(self.queue, task)
-            tried = self.ask(task)
+                self._give_way(self.queue, task.number)
+            tried = self._try_last(task)
             if isinstance(tried, Placement):
-                self._take(tried)
+                self._take(tried, task)
             elif tried.reason.is_final:
                 self.impossible.append(tried)
             else:
-                self._refuse(tried)
+                self._refuse(tried, task)
                 if tried.reason.keeps_devices:
                     break
         found = Decision(tuple(self.placements), tuple(self.refusals), tuple(self.impossible), self._ticket_shown())
         return found if self.queue is None else self.queue.named(found)
 
-    def _held_back(self, task: int) -> Refusal | None:
+    def _held_back(self, task: WaitingTask) -> Refusal | None:
         """Return why a task is not even tried: its directory is away, its batch waits, or another one is profiled."""
-        if (away := self._away(task)) is not None:
+        number = task.number
+        if (away := self._away(number)) is not None:
             return away
-        if min(self._batch, self._before) < self.brain.batch_of(task):
-            return Refusal(task, Reason.LATER_BATCH, wanted=min(self._batch, self._before))
+        if min(self._batch, self._before) < self.brain.batch_of(number):
+            return Refusal(number, Reason.LATER_BATCH, wanted=min(self._batch, self._before))
         if self._profiling is not None and self._living:
-            return Refusal(task, Reason.PROFILING, wanted=self._living[0].id)
-        if self._profiling not in (None, task):
-            return Refusal(task, Reason.PROFILING, wanted=self._profiling or 0)
+            return Refusal(number, Reason.PROFILING, wanted=self._living[0].id)
+        if self._profiling not in (None, number):
+            return Refusal(number, Reason.PROFILING, wanted=self._profiling or 0)
         return None
 
     def _must_be_profiled(self, task: int) -> bool:
@@ -71,13 +72,13 @@ class BatchPass(SchedulingPass):
         touched = self.brain.task(task)
         return (touched is None or touched.probed is None) and self._away(task) is None
 
-    def _candidates(self, task: int) -> list[DeviceCapacity]:
+    def _candidates(self, task: WaitingTask) -> list[DeviceCapacity]:
         """Return the first GPUs that a task may run on, as many as it requests, those that it prefers before others."""
-        terms = self._terms(task)
+        terms = task.terms
         rooms = [self.scratch.rooms.now(key) for key in self.scratch.gpus]
         mine = [room for room in rooms if not terms.device or is_called(room.device, terms.device)]
         first = sorted(mine, key=lambda room: bool(terms.prefer) and not is_called(room.device, terms.prefer))
-        return first[: self._count(task)]
+        return first[: task.gpus]
 
 
 def _current(brain: SchedulingState) -> tuple[int, list[int]]:

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from scheduler.core.model import Decision, EstimateSource, Machine, Purpose
 from scheduler.core.placement.refusal import Refusal
-from scheduler.core.placement.request import ResourceRequest
 from scheduler.core.placement.scheduling_pass import SchedulingPass
-from scheduler.core.placement.scheduling_state import SchedulingState
+from scheduler.core.placement.scheduling_state import SchedulingState, WaitingTask
+from scheduler.core.queue.wait_queue import Rank
 
 
 def decide(brain: SchedulingState, machine: Machine) -> Decision:
@@ -19,13 +19,13 @@ def decide(brain: SchedulingState, machine: Machine) -> Decision:
 class ExclusivePass(SchedulingPass):
     """One pass in which no task shares a device."""
 
-    def _need(self, task: int) -> ResourceRequest:
-        need = super()._need(task)
-        source = EstimateSource.MEASURED if need.purpose is Purpose.PROBE else need.source
-        return replace(need, alone=True, purpose=Purpose.RUN, source=source)
+    def _look_up(self, number: int, rank: Rank, terms: int, kind: int) -> WaitingTask:
+        task = super()._look_up(number, rank, terms, kind)
+        source = EstimateSource.MEASURED if task.need.purpose is Purpose.PROBE else task.need.source
+        return replace(task, need=replace(task.need, alone=True, purpose=Purpose.RUN, source=source))
 
-    def _held_back(self, task: int) -> Refusal | None:
+    def _held_back(self, task: WaitingTask) -> Refusal | None:
         """Return a refusal only for a directory that cannot be entered; no task waits for the measurement of
         another.
         """
-        return self._away(task)
+        return self._away(task.number)

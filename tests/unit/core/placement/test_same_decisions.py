@@ -15,11 +15,11 @@ from scheduler.core.model import HOST, Decision, Device, DeviceBudget, Machine, 
 from scheduler.core.placement.capacity import is_open
 from scheduler.core.placement.device_capacity import DeviceCapacity, capacities
 from scheduler.core.placement.refusal import Refusal
-from scheduler.core.placement.request import ResourceRequest
 from scheduler.core.placement.scheduling_pass import SchedulingPass
-from scheduler.core.placement.scheduling_state import SchedulingState
+from scheduler.core.placement.scheduling_state import SchedulingState, WaitingTask
 from scheduler.core.placement.scratch_machine import ScratchCapacity, ScratchMachine
 from scheduler.core.profiling.task_class import TaskClass
+from scheduler.core.queue.wait_queue import Rank
 from scheduler.units import GIB, MIB
 from tests.support.builders import brain, refused, started, submit, terms
 
@@ -58,12 +58,12 @@ class Plain(SchedulingPass):
     def _front(self) -> int | None:
         return self.walk.front()
 
-    def _need(self, task: int) -> ResourceRequest:
-        of = self.brain
+    def _look_up(self, number: int, rank: Rank, terms: int, kind: int) -> WaitingTask:
+        of, known = self.brain, super()._look_up(number, rank, terms, kind)
         assert isinstance(of, Brain)
-        return of._need(of.task_table.terms(task), of.task_table.kind(task), self._count(task), of.task(task))
+        return replace(known, need=of._need(terms, kind, known.gpus, known.tried))
 
-    def _start(self, task: int) -> Placement | Refusal:
+    def _start(self, task: WaitingTask) -> Placement | Refusal:
         return self._fit_now(task)
 
 

@@ -120,6 +120,13 @@ class TestMemory:
             b.assign(task, TaskClass("k", "train.py", probes=True))
         assert place(b, *slots("0", "0", "1"), *CARDS) == [1, 2, 3]
 
+    def test_a_slot_stays_empty_for_no_similar_task_that_is_being_measured(self) -> None:
+        b = brain(tasks(3), profile="live")
+        for task in (1, 2, 3):
+            b.assign(task, TaskClass("k", "train.py", probes=False))
+        assert list(start(b, *slots("0", "1"), *CARDS)) == [1, 2]
+        assert place(b, *slots("0", "1", "1"), *CARDS) == [3]
+
     def test_the_observation_is_of_the_slots_gpus(self) -> None:
         b = brain(tasks(1))
         start(b, *slots("1,0"), *CARDS)
