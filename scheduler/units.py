@@ -1,4 +1,4 @@
-"""Bytes and durations as text for users, and as numbers in the code."""
+"""Bytes and durations: texts for users and numbers for the code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values: dataclasses that mypy keeps frozen, and that cost nothing for it at run time."""
+"""Values: dataclasses that mypy keeps frozen, at no cost at run time."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ if TYPE_CHECKING:
 else:
 
     def dataclass(*, frozen=False, eq=True, **how):
-        """As in the standard library; a frozen one is assigned to like any other.
+        """Return a dataclass decorator like the standard one; mypy alone checks that frozen classes are never assigned
+        to.
 
-        There such a class takes three times as long to make, of which compiling methods of its own is the most, and
-        light verbs load sixty of them; each value takes three times as long, and every start of a task makes a dozen.
+        A truly frozen class takes three times as long to define, mostly to compile its own methods, and light verbs
+        load sixty of them; each value takes three times as long to create, and every start of a task creates a dozen.
         """
 
         def made(cls):
@@ -28,7 +29,7 @@ else:
 
 
 def _compared(cls: Any, hashed: bool) -> Any:
-    """Return the class with equality by all fields; its values have a hash where they never change."""
+    """Return the class with equality by all fields; its values have a hash if they never change."""
     fields = [field.name for field in dataclasses.fields(cls) if field.compare]
     said: Callable[[object], object] = attrgetter(*fields) if fields else type
 

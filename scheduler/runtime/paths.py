@@ -48,13 +48,13 @@ class StatePaths:
 
     root: Path
     why: str = ""
-    """A sentence about why the usual place could not be used; else empty."""
+    """A sentence about why the usual place could not be used; empty if it is used."""
 
     shared: bool = False
-    """True if the states of other machines may lie beside this one, each under its host's name."""
+    """True if the states of other machines may be beside this one, each under its host's name."""
 
     def of_other_machines(self) -> list[StatePaths]:
-        """Return the states beside this one, where several machines share a home."""
+        """Return the states of other machines beside this one, if several machines share a home."""
         if not self.shared:
             return []
         try:
@@ -73,7 +73,7 @@ class StatePaths:
 
     @property
     def out_of_service(self) -> Path:
-        """The GPUs that the user's one-shot tasks leave alone."""
+        """The file with the GPUs that the user's one-shot tasks do not use."""
         return self.root / "out-of-service.json"
 
     @property
@@ -86,7 +86,7 @@ class StatePaths:
 
 @dataclass(frozen=True, slots=True)
 class ExperimentPaths:
-    """The folder of one experiment, which users look into."""
+    """The folder of one experiment, for users to look into."""
 
     root: Path
 
@@ -108,12 +108,12 @@ class ExperimentPaths:
 
     @property
     def results(self) -> Path:
-        """Every result as it was made, so that an interrupted experiment can go on."""
+        """All results so far, so that an interrupted experiment can continue."""
         return self.root / "results.json"
 
     @property
     def copies(self) -> Path:
-        """The list of an experiment on one command."""
+        """The list of an experiment with a single command."""
         return self.root / "copies.csv"
 
 
@@ -140,7 +140,7 @@ class RunPaths:
 
     @property
     def forecast(self) -> Path:
-        """The forecast of the run's scheduler."""
+        """The file with the latest forecast of the run's scheduler."""
         return self.root / "forecast.json"
 
     @property
@@ -181,7 +181,7 @@ class RunPaths:
         return self.given / str(row)
 
     def task(self, task: int) -> str:
-        """Return the task's folder, with its logs and the files that it leaves."""
+        """Return the task's folder, which contains its logs and the files that it leaves."""
         return f"{self._tasks}/{task}"
 
     def result(self, task: int, attempt: int) -> str:
@@ -194,16 +194,15 @@ class RunPaths:
         return self.tasks / f"{task}/{attempt}.log"
 
     def task_errors(self, task: int, attempt: int) -> Path:
-        """Return the file of an attempt's errors, where they are kept apart from its output."""
+        """Return the file of an attempt's standard error, if that is separate from its output."""
         return self.tasks / f"{task}/{attempt}.err"
 
 
 def find_places(state: str | None) -> StatePaths:
-    """Return the user's state directory: the given one, else XDG's, else (on a network file system) one under
-    /var/tmp.
+    """Return the user's state directory: the given one, else XDG's, else (on a network file system) one under /var/tmp.
 
-    Raise StateError where there is no home, or where another user has made the directory under /var/tmp and could write
-    there.
+    Raise StateError if there is no home, or if another user has created the directory under /var/tmp and could write to
+    it.
     """
     if state:
         return StatePaths(Path(state).expanduser().absolute())
@@ -225,7 +224,7 @@ def find_places(state: str | None) -> StatePaths:
 
 
 def file_system(path: Path) -> str:
-    """Return the type of the file system that a path lies (or would lie) on, as /proc/mounts names it."""
+    """Return the type of the file system on which a path is, or would be, as /proc/mounts names it."""
     real = os.path.realpath(nearest(path))
     best, kind = "", ""
     for place, name in _mounts():
@@ -246,7 +245,7 @@ def _mounts() -> list[tuple[str, str]]:
 
 
 def open_plain(path: Path | str) -> BinaryIO:
-    """Open a file that a task may have put there: no link is followed, and a pipe does not block."""
+    """Open a file that a task may have created: links are not followed, and a pipe does not block."""
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
@@ -255,7 +254,7 @@ def open_plain(path: Path | str) -> BinaryIO:
 
 
 def open_within(path: Path, root: Path) -> BinaryIO:
-    """Open a file like `open_plain`, and follow no link in the folders below `root` either."""
+    """Open a file like `open_plain`, without following links in the folders below `root` either."""
     file = open_plain(path)
     if os.readlink(f"/proc/self/fd/{file.fileno()}") != os.path.join(os.path.realpath(root), path.relative_to(root)):
         file.close()
@@ -264,9 +263,9 @@ def open_within(path: Path, root: Path) -> BinaryIO:
 
 
 def replace_file(path: Path, data: bytes, *, durable: bool = True) -> None:
-    """Replace a file as a whole, or make it; raise OSError and leave no part of it behind.
+    """Replace or create a file as a whole; raise OSError and leave no part of it behind.
 
-    With `durable` it is on the disk when this returns.
+    With `durable` it is on disk when this returns.
     """
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     part.unlink(missing_ok=True)
@@ -285,7 +284,7 @@ def replace_file(path: Path, data: bytes, *, durable: bool = True) -> None:
 
 
 def make_private(path: Path) -> None:
-    """Make a directory that only its owner may enter, with its parents; refuse one that belongs to another user."""
+    """Create a directory that only its owner may enter, with its parents; refuse one that belongs to another user."""
     if not path.parent.exists():
         make_private(path.parent)
     try:
@@ -303,7 +302,7 @@ def make_private(path: Path) -> None:
 
 
 def owner_beside_root(path: Path) -> tuple[int, int] | None:
-    """Return the user and the group of a file or of its directory, where root looks at another user's; else None."""
+    """Return the user and group of a file or its directory if root looks at another user's; otherwise None."""
     if os.getuid() != 0:
         return None
     for place in (path.parent, path):
@@ -326,9 +325,9 @@ def nearest(path: Path) -> Path:
 
 
 def why_not_writable(path: Path) -> str:
-    """Return why a directory cannot be made or written by its user, in words that follow its name; empty where it can.
+    """Return why a user cannot create or write a directory, as words that follow its name; empty if that is possible.
 
-    Nothing is left of the test; a directory that is not there yet is judged by its nearest parent.
+    The test leaves nothing behind; a directory that does not exist yet is judged by its nearest parent.
     """
     import tempfile  # 8 ms that only who asks pays
 

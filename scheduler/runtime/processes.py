@@ -1,4 +1,4 @@
-"""Starts of processes, and looks at processes that are not children of this one."""
+"""The start of processes, and the inspection of processes that are not children of this one."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from scheduler.runtime.shim import is_stopped, start_time
 Child = subprocess.Popen[bytes]
 
 LAST_MOMENT = 1.0
-"""Seconds that a killed process gets to end: one in a call that cannot be interrupted may take for ever."""
+"""Seconds within which a killed process must end: one in an uninterruptible call may take for ever."""
 _LONGEST_PAUSE = 0.05
 _LONGEST_ANSWER = 1 << 20
 
 
 def start_server(shim_path: Path, sock: socket.socket) -> Child:
-    """Start the fork server, with `sock` as its end of the socket; the caller closes `sock` then.
+    """Start the fork server, with `sock` as its end of the socket; the caller then closes `sock`.
 
-    Raise OSError where no process can be started.
+    Raise OSError if no process can be started.
     """
     return _start(
         [*isolated_python(), str(shim_path), str(sock.fileno())],
@@ -56,7 +56,7 @@ def answer(
     """Run a small program to its end, with `text` as its input; return its exit code and its output.
 
     The output goes into memory, so that a background process of the program blocks nothing. Raise TimeoutExpired after
-    `patience` seconds, with the program killed, and OSError where it cannot be started.
+    `patience` seconds, with the program killed, and OSError if it cannot be started.
     """
     with _text_to_read(text) as given, open(os.memfd_create("out", os.MFD_CLOEXEC), "r+b", buffering=0) as out:
         child = subprocess.Popen(argv, stdin=given, stdout=out, stderr=out, env=env, start_new_session=True, cwd=cwd)
@@ -82,10 +82,9 @@ def _text_to_read(text: str) -> Iterator[int]:
 
 
 def start_copy(work: Callable[[int], int]) -> tuple[int, int]:
-    """Run `work` in a copy of this process; return its pid, and the pipe of what it writes to the descriptor that it
-    gets.
+    """Run `work` in a copy of this process; return its pid, and the pipe for what it writes to its descriptor.
 
-    The result of `work` is the copy's exit code. Call it before there are threads. Raises OSError.
+    The result of `work` is the copy's exit code. Call this before there are threads. Raise OSError.
     """
     read, write = os.pipe2(os.O_CLOEXEC)
     sys.stdout.flush()
@@ -104,7 +103,7 @@ def start_copy(work: Callable[[int], int]) -> tuple[int, int]:
 
 
 def _be_copy(work: Callable[[int], int], write: int) -> NoReturn:
-    """Run the work and end the process, whatever happens: the caller of `start_copy` goes on in its parent alone."""
+    """Run the work and end the process, whatever happens: the caller of `start_copy` continues only in its parent."""
     code = 1
     try:
         code = work(write)
@@ -118,9 +117,9 @@ def _be_copy(work: Callable[[int], int], write: int) -> NoReturn:
 
 
 def start_thread(work: Callable[[], object], name: str) -> threading.Thread | None:
-    """Have a thread do something that may hang; return None where this user may have no more threads.
+    """Run something that may hang in a thread; return None if this user may have no more threads.
 
-    It takes no signal from the main thread, and does not keep this process from its end.
+    The thread takes no signals from the main thread, and does not keep this process from ending.
     """
     thread = threading.Thread(target=work, name=name, daemon=True)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
@@ -134,7 +133,7 @@ def start_thread(work: Callable[[], object], name: str) -> threading.Thread | No
 
 
 def leave_terminal(log: Path) -> None:
-    """Start a session without a terminal; the standard streams go into the log from now on."""
+    """Start a session without a terminal; the standard streams then go to the log."""
     os.setsid()
     null = os.open(os.devnull, os.O_RDONLY)
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -145,9 +144,9 @@ def leave_terminal(log: Path) -> None:
 
 
 def wait_for(pid: int) -> int:
-    """Return the exit code of a copy; 128 plus the signal's number where a signal ended it, 0 where it is unknown.
+    """Return the exit code of a copy; 128 plus the signal's number if a signal ended it, 0 if it is unknown.
 
-    (A process that ignores SIGCHLD passes that on to its children, and the kernel then keeps no exit codes.)
+    (A process that ignores SIGCHLD passes this on to its children, and the kernel then keeps no exit codes.)
     """
     try:
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
@@ -179,8 +178,9 @@ def _start(
 
 
 def isolated_python() -> list[str]:
-    """Return the command of this interpreter without the user's Python settings, but with the encoding
-    of file names."""
+    """Return the command of this interpreter without the user's Python settings, but with the encoding of file
+    names.
+    """
     return [sys.executable, "-I", "-S", "-X", f"utf8={sys.flags.utf8_mode}"]
 
 
@@ -190,14 +190,15 @@ def tree(pid: int) -> list[int]:
 
 
 def trees(pids: Iterable[int]) -> dict[int, list[int]]:
-    """Return the descendants of several processes; where the kernel keeps no lists of children, one scan serves all."""
+    """Return the descendants of several processes; one scan serves all if the kernel keeps no lists of children."""
     children = shim.children_finder()
     return {pid: shim.descendants(pid, children) for pid in pids}
 
 
 def empty_group(group: str, deadline: float) -> bool:
-    """Kill every process in the control group of an attempt, and remove it; return False where `deadline` seconds were
-    too few."""
+    """Kill every process in an attempt's control group, and remove it; return False if `deadline` seconds were too
+    few.
+    """
     end = time.monotonic() + deadline
     pause = 0.001
     shim.kill_group(group)
@@ -211,9 +212,9 @@ def empty_group(group: str, deadline: float) -> bool:
 
 
 def signal_one(pid: int, start: int, number: int) -> None:
-    """Signal this process and none that got its pid since. Raise ProcessLookupError where it has gone.
+    """Signal this process, but no later process with its pid. Raise ProcessLookupError if it has ended.
 
-    The kernel has a pidfd for that; before 5.3 there is only the pid.
+    The kernel's pidfd makes that safe; before 5.3 there is only the pid.
     """
     fd = _pidfd(pid)
     try:
@@ -229,9 +230,9 @@ def signal_one(pid: int, start: int, number: int) -> None:
 
 
 def continue_stopped(pid: int, start: int = 0) -> bool:
-    """Continue a process that a signal has stopped; tell whether it was sent the signal for that.
+    """Continue a process that a signal has stopped; return whether it was.
 
-    `start` is its start time, where that is known: another process that was given its pid is left alone.
+    `start` is its start time, if known: another process with its pid is left alone.
     """
     start = start or start_time(pid)
     try:
@@ -246,8 +247,8 @@ def continue_stopped(pid: int, start: int = 0) -> bool:
 def sweep(
     cookie: str, deadline: float, session: int = 0, start: int = 0, log: str = "", dead: shim.Claim | None = None
 ) -> list[int]:
-    """Kill what a dead shim left behind, until nothing is left or `deadline` seconds are over; return what survives,
-    or may.
+    """Kill what a dead shim left behind, until nothing is left or `deadline` seconds are over; return what survives, or
+    may survive.
 
     The seconds count from the end of the first look, which is at every process and takes longest; during it a process
     may always have ended. The next looks are only at new processes.
@@ -280,9 +281,10 @@ def sweep(
 
 
 def _kill_orphans(dead: shim.Claim, found: dict[int, int]) -> list[int]:
-    """Kill what dead shims of the same server left behind and add it to `found`; return what may be left all the same.
+    """Kill what dead shims of that server left behind and add it to `found`; return what may be left all the same.
 
-    The kernel gives a shim's children away a moment after it has released its locks: until then they are not found.
+    The kernel moves a shim's children to the server a moment after it has released its locks: until then they are not
+    found.
     """
     if start_time(dead.shim) == dead.shim_start and not _is_zombie(dead.shim):
         return [dead.shim]
@@ -298,10 +300,10 @@ def _kill_orphans(dead: shim.Claim, found: dict[int, int]) -> list[int]:
 
 
 def _kill_marked(belongs: Callable[[int], bool], others: set[int]) -> tuple[dict[int, int], list[int]]:
-    """Kill each process that belongs, as soon as it is seen (it may be about to fork); return {pid: pidfd}.
+    """Kill each process that belongs as soon as it is found (it may be about to fork); return {pid: pidfd}.
 
     Return also the processes that ended before they could be examined: they may have belonged, and have forked before.
-    The newest come first, and a process that does not belong is examined once only: so no chain of forks escapes for
+    The newest come first, and a process that does not belong is examined only once, so no chain of forks escapes for
     long.
     """
     found, missed = dict[int, int](), list[int]()
@@ -327,7 +329,7 @@ def _kill_marked(belongs: Callable[[int], bool], others: set[int]) -> tuple[dict
 
 
 def _pidfd(pid: int) -> int:
-    """Return a descriptor that always means this process; -1 where there are none, or no more."""
+    """Return a descriptor that always means this process; -1 if the kernel has none, or no more."""
     try:
         return os.pidfd_open(pid)
     except OSError:
@@ -350,7 +352,7 @@ def _bears(pid: int, mark: bytes) -> bool:
 
 
 def _is_in(pid: int, session: int, start: int) -> bool:
-    """Tell whether a process is in the session; a session's number is reused only once it has no members."""
+    """Tell whether a process is in the session; a session's number is reused only after its last member has ended."""
     if not session:
         return False
     try:
@@ -361,7 +363,7 @@ def _is_in(pid: int, session: int, start: int) -> bool:
 
 
 def _identity(path: str) -> tuple[int, int]:
-    """Return the device and inode of a file, by which it is known whatever its name is."""
+    """Return the device and inode of a file, which identify it whatever its name is."""
     try:
         status = os.stat(path, follow_symlinks=False)
     except OSError:
@@ -370,7 +372,7 @@ def _identity(path: str) -> tuple[int, int]:
 
 
 def _writes(pid: int, file: tuple[int, int]) -> bool:
-    """Tell whether a process has a file open to write; a reader proves nothing."""
+    """Tell whether a process has a file open for writing; a reader proves nothing."""
     if not file[1]:
         return False
     with contextlib.suppress(OSError):
@@ -399,7 +401,7 @@ def _is_zombie(pid: int) -> bool:
 
 
 def _wait_for(killed: Mapping[int, int], patience: float) -> None:
-    """Wait a moment until the kernel has ended the killed processes."""
+    """Wait a moment for the kernel to end the killed processes."""
     poll = select.poll()
     for fd in killed.values():
         if fd >= 0:

@@ -1,4 +1,4 @@
-"""Python environments and programs, as the shell finds them that the run was started from."""
+"""Python environments and programs, found as the shell finds them from which the run was started."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from scheduler.errors import MissingPackage, UsageError
 from scheduler.values import dataclass
 
 CONDA = "conda:"
-"""The prefix of a conda environment's name, where a program or an environment's folder could stand."""
+"""The prefix of a conda environment's name, in place of a program or an environment's folder."""
 _HOMES = ("miniforge3", "mambaforge", "miniconda3", "anaconda3", "conda", "micromamba", ".local/share/mamba")
-"""The usual folders of conda, in the home directory or in OPT."""
+"""The usual folders of conda, in the home directory or in /opt."""
 OPT = "/opt"
 _MOST_NAMED = 8
 _MEMO = 50_000
@@ -31,7 +31,7 @@ class Environment:
 
     @property
     def python(self) -> str:
-        """Its interpreter."""
+        """The path of its interpreter."""
         return f"{self.prefix}/bin/python"
 
     @property
@@ -41,14 +41,14 @@ class Environment:
 
     @property
     def name(self) -> str:
-        """Its name for conda: `base`, the name below `envs`, else its path."""
+        """Its name in conda: `base`, the name below `envs`, else its path."""
         if os.path.isdir(f"{self.prefix}/condabin"):
             return "base"
         folder, name = os.path.split(self.prefix)
         return name if os.path.basename(folder) == "envs" else self.prefix
 
     def variables(self, environ: Mapping[str, str]) -> dict[str, str | None]:
-        """Return the variables that activating it sets; None removes one. No activation script is run."""
+        """Return the variables that activating it sets; None removes one. Activation scripts are not run."""
         bins = {f"{environ[name]}/bin" for name in ("CONDA_PREFIX", "VIRTUAL_ENV") if environ.get(name)}
         rest = [entry for entry in environ.get("PATH", os.defpath).split(os.pathsep) if entry not in bins]
         path = os.pathsep.join([f"{self.prefix}/bin", *rest])
@@ -74,11 +74,11 @@ class Python:
     path: str
     why: str = ""
     prefix: str = ""
-    """The environment to be set for it, where it is not the one that the shell had activated."""
+    """The environment to activate for it, if it is not the one that the shell has activated."""
 
 
 class Programs:
-    """Programs and environments by the words of a row; every lookup is remembered."""
+    """Programs and environments for the words of a row; every lookup is cached."""
 
     def __init__(self, environ: Mapping[str, str], cwd: str = "", python: Python | None = None) -> None:
         self.environ = environ
@@ -88,14 +88,15 @@ class Programs:
         self._environments: dict[tuple[str, str], Environment | None] = {}
 
     def which(self, program: str) -> str | None:
-        """Return the path of a program on the shell's PATH; None where it is not there."""
+        """Return the path of a program on the shell's PATH; None if it is not there."""
         if program not in self._which:
             self._which[program] = shutil.which(program, path=self.environ.get("PATH", os.defpath))
         return self._which[program]
 
     def environment(self, word: str, directory: str = "") -> Environment | None:
-        """Return the environment that a word means: `conda:NAME`, or a folder seen from a directory; None where it
-        means none."""
+        """Return the environment that a word means: `conda:NAME`, or a folder relative to a directory; None if it
+        means none.
+        """
         key = (word, "" if word.startswith(CONDA) else directory)
         if len(self._environments) > _MEMO:
             self._environments.clear()
@@ -116,7 +117,7 @@ class Programs:
         return next((one for one in self.conda_environments if name in (one.name, os.path.basename(one.prefix))), None)
 
     def absent(self, word: str) -> str:
-        """Return the end of a sentence about a `conda:NAME` that does not exist: the names that do."""
+        """Return the end of a sentence about a missing `conda:NAME`: the existing names."""
         known = [f"{one.name} ({one.prefix})" for one in self.conda_environments]
         if not known:
             return "no conda environment was found here: write its folder"
@@ -125,7 +126,9 @@ class Programs:
 
     @cached_property
     def conda_environments(self) -> tuple[Environment, ...]:
-        """All conda environments that can be found without conda itself, which takes a second; the nearest first."""
+        """All conda environments that can be found without conda itself, which would take a second; the nearest
+        first.
+        """
         prefixes = dict.fromkeys(os.path.abspath(prefix) for prefix in self._conda_prefixes())
         found = (environment_in(prefix) for prefix in prefixes)
         return tuple(one for one in found if one is not None and one.conda)
@@ -200,14 +203,14 @@ def _what(name: str) -> str:
 
 
 def environment_in(prefix: str) -> Environment | None:
-    """Return the environment in a folder; None where there is none."""
+    """Return the environment in a folder; None if there is none."""
     if os.path.isdir(f"{prefix}/conda-meta"):
         return Environment(prefix, conda=True)
     return Environment(prefix, conda=False) if os.path.isfile(f"{prefix}/pyvenv.cfg") else None
 
 
 def without_python(environment: Environment) -> str:
-    """Return a sentence about an environment in which no Python is installed."""
+    """Return a sentence about an environment without Python."""
     cure = f"conda install -p {environment.prefix} python" if environment.conda else "make it again with its python"
     return f"the {environment.what} {environment.prefix} has no bin/python: {cure}"
 
@@ -222,7 +225,7 @@ def _folders(base: str) -> list[str]:
 def missing_package(module: str) -> MissingPackage:
     """Return the error for a package that is not installed, with the command that installs it for this interpreter.
 
-    In a checkout that installs all that is needed.
+    In a checkout that command installs everything that is needed.
     """
     listed = Path(__file__).resolve().parents[2] / "requirements.txt"
     wanted = f"-r {listed}" if listed.is_file() else module

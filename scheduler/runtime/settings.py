@@ -20,13 +20,13 @@ from scheduler.values import dataclass
 
 PREFIX = "SCHEDULER_"
 USER_FILE = f"~/.config/{APPLICATION}/config.toml"
-"""The user's file, where XDG_CONFIG_HOME names no other place than ~/.config."""
+"""The user's settings file, unless XDG_CONFIG_HOME names another place than ~/.config."""
 MACHINE_FILE = site_file.PLACE
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings of one run, with texts already converted to numbers."""
+    """The settings of one run, with texts converted to numbers."""
 
     state: str = ""
     leases: str = ""
@@ -50,27 +50,27 @@ class Settings:
     profile_id: str = "own"
     log_max: int = units.GIB
     cgroup: str = "auto"
-    """auto: each attempt is in a control group of its own where this user may make them; never: in the scheduler's
+    """auto: each attempt is in a control group of its own if this user may create them; never: in the scheduler's
     group."""
     disk_min: tuple[float, int] = (0.02, units.GIB)
-    """Nothing is launched while less than this share, or less than this many bytes, of a disk of the run is free."""
+    """Nothing is launched while less than this share, or fewer than this many bytes, of a disk of the run are free."""
     notify: str = ""
-    """A command or a web hook that is called at a run's end, at its first failure, and when it stops launching."""
+    """A command or a web hook that is called when a run ends, fails for the first time, or stops launching."""
     source: Mapping[str, str] = field(default_factory=dict)
     """The source of each value that is not a default."""
     ignored: str = ""
-    """A sentence about why the machine's file does not count; else empty."""
+    """A sentence about why the machine's file is ignored; empty if it is not."""
 
 
 MOST = 10**12
-"""The largest whole number that counts something."""
+"""The largest number for a setting that counts something."""
 
 NOT_SET = frozenset({"source", "ignored"})
 """Fields that cannot be set: they describe the other values."""
 
 
 def _number(kind: Callable[[str], Any], text: str) -> Any:
-    """Return a number; raise ValueError with a sentence of ours where the text is none."""
+    """Return a number; raise ValueError with a readable sentence if the text is not one."""
     try:
         return kind(text)
     except ValueError:
@@ -78,7 +78,7 @@ def _number(kind: Callable[[str], Any], text: str) -> Any:
 
 
 def _path(text: str) -> str:
-    """Return a path; only the kernel can check it further."""
+    """Return a path, which only the kernel can check further."""
     if text.startswith("~") and os.path.expanduser(text).startswith("~"):
         home = text.partition("/")[0]
         raise ValueError(
@@ -195,7 +195,7 @@ READERS: dict[str, Any] = {
 
 
 def read_settings(flags: Mapping[str, str | None], environ: Mapping[str, str] | None = None) -> Settings:
-    """Return the settings from all sources; the first source that sets a name wins."""
+    """Return the settings from all sources; the first source that sets a name takes precedence."""
     environ = os.environ if environ is None else environ
     names = {f.name for f in fields(Settings)} - NOT_SET
     machine = site_file.read(environ)

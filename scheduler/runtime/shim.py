@@ -56,66 +56,64 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 MSG_DONTWAIT = 0x40
-"""`socket.MSG_DONTWAIT`, written out so that readers of the formats need not load `socket`."""
+"""The value of `socket.MSG_DONTWAIT`, so that readers of the formats need not load `socket`."""
 INLINE = 16384
-"""The longest message, in bytes: a longer order is read from memory that comes with the message."""
+"""The longest message, in bytes: a longer order is read from memory whose descriptor is sent."""
 BLOCK = 4096
-"""The size of a claim, a record and a lease, in bytes: each is one block, reserved before it is needed, and read and
-written at once."""
+"""The size of a claim, a record and a lease, in bytes: each is one block, allocated before it is needed, and read
+and written at once."""
 COOKIE = "SCHEDULER_COOKIE"
 NAME = "scheduler-shim"
-"""The kernel's name of the server and its shims (`comm`): a fork keeps it and every exec replaces it."""
+"""The kernel's name of the server and its shims (`comm`): it survives a fork, and every exec replaces it."""
 GROUP = "scheduler-"
 """The beginning of the names of all control groups of attempts."""
 TICK = 5.0
-"""The longest wait while a clock is running, in seconds; a longer one means that the machine was suspended, and counts
-as one."""
+"""The longest wait while a clock is running, in seconds; a longer one means that the machine was suspended, and
+counts as this much."""
 TOUCH = 6 * 3600.0
-"""Seconds between updates of the lease's times: the cleaners of /tmp remove files that were not used for days."""
+"""Seconds between updates of the lease's times: cleaners of /tmp remove files that were not used for days."""
 LINGER = 0.1
-"""Seconds in which processes that a task leaves behind may end by themselves (a `tee` that still writes) before they
-get TERM."""
+"""Seconds within which processes that a task leaves behind may end by themselves (a `tee` that still writes) before
+they get TERM."""
 LEFTOVER_GRACE = 2.0
 ENDING = 20.0
 """Seconds that the `ending` command of an order may take before the first signal."""
 OOM_SCORE = 500
 LOG_MAX = 1 << 30
-"""The limit of a log in bytes; its head and its tail are kept. It may be exceeded by what is written while the shim
-waits.
+"""The limit of a log in bytes; its head and its tail are kept. What is written while the shim waits may exceed it.
 
 At `LOG_RATE` or less a log stays below the limit if the shim gets a processor at once. On two cores with five times as
-many busy processes, a log of 50 MiB on ext4 came to 131 MiB at 800 MB/s, and one on tmpfs to 75 MiB at 430 MB/s.
-"""
+many busy processes, a log of 50 MiB on ext4 came to 131 MiB at 800 MB/s, and one on tmpfs to 75 MiB at 430 MB/s."""
 LOG_RATE = 1 << 30
-"""The rate, in bytes per second, at which a task may have begun to write since the last look at its log."""
+"""The rate, in bytes per second, at which a task may have started to write since the log was last checked."""
 LOG_HURRY = 64 << 20
-"""The rate, in bytes per second, above which a log is cut in the way that takes the same time on every file system."""
+"""The rate, in bytes per second, above which a log is cut in the way that takes equally long on every file system."""
 LOG_LOOKS = (0.005, 1.0)
-"""The shortest and the longest time between looks at a log, in seconds."""
+"""The shortest and the longest time between checks of a log, in seconds."""
 
 _COLLAPSE_RANGE = 8
-"""A mode of fallocate: the blocks behind a range move to its beginning. ext4, XFS and a few others support it."""
+"""A mode of fallocate that moves the blocks after a range to its beginning. ext4, XFS and a few others support it."""
 _PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 15, 36
 _SYS_CLONE3, _CLONE_INTO_CGROUP = 435, 0x200000000
 _WAITED = (signal.SIGCHLD, signal.SIGTERM, signal.SIGUSR1)
 _BLOCKED = (*_WAITED, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE, signal.SIGXFSZ)
-"""The signals that the shim blocks. The last two would be ignored otherwise, and then by the task too, which commands
-do not expect."""
+"""The signals that the shim blocks. The last two would otherwise be ignored, and then by the task too, which
+commands do not expect."""
 _SHORT = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
-"""Errors of a machine that is short of processes, memory or open files."""
+"""Errors of a machine that lacks processes, memory or open files."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _UNREACHABLE = (
     errno.ESTALE, errno.ENOTCONN, errno.EIO, errno.ENODEV, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.EHOSTUNREACH
 )  # fmt: skip
 """Errors of a file system that does not answer."""
 _AWAY = (*_UNREACHABLE, errno.ENOENT, errno.EACCES)
-"""Errors of a directory that cannot be entered now and may be there again: it was there when its row was accepted."""
+"""Errors of a directory that cannot be entered now but may come back: it existed when its row was accepted."""
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class ClaimState(StrEnum):
-    """The state of an attempt as the lock of its claim shows it."""
+    """The state of an attempt according to the lock of its claim."""
 
     ABSENT = "absent"
     LOCKED = "locked"
@@ -140,19 +138,20 @@ class AttemptOrder(NamedTuple):
     """A signal, and how many seconds before the time limit it is sent."""
     log_max: int = LOG_MAX
     spare: bool = False
-    """A flag: processes that the task leaves behind live on, and keep the lease for as long as they do."""
+    """True if processes that the task leaves behind live on, and keep the lease as long as they do."""
     stdout: str = ""
     stderr: str = ""
-    """The files for stdout and stderr, in the task's directory unless they are absolute; empty: the log."""
+    """The files for stdout and stderr, relative to the task's directory or absolute; empty: the log."""
     ending: list[str] = []  # noqa: RUF012 - of a tuple with names, never changed
-    """A command that is run to its end before the first signal to the task's tree."""
+    """A command that runs to its end before the first signal to the task's tree."""
     cgroup: bool = True
-    """A flag: the attempt gets a control group of its own where that is possible."""
+    """True if the attempt gets a control group of its own where that is possible."""
 
 
 class Claim(NamedTuple):
-    """The claim of an attempt: the shim that runs it, and where. A fence is a claim that keeps the attempt from ever
-    running."""
+    """The claim of an attempt: the shim that runs it, and where. A fence is a claim that prevents the attempt from
+    ever running.
+    """
 
     task: int
     attempt: int
@@ -166,9 +165,9 @@ class Claim(NamedTuple):
     hostname: str = ""
     fence: bool = False
     group: str = ""
-    """The folder of the control group of the task's tree; empty where it has none."""
+    """The folder of the control group of the task's tree; empty if there is none."""
     server: int = 0
-    """The fork server of the shim, which becomes the parent of the processes that a killed shim leaves behind."""
+    """The fork server of the shim, which becomes the parent of processes that a killed shim leaves behind."""
     server_start: int = 0
     format: int = FORMAT
 
@@ -189,12 +188,12 @@ class Record(NamedTuple):
     cpu_seconds: float = 0.0
     leftovers: int = 0
     oom_kills: int = 0
-    """The number of processes on this machine that the kernel killed for memory while the attempt ran; 0 where it
+    """The number of processes on this machine that the kernel killed for lack of memory during the attempt; 0 if it
     exited with 0."""
     boot_id: str = ""
     hindrance: str = ""
-    """The cause for which its program was not started without a fault of the task: `machine` or `directory`; else
-    empty."""
+    """The cause that prevented the start of its program without a fault of the task: `machine` or `directory`;
+    otherwise empty."""
     format: int = FORMAT
 
 
@@ -212,29 +211,29 @@ def log_path(folder: str, attempt: int) -> str:
 
 
 def errors_path(folder: str, attempt: int) -> str:
-    """Return the path of an attempt's errors, where they are kept apart from the log and beside it."""
+    """Return the path of an attempt's standard error, if that is kept apart from the log and beside it."""
     return f"{folder}/{attempt}.err"
 
 
 def read_claim(path: str) -> Claim | None:
-    """Return the claim, or None where there is none that can be read."""
+    """Return the claim, or None if there is no readable one."""
     values = _read_block(path, 0, Claim._fields)
     return Claim(**values) if values else None
 
 
 def read_record(path: str) -> Record | None:
-    """Return the exit record in a claim, or None where none was completed. It is final only once the claim is free."""
+    """Return the exit record in a claim, or None if none was completed. It is final only once the claim is free."""
     values = _read_block(path, BLOCK, Record._fields)
     return Record(**values) if values else None
 
 
 def claim_of(values: Mapping[str, Any]) -> Claim:
-    """Return the claim that a shim reported; fields that this version does not know are left out."""
+    """Return the claim that a shim reported, without fields that this version does not know."""
     return Claim(**_known(values, Claim._fields))
 
 
 def record_of(values: Mapping[str, Any]) -> Record:
-    """Return the exit record that a shim reported; fields that this version does not know are left out."""
+    """Return the exit record that a shim reported, without fields that this version does not know."""
     return Record(**_known(values, Record._fields))
 
 
@@ -243,7 +242,7 @@ def _known(values: Mapping[str, Any], fields: tuple[str, ...]) -> dict[str, Any]
 
 
 def claim_state(path: str) -> ClaimState:
-    """Return whether an attempt's shim lives, judged by the lock of its claim alone."""
+    """Return whether an attempt's shim is alive, judged by the lock of its claim alone."""
     try:
         fd = os.open(path, _READ)
     except FileNotFoundError:
@@ -258,7 +257,7 @@ def claim_state(path: str) -> ClaimState:
 
 
 def fence(path: str, task: int, attempt: int) -> bool:
-    """Make the claim without a shim, so that the attempt never runs. Return False where the claim was taken before."""
+    """Create the claim without a shim, so that the attempt never runs. Return False if the claim already existed."""
     os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
     with suppress(FileExistsError):
         os.close(take_claim(path, Claim(task, attempt, fence=True, boot_id=boot_id()), fcntl.LOCK_UN))
@@ -267,10 +266,10 @@ def fence(path: str, task: int, attempt: int) -> bool:
 
 
 def take_claim(path: str, claim: Claim, lock: int = fcntl.LOCK_EX) -> int:
-    """Make the claim and return its locked descriptor. Raise FileExistsError where the claim was taken before.
+    """Create the claim and return its locked descriptor. Raise FileExistsError if it already existed.
 
-    The file is locked before it gets its name: a claim that can be seen and is free belongs to an attempt that is over.
-    It has room for the exit record: the end must be writable on a disk that is full by then.
+    The file is locked before it gets its name: a visible claim that is free belongs to an attempt that has ended. It
+    has room for the exit record, so that the end can be written even if the disk is full by then.
     """
     temporary = f"{path}.{os.getpid()}"
     fd = os.open(temporary, _CREATE | os.O_TRUNC, 0o600)
@@ -288,7 +287,7 @@ def take_claim(path: str, claim: Claim, lock: int = fcntl.LOCK_EX) -> int:
 
 
 def pack_block(values: Mapping[str, Any]) -> bytes:
-    """Return one block with the values and a checksum, which shows whether it was written to the end."""
+    """Return one block with the values and a checksum, which shows whether it was written completely."""
     text = json.dumps(values).encode()
     block = b"%08x %s\n" % (binascii.crc32(text), text)
     if len(block) > BLOCK:
@@ -297,7 +296,7 @@ def pack_block(values: Mapping[str, Any]) -> bytes:
 
 
 def unpack_block(block: bytes) -> dict[str, Any] | None:
-    """Return the values of a block; None where it is empty, torn or damaged."""
+    """Return the values of a block; None if it is empty, torn or damaged."""
     crc, _, text = block.partition(b"\n")[0].partition(b" ")
     if crc != b"%08x" % binascii.crc32(text):
         return None
@@ -309,7 +308,7 @@ def unpack_block(block: bytes) -> dict[str, Any] | None:
 
 
 def _read_block(path: str, offset: int, fields: tuple[str, ...]) -> dict[str, Any]:
-    """Return the fields that this version knows from a block of a file; none where there is no whole block."""
+    """Return the fields that this version knows from a block of a file; none if there is no whole block."""
     try:
         fd = os.open(path, _READ)
     except OSError:
@@ -349,7 +348,7 @@ def is_empty_group(group: str) -> bool:
 
 
 def remove_group(group: str) -> None:
-    """Remove a control group and the groups below it, as far as they are empty."""
+    """Remove a control group and the groups below it, if they are empty."""
     try:
         os.rmdir(group)
     except OSError as error:
@@ -375,29 +374,30 @@ def boot_id() -> str:
 
 
 def machine_id() -> str:
-    """Return the id of this installation, or an empty text where it has none."""
+    """Return the id of this installation, or an empty text if it has none."""
     return _text("/etc/machine-id")
 
 
 def hostname() -> str:
-    """Return the name that this machine calls itself."""
+    """Return the host name of this machine."""
     return os.uname().nodename
 
 
 def is_here(boot: str, machine: str, host: str) -> bool:
-    """Tell whether the ids name this machine, now or before a reboot. One boot is one kernel, whatever its containers
-    report."""
+    """Tell whether the ids name this machine, now or before a reboot. One boot is one kernel, whatever its
+    containers report.
+    """
     return boot == boot_id() or (machine, host) == (machine_id(), hostname())
 
 
 def oom_kills() -> int:
-    """Return how many processes the kernel has killed for memory since boot; 0 where it does not count them."""
+    """Return how many processes the kernel has killed for lack of memory since boot; 0 if it does not count them."""
     count = _text("/proc/vmstat").partition("\noom_kill ")[2].split(None, 1)
     return int(count[0]) if count else 0
 
 
 def start_time(pid: int) -> int:
-    """Return when a process started, in ticks since boot; 0 where there is no such process."""
+    """Return when a process started, in ticks since boot; 0 if there is no such process."""
     stat = _stat(f"/proc/{pid}/stat")
     return int(stat[19]) if stat else 0
 
@@ -408,8 +408,9 @@ def is_stopped(pid: int) -> bool:
 
 
 def children_finder(proc: str = "/proc") -> Callable[[int], list[int]]:
-    """Return a function that lists the children of a process: from the kernel's own lists, or from one scan where it
-    keeps none."""
+    """Return a function that lists the children of a process: from the kernel's own lists, or from one scan without
+    them.
+    """
     if os.path.exists(f"{proc}/self/task/{os.getpid()}/children"):
         return lambda pid: _listed_children(proc, pid)
     table: dict[int, list[int]] = {}
@@ -433,8 +434,8 @@ def descendants(root: int, children: Callable[[int], list[int]]) -> list[int]:
 def orphans(server: int, start: int) -> list[int]:
     """Return the processes that dead shims of a fork server have left behind, nearest first.
 
-    They are the children of the server that it did not fork itself, and all processes below them. A child that has the
-    server's name has not begun another program since it was forked, so it is a shim.
+    They are the children of the server that it did not fork itself, and all processes below them. A child with the
+    server's name has not executed another program since it was forked, so it is a shim.
     """
     if not server or start_time(server) != start:
         return []
@@ -447,7 +448,7 @@ def orphans(server: int, start: int) -> list[int]:
 
 
 def shims(server: int) -> list[int]:
-    """Return the children of a fork server that are its shims, whether or not they have an attempt."""
+    """Return the shims among the children of a fork server, with or without an attempt."""
     return [child for child in children_finder()(server) if _text(f"/proc/{child}/comm") == NAME]
 
 
@@ -461,7 +462,7 @@ def _listed_children(proc: str, pid: int) -> list[int]:
 
 
 def _stat(path: str) -> list[str]:
-    """Return the fields behind the name, which may contain blanks and brackets itself: state, parent, …"""
+    """Return the fields after the name, which may itself contain blanks and brackets: state, parent, …"""
     return _text(path).rpartition(")")[2].split()
 
 
@@ -475,7 +476,7 @@ def _text(path: str) -> str:
 
 
 class Watch:
-    """The supervision of one running task, until nothing of its tree is left."""
+    """The supervision of one running task, until its process tree is empty."""
 
     def __init__(
         self,
@@ -492,15 +493,14 @@ class Watch:
         self.leftovers = 0
         self.group_killed = False
         self.left = False
-        """True if processes of the task's tree are left to live on."""
+        """True if processes of the task's tree live on."""
         self._main = main
         self._order = order
         self._group = group
         self._next_signal = next_signal or _next_signal
         self._began = self._last = _boot_seconds()
         self._now = 0.0
-        """Seconds in which this process was awake: time in which the machine is suspended does not count against a
-        time limit."""
+        """Seconds for which this process was awake: time in suspension does not count against a time limit."""
         self._limit = math.inf if order.timeout is None else order.timeout
         self._warn_at = self._limit - order.warn[1] if order.warn else math.inf
         self._log = log
@@ -509,7 +509,7 @@ class Watch:
         self._kill_at = math.inf
         self._pause = 0.001
         self._ending = list(order.ending)
-        """The command that is still to be run before the first signal."""
+        """The command that must still run before the first signal."""
         self._helper = 0
         self._helper_until = math.inf
         self._touch_at = TOUCH
@@ -527,11 +527,11 @@ class Watch:
         self._log.look(self._now)
 
     def seconds(self) -> float:
-        """Return how long the attempt has been running, in seconds; suspended time counts."""
+        """Return how long the attempt has been running, in seconds, including time in suspension."""
         return _boot_seconds() - self._began
 
     def _reap(self) -> bool:
-        """Reap the processes that have ended; tell whether others are left."""
+        """Reap the processes that have ended; return whether others are left."""
         last, self._last = self._last, _boot_seconds()
         self._now += min(self._last - last, TICK + 1.0)
         while True:
@@ -571,7 +571,7 @@ class Watch:
             self._signal()
 
     def _may_signal(self) -> bool:
-        """Tell whether the `ending` command is done; start it where it is not."""
+        """Return whether the `ending` command is done; start it if it has not been started."""
         if self._ending:
             command, self._ending = self._ending, []
             self._helper_until = self._now + ENDING
@@ -623,12 +623,12 @@ class Watch:
             self._kill_at = self._now
 
     def _ended_by_term(self) -> bool:
-        """Tell whether TERM ended the task. Where the shim got TERM too, the session or the machine was being ended."""
+        """Tell whether TERM ended the task. If the shim got TERM too, the session or the machine was being ended."""
         return self.status is not None and os.WIFSIGNALED(self.status) and os.WTERMSIG(self.status) == signal.SIGTERM
 
 
 def _fork_helper(command: list[str]) -> int:
-    """Fork a child that becomes the command, in a session of its own; only the shim's output is inherited."""
+    """Fork a child that executes the command in a session of its own; it inherits only the shim's output."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -641,20 +641,21 @@ def _fork_helper(command: list[str]) -> int:
 
 
 class LogKeeper:
-    """The size limit of one attempt's log, which the task itself writes: head and tail of the log are kept."""
+    """The size limit of one attempt's log, which the task itself writes: its head and its tail are kept."""
 
     def __init__(self, path: str, most: int, fallocate: Callable[[int, int, int, int], int]) -> None:
         self.next_look = 0.0
         self.fd = os.open(path, _CREATE | os.O_APPEND, 0o600)
-        """The task's own descriptor, which writes only at the end."""
+        """The task's own descriptor, which only appends."""
         self._most = most
         self._fallocate = fallocate
         self._missing = 0
         self._last = (0.0, 0)
 
     def look(self, now: float) -> None:
-        """Cut the middle out of the log where it comes near to the limit; the faster it grows, the sooner the next
-        look is."""
+        """Cut the middle out of the log when it comes near the limit. The faster the log grows, the sooner it is
+        checked again.
+        """
         size = os.fstat(self.fd).st_size
         rate = (size - self._last[1]) / max(now - self._last[0], LOG_LOOKS[0])
         if size > self._most // 4 * 3:
@@ -666,8 +667,9 @@ class LogKeeper:
         self.next_look = now + min(max(room, LOG_LOOKS[0]), LOG_LOOKS[1])
 
     def _cut(self, size: int, *, in_a_hurry: bool) -> None:
-        """Take the middle out; in a hurry by copying, as ext4 writes the whole file to the disk before it moves
-        blocks."""
+        """Cut the middle out; in a hurry by copying, because ext4 writes the whole file to disk before it moves
+        blocks.
+        """
         fd = os.open(f"/proc/self/fd/{self.fd}", os.O_RDWR | os.O_CLOEXEC)
         try:
             block = os.fstatvfs(fd).f_bsize
@@ -692,10 +694,10 @@ class LogKeeper:
 
 
 def _move(fd: int, source: int, target: int) -> tuple[int, int]:
-    """Copy everything from `source` on to `target`; return where the copy ends, and how many bytes came too fast to be
-    copied.
+    """Copy everything from `source` on to `target`; return the end of the copy, and the number of bytes that came too
+    fast to be copied.
 
-    The copy goes on for as long as each round has less than half as much to copy as the one before.
+    The copy goes on while each round has less than half as much to copy as the one before.
     """
     most, size = sys.maxsize, os.fstat(fd).st_size
     while 0 < size - source <= most:
@@ -712,7 +714,7 @@ def _boot_seconds() -> float:
 
 
 def _next_signal(seconds: float) -> int:
-    """Wait for one of the signals of a shim and return it; 0 where none came."""
+    """Wait for one of the shim's signals and return it; 0 if none came."""
     info = signal.sigtimedwait(_WAITED, seconds)
     return info.si_signo if info is not None else 0
 
@@ -730,7 +732,7 @@ def _signal(pids: list[int], *numbers: int) -> int:
 
 
 class ServerContext(NamedTuple):
-    """The values that the server finds out once, for all its shims."""
+    """The values that the server determines once, for all its shims."""
 
     prctl: Callable[[int, int | bytes], int]
     fallocate: Callable[[int, int, int, int], int]
@@ -740,12 +742,12 @@ class ServerContext(NamedTuple):
     env: Mapping[str, str]
     bounds: Mapping[str, Any] = {}
     output: tuple[int, ...] = ()
-    """The descriptors that tasks write to in place of their logs."""
+    """The descriptors to which tasks write in place of their logs."""
     groups: str = ""
-    """The control group below which shims make groups for their attempts; empty where that is impossible."""
+    """The control group below which shims create groups for their attempts; empty if that is impossible."""
     next_signal: Callable[[float], int] = _next_signal
     clone: Callable[[int], int] = lambda _folder: -1
-    """The function that forks into the control group whose folder is open; it returns less than 0 where it cannot."""
+    """A function that forks into the control group whose folder is open; it returns less than 0 if it cannot."""
     group: ShimCgroup | None = None
     """The control group for this shim's attempts."""
     server: int = 0
@@ -753,12 +755,12 @@ class ServerContext(NamedTuple):
     scheduler: int = 0
     shim: int = 0
     start: int = 0
-    """The pid and the start time of the shim itself, once it is one."""
+    """The pid and the start time of the shim itself, once this process is a shim."""
     oom_score: int = OOM_SCORE
 
 
 class ShimCgroup:
-    """The control group of a shim, made with its first attempt; it lasts for as long as the shim does."""
+    """The control group of a shim, created with its first attempt; it exists as long as the shim."""
 
     def __init__(self, groups: str, clone: Callable[[int], int]) -> None:
         self.path = ""
@@ -767,8 +769,9 @@ class ShimCgroup:
         self._folder = -1
 
     def fork(self, cookie: str) -> tuple[int, str]:
-        """Fork, into the group where that is possible; return the pid and the group. It tries twice, as servers remove
-        empty groups."""
+        """Fork, into the group if possible; return the pid and the group. Try twice, because servers remove empty
+        groups.
+        """
         for _ in range(2 if self._groups else 0):
             with suppress(OSError):  # no more of them are allowed
                 self._open(cookie)
@@ -785,10 +788,10 @@ class ShimCgroup:
             self._folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def tidy(self, *, killed: bool) -> None:
-        """Make the empty group fit for the next attempt: remove what a task made below it.
+        """Prepare the empty group for the next attempt: remove what a task created below it.
 
-        A group that was `killed` is not used again: Linux (6.18 at least) kills at birth every process that is forked
-        into one, as it compares how often the group was killed with how often the group of the parent was.
+        A group that was `killed` is not used again: Linux (6.18 at least) kills every process at birth that is forked
+        into one, because it compares how often the group was killed with how often its parent was.
         """
         if killed:
             self.close()
@@ -797,7 +800,7 @@ class ShimCgroup:
             _remove_below(self.path)
 
     def close(self) -> None:
-        """Remove the group, as far as it is empty."""
+        """Remove the group if it is empty."""
         if self._folder >= 0:
             os.close(self._folder)
             self._folder = -1
@@ -805,11 +808,11 @@ class ShimCgroup:
 
 
 class StartedAttempt(NamedTuple):
-    """An attempt that was started, and the descriptors that are open for it."""
+    """A started attempt, and the descriptors that are open for it."""
 
     main: int
     channel: socket.socket
-    """The socket to the child, until it has become the command."""
+    """The socket to the child, until that executes the command."""
     log: LogKeeper
     claim: Claim
     lock: int
@@ -820,7 +823,7 @@ class StartedAttempt(NamedTuple):
 
 
 def begin(home: ServerContext, order: AttemptOrder, held: list[int]) -> StartedAttempt:
-    """Start an attempt: the claim first, then the task. Raise, with nothing started, where that is impossible."""
+    """Start an attempt: first the claim, then the task. Raise, with nothing started, if that is impossible."""
     log = _open_log(home, order)
     main, group, channel = _fork_task(home, order, held, log.fd)
     claim = _claim_of(home, order, main)._replace(group=group)
@@ -845,10 +848,9 @@ def _open_log(home: ServerContext, order: AttemptOrder) -> LogKeeper:
 
 
 def finish(order: AttemptOrder, begun: StartedAttempt) -> tuple[Record, Watch]:
-    """Watch over the attempt to its end and write the record, durably; its watch tells whether processes are left to
-    live on.
+    """Supervise the attempt to its end and write the record durably; the watch shows whether processes live on.
 
-    They hold the lease's descriptor: the lease is over when the last of them ends.
+    These hold the lease's descriptor: the lease ends with the last of them.
     """
     watch = Watch(begun.main, order, begun.log, begun.claim.group, begun.next_signal)
     watch.run()
@@ -862,7 +864,7 @@ def finish(order: AttemptOrder, begun: StartedAttempt) -> tuple[Record, Watch]:
 
 
 def _last_words(channel: socket.socket) -> bytes:
-    """Return why the child did not become the command; nothing if it did, or was killed before it could."""
+    """Return why the child did not execute the command; empty if it did, or was killed before it could."""
     with suppress(ConnectionResetError):
         return channel.recv(BLOCK)
     return b""
@@ -875,7 +877,7 @@ def _claim_of(home: ServerContext, order: AttemptOrder, main: int) -> Claim:
 
 
 def _ended(begun: StartedAttempt, watch: Watch, failure: bytes) -> Record:
-    """Return the record of an attempt whose tree is empty; `failure` is why the child did not become the command."""
+    """Return the record of an attempt whose tree is empty; `failure` is why the child did not execute the command."""
     exit_code = os.waitstatus_to_exitcode(watch.status or 0)
     code, number = (exit_code, None) if exit_code >= 0 else (None, -exit_code)
     outcome, error, hindrance = watch.why or ("exited" if number is None else "signalled"), "", ""
@@ -902,7 +904,7 @@ def _ended(begun: StartedAttempt, watch: Watch, failure: bytes) -> Record:
 
 
 def _fork_task(home: ServerContext, order: AttemptOrder, held: list[int], log: int) -> tuple[int, str, socket.socket]:
-    """Fork the child that becomes the command once it gets the word; where it cannot, it answers why.
+    """Fork the child that executes the command when it gets the word; if it cannot, it answers why.
 
     Return its pid, its control group if it has one, and the socket on which it answers.
     """
@@ -928,7 +930,7 @@ def _fork_task(home: ServerContext, order: AttemptOrder, held: list[int], log: i
 
 
 def _found(command: str, path: str) -> str:
-    """Return where a command probably lies: each path that execvpe tries in vain costs an exception."""
+    """Return the probable path of a command: each path that execvpe tries in vain costs an exception."""
     if "/" in command:
         return command
     candidates = (f"{folder}/{command}" for folder in path.split(":") if folder)
@@ -943,7 +945,7 @@ def _become_task(
     found: str,
     channel: socket.socket,
 ) -> None:
-    """Close everything that belongs to the shim except its locks; then become the command."""
+    """Close everything that belongs to the shim except its locks; then execute the command."""
     log, *held = fds
     os.setsid()
     home.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -966,8 +968,7 @@ def _become_task(
 
 
 def _redirect(order: AttemptOrder) -> None:
-    """Write to the files that the row names instead of the log: the first attempt truncates a file, later ones append
-    to it."""
+    """Redirect output to the files that the row names: the first attempt truncates a file, later ones append to it."""
     anew = os.O_TRUNC if order.attempt == 1 else 0
     for number, path in ((1, order.stdout), (2, order.stderr)):
         if path:
@@ -976,7 +977,7 @@ def _redirect(order: AttemptOrder) -> None:
 
 
 def _set_bounds(bounds: Mapping[str, Any]) -> None:
-    """Set the umask and the limits of the shell that the run was started from; the shim itself keeps its own."""
+    """Set the umask and the limits of the shell from which the run was started; the shim itself keeps its own."""
     if "umask" in bounds:
         os.umask(bounds["umask"])
     for name, (soft, hard) in bounds.get("limits", {}).items():
@@ -984,8 +985,9 @@ def _set_bounds(bounds: Mapping[str, Any]) -> None:
 
 
 def _hindrance(error: Exception, order: AttemptOrder) -> str:
-    """Return what kept a task from being started without a fault of its own: `machine` or `directory`; else an empty
-    text."""
+    """Return what prevented the start of a task without a fault of its own: `machine` or `directory`; otherwise an
+    empty text.
+    """
     number = error.errno if isinstance(error, OSError) else errno.ENOMEM if isinstance(error, MemoryError) else 0
     if number in _SHORT:
         return "machine"
@@ -996,7 +998,7 @@ def _hindrance(error: Exception, order: AttemptOrder) -> str:
 
 
 def _why_not(error: Exception, order: AttemptOrder) -> tuple[int, str, str]:
-    """Return the exit code that a shell would give, the error as a sentence, and what hindered the start."""
+    """Return the exit code that a shell would give, the error as a sentence, and what prevented the start."""
     return (*_what_was_wrong(error, order), _hindrance(error, order))
 
 
@@ -1015,7 +1017,7 @@ def _what_was_wrong(error: Exception, order: AttemptOrder) -> tuple[int, str]:
 
 
 def serve(fd: int) -> None:
-    """Fork shims as they are ordered over the socket until its other end is closed, and outlive all of them."""
+    """Fork shims as the socket orders them until its other end is closed, and outlive all of them."""
     import socket  # only here: readers of the formats should not pay for it
 
     home = _prepare()
@@ -1039,11 +1041,11 @@ def serve(fd: int) -> None:
 
 
 _REST = 1.0
-"""The longest time between two looks of a server without a scheduler at its shims, in seconds."""
+"""The longest time between two checks of its shims by a server without a scheduler, in seconds."""
 
 
 def _outlive_shims(home: ServerContext) -> None:
-    """Wait for the end of the last child; it is noticed at once, as nothing of a run may outlast its scheduler."""
+    """Wait for the end of the last child; notice it at once, because nothing of a run may outlive its scheduler."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # it was ignored until now, and is blocked: it ends the wait below
     with suppress(ChildProcessError):  # none is left
         while True:
@@ -1101,15 +1103,16 @@ def _prepare() -> ServerContext:
 
 
 def own_group() -> str:
-    """Return the folder of the cgroup v2 that this process is in, if this user may make others in it."""
+    """Return the folder of this process's cgroup v2, if this user may create others in it."""
     path = next((line[3:] for line in _text("/proc/self/cgroup").splitlines() if line.startswith("0::")), "")
     folders = (f"{mount}{path.rstrip('/')}" for mount in ("/sys/fs/cgroup", "/sys/fs/cgroup/unified") if path)
     return next((folder for folder in folders if os.access(f"{folder}/cgroup.procs", os.W_OK)), "")
 
 
 def _where_groups_can_be(home: ServerContext) -> str:
-    """Return the group of this process, if a group below it can be forked into and killed; remove what dead shims left
-    there."""
+    """Return this process's group if groups below it can be forked into and killed; remove what dead shims left
+    there.
+    """
     if not home.groups:
         return ""
     with suppress(OSError), os.scandir(home.groups) as entries:
@@ -1132,8 +1135,9 @@ def _where_groups_can_be(home: ServerContext) -> str:
 
 
 def _waiter(ctypes: Any) -> Callable[[float], int]:
-    """Return a function around the system's sigtimedwait: Python's invents a signal where the process was frozen past
-    the wait."""
+    """Return a function that calls the system's sigtimedwait: Python's reports a signal that did not come if the
+    process was frozen past the end of the wait.
+    """
     libc = ctypes.CDLL(None)
     waited = ctypes.create_string_buffer(128)
     libc.sigemptyset(waited)
@@ -1149,10 +1153,10 @@ def _waiter(ctypes: Any) -> Callable[[float], int]:
 
 
 def _cloner(ctypes: Any) -> Callable[[int], int]:
-    """Return a function around clone3 with CLONE_INTO_CGROUP, which the C library does not wrap; it returns what fork
-    returns.
+    """Return a function that calls clone3 with CLONE_INTO_CGROUP, which the C library does not wrap; it returns what
+    fork returns.
 
-    PyDLL keeps the interpreter's lock: the child, a copy of its only thread, goes on holding it.
+    PyDLL keeps the interpreter's lock: the child, a copy of its only thread, continues to hold it.
     """
     syscall = ctypes.PyDLL(None).syscall
     syscall.restype = ctypes.c_long
@@ -1166,7 +1170,7 @@ def _cloner(ctypes: Any) -> Callable[[int], int]:
 
 
 def _fork_shim(home: ServerContext, fd: int, server: socket.socket) -> None:
-    """Fork a shim that runs one attempt after another, with the orders that come over the channel `fd`."""
+    """Fork a shim that runs one attempt after another, as the channel `fd` orders them."""
     import socket  # the server has it already
 
     with socket.socket(fileno=os.dup(fd)) as channel:
@@ -1223,7 +1227,7 @@ def _run_attempts(home: ServerContext, channel: socket.socket) -> None:
 
 
 def _as_shim(home: ServerContext) -> ServerContext:
-    """Start a session, become a subreaper, and return a context that names this process as the shim."""
+    """Start a session, become a subreaper, and return a context for this process as the shim."""
     os.setsid()
     home.prctl(_PR_SET_CHILD_SUBREAPER, 1)
     home.prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)  # a stopped one would not notice that server and scheduler are gone
@@ -1239,8 +1243,9 @@ def _order(values: Mapping[str, Any]) -> AttemptOrder:
 
 
 def _finished(order: AttemptOrder, begun: StartedAttempt) -> tuple[Record, Watch] | None:
-    """Return the record and the watch of the attempt; None where that failed, and then its log says why it has no
-    record."""
+    """Return the record and the watch of the attempt; None if that failed, and then its log says why it has no
+    record.
+    """
     try:
         return finish(order, begun)
     except Exception as error:  # noqa: BLE001 - the end of the process is the only report that is left
@@ -1250,7 +1255,7 @@ def _finished(order: AttemptOrder, begun: StartedAttempt) -> tuple[Record, Watch
 
 
 def _begun(home: ServerContext, order: AttemptOrder, held: list[int], sock: socket.socket) -> StartedAttempt | None:
-    """Start the attempt and report it; None where it could not be started, and the scheduler was told why."""
+    """Start the attempt and report it; return None if it could not be started and the scheduler was told why."""
     try:
         begun = begin(home, order, held)
     except Exception as error:  # noqa: BLE001 - the scheduler has to know of every failure
@@ -1273,7 +1278,7 @@ def _tell_failure(sock: socket.socket, order: AttemptOrder, error: Exception) ->
 
 
 def _tell(sock: socket.socket, message: Mapping[str, Any]) -> bool:
-    """Send a message if the scheduler listens (one that has gone finds the claim); tell whether it was sent."""
+    """Send a message if the scheduler listens (a later one finds the claim); return whether it was sent."""
     with suppress(OSError):
         sock.send(json.dumps(message).encode(), MSG_DONTWAIT)
         return True

@@ -1,4 +1,4 @@
-"""The signals of this process as a source of requests."""
+"""The signals to this process as a source of requests."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP)
 
 
 class SignalReader:
-    """The reader of signals: INT once drains, twice stops, thrice kills; TERM stops; QUIT leaves tasks to their shims;
-    HUP hangs up.
+    """The reader of signals: INT once drains, twice stops, three times kills; TERM stops; QUIT leaves tasks to their
+    shims; HUP hangs up.
 
-    Each signal that the kernel delivers counts, however close together: the interpreter writes it down at once, while
-    handlers in Python may see several as one. Two are one only where the first has not been delivered when the second
-    is sent. Off the main thread it does nothing, and changes nothing of the caller's.
+    Each signal that the kernel delivers counts, however close together they are: the interpreter writes it down at
+    once, while handlers in Python may see several as one. Two signals are one only if the second is sent before the
+    first was delivered. Off the main thread this class does nothing, and leaves the caller's handlers unchanged.
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class SignalReader:
         return self._read
 
     def collect(self) -> list[str]:
-        """Return what the signals since the last call ask for: drain, stop, kill, leave, hangup."""
+        """Return what the signals since the last call request: drain, stop, kill, leave, hangup."""
         try:
             numbers = os.read(self._read, 64)
         except BlockingIOError:
@@ -75,5 +75,4 @@ class SignalReader:
 
 
 def _take_note(_number: int, _frame: FrameType | None) -> None:
-    """Do nothing: a handler is needed so that the interpreter writes the signal down instead of ending the process by
-    it."""
+    """Do nothing. The handler exists so that the interpreter writes the signal down instead of ending the process."""

@@ -1,4 +1,4 @@
-"""The file in which root sets rules for all users of this machine: its place, whether it counts, its values."""
+"""The file with which root sets rules for all users of this machine: its place, its validity, its values."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from scheduler.values import dataclass
 
 PLACE = "/etc/gpu-batch-scheduler/machine.toml"
 ELSEWHERE = "SCHEDULER_MACHINE_FILE"
-"""A variable that names another file, for trials; it is only read where the usual file does not exist, so that it
-cannot bypass the machine's own."""
+"""A variable that names another file, for trials; it is only read if the usual file does not exist, so that it
+cannot bypass the machine's own rules."""
 ROOT = 0
 _MOST = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class SiteFile:
-    """The contents of the file; empty where it does not count."""
+    """The contents of the file; empty if the file is ignored."""
 
     path: str
     said: Mapping[str, Any] = field(default_factory=dict)
     why_not: str = ""
-    """Why it does not count, as a sentence with the cure; empty where it does, or does not exist."""
+    """Why it is ignored, as a sentence with the cure; empty if it is valid, or does not exist."""
     there: bool = False
 
 
@@ -38,7 +38,7 @@ def path(environ: Mapping[str, str]) -> Path:
 
 
 def read(environ: Mapping[str, str]) -> SiteFile:
-    """Return the file's contents. Raise UsageError where root's own file is no TOML."""
+    """Return the file's contents. Raise UsageError if root's own file is not valid TOML."""
     place = path(environ)
     try:
         fd = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -55,7 +55,7 @@ def read(environ: Mapping[str, str]) -> SiteFile:
 
 
 def _why_not(place: str, status: os.stat_result) -> str:
-    """Return why a file does not count; empty where only root may have written it."""
+    """Return why a file is ignored; empty if only root could have written it."""
     if not stat.S_ISREG(status.st_mode):
         return f"{place} is not a file, so it is ignored: sudo scheduler devices init writes one"
     if status.st_uid != ROOT:

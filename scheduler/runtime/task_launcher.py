@@ -2,8 +2,8 @@
 
     python launcher.py GIVEN [words that only describe the task]
 
-GIVEN is a file of the scheduler: a line of JSON, then a pickle. It is only read where this user owns it and no other
-user can write it, since the writer of a pickle controls its reader. This module uses the standard library alone.
+GIVEN is a file of the scheduler: a line of JSON, then a pickle. It is only read if this user owns it and no other
+user can write it, since the writer of a pickle controls its reader. Standard library only.
 """
 
 from __future__ import annotations
@@ -22,22 +22,23 @@ from types import ModuleType
 from typing import Any, BinaryIO
 
 MARKER = ".gpu_task_scheduler"
-"""The file in a result folder that says whether the work goes on or is done; it is locked while a task works there."""
+"""The file in a result folder that shows whether the work is in progress or done; it is locked while a task works
+there."""
 FINISHED, STARTED, FAILED = "finished", "started", "failed"
 MAIN = "__mp_main__"
-"""The name of a script that was run as `__main__`: its own guard keeps it from starting all over."""
+"""The name of a script that was run as `__main__`: its own guard prevents it from starting again."""
 AGAIN = "SCHEDULER_LAUNCHED"
-"""The variable that is set while this process executes itself again: the descriptor of the locked
-marker, or nothing."""
+"""The variable that is set while this process executes itself again: the descriptor of the locked marker, or
+nothing."""
 TAIL = 64 * 1024
 
 
 class SchedulerReached(BaseException):
-    """Raised where the module being loaded starts a scheduler: everything above that line is loaded."""
+    """Raised when the module being loaded starts a scheduler: everything above that line is then loaded."""
 
 
 class ModuleLoading:
-    """The flag that a task's module is being loaded; a call that starts a scheduler then ends the loading."""
+    """True while a task's module is being loaded; a call that starts a scheduler then ends the loading."""
 
     now = False
 
@@ -62,7 +63,7 @@ def open_own(path: str) -> BinaryIO:
 
 
 def write_own(path: str, said: dict[str, Any], pickled: bytes) -> None:
-    """Write such a file, readable by its owner only, whole or not at all."""
+    """Write such a file, readable by its owner only, completely or not at all."""
     fd = os.open(f"{path}.part", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     with os.fdopen(fd, "wb") as file:
         file.write(json.dumps(said).encode() + b"\n" + pickled)
@@ -72,15 +73,15 @@ def write_own(path: str, said: dict[str, Any], pickled: bytes) -> None:
 
 
 def said_in(file: BinaryIO) -> dict[str, Any]:
-    """Return the first line of such a file. Raise ValueError where it is no JSON object."""
+    """Return the first line of such a file. Raise ValueError if it is not a JSON object."""
     said: dict[str, Any] = json.loads(file.readline())
     return said
 
 
 def state_of(work_dir: str) -> str:
-    """Return the state of a result folder's task; empty where the folder does not exist or is empty.
+    """Return the state of a result folder's task; empty if the folder does not exist or is empty.
 
-    A folder that holds results without a marker was finished by another program.
+    A folder with results but without a marker was finished by another program.
     """
     try:
         with open(os.path.join(work_dir, MARKER), "rb") as file:
@@ -108,7 +109,7 @@ class ResultFolder:
         self._fd = fd
 
     def enter(self, *, force: bool) -> str:
-        """Make and lock the folder; return why there is nothing to do in it, else an empty text."""
+        """Create and lock the folder; return why there is nothing to do in it, or an empty text."""
         before = state_of(self.path)
         os.makedirs(self.path, exist_ok=True)
         if before == FINISHED and not force:
@@ -127,7 +128,7 @@ class ResultFolder:
         return ""
 
     def note(self, state: str) -> None:
-        """Write the state down."""
+        """Write the state to the marker."""
         if self._fd < 0:
             return
         said = {"state": state, "run": os.environ.get("SCHEDULER_RUN", ""), "task": os.environ.get("SCHEDULER_TASK_ID")}
@@ -136,17 +137,19 @@ class ResultFolder:
         os.ftruncate(self._fd, len(text))
 
     def keep(self) -> str:
-        """Return the word by which this process finds the folder after it has executed itself anew; it stays locked
-        meanwhile."""
+        """Return the text by which this process finds the folder after it has executed itself again; it stays locked
+        meanwhile.
+        """
         if self._fd >= 0:
             os.set_inheritable(self._fd, True)
         return str(self._fd)
 
 
 def share_log(path: str) -> int:
-    """Have the output in this file as well as in the log: one file under two names, where that is possible.
+    """Write the output to this file as well as to the log: as one file with two names, if possible.
 
-    Else it goes to this file alone; return the descriptor of the log, which gets the end of the file afterwards, or -1.
+    Otherwise it goes to this file alone; return the descriptor of the log, to which the end of the file is then copied,
+    or -1.
     """
     temporary = f"{path}.{os.getpid()}"
     log = os.readlink("/proc/self/fd/1")
@@ -180,7 +183,8 @@ def copy_end(path: str, log: int) -> None:
 
 def load(said: dict[str, Any]) -> ModuleType:
     """Return the module of a task, loaded from its file under its own name; the working directory comes last on the
-    path."""
+    path.
+    """
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [entry for entry in sys.path if entry not in ("", here)]
     sys.path += [entry for entry in [os.getcwd(), *said["path"]] if entry not in sys.path]
@@ -213,7 +217,7 @@ def _from_file(name: str, file: str, package: str) -> ModuleType:
 
 
 def find(module: ModuleType, qualname: str) -> Any:
-    """Return the object that has this name in the module."""
+    """Return the object with this name in the module."""
     found: Any = module
     for name in qualname.split("."):
         found = getattr(found, name)
@@ -221,7 +225,7 @@ def find(module: ModuleType, qualname: str) -> Any:
 
 
 def no_display() -> None:
-    """Have matplotlib, where it is installed, draw into files."""
+    """Make matplotlib, if it is installed, draw into files."""
     with contextlib.suppress(ImportError):
         matplotlib = importlib.import_module("matplotlib")
         matplotlib.use("Agg")
@@ -255,7 +259,7 @@ def run_task(said: dict[str, Any], given: BinaryIO) -> int:
 
 
 def _work(said: dict[str, Any], given: BinaryIO, folder: ResultFolder, log: int, *, again: bool) -> str:
-    """Run the class's `main` and note how far it came; return the exit code."""
+    """Run the class's `main` and note its progress; return the exit code."""
     try:
         module = load(said)
         no_display()
@@ -283,7 +287,7 @@ def variables(said: object) -> dict[str, str]:
 
 
 def execute_again(env: dict[str, str], folder: ResultFolder, log: int) -> None:
-    """Execute this program anew with these variables, since many are only read when a process starts."""
+    """Execute this program again with these variables, since many are only read when a process starts."""
     sys.stdout.flush()
     sys.stderr.flush()
     if log >= 0:
@@ -294,7 +298,7 @@ def execute_again(env: dict[str, str], folder: ResultFolder, log: int) -> None:
 
 
 def run_function(said: dict[str, Any], given: BinaryIO, result: str) -> int:
-    """Run a function; its result goes into a file beside its arguments. Return the exit code."""
+    """Run a function; its result goes to a file beside its arguments. Return the exit code."""
     try:
         module = load(said)
         value = find(module, said["name"])(pickle.load(given))
@@ -307,7 +311,7 @@ def run_function(said: dict[str, Any], given: BinaryIO, result: str) -> int:
 
 
 def leave_result(said: dict[str, Any]) -> None:
-    """Report a result to the scheduler, where there is one."""
+    """Report a result to the scheduler, if there is one."""
     path = os.environ.get("SCHEDULER_RESULT")
     if path:
         with open(path, "w", encoding="utf-8") as file:

@@ -1,16 +1,16 @@
-"""The names of users. Another machine may have to be asked for them, which takes time."""
+"""The names of users. Looking them up may involve another machine, which takes time."""
 
 from __future__ import annotations
 
 PATIENCE = 0.05
-"""Seconds for which a name may delay everything else."""
+"""Seconds for which looking up a name may delay everything else."""
 
 _names: dict[int, str] = {}
 _asked: set[int] = set()
 
 
 def user_name(uid: int) -> str:
-    """Return the name of a user; the number where it has none."""
+    """Return the name of a user; the number if there is no name."""
     if uid not in _names:
         import pwd
 
@@ -22,7 +22,7 @@ def user_name(uid: int) -> str:
 
 
 def user_name_soon(uid: int, patience: float = PATIENCE) -> str:
-    """Return the name of a user without a delay: the number until the name has come."""
+    """Return the name of a user without delay: the number until the name is known."""
     if uid not in _names and uid not in _asked:
         import threading
 

@@ -1,4 +1,4 @@
-"""Simulated devices, seen as real ones are: the free bytes, and the bytes that each attempt uses."""
+"""Simulated devices with the interface of real ones: the free bytes, and the bytes that each attempt uses."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from scheduler.errors import DeviceError
 from scheduler.simulation.machine import SimulatedMachine
 
 MANY = 1000
-"""So many attempts that have ended are remembered before they are sorted out."""
+"""The number of ended attempts that are kept before they are removed from the lists."""
 SOON = 5.0
-"""Seconds from a change, which is seen at once, to the next look; then twice as long while nothing changes."""
+"""Seconds from a change, which is seen at once, to the next sample; the time doubles while nothing changes."""
 LATEST = 10.0
-"""The longest time between two looks while a task has not settled: a real machine is sampled ten times a second, and
-tasks that wait for a task to settle would start late."""
+"""The longest time between two samples while a task has not settled: a real machine is sampled ten times a second,
+and tasks that wait for a task to settle would start late."""
 
 
 class SimulatedDevices:
-    """The devices of a simulated machine; free is what no attempt really uses, whatever is reserved."""
+    """The devices of a simulated machine. Free memory is what no attempt really uses, whatever is reserved."""
 
     def __init__(self, machine: SimulatedMachine) -> None:
         self._machine = machine
@@ -36,7 +36,7 @@ class SimulatedDevices:
         return self._machine.devices
 
     def snapshot(self) -> tuple[DeviceBudget, ...]:
-        """Return the state of each device at the machine's present time."""
+        """Return the state of each device at the machine's current time."""
         if self._changed:
             for key in self._changed:
                 at, device = self._at[key]
@@ -46,16 +46,16 @@ class SimulatedDevices:
         return self._snapshot
 
     def environment_for(self, placement: Placement) -> Mapping[str, str | None]:
-        """Return the variables with the GPUs that an attempt may use, by the names they have here."""
+        """Return the variables with the GPUs that an attempt may use."""
         return {"CUDA_VISIBLE_DEVICES": ",".join(placement.sees)}
 
     def cuda_numbers(self, placement: Placement) -> Sequence[int]:
-        """Return the places of its GPUs in CUDA_VISIBLE_DEVICES."""
+        """Return the positions of its GPUs in CUDA_VISIBLE_DEVICES."""
         return range(len(placement.sees))
 
 
 class SimulatedWatcher:
-    """A watcher that sees every change at once, and looks ever more rarely at what does not change."""
+    """A watcher that sees every change at once, and samples ever more rarely what does not change."""
 
     def __init__(self, machine: SimulatedMachine, soon: float = SOON) -> None:
         self._machine = machine
@@ -64,22 +64,22 @@ class SimulatedWatcher:
         self._attempts: Mapping[Key, Watched] = {}
         self._other_shims: frozenset[int] = frozenset()
         self._quiet: set[Key] = set()
-        """Attempts of which no look can tell more than their last change did."""
+        """Attempts about which a sample could tell no more than their last change did."""
         self._nothing = {device.key: 0 for device in machine.devices if device.key == HOST}
-        """The sample of RAM that a task does not use."""
+        """The sample of a task that uses no RAM."""
         self._stirred = machine.look()
         self._next = 0.0
         self._alarm = inf
 
     def watch(self, attempts: Mapping[Key, Watched], other_shims: frozenset[int]) -> None:
-        """Watch an attempt from now on."""
+        """Sample an attempt from now on."""
         self._attempts = attempts
         self._other_shims = other_shims
         if self._attempts:
             self._look_soon()
 
     def _look_soon(self) -> None:
-        """Schedule a look soon; an attempt that always changes does not delay the look at all others."""
+        """Schedule a sample soon; an attempt that always changes does not delay the sample of all others."""
         self._pause = self._soon
         if not self._machine.now < self._next <= self._machine.now + self._soon:
             self._look_in(self._soon)
@@ -90,7 +90,7 @@ class SimulatedWatcher:
         self._set_alarm()
 
     def _set_alarm(self) -> None:
-        """Set the alarm of the next look, unless one is set; an alarm that comes too early is set again."""
+        """Set the alarm for the next sample, unless one is set; an alarm that comes too early is set again."""
         if not self._machine.now < self._alarm <= self._next:
             self._alarm = self._next
             self._machine.wake_at(self._alarm)
@@ -100,7 +100,7 @@ class SimulatedWatcher:
         return self._machine.others.get(shim, {}) if shim in self._other_shims else {}
 
     def troubles(self) -> list[str]:
-        """Return nothing: simulated devices have no troubles."""
+        """Return nothing, because simulated devices have no troubles."""
         return []
 
     def collect(self) -> list[Sample]:
@@ -121,7 +121,7 @@ class SimulatedWatcher:
         return inf if all(map(_is_settled, self._attempts.values())) else max(self._soon, LATEST)
 
     def _changing(self) -> list[Key]:
-        """Return the attempts that a look says more of than their last change: not settled, or with epochs."""
+        """Return the attempts about which a sample tells more than their last change: not settled, or with epochs."""
         if len(self._quiet) > 2 * len(self._attempts) + MANY:
             self._quiet &= self._attempts.keys()
         running = self._machine.running
@@ -140,5 +140,5 @@ class SimulatedWatcher:
 
 
 def _is_settled(watched: Watched) -> bool:
-    """Return whether all that an attempt needs is known, on its GPUs and beside them."""
+    """Return whether the need of an attempt is known, on its GPUs and beside them."""
     return watched.settled and not watched.ram_expected

@@ -1,4 +1,4 @@
-"""The engine of a simulated machine: it starts attempts that do what their behaviour says."""
+"""The engine of a simulated machine: it starts attempts that follow their task's behaviour."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class SimulatedEngine:
         self._told: list[Started | Exited] = []
 
     def launch(self, order: Launch) -> None:
-        """Start an attempt; its GPUs are in its environment, as those of a real one."""
+        """Start an attempt; its environment names its GPUs, as for a real one."""
         self._followed.add((order.task, order.attempt))
         gpus = tuple(filter(None, (order.env.get("CUDA_VISIBLE_DEVICES") or "").split(",")))
         self._machine.start(order, self._truth(order), gpus or (HOST,))
@@ -33,7 +33,7 @@ class SimulatedEngine:
             self._machine.stop((task, attempt), kill=kill)
 
     def adopt(self, task: int, attempt: int) -> None:
-        """Report what the machine knows of an attempt, and follow it from now on."""
+        """Report what the machine knows about an attempt, and follow it from now on."""
         key = (task, attempt)
         self._hear()
         past = self._machine.past.get(key, [])
@@ -51,15 +51,15 @@ class SimulatedEngine:
         return told
 
     def has_ended(self, task: int, attempt: int) -> bool:
-        """Tell whether the machine runs it no longer."""
+        """Tell whether the machine no longer runs the attempt."""
         return (task, attempt) not in self._machine.running
 
     def troubles(self) -> list[str]:
-        """Return nothing: a simulated machine stops no process."""
+        """Return nothing, because a simulated machine stops no process."""
         return []
 
     def forget(self, task: int, attempt: int) -> None:
-        """Forget an attempt whose end is recorded: a later scheduler finds nothing of it."""
+        """Forget an attempt whose end is recorded, so that a later scheduler does not find it."""
         self._hear()
         self._followed.discard((task, attempt))
         self._machine.forget((task, attempt))

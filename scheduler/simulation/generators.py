@@ -1,4 +1,4 @@
-"""Generated workloads to compare policies on: sweeps and searches, heavy mixes, gangs; the same for a seed."""
+"""Generated workloads for comparing policies: sweeps, searches, heavy mixes, gangs; a seed determines each."""
 
 from __future__ import annotations
 
@@ -12,31 +12,33 @@ from scheduler.simulation.workload import TraceRow
 from scheduler.units import GIB, MIB
 
 Maker = Callable[[int, int], Iterator[TraceRow]]
-"""So many rows by this seed."""
+"""A function that generates a number of rows from a seed."""
 
 
 class SeededRandom:
-    """Random values for one thing of a workload, by its name and number."""
+    """Random values for one item of a workload, determined by its name and number."""
 
     def __init__(self, seed: int, *what: object) -> None:
         self._seed = seed
         self._what = what
 
     def between(self, name: str, least: float, most: float) -> float:
-        """Return a number between two others, equally distributed."""
+        """Return a number between two others, uniformly distributed."""
         return least + (most - least) * chance(self._seed, *self._what, name)
 
     def scale(self, name: str, least: float, most: float) -> float:
-        """Return a number between two others, equally distributed on a logarithmic scale."""
+        """Return a number between two others, uniformly distributed on a logarithmic scale."""
         return exp(self.between(name, log(least), log(most)))
 
     def pick(self, name: str, *choices: int) -> int:
-        """Choose one of these."""
+        """Choose one of the options."""
         return choices[int(self.between(name, 0, len(choices)))]
 
 
 def sweep(tasks: int, seed: int) -> Iterator[TraceRow]:
-    """Generate small models of one script: width and batch size determine the memory, rate and dropout only the run."""
+    """Generate small models of one script: width and batch size determine the memory, rate and dropout only the
+    result.
+    """
     for number in range(tasks):
         dice = SeededRandom(seed, "sweep", number)
         width, batch = dice.pick("width", 64, 128, 256, 512, 1024), dice.pick("batch", 16, 32, 64, 128)
@@ -50,17 +52,17 @@ def sweep(tasks: int, seed: int) -> Iterator[TraceRow]:
 
 
 def heavy(tasks: int, seed: int) -> Iterator[TraceRow]:
-    """Generate models that nearly fill a GPU's time, each a few times, of 2 to 24 GiB."""
+    """Generate models that nearly fill a GPU's time, each several times, of 2 to 24 GiB."""
     yield from _models("heavy", tasks, seed, (2, 24), (0.65, 1.0))
 
 
 def tight(tasks: int, seed: int) -> Iterator[TraceRow]:
-    """Generate large models, each a few times, of 4 to 36 GiB: memory is full before a 40 GiB card is busy."""
+    """Generate large models, each several times, of 4 to 36 GiB: memory is full before a 40 GiB card is busy."""
     yield from _models("tight", tasks, seed, (4, 36), (0.5, 1.0))
 
 
 def _models(name: str, tasks: int, seed: int, peaks: tuple[int, int], loads: tuple[float, float]) -> Iterator[TraceRow]:
-    """Generate tasks of which every sixth is another model."""
+    """Generate tasks of which every sixth begins another model."""
     for number in range(tasks):
         dice = SeededRandom(seed, "heavy", number)
         kind = dice.pick("kind", *range(max(1, tasks // 6)))
@@ -96,12 +98,12 @@ def _gangs(name: str, tasks: int, seed: int, peaks: tuple[int, int]) -> Iterator
 
 
 def distinct(tasks: int, seed: int) -> Iterator[TraceRow]:
-    """Generate jobs of 2 to 5 minutes that all differ, as users bring them who try the scheduler for the first time."""
+    """Generate jobs of 2 to 5 minutes that all differ, as from users who try the scheduler for the first time."""
     yield from unlike(tasks, seed, (120, 300))
 
 
 def unlike(tasks: int, seed: int, seconds: tuple[float, float]) -> Iterator[TraceRow]:
-    """Generate jobs that last between these times, each of another script, of 2 to 10 GiB."""
+    """Generate jobs of 2 to 10 GiB whose durations lie between these, each with a script of its own."""
     for number in range(tasks):
         dice = SeededRandom(seed, "distinct", number)
         peak, busy = round(dice.between("peak", 2, 10) * GIB), dice.between("busy", 0.3, 0.9)
@@ -110,8 +112,8 @@ def unlike(tasks: int, seed: int, seconds: tuple[float, float]) -> Iterator[Trac
 
 
 def search(tasks: int, seed: int) -> Iterator[TraceRow]:
-    """Generate a random search: no two trials are equal; batch size, width and depth of six arguments determine the
-    memory.
+    """Generate a random search in which no two trials are equal; of six arguments, batch size, width and depth
+    determine the memory.
     """
     for number in range(tasks):
         dice = SeededRandom(seed, "search", number)
@@ -128,7 +130,7 @@ def search(tasks: int, seed: int) -> Iterator[TraceRow]:
 
 
 def small(tasks: int, seed: int) -> Iterator[TraceRow]:
-    """Generate a random search over small networks with ten arguments each, of which four determine the memory."""
+    """Generate a random search over small networks with ten arguments, of which four determine the memory."""
     for number in range(tasks):
         dice = SeededRandom(seed, "small", number)
         batch, width = dice.pick("batch", 32, 64, 128, 256, 512, 1024), round(dice.scale("width", 32, 4096))
@@ -146,7 +148,7 @@ def small(tasks: int, seed: int) -> Iterator[TraceRow]:
 
 
 def opaque(rows: Iterable[TraceRow]) -> Iterator[TraceRow]:
-    """Yield the rows under names that tell nothing of their arguments."""
+    """Yield the rows under names that reveal nothing about their arguments."""
     for number, row in enumerate(rows):
         yield replace(row, spec=replace(row.spec, filename=f"trial_{number}.py"))
 
@@ -167,4 +169,4 @@ WORKLOADS: dict[str, tuple[Maker, int]] = {
     "search": (search, 200),
     "small": (small, 600),
 }
-"""The function that makes each list, and its number of rows unless another one is given."""
+"""The function that generates each workload, and its default number of rows."""

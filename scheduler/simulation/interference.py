@@ -1,4 +1,4 @@
-"""Interference: how much tasks that share a device slow each other down, as models for simulations."""
+"""Interference between tasks that share a device, as models for simulations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scheduler.values import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Interference:
-    """A model of how many times slower all tasks on a GPU are, by the sum of their loads when alone."""
+    """A model of the slowdown of all tasks on a GPU, by the sum of their loads when alone."""
 
     name: str
     slowdown: Callable[[float], float]
@@ -19,8 +19,7 @@ class Interference:
     """The most work that a GPU does in a second, however it is shared; a task alone does 1."""
     what: str
     knees: tuple[float, ...] = ()
-    """At one of these loads whatever can be had of a GPU is had fastest: its memory, its computing, or any mix of both.
-    None where computing costs nothing."""
+    """Loads at one of which a GPU provides any mix of memory and computing fastest. None if computing costs nothing."""
 
 
 MODELS = {

@@ -1,7 +1,7 @@
-"""Lower bounds on when a list can end under any schedule, with the reason for each.
+"""Lower bounds on the end of a list under any schedule, with the reason for each.
 
-The bounds hold for schedules that keep a task's whole peak free as long as it runs, because its time cannot be known,
-and that know everything else beforehand. A task's time alone is the least it takes; sharing only makes it longer.
+The bounds hold for schedules that keep a task's whole peak free while it runs, because the time of the peak is unknown,
+and that know everything else in advance. A task takes at least its time alone; sharing only makes it longer.
 """
 
 from __future__ import annotations
@@ -19,33 +19,34 @@ from scheduler.units import count, duration, size
 from scheduler.values import dataclass
 
 MOST_SHARES = 64
-"""So many sizes are tried as the one below which tasks count for nothing; more of them hardly raise the bound."""
+"""The number of sizes that are tried as the limit below which tasks are ignored; more of them hardly raise the
+bound."""
 
 MIXES = tuple(part / 16 for part in range(1, 16))
-"""So much of a task's price may be for its memory, where the rest is for its computing."""
+"""The shares of a task's price for its memory; the rest is for its computing."""
 
 NONE = -1
-"""The size above which every task is."""
+"""The size that every task exceeds."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskWork:
-    """The facts about one task that count for the bound."""
+    """The facts about one task that matter for the bound."""
 
     arrives: float
     seconds: float
     bytes: int
-    """On each of its GPUs; or in RAM, for a task without."""
+    """The bytes on each of its GPUs, or in RAM for a task without GPUs."""
     gpus: int
     busy: float
     cores: float
     beside: int
-    """In RAM, beside its GPUs."""
+    """The bytes in RAM, beside its GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
 class BoundReason:
-    """One bound, and what it follows from."""
+    """One bound, and the reason for it."""
 
     seconds: float
     why: str
@@ -56,15 +57,15 @@ class LowerBound:
     """The shortest times in which a machine can run a list."""
 
     reasons: tuple[BoundReason, ...]
-    """The strongest first."""
+    """The reasons, the strongest first."""
     mean_completion: float
     p95_completion: float
     tasks: int
-    """How many fit the machine at all; the others are left out."""
+    """The number of tasks that fit on the machine; the others are left out."""
 
     @property
     def makespan(self) -> float:
-        """Seconds from the first arrival to the last end."""
+        """The seconds from the first arrival to the last end."""
         return self.reasons[0].seconds if self.reasons else 0.0
 
 
@@ -85,7 +86,7 @@ def _work(given: GivenTask) -> TaskWork:
 
 
 def lower_bound(works: Sequence[TaskWork], devices: Sequence[Device], model: Interference) -> LowerBound:
-    """Compute the bound of a list on a machine whose GPUs slow tasks down by this model."""
+    """Return the bound for a list on a machine whose GPUs slow tasks down by this model."""
     fitting = [work for work in works if _fits(work, devices)]
     if not fitting:
         return LowerBound((), 0.0, 0.0, 0)
@@ -108,7 +109,7 @@ def _fits(work: TaskWork, devices: Sequence[Device]) -> bool:
 
 
 def _areas(works: Sequence[TaskWork], devices: Sequence[Device], model: Interference) -> list[tuple[Area, float, str]]:
-    """Return every limited resource: what each task takes of it, how much there is, and its name in words."""
+    """Return every limited resource: the amount that each task takes, the total amount, and the name in words."""
     found: list[tuple[Area, float, str]] = []
     gpus = [device for device in devices if device.is_gpu]
     for above in sorted({NONE, *(device.total for device in gpus)} - {max((d.total for d in gpus), default=0)}):
@@ -129,7 +130,7 @@ def _ram(work: TaskWork) -> float:
 def _of_gpus(
     works: Sequence[TaskWork], gpus: Sequence[Device], above: int, model: Interference
 ) -> list[tuple[Area, float, str]]:
-    """Return the resources of the GPUs that alone can hold tasks above a size."""
+    """Return the resources of those GPUs that alone can hold tasks above a size."""
     total, largest = sum(device.total for device in gpus), max(device.total for device in gpus)
     which = count(len(gpus), "GPU") + (f" above {size(above)}" if above != NONE else "") + f" ({size(total)} in all)"
 
@@ -152,27 +153,27 @@ def _of_gpus(
 
 
 def _only(area: Area, above: int) -> Area:
-    """Return what a task takes, or nothing if another device could hold it."""
+    """Return what a task takes, or 0 if another device could hold it."""
     return lambda work: area(work) if work.gpus and work.bytes > above else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryModel:
-    """One way to count memory: what a task takes, of the most that the tasks on one GPU take together."""
+    """One way to count memory: what a task takes, as a share of what all tasks on one GPU may take together."""
 
     takes: Callable[[TaskWork], float]
     there: tuple[float, ...]
-    """The amount that each GPU has."""
+    """The amount on each GPU."""
 
 
 def _mixed(
     works: Sequence[TaskWork], memory: MemoryModel, model: Interference, why: str
 ) -> list[tuple[Area, float, str]]:
-    """Return memory and computing as one resource: a task with much of the one has little of the other at a time.
+    """Return memory and computing as one resource, because a task with much of one has little of the other at any time.
 
-    Each second of a task's own time is worth its memory times a share, and its computing times the rest. A GPU without
-    queueing earns at most what fits there; a shared one earns it as many times slower as its load says, and some load
-    is the best. No schedule ends before the devices have earned what all tasks are worth.
+    Each second of a task's own time has a price: its memory times a share, and its computing times the rest. A GPU
+    without queueing earns at most the price of what fits there; a shared one earns it more slowly, depending on its
+    load, and some load is the best. No schedule ends before the devices have earned the price of all tasks.
     """
     if not works or not model.knees:
         return []
@@ -181,7 +182,7 @@ def _mixed(
     busy = sum(work.seconds * work.gpus * work.busy for work in works)
 
     def earned(share: float) -> float:
-        """Return the most that all GPUs earn in a second: of one task alone, or of several at one of the knees."""
+        """Return the most that all GPUs earn in a second: with one task alone, or with several at one of the knees."""
         alone = max(share * takes + (1 - share) * load for takes, load in sizes)
         shared = ((share * there, (1 - share)) for there in memory.there)
         return sum(max(alone, *((m + c * knee) / model.slowdown(knee) for knee in model.knees)) for m, c in shared)
@@ -195,7 +196,7 @@ def _mixed(
 
 
 def _weight(size_: float, share: float) -> float:
-    """Return what a task takes of a device where tasks below `share` of it count for nothing.
+    """Return what a task takes of a device if tasks below `share` of the device are ignored.
 
     A task that leaves less than that free takes all of it. Tasks that fit on a device together weigh at most 1.
     """
@@ -205,7 +206,7 @@ def _weight(size_: float, share: float) -> float:
 
 
 def _best_share(works: Sequence[TaskWork], largest: int) -> float:
-    """Return the share that makes the tasks weigh most."""
+    """Return the share for which the tasks weigh most."""
     by_size: dict[float, float] = {}
     for work in works:
         fraction = work.bytes / largest
@@ -219,7 +220,7 @@ def _best_share(works: Sequence[TaskWork], largest: int) -> float:
 
 
 def _swept(works: Sequence[TaskWork], area: Area, capacity: float) -> float:
-    """Return the latest end of all work that arrives from some moment on, if it has all of a resource."""
+    """Return the latest end of all work that arrives from some time on, if it has all of a resource."""
     best = left = 0.0
     for work in sorted(works, key=lambda work: -work.arrives):
         left += area(work)

@@ -1,4 +1,4 @@
-"""A simulated machine: its clock jumps to the next happening, and its tasks do what their behaviour says."""
+"""A simulated machine: its clock jumps to the next event, and its tasks follow their behaviour."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from scheduler.values import dataclass
 
 TERM, KILL = 15, 9
 FULLY = 0.95
-"""Up to this load tasks on one GPU do not slow each other down."""
+"""The load up to which tasks on one GPU do not slow each other down."""
 MILLION = 1_000_000
 
 
 def shared(load: float) -> float:
-    """Return how many times slower all tasks on an overloaded device are, if its time is shared."""
+    """Return the slowdown of all tasks on an overloaded device, if its time is shared."""
     return max(1.0, load)
 
 
 def fitted(load: float) -> float:
-    """Return the slowdown on a GPU as measured for pairs of training jobs; beyond pairs it is extrapolated."""
+    """Return the slowdown on a GPU, fitted to measured pairs of training jobs and extrapolated beyond pairs."""
     if load <= FULLY:
         return 1.0
     return sqrt(load / FULLY) if load <= 2 else load / 2 * sqrt(2 / FULLY)
@@ -43,17 +43,17 @@ class RunningAttempt:
     work: float
     began: float
     steps: list[tuple[float, str, int]]
-    """The changes of its memory that are still to come: (seconds of work, device, bytes), the next one last."""
+    """Future changes of its memory: (seconds of work, device, bytes), the next one last."""
     since: float
-    """The moment at which `done` was true."""
+    """The time for which `done` is valid."""
     done: float = 0.0
     slower: float = 1.0
     version: int = 0
-    """Which of its entries among what comes next still holds."""
+    """The number of its entry in the event queue that is valid."""
     used: dict[str, int] = field(default_factory=dict)
     peak: dict[str, int] = field(default_factory=dict)
     ends_at: float = inf
-    """When it is gone, once it was stopped."""
+    """The time of its end, once it was stopped."""
     ending: Outcome = Outcome.INTERRUPTED
     signal: int = TERM
 
@@ -63,12 +63,12 @@ class RunningAttempt:
 
     @property
     def epochs_done(self) -> float | None:
-        """The epochs done, as its output would say."""
+        """The completed epochs, as its output would report them."""
         return self.done * self.truth.epochs / self.truth.seconds if self.truth.epochs else None
 
     @property
     def due(self) -> float:
-        """The time of its next happening, if everything stays as it is."""
+        """The time of its next event, if everything stays as it is."""
         if self.ends_at < inf:
             return self.ends_at
         mark = min(self.work, self.steps[-1][0]) if self.steps else self.work
@@ -83,7 +83,7 @@ class RunningAttempt:
 
 
 class SimulatedLeases(dict[str, Lease]):
-    """Leases by name; the leases of one run are found without looking at all others."""
+    """Leases by name; the leases of one run are found without a search through all others."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ class SimulatedLeases(dict[str, Lease]):
 
 
 class SimulatedMachine:
-    """Devices, the attempts on them, and the time; the same behaviour always gives the same end."""
+    """Devices, the attempts on them, and the time; equal behaviour always leads to an equal end."""
 
     def __init__(
         self,
@@ -132,40 +132,40 @@ class SimulatedMachine:
         """The bytes that unmanaged processes use, by device."""
         self.leases = SimulatedLeases()
         self.waiters: dict[str, Waiter] = {}
-        """Runs that wait for room, by run."""
+        """Runs that wait for capacity, by run."""
         self.deciding = ""
-        """The run that has the leases' mutex."""
+        """The run that holds the leases' mutex."""
         self.others: dict[int, Mapping[str, int]] = {}
-        """The memory that other schedulers' tasks hold, by the pid of their shim."""
+        """The memory that other schedulers' tasks use, by the pid of their shim."""
         self.running: dict[Key, RunningAttempt] = {}
         self.past: dict[Key, list[Started | Exited]] = {}
-        """The events of each attempt until it is forgotten, for a later scheduler to find."""
+        """The events of each attempt, kept for a later scheduler until the attempt is forgotten."""
         self.hindered: Callable[[Launch, float], tuple[str, str] | None] = lambda order, now: None
-        """Why an attempt cannot be started at that time, and the directory that is away where it is that; None: it
-        can."""
+        """Returns why an attempt cannot be started at that time, and the directory that is away if that is why;
+        None: it can."""
         self.fenced: set[Key] = set()
-        """Attempts that never will start."""
+        """Attempts that will never start."""
         self._devices, self._slowdown = {device.key: device for device in devices}, slowdown
         self._alarms, self._pids = list[float](), 1000
         self._coming: list[tuple[float, Key, int]] = []
-        """The next happening of each attempt, the first one first; an entry of another version is void."""
+        """The next event of each attempt, sorted by time; an entry with an old version is void."""
         self._ears, self._eyes, self._scales = list[list[Started | Exited]](), list[dict[Key, None]](), list[set[str]]()
         self._on: dict[str, dict[Key, RunningAttempt]] = {device.key: {} for device in devices}
         """The attempts on each device; all of them use the host's cores."""
         self._held: dict[str, int] = dict.fromkeys(self._on, 0)
         self._busy: dict[str, int] = dict.fromkeys(self._on, 0)
-        """The load that its tasks ask of each device, in millionths: whole numbers give one sum in any order."""
+        """The load that tasks put on each device, in millionths: sums of whole numbers do not depend on the order."""
         self._pace: dict[str, float] = dict.fromkeys(self._on, 1.0)
 
     # ---- what it looks like ----
 
     def free(self, device: Device) -> int:
-        """Return the bytes that are not used."""
+        """Return the unused bytes."""
         others = sum(used.get(device.key, 0) for used in self.others.values())
         return max(0, device.total - self._held[device.key] - others - self.unmanaged.get(device.key, 0))
 
     def attempt(self, key: Key) -> RunningAttempt:
-        """Return a living attempt with the work done until now."""
+        """Return a living attempt, with its work updated."""
         running = self.running[key]
         running.work_until(self.now)
         return running
@@ -181,17 +181,17 @@ class SimulatedMachine:
             scale.add(key)
 
     def listen(self) -> list[Started | Exited]:
-        """Return the list to which happenings are added from now on."""
+        """Return the list to which events are added from now on."""
         self._ears.append([])
         return self._ears[-1]
 
     def look(self) -> dict[Key, None]:
-        """Return the attempts whose memory has changed; they leave it when they end or are looked at."""
+        """Return the attempts whose memory has changed; they are removed when they end or are sampled."""
         self._eyes.append(dict.fromkeys(self.running))
         return self._eyes[-1]
 
     def hold_unmanaged(self, key: str, bytes_: int) -> None:
-        """Have processes without a lease use so many bytes of a device from now on."""
+        """Let processes without a lease use this many bytes of a device from now on."""
         self.unmanaged[key] = bytes_
         self._hold_more(key, 0)
 
@@ -256,7 +256,7 @@ class SimulatedMachine:
         self._schedule(running)
 
     def forget(self, key: Key) -> None:
-        """Forget what became of an attempt: its end is recorded."""
+        """Forget the events of an attempt, because its end is recorded."""
         if key not in self.running:
             self.past.pop(key, None)
 
@@ -267,7 +267,7 @@ class SimulatedMachine:
     # ---- time ----
 
     def advance(self) -> bool:
-        """Let time pass until something happens; return False where nothing ever will."""
+        """Let time pass until the next event; return False if there is none."""
         alarm = self._alarms[0] if self._alarms else inf
         at = max(self.now, min(alarm, self._next()))
         if at == inf:
@@ -281,19 +281,19 @@ class SimulatedMachine:
         return True
 
     def sleep(self, until: float) -> None:
-        """Let time pass up to a moment, whatever happens meanwhile."""
+        """Let time pass until a given time, whatever happens meanwhile."""
         self.wake_at(until)
         while self.now < until and self.advance():
             pass
 
     def _schedule(self, running: RunningAttempt) -> None:
-        """Note the time of an attempt's next happening; an earlier note is void."""
+        """Schedule an attempt's next event; an earlier entry becomes void."""
         running.version += 1
         if (due := running.due) < inf:
             heappush(self._coming, (due, running.key, running.version))
 
     def _next(self) -> float:
-        """Return the time of the next happening of all attempts."""
+        """Return the time of the next event of all attempts."""
         while self._coming:
             due, key, version = self._coming[0]
             if key in self.running and self.running[key].version == version:
@@ -302,14 +302,14 @@ class SimulatedMachine:
         return inf
 
     def _take_due(self) -> list[RunningAttempt]:
-        """Return the attempt to which something happens by now."""
+        """Return the attempts with an event that is due by now."""
         due = []
         while self._next() <= self.now:
             due.append(self.attempt(heappop(self._coming)[1]))
         return due
 
     def _happen_now(self) -> None:
-        """Let everything happen that is due now; of several, the first task's comes first."""
+        """Process all events that are due now; of several, the one of the first task comes first."""
         while due := self._take_due():
             first = min(due, key=lambda running: running.key)
             for running in due:
@@ -318,7 +318,7 @@ class SimulatedMachine:
             self._happen(first)
 
     def _happen(self, running: RunningAttempt) -> None:
-        """Let one thing happen: an attempt is lost, has taken too long, changes its memory, or has done its work."""
+        """Process one event: an attempt is lost, times out, changes its memory, or has done its work."""
         if running.ends_at < inf:
             self._end(running, running.ending, signal=running.signal)
         elif running.order.timeout is not None and self.now >= running.began + running.order.timeout:
@@ -395,7 +395,7 @@ class SimulatedMachine:
             eye[running.key] = None
 
     def _share(self, running: RunningAttempt, number: int) -> None:
-        """Change the pace of all attempts beside one that came (1) or went (-1)."""
+        """Change the speed of all attempts beside one that came (1) or went (-1)."""
         moved = {running.key: running} if number > 0 else {}
         for key, amount in _loads(running):
             if key not in self._devices:
@@ -412,7 +412,7 @@ class SimulatedMachine:
             self._set_pace(one)
 
     def _pace_on(self, device: Device) -> float:
-        """Return how many times slower all tasks on a device are: cores are shared; a GPU is not slowed by one task."""
+        """Return the slowdown of all tasks on a device: cores are shared; a GPU is not slowed by a single task."""
         load = self._load(device.key) / device.load_capacity
         if not device.is_gpu:
             return shared(load)
@@ -422,12 +422,12 @@ class SimulatedMachine:
         return self._busy[key] / MILLION
 
     def busy(self, running: RunningAttempt) -> dict[str, float]:
-        """Return an attempt's share of its GPUs' time; on an overloaded GPU each gets less."""
+        """Return an attempt's share of its GPUs' time; on an overloaded GPU each attempt gets less."""
         utilisation = running.truth.utilisation
         return {key: utilisation / max(1.0, self._load(key)) for key in running.devices if key != HOST}
 
     def busy_as_a_whole(self, running: RunningAttempt) -> dict[str, float]:
-        """Return the share of its GPUs' time that all attempts on them get together."""
+        """Return the share of its GPUs' time that all attempts on them use together."""
         return {key: min(1.0, self._load(key)) for key in running.devices if key != HOST}
 
     def _set_pace(self, running: RunningAttempt) -> None:
@@ -446,7 +446,7 @@ def _loads(running: RunningAttempt) -> Iterator[tuple[str, float]]:
 
 
 def _steps(truth: TaskBehaviour, devices: Sequence[str]) -> list[tuple[float, str, int]]:
-    """Return all changes of an attempt's memory on all its devices, the first last."""
+    """Return all changes of an attempt's memory on all its devices, the first one last."""
     curves: list[tuple[str, Curve]] = [(key, truth.memory_on(position)) for position, key in enumerate(devices)]
     if HOST not in devices:
         curves.append((HOST, truth.host_memory))

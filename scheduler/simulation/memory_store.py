@@ -72,11 +72,11 @@ class MemoryLeaseRegistry:
         self._machine.waiters.pop(self._run, None)
 
     def house(self) -> SitePolicy:
-        """Return no site policy: a simulated machine has no administrator."""
+        """Return no site policy, because a simulated machine has no administrator."""
         return SitePolicy()
 
     def rewrite(self, placement: Placement, shim: int) -> bool:
-        """Bring a lease up to date; return False where there is none."""
+        """Bring a lease up to date; return False if there is none."""
         name = self._name(placement.task, placement.attempt)
         if name not in self._machine.leases:
             return False
@@ -85,18 +85,18 @@ class MemoryLeaseRegistry:
         return True
 
     def drop(self, task: int, attempt: int) -> None:
-        """Remove what a lost attempt left."""
+        """Remove the lease of a lost attempt."""
         self._machine.leases.drop(self._name(task, attempt))
 
     def troubles(self) -> Sequence[str]:
-        """Return nothing: memory has no troubles."""
+        """Return nothing, because memory has no troubles."""
         return ()
 
     def adopt(self, task: int, attempt: int) -> None:
-        """Do nothing: a simulated run has no earlier scheduler."""
+        """Do nothing, because a simulated run has no earlier scheduler."""
 
     def missing(self) -> Sequence[Key]:
-        """Return nothing: no lease is ever removed from memory."""
+        """Return nothing, because leases are never removed from memory."""
         return ()
 
     @property
@@ -105,11 +105,11 @@ class MemoryLeaseRegistry:
         return False
 
     def restore(self, living: Sequence[tuple[Placement, int]]) -> str:
-        """Do nothing: no lease has to be made again."""
+        """Do nothing, because leases never have to be created again."""
         return ""
 
     def forget(self, task: int, attempt: int) -> None:
-        """Do nothing: a simulated attempt takes its lease along."""
+        """Do nothing, because the lease of a simulated attempt ends with it."""
 
     def _name(self, task: int, attempt: int) -> str:
         return f"{self._uid}.{self._run}.{task}.{attempt}"
@@ -135,19 +135,19 @@ class MemoryRunStore:
     ) -> None:
         self.num = num
         self._model = model
-        """The model of GPU that a task runs on, as far as its memory depends on that."""
+        """The model of GPU on which a task runs, as far as its memory depends on it."""
         self._kept = kept
-        """True if the recorded events will be asked for."""
+        """True if the recorded events are needed later."""
         self.terms: list[Terms] = []
         self.recorded: list[tuple[Event, float]] = []
         self.results: dict[Key, Mapping[str, Any]] = {}
-        """The results that attempts will have left when they end."""
+        """The results that attempts leave when they end."""
         self.lessons: list[tuple[TaskClass, Observation]] = []
         self._next = first
         self._batch = 0
         self._jobs: dict[int, Job] = {}
         self._changed: dict[int, Terms] = {}
-        """The terms of tasks that were changed since their rows were read."""
+        """The terms of tasks that were changed after their rows were read."""
         self._numbers: dict[Terms, int] = {}
         self._equals: Counter[str] = Counter()
         self._arrived: list[Spec] = []
@@ -210,11 +210,11 @@ class MemoryRunStore:
         return job if terms is None else replace(job, spec=replace(job.spec, terms=terms))
 
     def row(self, task: int) -> Spec:
-        """Return the row that a task was made from, whatever was changed since."""
+        """Return the row from which a task was made, without later changes."""
         return self._jobs[task].spec
 
     def result(self, task: int, attempt: int) -> Mapping[str, Any]:
-        """Return what an attempt left."""
+        """Return the result that an attempt left."""
         return self.results.get((task, attempt), {})
 
     def kind(self, task: int) -> TaskClass:
@@ -223,7 +223,7 @@ class MemoryRunStore:
         return task_class.kind(job.spec, job.append, "python", "", self._model(job.spec.terms))
 
     def learn(self, kind: TaskClass, evidence: Observation) -> None:
-        """Note what an attempt showed."""
+        """Note the observation of an attempt."""
         if self._kept:
             self.lessons.append((kind, evidence))
 
@@ -233,10 +233,10 @@ class MemoryRunStore:
         return self._next - 1
 
     def end_probe(self, task: int, told: int) -> None:
-        """Do nothing: a probe leaves nothing here."""
+        """Do nothing, because a probe leaves nothing here."""
 
     def arrivals(self, *, last: bool) -> Arrivals:
-        """Return the rows added since; where nothing else is left, let time pass until the next ones come."""
+        """Return the rows added since the last call; if no task is left, let time pass until the next ones arrive."""
         if self._machine is not None and self._later:
             if last and not self._arrived:
                 self._machine.sleep(self._later[0][0])

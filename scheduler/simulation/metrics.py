@@ -14,7 +14,7 @@ from scheduler.values import dataclass
 
 @dataclass(frozen=True, slots=True)
 class PriorityWaits:
-    """The waits of the tasks of one priority until their start, in seconds."""
+    """The waiting times of the tasks of one priority until their start, in seconds."""
 
     tasks: int
     mean: float
@@ -23,7 +23,7 @@ class PriorityWaits:
 
 @dataclass(frozen=True, slots=True)
 class RunMetrics:
-    """One simulated run in numbers; times are seconds from the first arrival, or from a task's own."""
+    """One simulated run in numbers. Times are in seconds from the first arrival, or from a task's own arrival."""
 
     policy: str
     tasks: int
@@ -33,36 +33,36 @@ class RunMetrics:
     p95_completion: float
     waits: Mapping[int, PriorityWaits]
     memory_use: float
-    """Peaks of all attempts, for as long as they lived, over the memory there was."""
+    """The peaks of all attempts, times their durations, as a share of the memory over the makespan."""
     load_use: float
-    """The share of the makespan that the attempts that succeeded, each alone, would have kept the devices busy."""
+    """The share of the makespan for which the successful attempts, each alone, would have kept the devices busy."""
     ooms: int
     unknown_ooms: int
     """Out-of-memory ends of attempts whose need was unknown when they were placed."""
     bypassed: int
-    """The most often that a task was bypassed."""
+    """The largest number of times that a task was bypassed."""
     stretched: int
-    """How many tasks took more than half as long again for an epoch beside others as alone."""
+    """The number of tasks whose epochs took more than half as long again beside others as alone."""
     bound: LowerBound
     alone: PriorityWaits | None = None
-    """How long the tasks of the best priority wait with the machine to themselves, where that was asked."""
+    """The waiting times of the tasks of the best priority if they had the machine to themselves, if requested."""
 
     known: float | None = None
-    """The makespan of the same with peaks known beforehand, where that was asked."""
+    """The makespan with peaks known in advance, if requested."""
 
     @property
     def ratio(self) -> float:
-        """The makespan over its lower bound; 0 where nothing ran."""
+        """The makespan divided by its lower bound; 0 if nothing ran."""
         return self.makespan / self.bound.makespan if self.bound.makespan else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedResult:
-    """A simulated run that is over."""
+    """A finished simulated run."""
 
     history: RunHistory
     given: Mapping[int, GivenTask]
-    """Every task that came, by id."""
+    """Every task that arrived, by id."""
     began: float
     states: Mapping[State, int]
     devices: Sequence[Device]
@@ -70,7 +70,7 @@ class SimulatedResult:
 
 
 def outcomes(policy: str, run: SimulatedResult, bound: LowerBound) -> RunMetrics:
-    """Sum a run up; tasks that never ended count in the states only."""
+    """Return the metrics of a run; tasks that never ended count only in the states."""
     history, given, began, devices = run.history, run.given, run.began, _counted(run.devices)
     ends = {task: one.last.ended for task, one in history.tasks.items() if one.last and one.last.ended}
     flows = sorted(at - began - given[task].arrives for task, at in ends.items())
@@ -97,7 +97,7 @@ def outcomes(policy: str, run: SimulatedResult, bound: LowerBound) -> RunMetrics
 
 
 def _counted(devices: Sequence[Device]) -> Sequence[Device]:
-    """Return the devices that are to be filled: the GPUs, or the host where there are none."""
+    """Return the devices whose use is measured: the GPUs, or the host if there are none."""
     return [device for device in devices if device.is_gpu] or devices
 
 

@@ -1,4 +1,4 @@
-"""The behaviour of a simulated task: its duration, memory and end, which the scheduler does not know beforehand."""
+"""The behaviour of a simulated task: its duration, memory and end, which the scheduler does not know in advance."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from scheduler.units import MIB
 from scheduler.values import dataclass
 
 Curve = tuple[tuple[float, int], ...]
-"""From so many seconds of work on, so many bytes."""
+"""Pairs of (seconds of work, bytes from then on)."""
 
 START = 500 * MIB
-"""The memory that a process holds on a device before it allocates any of its own: the CUDA context."""
+"""The memory that a process uses on a device before it allocates any of its own: the CUDA context."""
 RISE = 45.0
 RISE_SHARE = 0.1
-"""A peak is there after 45 s or a tenth of the run, whichever is first."""
+"""A peak is reached after 45 s or this share of the run, whichever comes first."""
 LATE = 0.05
-"""So many tasks reach theirs in the last epoch only: a validation, a longer batch."""
+"""The share of tasks that reach their peak only in the last epoch: a validation, a longer batch."""
 DIFFERS = 0.5
 FACTORS = ((0.05, 0.85), (0.10, 0.99), (0.25, 1.0), (0.50, 1.0), (0.75, 1.01), (0.90, 1.08), (0.95, 1.17), (0.99, 1.28))
-"""Half of the tasks differ from the peak of their kind by such a factor: its quantiles, as they were measured."""
+"""The measured quantiles of the factor by which half of the tasks differ from the usual peak of their class."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +28,14 @@ class TaskBehaviour:
 
     seconds: float
     memory: tuple[Curve, ...] = ()
-    """On each of its devices, by position; the last holds for all that follow."""
+    """The curve for each of its devices by position; the last one applies to all further devices."""
     host_memory: Curve = ()
-    """In the host's RAM, beside its GPUs."""
+    """The curve for the host's RAM, beside its GPUs."""
     cores: float = 1.0
     utilisation: float = 1.0
-    """The share of each of its GPUs that it keeps busy."""
+    """The share of time for which it keeps each of its GPUs busy."""
     epochs: int | None = None
-    """With these it does as many as it is told to, and a probe is as much shorter."""
+    """The number of epochs. A task with this does as many epochs as its command says, so a probe is shorter."""
     code: int = 0
     signal: int | None = None
     lost: bool = False
@@ -43,7 +43,7 @@ class TaskBehaviour:
     says: str = ""
     """The last line of its output."""
     stops_in: float = 0.0
-    """Seconds from the stop signal to its end; beyond its grace it is killed."""
+    """Seconds from the stop signal to its end; after its grace it is killed."""
 
     def memory_on(self, position: int) -> Curve:
         """Return the curve on one of its devices."""
@@ -90,6 +90,6 @@ def _quantile(share: float) -> float:
 
 
 def chance(seed: int, *what: object) -> float:
-    """Return a number from 0 to 1 that follows from its seed and its name alone."""
+    """Return a number from 0 to 1 that is determined by the seed and the name."""
     digest = hashlib.blake2b(repr((seed, *what)).encode(), digest_size=7).digest()
     return int.from_bytes(digest, "big") / (1 << 56)

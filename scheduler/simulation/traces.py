@@ -1,4 +1,4 @@
-"""Traces: CSV files of measured tasks, with the arrival and the needs of each."""
+"""Traces: CSV files of measured tasks, with the arrival time and the needs of each."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ SHORTEST, LARGEST = 1e-3, 1e12
 
 
 def is_trace(header: Sequence[str]) -> bool:
-    """Tell whether a header names measurements, and no command."""
+    """Tell whether a header names measurements but no command."""
     names = {name.strip().lower() for name in header}
     return names.issuperset(REQUIRED) and not names.intersection(OURS)
 
 
 def looks_like_trace(path: str) -> bool:
-    """Tell whether a file begins with the header of a trace; False for a file that cannot be read."""
+    """Tell whether a file begins with the header of a trace; return False for a file that cannot be read."""
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
             return is_trace(next(csv.reader(file), []))
@@ -39,7 +39,7 @@ def looks_like_trace(path: str) -> bool:
 
 
 def read_trace(path: str) -> list[TraceRow]:
-    """Read all rows of a trace; raises InputError with file, row and column."""
+    """Read all rows of a trace; raise InputError with file, row and column."""
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
             return list(_rows(path, csv.reader(file, strict=True)))
@@ -85,7 +85,7 @@ def _row(path: str, number: int, said: Mapping[str, str]) -> TraceRow:
 
 
 def measured(path: str, row: int, said: Mapping[str, str]) -> MeasuredTask:
-    """Read the measurements of a row by their column names in small letters; raises InputError."""
+    """Read the measurements of a row by their column names in lower case; raise InputError."""
 
     def value(column: str, least: float = 0.0, most: float = LARGEST) -> float | None:
         return _number(path, row, column, said.get(column, "").strip(), least, most)

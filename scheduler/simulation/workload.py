@@ -1,4 +1,4 @@
-"""Workloads: the rows of a trace as tasks with the behaviour that a simulation gives them."""
+"""Workloads: the rows of a trace as tasks whose behaviour a simulation determines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scheduler.simulation.task_behaviour import TaskBehaviour, chance, curve, dr
 from scheduler.values import dataclass
 
 TOLD_EPOCHS = 90
-"""So many epochs the longest task of a kind has where times are known; the others have so many as fit their time."""
+"""The number of epochs of the longest task of a class if durations are known; the others have epochs of that length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +23,12 @@ class MeasuredTask:
     arrives: float | None = None
     seconds: float | None = None
     peak: int | None = None
-    """Bytes on each of its GPUs; in the host's RAM where it has none."""
+    """Bytes on each of its GPUs, or in the host's RAM if it has none."""
     busy: float | None = None
-    """The share of each of its GPUs that it keeps busy when alone."""
+    """The share of time for which it keeps each of its GPUs busy when alone."""
     cores: float | None = None
     host_peak: int | None = None
-    """In the host's RAM, beside its GPUs."""
+    """Bytes in the host's RAM, beside its GPUs."""
 
     def over(self, other: MeasuredTask) -> MeasuredTask:
         """Return this knowledge, completed by another."""
@@ -38,7 +38,7 @@ class MeasuredTask:
 
 @dataclass(frozen=True, slots=True)
 class TraceRow:
-    """A row as the scheduler will see it, and what it was measured to need."""
+    """A row as the scheduler will see it, and its measured needs."""
 
     spec: Spec
     seconds: float
@@ -50,11 +50,11 @@ class TraceRow:
     job: str = ""
     """The name of the task in the trace."""
     guessed: bool = False
-    """True if its time or its peak is a usual one, because its own is not known."""
+    """True if its time or its peak is a typical one, because its own is not known."""
 
     @property
     def gpus(self) -> int:
-        """How many GPUs it gets."""
+        """The number of GPUs that it gets."""
         return 1 if self.spec.terms.gpus is None else self.spec.terms.gpus
 
 
@@ -74,7 +74,7 @@ class InitialKnowledge:
     times: bool = False
     peaks: bool = False
     own: bool = False
-    """Every task's own peak, as no scheduler ever knows it: the oracle that others are compared with."""
+    """True if every task's own peak is known, as no scheduler ever knows it: the oracle for comparisons."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +83,11 @@ class Workload:
 
     tasks: Sequence[GivenTask]
     known: Mapping[str, Profile] = field(default_factory=dict)
-    """The profiles that are known beforehand, by task class."""
+    """The profiles that are known in advance, by task class."""
 
 
 def model(terms: Terms) -> str:
-    """Return the model of device that a simulated task runs on, as far as its memory depends on it."""
+    """Return the model of device on which a simulated task runs, as far as its memory depends on it."""
     return HOST if terms.gpus == 0 else f"{terms.gpus or 1} x simulated"
 
 
@@ -97,7 +97,7 @@ def kind_of(spec: Spec, append: str = "both") -> TaskClass:
 
 
 def trace_row(spec: Spec, found: MeasuredTask, job: str = "") -> TraceRow:
-    """Return a row whose time and peak are known; the rest is as usual."""
+    """Return a row whose time and peak are known; everything else is typical."""
     assert found.seconds is not None
     assert found.peak is not None
     usual = MeasuredTask(0.0, busy=1.0, cores=1.0 if spec.terms.gpus == 0 else 0.0, host_peak=0)
@@ -115,7 +115,7 @@ def trace_row(spec: Spec, found: MeasuredTask, job: str = "") -> TraceRow:
 
 
 def from_profile(profile: Profile, epochs: int | None, gpus: int) -> MeasuredTask:
-    """Return what earlier runs of its class say of a task."""
+    """Return what the profile of its class says about a task."""
     parts = profile.peaks
     main = [parts[part] for part in main_parts(gpus) if part in parts]
     return MeasuredTask(
@@ -128,7 +128,7 @@ def from_profile(profile: Profile, epochs: int | None, gpus: int) -> MeasuredTas
 
 
 def arriving_over(rows: Sequence[TraceRow], seconds: float, seed: int) -> list[TraceRow]:
-    """Return the rows in their order with random arrivals within some time; the first arrives at once."""
+    """Return the rows in order with random arrival times within some period; the first one arrives at once."""
     times = sorted(chance(seed, "arrives", number) * seconds for number in range(len(rows)))
     first = times[0] if times else 0.0
     return [replace(row, arrives=at - first) for row, at in zip(rows, times, strict=True)]
@@ -137,7 +137,7 @@ def arriving_over(rows: Sequence[TraceRow], seconds: float, seed: int) -> list[T
 def workload(
     rows: Sequence[TraceRow], known: InitialKnowledge, *, seed: int = 1, deviation: bool = True, largest: int = 0
 ) -> Workload:
-    """Return rows as tasks; peaks that deviate are cut at `largest` bytes, beyond which no task would ever run."""
+    """Return rows as tasks; peaks that deviate are cut at `largest` bytes, beyond which no task could ever run."""
     if known.times:
         rows = [_with_epochs(row, epochs) for row, epochs in zip(rows, _told_epochs(rows), strict=True)]
     given = []
@@ -170,7 +170,9 @@ def _with_epochs(row: TraceRow, epochs: int) -> TraceRow:
 
 
 def _told_epochs(rows: Sequence[TraceRow]) -> list[int]:
-    """Return epochs of one length in each class, so that an epoch's time tells how long every task takes."""
+    """Return numbers of epochs such that all epochs of a class take equally long: the time of one then gives the
+    duration of every task.
+    """
     keys = [kind_of(row.spec).key for row in rows]
     longest: dict[str, float] = {}
     for key, row in zip(keys, rows, strict=True):

@@ -1,4 +1,4 @@
-"""The world of a simulated machine: a wait in it lets its time pass."""
+"""The world of a simulated machine: waiting in it lets the machine's time pass."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from scheduler.errors import SchedulerError
 from scheduler.simulation.machine import SimulatedMachine
 
 STANDSTILL = 1000
-"""After this many waits in a row in which nothing can happen, the world stands still for ever."""
+"""After this many waits in a row in which nothing can happen, the simulation is stuck for ever."""
 
 
 class EventTeller(Protocol):
-    """A source of happenings."""
+    """A source of events."""
 
     def collect(self) -> Sequence[Happening]:
         """Return what happened since the last call."""
 
 
 class SimulatedWorld:
-    """A world that lets the machine's time pass to the next happening, however long that takes."""
+    """A world in which waiting advances the machine's time to the next event, however far away it is."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class SimulatedWorld:
         self._tellers = tellers
         self._requests = sorted(requests, key=lambda request: request[0])
         self._arrivals = deque(sorted(arrivals))
-        """The times at which rows join the run; a wait ends then."""
+        """The times at which rows join the run; a wait ends at such a time."""
         self._idle = 0
         for at in (*self._arrivals, *(at for at, _ in self._requests)):
             machine.wake_at(at)
@@ -45,7 +45,7 @@ class SimulatedWorld:
         return self._machine.now
 
     def wait(self, timeout: float) -> list[Happening]:
-        """Return what happens next, or nothing once rows arrive; the timeout counts only where nothing ever happens."""
+        """Return the next events, or nothing when rows arrive; the timeout applies only if nothing ever happens."""
         happened, arrived = self._collect(), self._arrived()
         while not (happened or arrived) and self._machine.advance():
             happened, arrived = self._collect(), self._arrived()
@@ -61,7 +61,7 @@ class SimulatedWorld:
         return []
 
     def _arrived(self) -> bool:
-        """Tell whether rows have arrived since the last look."""
+        """Tell whether rows have arrived since the last call."""
         before = len(self._arrivals)
         while self._arrivals and self._arrivals[0] <= self._machine.now:
             self._arrivals.popleft()

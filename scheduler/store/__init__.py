@@ -1,4 +1,4 @@
-"""Storage: what survives a crash. It stores; it does not interpret.
+"""Storage: what survives a crash. It stores without interpreting.
 
 Start at `run/run_store` and `machine/leases`.
 """

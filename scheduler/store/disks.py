@@ -1,4 +1,4 @@
-"""Checks of the disks that a run writes to: free space, and locks that work."""
+"""Checks of the disks to which a run writes: free space, and working locks."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from scheduler.store.run import schema
 from scheduler.units import size
 
 PAUSE = 1.0
-"""Seconds between looks."""
+"""Seconds between checks."""
 
 
 class DiskGuard:
-    """The check of free space on several disks; its sentence stays the same until all have enough."""
+    """The check of free space on several disks; its sentence stays unchanged until all have enough."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class DiskGuard:
         self._next = float("-inf")
 
     def __call__(self) -> str:
-        """Return a sentence while a disk has too little space; empty otherwise. It looks once a second at most."""
+        """Return a sentence while a disk has too little space, otherwise an empty text; check at most once a second."""
         if self._clock() >= self._next:
             self._next = self._clock() + PAUSE
             full = next(filter(None, map(self._full, self._places)), "")
@@ -62,9 +62,9 @@ class DiskGuard:
 
 
 def why_locks_fail(directory: Path) -> str:
-    """Return which locks fail in a directory, in words to follow its name; empty where all work or it does not exist.
+    """Return which locks fail in a directory, as words that follow its name; empty if all work or it does not exist.
 
-    The check makes a small database in the directory and removes it again.
+    The check creates a small database in the directory and removes it again.
     """
     import sqlite3  # only `doctor` calls this
     import tempfile

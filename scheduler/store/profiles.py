@@ -1,4 +1,4 @@
-"""Profiles kept across runs, in one small database for each user and machine."""
+"""Profiles that are kept across runs, in one small database for each user and machine."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ProfileStore:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.trouble = ""
-        """A sentence about a file that could not be used; empty where all is well."""
+        """A sentence about a file that could not be used; empty if there is none."""
         self._learned = False
         self._db = self._open()
 
@@ -47,7 +47,7 @@ class ProfileStore:
             return self._do_without(exc) if _is_temporary(exc) else self._set_aside(exc)
 
     def _do_without(self, exc: Exception) -> sqlite3.Connection:
-        """Use an empty database in memory; the file is left alone, since it may be whole."""
+        """Use an empty database in memory; leave the file alone, since it may be intact."""
         self.trouble = (
             f"the profiles {self.path} cannot be used now ({exc}): this run knows none of them, and keeps none"
         )
@@ -86,14 +86,14 @@ class ProfileStore:
         return connection
 
     def close(self) -> None:
-        """Close the database; remove the oldest profiles where there are too many."""
+        """Close the database; remove the oldest profiles if there are too many."""
         if self._learned:
             with contextlib.suppress(sqlite3.Error):
                 self._db.execute(schema.PRUNE_PROFILES)
         self._db.close()
 
     def all(self) -> Iterator[StoredProfile]:
-        """Yield every profile; one that cannot be read is left out, and so learned again."""
+        """Yield every profile; leave out one that cannot be read, so that it is learned again."""
         for key, what, device, updated, data in self._db.execute(schema.GET_PROFILES).fetchall():
             with contextlib.suppress(ValueError, TypeError, KeyError):
                 yield StoredProfile(key, what, device, updated, _from_json(data))
@@ -103,7 +103,7 @@ class ProfileStore:
         return {kept.key: kept.profile for kept in self.all()}
 
     def learn(self, kind: TaskClass, device: str, evidence: Observation, now: float) -> None:
-        """Add what one attempt showed to its profile; other runs may add to it at the same time."""
+        """Add the observation of one attempt to its profile; other runs may add to it at the same time."""
         self._learned = True
         try:
             self._db.execute(schema.BEGIN)
@@ -119,7 +119,7 @@ class ProfileStore:
             self.trouble = f"a profile could not be kept in {self.path}: {exc}"
 
     def forget(self, keys: list[str]) -> int:
-        """Remove profiles and return how many there were. Raises StateError."""
+        """Remove profiles and return how many there were. Raise StateError."""
         try:
             return sum(self._db.execute(schema.DROP_PROFILE, (key,)).rowcount for key in keys)
         except sqlite3.Error as exc:
@@ -127,7 +127,7 @@ class ProfileStore:
 
 
 def _is_temporary(exc: Exception) -> bool:
-    """Tell whether the file itself may be whole: it is locked, may not be opened, or its disk is full or fails."""
+    """Tell whether the file itself may be intact: it is locked, may not be opened, or its disk is full or fails."""
     return getattr(exc, "sqlite_errorcode", 0) & 0xFF in _TEMPORARY
 
 
@@ -149,7 +149,7 @@ def _to_json(profile: Profile) -> str:
 
 
 def _from_json(text: str) -> Profile:
-    """Return a profile. Raises ValueError, TypeError or KeyError for one that is damaged."""
+    """Return a profile. Raise ValueError, TypeError or KeyError for a damaged one."""
     data = json.loads(text)
     return Profile(
         parts={name: _part(name, part) for name, part in data["parts"].items()},

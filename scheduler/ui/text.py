@@ -30,10 +30,10 @@ def clean(text: str, *, keep_bytes: bool = False) -> str:
 
 
 class TextCleaner:
-    """A cleaner of bytes that arrive in pieces; an unfinished escape sequence is kept back, a carriage return stays."""
+    """A cleaner of bytes that arrive in pieces; an unfinished escape sequence is held back, a carriage return stays."""
 
     MOST = 4096
-    """Longest escape sequence that is kept back, in characters; a longer one is shown as text."""
+    """The longest escape sequence that is held back, in characters; a longer one is shown as text."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")

@@ -1,4 +1,4 @@
-"""Devices that are closed to others: taken out of service, or reserved for a user; files in the lease directory."""
+"""Devices that are disabled, or reserved for a user, as files in the lease directory."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ from scheduler.values import dataclass
 
 VERSION = 1
 MOST_WORDS = 200
-"""Characters of a reason: a record has a fixed size."""
+"""The largest number of characters of a reason, since a record has a fixed size."""
 May = Callable[[int, str], bool]
 """A function that tells whether a user has a right: `reserve` or `disable`."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceReservation:
-    """One device that is closed to other users: by which user, for which, until when and why."""
+    """A device that is closed to other users: by which user, for which user, until when and why."""
 
     device: str
     by: int
     """The file's owner, whatever the file says."""
     user: int | None = None
-    """The user that it is kept for; None: it is disabled."""
+    """The user that it is reserved for; None: it is disabled."""
     until: float = 0.0
-    """When that ends, in seconds since the epoch; 0: when it is ended by hand."""
+    """The time at which it ends, in seconds since the epoch; 0: when a user ends it."""
     why: str = ""
     name: str = ""
-    """Its file."""
+    """The name of its file."""
 
     @property
     def asks(self) -> str:
-        """The right that its maker needs for it to count."""
+        """The right that its creator needs for it to be valid."""
         return DISABLE if self.user is None else RESERVE
 
 
 def to_dict(one: DeviceReservation) -> dict[str, Any]:
-    """Return the record of a reservation; its maker is the owner of the file."""
+    """Return the record of a reservation; its creator is the owner of the file."""
     return {"version": VERSION, "device": one.device, "user": one.user, "until": one.until, "why": one.why[:MOST_WORDS]}
 
 
@@ -61,11 +61,11 @@ class ReservationKind(RecordKind[DeviceReservation]):
     plural = "device reservations"
 
     def lives_unlocked(self, name: re.Match[str]) -> bool:
-        """Tell that a reservation may count."""
+        """Return True, because a reservation is valid without a lock."""
         return True
 
     def parse(self, name: re.Match[str], said: Mapping[str, Any]) -> DeviceReservation | None:
-        """Return the reservation of a record; None where a user other than root keeps a device for another user."""
+        """Return the reservation in a record; None if a user other than root reserves a device for another user."""
         if said.get("version") != VERSION:
             return None
         by, user = int(name[1]), said["user"]
@@ -85,7 +85,7 @@ RESERVATIONS = ReservationKind()
 
 
 def standing(records: RecordDirectory, may: May, now: float) -> list[DeviceReservation]:
-    """Return the reservations that count now: valid, in force, and by users who may make them.
+    """Return the reservations that apply now: valid, in force, and by users who may make them.
 
     Files of users who may make none are not opened.
     """
@@ -96,7 +96,7 @@ def standing(records: RecordDirectory, may: May, now: float) -> list[DeviceReser
 
 
 def look(directory: Path, may: May) -> list[DeviceReservation]:
-    """Return the reservations of a directory that count now, for views."""
+    """Return the reservations of a directory that apply now, for views."""
     try:
         with opened(directory) as records:
             return standing(records, may, time.time())
@@ -107,12 +107,12 @@ def look(directory: Path, may: May) -> list[DeviceReservation]:
 def for_others(
     device_reservations: Iterable[DeviceReservation], uid: int, name: Callable[[int], str]
 ) -> Mapping[str, str]:
-    """Return the devices on which a user starts nothing, each with the reason; `name` gives a user's name."""
+    """Return the devices on which a user may start nothing, each with the reason; `name` returns a user's name."""
     return {one.device: sentence(one, name) for one in device_reservations if one.user != uid}
 
 
 def sentence(device_reservation: DeviceReservation, name: Callable[[int], str]) -> str:
-    """Return why other users start nothing on a device."""
+    """Return why other users may start nothing on a device."""
     why = f" ({device_reservation.why})" if device_reservation.why else ""
     if device_reservation.user is None:
         return f"it is disabled by {name(device_reservation.by)}{why}"
@@ -121,16 +121,16 @@ def sentence(device_reservation: DeviceReservation, name: Callable[[int], str]) 
 
 
 def _moment(at: float) -> str:
-    """Return a time for a sentence: the hour where it is today, else with the day."""
+    """Return a time for a sentence: the hour if it is today, otherwise with the day."""
     then, now = time.localtime(at), time.localtime()
     form = "%H:%M" if then[:3] == now[:3] else "%a %H:%M" if 0 < at - time.time() < 5 * 86400 else "%Y-%m-%d %H:%M"
     return time.strftime(form, then)
 
 
 def close(directory: Path, device_reservations: Iterable[DeviceReservation]) -> None:
-    """Reserve devices, each by a file that only this user and root can remove. Raises LeaseError.
+    """Close devices, each with a file that only this user and root can remove. Raise LeaseError.
 
-    Reservations of this user whose time is over are removed.
+    Expired reservations of this user are removed.
     """
     mine = read_all(directory, RESERVATIONS, lambda name: int(name[1]) == os.getuid())
     for _ in end(directory, [one for one in mine if 0 < one.until <= time.time()]):
@@ -145,7 +145,7 @@ def close(directory: Path, device_reservations: Iterable[DeviceReservation]) -> 
 
 
 def end(directory: Path, device_reservations: Iterable[DeviceReservation]) -> Iterator[DeviceReservation]:
-    """Remove reservations; yield those that are gone. Those of other users stay, but root removes any."""
+    """Remove reservations; yield the removed ones. Only root can remove those of other users."""
     for one in device_reservations:
         with contextlib.suppress(FileNotFoundError, PermissionError):
             os.unlink(directory / one.name)

@@ -1,4 +1,4 @@
-"""The directory in which all schedulers of a machine meet: where it is, and whether it can be trusted."""
+"""The lease directory, where all schedulers of a machine meet: its path, and whether it can be trusted."""
 
 from __future__ import annotations
 
@@ -15,21 +15,23 @@ FALLBACK = Path("/tmp/.gpu-batch-scheduler")
 
 
 def find_directory(said: str | None) -> Path:
-    """Return the lease directory: as named, else the administrator's, else one under /tmp that the first user makes."""
+    """Return the lease directory: the named one, else the administrator's, else one under /tmp that the first user
+    creates.
+    """
     if said:
         return Path(said).absolute()
     return RUNTIME if RUNTIME.is_dir() else FALLBACK
 
 
 def make_directory(said: str | None) -> Path:
-    """Return the lease directory, and make it where it is missing. Raises LeaseError where it cannot be trusted."""
+    """Return the lease directory, created if it is missing. Raise LeaseError if it cannot be trusted."""
     directory = find_directory(said)
     os.close(open_trusted(directory))
     return directory
 
 
 def open_trusted(path: Path) -> int:
-    """Open the lease directory, made where it is missing. Raises LeaseError where it cannot be trusted or locked."""
+    """Open the lease directory, created if it is missing. Raise LeaseError if it cannot be trusted or locked."""
     try:
         if not path.exists():
             path.mkdir(parents=True)
@@ -57,9 +59,9 @@ def open_trusted(path: Path) -> int:
 
 
 def distrust(directory: Path) -> str:
-    """Return why leases in a directory cannot be trusted or written, with the cure; empty where all is well.
+    """Return why leases in a directory cannot be trusted or written, with the cure; empty if they can.
 
-    One that is not there yet is made by the first run.
+    The first run creates a directory that does not exist yet.
     """
     if not os.path.lexists(directory):
         return ""
@@ -80,9 +82,9 @@ def distrust(directory: Path) -> str:
 
 
 def of_another_user(directory: Path) -> str:
-    """Return a sentence that names the owner of a lease directory who can remove the leases of others there.
+    """Return a sentence that names the owner of a lease directory who can remove the leases of other users there.
 
-    It is empty for a directory of root or of this user, and where there is none.
+    It is empty for a directory of root or of this user, and if there is none.
     """
     who = owned_by(directory)
     if not who:
@@ -94,7 +96,7 @@ def of_another_user(directory: Path) -> str:
 
 
 def owned_by(directory: Path) -> str:
-    """Return who besides root and this user may remove any lease, as the end of a sentence; empty for no other user."""
+    """Return which user besides root and this one may remove any lease, as the end of a sentence; empty if none may."""
     try:
         uid = os.lstat(directory).st_uid
     except OSError:
@@ -105,7 +107,7 @@ def owned_by(directory: Path) -> str:
 
 
 def _check(path: Path, status: os.stat_result) -> None:
-    """Refuse a directory in which others could remove or replace our leases."""
+    """Refuse a directory in which other users could remove or replace our leases."""
     open_to_others = status.st_mode & 0o022
     if open_to_others and not status.st_mode & stat.S_ISVTX:
         raise LeaseError(f"{path} can be written by others and is not sticky: {_cure(path, status.st_uid)}")
@@ -116,7 +118,9 @@ def _check(path: Path, status: os.stat_result) -> None:
 
 
 def _cure(path: Path, owner: int) -> str:
-    """Return what opens a lease directory to all users; one that is another user's would stay in that user's power."""
+    """Return the command that opens a lease directory to all users; another user's directory would stay under that
+    user's control.
+    """
     if owner == 0:
         return f"sudo chmod 1777 {path}"
     if owner == os.getuid():

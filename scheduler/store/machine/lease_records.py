@@ -1,4 +1,4 @@
-"""The file of a lease: its name, its fields, and whether it lives; a process of another user cannot keep it alive."""
+"""The file of a lease: its name, its fields, and whether it is alive; no process of another user can keep it alive."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from scheduler.store.machine.records import RecordFile, RecordKind, amount, read
 
 VERSION = 1
 FIRST_NAMESPACE = 0xEFFFFFFC
-"""The inode of the pid namespace that is no container's; in others /proc/locks leaves out locks of dead processes."""
+"""The inode of the host's pid namespace; in a container /proc/locks leaves out locks of dead processes."""
 BY_SHIM = ".shim"
-"""The end of the name of a lease that was made again, and lives as long as the shim that it names."""
+"""The suffix of a lease that was created again, and lives as long as the shim that it names."""
 LASTING = ("since", "expected", "locker", "namespace")
-"""The fields of a record that stay as they were when the lease was made."""
+"""The fields of a record that never change after the lease was created."""
 
 
 def stem(uid: int, run: str) -> str:
-    """Return how the names of a run's leases begin."""
+    """Return the beginning of the names of a run's leases."""
     return f"{uid}.{run}."
 
 
 def to_block(placement: Placement, shim: int, boot: str, lasting: Mapping[str, Any]) -> bytes:
-    """Return the record of a placement's lease, with the `lasting` fields that it was made with."""
+    """Return the record of a placement's lease, with the `lasting` fields from its creation."""
     fields = {
         **lasting,
         "alone": placement.alone,
@@ -56,11 +56,11 @@ class LeaseKind(RecordKind[Lease]):
     is_cached = True
 
     def lives_unlocked(self, name: re.Match[str]) -> bool:
-        """Tell whether a lease was made again."""
+        """Tell whether a lease was created again."""
         return bool(name[5])
 
     def parse(self, name: re.Match[str], said: Mapping[str, Any]) -> Lease:
-        """Return the lease of a record; shim, bytes and load mean the same in every version."""
+        """Return the lease in a record; shim, bytes and load have their meaning in every version."""
         return Lease(
             *_identifiers(name),
             shim=int(said["shim"]),
@@ -76,11 +76,11 @@ class LeaseKind(RecordKind[Lease]):
         )
 
     def nonsense(self, name: re.Match[str]) -> Lease:
-        """Return a lease that cannot be read: it closes what it is on to all other schedulers."""
+        """Return a lease for an unreadable record: it closes its devices to all other schedulers."""
         return Lease(*_identifiers(name), shim=0, reserved={}, load={}, unreadable=user_name_soon(int(name[1])))
 
     def judge(self, record: Lease, file: RecordFile) -> Lease | None:
-        """Return a lease as it counts, or None where it is dead; only one that was made again needs no lock."""
+        """Return a lease as it counts, or None if it is dead; only one that was created again needs no lock."""
         if file.is_free and not record.by_shim:
             return None
         if not _has_its_shim(record, file.lockers):
@@ -94,7 +94,9 @@ LEASES = LeaseKind()
 
 
 def living(directory: Path) -> list[Lease]:
-    """Return every living lease of this machine, for views: without the mutex, so only nearly of one moment."""
+    """Return every living lease of this machine, for views: without the mutex, so the leases may be of slightly
+    different times.
+    """
     return read_all(directory, LEASES)
 
 
@@ -104,10 +106,10 @@ def _identifiers(name: re.Match[str]) -> tuple[str, int, str, int, int]:
 
 
 def _has_its_shim(lease: Lease, lockers: LockHolders) -> bool:
-    """Tell whether the process that a lease names is its shim: its memory counts as the lease's.
+    """Tell whether the process that a lease names is its shim, so that its memory counts as the lease's.
 
-    A process of another user is not, whatever the lease says. Nor is one that only has the same number here: the
-    lease's scheduler may count processes for itself, in a container.
+    A process of another user is not, whatever the lease says. Nor is one that merely has that number here: the lease's
+    scheduler may be in a container with its own pids.
     """
     if not lease.shim or lockers.user(lease.shim) != lease.uid:
         return False
@@ -115,7 +117,9 @@ def _has_its_shim(lease: Lease, lockers: LockHolders) -> bool:
 
 
 def process_identity(pid: int) -> str:
-    """Return what tells a process from all others of this machine, in any pid namespace; `gone` where it has ended."""
+    """Return what distinguishes a process from all others of this machine, in any pid namespace; `gone` if it has
+    ended.
+    """
     try:
         return _identity_of(pid, os.stat(f"/proc/{pid}").st_ino)
     except OSError:
@@ -124,7 +128,9 @@ def process_identity(pid: int) -> str:
 
 @lru_cache(maxsize=1024)
 def _identity_of(pid: int, inode: int) -> str:
-    """Return a process's identity, cached by its folder in /proc: many leases are read while all others wait."""
+    """Return a process's identity, cached by its folder in /proc, because many leases are read while all others
+    wait.
+    """
     return f"{namespace()}.{start_time(pid)}"
 
 
@@ -140,8 +146,8 @@ def namespace() -> int:
 def _is_feigned(lease: Lease, file: RecordFile) -> bool:
     """Tell whether a lease without its shim is kept locked by another user, to make it look alive.
 
-    The kernel lists a lock under the process that took it: the scheduler, also when only the shim or the rest of its
-    tree has it any more. That process is named in the lease, so a lock under another number is another user's. What
+    The kernel lists a lock under the process that took it: the scheduler, even when only the shim or the rest of its
+    tree still holds it. The lease names that process, so a lock under another number belongs to another user. What
     cannot be judged counts as alive: a lock that is not listed here, and in a container the process that the lease
     names, since its number may mean nothing there.
     """
@@ -152,7 +158,7 @@ def _is_feigned(lease: Lease, file: RecordFile) -> bool:
 
 
 def _has_shims(uid: int) -> bool:
-    """Tell whether a user runs anything that could be the shim of a lease that does not name its shim."""
+    """Tell whether a user has any process that could be the shim of a lease that does not name one."""
     for name in os.listdir("/proc"):
         try:
             if name.isdigit() and os.stat(f"/proc/{name}").st_uid == uid and b"shim.py" in _command_line(name):

@@ -31,7 +31,7 @@ from scheduler.units import count
 LOOKING = 1.0
 """Least seconds between looks at the directory, and at the site's rules, outside the mutex."""
 PATIENCE = 5.0
-"""Seconds to wait for the directory's mutex before its holder is named; it is held for under a millisecond."""
+"""Seconds to wait for the directory's mutex before the error names its holder; it is held for under a millisecond."""
 
 Key = tuple[int, int]
 """A task and its attempt."""
@@ -42,25 +42,25 @@ class OwnLease(NamedTuple):
 
     name: str = ""
     inode: int = 0
-    """The inode of its file, which tells it from another file of its name; 0: it is to be made again."""
+    """The inode of its file, which distinguishes it from another file with its name; 0: it must be created again."""
     since: float = 0.0
     by_shim: bool = False
-    """True where it was made again, so that it lives by the shim that it names."""
+    """True if it was created again, so that it lives as long as the shim that it names."""
     fd: int = -1
-    """The lock of one that was made again; of the others their shims have it."""
+    """The lock of a lease that was created again; for any other, the shim has the lock."""
 
 
 class FileLeaseRegistry:
-    """This run's leases, and a view of all others; a scheduler writes files of its own run only.
+    """This run's leases, and a view of all others; a scheduler writes only files of its own run.
 
-    `deciding` yields the registry itself as the transaction: the methods that need the mutex say so.
+    `deciding` yields the registry itself as the transaction; methods that need the mutex say so.
     """
 
     def __init__(self, directory: Path, run: str, boot: str) -> None:
         self.directory = directory
         self.uid = os.getuid()
         self.has_moved = False
-        """True where the directory was removed or replaced since the leases were made."""
+        """True if the directory was removed or replaced since the leases were created."""
         self._path = str(directory)
         self._stem = stem(self.uid, run)
         self._boot = boot
@@ -70,7 +70,7 @@ class FileLeaseRegistry:
         self._mutex = Mutex(self._fd)
         self._records = RecordDirectory(self._fd, self.uid)
         self._looked_at = -math.inf
-        """When the directory was last looked at outside its mutex."""
+        """The time at which the directory was last checked outside its mutex."""
         self._tickets = Tickets(self.uid, run)
         self._site_reader = SiteConfigReader(self.uid)
         self._site = self._site_reader.now()
@@ -80,7 +80,7 @@ class FileLeaseRegistry:
         self._tickets.leave(self._fd)
 
     def close(self) -> None:
-        """Let go of the directory."""
+        """Close the directory."""
         self._tickets.forget(self._records)
         for one in (self._own or {}).values():
             if one.fd >= 0:
@@ -91,7 +91,7 @@ class FileLeaseRegistry:
 
     @contextmanager
     def deciding(self) -> Iterator[FileLeaseRegistry]:
-        """Hold the mutex of the whole machine; keep it short, all other schedulers wait. Raises LeaseError."""
+        """Hold the mutex of the whole machine; keep it short, because all other schedulers wait. Raise LeaseError."""
         self._look_ahead()
         self._lock()
         self._records.hold(exclusive=True)
@@ -102,7 +102,7 @@ class FileLeaseRegistry:
             self._mutex.release()
 
     def _look_ahead(self) -> None:
-        """Look at all files while others may decide, so that those which never count are known under the mutex."""
+        """Read all files while others may decide, so that files which can never count are known under the mutex."""
         now = time.monotonic()
         if now - self._looked_at < LOOKING:
             return
@@ -117,7 +117,7 @@ class FileLeaseRegistry:
         return not name.string.startswith(self._stem)
 
     def _lock(self) -> None:
-        """Lock the directory that has the name now; ours may have been removed or replaced since it was opened."""
+        """Lock the directory that has the name now, because the open one may have been removed or replaced."""
         self._wait_for_lock()
         while not self._is_there():
             fd = open_trusted(self.directory)
@@ -145,11 +145,11 @@ class FileLeaseRegistry:
     # ---- while the mutex is held ----
 
     def others(self) -> list[Lease]:
-        """Return every living lease of other runs; remove dead ones of this user on the way."""
+        """Return every living lease of other runs; remove dead ones of this user."""
         return list(self._records.read(LEASES, self._is_other))
 
     def take(self, placement: Placement) -> HeldLease:
-        """Write a placement's lease and lock it, before another scheduler can decide. Raises LeaseError."""
+        """Write a placement's lease and lock it, before another scheduler can decide. Raise LeaseError."""
         try:
             return self._make(placement, round(time.time(), 3))
         except OSError as exc:
@@ -160,19 +160,19 @@ class FileLeaseRegistry:
         return self._tickets.others(self._records)
 
     def wait(self, ticket: WaitTicket | None) -> None:
-        """Show all schedulers what this run waits for; None: nothing."""
+        """Publish what this run waits for; None: nothing."""
         self._tickets.show(self._records, ticket)
 
     def house(self) -> SitePolicy:
-        """Return the quotas, and the devices on which this user starts nothing."""
+        """Return the quotas, and the devices on which this user may start nothing."""
         found = device_reservations.standing(self._records, self._site.allows, time.time())
         closed = device_reservations.for_others(found, self.uid, user_name_soon)
         return SitePolicy(self._site.caps, closed, self._site.quotas)
 
     def _make(self, placement: Placement, since: float, shim: int = 0, *, by_shim: bool = False) -> HeldLease:
-        """Make the file of a lease under a new name, with its record in it and locked.
+        """Create the file of a lease under a new name, with its record in it and locked.
 
-        One that was made before for the same attempt is replaced: no shim has it, or its file has gone.
+        An earlier lease of that attempt is replaced: no shim has it, or its file is gone.
         """
         key = placement.task, placement.attempt
         self.drop(*key)
@@ -190,7 +190,7 @@ class FileLeaseRegistry:
         """Return this run's leases by task and attempt.
 
         The first call searches the directory for the leases of an earlier scheduler of this run, and removes the dead
-        ones. It needs no mutex: a run has one scheduler at a time.
+        ones. It needs no mutex, because a run has one scheduler at a time.
         """
         if self._own is None:
             records = RecordDirectory(self._fd, self.uid)
@@ -200,18 +200,18 @@ class FileLeaseRegistry:
         return self._own
 
     def _found(self, lease: Lease) -> OwnLease:
-        """Return a lease of an earlier scheduler; one that it had made again has lost its lock with it."""
+        """Return a lease of an earlier scheduler; one that it had created again has lost its lock with it."""
         inode = 0 if lease.by_shim else _inode(self._fd, lease.name)
         return OwnLease(lease.name, inode, lease.since, lease.by_shim)
 
     def adopt(self, task: int, attempt: int) -> None:
-        """Expect a lease of an attempt that an earlier scheduler started: where it has none, it gets one."""
+        """Expect a lease of an attempt that an earlier scheduler started; if it has none, it gets one."""
         self.own().setdefault((task, attempt), OwnLease())
 
     def missing(self) -> list[Key]:
-        """Return the attempts of this run whose leases are not in the directory; takes no mutex.
+        """Return the attempts of this run whose leases are not in the directory; take no mutex.
 
-        An attempt that has just ended is among them: its shim removes the lease before it tells of the end.
+        An attempt that has just ended is among them: its shim removes the lease before it reports the end.
         """
         own = self.own()
         if own and not self._is_there():
@@ -222,10 +222,10 @@ class FileLeaseRegistry:
         return missing
 
     def restore(self, living: Sequence[tuple[Placement, int]]) -> str:
-        """Make the leases of living attempts again, each with its shim; return a sentence about the lost ones.
+        """Create the leases of living attempts again, each with its shim; return a sentence about the lost ones.
 
-        The lock of such a lease is this scheduler's: the attempt's shim has that of the file that was removed. So it
-        lives by the shim that it names, too, and the next scheduler of the run takes a lock for it anew. Raises
+        This scheduler holds the lock of such a lease, because the attempt's shim has the lock of the removed file. So
+        the lease lives by the shim that it names, too, and the next scheduler of the run locks it again. Raise
         LeaseError.
         """
         with self.deciding():
@@ -248,7 +248,7 @@ class FileLeaseRegistry:
         return f"{made}: the files were removed from {self.directory}{owned_by(self.directory)}"
 
     def rewrite(self, placement: Placement, shim: int) -> bool:
-        """Bring the file of a living lease up to date; False where there is none any more."""
+        """Bring the file of a living lease up to date; return False if there is none any more."""
         one = self.own().get((placement.task, placement.attempt))
         if one is None:
             return False
@@ -266,7 +266,7 @@ class FileLeaseRegistry:
         return True
 
     def drop(self, task: int, attempt: int) -> None:
-        """Remove what a lost attempt left; the shim of any other has done it."""
+        """Remove the lease of a lost attempt; the shim of any other attempt removes it."""
         one = self.own().pop((task, attempt), OwnLease())
         if one.name:
             with contextlib.suppress(OSError):
@@ -275,14 +275,14 @@ class FileLeaseRegistry:
             os.close(one.fd)
 
     def forget(self, task: int, attempt: int) -> None:
-        """Forget the lease of an attempt that has ended; its shim does not know of one that was made again."""
+        """Forget the lease of an ended attempt; its shim does not know about one that was created again."""
         if self.own().get((task, attempt), OwnLease()).by_shim:
             self.drop(task, attempt)
         else:
             self.own().pop((task, attempt), None)
 
     def troubles(self) -> list[str]:
-        """Return a sentence about each user who has more in the directory than is read."""
+        """Return a sentence about each user who has more files in the directory than are read."""
         return [
             f"{user_name_soon(uid)} (user {uid}) has more than {most} in {self.directory}: the others do not count"
             for uid, most in sorted(self._records.crowded.items())
@@ -290,7 +290,7 @@ class FileLeaseRegistry:
 
 
 def _inode(directory: int, name: str) -> int:
-    """Return the number of a file's inode; 0 where there is no such file."""
+    """Return a file's inode number; 0 if there is no such file."""
     try:
         return os.stat(name, dir_fd=directory, follow_symlinks=False).st_ino
     except OSError:

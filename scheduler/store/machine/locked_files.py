@@ -1,4 +1,4 @@
-"""Locks on files: taken, and looked at."""
+"""Locks on files: taking and inspecting them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from pathlib import Path
 
 ROOT = 0
 MOST_NAMED = 3
-"""How many processes one sentence names."""
+"""The largest number of processes that one sentence names."""
 LONGEST_COMMAND = 120
-"""So many characters of a command line are shown."""
+"""The largest number of characters of a command line that are shown."""
 
 
 def take_lock(fd: int, patience: float = 0.05) -> None:
-    """Lock a file; raise BlockingIOError where it is locked for longer than a look at it takes (`patience`)."""
+    """Lock a file; raise BlockingIOError if it stays locked for longer than another process needs to inspect it
+    (`patience`).
+    """
     deadline = time.monotonic() + patience
     while True:
         try:
@@ -30,12 +32,14 @@ def take_lock(fd: int, patience: float = 0.05) -> None:
 
 
 def open_directory(path: Path) -> int:
-    """Open a directory, for its lock; no link is followed. Raises OSError."""
+    """Open a directory in order to lock it, without following a link. Raise OSError."""
     return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
 
 
 def why_not_lockable(fd: int) -> str:
-    """Return why locks do not work where an open file or directory lies, in the kernel's words; empty where they do."""
+    """Return why locks do not work on the file system of an open file or directory, in the kernel's words; empty if
+    they do.
+    """
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         fcntl.flock(fd, fcntl.LOCK_UN)
@@ -62,7 +66,7 @@ def is_locked(directory: Path) -> bool:
 
 
 def is_free(fd: int) -> bool:
-    """Tell whether a file is not locked; the caller closes it at once, which releases the shared lock of this look."""
+    """Tell whether a file is not locked. The caller closes it at once, which releases the shared lock of this check."""
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError as exc:
@@ -73,7 +77,7 @@ def is_free(fd: int) -> bool:
 
 
 def is_held_long(fd: int) -> bool:
-    """Return whether a lock that is held for milliseconds only is found held at each of several looks."""
+    """Return whether a lock that is normally held for milliseconds is still held at each of several checks."""
     for _ in range(20):
         if is_free(fd):
             return False
@@ -82,9 +86,9 @@ def is_held_long(fd: int) -> bool:
 
 
 def make_locked(directory: int, name: str, record: bytes) -> int:
-    """Make a file with a record in it and lock it; return its descriptor. Others can read it once it has both.
+    """Create a file with a record in it and lock it; return its descriptor. Others can read it once it has both.
 
-    Raises FileExistsError where the name is taken.
+    Raise FileExistsError if the name is taken.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     fd = os.open(name, flags, 0o600, dir_fd=directory)
@@ -100,7 +104,7 @@ def make_locked(directory: int, name: str, record: bytes) -> int:
 
 
 class LockHolders:
-    """The processes that took each lock, as the kernel lists them; read at the first question."""
+    """The processes that took each lock, as the kernel lists them; read on the first call."""
 
     def __init__(self) -> None:
         self._pids: _Listed | None = None
@@ -109,8 +113,8 @@ class LockHolders:
     def of(self, file: os.stat_result) -> list[int]:
         """Return the visible processes that took a lock on a file.
 
-        A file system without a disk of its own may tell another device than the kernel lists: there all that
-        locked a file of the same number are returned.
+        A file system without a disk of its own may report another device than the kernel lists: then all processes are
+        returned that locked a file with that inode number.
         """
         if self._pids is None:
             self._pids = _listed()
@@ -120,7 +124,7 @@ class LockHolders:
         return here if here or os.major(file.st_dev) else [pid for _, pid in listed]
 
     def user(self, pid: int) -> int | None:
-        """Return a process's user; None where it has ended or must not be looked at."""
+        """Return a process's user; None if it has ended or must not be inspected."""
         if pid not in self._users:
             self._users[pid] = user_of(pid)
         return self._users[pid]
@@ -132,7 +136,7 @@ class LockHolders:
 
 
 def holder(fd: int, *, command: bool = False) -> str:
-    """Return who holds the lock of an open file, for a sentence; `command`: also what a living one runs."""
+    """Return the holder of an open file's lock, for a sentence; `command`: also the command of a living holder."""
     pids = LockHolders().of(os.fstat(fd))
     if not pids:
         return "a process that cannot be seen from here"
@@ -162,9 +166,9 @@ def _command(pid: int) -> str:
 
 
 def having_open(matches: Callable[[str], bool]) -> Iterator[tuple[int, str]]:
-    """Find what processes have open, as far as this user may see it: the pid and the number of each descriptor.
+    """Yield the pid and the descriptor of each process that has a matching file open, as far as this user may see it.
 
-    `matches` is given the path of an open file, as the kernel has it.
+    `matches` gets the path of an open file in the kernel's form.
     """
     for pid in filter(str.isdigit, os.listdir("/proc")):
         for fd in _listdir(f"/proc/{pid}/fd"):
@@ -187,7 +191,7 @@ def _target(path: str) -> str:
 
 
 def _heirs(file: os.stat_result) -> set[int]:
-    """Return the processes that have a lock of a file by a descriptor which they were left."""
+    """Return the processes that inherited a descriptor with a lock on a file."""
     return {pid for pid, fd in having_open(lambda path: path.startswith("/")) if _has_lock(pid, fd, file)}
 
 
@@ -202,7 +206,7 @@ def _has_lock(pid: int, fd: str, file: os.stat_result) -> bool:
 
 
 def user_of(pid: int) -> int | None:
-    """Return a process's real user; /proc/PID itself belongs to root where a process is not dumpable."""
+    """Return a process's real user; /proc/PID itself belongs to root if a process is not dumpable."""
     try:
         with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as status:
             return next(int(line.split()[1]) for line in status if line.startswith("Uid:"))
@@ -215,7 +219,7 @@ _Listed = dict[int, list[tuple[str, int]]]
 
 
 def _listed() -> _Listed:
-    """Return all flocks that are held; the kernel marks lines of waiting processes with an arrow."""
+    """Return all held flocks; the kernel marks lines of waiting processes with an arrow."""
     found: _Listed = {}
     try:
         lines = Path("/proc/locks").read_text(encoding="ascii", errors="replace").splitlines()

@@ -1,4 +1,4 @@
-"""The mutex of the lease directory, taken in turn: a process that waits for it stands in the kernel's queue."""
+"""The mutex of the lease directory, taken in turn: waiting processes queue in the kernel."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import threading
 import time
 
 TRYING = 0.002
-"""Longest pause between tries of a busy lock: a decision takes less, and a place in the queue costs a thread."""
+"""The longest pause between attempts to take a busy lock: a decision takes less, and queueing costs a thread."""
 
 
 class Mutex:
     """The lock of an open directory; the descriptor may be given to another directory only while the lock is held.
 
-    Other users may take the lock and let go of it without pause. A process that only tries now and then hardly ever
-    finds it free; so a thread waits in the kernel, and the caller waits for the thread, for a limited time. A thread
-    whose caller has given up keeps its place for the next call. Against a process that takes the lock anew in the very
-    moment in which it lets go nothing helps: the kernel wakes the waiting process, but does not keep the lock for it.
+    Other users may take and release the lock without pause. A process that only tries now and then hardly ever finds it
+    free; so a thread waits in the kernel, and the caller waits for the thread, for a limited time. A thread whose
+    caller has given up keeps its place for the next call. Nothing helps against a process that takes the lock again at
+    the moment of its release: the kernel wakes the waiting process, but does not keep the lock for it.
     """
 
     def __init__(self, fd: int) -> None:
@@ -26,11 +26,11 @@ class Mutex:
         self._is_queued = False
         """True while a thread waits for the lock; then nothing else may lock or unlock the file."""
         self._is_wanted = False
-        """True where that thread is to keep the lock once it has it."""
+        """True if that thread should keep the lock once it has it."""
         self._error: OSError | None = None
 
     def take(self, patience: float) -> bool:
-        """Take the lock; False where it is not free for so many seconds. Raises OSError."""
+        """Take the lock; return False if it is not free for this many seconds. Raise OSError."""
         end = time.monotonic() + patience
         with self._changed:
             if not self._is_queued:
@@ -47,7 +47,7 @@ class Mutex:
             return not self._is_queued
 
     def release(self) -> None:
-        """Let go of the lock."""
+        """Release the lock."""
         fcntl.flock(self._fd, fcntl.LOCK_UN)
 
     def _try(self) -> bool:
@@ -64,7 +64,7 @@ class Mutex:
             pause *= 2
 
     def _queue(self) -> None:
-        """Have a thread wait, on a descriptor of its own: the caller may be gone when it gets the lock."""
+        """Let a thread wait, on a descriptor of its own: the caller may be gone when it gets the lock."""
         self._is_queued, self._error = True, None
         threading.Thread(target=self._wait, args=(os.dup(self._fd),), daemon=True, name="lease mutex").start()
 

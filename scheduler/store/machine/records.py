@@ -1,10 +1,10 @@
-"""The store of the lease directory: small files of one block each, in a directory to which every user may add any file.
+"""The store of the lease directory: small files of one block each, in a directory to which any user may add files.
 
-A record is a file whose name says its owner. It holds one block of JSON with a checksum, and it counts for as long as
-its maker, or an heir of the maker, keeps it locked; a kind of record may say otherwise. Records of other users are
-never trusted: they are opened without following links, belong to the owner that their name says, and are read up to a
-number for each user. A file that was found worthless is not opened again: names are never used twice, so such a file
-never comes to count.
+A record is a file whose name contains its owner. It holds one block of JSON with a checksum, and it is valid as long as
+its creator, or a process that inherited it, keeps it locked; a kind of record may have another rule. Records of other
+users are never trusted: they are opened without following links, must belong to the owner in their name, and only a
+limited number for each user is read. A file that was found invalid is not opened again: names are never reused, so it
+can never become valid.
 """
 
 from __future__ import annotations
@@ -27,23 +27,24 @@ from scheduler.store.machine.locked_files import LockHolders, is_free, make_lock
 T = TypeVar("T")
 
 SETTLED = 50_000_000
-"""Nanoseconds after which a second change of a file is sure to change its ctime; the kernel's clock ticks in steps."""
+"""Nanoseconds after which a second change of a file certainly changes its ctime, because the kernel's clock advances
+in steps."""
 NONSENSE = (ValueError, OverflowError, TypeError, KeyError, AttributeError)
-"""The errors of reading fields that another user may have filled with anything."""
+"""The errors of reading fields into which another user may have written anything."""
 MOST_BYTES = 1 << 60
 LONGEST = 1e11
-"""Seconds since the epoch that no calendar of ours goes beyond; no other amount comes to so much."""
+"""The largest plausible number of seconds since the epoch; no other amount is as large."""
 _RANDOM_BYTES = 8
-"""Random bytes in each name: another user who could foresee the next name could take it first."""
+"""The number of random bytes in each name, so that no other user can predict the next name and take it first."""
 _TRIES = 3
 """The number of names tried for one record; a second one is hardly ever needed."""
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 _NO_FILE = (errno.ELOOP, errno.ENXIO)
-"""How opening a link or a socket fails."""
+"""The errors of opening a link or a socket."""
 
 
 class RecordFile(NamedTuple):
-    """The file of a record at one look."""
+    """The file of a record at the time of one check."""
 
     status: os.stat_result
     is_free: bool
@@ -51,7 +52,7 @@ class RecordFile(NamedTuple):
     lockers: LockHolders
 
     def user(self, *, with_process: bool = True) -> str:
-        """Return the name of its user, for a sentence, with the process that locked it where the kernel lists one."""
+        """Return the name of its user, for a sentence, with the process that locked it if the kernel lists one."""
         name = user_name_soon(self.status.st_uid)
         pids = self.lockers.of(self.status) if with_process else []
         return f"{name} (process {pids[0]})" if pids else name
@@ -64,35 +65,35 @@ class RecordKind(Generic[T]):
     pattern: re.Pattern[str]
     """The form of a whole name; the first group is the user id of its owner."""
     most: int
-    """Records of one user that are read."""
+    """The largest number of records of one user that are read."""
     plural: str
     is_cached = False
     """True if a record is read again only after its file has changed."""
 
     def lives_unlocked(self, name: re.Match[str]) -> bool:
-        """Tell whether a record may count though its file is not locked."""
+        """Tell whether a record may be valid without a lock on its file."""
         return False
 
     def parse(self, name: re.Match[str], said: Mapping[str, Any]) -> T | None:
-        """Return the record; None, or an error of NONSENSE, where the file says none."""
+        """Return the record; None, or an error of NONSENSE, if the file does not contain one."""
         raise NotImplementedError
 
     def nonsense(self, name: re.Match[str]) -> T | None:
-        """Return what a living file counts as that makes no sense."""
+        """Return the record to assume for a living file with invalid content."""
         return None
 
     def judge(self, record: T, file: RecordFile) -> T | None:
-        """Return a record as it counts now; None where it is dead."""
+        """Return a record as it counts now; None if it is dead."""
         return record
 
 
 class RecordDirectory:
-    """The records of one open directory; `uid` is the user whose dead files are removed, not passed over."""
+    """The records of one open directory; `uid` is the user whose dead files are removed, not just ignored."""
 
     def __init__(self, fd: int, uid: int = -1) -> None:
         self.fd = fd
         self.crowded: dict[int, str] = {}
-        """The users who have more records than are read, each with how many of which are read."""
+        """The users who have more records than are read, with the number that is read."""
         self._uid = uid
         self._worthless: set[str] = set()
         self._cache: dict[str, tuple[int, Any]] = {}
@@ -101,11 +102,11 @@ class RecordDirectory:
         self._listed: list[str] | None = None
 
     def hold(self, *, exclusive: bool) -> None:
-        """Note that the directory's mutex is held, or is no longer: while it is, no other scheduler makes a file."""
+        """Note whether the directory's mutex is held: while it is, no other scheduler creates a file."""
         self._is_exclusive, self._listed = exclusive, None
 
     def read(self, kind: RecordKind[T], wanted: Callable[[re.Match[str]], object] = bool) -> Iterator[T]:
-        """Find the records of a kind that count, those with a `wanted` name; remove dead ones of this user."""
+        """Yield the valid records of a kind whose names are `wanted`; remove dead ones of this user."""
         names = [name for name in self.names() if name.startswith(kind.prefix)]
         if not names:
             return
@@ -123,7 +124,7 @@ class RecordDirectory:
                     yield record
 
     def names(self) -> list[str]:
-        """Return all names that are not known to be worthless, listed once while the mutex is held."""
+        """Return all names that are not known to be invalid, listed once while the mutex is held."""
         if self._listed is not None:
             return self._listed
         try:
@@ -140,9 +141,10 @@ class RecordDirectory:
         return names
 
     def make(self, stem: str, record: bytes, end: str = "") -> tuple[str, int]:
-        """Make a locked file with a record in it, under a new name between `stem` and `end`; return both.
+        """Create a locked file with a record in it, under a new name between `stem` and `end`; return the name and the
+        descriptor.
 
-        Raises OSError.
+        Raise OSError.
         """
         for left in reversed(range(_TRIES)):
             name = f"{stem}{os.urandom(_RANDOM_BYTES).hex()}{end}"
@@ -154,7 +156,7 @@ class RecordDirectory:
         raise AssertionError("unreachable: the last try returns or raises")
 
     def _look(self, kind: RecordKind[T], match: re.Match[str], owner: int, lockers: LockHolders, now: int) -> T | None:
-        """Read one file; return its record, or None where it is dead, planted or gone."""
+        """Read one file; return its record, or None if it is dead, planted or gone."""
         opened = self._open(match.string, owner)
         if opened is None:
             return None
@@ -172,7 +174,7 @@ class RecordDirectory:
             os.close(fd)
 
     def _open(self, name: str, owner: int) -> tuple[int, os.stat_result] | None:
-        """Open a plain file of this owner to be read; None for any other, which is not looked at again."""
+        """Open a regular file of this owner for reading; return None for any other, which is not opened again."""
         try:
             fd = os.open(name, _READ, dir_fd=self.fd)
         except OSError as exc:
@@ -187,7 +189,7 @@ class RecordDirectory:
         return None
 
     def _record(self, kind: RecordKind[T], match: re.Match[str], fd: int, status: os.stat_result, now: int) -> T | None:
-        """Return what a file says; what it said before, if it has not changed since."""
+        """Return the content of a file; from the cache if it has not changed since."""
         record: T | None
         changed, record = self._cache.get(match.string, (-1, None))
         if changed == status.st_ctime_ns:
@@ -201,9 +203,9 @@ class RecordDirectory:
         return record
 
     def _bury(self, name: str, fd: int) -> None:
-        """Be done with a dead file: remove this user's own, do not look at another's again.
+        """Discard a dead file: remove this user's own; ignore another user's from now on.
 
-        A file is made unreadable for others, locked, then made readable; its maker holds the mutex meanwhile.
+        A file is created unreadable for others, locked, then made readable; its creator holds the mutex meanwhile.
         """
         status = os.fstat(fd)
         if status.st_uid == self._uid:
@@ -215,7 +217,7 @@ class RecordDirectory:
 
 @contextmanager
 def opened(directory: Path) -> Iterator[RecordDirectory]:
-    """Open a directory for the block, without its mutex. Raises OSError."""
+    """Open a directory for the block, without its mutex. Raise OSError."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield RecordDirectory(fd)
@@ -224,7 +226,7 @@ def opened(directory: Path) -> Iterator[RecordDirectory]:
 
 
 def read_all(directory: Path, kind: RecordKind[T], wanted: Callable[[re.Match[str]], object] = bool) -> list[T]:
-    """Return the records of a directory, for views: without the mutex, so only nearly of one moment."""
+    """Return the records of a directory, for views: without the mutex, so they may be of slightly different times."""
     try:
         with opened(directory) as records:
             return list(records.read(kind, wanted))
@@ -233,7 +235,7 @@ def read_all(directory: Path, kind: RecordKind[T], wanted: Callable[[re.Match[st
 
 
 def size(said: Any) -> int:
-    """Return a number of bytes, at least 0. Raises ValueError where no machine has so many."""
+    """Return a number of bytes, at least 0. Raise ValueError if no machine can have so many."""
     number = int(said)
     if number > MOST_BYTES:
         raise ValueError("no machine has so many bytes")
@@ -241,7 +243,7 @@ def size(said: Any) -> int:
 
 
 def amount(said: Any) -> float:
-    """Return a number, at least 0. Raises ValueError where it is none, or is not finite."""
+    """Return a number, at least 0. Raise ValueError if it is not a number, or not finite."""
     number = float(said)
     if not number <= LONGEST:
         raise ValueError(f"{number} is no amount")

@@ -1,4 +1,4 @@
-"""The site's rules from root's file: the quota of each user, and the users who may reserve or disable devices."""
+"""The site's rules from root's file: the quota of each user, and who may reserve or disable devices."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from scheduler.runtime.site_file import SiteFile
 from scheduler.values import dataclass
 
 RESERVE, DISABLE = "reserve", "disable"
-"""The rights that root may give: to reserve devices, to take them out of service."""
+"""The rights that root may give: to reserve devices, and to disable them."""
 ALL_USERS = "*"
 _TABLES = ("caps", "may")
 _CAPS = ("gpus", "memory", "host_memory", "tasks")
@@ -27,13 +27,13 @@ _SIZES = frozenset({"memory", "host_memory"})
 
 @dataclass(frozen=True, slots=True)
 class UserSet:
-    """Users by their ids, and all who are in a group, be it the one of their account."""
+    """Users by id, and all members of groups, including those with the group as their primary one."""
 
     users: frozenset[int]
     groups: frozenset[int] = frozenset()
 
     def include(self, uid: int) -> bool:
-        """Tell whether a user is one of them."""
+        """Tell whether a user is in the set."""
         return uid in self.users or (bool(self.groups) and not self.groups.isdisjoint(_groups_of(uid)))
 
 
@@ -56,7 +56,7 @@ class SiteConfig:
 
     path: str
     devices: str = ""
-    """The GPUs that are offered, as `--devices` names them; empty: all of them."""
+    """The GPUs that are offered, in the form of `--devices`; empty: all of them."""
     caps: Caps = NO_CAPS
     """The quota of this user."""
     quotas: UserQuotas = UserQuotas()
@@ -75,12 +75,12 @@ class SiteConfig:
 
 
 def read(environ: Mapping[str, str], uid: int) -> SiteConfig:
-    """Return the rules for a user. Raises UsageError with the place in the file that makes no sense."""
+    """Return the rules for a user. Raise UsageError that names the invalid place in the file."""
     return parse(site_file.read(environ), uid)
 
 
 def parse(file: SiteFile, uid: int) -> SiteConfig:
-    """Return the rules for a user of a file that was read. Raises UsageError."""
+    """Return a user's rules from the contents of a file. Raise UsageError."""
     _groups_of.cache_clear()
     said, unknown = file.said, list[str]()
     _known(file.path, said, {*READERS, *_TABLES, "devices"})
@@ -92,7 +92,7 @@ def parse(file: SiteFile, uid: int) -> SiteConfig:
 
 
 def _quotas(path: str, table: Mapping[str, Any], unknown: list[str]) -> UserQuotas:
-    """Return the quotas of all users; a number of a user's own table replaces that of the general one."""
+    """Return the quotas of all users; a value in a user's own table replaces the general one."""
     _known(f"{path}, [caps]", table, {*_CAPS, "users"})
     numbers = _numbers(f"{path}, [caps]", table)
     users: dict[int, Caps] = {}
@@ -112,7 +112,7 @@ def _numbers(place: str, table: Mapping[str, Any]) -> dict[str, int | None]:
 
 
 def _number(place: str, name: str, said: object) -> int | None:
-    """Return a cap, a size or a number; `none` (None) removes the general one for a user."""
+    """Return a count or a size; `none` (None) removes the general quota for a user."""
     if said == "none":
         return None
     try:
@@ -145,7 +145,7 @@ def _gid(word: str, unknown: list[str]) -> int | None:
 
 
 def _uid(user: str, unknown: list[str]) -> int | None:
-    """Return a user's number; an account that is gone is only noted, as it must not stop other users."""
+    """Return a user's number; an account that does not exist is only noted, because it must not stop other users."""
     if user.isdecimal():
         return int(user)
     try:
@@ -163,7 +163,7 @@ def _table(path: str, said: Mapping[str, Any], name: str, spelled: str = "") -> 
 
 
 def _known(place: str, said: Mapping[str, Any], names: Iterable[str]) -> None:
-    """Refuse unknown names: a cap with a misspelt name would have no effect."""
+    """Refuse unknown names: a quota with a misspelt name would have no effect."""
     for name in said:
         if name not in names:
             raise UsageError(f"{place}: {name!r} is unknown; known are {', '.join(sorted(names))}")
@@ -180,7 +180,7 @@ class SiteConfigReader:
         self._rules = read(self._environ, uid)
 
     def now(self) -> SiteConfig:
-        """Return the rules of now; the former ones where the file no longer makes sense, which `doctor` says."""
+        """Return the current rules; if the file has become invalid, the former ones, which `doctor` reports."""
         seen = self._look()
         if seen != self._seen:
             self._seen = seen

@@ -1,4 +1,4 @@
-"""Wait tickets: one record in the lease directory for each scheduler that waits for capacity, written by it alone."""
+"""Wait tickets: one record in the lease directory for each scheduler that waits for capacity, written only by it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VERSION = 1
 
 
 def to_dict(ticket: WaitTicket, now: float) -> dict[str, Any]:
-    """Return the record of a ticket that is shown now; times are in seconds since boot."""
+    """Return the record of a ticket that is published now; times are in seconds since boot."""
     return {
         "version": VERSION,
         "task": ticket.task,
@@ -38,7 +38,7 @@ def to_dict(ticket: WaitTicket, now: float) -> dict[str, Any]:
 
 
 def from_dict(said: Mapping[str, Any], now: float) -> WaitTicket:
-    """Return the ticket of a record. Raises one of NONSENSE."""
+    """Return the ticket in a record. Raise one of NONSENSE."""
     return WaitTicket(
         task=size(said["task"]),
         devices=tuple(str(key) for key in said["devices"]),
@@ -62,14 +62,14 @@ class TicketKind(RecordKind[Waiter]):
     plural = "tickets"
 
     def parse(self, name: re.Match[str], said: Mapping[str, Any]) -> Waiter | None:
-        """Return the waiter of a ticket; a ticket that makes no sense gets no turn."""
+        """Return the waiter of a ticket; an invalid ticket gets no turn."""
         if said.get("version") != VERSION:
             return None
         now = since_boot()
         return Waiter(name.string, int(name[1]), name[2], from_dict(said, now), amount(now - float(said["looked"])))
 
     def judge(self, record: Waiter, file: RecordFile) -> Waiter:
-        """Return a waiter with its user, and the process of a closed ticket as the kernel tells it."""
+        """Return a waiter with its user, and for a closed ticket with the process that the kernel lists."""
         return replace(record, who=file.user(with_process=record.ticket.closed))
 
 
@@ -77,7 +77,7 @@ TICKETS = TicketKind()
 
 
 def waiters(directory: Path) -> list[Waiter]:
-    """Return all waiters of a directory, longest wait first, for views."""
+    """Return all waiters of a directory, the longest wait first, for views."""
     return sorted(read_all(directory, TICKETS), key=lambda waiter: -waiter.ticket.waited)
 
 
@@ -90,11 +90,12 @@ class Tickets:
         self._name = ""
         self._fd = -1
         self._absent: dict[str, float] = {}
-        """When each ticket of the last look had last not been there; before the first look none can be missed."""
+        """The time at which each ticket of the last read was last absent; before the first read none counts as
+        absent."""
         self._looked_at = -math.inf
 
     def show(self, records: RecordDirectory, ticket: WaitTicket | None) -> None:
-        """Write what this run waits for; None: nothing. Where no file can be written, the run only loses its turn."""
+        """Write what this run waits for; None: nothing. If no file can be written, the run only loses its turn."""
         if ticket is None:
             self.leave(records.fd)
             return
@@ -117,7 +118,7 @@ class Tickets:
         self._fd = -1
 
     def forget(self, records: RecordDirectory) -> None:
-        """Remove the ticket, and what an earlier scheduler of this run may have left."""
+        """Remove the ticket, and those that an earlier scheduler of this run may have left."""
         self.leave(records.fd)
         for name in records.names():
             if name.startswith(self._stem):
@@ -127,7 +128,7 @@ class Tickets:
     def others(self, records: RecordDirectory) -> list[Waiter]:
         """Return the other waiters of the directory; remove dead tickets of this user.
 
-        A ticket of another user has waited no longer than since the last look at which it was not there.
+        A ticket of another user has waited at most since the last read at which it was absent.
         """
         found = list(records.read(TICKETS, lambda name: not name.string.startswith(self._stem)))
         self._absent = {waiter.name: self._absent.get(waiter.name, self._looked_at) for waiter in found}
@@ -138,7 +139,7 @@ class Tickets:
 
 
 def _bounded(waiter: Waiter, longest: float) -> Waiter:
-    """Return a waiter that has waited for so many seconds at most."""
+    """Return a waiter that has waited for at most this many seconds."""
     if waiter.ticket.waited <= longest:
         return waiter
     return replace(waiter, ticket=replace(waiter.ticket, waited=longest))

@@ -1,4 +1,4 @@
 """One run's directory: journal, requests, counter, catalog of runs.
 
-All SQL lies in `schema`. Start at `run_store`, then `journal`.
+All SQL is in `schema`. Start at `run_store`, then `journal`.
 """

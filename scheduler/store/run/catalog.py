@@ -1,4 +1,4 @@
-"""Runs on disk, to be read: found by number or name, with or without a living scheduler."""
+"""Runs on disk for readers: found by number or name, with or without a living scheduler."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from scheduler.values import dataclass
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """One run, by its directory and the facts in its journal."""
+    """One run, from its directory and the facts in its journal."""
 
     number: int
     places: RunPaths
     meta: Mapping[str, str]
     alive: bool
     lost: str = ""
-    """A sentence on how much of the end of its journal was lost; empty for a whole journal."""
+    """A sentence about how much of the end of its journal was lost; empty if nothing was."""
 
     @property
     def what(self) -> str:
-        """The file or command that was run."""
+        """The file or command of the run."""
         return self.meta.get("file", "")
 
     @property
     def elsewhere(self) -> str:
-        """The other machine that it belongs to, where its lock and pids mean nothing here; empty for this machine."""
+        """The other machine to which it belongs, where its lock and pids mean nothing here; empty for this machine."""
         host = self.meta.get("host", "")
         return "" if is_here(self.meta.get("boot", ""), self.meta.get("machine", ""), host) else host
 
 
 DIGITS = 18
-"""The most digits of the number of a run or a task."""
+"""The largest number of digits in the number of a run or a task."""
 
 
 class RunCatalog:
@@ -61,13 +61,13 @@ class RunCatalog:
         return sorted(int(name) for name in names if name.isdecimal())
 
     def info(self, number: int) -> RunInfo:
-        """Return one run. Raises NoSuchRun for one that does not exist or was never accepted."""
+        """Return one run. Raise NoSuchRun if it does not exist or was never accepted."""
         info, journal = self.open(number)
         journal.close()
         return info
 
     def open(self, number: int) -> tuple[RunInfo, JournalReader]:
-        """Return one run with its journal, which the caller closes. Raises as `info`."""
+        """Return one run with its journal, which the caller closes. Raise as `info` does."""
         places = self.places.run(number)
         if not places.root.exists():
             raise NoSuchRun(f"there is no run {number} in {self.places.runs}: scheduler runs shows what there is")

@@ -1,4 +1,4 @@
-"""The durable counter: task ids and run numbers that never repeat, from one file under a lock."""
+"""The durable counter of task ids and run numbers, which never repeat, in one locked file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scheduler.errors import StateError
 from scheduler.store.machine.locked_files import holder, is_held_long, take_lock
 
 PATIENCE = 5.0
-"""Seconds to wait for the lock before an error names its holder; it is held for some milliseconds."""
+"""Seconds to wait for the lock before an error names its holder; it is held for a few milliseconds."""
 
 
 class Counter:
@@ -23,10 +23,10 @@ class Counter:
 
     @contextmanager
     def held(self, patience: float = PATIENCE) -> Iterator[HeldCounter]:
-        """Lock the counter for the block; taken numbers are durable at its end.
+        """Lock the counter for the block; the numbers taken are durable at its end.
 
-        Keep the block short: every start of a run of this user waits for it. Raises StateError, with the holder, where
-        the lock cannot be had within `patience` seconds.
+        Keep the block short, because every start of a run of this user waits for it. Raise StateError, with the holder,
+        if the lock is not free within `patience` seconds.
         """
         try:
             fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -47,7 +47,7 @@ class Counter:
             os.close(fd)
 
     def next_task(self) -> int:
-        """Return the next task id as it is now, without the lock: another process may take it at any time."""
+        """Return the next task id without locking: another process may take it at any time."""
         try:
             fd = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:
@@ -59,7 +59,7 @@ class Counter:
 
 
 def why_locked(path: Path) -> str:
-    """Return a sentence on the process that keeps the counter locked for long; empty where there is none."""
+    """Return a sentence about the process that has kept the counter locked for long; empty if there is none."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -77,7 +77,7 @@ def _locked(fd: int, path: Path, how_long: str = "") -> str:
 
 
 class HeldCounter:
-    """The numbers of the counter, to be written while its lock is held."""
+    """The numbers of the counter while its lock is held."""
 
     def __init__(self, fd: int, path: Path, first: int) -> None:
         self._fd = fd

@@ -1,4 +1,4 @@
-"""Writing a journal: rows and events, appended in transactions that are durable when they return."""
+"""The writer of a journal: rows and events are appended in transactions that are durable when they return."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class Journal(JournalReader):
         super().__init__(path, connection, owner, reached)
         self._reach_file: ReachFile | None = None
         self._current = self._pending = Reach()
-        """How far it goes, and how far it will go once the open transaction ends."""
+        """The present end of the journal, and its end after the open transaction."""
         self._is_lax = self._is_unsynced = False
         self._deferred: list[EventRow] = []
-        """Events that are written with the next ones."""
+        """Events that will be written together with the next ones."""
 
     @classmethod
     def create(cls, path: Path) -> Journal:
-        """Create a journal that only its owner may read; it is empty until the first transaction ends."""
+        """Create a journal that only its owner can read; it is empty until the first transaction ends."""
         os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
         journal = cls(path, connect(path, "rwc"))
         with journal.transaction():
@@ -66,7 +66,7 @@ class Journal(JournalReader):
 
     @contextmanager
     def transaction(self, *, lax: bool = False) -> Iterator[None]:
-        """Write all of the block or nothing; it is durable at the end of the block, unless it is lax."""
+        """Write all of the block or nothing; it is durable at the end of the block, unless the transaction is lax."""
         try:
             with self._translated():
                 self._set_durability(lax=lax)
@@ -82,20 +82,20 @@ class Journal(JournalReader):
             raise
 
     def _set_durability(self, *, lax: bool) -> None:
-        """Choose whether the end of the next transaction waits for the disk."""
+        """Set whether the end of the next transaction waits for the disk."""
         if lax != self._is_lax:
             self._db.execute(schema.LATER if lax else schema.NOW)
             self._is_lax = lax
 
     def _write_reach(self) -> None:
-        """Write down how far the journal is durable; not over a loss that was not accepted."""
+        """Write how far the journal is durable, but not over a loss that was not accepted."""
         if self._reach_file is not None and not self.lost:
             self._reach_file.write(self._current)
 
     # ---- facts, terms and rows: inside a transaction ----
 
     def put_meta(self, facts: dict[str, str]) -> None:
-        """Put facts about the run by name."""
+        """Store facts about the run by name."""
         self._put_meta(facts)
         number = self._db.execute(schema.COUNT_META).fetchone()[0]
         self._put_meta({FACT_COUNT: str(number)})
@@ -106,15 +106,15 @@ class Journal(JournalReader):
         )
 
     def put_form(self, number: int, text: str) -> None:
-        """Put the form of a source's cells."""
+        """Store the form of a source's cells."""
         self._db.execute(schema.PUT_FORM, (number, text, checksum("forms", (number, text))))
 
     def put_terms(self, number: int, text: str) -> None:
-        """Put terms, to which rows refer by number."""
+        """Store terms, to which rows refer by number."""
         self._db.execute(schema.PUT_TERMS, (number, text, checksum("terms", (number, text))))
 
     def put_rows(self, rows: Iterable[tuple[int, int, int, int, int, int, str]]) -> None:
-        """Put accepted rows (task, batch, row, nth, terms, form, text)."""
+        """Store accepted rows (task, batch, row, nth, terms, form, text)."""
         self._db.executemany(schema.PUT_ROW, self._with_checksums(rows))
 
     def _with_checksums(
@@ -127,7 +127,7 @@ class Journal(JournalReader):
         self._pending = replace(self._pending, last=last, rows=self._pending.rows + number)
 
     def move_rows(self, first: int, by: int) -> None:
-        """Raise the ids of all rows from `first` on; in the transaction that put them."""
+        """Raise the ids of all rows from `first` on, in the transaction that stored them."""
         there, back = schema.MOVE_ROWS
         self._db.create_function("row_sum", 7, lambda *row: checksum("submitted", row), deterministic=True)
         self._db.execute(there, {"by": by, "first": first})
@@ -135,12 +135,12 @@ class Journal(JournalReader):
         self._pending = replace(self._pending, last=self._pending.last + by)
 
     def put_events(self, events: Sequence[ev.Event], at: float) -> None:
-        """Put events together with other rows."""
+        """Store events together with other rows."""
         self._db.executemany(schema.PUT_EVENT, [_event_row(event, at) for event in events])
         self._pending = replace(self._pending, newest=self._pending.newest + len(events))
 
     def flush(self) -> None:
-        """Sync the rows that were put so far, so that the end of a long transaction takes little time."""
+        """Sync the rows stored so far, so that the end of a long transaction takes little time."""
         if os.path.exists(f"{self.path}-wal"):
             self._sync()
 
@@ -149,7 +149,7 @@ class Journal(JournalReader):
     def record(self, events: Sequence[ev.Event], at: float, *, later: bool = False) -> None:
         """Append events in one transaction, together with all deferred ones; with `later`, defer them to the next call.
 
-        Without events, write the deferred ones; with `later`, a power cut before the next call may lose them.
+        Without events, write the deferred ones; with `later`, a power failure before the next call may lose them.
         """
         if later and events:
             self._deferred += [_event_row(event, at) for event in events]
@@ -163,7 +163,7 @@ class Journal(JournalReader):
             self._write_reach()
 
     def _write(self, rows: Sequence[EventRow], *, lax: bool) -> None:
-        """Write one transaction; unless it is lax, its end also waits for what lax ones wrote before."""
+        """Write one transaction; unless it is lax, its end also waits for earlier lax ones to be durable."""
         try:
             self._set_durability(lax=lax)
             self._db.execute(schema.BEGIN)
@@ -189,7 +189,7 @@ class Journal(JournalReader):
     # ---- the whole journal ----
 
     def put_status(self, status: dict[str, Any], *, lax: bool = False) -> bool:
-        """Write the run's status with the row and event it belongs to; return False where events are deferred."""
+        """Write the run's status with the row and event to which it belongs; return False if events are deferred."""
         if self._deferred:
             return False
         with self.transaction(lax=lax):
@@ -197,14 +197,14 @@ class Journal(JournalReader):
         return True
 
     def accept_loss(self) -> None:
-        """Take the journal as it is for whole from now on."""
+        """Accept the journal as complete, as it is now."""
         self.lost, self._reached = "", Reach()
 
     def write_again(self) -> Path:
-        """Write the whole journal into a new file in its place; beside it, where another file took the place.
+        """Write the whole journal to a new file in its place, or beside it if another file took the place.
 
-        This is for a journal that was removed: the open file can be read, but gets no name again. Returns the path of
-        the new file; raises StateError or OSError.
+        This is for a journal that was removed: the open file can be read, but cannot be given a name again. Return the
+        path of the new file; raise StateError or OSError.
         """
         self.record([], 0.0)  # the deferred events too
         saved = self.path.with_name("journal.saved")

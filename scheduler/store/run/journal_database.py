@@ -1,4 +1,4 @@
-"""The SQLite database of a journal: connections, checksums of rows, and sentences for what goes wrong."""
+"""The SQLite database of a journal: connections, checksums of rows, and error messages."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ Owner = tuple[int, int] | None
 """A user and a group; None: this process's own."""
 _DISK_ERRORS = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY})
 _MIN_FREE = 64 * 1024
-"""Bytes without which SQLite cannot write anything of a journal."""
+"""The number of free bytes without which SQLite cannot write anything to a journal."""
 _SEEDS = {table: crc32(table.encode()) for table in ("meta", "forms", "terms", "submitted", "events")}
 
 
 def checksum(table: str, row: tuple[object, ...]) -> int:
-    """Return the checksum of a row; an equal row of another table has another one."""
+    """Return the checksum of a row; an equal row of another table has a different one."""
     return crc32(ascii(row).encode(), _SEEDS[table])
 
 
 def run_number(journal: Path) -> str:
-    """Return the number of the run that a journal belongs to."""
+    """Return the number of the run to which a journal belongs."""
     return journal.parent.name
 
 
@@ -45,7 +45,7 @@ def damaged(path: Path, what: str) -> StateError:
 
 
 def translated(path: Path, exc: sqlite3.Error) -> StateError:
-    """Return this project's error for one of SQLite."""
+    """Return this project's error for an SQLite error."""
     if isinstance(exc, sqlite3.OperationalError):
         return StateError(f"the journal {path} cannot be used: {_reason(path, exc)}")
     return damaged(path, str(exc))
@@ -53,9 +53,9 @@ def translated(path: Path, exc: sqlite3.Error) -> StateError:
 
 @contextmanager
 def acting_as(owner: Owner) -> Iterator[None]:
-    """Take the identity of a user for the block.
+    """Take on the identity of a user for the block.
 
-    SQLite removes whatever file is named beside a database: as root it would remove files of others.
+    SQLite removes files whose names are stored beside a database: as root it would remove files of others.
     """
     if owner is None:
         yield
@@ -71,7 +71,7 @@ def acting_as(owner: Owner) -> Iterator[None]:
 
 
 def connect(path: Path, mode: str, writer: bool = True) -> sqlite3.Connection:
-    """Open a journal; `mode` is one of SQLite's URIs. Raises StateError."""
+    """Open a journal; `mode` is the mode of SQLite's URI. Raise StateError."""
     try:
         connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True, isolation_level=None)
         connection.execute(schema.BUSY)
@@ -83,7 +83,7 @@ def connect(path: Path, mode: str, writer: bool = True) -> sqlite3.Connection:
 
 
 def connect_reader(path: Path) -> sqlite3.Connection:
-    """Open a journal to read it; on a full disk, a copy in memory. Raises StateError.
+    """Open a journal for reading; on a full disk, a copy in memory. Raise StateError.
 
     A damaged journal is opened too: the first statement that reads it raises.
     """
@@ -98,11 +98,11 @@ def connect_reader(path: Path) -> sqlite3.Connection:
 
 
 def _copy(path: Path) -> sqlite3.Connection:
-    """Copy a journal into memory, as it is now.
+    """Copy a journal into memory in its present state.
 
-    To read a journal SQLite makes a file beside it, which fails on a full disk. Where a write-ahead log is left, the
-    journal can be read without that file only under an exclusive lock, so the copy is made quickly. A living writer
-    has made the file, so its journal is never copied.
+    To read a journal SQLite creates a file beside it, which fails on a full disk. If a write-ahead log is left, the
+    journal can be read without that file only under an exclusive lock, so the copy is made quickly. A living writer has
+    created the file, so its journal is never copied.
     """
     log = Path(f"{path}-wal")
     has_log = log.exists() and log.stat().st_size > 0
@@ -118,7 +118,7 @@ def _copy(path: Path) -> sqlite3.Connection:
 
 
 def _reason(path: Path, exc: sqlite3.Error) -> str:
-    """Return SQLite's words, or the cause and the next step where the disk is full."""
+    """Return SQLite's message, or the cause and the next step if the disk is full."""
     if _primary(exc) in _DISK_ERRORS:
         with suppress(OSError):
             disk = os.statvfs(path.parent)
@@ -128,7 +128,7 @@ def _reason(path: Path, exc: sqlite3.Error) -> str:
 
 
 def _primary(exc: sqlite3.Error) -> int:
-    """Return the kind of an SQLite error; the higher bits of its code tell where in SQLite it happened."""
+    """Return the kind of an SQLite error; the higher bits of its code only say where in SQLite it happened."""
     return getattr(exc, "sqlite_errorcode", 0) & 0xFF
 
 

@@ -1,6 +1,6 @@
-"""The small file beside a journal that tells how far the journal was durable.
+"""The small file beside a journal that shows how far the journal was durable.
 
-It is written after each durable transaction and never synced, so after a power cut it may be behind the journal. Where
+It is written after each durable transaction and never synced, so after a power failure it may be behind the journal. If
 the journal is behind it, the journal has lost its end.
 """
 
@@ -29,13 +29,13 @@ class Reach:
 
 
 class ReachFile:
-    """The file, open for the one writer of the journal."""
+    """The file, open for the only writer of the journal."""
 
     def __init__(self, journal: Path) -> None:
         self._fd = os.open(_beside(journal), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
     def write(self, reach: Reach) -> None:
-        """Replace the content in one block; a failure is ignored, since the next call writes it again."""
+        """Replace the content in one block; ignore a failure, since the next call writes it again."""
         with contextlib.suppress(OSError):
             os.pwrite(self._fd, _packed(reach.newest, reach.last, reach.rows), 0)
 
@@ -45,7 +45,7 @@ class ReachFile:
 
 
 def read_reach(journal: Path) -> Reach:
-    """Return how far a journal was durable at least; an empty Reach where the file is missing or damaged."""
+    """Return how far a journal was certainly durable; an empty Reach if the file is missing or damaged."""
     try:
         with open_plain(_beside(journal)) as file:
             content = file.read(_FORMAT.size)

@@ -1,8 +1,8 @@
-"""Reading a journal: the facts about a run, its accepted rows, and its events in order.
+"""The reader of a journal: the facts about a run, its accepted rows, and its events in order.
 
-SQLite notices damage of its own structures only. It does not notice changed rows, and takes a log that was cut short
-for an older state. So each row carries a checksum, the places of events have no gaps, and `journal_reach` tells how far
-the journal was durable.
+SQLite only notices damage of its own structures. It does not notice changed rows, and takes a truncated log for an
+older state. So each row has a checksum, the numbers of events have no gaps, and `journal_reach` shows how far the
+journal was durable.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from scheduler.store.run.journal_reach import Reach, read_reach
 from scheduler.values import dataclass
 
 STATUS = "status"
-"""The fact that holds the run's last status."""
+"""The name of the fact with the run's last status."""
 FACT_COUNT = "facts"
-"""The fact that holds the number of the others."""
+"""The name of the fact with the number of the other facts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Row:
     row: int
     """Its number in the source."""
     nth: int
-    """How many earlier rows run an equal command."""
+    """The number of earlier rows with an equal command."""
     terms: int
     form: int
     text: str
@@ -52,7 +52,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """An event with its place in the journal and its wall-clock time."""
+    """An event with its number in the journal and its wall-clock time."""
 
     seq: int
     at: float
@@ -60,7 +60,7 @@ class Recorded:
 
 
 class JournalReader:
-    """The journal of a run, to be read while its one writer may go on.
+    """The journal of a run, opened for reading while its only writer may continue.
 
     Every method raises StateError for what cannot be read, and for rows that are not what was written.
     """
@@ -70,12 +70,12 @@ class JournalReader:
     ) -> None:
         self.path = path
         self.lost = ""
-        """A sentence on how much of its end was lost; empty for a whole journal."""
+        """A sentence about how much of its end was lost; empty if nothing was."""
         self._reached = reached or Reach()
-        """How far it was durable at least when it was opened."""
+        """How far it was certainly durable when it was opened."""
         self._db = connection
         self._owner = owner
-        """The user under which the journal is read, where that is not this process's."""
+        """The user under whose identity the journal is read, if that is not this process's."""
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -86,7 +86,7 @@ class JournalReader:
             return cls(path, connect_reader(path), owner, reached)._checked()
 
     def _checked(self) -> Self:
-        """Check the format and the end; a lost end is kept in `lost`."""
+        """Check the format and the end; describe a lost end in `lost`."""
         with self._translated():
             found = self._db.execute(schema.GET_FORMAT).fetchone()
         version = found[0] if found is not None else None
@@ -116,12 +116,12 @@ class JournalReader:
         self._db.close()
 
     def contradiction(self, what: object) -> StateError:
-        """Return the error for rows that can be read but make no sense together."""
+        """Return the error for readable rows that contradict each other."""
         return damaged(self.path, f"it contradicts itself: {what}")
 
     @contextmanager
     def at_one_moment(self) -> Iterator[None]:
-        """Read one state in the block: the one at its first statement, whatever the writer adds meanwhile."""
+        """Read a single state within the block, the one at its first statement, whatever the writer adds meanwhile."""
         with self._translated():
             self._db.execute(schema.BEGIN_TO_READ)
         try:
@@ -186,7 +186,7 @@ class JournalReader:
             yield task, batch, Row(*values)
 
     def _all_rows(self, after: int = 0) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows of the batches after the given one; raises StateError where some of all are missing."""
+        """Yield the rows of the batches after the given one; raise StateError if some are missing."""
         number, terms, form = 0, -1, -1
         for row in self._select(schema.GET_ROWS, (after,)):
             number, terms, form = number + 1, max(terms, row[4]), max(form, row[5])
@@ -210,7 +210,7 @@ class JournalReader:
             return [task for (task,) in self._db.execute(schema.GET_WITHIN, (first, last))]
 
     def last(self) -> int | None:
-        """Return the highest task id; None where no row was accepted."""
+        """Return the highest task id; None if no row was accepted."""
         with self._translated():
             found: int | None = self._db.execute(schema.GET_LAST).fetchone()[0]
         return found
@@ -218,7 +218,7 @@ class JournalReader:
     # ---- events ----
 
     def submissions(self, after: int = 0) -> Iterator[ev.Submitted]:
-        """Yield the Submitted events of the batches after the given one, one for each stretch of following ids."""
+        """Yield the Submitted events of the batches after the given one, one for each range of consecutive ids."""
         batch, first = 0, 0
         terms: list[int] = []
         for task, next_batch, _, _, number, *_ in self._all_rows(after):
@@ -232,18 +232,18 @@ class JournalReader:
             yield ev.Submitted(batch, first, terms)
 
     def events(self, after: int = 0) -> Iterator[Recorded]:
-        """Yield the events after the given place, in order."""
+        """Yield the events after the given number, in order."""
         for row in self._in_order(self._events(schema.GET_EVENTS, (after,)), after):
             yield self._recorded(*row)
 
     def state_events(self) -> Iterator[Recorded]:
-        """Yield the events that change states of tasks, in order; most others are about memory."""
+        """Yield the events that change states of tasks, in order; most other events are about memory."""
         for row in self._in_order(self._events(schema.GET_STATE_EVENTS)):
             if row[-1] is not None:
                 yield self._recorded(*row)
 
     def changed_terms(self) -> Iterator[ev.Changed]:
-        """Yield the events that gave tasks other terms than their rows have."""
+        """Yield the events that changed the terms of tasks."""
         for row in self._events(schema.GET_CHANGES):
             event = self._recorded(*row).event
             if isinstance(event, ev.Changed):
@@ -254,14 +254,14 @@ class JournalReader:
         return [self._recorded(*row) for row in self._events(schema.GET_TASK_EVENTS, (task,))]
 
     def _events(self, statement: str, parameters: tuple[int, ...] = ()) -> Iterator[tuple[int, float, str, str | None]]:
-        """Yield events as (place, time, name, data)."""
+        """Yield events as (number, time, name, data)."""
         for seq, at, name, *_, data in self._select(statement, parameters, unsummed=1):
             yield seq, at, name, data
 
     def _in_order(
         self, events: Iterable[tuple[int, float, str, str | None]], after: int = 0
     ) -> Iterator[tuple[int, float, str, str | None]]:
-        """Yield the given events; raises StateError where one is missing."""
+        """Yield the given events; raise StateError if one is missing."""
         for event in events:
             if event[0] != after + 1:
                 raise damaged(self.path, f"event {after + 1} is missing")
@@ -281,7 +281,7 @@ class JournalReader:
     def _select(self, statement: str, parameters: tuple[int, ...] = (), unsummed: int = 0) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of a statement without their checksums, which do not cover the first `unsummed` columns.
 
-        Rows of another user's journal are read all at once: no other code may run under that user's identity.
+        Rows of another user's journal are read all at once, because no other code may run under that user's identity.
         """
         table = statement.partition(" FROM ")[2].split(maxsplit=1)[0]
         with self._translated():
@@ -302,7 +302,7 @@ class JournalReader:
 
 
 def last_status(meta: Mapping[str, str]) -> dict[str, Any]:
-    """Return the status that the run's scheduler wrote last; empty where it wrote none."""
+    """Return the last status that the run's scheduler wrote; empty if there is none."""
     try:
         status: dict[str, Any] = json.loads(meta.get(STATUS, "{}"))
     except ValueError:

@@ -15,7 +15,7 @@ Variables = tuple[tuple[str, str | None], ...]
 def launched(spec: Spec, programs: Programs) -> tuple[Spec, Variables]:
     """Return the row with the python of its environment, and the variables of that environment.
 
-    Without a `python` on PATH, `python` means the same as `-1`.
+    If there is no `python` on PATH, `python` means `-1`.
     """
     if spec.command:
         return _with_some_python(spec, programs), ()
@@ -30,7 +30,7 @@ def launched(spec: Spec, programs: Programs) -> tuple[Spec, Variables]:
 
 
 def located(spec: Spec, programs: Programs) -> Spec:
-    """Return the row with the path of a program on PATH, by which a profile identifies it."""
+    """Return the row with the path of its program on PATH, by which a profile identifies it."""
     spec, _ = launched(spec, programs)
     if "/" in spec.executable or spec.executable in THIS_PYTHON:
         return spec

@@ -15,13 +15,13 @@ from scheduler.store.run.journal_database import is_unwritten
 from scheduler.store.run.run_lock import Hold
 
 GOING = ".removed-"
-"""The prefix of a run's new name before it is removed: a removal that was killed leaves no partial run."""
+"""The prefix of a run's new name before it is removed, so that a killed removal leaves no incomplete run."""
 
 
 def remove(places: StatePaths, number: int, check: Callable[[], None]) -> int:
-    """Remove a run and return its size in bytes. Raises StillRunning for a locked run, and the errors of `check`.
+    """Remove a run and return its size in bytes. Raise StillRunning for a locked run, and the errors of `check`.
 
-    `check` is called under the run's lock, so that the run is not resumed meanwhile.
+    `check` is called under the run's lock, so that the run cannot be resumed meanwhile.
     """
     run = places.run(number)
     with _held(run):
@@ -37,15 +37,15 @@ def remove(places: StatePaths, number: int, check: Callable[[], None]) -> int:
 
 
 def finish(places: StatePaths) -> None:
-    """Remove renamed runs, also those of removals that were killed."""
+    """Remove renamed runs, including those of killed removals."""
     for left in places.runs.glob(f"{GOING}*"):
         shutil.rmtree(left, ignore_errors=True)
 
 
 def clear_up(places: StatePaths) -> None:
-    """Rename runs whose list was never accepted, left by starts that were killed; `finish` removes them.
+    """Rename runs whose list was never accepted, left by killed starts; `finish` removes them.
 
-    Call it with the counter held: a run is made and locked under it.
+    Call this with the counter locked, since a run is created and locked under it.
     """
     for name in os.listdir(places.runs):
         if name.isdigit() and never_began(run := places.run(int(name))):
@@ -54,7 +54,7 @@ def clear_up(places: StatePaths) -> None:
 
 
 def never_began(run: RunPaths) -> bool:
-    """Return whether the list of a run was never accepted; False where that is not certain."""
+    """Return whether the list of a run was never accepted; False if that is not certain."""
     if run.log.exists():
         return False
     with contextlib.suppress(OSError), os.scandir(run.tasks) as found:
@@ -64,7 +64,9 @@ def never_began(run: RunPaths) -> bool:
 
 
 def claims(run: RunPaths) -> Iterator[tuple[int, int, Path, int]]:
-    """Yield task, attempt and file of every claim of a run, and the shim that lives (0: none); needs no journal."""
+    """Yield task, attempt and file of every claim of a run, and its living shim (0: none); the journal is not
+    needed.
+    """
     for path in run.tasks.glob("*/.claim.*"):
         task, attempt = path.parent.name, path.name.removeprefix(".claim.")
         if not (task.isdigit() and attempt.isdigit()):
@@ -87,7 +89,7 @@ def _held(run: RunPaths) -> Iterator[None]:
 
 
 def _bytes_under(root: Path) -> int:
-    """Return the bytes that a directory takes on the disk."""
+    """Return the bytes that a directory takes on disk."""
     total = 0
     for folder, _, files in os.walk(root):
         for name in files:

@@ -1,4 +1,4 @@
-"""Requests to a run: files in its directory, answered once they are done, and a pipe that wakes its scheduler."""
+"""Requests to a run: files in its directory that its scheduler answers, and a pipe that wakes it."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from scheduler.store.machine.locked_files import is_locked
 
 _REQUEST, _ANSWER = ".request", ".answer"
 _LATER = ".later"
-"""The end of the name of a request without an answer."""
+"""The suffix of a request without an answer."""
 _LARGEST = 64 * 1024 * 1024
 
 
 class RequestInbox:
-    """The scheduler's end: the requests in order, also those that came while the run had no scheduler."""
+    """The scheduler's end: the requests in order, including those that came while the run had no scheduler."""
 
     def __init__(self, places: RunPaths) -> None:
         self._folder = places.requests
@@ -36,7 +36,9 @@ class RequestInbox:
         self._bell = _open_bell(places)
 
     def _remove_stale(self) -> None:
-        """Remove answers that were not fetched, and requests to an earlier scheduler alone (drain, stop, leave)."""
+        """Remove answers that were not fetched, and requests meant only for an earlier scheduler (drain, stop,
+        leave).
+        """
         for path in self._folder.glob(f"*{_ANSWER}"):
             _unlink(path)
         for request in _read(self._folder):
@@ -44,7 +46,7 @@ class RequestInbox:
                 _unlink(self._folder / (request.name + _REQUEST))
 
     def fileno(self) -> int:
-        """Return a descriptor that is readable after a request; -1 where only `collect` can tell."""
+        """Return a descriptor that is readable after a request; -1 if only `collect` can tell."""
         return self._bell
 
     def collect(self) -> list[Request]:
@@ -58,7 +60,7 @@ class RequestInbox:
         return new
 
     def answer(self, request: Request, answers: Sequence[Answer]) -> None:
-        """Write the answers to a request that is done, durably, and remove the request."""
+        """Write the answers to a completed request durably, and remove the request."""
         if not request.name:
             return
         if not request.name.endswith(_LATER):
@@ -80,7 +82,7 @@ def pending(places: RunPaths) -> list[Request]:
 
 
 def leave(places: RunPaths, request: Request) -> None:
-    """Leave a request for the next scheduler of the run; durable when it returns. Raises StateError."""
+    """Leave a request for the next scheduler of the run; it is durable when this returns. Raise StateError."""
     _put(places, request, _LATER)
 
 
@@ -96,31 +98,31 @@ def _put(places: RunPaths, request: Request, kind: str) -> Path:
 
 
 def _next_number(folder: Path) -> int:
-    """Return a number above those of all requests and answers that lie there.
+    """Return a number above those of all requests and answers in the folder.
 
-    So the order of requests does not depend on the clock. Only requests of one moment may share a number.
+    So the order of requests does not depend on the clock. Only simultaneous requests may share a number.
     """
     numbers = (name.partition(".")[0] for name in os.listdir(folder) if name.endswith((_REQUEST, _ANSWER)))
     return 1 + max((int(number) for number in numbers if number.isdecimal()), default=0)
 
 
 def ask(places: RunPaths, request: Request, patience: float = 5.0) -> Sequence[Answer] | None:
-    """Send a request to the living scheduler of a run and return its answers; None without one in `patience` seconds.
+    """Send a request to the living scheduler of a run and return its answers; None if none come in `patience` seconds.
 
-    Without an answer the request stays, for that scheduler or the next one. Raises StateError.
+    Without an answer the request stays, for that scheduler or the next one. Raise StateError.
     """
     return fetch(places, post(places, request), patience)
 
 
 def post(places: RunPaths, request: Request) -> Path:
-    """Send a request without waiting, and return its file for `fetch`. Raises StateError."""
+    """Send a request without waiting, and return its file for `fetch`. Raise StateError."""
     path = _put(places, request, "")
     _ring(places)
     return path
 
 
 def fetch(places: RunPaths, path: Path, patience: float = 5.0) -> Sequence[Answer] | None:
-    """Return the answers to a request that was posted; None without one in `patience` seconds."""
+    """Return the answers to a request that was posted; None if none come in `patience` seconds."""
     answer = path.with_suffix(_ANSWER)
     end, pause = time.monotonic() + patience, 0.001
     while path.exists():
@@ -153,7 +155,7 @@ def _answer_from(data: Mapping[str, Any]) -> Answer:
 
 
 def _read(folder: Path, known: set[str] | frozenset[str] = frozenset()) -> list[Request]:
-    """Return the requests in a folder, oldest first; remove files that are none."""
+    """Return the requests in a folder, oldest first; remove invalid files."""
     found = []
     for path in sorted(folder.glob(f"*{_REQUEST}")):
         name = path.name.removesuffix(_REQUEST)
@@ -169,7 +171,7 @@ def _read(folder: Path, known: set[str] | frozenset[str] = frozenset()) -> list[
 
 
 def _read_file(path: Path) -> bytes:
-    """Read a plain file; a pipe of that name would block the scheduler. Raises OSError or ValueError."""
+    """Read a regular file, because a pipe with that name would block the scheduler. Raise OSError or ValueError."""
     with open_plain(path) as file:
         content = file.read(_LARGEST + 1)
     if len(content) > _LARGEST:
@@ -187,7 +189,9 @@ def _request_from(name: str, data: Mapping[str, Any]) -> Request:
 
 
 def _write(path: Path, values: object, *, durable: bool) -> None:
-    """Write a whole file or none, owned by the run's owner; one that is not durable may be lost in a power cut."""
+    """Write a file completely or not at all, owned by the run's owner; one that is not durable may be lost in a
+    power failure.
+    """
     part = path.with_suffix(".part")
     fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     with os.fdopen(fd, "w", encoding="utf-8") as file:
@@ -207,7 +211,7 @@ def _unlink(path: Path) -> None:
 
 
 def _open_bell(places: RunPaths) -> int:
-    """Open a named pipe, to which every process of this user can write, in any container."""
+    """Open a named pipe to which every process of this user can write, in any container."""
     try:
         if not places.bell.exists():
             os.mkfifo(places.bell, 0o600)

@@ -16,7 +16,7 @@ _DIGEST_BYTES = 16
 
 
 def copy(folder: Path, code: Sequence[tuple[Path, str]]) -> dict[str, str]:
-    """Copy files into a run's folder, and return their digests by name; the disk is not waited for."""
+    """Copy files to a run's folder, and return their digests by name, without waiting for the disk."""
     digests = {}
     for source, name in code:
         content, target = source.read_bytes(), folder / name
@@ -29,26 +29,25 @@ def copy(folder: Path, code: Sequence[tuple[Path, str]]) -> dict[str, str]:
 
 
 def digest(content: bytes) -> str:
-    """Return the digest of a content."""
+    """Return the digest of some content."""
     return blake2b(content, digest_size=_DIGEST_BYTES).hexdigest()
 
 
 class RunCode:
-    """The copies of one run, which uses the code that it started with to its end."""
+    """The copies of one run, which uses the code with which it started to its end."""
 
     def __init__(
         self, folder: Path, digests: Mapping[str, str], installed: Sequence[tuple[Path, str]] = RUN_CODE
     ) -> None:
-        """Take the digests by name, as they were when the run started; a copy without one is not checked."""
+        """Take the digests by name from the start of the run; a copy without one is not checked."""
         self._folder = folder
         self._installed = {name: source for source, name in installed}
         self._digests = {name: text for name, text in digests.items() if name in self._installed}
 
     def mend(self) -> None:
-        """Make missing or damaged copies again, and wait for the disk.
+        """Create missing or damaged copies again, and wait for the disk.
 
-        Raises StateError where the installed code is not what the run started with, OSError where nothing can be
-        written.
+        Raise StateError if the installed code is not what the run started with, OSError if nothing can be written.
         """
         damaged = [name for name in self._digests if not self._is_whole(self._folder / name, name)]
         for name in damaged:
@@ -67,7 +66,7 @@ class RunCode:
             return False
 
     def sync_later(self) -> None:
-        """Sync the copies in a thread of its own; copies that a power cut takes are made again."""
+        """Sync the copies in a separate thread; copies that a power failure destroys are created again."""
         start_thread(self._sync, "run code")
 
     def _sync(self) -> None:

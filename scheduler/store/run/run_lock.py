@@ -10,7 +10,7 @@ from scheduler.runtime.paths import RunPaths
 from scheduler.store.machine.locked_files import LockHolders, open_directory, take_lock
 
 BESIDE = ("", "-wal", "-shm")
-"""The ends of a journal's file names: the database, its log, and the index of that log."""
+"""The suffixes of a journal's files: the database, its log, and the index of that log."""
 
 _Identity = tuple[int, int]
 """Device and inode of a file."""
@@ -19,22 +19,22 @@ _Identity = tuple[int, int]
 class Hold:
     """The lock of a run, taken by one scheduler.
 
-    It is on the run's directory: there is no lock file that could be taken for a stale one and removed.
+    It is on the run's directory, so there is no lock file that could be mistaken for a stale one and removed.
     """
 
     def __init__(self, places: RunPaths) -> None:
-        """Take the lock; raises StillRunning, with the process that holds it."""
+        """Take the lock; raise StillRunning, with the process that holds it."""
         self._places = places
         self._fd = _locked(places)
         self._files: dict[Path, _Identity | None] = {}
 
     def remember(self) -> None:
-        """Note which files the journal consists of now; call it once the journal was opened and written."""
+        """Note which files the journal consists of; call this after the journal was opened and written."""
         files = [Path(f"{self._places.journal}{end}") for end in BESIDE]
         self._files = {path: _identity(path) for path in files}
 
     def misplaced(self) -> Path | None:
-        """Return the directory, or the first file of the journal, that is gone from its place or another one now."""
+        """Return the directory, or the first file of the journal, that was removed or replaced."""
         status = os.fstat(self._fd)
         if _identity(self._places.root) != (status.st_dev, status.st_ino):
             return self._places.root

@@ -49,9 +49,9 @@ MOST_JOBS = 256
 """The number of task texts that are kept in memory."""
 LARGEST_SCRIPT = 16 * 1024 * 1024
 MOST_UNFLUSHED = 10_000
-"""Rows of a longer list are synced before the counter is locked, so that the lock is held for a short time."""
+"""Rows of a longer list are synced before the counter is locked, so that the lock is held only for a short time."""
 LOOP_PATIENCE = 0.2
-"""Seconds that a running scheduler waits for the counter; it tries again later."""
+"""Seconds that a running scheduler waits for the counter before it tries again later."""
 
 
 class GrowingRows(Protocol):
@@ -61,10 +61,10 @@ class GrowingRows(Protocol):
 
     @property
     def more(self) -> bool:
-        """True if more rows may come, so that the run is not over when all its tasks have ended."""
+        """True if more rows may come, so that the run has not ended when all its tasks have."""
 
     def fileno(self) -> int:
-        """Return a descriptor that is readable when there may be rows; -1 where only `appended` can tell."""
+        """Return a descriptor that is readable when there may be rows; -1 if only `appended` can tell."""
 
     def collect(self) -> Sequence[Happening]:
         """Read available input without blocking, and return nothing: rows become events when they are accepted."""
@@ -73,30 +73,30 @@ class GrowingRows(Protocol):
         """Return the new rows, the mark after them, and a sentence about anything else."""
 
     def accepted(self) -> None:
-        """Go on after the rows that were returned last; until this call they are returned again."""
+        """Continue after the rows that were returned last; until this call they are returned again."""
 
     def untaken(self) -> tuple[Sequence[Cells], str]:
-        """Look again, and return the rows that were not accepted and a sentence about the bad row after them."""
+        """Read again, and return the rows that were not accepted and a sentence about the invalid row after them."""
 
 
 class RerunPlan(Protocol):
-    """The consequences of earlier runs of a list for a new one."""
+    """The consequences of earlier runs of a list for a new run."""
 
     def refuse(self) -> None:
-        """Raise StateError where this list must not start now; no other list is accepted meanwhile."""
+        """Raise StateError if this list must not start now; no other list is accepted meanwhile."""
 
     def events(self, first: int) -> Sequence[Event]:
-        """Return the events that its rows start with; `first` is the id of the first row."""
+        """Return the events with which its rows start; `first` is the id of the first row."""
 
 
 class _Later:
-    """The plan of rows that join a run from a batch on."""
+    """The plan for rows that join a run from a batch on."""
 
     def __init__(self, batch: int) -> None:
         self._arrived = Arrived(batch)
 
     def refuse(self) -> None:
-        """Accept the rows: they belong to the run's own list."""
+        """Accept the rows, because they belong to the run's own list."""
 
     def events(self, first: int) -> Sequence[Event]:
         """Return the event of their arrival."""
@@ -104,7 +104,7 @@ class _Later:
 
 
 class SqliteRunStore:
-    """The store of a run, for its one scheduler: it accepts rows, records events and returns the texts of tasks."""
+    """The store of a run for its only scheduler: it accepts rows, records events and returns the texts of tasks."""
 
     def __init__(self, places: RunPaths, journal: Journal, counter: Counter, hold: Hold) -> None:
         self.places = places
@@ -116,9 +116,9 @@ class SqliteRunStore:
         """The digests of the code that was copied for a new run."""
         self.kinds: TaskClassFinder | None = None
         self.programs = Programs(os.environ)
-        """The programs of rows, found as the shell that started the run finds them."""
+        """The programs of rows, found as the shell finds them that started the run."""
         self.check: Callable[[Terms, int], None] = lambda terms, row: None
-        """The check that refuses terms which this machine can never serve."""
+        """The check that refuses terms which this machine can never satisfy."""
         self._counter = counter
         self._hold = hold
         hold.remember()
@@ -159,9 +159,9 @@ class SqliteRunStore:
 
     @classmethod
     def resume(cls, info: RunInfo, counter: Counter) -> SqliteRunStore:
-        """Take over an existing run. Raises StillRunning where its scheduler is alive.
+        """Take over an existing run. Raise StillRunning if its scheduler is alive.
 
-        Raises StateError for a run of another user: its commands would run as this user.
+        Raise StateError for a run of another user, because its commands would run as this user.
         """
         owner = info.places.root.stat().st_uid
         if owner != os.getuid():
@@ -193,7 +193,7 @@ class SqliteRunStore:
         self._hold.close()
 
     def check_files(self) -> None:
-        """Raise StateError where the run's directory or journal is not in its place any more.
+        """Raise StateError if the run's directory or journal is no longer in its place.
 
         A removed journal is written again, unless another file has its place.
         """
@@ -236,8 +236,8 @@ class SqliteRunStore:
     ) -> list[Submitted]:
         """Accept a whole list in one durable transaction; an error of `check`, `again` or the rows leaves nothing.
 
-        The counter is locked only once all rows are read, checked and put, for as long as their numbers and the end of
-        the transaction take. Raises StateError where it cannot be locked within `patience` seconds.
+        The counter is locked only after all rows were read, checked and stored, while their numbers are taken and the
+        transaction ends. Raise StateError if it cannot be locked within `patience` seconds.
         """
         submitted: list[Submitted] = []
         known, forms = len(self.terms), len(self._forms)
@@ -378,12 +378,12 @@ class SqliteRunStore:
         return self.kinds.of(self._job(task))
 
     def learn(self, kind: TaskClass, evidence: Observation) -> None:
-        """Add what an ended attempt showed to its profile."""
+        """Add the observation of an ended attempt to its profile."""
         if self.kinds is not None and any(evidence.peaks.values()):
             self.kinds.profiles.learn(kind, kind.device, evidence, clock.now())
 
     def probe_id(self, task: int) -> int:
-        """Take an id from the counter and make its folder. Raises StateError."""
+        """Take an id from the counter and create its folder. Raise StateError."""
         with self._counter.held(LOOP_PATIENCE) as held:
             told = held.task
             held.advance(task=told + 1, run=held.run)
@@ -392,7 +392,7 @@ class SqliteRunStore:
         return told
 
     def end_probe(self, task: int, told: int) -> None:
-        """Remove the folder of a probe with an id of its own."""
+        """Remove the folder of a probe with its own id."""
         if told != task:
             shutil.rmtree(self.places.task(told), ignore_errors=True)
 
@@ -409,7 +409,7 @@ class SqliteRunStore:
         return flat_object(text)
 
     def clear(self, task: int, attempt: int) -> None:
-        """Remove the result and the progress of an attempt whose end is recorded."""
+        """Remove the result and progress files of an attempt whose end is recorded."""
         for leftover in (self.places.result(task, attempt), self.places.progress(task, attempt)):
             if os.access(
                 leftover, os.F_OK, follow_symlinks=False
@@ -436,7 +436,7 @@ class SqliteRunStore:
         return Arrivals(submitted, sentence, more=self.source.more)
 
     def untaken(self) -> str:
-        """Return a sentence about appended rows that were never accepted; empty where there are none."""
+        """Return a sentence about appended rows that were never accepted; empty if there are none."""
         if self.source is None:
             return ""
         rows, sentence = self.source.untaken()
@@ -450,14 +450,14 @@ class SqliteRunStore:
 
 
 class TaskClassFinder:
-    """The classes of tasks; a script is read once for each of its versions."""
+    """The finder of tasks' classes; each version of a script is read only once."""
 
     def __init__(
         self, profiles: ProfileStore, programs: Programs, directory: str, device: Callable[[Terms], str]
     ) -> None:
         self.profiles = profiles
         self.device = device
-        """The device of a task, as far as its memory depends on it."""
+        """Returns the device of a task, as far as its memory depends on it."""
         self._programs = programs
         self._directory = directory
         self._digests: dict[tuple[str, int, int], str] = {}
@@ -471,7 +471,7 @@ class TaskClassFinder:
         return kind(job.spec, job.append, self._programs.python.path, digest, self.device(job.spec.terms))
 
     def _digest(self, path: str) -> str:
-        """Return the digest of a script; empty for what is not a readable file."""
+        """Return the digest of a script; empty if it is not a readable file."""
         try:
             status = os.stat(path)
             key = (path, status.st_mtime_ns, status.st_size)

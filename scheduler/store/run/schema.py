@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 VERSION = 3
-"""The format of a journal: raised with every change of a table, and with every change of a field of an event, an
-option or a setting. A version reads its own format only, and names the version that a run needs."""
+"""The format of a journal, raised with every change of a table, and of a field of an event, an option or a setting.
+A version reads only its own format, and names the version that a run needs."""
 
 AHEAD = "PRAGMA journal_mode = WAL"
 OPEN = (
@@ -18,7 +18,7 @@ TRY = ("PRAGMA synchronous = OFF", AHEAD, "CREATE TABLE try (number INTEGER)")
 """Statements that fail on a disk where a journal could not be kept."""
 
 LATER = "PRAGMA synchronous = NORMAL"
-"""The end of a transaction does not wait for the disk; a power cut may lose it."""
+"""With this, the end of a transaction does not wait for the disk, and a power failure may lose it."""
 NOW = "PRAGMA synchronous = FULL"
 
 CREATE = (  # each row ends with a checksum of its other columns, except the place of an event
@@ -45,7 +45,7 @@ GET_PROFILES = "SELECT key, what, device, updated, data FROM profiles ORDER BY w
 GET_PROFILE = "SELECT data FROM profiles WHERE key = ?"
 PUT_PROFILE = "INSERT OR REPLACE INTO profiles VALUES (?, ?, ?, ?, ?)"
 MOST_PROFILES = 20_000
-"""The number of profiles that are kept, the newest: a list of distinct commands adds one with each row."""
+"""The number of newest profiles that are kept: a list of distinct commands adds one with each row."""
 PRUNE_PROFILES = f"""DELETE FROM profiles WHERE key IN
     (SELECT key FROM profiles ORDER BY updated DESC LIMIT -1 OFFSET {MOST_PROFILES})"""
 DROP_PROFILE = "DELETE FROM profiles WHERE key = ?"
@@ -66,7 +66,7 @@ MOVE_ROWS = (
     WHERE task >= :first""",
     "UPDATE submitted SET task = -task WHERE task < 0",
 )
-"""Raise the ids of rows in two steps: a new id may still belong to a row that has to move too."""
+"""Raises the ids of rows in two steps, since a new id may still belong to a row that must move too."""
 _ROW = "SELECT task, batch, row, nth, terms, form, text, sum FROM submitted"
 GET_ROW = f"{_ROW} WHERE task = ?"
 GET_ROWS = f"{_ROW} WHERE batch > ? ORDER BY task"
@@ -79,7 +79,7 @@ _EVENT = "SELECT seq, at, kind, task, attempt, data, sum FROM events"
 GET_EVENTS = f"{_EVENT} WHERE seq > ? ORDER BY seq"
 GET_STATE_EVENTS = """SELECT seq, at, kind, task, attempt,
     CASE WHEN kind IN ('peaked', 'resized', 'learned') THEN NULL ELSE data END, sum FROM events ORDER BY seq"""
-"""All events; the ones left out come without their data, so that a missing event is noticed."""
+"""All events; those that do not change a state come without their data, so that a missing event is noticed."""
 GET_NEWEST = "SELECT max(seq) FROM events"
 GET_CHANGES = f"{_EVENT} WHERE kind = 'changed' ORDER BY seq"
 GET_TASK_EVENTS = f"{_EVENT} WHERE task = ? ORDER BY seq"

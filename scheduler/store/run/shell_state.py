@@ -17,9 +17,9 @@ from scheduler.values import dataclass
 FORMAT = 1
 _LIMITS = tuple(sorted(name for name in dir(resource) if name.startswith("RLIMIT_") and name != "RLIMIT_OFILE"))
 _OURS = ("_", "SCHEDULER_NOTIFY")
-"""Variables that are kept from tasks: the path of this command, and the address of notifications, a secret."""
+"""Variables that tasks do not get: the path of this command, and the address of notifications, which may be secret."""
 _COERCED = ("C.UTF-8", "C.utf8", "UTF-8")
-"""The values to which Python sets LC_CTYPE in a C locale."""
+"""Values to which Python sets LC_CTYPE in a C locale."""
 
 Limit = tuple[int, int]
 """The soft and the hard limit; -1 is no limit."""
@@ -27,16 +27,16 @@ Limit = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class ShellState:
-    """The state that a process passes to its children, besides its directory."""
+    """The state that a process passes to its children, apart from its directory."""
 
     environ: Mapping[str, str]
     umask: int
     limits: Mapping[str, Limit]
     withheld: tuple[str, ...] = ()
-    """Names of secrets: they are not in `environ`, and their values are not kept."""
+    """Names of secrets, which are not in `environ` and whose values are not kept."""
 
     def beyond(self, other: ShellState) -> dict[str, Any]:
-        """Return the umask and limits that differ from another state's, within the hard limits of that one."""
+        """Return the umask and limits that differ from another state's, within that state's hard limits."""
         said: dict[str, Any] = {"umask": self.umask} if self.umask != other.umask else {}
         limits = {
             name: _within(limit, other.limits[name]) for name, limit in self.limits.items() if name in other.limits
@@ -45,7 +45,7 @@ class ShellState:
         return {**said, "limits": changed} if changed else said
 
     def out_of_reach(self, other: ShellState) -> list[str]:
-        """Return sentences about soft limits that are above the hard limits of another state."""
+        """Return sentences about soft limits that exceed the hard limits of another state."""
         return [
             f"the run was started with {_limit(name, soft)}; this shell allows at most "
             f"{other.limits[name][1]:,}, which its tasks get"
@@ -55,7 +55,7 @@ class ShellState:
 
 
 def this_shell() -> ShellState:
-    """Return the state of this process, with the changes that a program using this package made."""
+    """Return the state of this process, with the changes that a program using this package has made."""
     environ = dict(os.environ)
     for name in _OURS:
         environ.pop(name, None)
@@ -89,7 +89,7 @@ def keep(path: Path, shell: ShellState) -> None:
 
 
 def kept(path: Path) -> ShellState | None:
-    """Return the state that `keep` wrote; None where there is none. Raises StateError where it cannot be read."""
+    """Return the state that `keep` wrote; None if there is none. Raise StateError if it cannot be read."""
     try:
         said = json.loads(path.read_text(encoding="ascii"))
         limits = {str(name): (int(soft), int(hard)) for name, (soft, hard) in said["limits"].items()}
@@ -111,7 +111,7 @@ def with_secrets(first: ShellState, now: Mapping[str, str]) -> ShellState:
 
 
 def _within(wanted: Limit, here: Limit) -> Limit:
-    """Return a limit within the hard limit here, which only root may raise."""
+    """Return a limit that does not exceed the hard limit here, which only root may raise."""
     hard = _lower(wanted[1], here[1])
     return _lower(wanted[0], hard), hard
 
@@ -123,13 +123,13 @@ def _lower(one: int, other: int) -> int:
 
 
 def _limit(name: str, limit: int) -> str:
-    """Return a limit in words, as `ulimit` names it."""
+    """Return a limit in words, with its name in `ulimit`."""
     short = name.removeprefix("RLIMIT_").lower()
     return f"no limit of {short}" if limit == resource.RLIM_INFINITY else f"{short} limited to {limit:,}"
 
 
 def _first_environment() -> set[str]:
-    """Return the names in the environment with which this process began."""
+    """Return the names in the environment with which this process started."""
     try:
         entries = Path("/proc/self/environ").read_bytes().split(b"\0")
     except OSError:
@@ -138,7 +138,7 @@ def _first_environment() -> set[str]:
 
 
 def _umask() -> int:
-    """Return the umask; it is read from /proc, since setting it would affect files that other threads make."""
+    """Return the umask, read from /proc, since setting it would affect files that other threads create."""
     for line in Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines():
         if line.startswith("Umask:"):
             return int(line.split()[1], 8)

@@ -1,4 +1,4 @@
 """Charts as SVG and as text: simulated runs and timelines of reports.
 
-Start at `svg`, which all drawings are made of.
+Start at `svg`, from which all drawings are made.
 """

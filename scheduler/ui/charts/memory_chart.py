@@ -1,6 +1,7 @@
 """The memory of a run over time, as text for a terminal and as a drawing for a file.
 
-Each device has a lane as high as its memory; each attempt is a bar in it, as long as it ran and as high as its memory.
+Each device has a lane whose height is its memory; each attempt is a bar in it, with its duration as length and its
+memory as height.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ if TYPE_CHECKING:
 
 SLICES = 60
 MOST_LANES = 16
-"""Devices that are shown on a terminal; a file shows all."""
+"""The number of devices shown on a terminal; a file shows all."""
 MOST_BARS = 20_000
-"""Bars of one run in a file, the largest ones; browsers get slow above this."""
+"""The number of bars of one run in a file, the largest ones; browsers become slow above this."""
 FULL, PLAIN = " ▁▂▃▄▅▆▇█", " .:-=+*#@"
 WIDTH, LANE, GAP, LEFT, TOP = 1000.0, 90.0, 14.0, 90.0, 34.0
 PAPER = 0.3
-"""Gap between bars."""
+"""The gap between bars."""
 LEGEND, ENTRY = 420.0, 90.0
-"""Where the legend begins, and the width of one entry."""
+"""The position of the legend, and the width of one entry."""
 PRIORITIES = ("#3b6fb6", "#58a55c", "#d99a2b", "#8d65c5", "#4aa5a5", "#b0628a")
 FAILED = "#c0392b"
 OUTCOMES: Mapping[str, str] = {
@@ -56,7 +57,7 @@ class ScheduleBar:
     colour: str
     title: str
     floor: int = 0
-    """Bytes below it in the drawing."""
+    """The number of bytes below it in the drawing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +67,12 @@ class Schedule:
     title: str
     lanes: Sequence[Device]
     bars: Sequence[ScheduleBar]
-    """Sorted by device and beginning."""
+    """The bars, sorted by device and start."""
     legend: Mapping[str, str]
 
     @property
     def ended(self) -> float:
-        """When its last attempt ended."""
+        """The time at which its last attempt ended."""
         return max((bar.end for bar in self.bars), default=0.0)
 
 
@@ -122,7 +123,7 @@ def _sorted(bars: Iterable[ScheduleBar]) -> list[ScheduleBar]:
 
 
 def stacked(bars: Sequence[ScheduleBar]) -> list[ScheduleBar]:
-    """Put the bars of one device, sorted by their beginning, on top of each other, each as low as possible."""
+    """Stack the bars of one device, sorted by start, each as low as possible."""
     placed: list[ScheduleBar] = []
     living: list[ScheduleBar] = []
     for bar in bars:
@@ -139,7 +140,7 @@ def stacked(bars: Sequence[ScheduleBar]) -> list[ScheduleBar]:
 
 
 def held_over_time(bars: Iterable[ScheduleBar], lane: Device, slices: int, until: float) -> list[float]:
-    """Return the share of a device's memory that was used in each of `slices` parts of the time."""
+    """Return the used share of a device's memory in each of `slices` parts of the time."""
     held = [0.0] * slices
     width = until / slices if until > 0 else 1.0
     for bar in bars:
@@ -173,7 +174,7 @@ def _marks(shares: Sequence[float], marks: str) -> str:
 
 
 def draw(schedules: Sequence[Schedule]) -> Drawing:
-    """Draw the runs, one below the other on one time scale."""
+    """Draw the runs below each other on one time scale."""
     until = max((schedule.ended for schedule in schedules), default=0.0) or 1.0
     heights = [TOP + len(schedule.lanes) * (LANE + GAP) + 2 * GAP for schedule in schedules]
     drawing = Drawing(LEFT + WIDTH + 20, sum(heights))

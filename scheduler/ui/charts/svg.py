@@ -45,7 +45,7 @@ class Drawing:
     height: float
     rects: list[SvgRect] = field(default_factory=list)
     words: list[SvgText] = field(default_factory=list)
-    """Texts, drawn above all rectangles."""
+    """The texts, which are drawn above all rectangles."""
 
     def put(self, other: Drawing, x: float, y: float) -> None:
         """Insert another drawing with its upper left corner at (x, y)."""
@@ -54,7 +54,7 @@ class Drawing:
 
 
 def column(drawings: list[Drawing], gap: float = 18.0, margin: float = 24.0) -> Drawing:
-    """Put drawings one below the other."""
+    """Put drawings below each other."""
     height = sum(one.height + gap for one in drawings) - gap
     whole = Drawing(max(one.width for one in drawings) + 2 * margin, height + 2 * margin)
     y = margin

@@ -18,7 +18,7 @@ from scheduler.units import duration, size
 _SHOWN = ("id", "name", "state", "exit_code", "priority", "batch", "device", "peak_bytes", "reserved_bytes", "ran_s")
 _TIMES = ("submitted", "started", "ended")
 _AHEAD = 1000
-"""Rows that are read before the header is written, so that columns which only later rows have are found."""
+"""The number of rows that are read before the header is written, to find columns that only later rows have."""
 
 
 def write_json(run: Mapping[str, Any], rows: Iterable[Mapping[str, Any]], out: TextIO) -> None:
@@ -32,12 +32,12 @@ def write_json(run: Mapping[str, Any], rows: Iterable[Mapping[str, Any]], out: T
 
 
 def _finite(value: Any) -> Any:
-    """Return None for NaN and infinity, which JSON does not have; any other value as it is."""
+    """Return None for NaN and infinity, which JSON cannot represent; any other value unchanged."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def write_csv(rows: Iterable[Mapping[str, Any]], out: TextIO) -> None:
-    """Write CSV with a header; a text that a spreadsheet would compute gets a quote before it."""
+    """Write CSV with a header; put a quote before a text that a spreadsheet would compute."""
     import csv
 
     header, every = _header(rows)
@@ -81,7 +81,7 @@ def _shown(name: str, row: Mapping[str, Any], now: float) -> str:
 
 
 def _state(row: Mapping[str, Any]) -> str:
-    """Return the state of a task; for a skipped one with the run in which it succeeded."""
+    """Return the state of a task; for a skipped one with the run that completed it."""
     return f"{row['state']} (run {row['done_by']})" if row.get("done_by") else str(row["state"])
 
 

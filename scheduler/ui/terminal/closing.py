@@ -74,7 +74,7 @@ def _failures(rows: Callable[[], Iterable[dict[str, Any]]], failed: int) -> list
 
 
 def _failure(row: dict[str, Any]) -> list[str]:
-    """Return how one task failed, the last lines of its log, and the path of the log."""
+    """Return the end of a failed task, the last lines of its log, and the path of the log."""
     code = "" if row["exit_code"] is None else f" (exit {row['exit_code']})"
     reason = f": {row['reason']}" if row["reason"] else ""
     head = f"{row['state']}: task {row['id']}, row {row['row']}, {short(row['name'], 60)}{code}{reason}"
@@ -86,7 +86,7 @@ def _failure(row: dict[str, Any]) -> list[str]:
 
 
 def _sources(totals: RunTotals) -> str:
-    """Return how the memory of the tasks was known, and how exact the reservations were."""
+    """Return the sources of the memory estimates, and how exact the reservations were."""
     known = ", ".join(f"{number:,} {word}" for word, number in sorted(totals.source.items()))
     ratio = totals.reserved_for_peaks
     exact = f"; the last reservations were {ratio:.2f} times the peaks" if ratio else ""
@@ -94,7 +94,7 @@ def _sources(totals: RunTotals) -> str:
 
 
 def tail(path: Path, most: int = TAIL_LINES) -> list[str]:
-    """Return the last lines of a log, of a progress bar its last state; empty where it cannot be read."""
+    """Return the last lines of a log, for a progress bar its last state; empty if it cannot be read."""
     try:
         with open_plain(path) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - 8192))
@@ -106,7 +106,7 @@ def tail(path: Path, most: int = TAIL_LINES) -> list[str]:
 
 
 def total_lines(totals: RunTotals, run: int) -> list[str]:
-    """Return the totals of a run: its states, its times, its memory."""
+    """Return the totals of a run: states, times, memory."""
     states = ", ".join(f"{number:,} {state}" for state, number in sorted(totals.states.items())) or "none came"
     result = [f"run {run}: {count(totals.tasks, 'task')}: {states}"]
     if totals.makespan > 0:

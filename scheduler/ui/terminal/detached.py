@@ -16,11 +16,11 @@ STOP = "scheduler stop {}: finish what runs, start nothing new; --now: stop it; 
 
 @dataclass(frozen=True, slots=True)
 class DetachedStart:
-    """The result of a start in the background, as far as the starter waits for it."""
+    """The result of a start in the background, as far as the starting process waits for it."""
 
     pid: int
     number: int = 0
-    """The run's number; 0: there is none, because of `trouble` or because the list was empty."""
+    """The run's number; 0 if there is none, because of `trouble` or because the list was empty."""
     what: str = ""
     """The name of the list."""
     tasks: int = 0
@@ -30,11 +30,11 @@ class DetachedStart:
     """The path of the run's log."""
     hints: Sequence[str] = ()
     trouble: str = ""
-    """Why nothing was started; empty where the run started."""
+    """Why nothing was started; empty if the run started."""
     exit_code: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON values, for the starter and for `resume --all --json`."""
+        """Return the start as JSON values, for the starting process and for `resume --all --json`."""
         return {
             "pid": self.pid,
             "number": self.number,
@@ -54,7 +54,7 @@ class DetachedStart:
 
 
 def lines(start: DetachedStart) -> list[str]:
-    """Return the run, its process, how to watch it and how to stop it."""
+    """Return lines about the run, its process, how to watch it and how to stop it."""
     number, tasks = start.number, count(start.tasks, "task")
     return [
         f"run {number}  {clean(start.what)}: {tasks}, started in the background (process {start.pid})",
@@ -64,7 +64,7 @@ def lines(start: DetachedStart) -> list[str]:
 
 
 def one_of_all(start: DetachedStart) -> str:
-    """Return what became of one of several runs that were taken over."""
+    """Return the result for one of several runs that were resumed."""
     if start.trouble:
         return f"run {start.number}  {clean(start.what)}: {start.trouble}"
     return f"run {start.number}  {clean(start.what)}: taken over (process {start.pid})"

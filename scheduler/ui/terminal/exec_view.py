@@ -19,7 +19,7 @@ from scheduler.ui.terminal.sink import let_go
 class ExecView:
     """A view that follows one task, and passes everything on to an inner view.
 
-    `files` returns where an attempt's output and errors lie; `waits` who holds what it waits for, and for how long.
+    `files` returns the paths of an attempt's output; `waits` the holders of what it waits for, and for how long.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class ExecView:
             self.tell(f"task {event.task} is refused: it {event.reason}")
 
     def _ended(self, event: Exited) -> None:
-        """Pass on the rest of the output, and say how the attempt ended."""
+        """Pass on the rest of the output, and print how the attempt ended."""
         if self._follower is None:  # it ended before its start was seen
             files = self._files(event.task, event.attempt)
             self._follower = FileFollower(dict(files), self._lost)
@@ -59,23 +59,25 @@ class ExecView:
             self._tell_end(event, again=again)
 
     def _tell_end(self, event: Exited, *, again: bool) -> None:
-        """Say what the exit code alone does not say."""
+        """Print what the exit code alone does not show."""
         if again:
             self.tell(f"task {event.task}: {ending(event)}; it will be tried again")
         elif event.reason or event.outcome is not Outcome.FAILED:
             self.tell(f"task {event.task}: {event.outcome}, {ending(event)}")
 
     def _lost(self) -> None:
-        """Say once that the reader of the output is gone."""
+        """Print once that nothing reads the output any more."""
         self.tell("the reader of the output is gone; it continues in the task's log (scheduler logs shows it)")
 
     def say(self, sentence: str) -> None:
-        """Show a sentence about the run."""
+        """Print a sentence about the run."""
         self._inner.say(sentence)
         self.tell(sentence)
 
     def waits(self, refusals: Sequence[Refusal]) -> None:
-        """Say why the task does not start now, who holds what it needs and for about how long; again on a change."""
+        """Print why the task does not start now, who holds what it needs, and for about how long; print again on a
+        change.
+        """
         self._inner.waits(refusals)
         if not refusals:
             return
@@ -87,12 +89,12 @@ class ExecView:
             self.tell(f"task {refusal.task} waits: it {messages.why(refusal)}{'; ' if holders else ''}{holders}")
 
     def hang_up(self) -> None:
-        """Note that the terminal is gone; the log continues."""
+        """Note that the terminal is closed; continue the log."""
         self._inner.hang_up()
         let_go(sys.stderr)
 
     def tell(self, sentence: str) -> None:
-        """Print a sentence on standard error, as long as that has a reader."""
+        """Print a sentence on standard error while something reads it."""
         try:
             print(f"scheduler: {sentence}", file=sys.stderr, flush=True)
         except (OSError, ValueError):

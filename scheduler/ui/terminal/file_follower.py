@@ -1,4 +1,4 @@
-"""Follows files that another process writes, and copies them to descriptors as they grow."""
+"""The copying of files that another process writes, to descriptors, as they grow."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pathlib import Path
 
 CHUNK = 1 << 16
 PAUSES = (0.005, 0.1)
-"""Shortest and longest pause, in seconds, between two looks at a file that does not grow."""
+"""The shortest and longest pause, in seconds, between two checks of a file that does not grow."""
 
 
 class FileFollower:
     """A thread that copies growing files to descriptors, each from its beginning, until `finish`.
 
-    A full disk or a reader that is gone ends the copying (`lost` is called once), never the process that writes.
+    A full disk or a closed reader ends the copying (`lost` is called once), never the process that writes.
     """
 
     def __init__(self, files: dict[Path, int], lost: Callable[[], None]) -> None:
@@ -40,7 +40,7 @@ class FileFollower:
             self._over.wait(pause)
 
     def finish(self) -> None:
-        """Return once the files, which are complete now, have been copied to their ends."""
+        """Copy the files, which are complete now, to their ends; then return."""
         self._over.set()
         self._thread.join()
         for file in self._files:
@@ -48,7 +48,7 @@ class FileFollower:
 
 
 class _File:
-    """One file, and how far it has been copied."""
+    """One file, and how much of it has been copied."""
 
     def __init__(self, path: Path, out: int) -> None:
         self._path = path
@@ -90,7 +90,7 @@ class _File:
         return not self._gone
 
     def pop_lost(self) -> bool:
-        """Return whether its reader has gone since the last call."""
+        """Return whether its reader has closed since the last call."""
         lost, self._lost = self._lost, False
         return lost
 

@@ -18,13 +18,13 @@ from scheduler.ui.terminal.screen import Screen, TerminalGone
 from scheduler.ui.terminal.sink import LineSink
 
 PERIOD = 0.5
-"""Least seconds between two redraws."""
+"""The least number of seconds between two redraws."""
 Paint = Callable[[Mapping[Key, Mapping[str, int]], Mapping[Key, float]], LiveStatus]
-"""Builds the status of a run from the memory last measured and the epochs last seen of its living attempts."""
+"""Builds the status of a run from the last measured memory and the last seen epochs of its living attempts."""
 
 
 class RecentLines:
-    """A stream that keeps the last lines for the view to show."""
+    """A stream that keeps the last lines for the view."""
 
     errors = "strict"
 
@@ -37,10 +37,10 @@ class RecentLines:
         return len(text)
 
     def flush(self) -> None:
-        """Return at once; nothing is buffered."""
+        """Return at once, because nothing is buffered."""
 
     def fileno(self) -> int:
-        """Raise OSError: there is no file behind it."""
+        """Raise OSError, because there is no file behind it."""
         raise OSError("not a file")
 
 
@@ -74,12 +74,12 @@ class LiveView:
             self._epochs.pop((event.task, event.attempt), None)
 
     def say(self, sentence: str) -> None:
-        """Show a sentence about the run."""
+        """Print a sentence about the run."""
         self._last_sentence = sentence
         self._plain.say(sentence)
 
     def repeat(self) -> None:
-        """Show the last sentence once more, because the screen that showed it is gone."""
+        """Print the last sentence again, because the screen that showed it is gone."""
         if self._last_sentence:
             self._sink.show(self._last_sentence)
 
@@ -89,12 +89,12 @@ class LiveView:
         self._plain.waits(refusals)
 
     def hang_up(self) -> None:
-        """Note that the terminal is gone; the log continues."""
+        """Note that the terminal is closed; continue the log."""
         self.leave()
         self._plain.hang_up()
 
     def see(self, sample: Sample) -> None:
-        """Keep what a living attempt uses now."""
+        """Note what a living attempt uses now."""
         key = (sample.task, sample.attempt)
         self._used[key] = {**self._used.get(key, {}), **sample.used}
         if sample.progress is not None:
@@ -103,7 +103,7 @@ class LiveView:
     # ---- drawing and keys ----
 
     def draw(self) -> float:
-        """Draw the screen if that is due; return in how many seconds it is due again."""
+        """Draw the screen if that is due; return the seconds until it is due again."""
         now = time.monotonic()
         if now >= self._due:
             self._due = now + PERIOD
@@ -116,11 +116,11 @@ class LiveView:
         return panels.lines(status, width, height, self._recent.lines, waits=self._waits)
 
     def fileno(self) -> int:
-        """Return a descriptor that is readable when a key was pressed."""
+        """Return a descriptor that is readable after a key press."""
         return self._screen.fileno()
 
     def collect(self) -> Sequence[Happening]:
-        """Leave the view at q; a key never changes the run."""
+        """Leave the view at the key q; no key ever changes the run."""
         self._guarded(self._read)
         return ()
 
@@ -142,7 +142,7 @@ class LiveView:
             self.say("the live view failed; the run continues with plain lines (the traceback is in the run's log)")
 
     def leave(self) -> None:
-        """Give the terminal back; plain lines are printed there again."""
+        """Restore the terminal; plain lines are printed there again."""
         self._screen.leave()
         if self._stream is not None:
             self._sink.turn_to(self._stream)

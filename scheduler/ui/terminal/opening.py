@@ -1,4 +1,4 @@
-"""The first lines of a run, of a run that is taken over, and of a plan (`--dry-run`)."""
+"""The first lines of a run, of a resumed run, and of a plan (`--dry-run`)."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def lines(
 
 
 def how_to_stop(run: Mapping[str, str]) -> str:
-    """Return how to stop a run: keys where it has a terminal, commands where it is detached."""
+    """Return how to stop a run: keys if it has a terminal, commands if it is detached."""
     if run.get("detached"):
         return STOP.format(run["number"])
     return "Ctrl-C: finish what runs, start nothing new; twice: stop it; Ctrl-\\: leave it running"
 
 
 def _python(run: Mapping[str, str]) -> str:
-    """Return the Python that `-1` stands for, with the reason where the run recorded one."""
+    """Return the Python that `-1` stands for, with the reason if the run recorded one."""
     why = run.get("python_why", "")
     return f"{tilde(run['python'])} ({why})" if why else tilde(run["python"])
 
@@ -67,7 +67,9 @@ def _list_summary(file: str, brain: Brain, num: int) -> str:
 def _device_lines(
     budgets: Sequence[DeviceBudget], limits: Mapping[str, str], settings: Settings, brain: Brain
 ) -> list[str]:
-    """Return one line for the GPUs and one for the host; `limits` names what limits the GPUs, the memory, the cores."""
+    """Return one line for the GPUs and one for the host; `limits` names what limits the GPUs, the memory and the
+    cores.
+    """
     gpus = [budget for budget in budgets if budget.device.is_gpu]
     if any(budget.device.is_slot for budget in budgets):
         return [_slot_line(budgets, gpus)]
@@ -81,7 +83,7 @@ def _device_lines(
 
 
 def _slot_line(budgets: Sequence[DeviceBudget], gpus: Sequence[DeviceBudget]) -> str:
-    """Return the line for slots that the user named, with the GPUs that have these names."""
+    """Return the line for slots that the user named, with the GPUs of these names."""
     names = " ".join(b.device.label.removeprefix("slot ") or "''" for b in budgets if b.device.is_slot)
     numbers = number_ranges(budget.device.index for budget in gpus)
     where = f"on GPU {numbers} ({_sizes(gpus)})" if gpus else "no GPU has these names: only host RAM is measured"
@@ -108,7 +110,7 @@ def _host_line(budget: DeviceBudget, limits: Mapping[str, str], settings: Settin
 
 
 def _sizes(gpus: Sequence[DeviceBudget]) -> str:
-    """Return how many GPUs there are of each size: `4 x 24.0GiB`."""
+    """Return the number of GPUs of each size: `4 x 24.0GiB`."""
     sizes = Counter((budget.device.total, budget.cap) for budget in gpus)
     words = []
     for (total, cap), number in sizes.items():
@@ -132,7 +134,7 @@ def _unmanaged(budget: DeviceBudget, brain: Brain) -> str:
 
 
 def _priority_hints(brain: Brain) -> list[str]:
-    """Return a hint where the order by batches lets tasks with a better priority wait."""
+    """Return a hint if, because of the order by batches, tasks with a better priority wait."""
     found = out_of_turn(brain.task_table, brain.terms) if brain.rules.order is RankOrder.BATCH else {}
     if not found:
         return []
@@ -156,7 +158,7 @@ def _memory(brain: Brain, budgets: Sequence[DeviceBudget]) -> str:
 
 
 def _memory_source(brain: Brain, task: int, gpus: int) -> str:
-    """Return how the memory of a task is known, or becomes known."""
+    """Return how the memory of a task is known, or will become known."""
     terms, kind = brain.terms_of(task), brain.kind_of(task)
     if declared(terms, gpus) is not None:
         return "declared"
@@ -173,7 +175,7 @@ def _memory_source(brain: Brain, task: int, gpus: int) -> str:
 
 
 def _unknown(brain: Brain, task: int, gpus: int) -> str:
-    """Return how the memory of a task that is unknown will be measured."""
+    """Return how the memory of a task will be measured if it is unknown."""
     terms, kind = brain.terms_of(task), brain.kind_of(task)
     if should_probe(terms, brain.rules, brain.profiles.kind(kind)):
         return f"unknown: measured first, once per task class ({count(brain.rules.profile_epochs, 'epoch')})"
@@ -188,7 +190,7 @@ def _reserved(gpus: int) -> str:
 
 
 def resuming_lines(run: Mapping[str, str], brain: Brain, *, asked: bool) -> list[str]:
-    """Return the first lines of a scheduler that takes a run over; `asked`: recorded requests are applied now."""
+    """Return the first lines after a resume; `asked`: recorded requests are applied now."""
     living = len(brain.living())
     ended = len(brain.task_table) - brain.waiting - living - brain.state_counts[State.HELD]
     if not living and not brain.waiting and not asked and run.get("door") != "followed":
@@ -201,7 +203,7 @@ def resuming_lines(run: Mapping[str, str], brain: Brain, *, asked: bool) -> list
 
 
 def plan_lines(what: str, brain: Brain, decision: Decision, jobs: Mapping[int, Job]) -> list[str]:
-    """Return what a dry run shows: the tasks that would start now, and why the next ones would wait."""
+    """Return the lines of a dry run: the tasks that would start now, and why the next ones would wait."""
     table = brain.task_table
     plan = [f"{what}: {count(len(table), 'task')}, {count(table.batches, 'batch')}; nothing was started"]
     for placement in decision.placements:

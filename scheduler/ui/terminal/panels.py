@@ -1,4 +1,4 @@
-"""The status of a run or a machine as styled lines of a given width and height, without a terminal."""
+"""The status of a run or a machine as styled lines of a given width and height, independent of any terminal."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from scheduler.ui.verbs.status import lines as status_lines
 from scheduler.units import GIB, count, duration
 
 Piece = tuple[str, str]
-"""A text and its style; colours by name, so that they are readable on any background."""
+"""A text and its style; colours have names, so that they are readable on any background."""
 Line = tuple[Piece, ...]
 
 NARROW, WIDE = 80, 100
 MOST_DEVICES = 8
 RECENT = 5
-"""How many of the last lines are shown, where there is room."""
+"""The number of last lines that are shown if there is room."""
 KEYS = "q: leave the view   Ctrl-C: start nothing new   Ctrl-\\: leave tasks running"
 MACHINE = "q: leave the view"
 WATCHING = "q: leave the view, the run continues   scheduler stop {run}: start nothing new"
@@ -113,7 +113,7 @@ def _host_bar(facts: Mapping[str, Any]) -> MemoryBar:
 
 
 def plain(status: LiveStatus, width: int) -> list[str]:
-    """Return everything without styles, whatever the height, for pipes and files."""
+    """Return everything without styles and without a limit on the height, for pipes and files."""
     tall = 12 + len(status.bars) + len(status.living) + len(status.queue.first)
     head = [*_head(status, width), (), *_devices(status.bars, width, 1 << 16), ()]
     result = [*head, *_running(status.living, width, tall), *_queue(status.queue, width)]
@@ -128,7 +128,7 @@ def ascii_only(line: Line) -> Line:
 
 
 def columns(text: str) -> int:
-    """Return how many columns of a terminal a text takes."""
+    """Return the number of terminal columns that a text takes."""
     return len(text) if text.isascii() else sum(map(_cells, text))
 
 
@@ -172,7 +172,7 @@ def _counts(status: LiveStatus, width: int) -> Line:
 
 
 def _joined(pieces: Sequence[Piece], width: int) -> Line:
-    """Join as many pieces as fit, with blanks between them."""
+    """Join as many pieces as fit, separated by blanks."""
     line: list[Piece] = []
     used = 0
     for text, style in pieces:
@@ -256,7 +256,7 @@ def _legend(width: int, legend: Mapping[str, str]) -> Line:
 
 
 def _running(living: Sequence[LiveTask], width: int, room: int) -> list[Line]:
-    """Return a table of the running tasks, as many as there is room for; the others are counted."""
+    """Return a table of the running tasks, as many as fit; the others are counted."""
     if not living:
         return [(("nothing runs", ""),)] if room > 0 else []
     if room < 3:

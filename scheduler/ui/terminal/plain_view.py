@@ -32,7 +32,7 @@ _SOURCES = {EstimateSource.MEASURED: "unknown, measured while it runs"}
 
 
 class PlainView:
-    """A view that prints one line for each event, and keeps the history that the last lines are made from."""
+    """A view that prints one line for each event, and keeps the history for the last lines."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class PlainView:
         self._waited = ""
 
     def show(self, event: Event, at: float) -> None:
-        """Print a line for an event, if it is of interest."""
+        """Print a line for an event if it is of interest."""
         self.history.take(event, at)
         if isinstance(event, Started):
             return
@@ -85,7 +85,7 @@ class PlainView:
             self.say(sentence)
 
     def hang_up(self) -> None:
-        """Note that the terminal is gone; the log continues."""
+        """Note that the terminal is closed; continue the log."""
         self._sink.hang_up()
 
     def _line(self, event: Event) -> str:

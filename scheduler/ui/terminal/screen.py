@@ -1,4 +1,4 @@
-"""A terminal that is drawn on: its alternate screen is entered and left, never scrolled, and never blocks."""
+"""A terminal for drawing: its alternate screen is entered and left, never scrolled, and never blocks."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from rich.segment import Segment
 from scheduler.ui.terminal.panels import Line, ascii_only
 
 PATIENCE = 1.0
-"""Seconds that a blocked terminal gets to take the last bytes, which restore it."""
+"""Seconds within which a blocked terminal must take the last bytes, which restore it."""
 CANCEL = "\x18"
-"""Byte that ends an escape sequence which was cut short."""
+"""The byte that ends an escape sequence which was cut short."""
 GIVE_BACK = "\x1b[0m\x1b[?25h\x1b[?1049l"
 
 
 class TerminalGone(Exception):
-    """The terminal does not exist any more."""
+    """A terminal that does not exist any more."""
 
 
 class Screen:
-    """The alternate screen of a terminal, and its keys one by one; Ctrl-C and Ctrl-\\ stay signals."""
+    r"""The alternate screen of a terminal, and its keys one by one; Ctrl-C and Ctrl-\ stay signals."""
 
     def __init__(self, path: str, encoding: str = "utf-8") -> None:
         # A separate open file description: the shell's own stays blocking whatever happens here.
@@ -42,7 +42,7 @@ class Screen:
         self._console = Console(file=self, force_terminal=True, legacy_windows=False, highlight=False)  # type: ignore[arg-type]  # write and flush are all that it calls
         self.entered = False
         self.left = False
-        """True once it was given back for good."""
+        """True once the terminal was restored for good."""
         if threading.current_thread() is threading.main_thread():
             self._old = signal.signal(signal.SIGTSTP, self._pause)
 
@@ -54,7 +54,7 @@ class Screen:
         return len(text)
 
     def flush(self) -> None:
-        """Write what the terminal takes now; raises TerminalGone."""
+        """Write as much as the terminal takes now; raise TerminalGone."""
         try:
             while self._out:
                 del self._out[: os.write(self._fd, self._out)]
@@ -66,7 +66,7 @@ class Screen:
     # ---- in and out ----
 
     def enter(self) -> None:
-        """Switch to the alternate screen; the old content comes back when it is left. Raises TerminalGone."""
+        """Switch to the alternate screen; the old content returns when it is left. Raise TerminalGone."""
         attributes = termios.tcgetattr(self._fd)
         attributes[3] &= ~(termios.ICANON | termios.ECHO)
         termios.tcsetattr(self._fd, termios.TCSANOW, attributes)
@@ -105,7 +105,7 @@ class Screen:
         return in_front(self._fd)
 
     def _pause(self, *_: object) -> None:
-        """Handle Ctrl-Z: restore the terminal, stop, and take it again once in the foreground."""
+        """Handle Ctrl-Z: restore the terminal, stop, and take it over again in the foreground."""
         self._give_back()
         os.kill(os.getpid(), signal.SIGSTOP)
         if not self.left and self.in_front:
@@ -116,7 +116,7 @@ class Screen:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Columns and rows now; raises TerminalGone."""
+        """Return the present number of columns and rows; raise TerminalGone."""
         try:
             width, height = os.get_terminal_size(self._fd)
             return width or 80, height or 24
@@ -124,7 +124,7 @@ class Screen:
             raise TerminalGone from exc
 
     def draw(self, make: Callable[[int, int], Sequence[Line]]) -> None:
-        """Draw the lines that changed, made for the present size; nothing while earlier output is pending."""
+        """Draw the changed lines, made for the present size; draw nothing while earlier output is pending."""
         self.flush()
         if self._out or not self.entered:
             return
@@ -151,11 +151,11 @@ class Screen:
         return bool(self._out)
 
     def fileno(self) -> int:
-        """Return a descriptor that is readable when a key was pressed; -1 while it must not be read."""
+        """Return a descriptor that is readable after a key press; -1 while it must not be read."""
         return self._fd if self.entered and not self.left else -1
 
     def keys(self) -> str:
-        """Return the keys pressed since the last call; raises TerminalGone."""
+        """Return the keys pressed since the last call; raise TerminalGone."""
         if not self.entered or not self.in_front:
             return ""
         try:
@@ -178,7 +178,7 @@ def in_front(fd: int) -> bool:
 
 
 def path_of(stream: TextIO) -> str:
-    """Return the terminal behind a stream that a view can be drawn on; empty if there is none."""
+    """Return the path of the terminal behind a stream if a view can be drawn on it; otherwise an empty text."""
     if os.environ.get("TERM", "dumb") in ("dumb", "unknown", ""):
         return ""
     try:

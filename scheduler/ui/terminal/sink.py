@@ -14,17 +14,20 @@ from typing import TextIO
 from scheduler.ui.text import clean, clock, moment
 
 MOST_PENDING = 10_000
-"""Lines kept for a terminal that takes none (Ctrl-S); the oldest are dropped first, the log has all of them."""
+"""The number of lines kept for a terminal that takes none (Ctrl-S); the oldest are dropped first, the log has all of
+them."""
 
 
 class LineSink:
-    """A writer of lines to terminal and log; a terminal that is gone or blocked, or a full disk, never ends the run."""
+    """The writer of lines to terminal and log; a terminal that is gone or blocked, or a full disk, never ends the
+    run.
+    """
 
     def __init__(self, log: Path | None, stream: TextIO | None) -> None:
         self._stream = stream
         self._pending: deque[str] = deque(maxlen=MOST_PENDING)
         self._rest = b""
-        """The rest of a line that the terminal has taken in part."""
+        """The rest of a line of which the terminal has taken a part."""
         self._log = _open_log(log) if log is not None else None
         self._own = _description_of(stream)
         """A descriptor that is written without blocking; -1: lines go through the stream itself."""
@@ -49,12 +52,12 @@ class LineSink:
                 os.write(self._log, f"{moment(at)} {clean(text)}\n".encode("utf-8", "replace"))
 
     def turn_to(self, stream: TextIO | None) -> None:
-        """Write lines to another stream from now on, also those that are still pending."""
+        """Write lines to another stream from now on, including those that are still pending."""
         self._let_go_of_own()
         self._stream, self._own, self._ready = stream, _description_of(stream), _readiness(stream)
 
     def catch_up(self, *, to_the_end: bool = False) -> None:
-        """Write what the terminal takes now (Ctrl-S and pagers block it), or all, however long that takes."""
+        """Write what the terminal takes now (Ctrl-S and pagers block it), or everything, however long that takes."""
         try:
             while self._stream is not None and (self._pending or self._rest):
                 shown = self._write_without_waiting() if self._own >= 0 else self._write_line(wait=to_the_end)
@@ -66,7 +69,7 @@ class LineSink:
             self.hang_up()
 
     def _write_without_waiting(self) -> bool:
-        """Write what is taken now of the next line; return False if nothing is."""
+        """Write as much of the next line as the terminal takes now; return False if it takes nothing."""
         assert self._stream is not None
         self._rest = self._rest or self._pending.popleft().encode(
             self._stream.encoding, self._stream.errors or "strict"
@@ -94,7 +97,7 @@ class LineSink:
             os.close(own)
 
     def hang_up(self) -> None:
-        """Stop writing to the terminal, which is gone, without a complaint at exit."""
+        """Stop writing to the closed terminal, without an error message at exit."""
         self._let_go_of_own()
         stream, self._stream = self._stream, None
         if stream is not None:
@@ -118,7 +121,7 @@ def hint(text: str) -> None:
 
 
 def let_go(stream: TextIO) -> None:
-    """Discard what is written to a standard stream from now on, without a complaint at exit."""
+    """Discard what is written to a standard stream from now on, without an error message at exit."""
     for number, standard in ((1, sys.stdout), (2, sys.stderr)):
         if stream is standard:
             null = os.open(os.devnull, os.O_WRONLY)

@@ -18,7 +18,7 @@ MOST_FAILURES = 20
 
 
 class SlotView:
-    """A view that leaves the terminal to the tasks, but for a line as each starts; all lines go into the log."""
+    """A view that leaves the terminal to the tasks, except for a line when each starts; all lines go to the log."""
 
     def __init__(self, log: PlainView, out: LineSink, command: Callable[[int], str]) -> None:
         self._log = log
@@ -34,16 +34,16 @@ class SlotView:
             self._out.line(f"Processing command `{self._command(event.task)}` on gpu {name}", at=at)
 
     def say(self, sentence: str) -> None:
-        """Print a sentence beside the output of the tasks."""
+        """Print a sentence among the output of the tasks."""
         self._log.say(sentence)
         hint(sentence)
 
     def waits(self, refusals: Sequence[Refusal]) -> None:
-        """Print nothing: a task that waits for a slot is the normal case."""
+        """Print nothing, because waiting for a slot is normal."""
         self._out.catch_up()
 
     def hang_up(self) -> None:
-        """Note that the terminal is gone; the log continues."""
+        """Note that the terminal is closed; continue the log."""
         self._out.hang_up()
 
 

@@ -1,4 +1,4 @@
-"""The live view of a run or a machine from another terminal (`top`): drawn until the run ends or q is pressed."""
+"""The live view of a run or a machine from another terminal (`top`), drawn until the run ends or q is pressed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PERIOD = 0.5
 
 
 def show(screen: Screen, make: Callable[[int, int], Sequence[Line]], over: Callable[[], bool]) -> None:
-    """Draw until `over` returns true, the terminal is gone, or q is pressed."""
+    """Draw until `over` returns true, the terminal is closed, or q is pressed."""
     try:
         screen.enter()
         while not over():

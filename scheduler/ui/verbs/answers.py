@@ -20,11 +20,11 @@ class RequestResult:
     """The name of the run's list."""
     answers: Sequence[Answer] = ()
     recorded: bool = False
-    """True if the run has no scheduler, so that the request is done when the run is resumed."""
+    """True if the run has no scheduler, so that the request is carried out when the run is resumed."""
 
     @property
     def done(self) -> bool:
-        """True if all of the request was or will be done."""
+        """True if all of the request was or will be carried out."""
         return bool(self.answers) and all(answer.done for answer in self.answers)
 
     def lines(self) -> list[str]:

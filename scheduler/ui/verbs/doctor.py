@@ -34,7 +34,7 @@ class Finding:
     note: str = ""
     """An addition, on a line of its own if it does not fit beside the text."""
     broken: bool = False
-    """True if it has to be repaired, false if it only needs attention."""
+    """True if it must be repaired, False if it only needs attention."""
     stops: bool = False
     """True if no run can start because of it."""
 
@@ -57,17 +57,17 @@ def ok(what: str, says: str, note: str = "") -> Finding:
 
 
 def absent(what: str, says: str, cure: str = "", note: str = "") -> Finding:
-    """Return a finding about something optional that is absent; `cure` says how to get it."""
+    """Return a finding that something optional is absent; `cure` says how to get it."""
     return Finding(Mark.ABSENT, what, says, cure, note)
 
 
 def wrong(what: str, says: str, cure: str, note: str = "") -> Finding:
-    """Return a finding that needs attention, though runs start."""
+    """Return a finding that needs attention, though runs can start."""
     return Finding(Mark.WRONG, what, says, cure, note)
 
 
 def broken(what: str, says: str, cure: str, note: str = "", *, stops: bool = True) -> Finding:
-    """Return a finding that has to be repaired."""
+    """Return a finding that must be repaired."""
     return Finding(Mark.WRONG, what, says, cure, note, broken=True, stops=stops)
 
 
@@ -77,9 +77,9 @@ class DoctorPage:
 
     hostname: str
     groups: Mapping[str, Sequence[Finding]]
-    """The findings by the heading that they are under."""
+    """The findings by their heading."""
     uses: str
-    """The devices that a run would use if it were started now."""
+    """The devices that a run would use if it started now."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """Further data for programs: GPUs, settings, the tracebacks of checks that failed."""
 
@@ -90,7 +90,7 @@ class DoctorPage:
 
     @property
     def exit_code(self) -> int:
-        """1 if something has to be repaired, else 0."""
+        """1 if something must be repaired, otherwise 0."""
         return int(any(finding.broken for finding in self.findings))
 
     @property

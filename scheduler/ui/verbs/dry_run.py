@@ -14,7 +14,7 @@ from scheduler.units import count
 from scheduler.values import dataclass
 
 MOST_LANES, MOST_DEVICES, MOST_ROWS = 6, 8, 12
-"""How much is shown; the rest is counted."""
+"""The limits on how much is shown; the rest is counted."""
 _STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 604800)
 
 
@@ -92,7 +92,7 @@ def _axis(longest: float, wide: int) -> str:
 
 
 def _mark(seconds: int) -> str:
-    """Write an exact time as short as possible: `now`, `90s`, `20m`, `1h30m`, `2d`."""
+    """Write an exact time as briefly as possible: `now`, `90s`, `20m`, `1h30m`, `2d`."""
     if seconds == 0:
         return "now"
     for unit, name in ((86400, "d"), (3600, "h"), (60, "m")):
@@ -103,7 +103,7 @@ def _mark(seconds: int) -> str:
 
 
 def _lanes(here: Sequence[PlannedBar]) -> list[list[PlannedBar]]:
-    """Put each bar of a device into the first lane that is free when it starts."""
+    """Put each bar of a device into the first lane that is free at its start."""
     places = lanes((bar.start + 1e-6, bar.end) for bar in here)
     return [[bar for bar, place in zip(here, places, strict=True) if place == lane] for lane in sorted({*places})]
 
@@ -133,7 +133,7 @@ def _when(seconds: float) -> str:
 
 
 def facts(forecast: Forecast, planned: Sequence[PlannedBar]) -> dict[str, Any]:
-    """Return the plan as data for JSON; times in seconds from now."""
+    """Return the plan as data for JSON; times are in seconds from now."""
     end = forecast.end and {what: at - forecast.at for what, at in forecast.end.to_dict().items()}
     timeline = [{"row": b.row, "name": b.name, "device": b.device, "start_s": b.start, "end_s": b.end} for b in planned]
     return {"over_in_s": end, "why": forecast.why, "timeline": timeline}

@@ -1,4 +1,4 @@
-"""Forecasts in words, rounded to the precision that they have."""
+"""Forecasts in words, rounded to their precision."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from scheduler.core.model import State
 from scheduler.core.reporting.forecast import ExpectedTask, Forecast, TimeSpan
 
 _STEPS = ((60.0, 5), (600.0, 30), (3600.0, 60), (6 * 3600.0, 300), (86400.0, 1800))
-"""Up to this many seconds, a time is rounded to this many."""
+"""The limits below which times are rounded, each with its step, in seconds."""
 
 
 def roughly(seconds: float) -> str:
@@ -28,7 +28,7 @@ def roughly(seconds: float) -> str:
 
 
 def about(span: TimeSpan, now: float) -> str:
-    """Return how far away a moment is, with its bounds: `about 12m (10m to 15m)`."""
+    """Return the time until a moment, with its bounds: `about 12m (10m to 15m)`."""
     likely, early, late = (roughly(max(0.0, at - now)) for at in (span.likely, span.early, span.late))
     return f"about {likely}" if early == late == likely else f"about {likely} ({early} to {late})"
 

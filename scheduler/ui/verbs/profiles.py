@@ -120,7 +120,7 @@ def table_lines(profiles: Sequence[StoredProfile]) -> list[str]:
 
 
 def full_lines(row: StoredProfile) -> list[str]:
-    """Return all that a profile holds."""
+    """Return lines with everything that a profile contains."""
     profile = row.profile
     result = [f"{row.key}  {short(without_secrets(row.what), 100)}", f"  device   {row.device}"]
     for name, part in sorted(profile.parts.items()):

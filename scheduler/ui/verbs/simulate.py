@@ -14,7 +14,7 @@ from scheduler.units import count, duration
 
 
 def facts(one: RunMetrics) -> dict[str, Any]:
-    """Return one policy's figures as data for JSON; times in seconds."""
+    """Return one policy's results as data for JSON; times are in seconds."""
     bound = one.bound
     return {
         "policy": one.policy,
@@ -69,7 +69,7 @@ def lines(policies: Sequence[RunMetrics]) -> list[str]:
 
 
 def _learning(policies: Sequence[RunMetrics]) -> list[str]:
-    """Return what it cost not to know the peaks, if `--learning` asked for it."""
+    """Return the cost of unknown peaks, if `--learning` asked for it."""
     result = []
     for one in policies:
         if one.known:

@@ -115,7 +115,7 @@ def _row(run: Mapping[str, Any]) -> list[str]:
 
 
 def _status(run: Mapping[str, Any]) -> str:
-    """Return whether a run runs, has ended or can be resumed, and where."""
+    """Return whether a run goes on, has ended or can be resumed, and on which machine."""
     if run["over"]:
         return "running" if run["alive"] else "ended"
     if run["elsewhere"]:

@@ -17,7 +17,7 @@ LONGEST = 200
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
-    """One task with all that its paragraph needs, from the journal of its run."""
+    """One task with everything that its paragraph needs, from the journal of its run."""
 
     task: int
     state: State
@@ -53,7 +53,7 @@ def _where(one: TaskReport, attempt: AttemptHistory) -> str:
 
 
 def _memory(attempt: AttemptHistory) -> str:
-    """Return peak and reservation of an attempt on its main devices."""
+    """Return the peak and the reservation of an attempt on its main devices."""
     peak = max((attempt.peak.get(key, 0) for key in attempt.devices), default=0)
     reserved = max((attempt.reserved.get(key, 0) for key in attempt.devices), default=0)
     return f"peak {size(peak)}, reserved {size(reserved)} (source: {attempt.source})"
@@ -90,7 +90,7 @@ def _earlier_attempts(one: TaskReport) -> str:
 
 
 def _unstarted(attempts: Sequence[AttemptHistory]) -> str:
-    """Return how many attempts never started their program; there may be many."""
+    """Return how many attempts never started their program, since there may be many."""
     number = sum(attempt.outcome is Outcome.UNSTARTED for attempt in attempts)
     return f"; {count(number, 'attempt')} never started (not counted as a failure)" if number else ""
 

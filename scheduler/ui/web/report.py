@@ -20,9 +20,9 @@ from scheduler.values import dataclass
 
 FORMAT = 1
 PAGE, STYLES, SCRIPTS = "report.html", ("look.css", "report.css"), ("basics.js", "charts.js", "report.js")
-"""The files that a page is made of."""
+"""The files from which a page is made."""
 LONGEST = 300
-"""Characters of a command that are shown."""
+"""The largest number of characters of a command that are shown."""
 TASK_COLUMNS = (
     "id", "name", "state", "priority", "batch", "device", "attempts", "ooms", "waited_s", "ran_s", "peak_bytes",
     "reserved_bytes", "started", "exit_code", "reason", "command",
@@ -34,7 +34,7 @@ BAR_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class ReportedRun:
-    """One run with all that a report needs."""
+    """One run with everything that a report needs."""
 
     facts: Mapping[str, Any]
     totals: RunTotals
@@ -46,7 +46,7 @@ class ReportedRun:
 
 
 def data(runs: Sequence[ReportedRun]) -> dict[str, Any]:
-    """Return the report as data for JSON; times in seconds since each run's first placement."""
+    """Return the report as data for JSON; times are in seconds since each run's first placement."""
     return {"format": FORMAT, "runs": [_run(one) for one in runs]}
 
 

@@ -1,4 +1,4 @@
-"""The server of the page in the browser, on loopback: who may ask, and the answers. Its data come from a feed."""
+"""The server of the page in the browser, on loopback: access checks and answers. Its data come from a feed."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from scheduler.values import dataclass
 
 LOOPBACK = "127.0.0.1"
 NAMES = frozenset({LOOPBACK, "localhost", "[::1]"})
-"""Host names that a browser may use; through a tunnel the port differs, the name does not."""
+"""Host names that a browser may use; through a tunnel the port differs, but not the name."""
 LARGEST = 1 << 16
-"""Bytes of a request's body at most."""
+"""The largest number of bytes in a request's body."""
 MOST = 32
-"""Open connections at most, so that clients without the token cost little."""
+"""The largest number of open connections, so that clients without the token cost little."""
 PATIENCE = 20.0
-"""Seconds that a connection may be silent between two requests, or not read its answer."""
+"""Seconds for which a connection may be silent between two requests, or not read its answer."""
 REQUEST = 5.0
 """Seconds for a whole request, from the start of the connection or from its first byte."""
 ASKED = ("cancel", "retry", "why")
@@ -57,10 +57,10 @@ class TaskQuery:
 
 
 class PageFeed(Protocol):
-    """The source of the page's data; called by several threads at once, every method raises SchedulerError."""
+    """The source of the page's data. Several threads call it at once; every method raises SchedulerError."""
 
     def live(self, run: str, seen: str) -> Mapping[str, Any]:
-        """Return the status of a run or the machine (`all`) once it differs from `seen`, or after a short wait."""
+        """Return the status of a run or the machine (`all`) when it differs from `seen`, or after a short wait."""
 
     def tasks(self, run: str, wanted: TaskQuery) -> Mapping[str, Any]:
         """Return one page of a run's tasks."""
@@ -72,7 +72,7 @@ class PageFeed(Protocol):
         """Return the report data of a run."""
 
     def ask(self, run: str, what: str, tasks: tuple[int, ...]) -> Mapping[str, Any]:
-        """Cancel or retry tasks, durable on return; or explain them (`why`), which changes nothing."""
+        """Cancel or retry tasks, durably on return; or explain them (`why`), which changes nothing."""
 
 
 class WebError(Exception):
@@ -95,7 +95,7 @@ class RequestStream(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Wait for more bytes; raises TimeoutError once the time of the request is over."""
+        """Wait for more bytes; raise TimeoutError when the time for the request is over."""
         left = (self._until - time.monotonic()) if self._until else PATIENCE
         if left <= 0:
             raise TimeoutError
@@ -108,7 +108,7 @@ class RequestStream(io.RawIOBase):
         return read
 
     def next(self) -> None:
-        """Expect another request; its time begins with its first byte."""
+        """Expect another request, whose time begins with its first byte."""
         self._until = 0.0
 
 
@@ -120,7 +120,9 @@ class Connections:
         self._lock = threading.Lock()
 
     def add(self, connection: socket.socket) -> bool:
-        """Add a connection, if full in place of the oldest without the token; return False if all have shown it."""
+        """Add a connection; if full, in place of the oldest one without the token. Return False if all have shown
+        it.
+        """
         with self._lock:
             if len(self._known) >= MOST:
                 oldest = next((one for one, trusted in self._known.items() if not trusted), None)
@@ -159,7 +161,7 @@ class PageServer(ThreadingHTTPServer):
 
     @property
     def port(self) -> int:
-        """The port that it listens on."""
+        """The port on which it listens."""
         return int(self.server_address[1])
 
     def server_bind(self) -> None:
@@ -168,44 +170,44 @@ class PageServer(ThreadingHTTPServer):
         self.server_name, self.server_port = LOOPBACK, self.port
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Give it a thread, or hang up."""
+        """Handle a connection in a thread, or close it if there are too many."""
         if self.connections.add(request):
             super().process_request(request, client_address)
         else:
             self.shutdown_request(request)
 
     def shutdown_request(self, request: Any) -> None:
-        """Close it, and free its place."""
+        """Close a connection and free its place."""
         self.connections.remove(request)
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore a browser that went away."""
+        """Ignore errors of a browser that has closed the connection."""
         exc = sys.exception()
         if not isinstance(exc, ConnectionError | TimeoutError):
             print(f"hint:   the page lost a connection: {exc!r}", file=sys.stderr)
 
 
 class PageHandler(BaseHTTPRequestHandler):
-    """One connection: every request is judged before anything is done for it."""
+    """One connection; every request is checked before anything is done for it."""
 
     server: PageServer
     protocol_version = "HTTP/1.1"
     timeout = PATIENCE
 
     def setup(self) -> None:
-        """Read no request for longer than it may take."""
+        """Limit the time for which a request may take."""
         super().setup()
         self._request = RequestStream(self.connection)
         self.rfile = io.BufferedReader(self._request)
 
     def handle_one_request(self) -> None:
-        """Answer one; the next one has a time of its own."""
+        """Answer one request; the next one has its own time limit."""
         super().handle_one_request()
         self._request.next()
 
     def do_GET(self) -> None:
-        """Look; nothing is ever changed by it."""
+        """Answer a request for data, which never changes anything."""
         self._guarded(self._look)
 
     def do_POST(self) -> None:
@@ -246,7 +248,7 @@ class PageHandler(BaseHTTPRequestHandler):
             raise WebError(HTTPStatus.FORBIDDEN, "requests from other pages are refused")
 
     def _is_a_visit(self) -> bool:
-        """Tell whether the request follows a link to the empty page, which holds no data."""
+        """Tell whether the request follows a link to the empty page, which contains no data."""
         return self.command == "GET" and self.path == "/" and self.headers.get("Sec-Fetch-Dest") == "document"
 
     def _authorize(self) -> None:
@@ -338,7 +340,7 @@ class PageHandler(BaseHTTPRequestHandler):
             return
 
     def version_string(self) -> str:
-        """Return a name without versions."""
+        """Return the server's name without version numbers."""
         return "scheduler"
 
     def log_message(self, format: str, *args: Any) -> None:
@@ -352,7 +354,7 @@ def _name(host: str) -> str:
 
 
 def _number(said: Mapping[str, str], name: str, default: int) -> int:
-    """Return a whole number of a query."""
+    """Return a whole number from a query."""
     text = said.get(name, "")
     digits = text.removeprefix("-")
     if not text:
@@ -369,7 +371,7 @@ def _status(exc: SchedulerError) -> HTTPStatus:
 
 
 def listen(port: int | None, feed: PageFeed, token: str, files: Mapping[str, bytes], usual: int) -> PageServer:
-    """Listen on a port, or on the usual one, or on a free one if that is taken; raises UsageError."""
+    """Listen on the given port, else on the usual one, else on a free one; raise UsageError."""
     try:
         return PageServer(usual if port is None else port, feed, token, files)
     except OSError as exc:

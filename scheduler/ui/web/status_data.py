@@ -1,4 +1,4 @@
-"""The data of the page in the browser: a run, its tasks, the machine; texts without secrets, and numbers."""
+"""The data of the page in the browser: a run, its tasks, the machine. Texts contain no secrets."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from scheduler.ui.verbs import eta
 from scheduler.ui.web.server import TaskQuery
 
 ROWS = 50
-"""Tasks on one page of the table."""
+"""The number of tasks on one page of the table."""
 LONGEST = 400
-"""Characters of a command that are shown."""
+"""The largest number of characters of a command that are shown."""
 GROUPS: Mapping[str, frozenset[State]] = {
     "all": frozenset(State),
     "running": LIVING,
@@ -56,7 +56,7 @@ def _left(status: LiveStatus) -> dict[str, float | None]:
 
 
 def machine(facts: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the present status of the machine: devices, leases, waiting tasks; never the commands of other users."""
+    """Return the present status of the machine: devices, leases, waiting tasks; never commands of other users."""
     bars = [bar.to_dict() for bar in panels.bars_of(facts)]
     kept = {name: facts[name] for name in ("hostname", "leases", "waiting", "disabled", "gpus_trouble")}
     return {"kind": "machine", "bars": bars, "legend": panels.MACHINE_LEGEND, **kept, **more}
@@ -86,7 +86,7 @@ def without_ticks(facts: Any) -> Any:
 
 
 def chosen(brain: Brain, history: RunHistory, wanted: TaskQuery, texts: Mapping[int, str]) -> list[int]:
-    """Return the tasks of a query, of all its pages, in its order."""
+    """Return all tasks of a query, on all pages, in its order."""
     found = list(brain.task_table.in_state(*GROUPS.get(wanted.group, GROUPS["all"])))
     if wanted.find:
         word = wanted.find.lower()
@@ -114,7 +114,7 @@ def _keys(brain: Brain, history: RunHistory, texts: Mapping[int, str]) -> Mappin
 
 
 def _by_rank(brain: Brain, found: Sequence[int]) -> list[int]:
-    """Sort waiting tasks by batch and priority, as they will start."""
+    """Sort waiting tasks by batch and priority, the order in which they will start."""
     roll, priorities = brain.task_table, [terms.priority for terms in brain.terms]
     if brain.rules.order is RankOrder.GLOBAL:
         return sorted(found, key=lambda number: (priorities[roll.terms(number)], roll.batch(number), number))
