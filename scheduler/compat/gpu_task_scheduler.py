@@ -19,7 +19,7 @@ from scheduler.compat.gpu_task import GPUTask
 from scheduler.compat.gpu_task_log import TaskLog, task_logger
 from scheduler.compat.parameter_values import read_axes
 from scheduler.core.ports import View
-from scheduler.errors import ConfigError
+from scheduler.errors import ConfigError, MissingPackage
 from scheduler.inputs import python_calls
 from scheduler.runtime import task_launcher
 from scheduler.runtime.settings import read_settings
@@ -56,6 +56,9 @@ class GPUTaskScheduler:
         try:
             todo = list(self._todo(logger))
             ended = self._run(PythonCalls(target, todo), logger) if todo else None
+        except MissingPackage as exc:
+            raise SystemExit(f"scheduler: {exc}") from exc
+        else:
             for worker in self._manager.get_gpu_envs():
                 logger.info("%s finished", worker["name"])
         finally:

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+from importlib.util import find_spec
+
+if find_spec("gpu_batch_scheduler") is None:
+    sys.exit(f"the Python package gpu-batch-scheduler is missing: {sys.executable} -m pip install gpu-batch-scheduler")
+
 import gpu_batch_scheduler
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from scheduler.compat.csv_scheduler import is_one_shot
 from tests.e2e.older_tools.contracts import contract
+from tests.e2e.older_tools.project import MAIN, TASK
 from tests.support.killing import ROOT, Home
 
 LAUNCHER = ROOT / "scheduler.py"
@@ -23,7 +24,10 @@ DOORS = {
     "lines": ["-m", "simple_gpu_scheduler.scheduler", "--gpus", "0"],
     "one job": ["-m", "gpu_batch_scheduler", "exec", "--", "true"],
     "the package": ["-m", "scheduler", "run", "jobs.csv"],
+    "Python tasks": ["main.py"],
 }
+
+CONFIG = "config = {'scheduler_config': {'gpu': ['0']}, 'test_config': [{'a': [1]}]}\n"
 
 
 @pytest.fixture
@@ -89,9 +93,30 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(bare: Path
     home = Home(tmp_path, [str(bare)])
     home.env["PYTHONPATH"] = f"{ROOT}{os.pathsep}{ROOT / 'dropins/src'}"
     home.commands("true")
+    for name, text in (("main", MAIN), ("my_gpu_task", TASK), ("config", CONFIG)):
+        (home.root / f"{name}.py").write_text(text)
     said = home.call(*DOORS[door], code=1).stderr
     install = f"{bare} -m pip install -r {ROOT}/requirements.txt"
     assert said == f"scheduler: the Python package psutil is missing: {install}\n"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["-m", "simple_gpu_scheduler.command_line", "--gpus", "0"],
+        ["-m", "gpu_task_scheduler.start_gpu_task", "x.pkl"],
+        ["-c", "from gpu_task_scheduler.gpu_task_scheduler import GPUTaskScheduler"],
+        ["-c", "from gpu_task_scheduler.gpu_task import GPUTask"],
+        ["-c", "from gpu_task_scheduler.config_manager import ConfigManager"],
+    ],
+    ids=lambda words: words[1],
+)
+def test_older_names_without_the_project_say_how_to_install_it(bare: Path, tmp_path: Path, words: list[str]) -> None:
+    env = {"PYTHONPATH": str(ROOT / "dropins/src")}
+    done = subprocess.run([bare, *words], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    install = f"{bare} -m pip install gpu-batch-scheduler"
+    assert done.stderr == f"the Python package gpu-batch-scheduler is missing: {install}\n"
+    assert done.returncode == 1
 
 
 def old_python(version: str) -> str:
