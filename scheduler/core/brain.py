@@ -526,14 +526,14 @@ class Brain:
     def need(self, task: int, gpus: int, *, untouched: bool = False) -> ResourceRequest:
         """Return the request of a task; with `untouched` that of an equal task without any attempt."""
         tried = None if untouched else self.tasks.get(task)
-        terms, kind = self.task_table.terms(task), self.task_table.kind(task)
+        return self.need_of(self.task_table.terms(task), self.task_table.kind(task), gpus, tried)
+
+    def need_of(self, terms: int, kind: int, gpus: int, tried: TaskState | None) -> ResourceRequest:
+        """Return the request of a task with these terms and this class; `tried`: what its attempts showed."""
         if self.rules.policy == BATCHES:
             return own_peak.need(self.terms[terms], tried, gpus, self.rules)
-        ran_out = tried is not None and bool(tried.floors)
-        return self._need(terms, kind, gpus, tried) if ran_out else self.need_of(terms, kind, gpus)
-
-    def need_of(self, terms: int, kind: int, gpus: int) -> ResourceRequest:
-        """Return the request of all tasks with these terms and this class that never ran out of memory."""
+        if tried is not None and tried.floors:
+            return self._need(terms, kind, gpus, tried)
         return self._needs.find(terms, kind, gpus) or self._keep(terms, kind, gpus)
 
     def _keep(self, terms: int, kind: int, gpus: int) -> ResourceRequest:

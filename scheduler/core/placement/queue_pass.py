@@ -111,11 +111,7 @@ class QueuePass(ABC):
         """Return what a pass asks about a task."""
         said, tried = self.brain.terms[terms], self.brain.task(number)
         gpus = self._count(said)
-        if tried is None or not tried.floors:
-            need = self.brain.need_of(terms, kind, gpus)
-        else:
-            need = self.brain.need(number, gpus)
-        return WaitingTask(number, rank, said, kind, tried, gpus, need)
+        return WaitingTask(number, rank, said, kind, tried, gpus, self.brain.need_of(terms, kind, gpus, tried))
 
     def _held_back(self, task: WaitingTask) -> Refusal | None:
         """Return why a task is not even tried: its directory is away, its class is being learned, or nothing is left

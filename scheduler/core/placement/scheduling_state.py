@@ -86,5 +86,5 @@ class SchedulingState(Protocol):
     def need(self, task: int, gpus: int, *, untouched: bool = False) -> ResourceRequest:
         """Return the request of a task; with `untouched` that of an equal task without any attempt."""
 
-    def need_of(self, terms: int, kind: int, gpus: int) -> ResourceRequest:
-        """Return the request of all tasks with these terms and this class that never ran out of memory."""
+    def need_of(self, terms: int, kind: int, gpus: int, tried: TaskState | None) -> ResourceRequest:
+        """Return the request of a task with these terms and this class; `tried`: what its attempts showed."""
