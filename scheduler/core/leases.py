@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 
 from scheduler.values import dataclass
@@ -58,3 +58,30 @@ class HeldLease:
 
     path: str
     fd: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnnamedShim:
+    """The shim of a live lease that does not name it: the attempt has just begun, or its shim cannot be seen here.
+
+    A process of this user that came to one of the devices since the lease was taken may belong to it.
+    """
+
+    uid: int
+    since: float
+    """When the lease was taken, in seconds since the epoch."""
+    devices: frozenset[str]
+
+
+NO_UNNAMED: frozenset[UnnamedShim] = frozenset()
+
+
+def shims(leases: Iterable[Lease]) -> frozenset[int]:
+    """Return the shims that leases name."""
+    return frozenset(lease.shim for lease in leases if lease.shim)
+
+
+def unnamed_shims(leases: Iterable[Lease]) -> frozenset[UnnamedShim]:
+    """Return the unnamed shims of leases on other devices than the host."""
+    unnamed = [(lease, frozenset(lease.reserved) - {"host"}) for lease in leases if not lease.shim]
+    return frozenset(UnnamedShim(lease.uid, lease.since, devices) for lease, devices in unnamed if devices)

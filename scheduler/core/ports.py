@@ -8,7 +8,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from scheduler.core.events import Event, Exited, Started, Submitted
-from scheduler.core.leases import HeldLease, Lease
+from scheduler.core.leases import NO_UNNAMED, HeldLease, Lease, UnnamedShim
 from scheduler.core.model import Device, DeviceBudget, Job, Placement, Purpose, Terms, Waiter, WaitTicket, Warn
 from scheduler.core.placement.refusal import Refusal
 from scheduler.core.site_policy import SitePolicy
@@ -219,8 +219,13 @@ class GpuSharing(Protocol):
 class Watcher(Protocol):
     """The measurement of living attempts' memory, in another process; it may miss something, but never blocks."""
 
-    def watch(self, attempts: Mapping[Key, Watched], other_shims: frozenset[int]) -> None:
+    def watch(
+        self, attempts: Mapping[Key, Watched], other_shims: frozenset[int], unnamed: frozenset[UnnamedShim] = NO_UNNAMED
+    ) -> None:
         """Sample these attempts and the process trees of other leases' shims from now on.
+
+        From now on none of their processes counts as unmanaged, nor one that may belong to a lease whose shim is
+        `unnamed`.
 
         The mapping belongs to the caller, who calls this again right before or after changing it.
         """

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from scheduler.core.leases import NO_UNNAMED, UnnamedShim
 from scheduler.core.model import Device, DeviceBudget, Placement
 from scheduler.core.ports import Key, Watched, Watcher
 from scheduler.devices.gpu.nvml_devices import NvmlDevices
@@ -144,10 +145,12 @@ class Watchers:
     def __init__(self, watchers: Sequence[Watcher]) -> None:
         self._watchers = tuple(watchers)
 
-    def watch(self, attempts: Mapping[Key, Watched], unmanaged_processes: frozenset[int]) -> None:
+    def watch(
+        self, attempts: Mapping[Key, Watched], other_shims: frozenset[int], unnamed: frozenset[UnnamedShim] = NO_UNNAMED
+    ) -> None:
         """Make all watchers sample these attempts."""
         for watcher in self._watchers:
-            watcher.watch(attempts, unmanaged_processes)
+            watcher.watch(attempts, other_shims, unnamed)
 
     def used_by(self, shim: int, whose: str = "") -> Mapping[str, int]:
         """Return what the tree of another scheduler's shim uses, on all devices."""

@@ -112,6 +112,8 @@ class Loop:
             self.ports.engine.forget(*key)
         for task in self.brain.living():
             self._tracker.adopted.add((task.id, task.attempts))
+            if task.placement is not None:
+                self._publisher.adopt((task.id, task.attempts), task.placement)
             self._tracker.crowd.enter((task.id, task.attempts), task.placement.devices if task.placement else ())
             self.ports.leases.adopt(task.id, task.attempts)
             self.ports.engine.adopt(task.id, task.attempts)
@@ -364,7 +366,6 @@ class Loop:
             self._place()
         self._notices.say_held()
         self._notices.say_pauses(self.ports.world.now())
-        self._publisher.look()  # at the shims that were met
         self._forget()
 
     def _place(self) -> None:
@@ -415,7 +416,7 @@ class Loop:
         return taken
 
     def _machine(self, transaction: LeaseTransaction, others: Sequence[Lease]) -> Machine:
-        self._publisher.meet([lease.shim for lease in others if lease.shim])
+        self._publisher.meet(others)
         used_by = self.ports.watcher.used_by
         leases = [replace(lease, used=used_by(lease.shim, lease.name)) for lease in others]
         now, turns, policy = self.ports.world.now(), self._turns, transaction.house()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import inf
 
+from scheduler.core.leases import NO_UNNAMED, UnnamedShim
 from scheduler.core.model import HOST, Device, DeviceBudget, Placement
 from scheduler.core.ports import Key, Sample, Watched
 from scheduler.errors import DeviceError
@@ -71,7 +72,12 @@ class SimulatedWatcher:
         self._next = 0.0
         self._alarm = inf
 
-    def watch(self, attempts: Mapping[Key, Watched], other_shims: frozenset[int]) -> None:
+    def watch(
+        self,
+        attempts: Mapping[Key, Watched],
+        other_shims: frozenset[int],
+        _unnamed: frozenset[UnnamedShim] = NO_UNNAMED,
+    ) -> None:
         """Sample an attempt from now on."""
         self._attempts = attempts
         self._other_shims = other_shims

@@ -21,7 +21,7 @@ from scheduler.devices.host.host_memory import HostDevices
 from scheduler.devices.host.sampler_client import HostWatcher
 from scheduler.simulation.devices import SimulatedDevices, SimulatedWatcher
 from scheduler.simulation.machine import SimulatedMachine
-from scheduler.units import GIB
+from scheduler.units import GIB, MIB
 from tests.support.standin.box import NO_COMPILER, Box
 from tests.support.waiting import wait_until
 
@@ -145,6 +145,17 @@ class TestWatcher:
             watcher.watch({(7, 1): Watched(os.getpid(), reservation={"GPU-0": GIB})}, frozenset({1}))
         watcher.watch({}, frozenset())
         assert list(watcher.troubles()) == []
+
+
+def test_use_of_other_schedulers_is_measured_before_an_attempt_of_this_run_lives() -> None:
+    watcher = host_watcher()
+    watcher.watch({}, frozenset({os.getpid()}))
+
+    def used() -> int:
+        watcher.collect()
+        return watcher.used_by(os.getpid(), "0.a.7.1").get(HOST, 0)
+
+    assert wait_until(used) > MIB
 
 
 def test_use_of_a_shim_under_an_earlier_lease_does_not_count() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 from scheduler.app.run.devices import offered
 from scheduler.app.run.options import RunOptions, rules
 from scheduler.core.config import SchedulingConfig
+from scheduler.core.leases import Lease, shims, unnamed_shims
 from scheduler.core.model import DeviceBudget
 from scheduler.core.placement.device_capacity import kept_for_unmanaged
 from scheduler.devices.gpu import inventory
@@ -131,11 +132,11 @@ def look(settings: Settings) -> ExaminedGpus:
     try:
         node, device_list = devices.node(), device_rules()
         may, refused = _allowed(node.gpus, device_list)
-        shims = {lease.shim for lease in living(find_directory(settings.leases or None)) if lease.shim}
-        budgets = _read(devices, may, shims)
+        leases = living(find_directory(settings.leases or None))
+        budgets = _read(devices, may, leases)
         config = rules(RunOptions(), settings)
         gpus = [_examined(gpu, may, budgets.get(gpu.uuid), config) for gpu in node.gpus]
-        gpus = [_with_reserved(gpu, devices, shims) if gpu.budget is not None else gpu for gpu in gpus]
+        gpus = [_with_reserved(gpu, devices, shims(leases)) if gpu.budget is not None else gpu for gpu in gpus]
     finally:
         devices.close()
     failing = [ExaminedGpu(InstalledGpu(index, "", "", "", 0), trouble=said) for index, said in node.errors]
@@ -163,12 +164,12 @@ def _allowed(seen: Sequence[InstalledGpu], device_list: str) -> tuple[AllowedGpu
         return AllowedGpus(()), str(exc)
 
 
-def _read(devices: NvmlDevices, may: AllowedGpus, shims: Collection[int]) -> Mapping[str, DeviceBudget]:
+def _read(devices: NvmlDevices, may: AllowedGpus, leases: Sequence[Lease]) -> Mapping[str, DeviceBudget]:
     """Return the free memory of each allowed GPU by UUID; processes of tasks do not count as unmanaged."""
     if not may.gpus:
         return {}
     devices.use([gpu.uuid for gpu in may.gpus])
-    devices.watch({}, frozenset(shims))
+    devices.watch({}, shims(leases), unnamed_shims(leases))
     try:
         devices.discover()
     except DeviceError:  # each of them is closed or in MIG mode, which each one's own line says
@@ -192,10 +193,10 @@ def _examined(
     return replace(found, budget=budget, kept=kept_for_unmanaged(budget, config))
 
 
-def _with_reserved(gpu: ExaminedGpu, devices: NvmlDevices, shims: Collection[int]) -> ExaminedGpu:
+def _with_reserved(gpu: ExaminedGpu, devices: NvmlDevices, known: Collection[int]) -> ExaminedGpu:
     """Return the GPU with how its memory is read, and with the bytes that tasks with a reservation use."""
     uuid = gpu.installed.uuid
-    used = sum(devices.used_by(shim).get(uuid, 0) for shim in shims)
+    used = sum(devices.used_by(shim).get(uuid, 0) for shim in known)
     return replace(gpu, reads=devices.reads(uuid), reserved_used=used)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from scheduler.app.control import device_reservations
 from scheduler.app.observe.lease_holders import holders
 from scheduler.app.observe.run_reader import RunReader, facts_of_runs, places
-from scheduler.core.leases import Lease
+from scheduler.core.leases import Lease, shims, unnamed_shims
 from scheduler.core.model import DeviceBudget, Waiter
 from scheduler.devices.host.host_memory import available
 from scheduler.errors import SchedulerError
@@ -58,7 +58,7 @@ class MonitoredDevices:
         gpus = self.pool.gpus
         if gpus is None:
             return self.pool.snapshot(), list(leases)
-        gpus.look_again(frozenset(lease.shim for lease in leases if lease.shim))
+        gpus.look_again(shims(leases), unnamed_shims(leases))
         return self.pool.snapshot(), [replace(one, used={**one.used, **gpus.used_by(one.shim)}) for one in leases]
 
     def close(self) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
+from scheduler.core import leases
 from scheduler.core.attempts.launch_spec import LaunchBuilder
 from scheduler.core.brain import Brain
 from scheduler.core.events import Resized, Started
+from scheduler.core.leases import Lease, UnnamedShim
 from scheduler.core.model import Placement
 from scheduler.core.ports import Engine, Key, LeaseRegistry, Watched, Watcher
 
@@ -26,6 +28,9 @@ class AttemptPublisher:
         self._engine = engine
         self._shims: dict[Key, int] = {}
         self._other_shims: frozenset[int] = frozenset()
+        self._unnamed_others: frozenset[UnnamedShim] = frozenset()
+        self._adopted: dict[Key, UnnamedShim] = {}
+        """Attempts of an earlier scheduler of this run, until their shims are known."""
         self._watched: dict[Key, Watched] = {}
         self._moved: set[int] = set()
         """Tasks whose sampling must change: the samplers do not know their present state."""
@@ -43,6 +48,7 @@ class AttemptPublisher:
     def started(self, event: Started) -> None:
         """Note the shim of an attempt."""
         self._shims[event.task, event.attempt] = event.shim
+        self._unlooked |= self._adopted.pop((event.task, event.attempt), None) is not None
         self._unnamed.add(event.task)
         self._moved.add(event.task)
 
@@ -54,14 +60,22 @@ class AttemptPublisher:
     def ended(self, key: Key) -> None:
         """Note the end of an attempt."""
         self._unlooked |= self._watched.pop(key, None) is not None
+        self._unlooked |= self._adopted.pop(key, None) is not None
         self._shims.pop(key, None)
 
-    def meet(self, shims: Iterable[int]) -> None:
-        """Note the shims in the leases of other schedulers."""
-        other_shims = frozenset(shims)
-        if other_shims != self._other_shims:
-            self._other_shims = other_shims
+    def adopt(self, key: Key, placement: Placement) -> None:
+        """Note an attempt that an earlier scheduler started: its processes are managed before its shim is known."""
+        self._adopted[key] = UnnamedShim(self._registry.uid, 0.0, frozenset(placement.sees))
+
+    def meet(self, others: Sequence[Lease]) -> None:
+        """Note the leases of other schedulers, and tell the samplers at once if they have changed, so that the
+        decision that follows knows the processes of these leases.
+        """
+        met = leases.shims(others), leases.unnamed_shims(others)
+        if met != (self._other_shims, self._unnamed_others):
+            self._other_shims, self._unnamed_others = met
             self._unlooked = True
+        self.look()
 
     def look(self) -> None:
         """Tell the samplers which processes to sample, if that has changed."""
@@ -75,7 +89,8 @@ class AttemptPublisher:
         self._moved.clear()
         if self._unlooked:
             self._unlooked = False
-            self._watcher.watch(self._watched, self._other_shims)
+            unnamed = self._unnamed_others | {*self._adopted.values()}
+            self._watcher.watch(self._watched, self._other_shims, unnamed)
 
     def rewrite(self, now: float) -> None:
         """Bring stale leases up to date. Raise LeaseError while another process keeps the directory locked; then call

@@ -10,6 +10,7 @@ rise suffices, and nothing is learned from that. Pure: time and all observations
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -36,7 +37,7 @@ class ListedProcess:
     pid: int
     bytes: int | None
     owner: str
-    """`7.1` is an attempt, `!4711` the shim of an unmanaged process; empty: it belongs to no lease."""
+    """`7.1` is an attempt, `!4711` an attempt of another scheduler, by its shim; empty: it belongs to no lease."""
     there: bool
     """True if such a process exists here."""
     age: float
@@ -63,6 +64,20 @@ class DeviceLook:
     clients: frozenset[str]
     """Attempts with a container client in their tree and no process in any list."""
     celsius: int | None = None
+
+
+def ownerless(looks: Iterable[DeviceLook]) -> set[int]:
+    """Return the processes here for which a look names no owner."""
+    return {one.pid for look in looks for one in look.processes or () if one.there and not one.owner}
+
+
+def with_owners(look: DeviceLook, owners: Mapping[int, str]) -> DeviceLook:
+    """Return a look in which the processes without an owner have these ones."""
+    if look.processes is None or not owners:
+        return look
+    return replace(
+        look, processes=tuple(replace(one, owner=one.owner or owners.get(one.pid, "")) for one in look.processes)
+    )
 
 
 def read_look(said: Mapping[str, Any], pids: Mapping[str, Any], clients: Iterable[str]) -> DeviceLook:
@@ -141,8 +156,8 @@ class DeviceAccount:
         self.peak: dict[Key, int] = {}
         """The highest use of each attempt, as far as it was measured."""
         self.busy: dict[Key, float] = {}
-        self.unmanaged_processes: dict[int, int] = {}
-        """Bytes of unmanaged processes, by the pid of their shim."""
+        self.other_use: dict[int, int] = {}
+        """Bytes of other schedulers' attempts, by the pid of their shim."""
         self.unmanaged: dict[int, UnmanagedProcess] = {}
         """Unmanaged processes by pid; 0: no visible process. Some of them may have nothing left after the memory of
         attempts is subtracted."""
@@ -178,6 +193,16 @@ class DeviceAccount:
         self.used = {key: used for key, used in self.used.items() if key in here}
         self.peak = {key: peak for key, peak in self.peak.items() if key in here}
         self.absent.keep(here)
+
+    def hand_over(self, owners: Mapping[int, str]) -> None:
+        """Attribute processes that counted as unmanaged to their owners, which are known now."""
+        for pid in self.unmanaged.keys() & owners.keys():
+            one, owner = self.unmanaged.pop(pid), owners[pid]
+            if owner.startswith("!"):
+                shim = int(owner[1:])
+                self.other_use[shim] = self.other_use.get(shim, 0) + one.bytes
+            if (known := self._known.get(pid)) is not None:
+                self._known[pid] = KnownProcess(owner, known.born)
 
     def see(self, look: DeviceLook, attempts: Mapping[Key, Watched]) -> None:
         """Add one sample."""
@@ -263,7 +288,7 @@ class DeviceAccount:
     def _see_attempts(
         self, look: DeviceLook, listed: _Processes, explained: Mapping[str, int], here: Mapping[str, Key]
     ) -> None:
-        self.unmanaged_processes = {int(owner[1:]): held for owner, held in explained.items() if owner.startswith("!")}
+        self.other_use = {int(owner[1:]): held for owner, held in explained.items() if owner.startswith("!")}
         self.used = {key: explained.get(name, 0) for name, key in here.items()}
         for key, used in self.used.items():
             self._note_peak(key, used)

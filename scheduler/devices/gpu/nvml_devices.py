@@ -14,12 +14,21 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from scheduler.core.leases import NO_UNNAMED, UnnamedShim
 from scheduler.core.model import HOST, Device, DeviceBudget, Placement, UnmanagedUse
 from scheduler.core.ports import Key, Sample, Watched
-from scheduler.devices.gpu.attribution import DeviceAccount, DeviceLook, UnmanagedProcess, name_of
+from scheduler.devices.gpu.attribution import (
+    DeviceAccount,
+    DeviceLook,
+    UnmanagedProcess,
+    name_of,
+    ownerless,
+    with_owners,
+)
 from scheduler.devices.gpu.child_faults import SamplerLimits
 from scheduler.devices.gpu.discovery import find_node
 from scheduler.devices.gpu.inventory import EXCLUSIVE_PROCESS, GpuInventory, InstalledGpu, find_pynvml
+from scheduler.devices.gpu.process_owner import ProcessOwners
 from scheduler.devices.gpu.sampler_group import SamplerGroup
 from scheduler.devices.gpu.unattributed import GROWTH
 from scheduler.devices.sampler_child import GPUS, SamplerChild
@@ -33,6 +42,8 @@ RECENT = 2.0
 """Seconds for which the lowest free memory is remembered."""
 REPEAT = 0.5
 """Seconds between samples if nothing has changed."""
+CLOCKS = 0.1
+"""Seconds by which the start of a process may seem earlier than it was: the kernel counts it in ticks."""
 LINGERS = 5.0
 """Seconds after which unfreed memory of ended attempts is reported."""
 
@@ -84,6 +95,10 @@ class NvmlDevices:
         self._caps: Mapping[str, int] = {}
         self._seen: dict[str, GpuState] = {}
         self._attempts: dict[Key, Watched] = {}
+        self._other_shims: frozenset[int] = frozenset()
+        self._unnamed: frozenset[UnnamedShim] = frozenset()
+        self._owners = ProcessOwners()
+        """The owners of processes by the newest leases, which the samplers learn only at their next round."""
         self._told: dict[Key, tuple[float, Sample]] = {}
         self._news: list[str] = []
         self._said: set[tuple[str, str]] = set()
@@ -162,12 +177,24 @@ class NvmlDevices:
         look, cap, closed = seen.look, self._caps.get(uuid), self._why_closed(uuid, seen, now)
         if look is None:
             return DeviceBudget(seen.device, 0, cap, closed=closed)
-        unmanaged = [_unmanaged(pid, one, now) for pid, one in seen.account.unmanaged.items() if one.bytes]
+        unmanaged = [
+            _unmanaged(pid, one, now)
+            for pid, one in seen.account.unmanaged.items()
+            if one.bytes and not self._may_have_a_lease(uuid, one, now)
+        ]
         unreclaimed = sum(seen.account.unreclaimed.values())
         least = min(free for _, free in seen.recent)
         age = now - look.at
         return DeviceBudget(
             seen.device, look.free, cap, tuple(unmanaged), unreclaimed, closed, least, look.busy, age, look.celsius
+        )
+
+    def _may_have_a_lease(self, uuid: str, one: UnmanagedProcess, now: float) -> bool:
+        """Tell whether a process may belong to a lease that does not name its shim: then that lease stands for it."""
+        came = time.time() - (now - one.came)
+        return any(
+            uuid in unnamed.devices and unnamed.uid == one.uid and came >= unnamed.since - CLOCKS
+            for unnamed in self._unnamed
         )
 
     def _why_closed(self, uuid: str, seen: GpuState, now: float) -> str:
@@ -192,14 +219,18 @@ class NvmlDevices:
         """Return the descriptor that is readable when there is news; -1 before GPUs were found."""
         return self._samplers.fileno() if self._samplers else -1
 
-    def watch(self, attempts: Mapping[Key, Watched], unmanaged_processes: frozenset[int]) -> None:
+    def watch(
+        self, attempts: Mapping[Key, Watched], other_shims: frozenset[int], unnamed: frozenset[UnnamedShim] = NO_UNNAMED
+    ) -> None:
         """Sample these attempts from now on; attempts without a GPU are included, because they may use one all the
-        same.
+        same. Processes below these shims belong to their leases at once.
         """
         self._attempts = dict(attempts)
+        self._other_shims, self._unnamed = other_shims, unnamed
         self._told = {key: told for key, told in self._told.items() if key in self._attempts}
         for seen in self._seen.values():
             seen.account.watch(self._attempts)
+        self._hand_over()
         if self._samplers:
             orders = {
                 name_of(key): [
@@ -209,17 +240,26 @@ class NvmlDevices:
                 ]
                 for key, watched in self._attempts.items()
             }
-            self._samplers.tell(orders, unmanaged_processes)
+            self._samplers.tell(orders, other_shims)
 
-    def look_again(self, unmanaged_processes: frozenset[int]) -> None:
+    def _hand_over(self) -> None:
+        """Attribute processes that were seen before their leases were known."""
+        own = {watched.shim: name_of(key) for key, watched in self._attempts.items()}
+        self._owners.order({shim: f"!{shim}" for shim in self._other_shims} | own)
+        accounts = [seen.account for seen in self._seen.values()]
+        owners = self._owners.owned({pid for account in accounts for pid in account.unmanaged if pid})
+        for account in accounts if owners else ():
+            account.hand_over(owners)
+
+    def look_again(self, other_shims: frozenset[int], unnamed: frozenset[UnnamedShim] = NO_UNNAMED) -> None:
         """Wait for one round that samples the trees of these shims, but no longer than one call may take."""
-        self.watch({}, unmanaged_processes)
+        self.watch({}, other_shims, unnamed)
         asked = time.monotonic()
         self._wait(self._limits.call, lambda uuid, seen: seen.look and seen.look.at > asked)
 
     def used_by(self, shim: int, _whose: str = "") -> Mapping[str, int]:
         """Return the last measured use of another scheduler's tree; empty if memory is only readable per device."""
-        held = {uuid: seen.account.unmanaged_processes.get(shim, 0) for uuid, seen in self._seen.items()}
+        held = {uuid: seen.account.other_use.get(shim, 0) for uuid, seen in self._seen.items()}
         return {uuid: bytes_ for uuid, bytes_ in held.items() if bytes_}
 
     def held_by(self, key: Key, uuid: str) -> int:
@@ -238,9 +278,11 @@ class NvmlDevices:
     def collect(self) -> list[Sample]:
         """Return the attempts' samples from the newest round; call this once a second even if nothing is readable."""
         looks = self._samplers.gather() if self._samplers else {}
+        unknown = ownerless(looks.values())
+        owners = self._owners.owned(unknown) if unknown else {}
         for uuid, look in looks.items():
             if uuid in self._seen:
-                self._seen[uuid].take(look, self._attempts)
+                self._seen[uuid].take(with_owners(look, owners), self._attempts)
         now = time.monotonic()
         here = [key for key, watched in self._attempts.items() if not looks.keys().isdisjoint(watched.reservation)]
         samples = [self._sample(key) for key in here]

@@ -6,7 +6,7 @@ started from a copy in the run's directory.
 
     begin   {"find": true, "skip": [index]}: answered with {"node": {...}}; else with {"ready": 1}; or {"failed": [...]}
             {"cards": true}: answered with {"cards": [...]}, and that is all
-    order   {"gpus": [[uuid, bus, index]], "attempts": {name: [shim, [uuid], settled]}, "unmanaged_processes": [shim]}
+    order   {"gpus": [[uuid, bus, index]], "attempts": {name: [shim, [uuid], settled]}, "other_shims": [shim]}
     round   {"looks": {uuid: {...} or {"failed": [...]}}, "pids": {pid: [owner, age, uid]}, "clients": [name]}
 
 The owner of a pid is an attempt's name, `!` and a shim's pid for another user's attempt, or empty: no lease.
@@ -401,7 +401,7 @@ class GpuSampler:
         }
         self._attempts = {name: tuple(rest) for name, rest in said["attempts"].items()}
         roots = {shim: name for name, (shim, _, _) in self._attempts.items()}
-        self._owners.order({**{shim: f"!{shim}" for shim in said["unmanaged_processes"]}, **roots})
+        self._owners.order({**{shim: f"!{shim}" for shim in said["other_shims"]}, **roots})
 
     def look(self) -> dict[str, Any]:
         """Take one sample of everything."""

@@ -1,5 +1,6 @@
 """The owners of processes: the sampler child of the GPUs finds them in /proc for the processes that NVML lists.
 
+A scheduler does so itself for processes whose owners its child could not know yet: a lease was made meanwhile.
 Standard library only: it is started from a copy in the run's directory.
 """
 
@@ -84,6 +85,11 @@ class ProcessOwners:
                 told[pid] = [owner, 0.0, -1]
         self._found = {pid: found for pid, found in self._found.items() if pid in told}
         return told
+
+    def owned(self, pids: Iterable[int]) -> dict[int, str]:
+        """Return the owners of those processes that exist and have one."""
+        self._found = {pid: self._of(pid, seen) for pid in pids if (seen := process(pid)) is not None}
+        return {pid: owner for pid, (_, owner, _) in self._found.items() if owner}
 
     def _of(self, pid: int, seen: Process) -> tuple[int, str, int]:
         found = self._found.get(pid)

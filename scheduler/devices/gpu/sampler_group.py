@@ -71,7 +71,7 @@ class SamplerGroup:
         self._gpus: dict[str, InstalledGpu] = {}
         self._dying: list[SamplerChild] = []
         self._deaths: deque[float] = deque(maxlen=MOST_DEATHS)
-        self._watched: Mapping[str, Any] = {"attempts": {}, "unmanaged_processes": []}
+        self._watched: Mapping[str, Any] = {"attempts": {}, "other_shims": []}
         self._news: list[str] = []
         self._told_silent = False
 
@@ -85,9 +85,9 @@ class SamplerGroup:
         self._gpus.update(group.gpus)
         self._add(group)
 
-    def tell(self, attempts: Mapping[str, Any], unmanaged_processes: Iterable[int]) -> None:
+    def tell(self, attempts: Mapping[str, Any], other_shims: Iterable[int]) -> None:
         """Set the attempts and shims to which processes are attributed from now on."""
-        watched = {"attempts": attempts, "unmanaged_processes": sorted(unmanaged_processes)}
+        watched = {"attempts": attempts, "other_shims": sorted(other_shims)}
         if watched != self._watched:
             self._watched = watched
             for group in self._groups:

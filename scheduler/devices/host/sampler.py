@@ -1,8 +1,8 @@
 """The sampler child of the host: reads from /proc what trees of processes hold.
 
-Orders (`sampler_protocol`): `{"trees": {name: [pid, log, progress, activity]}, "unmanaged_processes": [pid], "groups":
+Orders (`sampler_protocol`): `{"trees": {name: [pid, log, progress, activity]}, "other_shims": [pid], "groups":
 [[limit, usage, stat]]}`. Answers: `{"trees": {name: [used, peak, epochs done, processor seconds, rested]},
-"unmanaged_processes": {pid: used}, "at": began, "free": bytes}`. Processor seconds are null unless `activity` is true.
+"other_use": {pid: used}, "at": began, "free": bytes}`. Processor seconds are null unless `activity` is true.
 `at` is the moment at which the look began; `free` is the least that was free before and after it, of the machine and of
 each group. The child ends at end-of-file. Standard library only: it is started from a copy in the run's directory, so
 that a changed installation cannot change a living run.
@@ -178,7 +178,7 @@ class HostSampler:
     def __init__(self, board: Board) -> None:
         self._board = board
         self.trees: dict[str, Tree] = {}
-        self.unmanaged_processes: list[int] = []
+        self.other_shims: list[int] = []
         self._groups: list[Group] = []
         self._last_rise = time.monotonic()
 
@@ -192,7 +192,7 @@ class HostSampler:
             self.trees[name].attend(activity)
             if old is None:
                 self._last_rise = time.monotonic()
-        self.unmanaged_processes = said["unmanaged_processes"]
+        self.other_shims = said["other_shims"]
         self._groups = said.get("groups", [])
 
     def look(self) -> dict[str, Any]:
@@ -202,11 +202,11 @@ class HostSampler:
             self._announce(name)
             if tree.look(children):
                 self._last_rise = time.monotonic()
-        unmanaged_processes = {pid: self._held_by(pid, children) for pid in self.unmanaged_processes}
+        other_use = {pid: self._held_by(pid, children) for pid in self.other_shims}
         trees = {name: tree.told() for name, tree in self.trees.items()}
         free = min(before, available(self._groups))
         self._board.rest()
-        return {"trees": trees, "unmanaged_processes": unmanaged_processes, "at": at, "free": free}
+        return {"trees": trees, "other_use": other_use, "at": at, "free": free}
 
     def _held_by(self, shim: int, children: Callable[[int], list[int]]) -> int:
         self._announce(f"!{shim}")
@@ -218,7 +218,7 @@ class HostSampler:
 
     def rest(self, cost: float) -> float | None:
         """Return the seconds until the next sample; None if there is nothing to sample."""
-        if not self.trees and not self.unmanaged_processes:
+        if not self.trees and not self.other_shims:
             return None
         calm = time.monotonic() - self._last_rise > CALM
         return max(SLOW if calm else FAST, cost * SHARE)

@@ -8,6 +8,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+from scheduler.core.leases import NO_UNNAMED, UnnamedShim
 from scheduler.core.model import HOST
 from scheduler.core.ports import Key, Sample, Watched
 from scheduler.devices import sampler_child
@@ -95,13 +96,13 @@ class HostWatcher:
         """The last order for the child."""
         self._unsent, self._send_at = False, 0.0
         """True if the child does not have the order yet, and the time from which it may be sent."""
-        self._unmanaged_processes: Mapping[str, int] = {}
+        self._other_use: Mapping[str, int] = {}
         self._looked = 0.0
         """The time at which the last sample began."""
         self._free: int | None = None
         """The memory that was free in that sample."""
         self._held: dict[str, int] = {}
-        """Bytes by attempt and by shim of an unmanaged process, in that sample."""
+        """Bytes by attempt, and by shim of attempts of other schedulers, at that look."""
         self._here: frozenset[str] = frozenset()
         """The attempts and processes of that sample that are alive."""
         self._asked: dict[int, tuple[str, float]] = {}
@@ -115,11 +116,18 @@ class HostWatcher:
         """Return a descriptor to wait on; -1 if no sampler is alive."""
         return self._child.fileno() if self._child else -1
 
-    def watch(self, attempts: Mapping[Key, Watched], unmanaged_processes: frozenset[int]) -> None:
-        """Sample these attempts and processes from now on; if they have changed, the child soon gets a new order."""
-        self._asked = {shim: since for shim, since in self._asked.items() if shim in unmanaged_processes}
-        self._attempts, self._others = attempts, unmanaged_processes
-        self._here = frozenset((*(f"{task}.{attempt}" for task, attempt in attempts), *map(str, unmanaged_processes)))
+    def watch(
+        self,
+        attempts: Mapping[Key, Watched],
+        other_shims: frozenset[int],
+        _unnamed: frozenset[UnnamedShim] = NO_UNNAMED,
+    ) -> None:
+        """Have these attempts and the trees of these shims sampled; the child gets a new order soon, if they have
+        changed.
+        """
+        self._asked = {shim: since for shim, since in self._asked.items() if shim in other_shims}
+        self._attempts, self._others = attempts, other_shims
+        self._here = frozenset((*(f"{task}.{attempt}" for task, attempt in attempts), *map(str, other_shims)))
         self._unsent = True
         self._send_if_due()
 
@@ -137,7 +145,7 @@ class HostWatcher:
         self._order = order
         if self._child is not None:
             self._child.order(order)
-        elif order["trees"]:
+        elif order["trees"] or order["other_shims"]:
             self._start(now)
 
     def _said(self) -> dict[str, Any]:
@@ -145,7 +153,7 @@ class HostWatcher:
             f"{task}.{attempt}": [w.shim, w.log, w.progress, w.activity]
             for (task, attempt), w in self._attempts.items()
         }
-        return {"trees": trees, "unmanaged_processes": sorted(self._others), "groups": self._groups}
+        return {"trees": trees, "other_shims": sorted(self._others), "groups": self._groups}
 
     def _start(self, now: float) -> None:
         """Start a child with the newest order, if that is due."""
@@ -199,9 +207,9 @@ class HostWatcher:
         return f"did not answer for {PATIENCE:g} s{where}"
 
     def _samples(self, said: Mapping[str, Any]) -> list[Sample]:
-        self._unmanaged_processes, self._looked = said["unmanaged_processes"], said.get("at", inf)
+        self._other_use, self._looked = said["other_use"], said.get("at", inf)
         self._free = said.get("free")
-        self._held = {**self._unmanaged_processes, **{name: used for name, (used, *_) in said["trees"].items()}}
+        self._held = {**self._other_use, **{name: used for name, (used, *_) in said["trees"].items()}}
         samples = []
         for name, (used, peak, epochs, cpu, rested) in said["trees"].items():
             task, attempt = name.split(".")
@@ -228,7 +236,7 @@ class HostWatcher:
         """
         if shim not in self._asked or self._asked[shim][0] != whose:
             self._asked[shim] = whose, time.monotonic()
-        return {HOST: self._unmanaged_processes.get(str(shim), 0) if self._looked > self._asked[shim][1] else 0}
+        return {HOST: self._other_use.get(str(shim), 0) if self._looked > self._asked[shim][1] else 0}
 
     def troubles(self) -> list[str]:
         """Return sentences for the user about the sampler, each once."""

@@ -11,6 +11,7 @@ from dataclasses import field
 from pathlib import Path
 
 from scheduler.core.attempts.mps_policy import CLIENT, TURNS
+from scheduler.core.leases import NO_UNNAMED, UnnamedShim
 from scheduler.core.model import Placement
 from scheduler.core.ports import Key, MpsLaunch, Sample, Watched
 from scheduler.devices.mps import terminate_client
@@ -173,7 +174,12 @@ class MpsSharing:
 
     # ---- looking ----
 
-    def watch(self, attempts: Mapping[Key, Watched], unmanaged_processes: frozenset[int]) -> None:
+    def watch(
+        self,
+        attempts: Mapping[Key, Watched],
+        _other_shims: frozenset[int],
+        _unnamed: frozenset[UnnamedShim] = NO_UNNAMED,
+    ) -> None:
         """Find out whether each new attempt under MPS became a client."""
         self._known &= attempts.keys()
         mine = {key: watched for key, watched in attempts.items() if watched.mps and key not in self._known}

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from scheduler.core.leases import UnnamedShim
 from scheduler.core.model import DeviceBudget, UnmanagedUse
 from scheduler.core.ports import Key, Sample, Watched
 from scheduler.devices.gpu.child_faults import SamplerLimits
@@ -106,8 +107,8 @@ class Eyes:
         del self.attempts[(task, 1)]
         self.tell()
 
-    def tell(self, *unmanaged_processes: int) -> None:
-        self.gpus.watch(self.attempts, frozenset(unmanaged_processes))
+    def tell(self, *other_shims: int) -> None:
+        self.gpus.watch(self.attempts, frozenset(other_shims))
 
     def look(self, wait: float = 0.05) -> None:
         """Take in what there is."""
@@ -334,13 +335,44 @@ class TestAttribution:
         eyes.box.hold(0, one.pid(), 2 * GIB, kind=kinds)
         eyes.until(lambda: eyes.used(7) == 2 * GIB)
 
-    def test_unmanaged_process_uses_what_its_tree_uses(self, eyes: Eyes, tree: Callable[..., Tree]) -> None:
+    def test_attempt_of_another_scheduler_uses_what_its_tree_uses(self, eyes: Eyes, tree: Callable[..., Tree]) -> None:
         one = tree()
         eyes.tell(one.shim)
         eyes.box.hold(2, one.pid(), 3 * GIB)
         eyes.until(lambda: eyes.gpus.used_by(one.shim) == {eyes.box.uuids[2]: 3 * GIB})
         assert not eyes.unmanaged(2)
         assert eyes.gpus.used_by(4711) == {}
+
+    def test_process_that_was_seen_before_its_lease_belongs_to_the_lease_at_once(
+        self, eyes: Eyes, tree: Callable[..., Tree]
+    ) -> None:
+        one, other = tree(), tree()
+        eyes.box.hold(2, one.pid(), 3 * GIB)
+        eyes.box.hold(2, other.pid(), GIB)
+        eyes.until(lambda: len(eyes.unmanaged(2)) == 2)
+        eyes.tell(one.shim)
+        assert eyes.gpus.used_by(one.shim) == {eyes.box.uuids[2]: 3 * GIB}
+        assert [seen.pid for seen in eyes.unmanaged(2)] == [other.pid()]
+        eyes.until(lambda: eyes.looked_at(2) and not eyes.look())
+        assert eyes.gpus.used_by(one.shim) == {eyes.box.uuids[2]: 3 * GIB}
+
+    @pytest.mark.parametrize(
+        ("uid", "seconds", "device", "counts"),
+        [(0, 0.0, 0, False), (1, 0.0, 0, True), (0, 60.0, 0, True), (0, 0.0, 1, True)],
+        ids=["its lease", "another user's", "a later one", "one on another GPU"],
+    )
+    def test_process_that_may_belong_to_a_lease_without_a_shim_is_not_unmanaged(
+        self, eyes: Eyes, tree: Callable[..., Tree], uid: int, seconds: float, device: int, counts: bool
+    ) -> None:
+        one = tree()
+        began = time.time()
+        eyes.box.hold(0, one.pid(), 3 * GIB)
+        eyes.until(lambda: eyes.unmanaged(0))
+        lease = UnnamedShim(os.getuid() + uid, began + seconds, frozenset({eyes.box.uuids[device]}))
+        eyes.gpus.watch({}, frozenset(), frozenset({lease}))
+        assert bool(eyes.unmanaged(0)) is counts
+        eyes.gpus.watch({}, frozenset())
+        assert eyes.unmanaged(0), "it counts once no lease may have it"
 
     def test_process_without_a_lease_is_unmanaged(self, eyes: Eyes) -> None:
         other = eyes.box.unmanaged(1, "5GiB")

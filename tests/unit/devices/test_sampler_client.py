@@ -244,7 +244,7 @@ def test_sampler_that_waits_for_a_processor_is_not_silent(looking: Watching, mon
     looking.until_seen(1)
     child = looking.child
     stop(child)
-    child.order({"trees": {}, "unmanaged_processes": []})
+    child.order({"trees": {}, "other_shims": []})
     now = time.monotonic()
     monkeypatch.setattr("scheduler.devices.sampler_child._state", lambda pid: (b"R", ()))
     assert [child.silence(now + second) for second in range(10)] == [0.0] * 10
@@ -258,7 +258,7 @@ def test_time_in_which_the_scheduler_was_stopped_does_not_count_as_silence(looki
     looking.until_seen(1)
     child = looking.child
     stop(child)
-    child.order({"trees": {}, "unmanaged_processes": []})
+    child.order({"trees": {}, "other_shims": []})
     now = time.monotonic()
     child.silence(now)
     assert child.silence(now + 3600) <= 1.0

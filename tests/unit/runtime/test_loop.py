@@ -9,6 +9,7 @@ from typing import Any
 from scheduler.core.attempts.launch_spec import TaskEnvironment
 from scheduler.core.brain import Brain
 from scheduler.core.events import Event, Exited
+from scheduler.core.leases import NO_UNNAMED, UnnamedShim
 from scheduler.core.model import DeviceBudget, Placement
 from scheduler.core.ports import Key, Watched
 from scheduler.errors import StateError
@@ -78,9 +79,11 @@ class Told(SimulatedWatcher):
 
     told: frozenset[Key] = frozenset()
 
-    def watch(self, attempts: Mapping[Key, Watched], other_shims: frozenset[int]) -> None:
+    def watch(
+        self, attempts: Mapping[Key, Watched], other_shims: frozenset[int], unnamed: frozenset[UnnamedShim] = NO_UNNAMED
+    ) -> None:
         self.told = frozenset(attempts)
-        super().watch(attempts, other_shims)
+        super().watch(attempts, other_shims, unnamed)
 
 
 class Asked(SimulatedDevices):
