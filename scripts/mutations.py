@@ -106,10 +106,17 @@ def problems(mutation: Mutation, root: Path = ROOT) -> list[str]:
         elif mutation.file.endswith(".py"):
             compile(changed, mutation.file, "exec")
     except (OSError, Unusable) as exc:
-        found.append(str(exc))
+        found.append(f"{exc}{_hint(mutation, root)}")
     except SyntaxError as exc:
         found.append(f"{mutation.name}: line {exc.lineno} of {mutation.file} is no Python once it is applied")
     return found
+
+
+def _hint(mutation: Mutation, root: Path) -> str:
+    """Return where the old text stands now, if code was moved as it is."""
+    texts = {path: path.read_text(encoding="utf-8") for path in (root / "scheduler").rglob("*.py")}
+    now = [path for path, text in texts.items() if text.count(mutation.old) == 1]
+    return f"; it stands once in {now[0].relative_to(root)} now" if len(now) == 1 else ""
 
 
 def has_test(root: Path, name: str) -> bool:

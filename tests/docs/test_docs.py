@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from scheduler.core.config import SchedulingConfig
 from scheduler.core.tasks.fields import words
+from scheduler.runtime.settings import READERS, Settings
 from tests.docs import reference
 
 ROOT = Path(__file__).parents[2]
@@ -19,6 +21,20 @@ ROOT = Path(__file__).parents[2]
 def test_generated_reference_is_up_to_date() -> None:
     made = {path.name: path.read_text() for path in (ROOT / "docs/reference").iterdir()}
     assert made == reference.pages(), "run ./scripts/reference"
+
+
+UNSET = {"by the system", "active environment", "learned", "–"}
+"""Words of the reference for a setting that has no value."""
+
+
+def test_documented_defaults_of_settings_are_those_of_the_code() -> None:
+    settings, config = Settings(), SchedulingConfig()
+    for name, (_, default, _) in reference.SETTINGS.items():
+        if name == "settle":
+            assert default == f"{config.settle:g}s, on GPUs by evidence, at most {config.gpu_settle:g}s"
+            assert settings.settle is None
+        else:
+            assert getattr(settings, name) == ("" if default in UNSET else READERS[name](default)), name
 
 
 def test_every_link_in_the_documents_has_a_target() -> None:

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import get_args
 
 import pytest
 
+from scheduler.cli.main import VERBS
+from scheduler.core.events import Event
+from scheduler.core.tasks.fields import FIELDS
+from scheduler.ui.export import prometheus
 from scripts import mutations
+from tests.docs import reference
 from tests.e2e.older_tools.contracts import contract_lines
 from tests.support.marks import shown
 
@@ -39,3 +45,19 @@ def test_a_mutation_changes_code_that_is_there_and_names_tests_that_are_there(mu
 def test_mutations_of_the_contract_name_a_test_of_their_line() -> None:
     assert rows("contract").keys() <= contract_lines().keys()
     assert list(without_a_listed_test("contract", shown("contract"))) == []
+
+
+def test_mutations_of_faults_name_a_test_of_their_fault() -> None:
+    listed = {str(number): tests for number, tests in shown("fault").items()}
+    assert rows("reliability").keys() <= listed.keys()
+    assert list(without_a_listed_test("reliability", listed)) == []
+
+
+def test_mutations_of_the_reference_are_of_something_that_it_describes() -> None:
+    known = {f"cli/{verb}" for verb in VERBS} | {f"json/{verb}" for verb in VERBS}
+    known |= {f"settings/{name}" for name in reference.SETTINGS} | {f"states/{name}" for name in reference.STATES}
+    known |= {f"results/{name}" for name in reference.RESULTS} | {f"task-fields/{field.column}" for field in FIELDS}
+    known |= {f"environment/{name}" for name, _ in reference.TASKS_ARE_TOLD}
+    known |= {f"metrics/{family.name}" for family in prometheus.FAMILIES}
+    known |= {f"events/{event.kind}" for event in get_args(Event)}
+    assert rows("reference").keys() <= known

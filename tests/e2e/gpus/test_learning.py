@@ -112,6 +112,11 @@ class TestSources:
         assert int(own) not in folders
         assert probed == [f"{own} 1/2", f"{own} 2/2", ""]
 
+    def test_probe_keeps_the_id_of_its_task_where_the_user_wants_it(self, home: Home) -> None:
+        home.write("jobs.csv", HEADER, hold(home, 100, epochs=5))
+        (task,) = run(home, "--profile", "probe", "--profile-id", "same", "--profile-epochs", "1")
+        assert (home.root / "log.probe").read_text() == f"{task['id']} 1/1\n"
+
     def test_auto_probes_only_where_a_probe_is_a_fiftieth_of_the_task(self, home: Home) -> None:
         home.write("jobs.csv", HEADER, hold(home, 60, epochs=100, rest=0.001), hold(home, 61, epochs=99, rest=0.001))
         run(home)

@@ -80,23 +80,28 @@ def test_flags_can_be_abbreviated_and_a_missing_file_is_named(home: Home) -> Non
 
 
 @contract("S3-26")
-def test_nothing_is_run_with_sudo(home: Home) -> None:
-    programs = home.root / "bin"
+@pytest.mark.skipif(not shutil.which("cc"), reason=NO_COMPILER)
+@pytest.mark.parametrize("mps", ["on", "off"])
+def test_nothing_is_run_with_sudo_or_bash(mps_home: GpuHome, mps: str) -> None:
+    programs = mps_home.root / "programs"
     programs.mkdir()
     for name in ("sudo", "bash"):
-        write_program(programs / name, f"touch {home.root}/called")
-    home.env["PATH"] = f"{programs}:{home.env['PATH']}"
-    home.call("--csv", home.commands("true"), "--mps", "off", code=0)
-    assert not (home.root / "called").exists()
+        write_program(programs / name, f'touch {mps_home.root}/called; exec "$@"')
+    mps_home.env["PATH"] = f"{programs}:{mps_home.env['PATH']}"
+    mps_home.call("--csv", "jobs.csv", "--mps", mps, code=0)
+    assert len(mps_home.mps_notes("start")) == (mps == "on")
+    assert not (mps_home.root / "called").exists()
 
 
 @contract("S3-23", "S3-24", "S3-D2", "S3-D3")
 def test_starts_and_ends_are_printed_and_output_is_written_as_it_arrives(home: Home) -> None:
-    file = home.commands("sh -c 'echo loud; until [ -e go ]; do sleep 0.01; done'", "true")
+    much = "head -c 300000 /dev/zero"  # a pipe would take 65536 bytes
+    file = home.commands(f"sh -c 'echo loud; until [ -e go ]; do sleep 0.01; done; {much}'", "true")
     with home.start("--csv", file, "--mps", "off", "-j", "1") as run:
         log = home.state / "runs/1/tasks/0/1.log"
         wait_until(lambda: log.exists() and log.read_text() == "loud\n", 60)
         (home.root / "go").touch()
         assert run.wait(60) == 0
+    assert log.stat().st_size == len("loud\n") + 300_000
     assert "start        0" in home.log()
     assert "done         1" in home.log()

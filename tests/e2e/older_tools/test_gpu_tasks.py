@@ -168,7 +168,7 @@ def project_main() -> str:
 
 
 class TestFolders:
-    @contract("S4-15", "S4-D1")
+    @contract("S4-13", "S4-15", "S4-D1")
     def test_failed_tasks_run_again_and_finished_ones_do_not(self, project: Project) -> None:
         project.config(test=[{"a": [1, 2]}])
         good = "open(self._work_dir + '/result', 'a').write('x')"
@@ -205,18 +205,28 @@ class TestFolders:
 
     @contract("S4-D2")
     def test_a_gpu_listed_four_times_runs_four_tasks_at_once(self, project: Project) -> None:
-        project.config(gpu=("0", "0", "0", "0"), test=[{"a": range(12)}])
+        project.config(gpu=("0", "0", "0", "0"), test=[{"a": range(4)}])
+        four = "any(len(glob.glob('results/*/began')) == 4 or time.sleep(0.01) for _ in range(1000))"
+        began = "open(self._work_dir + '/began', 'w').close()"
+        body = f"{began}; assert {four}; open(self._work_dir + '/result', 'w').write('4')"
+        project.put(my_gpu_task="import glob, time\n" + task(body))
         project.script()
-        assert project.results() == {f"a-{number},": f"{number}\n" for number in range(12)}
+        assert project.results() == {f"a-{number},": "4" for number in range(4)}
 
     @contract("S4-D3")
     def test_two_schedulers_in_one_folder_run_each_task_once(self, project: Project) -> None:
-        project.config(gpu=("0", "0", "0", "0"), test=[{"a": range(10)}])
+        project.config(gpu=("0", "0"), test=[{"a": range(4)}])
+        project.put(my_gpu_task=WAITS.replace('"w").write', '"a").write'))
         ours, project.command = project.command, [sys.executable]
-        with project.start("main.py") as first, project.start("main.py") as second:
-            assert (first.wait(PATIENCE), second.wait(PATIENCE)) == (0, 0)
+        with project.start("main.py") as first:
+            wait_until(lambda: len(project.results("began")) == 2, PATIENCE)
+            with project.start("main.py") as second:
+                log = project.root / "scheduler.log"
+                wait_until(lambda: log.read_text().count("another scheduler is running it in") >= 2, PATIENCE)
+                (project.root / "go").touch()
+                assert (first.wait(PATIENCE), second.wait(PATIENCE)) == (0, 0)
         project.command = ours
-        assert project.results() == {f"a-{number},": f"{number}\n" for number in range(10)}
+        assert project.results() == {f"a-{number},": f"{number}" for number in range(4)}
 
     @contract("S4-D9")
     def test_tasks_whose_folders_only_cutting_made_equal_all_run(self, project: Project) -> None:

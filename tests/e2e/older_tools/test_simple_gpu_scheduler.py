@@ -235,7 +235,8 @@ class TestCommands:
             assert door.stdout
             door.stdin.write("echo out; until [ -e go ]; do sleep 0.01; done\n")
             door.stdin.flush()
-            assert door.stdout.readline().startswith("Processing command `echo out;")
+            line = door.stdout.readline()
+            assert line == "Processing command `echo out; until [ -e go ]; do sleep 0.01; done` on gpu 0\n"
             assert door.stdout.readline() == "out\n"
             (home.root / "go").touch()
             door.communicate(timeout=PATIENCE)
@@ -352,7 +353,9 @@ class TestBesideOthers:
             door.communicate(timeout=PATIENCE)
         assert len(held) == 1
         assert home.box.uuids[1] in held[0]
-        assert home.states() == ["succeeded"]
+        (task,) = home.tasks()
+        assert task["state"] == "succeeded"
+        assert task["line"] == "touch here; until [ -e go ]; do sleep 0.01; done"
 
     def test_memory_of_unmanaged_processes_keeps_no_slot_empty(self, home: SimpleHome) -> None:
         home.box.unmanaged(0, "20GiB")

@@ -347,6 +347,8 @@ class TestAdoption:
         ended = driver.exited(7, 2)
         assert (ended.outcome, ended.reason) == (Outcome.LOST, "it had not started when its scheduler ended")
         assert [type(event) for event in driver.events] == [Exited]
+        with pytest.raises(FileExistsError):  # as a late order finds it
+            shim.take_claim(shim.claim_path(str(driver.tasks / "7"), 2), shim.Claim(7, 2))
 
     @fault(5)
     def test_attempt_is_lost_when_scheduler_and_shim_are_killed(self, driver: Driver, mark: str) -> None:

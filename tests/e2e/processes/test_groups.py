@@ -183,6 +183,18 @@ def test_groups_that_are_not_delegated_are_silently_not_used(
     assert (bob.root / "seen").read_text() == Path("/proc/self/cgroup").read_text()
 
 
+def test_tasks_of_a_run_with_cgroup_never_stay_in_the_group_of_its_scheduler(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.commands("sh -c 'cat /proc/self/cgroup >seen'")
+    groups = []
+    for setting in ("never", "auto"):
+        home.env["SCHEDULER_CGROUP"] = setting
+        home.call("run", "jobs.csv", "--new", "--plain", code=0)
+        groups.append((tmp_path / "seen").read_text())
+    home.end()
+    assert groups[0] == Path("/proc/self/cgroup").read_text() != groups[1]
+
+
 def test_group_serves_all_attempts_of_a_shim_and_is_removed_with_it(driver: Driver) -> None:
     for _ in range(2):
         driver.run_sh("sed -n 's/^0:://p' /proc/self/cgroup")

@@ -315,7 +315,7 @@ class TestStopping:
             pid = os.fork()
             if pid == 0:
                 time.sleep(0.2); os._exit(5)
-            real, jump = shim._boot_seconds, iter([0, 0, 86400])
+            real, jump = shim._boot_seconds, iter([0, 86400])
             shim._boot_seconds = lambda: real() + next(jump, 86400)
             order = shim.AttemptOrder(1, 1, [], "", {}, "", "", timeout=60.0)
             log = shim.LogKeeper(os.devnull, 1 << 30, None)

@@ -317,6 +317,12 @@ def test_answers_use_singular_and_plural(what: str, one: str, more: str) -> None
     assert more in onward(what, "3", 2, 2)
 
 
+def test_a_task_with_a_better_priority_comes_before_the_others_of_its_batch() -> None:
+    b = brain(tasks(3, "1GiB"))
+    ask(b, "set", 3, said={"Priority": "-3"})
+    assert ordered(b) == [3, 1, 2]
+
+
 def test_a_replay_of_requests_gives_the_same_state() -> None:
     b = brain(tasks(6, "1GiB"), tasks(2))
     told: list[Any] = [placed(1), exited(1, "failed"), asked("hold", 3, 4), asked("cancel", 2), asked("retry", 1)]

@@ -428,9 +428,12 @@ class TestUnmanagedProcesses:
         assert reasons(b, used_by("6GiB", calm=100), HOST_RAM) == {1: "young"}
         assert starts(b, used_by("6GiB", calm=121), HOST_RAM) == [1]
 
-    @pytest.mark.parametrize(("manners", "started"), [("avoid", []), ("ignore", [1])])
-    def test_the_unmanaged_policy_of_the_user_applies(self, manners: str, started: list[int]) -> None:
-        assert starts(brain(tasks(1, "17GiB"), manners=UnmanagedPolicy(manners)), used_by("6GiB"), HOST_RAM) == started
+    @pytest.mark.parametrize(
+        ("manners", "memory", "started"),
+        [("avoid", "1GiB", []), ("headroom", "1GiB", [1]), ("headroom", "17GiB", []), ("ignore", "17GiB", [1])],
+    )
+    def test_the_unmanaged_policy_of_the_user_applies(self, manners: str, memory: str, started: list[int]) -> None:
+        assert starts(brain(tasks(1, memory), manners=UnmanagedPolicy(manners)), used_by("6GiB"), HOST_RAM) == started
 
     def test_gpus_without_unmanaged_processes_fill_first(self) -> None:
         decision = decide(brain(tasks(2, "10GiB", cpus=0.1)), used_by("6GiB"), gpu(1), HOST_RAM)

@@ -115,6 +115,8 @@ class TestProbing:
     @pytest.mark.parametrize(("profile", "probed"), [("probe", True), ("auto", False), ("live", False), ("off", False)])
     def test_the_setting_profile_decides_whether_tasks_are_probed(self, profile: str, probed: bool) -> None:
         assert estimator.should_probe(terms(epochs=5), rules(profile=Profiling(profile)), PROBES) is probed
+        at_little_cost = estimator.should_probe(terms(epochs=1000), rules(profile=Profiling(profile)), PROBES)
+        assert at_little_cost is (profile in ("probe", "auto"))
 
     def test_a_probe_has_a_need_of_its_own(self) -> None:
         asked = estimator.need(terms(epochs=1000), None, RULES, Profile(), PROBES)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from scheduler.core.events import Event
+from scheduler.core.events import Event, Peaked
 from scheduler.core.model import HOST, Job, Purpose, Spec, State
 from scheduler.core.reporting.columns import COLUMNS, row
 from scheduler.units import GIB
-from tests.support.builders import exited, history_of, placed, run, spec, started
+from tests.support.builders import exited, history_of, placed, refused, run, spec, started
 
 
 def cells(*events: tuple[float, Event], of: Spec | None = None, state: State = State.SUCCEEDED) -> dict[str, Any]:
@@ -66,6 +67,30 @@ def test_a_probe_counts_as_an_attempt_and_has_no_times() -> None:
 def test_a_row_names_the_device_and_counts_its_gpus(device: str, gpus: int) -> None:
     told = cells((101, placed(1, "2GiB", device=device)))
     assert (told["device"], told["gpus"], told["reserved_bytes"]) == (device, gpus, 2 * GIB)
+
+
+def test_a_row_names_devices_by_their_labels() -> None:
+    told = row(
+        1, 1, Job(spec("train.py"), "a", "k"), State.RUNNING,
+        history_of([(placed(1, device="GPU-1"), 1.0)]).tasks[1], "", "", 0.0, {"GPU-1": "GPU 0"},
+    )  # fmt: skip
+    assert told["device"] == "GPU 0"
+
+
+def test_the_reason_of_a_row_is_that_of_the_last_attempt_or_of_the_refusal() -> None:
+    first = [(101.0, placed(1)), (102.0, exited(1, "lost", reason="its shim was killed"))]
+    again = [(103.0, placed(1, attempt=2)), (104.0, exited(1, "oom", attempt=2, reason="out of memory"))]
+    assert cells(*first, *again)["reason"] == "out of memory"
+    assert cells((101.0, refused(1, "too large")))["reason"] == "too large"
+
+
+def test_memory_of_a_row_is_the_most_on_one_of_its_gpus_and_ram_stands_apart() -> None:
+    on_gpus = replace(placed(1), reservation={"GPU-0": 2 * GIB, "GPU-1": 3 * GIB, HOST: 5 * GIB})
+    used = Peaked(1, 1, {"GPU-0": 2 * GIB, HOST: 4 * GIB})
+    told = cells((101.0, on_gpus), (102.0, used))
+    assert (told["reserved_bytes"], told["host_reserved_bytes"]) == (3 * GIB, 5 * GIB)
+    assert (told["peak_bytes"], told["host_peak_bytes"]) == (2 * GIB, 4 * GIB)
+    assert cells((101.0, on_gpus))["peak_bytes"] is None
 
 
 def test_columns_of_the_file_come_before_columns_of_results() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from scheduler.core.events import Event
+from scheduler.core.events import Arrived, Event
 from scheduler.core.model import HOST, Outcome, Purpose, State
 from scheduler.core.reporting.run_history import RunHistory, RunSummary, totals
 from scheduler.units import GIB
@@ -61,6 +61,10 @@ class TestAttempts:
 
     def test_tasks_that_never_ran_have_no_attempts(self) -> None:
         assert history((0, asked("drain"))).tasks == {}
+
+    def test_a_batch_was_submitted_when_it_arrived_or_with_the_run(self) -> None:
+        taken = history((50, Arrived(2)))
+        assert [taken.submitted(batch, 5.0) for batch in (1, 2, 3)] == [5.0, 50, 50]
 
     def test_a_refused_task_has_its_reason(self) -> None:
         assert history((0, refused(1, "too large"))).tasks[1].refused == "too large"

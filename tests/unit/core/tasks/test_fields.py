@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.core.model import Spec, Terms
+from scheduler.core.model import SHARED_OUT, Spec, Terms
 from scheduler.core.tasks.fields import (
     BY_COLUMN,
     FIELDS,
@@ -30,6 +30,7 @@ GOOD: list[tuple[str, str, Any]] = [
     ("Timeout", "1h30m", 5400.0), ("Grace", "0s", 0.0), ("StopSignal", "INT", 2), ("StopSignal", "sigusr1", 10),
     ("RetryOn", "timeout, FAILED", "failed,timeout"), ("RetryOn", "timeout", "timeout"), ("Resumable", "on", True),
     ("Retries", "2", 2), ("Device", "host", "host"), ("Exclusive", "yes", True), ("Exclusive", "False", False),
+    ("ThreadPercentage", "1", 1), ("ThreadPercentage", "100%", 100), ("ThreadPercentage", "Auto", SHARED_OUT),
 ]  # fmt: skip
 BAD: list[tuple[str, str, str]] = [
     ("Epochs", "0", "0 is below 1"), ("Epochs", "5.5", "'5.5' is not a whole number"),
@@ -46,6 +47,8 @@ BAD: list[tuple[str, str, str]] = [
     ("StopSignal", "USR1@9", "is sent 9 s before the time limit, and there is none: give the task a Timeout"),
     ("RetryOn", "oom", "'oom' is none of failed, timeout and failed,timeout"),
     ("Retries", "-1", "-1 is below 0"), ("Exclusive", "maybe", "'maybe' is neither yes nor no"),
+    ("ThreadPercentage", "0", "'0' is no share of a GPU's threads: write 1 to 100, or auto"),
+    ("ThreadPercentage", "101", "'101' is no share of a GPU's threads: write 1 to 100, or auto"),
 ]  # fmt: skip
 
 
@@ -137,7 +140,9 @@ class TestForm:
 
     def test_env_is_read_as_names_and_values(self) -> None:
         form = RowForm(["Command", "Env"])
-        assert form.spec(["x", "A=1 B='two words' C="], 2).env == (("A", "1"), ("B", "two words"), ("C", ""))
+        assert form.spec(["x", "A=1 B='two words' C= D=x=y"], 2).env == (
+            ("A", "1"), ("B", "two words"), ("C", ""), ("D", "x=y"),
+        )  # fmt: skip
 
     @pytest.mark.parametrize("text", ["A", "1A=2", "=2", "A B=1"])
     def test_env_without_name_and_value_is_refused(self, text: str) -> None:

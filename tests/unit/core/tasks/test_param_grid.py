@@ -76,6 +76,7 @@ class TestPatterns:
             ("p a}", "write {{ and }}"),
             ("p {a[9]}", "cannot be filled"),
             ("p {a.b}", "cannot be filled"),
+            ("p {a[b]}", "cannot be filled"),
         ],
     )
     def test_a_pattern_that_cannot_be_filled_is_refused_in_one_sentence(self, pattern: str, words: str) -> None:
