@@ -46,13 +46,13 @@ from scheduler.core.placement.request import ResourceRequest
 from scheduler.core.placement.request_cache import RequestCache
 from scheduler.core.profiling import estimator, observation, own_peak, sampling, without_gpu
 from scheduler.core.profiling.profile_index import Observation, PredictedPeak, ProfileIndex
-from scheduler.core.profiling.task_class import TaskClass
 from scheduler.core.queue.task_table import TaskTable
 from scheduler.core.queue.wait_queue import WaitQueue
 from scheduler.errors import ForbiddenEvent
 
 if TYPE_CHECKING:
     from scheduler.core.placement.policies import Policy
+    from scheduler.core.profiling.task_class import TaskClass
 
 
 class Brain:

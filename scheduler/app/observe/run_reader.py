@@ -14,7 +14,6 @@ from scheduler.core.config import SchedulingConfig
 from scheduler.core.events import Asked, Changed, Exited, Skipped, Submitted
 from scheduler.core.model import UNFINISHED, Device, DeviceBudget, Job, RankOrder, State, Terms
 from scheduler.core.reporting import columns
-from scheduler.core.reporting.forecast import Forecast
 from scheduler.core.reporting.run_history import RunHistory, RunTotals, totals
 from scheduler.core.tasks import command
 from scheduler.core.tasks.fields import RowForm, unpack_cells, unpack_terms
@@ -29,6 +28,7 @@ from scheduler.store.run.journal_reader import JournalReader, Recorded, Row
 if TYPE_CHECKING:
     from scheduler.core.control.requests import GrantedRequest
     from scheduler.core.ports import Request
+    from scheduler.core.reporting.forecast import Forecast
     from scheduler.store.profiles import ProfileStore
 
 
@@ -269,6 +269,8 @@ def forecast_of(info: RunInfo) -> Forecast | None:
     """Return the latest forecast of a run's scheduler; None if it has no scheduler or no forecast yet."""
     if not info.alive:
         return None
+    from scheduler.core.reporting.forecast import Forecast  # not for a run that has ended
+
     try:
         return Forecast.from_dict(json.loads(info.places.forecast.read_bytes()))
     except (OSError, ValueError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from scheduler.core.config import SchedulingConfig
 from scheduler.core.events import Exited
@@ -11,7 +12,9 @@ from scheduler.core.lifecycle import TaskState
 from scheduler.core.model import HOST, EstimateSource, Placement, Profiling, Purpose, Terms
 from scheduler.core.placement.request import MemoryRequest, ResourceRequest, declared
 from scheduler.core.profiling.profile_index import Peaks, PredictedPeak, Profile, main_parts
-from scheduler.core.profiling.task_class import TaskClass
+
+if TYPE_CHECKING:
+    from scheduler.core.profiling.task_class import TaskClass
 
 
 def need(  # all that a need follows from

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 from scheduler.core.config import SchedulingConfig
 from scheduler.core.model import HOST, EstimateSource
 from scheduler.core.profiling.expectation import Sizes
-from scheduler.core.profiling.family.class_summaries import Beside
-from scheduler.core.profiling.task_class import TaskClass
 from scheduler.values import dataclass
 
 if TYPE_CHECKING:
     from scheduler.core.profiling.family.families import Family
+    from scheduler.core.profiling.task_class import TaskClass
 
 RERANK_STEP = 0.25
 """Times vary a little with every run; only a larger change moves a task in the queue."""
@@ -339,7 +338,7 @@ class ProfileIndex:
 
     def _hear(self, kind: TaskClass) -> None:
         """Note which of the user's arguments this class has."""
-        from scheduler.core.profiling.family.arguments import plain_name  # not for who only looks at runs
+        from scheduler.core.profiling.family.arguments import plain_name  # not for readers of runs
 
         slots = {plain_name(name) for name, _ in kind.slots}
         self._unheard = {name for name in self._unheard if plain_name(name) not in slots}
@@ -366,6 +365,8 @@ class ProfileIndex:
         return family
 
     def _remember(self, family: Family, name: str, key: str) -> None:
+        from scheduler.core.profiling.task_class import TaskClass  # not for readers of runs
+
         slots = self._known[key].slots
         number = self._take(TaskClass(key, "", False, name, slots))
         family.add(number, slots, rows=0)
@@ -425,6 +426,8 @@ class ProfileIndex:
         if kind is None or not kind.family or not peaks:
             return
         if _is_without_gpus(kind) or peaks.keys() != {HOST}:  # else it was over before a sample saw it on its GPUs
+            from scheduler.core.profiling.family.class_summaries import Beside  # not for readers of runs
+
             seen, profile = on_gpus(peaks), self._profiles[number]
             beside = Beside(profile.part(HOST).peak, profile.busy)
             self._families[kind.family].observe(number, seen, profile.runs(seen), beside)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scheduler.core.model import State
-from scheduler.core.reporting.forecast import ExpectedTask, Forecast, TimeSpan
+
+if TYPE_CHECKING:
+    from scheduler.core.reporting.forecast import ExpectedTask, Forecast, TimeSpan
 
 _STEPS = ((60.0, 5), (600.0, 30), (3600.0, 60), (6 * 3600.0, 300), (86400.0, 1800))
 """The limits below which times are rounded, each with its step, in seconds."""
