@@ -41,7 +41,7 @@ class InputError(UsageError):
     """A file, a row or a cell that cannot be accepted."""
 
     def __init__(self, path: str, message: str, row: int | None = None, column: str | None = None) -> None:
-        self.message, self.column = message, column
+        self.message, self.row, self.column = message, row, column
         place = path
         if row is not None:
             place += f", row {row}"

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import sys
+import argparse
 from collections.abc import Sequence
 
-from scheduler.app.run import exec
-from scheduler.app.run.options import RunOptions, this_python
-from scheduler.app.run.task_list import TaskList, one_listing
 from scheduler.cli import flags
 from scheduler.cli.parsing import Parser, settings_from
 from scheduler.core.tasks.command import ONE_SHOT
-from scheduler.core.tasks.fields import FIELDS, BadCell
+from scheduler.core.tasks.fields import BadCell
 from scheduler.core.tasks.shell_syntax import refuse_shell_syntax
 from scheduler.errors import InputError, UsageError
-from scheduler.runtime.settings import Settings
-from scheduler.ui.terminal.sink import hint
+from scheduler.store.queue.queue_link import USUAL
 
 LEARNING_SETTINGS = ("profile", "settle", "margin")
 SETTINGS = ("python", "log_max", *flags.DEVICE_SETTINGS, *LEARNING_SETTINGS)
@@ -33,8 +28,8 @@ def parser() -> Parser:
         metavar="COMMAND",
         help="the whole command in quotes, or its words after --; it is run without a shell",
     )
-    made.add_argument("-d", "--detach", action="store_true", help="run in the background; print the task's id")
-    made.add_argument("--json", action="store_true", help="with -d: print run, task and pid as JSON")
+    made.add_argument("-d", "--detach", action="store_true", help="submit it to my standing queue; print the task's id")
+    made.add_argument("--json", action="store_true", help="with -d: print run and task as JSON")
     flags.add_settings(made, "python", "log_max", python="interpreter for a script that is named without a program")
     fields = made.add_argument_group("task fields")
     flags.add_task_fields(fields, leave_out=("ThreadPercentage",))  # it has an effect only under MPS, never used here
@@ -52,32 +47,38 @@ def main(argv: list[str]) -> int:
     if args.json and not args.detach:
         raise UsageError("--json goes with -d; without it the task's own output is printed")
     settings = settings_from(args, *SETTINGS)
-    command = _command(args.command, words)
-    python = this_python(settings)
-    fields = flags.task_fields(args)
-    apart = "Stderr" not in fields and not args.detach and exec.streams_differ()
-    listing = one_listing(command, {**fields, **({"Stderr": "apart"} if apart else {})}, python, ONE_SHOT)
+    command, fields = _command(args.command, words), flags.task_fields(args)
+    if args.detach:
+        _refuse_settings_of_a_run(args)
+        from scheduler.cli import submit
+
+        python = submit.chosen_python(settings)
+        rows = submit.one_command(command, fields, python, ONE_SHOT)
+        return submit.send("", rows, python, settings, USUAL, as_json=args.json)
+    from scheduler.app.run import exec
+    from scheduler.app.run.options import RunOptions, this_python
+    from scheduler.app.run.task_list import one_listing
+
+    here = this_python(settings)
+    apart = "Stderr" not in fields and exec.streams_differ()
+    listing = one_listing(command, {**fields, **({"Stderr": "apart"} if apart else {})}, here, ONE_SHOT)
     options = RunOptions(devices=args.devices, keep_going=True)
     try:
-        if args.detach:
-            return _detached(listing, options, settings, python, as_json=args.json)
-        return exec.run(listing, options, settings, python, exec.exec_view).exit_code
+        return exec.run(listing, options, settings, here, exec.exec_view).exit_code
     except InputError as exc:
-        raise UsageError(about_flag(exc)) from exc
+        raise UsageError(flags.about_flag(exc)) from exc
 
 
-def _detached(listing: TaskList, options: RunOptions, settings: Settings, python: str, *, as_json: bool) -> int:
-    """Run the task in a process without a terminal, and print its id."""
-    from scheduler.app.run import detach, run_loop, start
-
-    started = detach.detach(lambda: (start.begin(listing, options, settings, python), ()), run_loop.first_lines)
-    if started.trouble:
-        raise detach.as_error(started)
-    for sentence in started.hints:
-        hint(sentence)
-    facts = {"format": 1, "run": started.number, "task": started.first, "pid": started.pid, "log": started.log}
-    sys.stdout.write((json.dumps(facts) if as_json else str(started.first)) + "\n")
-    return 0
+def _refuse_settings_of_a_run(args: argparse.Namespace) -> None:
+    """Refuse flags that cannot apply to one task of the queue."""
+    given = ["--devices"] if args.devices != "auto" else []
+    names = [name for name in SETTINGS if name != "python"]
+    given += [f"--{name.replace('_', '-')}" for name in names if getattr(args, name) is not None]
+    if given:
+        raise UsageError(
+            f"{given[0]} does not go with -d: the task joins the queue, which has its own. Leave it out, name a device "
+            "with --device, or write the task into a list for scheduler run -d"
+        )
 
 
 def _command(quoted: str | None, words: Sequence[str] | None) -> Sequence[str]:
@@ -95,11 +96,3 @@ def _refuse_shell_syntax(quoted: str) -> None:
         refuse_shell_syntax(quoted)
     except BadCell as exc:
         raise UsageError(str(exc)) from exc
-
-
-def about_flag(exc: InputError) -> str:
-    """Return the message of an input error, with the flag instead of the column."""
-    if exc.column is None:
-        return str(exc)
-    flag = next((field.flag for field in FIELDS if field.column == exc.column and field.flag), "")
-    return f"{flag}: {exc.message}" if flag else exc.message

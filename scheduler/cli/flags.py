@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Container, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from scheduler.errors import UsageError
+from scheduler.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from scheduler.simulation.workload import MeasuredTask
@@ -144,6 +144,16 @@ def checked_fields(texts: Mapping[str, str]) -> Mapping[str, str]:
         except (ValueError, ArithmeticError) as exc:
             raise UsageError(f"{field.flag}: {exc}") from exc
     return texts
+
+
+def about_flag(exc: InputError) -> str:
+    """Return the message of an input error, with the flag instead of the column."""
+    if exc.column is None:
+        return str(exc)
+    from scheduler.core.tasks.fields import FIELDS
+
+    flag = next((field.flag for field in FIELDS if field.column == exc.column and field.flag), "")
+    return f"{flag}: {exc.message}" if flag else exc.message
 
 
 def split_at_command(argv: list[str]) -> tuple[list[str], list[str] | None]:

@@ -16,6 +16,7 @@ from scheduler.errors import SchedulerError, describe_os_error
 GROUPS = {
     "start": {
         "run": "Run a list of tasks, several per GPU, packed by measured memory",
+        "submit": "Add tasks to my standing queue on this machine and return",
         "exec": "Run one task now and pass on its output and exit code",
         "grid": "Expand a parameter grid: print the commands, write a list, or run them",
         "resume": "Take over a run after a crash, a reboot or Ctrl-C",
@@ -71,7 +72,7 @@ TOO_LITTLE = (
 EXAMPLE = "example: scheduler run jobs.csv"
 
 ELSEWHERE = {
-    **dict.fromkeys(("add", "submit", "enqueue", "sbatch", "qsub", "gbatch"), "exec -d -- CMD, or scheduler run FILE"),
+    **dict.fromkeys(("add", "enqueue", "sbatch", "qsub", "gbatch"), "submit -- CMD, or scheduler submit FILE"),
     **dict.fromkeys(("start", "srun", "qrsh", "now"), "exec -- CMD"),
     **dict.fromkeys(("sweep", "search", "hypersearch"), "grid CMD -p NAME VALUE ..."),
     **dict.fromkeys(("queue", "squeue", "jobs", "ls", "qstat", "gqueue"), "list"),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field
 from enum import StrEnum
 from math import inf
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from scheduler.core.leases import Lease
 from scheduler.core.placement.refusal import Refusal
@@ -173,6 +173,18 @@ class Spec:
 
 
 @dataclass(frozen=True, slots=True)
+class TaskShell:
+    """The shell that a task was submitted from, where that is not its run's."""
+
+    environ: Mapping[str, str | None]
+    """Changes to the run's environment; None removes a variable."""
+    python: str
+    """The interpreter that `-1` stands for."""
+    bounds: Mapping[str, Any]
+    """Its umask and limits, as the shim reads them, where they are not those of the scheduler's process."""
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """A task's text, fetched when it is placed: what to run and what to call it."""
 
@@ -182,6 +194,8 @@ class Job:
     append: str = "both"
     environ: tuple[tuple[str, str | None], ...] = ()
     """Changes that the Python environment of its row makes to the run's variables; None removes a variable."""
+    shell: TaskShell | None = None
+    """The shell that it starts from; None: the run's."""
 
 
 @dataclass(frozen=True, slots=True)

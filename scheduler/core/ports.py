@@ -50,6 +50,8 @@ class Launch:
     kept_fd: int = -1
     """A locked descriptor that stays open while the attempt lives. The engine passes a copy; this one stays with the
     caller."""
+    bounds: Mapping[str, Any] | None = None
+    """The umask and limits of the shell that the task was submitted from; None: the run's."""
     once: bool = False
     """True if the shim of this attempt must not run another one, because the GPU sampler identifies processes by
     their shim."""
@@ -133,6 +135,14 @@ class Arrivals:
     sentence: str = ""
     more: bool = False
     """True if its source is still open: then the run has not ended even if no task is left."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubmissionResult:
+    """The answer to a submission, and the batches that joined the run by it."""
+
+    answer: Answer
+    batches: Sequence[Submitted] = ()
 
 
 class World(Protocol):

@@ -292,6 +292,7 @@ def order_values(
         "stderr": order.stderr,
         "ending": list(order.ending),
         "cgroup": grouped,
+        "bounds": order.bounds,
     }
 
 

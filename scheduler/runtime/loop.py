@@ -13,7 +13,8 @@ from scheduler.core.brain import Brain
 from scheduler.core.control import requests as control_requests
 from scheduler.core.control import why as control_why
 from scheduler.core.control.messages import why
-from scheduler.core.events import Asked, Event, Exited, Learned, Refused, Resized, Started
+from scheduler.core.control.request_kinds import CONTROLS, SUBMIT, WHY
+from scheduler.core.events import Asked, Event, Exited, Learned, Refused, Resized, Started, Submitted
 from scheduler.core.leases import HeldLease, Lease
 from scheduler.core.model import Decision, DeviceBudget, Machine, Outcome, Placement, Purpose
 from scheduler.core.placement.refusal import Refusal
@@ -29,6 +30,7 @@ from scheduler.core.ports import (
     Request,
     RunStore,
     Sample,
+    SubmissionResult,
     View,
     Watcher,
     World,
@@ -67,6 +69,8 @@ class Ports:
     view: View
     answer: Callable[[Request, Sequence[Answer]], None] = lambda request, answers: None
     """Reports the result of a request to its sender, once it is durable."""
+    submit: Callable[[Request], SubmissionResult] = control_requests.refuse_submission
+    """Accepts the tasks of a submission durably, if the run is a queue."""
     sharing: GpuSharing | None = None
     """MPS, if the run uses it."""
     full: Callable[[], str] = str
@@ -210,10 +214,13 @@ class Loop:
 
     def _answer(self, request: Request) -> None:
         """Carry out a request, and answer it once it is durable."""
-        if request.what == control_requests.WHY:
+        if request.what == WHY:
             self.ports.answer(request, self._explain(request.tasks))
             return
-        if request.what not in control_requests.CONTROLS:
+        if request.what == SUBMIT:
+            self._submit(request)
+            return
+        if request.what not in CONTROLS:
             self._settle(self._requested(request))
             self.ports.answer(request, [])
             return
@@ -224,6 +231,13 @@ class Loop:
         self.ports.answer(request, granted.answers)
         for sentence in control_requests.sentences(request, granted.answers):
             self.ports.view.say(sentence)
+
+    def _submit(self, request: Request) -> None:
+        """Accept new tasks durably, then answer with their ids."""
+        submit = control_requests.refuse_while_stopping if self.brain.draining else self.ports.submit
+        result = submit(request)
+        self._take_in(result.batches)
+        self.ports.answer(request, [result.answer])
 
     def _explain(self, tasks: Sequence[int]) -> Sequence[Answer]:
         """Return why tasks wait, from the state that a decision would use now."""
@@ -347,10 +361,14 @@ class Loop:
         self._may_get_rows = arrivals.more
         if arrivals.sentence:
             self.ports.view.say(arrivals.sentence)
-        for batch in arrivals.batches:
+        self._take_in(arrivals.batches)
+        return bool(arrivals.batches) or self._may_get_rows
+
+    def _take_in(self, batches: Sequence[Submitted]) -> None:
+        """Apply and show batches that were accepted durably."""
+        for batch in batches:
             self.brain.apply(batch)
             self.ports.view.show(batch, self.ports.world.now())
-        return bool(arrivals.batches) or self._may_get_rows
 
     # ---- deciding ----
 

@@ -80,6 +80,11 @@ class StatePaths:
     def runs(self) -> Path:
         return self.root / "runs"
 
+    @property
+    def queues(self) -> Path:
+        """The links from the names of standing queues to their runs."""
+        return self.root / "queues"
+
     def run(self, number: int) -> RunPaths:
         return RunPaths(self.runs / str(number), number)
 
@@ -154,6 +159,11 @@ class RunPaths:
     @property
     def env(self) -> Path:
         return self.root / "env"
+
+    @property
+    def shells(self) -> Path:
+        """The shells that the tasks of a queue were submitted from."""
+        return self.root / "shells"
 
     @property
     def server(self) -> Path:

@@ -44,6 +44,7 @@ class Settings:
     max_gpu_load: float = 2.0
     visible: str = "uuid"
     my_columns: str = ""
+    queue_idle: float = 600.0
     memory_args: str = ""
     ignore_args: str = ""
     margin: tuple[float, int] = (0.10, 256 * units.MIB)
@@ -183,6 +184,7 @@ READERS: dict[str, Any] = {
     "max_gpu_load": _share,
     "visible": _one_of("uuid", "index", "all"),
     "my_columns": str,
+    "queue_idle": units.parse_duration,
     "memory_args": str,
     "ignore_args": str,
     "margin": _margin,

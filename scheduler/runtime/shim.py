@@ -146,6 +146,8 @@ class AttemptOrder(NamedTuple):
     """A command that runs to its end before the first signal to the task's tree."""
     cgroup: bool = True
     """True if the attempt gets a control group of its own where that is possible."""
+    bounds: Mapping[str, Any] | None = None
+    """The umask and the limits of the shell that the task was submitted from; None: those of the run."""
 
 
 class Claim(NamedTuple):
@@ -956,8 +958,8 @@ def _become_task(
     for fd in held:
         os.set_inheritable(fd, True)
     if os.getppid() == home.shim and channel.recv(2):
-        if home.bounds:
-            _set_bounds(home.bounds)
+        if bounds := home.bounds if order.bounds is None else order.bounds:
+            _set_bounds(bounds)
         os.chdir(order.directory)
         if order.stdout or order.stderr:
             _redirect(order)

@@ -254,11 +254,13 @@ _DEVICES = {
     "disabled": {"*": "text"},
     "*": "any",
 }  # fmt: skip
+_SUBMITTED = {"format": "integer", "run": "integer", "queue": "text", "tasks": ["integer"]}
 _RESERVED = {"device": "text", "user": "text", "by": "text", "until": "number", "why": "text", "sentence": "text"}
 
 PRINTS: Mapping[str, Sequence[tuple[str, Shape]]] = {
     "run": (("at the end", _RESULTS), ("--dry-run", _PLAN), ("-d", _STARTED)),
-    "exec": (("-d", {"format": "integer", "run": "integer", "task": "integer", "pid": "integer", "log": "text"}),),
+    "exec": (("-d", _SUBMITTED),),
+    "submit": (("", _SUBMITTED),),
     "grid": (("one line for each combination", {"Command": "text", "*": "any"}),),
     "resume": (
         ("at the end", _RESULTS),

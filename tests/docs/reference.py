@@ -61,6 +61,7 @@ SETTINGS = {
         "Maximum summed GPU utilisation of co-located tasks; 2.0 means 200 %.",
     ),
     "visible": ("uuid, index, all", "uuid", "How CUDA_VISIBLE_DEVICES names the GPUs of a task."),
+    "queue_idle": ("time", "10m", "How long a standing queue stays without anything to do."),
     "my_columns": ("names", "–", "Columns of your own whose names look like misspelled task fields."),
     "memory_args": ("names", "learned", "Only these arguments of a script determine its memory."),
     "ignore_args": ("names", "learned", "These arguments of a script do not change its memory."),

@@ -21,7 +21,7 @@ from scheduler.app.observe import report as observe_report
 from scheduler.app.observe import run_reader, why
 from scheduler.app.observe.machine_status import MachineMonitor
 from scheduler.app.observe.monitor import RunMonitor
-from scheduler.core.control.requests import WHY
+from scheduler.core.control.request_kinds import WHY
 from scheduler.errors import NoSuchRun, StateError
 from scheduler.runtime.paths import PAGE, open_within
 from scheduler.runtime.settings import Settings

@@ -9,7 +9,7 @@ from typing import Any
 
 from scheduler.app.control.targets import Target
 from scheduler.app.observe.run_reader import RunReader, forecast_of
-from scheduler.core.control.requests import WHY
+from scheduler.core.control.request_kinds import WHY
 from scheduler.core.model import State
 from scheduler.core.ports import Answer, Request
 from scheduler.core.reporting.forecast import Forecast

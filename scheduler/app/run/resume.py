@@ -23,6 +23,7 @@ from scheduler.errors import Elsewhere, ForbiddenEvent, StateError, StillRunning
 from scheduler.runtime import clock
 from scheduler.runtime.settings import Settings
 from scheduler.runtime.shim import hostname
+from scheduler.store.queue.submitted_shells import SubmittedShells
 from scheduler.store.run.catalog import RunInfo
 from scheduler.store.run.journal_database import newer
 from scheduler.store.run.removal import claims
@@ -61,6 +62,7 @@ def take_over(info: RunInfo, settings: Settings, how: ResumeOptions) -> RunSessi
         options = replace(options, mps=how.mps, mps_exclusive=options.mps_exclusive and how.mps == "on")
     shell = shell_of_resumed_run(info.places, info.meta, settings, from_now=how.env_from_now)
     store.programs = shell.programs
+    store.shells = SubmittedShells(store.places.shells, shell.shell.environ)
     pool = _find_devices(options, settings, shell)
     brain = make_brain(store, options, settings, shell, pool)
     session = RunSession(store, brain, pool, options, settings, {**info.meta, **machine_facts(), **shell.facts}, shell)

@@ -18,8 +18,9 @@ from scheduler.app.observe.live import LiveScreen, live_view
 from scheduler.app.observe.run_reader import RunReader, places
 from scheduler.app.observe.status_snapshot import StatusRecorder
 from scheduler.app.run.session import RunSession
+from scheduler.app.run.task_list import QUEUE
 from scheduler.core.model import Profiling, State
-from scheduler.core.ports import View
+from scheduler.core.ports import Request, SubmissionResult, View
 from scheduler.core.reporting.run_history import totals
 from scheduler.errors import StateError
 from scheduler.runtime import clock
@@ -149,8 +150,19 @@ def _make_ports(session: RunSession, sink: LineSink, stack: contextlib.ExitStack
         world.add(store.source)
     view, watchers = _make_view(session, sink, stack), Watchers([host, *gpus, *mps])
     return world, Ports(
-        world, store, devices, engine, watchers, leases, view, inbox.answer, devices.mps, session.disks()
-    )
+        world, store, devices, engine, watchers, leases, view, inbox.answer, _receiver(session), devices.mps,
+        session.disks(),
+    )  # fmt: skip
+
+
+def _receiver(session: RunSession) -> Callable[[Request], SubmissionResult]:
+    """Return the function that accepts submissions."""
+    from scheduler.core.control.requests import refuse_submission
+    from scheduler.store.queue.submission import SubmissionReceiver
+
+    if session.meta["door"] != QUEUE:
+        return refuse_submission
+    return SubmissionReceiver(session.store, session.meta.get("mark", "")).accept
 
 
 def open_leases(settings: Settings, token: str) -> FileLeaseRegistry:

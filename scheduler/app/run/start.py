@@ -33,6 +33,7 @@ from scheduler.runtime.python_envs import Programs
 from scheduler.runtime.settings import READERS, Settings
 from scheduler.runtime.shim import boot_id, hostname, machine_id
 from scheduler.store.profiles import ProfileStore
+from scheduler.store.queue.submitted_shells import SubmittedShells
 from scheduler.store.run.counter import Counter
 from scheduler.store.run.run_store import SqliteRunStore, TaskClassFinder
 from scheduler.units import GIB
@@ -129,6 +130,7 @@ def _check_lines(listing: TaskList, budgets: Sequence[DeviceBudget], config: Sch
 def _new_store(settings: Settings, shell: ShellContext) -> SqliteRunStore:
     store = SqliteRunStore.create(places(settings), counter(places(settings)), RUN_CODE)
     store.programs, store.num = shell.programs, settings.num
+    store.shells = SubmittedShells(store.places.shells, shell.shell.environ)
     return store
 
 

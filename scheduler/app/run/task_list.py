@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from scheduler.inputs.python_tasks import Task
 
 
-FOLLOWED = "followed"
-"""The `door` of a file that is followed."""
+FOLLOWED, QUEUE = "followed", "queue"
+"""The `door` of a file that is followed, and of a queue to which tasks are submitted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class TaskList:
     source: RowSource | None = None
     """The stream that commands are read from during the run; then there are no rows at the start."""
     door: str = "list"
-    """The source of the rows: list, stdin, grid, or followed."""
+    """The source of the rows: list, stdin, grid, followed or queue."""
     prepare: Callable[[RunPaths], None] = field(default=lambda run: None)
     """Creates the files that the rows need in the run's directory; called before the first row is read."""
 
@@ -252,6 +252,10 @@ def resumed(info: RunInfo, journal: JournalReader, programs: Programs) -> RowSou
     """Return the source from which a resumed run reads on, or None."""
     if info.meta.get("door") == FOLLOWED:
         return _followed_on(info)
+    if info.meta.get("door") == QUEUE:
+        from scheduler.app.queue.queue_source import QueueSource
+
+        return QueueSource(json.loads(info.meta["settings"])["queue_idle"])
     if not info.meta.get("mark"):
         return None
     from scheduler.inputs.csv_reader import CsvFile, CsvMark

@@ -67,7 +67,8 @@ class AttemptTracker:
     def argv(self, task: int) -> Sequence[str]:
         """Return the command of a task for a full attempt."""
         job = self._book.job(task)
-        return command.argv(job.spec, task, job.spec.terms.epochs, self._python, job.append)
+        python = job.shell.python if job.shell is not None else self._python
+        return command.argv(job.spec, task, job.spec.terms.epochs, python, job.append)
 
     def sampled(self, sample: Sample) -> list[Event]:
         """Take a sample of a living attempt; return the events for what it changes in peaks and reservations."""

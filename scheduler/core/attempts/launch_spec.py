@@ -76,7 +76,8 @@ class LaunchBuilder:
         attended = _UNATTENDED
         if placement.percentage and self._sharing is not None:
             attended = self._sharing.attend(placement)
-        argv = command.argv(job.spec, told, self._epochs(placement, job), self._around.python, job.append)
+        python = job.shell.python if job.shell is not None else self._around.python
+        argv = command.argv(job.spec, told, self._epochs(placement, job), python, job.append)
         if job.append == command.ONE_SHOT:
             argv = command.numbered(argv, self._indices(placement))
         return Launch(
@@ -96,6 +97,7 @@ class LaunchBuilder:
             self._stderr(placement, job),
             attended.ending,
             attended.kept_fd,
+            job.shell.bounds if job.shell is not None else None,
             bool(placement.sees),
         )
 
@@ -121,6 +123,7 @@ class LaunchBuilder:
         """
         places, key = self._around.places, (placement.task, placement.attempt)
         told: dict[str, str | None] = {
+            **(job.shell.environ if job.shell is not None else {}),  # under all else: it may name other devices
             "SCHEDULER_TASK_ID": str(placement.told or placement.task),
             "SCHEDULER_ATTEMPT": str(placement.attempt),
             "SCHEDULER_KEY": job.key,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from enum import StrEnum
 
 from scheduler.core.brain import Brain
+from scheduler.core.control.request_kinds import CONTROLS, LIMIT, UNSTARTED, Verb
 from scheduler.core.events import Asked, Changed, Event, Limited
 from scheduler.core.model import LIVING, RETRIABLE, Device, DeviceBudget, State, Terms
 from scheduler.core.placement import fit
 from scheduler.core.placement.device_capacity import is_called
-from scheduler.core.ports import Answer, Request
+from scheduler.core.ports import Answer, Request, SubmissionResult
 from scheduler.core.tasks.fields import BY_COLUMN, BadCell, Field, changed
 from scheduler.units import count, duration, ranges, size
 from scheduler.values import dataclass
@@ -21,40 +21,6 @@ JOBS, PER_DEVICE, DEVICES, DISABLE, ENABLE = "-j", "--max-per-device", "--device
 
 MOST_SAID = 8
 """The largest number of answers to one request that are printed in the log of the run."""
-WHY, LIMIT = "why", "limit"
-"""The request that changes nothing, which only a living scheduler can answer; and the one that changes the limits of
-a run.
-"""
-_WAITS = frozenset({State.WAITING, State.HELD, State.INTERRUPTED})
-
-
-class Verb(StrEnum):
-    """The requests that change tasks."""
-
-    fits: frozenset[State]
-    """The states in which a task can be changed by it."""
-    done: str
-    """The answer for a task that had no attempt."""
-    nothing: str
-    """The answer if no task of the run is in such a state."""
-
-    def __new__(cls, word: str, fits: frozenset[State] = _WAITS, done: str = "", nothing: str = "") -> Verb:
-        """Create a member from its properties; a word alone finds the member."""
-        verb = str.__new__(cls, word)
-        verb._value_, verb.fits, verb.done = word, fits, done
-        verb.nothing = nothing or "the run has no such task"
-        return verb
-
-    CANCEL = "cancel", _WAITS | LIVING, "cancelled"
-    HOLD = "hold", frozenset({State.WAITING}), "held", "no task of the run waits"
-    RELEASE = "release", frozenset({State.HELD}), "released", "no task of the run is held"
-    RETRY = (
-        "retry", RETRIABLE, "queued again", "no task of the run failed, ran out of memory or time, or was cancelled",
-    )  # fmt: skip
-    SET = "set", _WAITS | RETRIABLE, "", "no task of the run waits"
-
-
-CONTROLS = frozenset({*Verb, LIMIT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +29,16 @@ class GrantedRequest:
 
     events: tuple[Event, ...] = ()
     answers: tuple[Answer, ...] = ()
+
+
+def refuse_submission(_request: Request) -> SubmissionResult:
+    """Refuse a submission to a run that is no queue."""
+    return SubmissionResult(Answer((), False, "the run is no queue: its tasks come from its list"))
+
+
+def refuse_while_stopping(_request: Request) -> SubmissionResult:
+    """Refuse a submission to a queue that starts no more tasks."""
+    return SubmissionResult(Answer((), False, "the queue is being stopped: submit again once it has ended"))
 
 
 def grant(
@@ -93,7 +69,7 @@ def _meant(brain: Brain, verb: Verb, tasks: Sequence[int]) -> tuple[list[int], l
     if tasks:
         known = [task for task in tasks if task in brain.task_table]
         return known, [task for task in tasks if task not in brain.task_table]
-    states = _WAITS if verb is Verb.SET else verb.fits - {State.REFUSED}
+    states = UNSTARTED if verb is Verb.SET else verb.fits - {State.REFUSED}
     return list(brain.task_table.in_state(*states)), []
 
 

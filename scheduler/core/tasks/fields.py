@@ -253,11 +253,14 @@ class RowForm:
         defaults: Mapping[str, str] | None = None,
         append: str = "both",
         template: Sequence[str] = (),
+        shell: str = "",
     ) -> None:
         self.columns = tuple(columns)
         self.defaults = dict(defaults or {})
         self.append = append
         self.template = tuple(template)
+        self.shell = shell
+        """The digest of the shell that the rows were submitted from; empty: the run's."""
         """The words of the command that every row fills in; empty: each row has its own command."""
         self.known = {
             BY_COLUMN[name.lower()].column: index
@@ -372,13 +375,14 @@ class RowForm:
     def pack(self) -> str:
         """Return the form as text for a journal."""
         data = {"columns": self.columns, "defaults": self.defaults, "append": self.append}
-        return json.dumps({**data, "template": self.template} if self.template else data)
+        more = {"template": self.template, "shell": self.shell}
+        return json.dumps({**data, **{name: said for name, said in more.items() if said}})
 
     @classmethod
     def unpack(cls, text: str) -> RowForm:
         """Return the form that `pack` wrote."""
         data = json.loads(text)
-        return cls(data["columns"], data["defaults"], data["append"], data.get("template", ()))
+        return cls(data["columns"], data["defaults"], data["append"], data.get("template", ()), data.get("shell", ""))
 
 
 def _getter(indexes: list[int]) -> Callable[[Sequence[str]], Any]:

@@ -34,6 +34,7 @@ from scheduler.runtime import clock
 from scheduler.runtime.paths import RunPaths, StatePaths, make_private, open_plain
 from scheduler.runtime.python_envs import Programs
 from scheduler.store.profiles import ProfileStore
+from scheduler.store.queue.submitted_shells import SubmittedShells
 from scheduler.store.run import run_code
 from scheduler.store.run.catalog import RunCatalog, RunInfo
 from scheduler.store.run.counter import PATIENCE, Counter, HeldCounter
@@ -117,6 +118,8 @@ class SqliteRunStore:
         self.kinds: TaskClassFinder | None = None
         self.programs = Programs(os.environ)
         """The programs of rows, found as the shell finds them that started the run."""
+        self.shells = SubmittedShells(places.shells, {})
+        """The shells that tasks of a queue were submitted from."""
         self.check: Callable[[Terms, int], None] = lambda terms, row: None
         """The check that refuses terms which this machine can never satisfy."""
         self._counter = counter
@@ -125,6 +128,7 @@ class SqliteRunStore:
         self._numbers: dict[int, tuple[Terms, int]] = {}
         self._by_value: dict[Terms, int] = {}
         self._forms: list[RowForm] = []
+        self._form_numbers: dict[str, int] = {}
         self._batch = 0
         self._jobs: dict[int, Job] = {}
         self._ended: list[tuple[int, int]] = []
@@ -177,7 +181,9 @@ class SqliteRunStore:
         book.num = int(info.meta.get("num", "20"))
         book.terms = [unpack_terms(text) for text in book.journal.terms()]
         book._by_value = {terms: number for number, terms in enumerate(book.terms)}
-        book._forms = [RowForm.unpack(text) for text in book.journal.forms()]
+        forms = book.journal.forms()
+        book._forms = [RowForm.unpack(text) for text in forms]
+        book._form_numbers = {text: number for number, text in enumerate(forms)}
         book._batch = book.journal.count()[1]
         for event in book.journal.changed_terms():
             book._changed.update(dict.fromkeys(event.tasks, event.terms))
@@ -283,15 +289,17 @@ class SqliteRunStore:
         """Forget the terms and forms of a refused list, which are not in the journal."""
         del self.terms[terms:], self._forms[forms:]
         self._by_value = {known: number for number, known in enumerate(self.terms)}
+        self._form_numbers = {text: number for text, number in self._form_numbers.items() if number < forms}
         self._numbers.clear()
 
     def _form_number(self, form: RowForm) -> int:
-        for number, known in enumerate(self._forms):
-            if known.pack() == form.pack():
-                return number
-        self._forms.append(form)
-        self.journal.put_form(len(self._forms) - 1, form.pack())
-        return len(self._forms) - 1
+        text = form.pack()
+        number = self._form_numbers.get(text)
+        if number is None:
+            number = self._form_numbers[text] = len(self._forms)
+            self._forms.append(form)
+            self.journal.put_form(number, text)
+        return number
 
     def _rows(
         self,
@@ -349,17 +357,20 @@ class SqliteRunStore:
         if task not in self._jobs:
             if len(self._jobs) >= MOST_JOBS:
                 self._jobs.clear()
-            self._jobs[task] = self._job(task)
+            self._jobs[task], _ = self._job(task)
         return self._jobs[task]
 
-    def _job(self, task: int) -> Job:
+    def _job(self, task: int) -> tuple[Job, Programs]:
+        """Return the text of a task, and the programs that its shell finds."""
         row = self.journal.row(task)
         form = self._forms[row.form]
         said = form.spec(unpack_cells(row.text), row.row)
         if task in self._changed:
             said = replace(said, terms=self.terms[self._changed[task]])
-        spec, variables = launched(said, self.programs)
-        return Job(spec, command.name(said), command.key(said, row.nth), form.append, variables)
+        submitted = self.shells.of(form.shell) if form.shell else None
+        programs, shell = (submitted.programs, submitted.task_shell) if submitted is not None else (self.programs, None)
+        spec, variables = launched(said, programs)
+        return Job(spec, command.name(said), command.key(said, row.nth), form.append, variables, shell), programs
 
     def number_of(self, terms: Terms) -> int:
         """Return the number of these terms; new ones are written to the journal."""
@@ -375,7 +386,7 @@ class SqliteRunStore:
     def kind(self, task: int) -> TaskClass:
         """Return the class of a task."""
         assert self.kinds is not None
-        return self.kinds.of(self._job(task))
+        return self.kinds.of(*self._job(task))
 
     def learn(self, kind: TaskClass, evidence: Observation) -> None:
         """Add the observation of an ended attempt to its profile."""
@@ -427,13 +438,23 @@ class SqliteRunStore:
         num = len(rows) if self.source.more else self.num  # in a source without an end, each arrival is a batch
         batches = [sorted(rows[i : i + num], key=lambda r: r[2].priority) for i in range(0, len(rows), num)]
         try:
-            later = _Later(self._batch + 1)
-            form, facts = self.source.form, {"mark": mark}
-            submitted = self.accept(form, batches, self.check, lambda count: facts, later, LOOP_PATIENCE)
+            submitted = self.accept_more(self.source.form, batches, {"mark": mark})
         except InputError as exc:
             return Arrivals(sentence=f"{exc}; no appended row is accepted before this is corrected")
         self.source.accepted()
         return Arrivals(submitted, sentence, more=self.source.more)
+
+    @property
+    def next_batch(self) -> int:
+        """The number of the batch that is accepted next."""
+        return self._batch + 1
+
+    def accept_more(
+        self, form: RowForm, batches: Iterable[Sequence[Cells]], facts: Mapping[str, str]
+    ) -> list[Submitted]:
+        """Accept rows that join the run, with new values of facts, in one durable transaction; raise as `accept`."""
+        later = _Later(self.next_batch)
+        return self.accept(form, batches, self.check, lambda count: facts, later, LOOP_PATIENCE)
 
     def untaken(self) -> str:
         """Return a sentence about appended rows that were never accepted; empty if there are none."""
@@ -462,13 +483,14 @@ class TaskClassFinder:
         self._directory = directory
         self._digests: dict[tuple[str, int, int], str] = {}
 
-    def of(self, job: Job) -> TaskClass:
+    def of(self, job: Job, programs: Programs | None = None) -> TaskClass:
         """Return the class of a task; a program on PATH is identified by its path."""
-        job = replace(job, spec=located(job.spec, self._programs))
+        programs = programs or self._programs
+        job = replace(job, spec=located(job.spec, programs))
         place = os.path.join(self._directory, job.spec.directory)
         files = files_of(job.spec, script_of(job.spec))
         digest = next(filter(None, (self._digest(os.path.join(place, file)) for file in files)), "")
-        return kind(job.spec, job.append, self._programs.python.path, digest, self.device(job.spec.terms))
+        return kind(job.spec, job.append, programs.python.path, digest, self.device(job.spec.terms))
 
     def _digest(self, path: str) -> str:
         """Return the digest of a script; empty if it is not a readable file."""

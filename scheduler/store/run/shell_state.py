@@ -35,6 +35,27 @@ class ShellState:
     withheld: tuple[str, ...] = ()
     """Names of secrets, which are not in `environ` and whose values are not kept."""
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the state as JSON values, without the values of names that look like secrets."""
+        secret = [name for name in self.environ if looks_secret(name)]
+        return {
+            "format": FORMAT,
+            "environ": {name: text for name, text in self.environ.items() if name not in secret},
+            "withheld": sorted({*secret, *self.withheld}),
+            "umask": self.umask,
+            "limits": self.limits,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> ShellState:
+        """Return the state that `to_dict` wrote; raise KeyError, TypeError or ValueError for anything else."""
+        limits = {str(name): (int(soft), int(hard)) for name, (soft, hard) in data["limits"].items()}
+        return cls(dict(data["environ"]), int(data["umask"]), limits, tuple(data["withheld"]))
+
+    def secrets(self) -> dict[str, str]:
+        """Return the variables that `to_dict` leaves out."""
+        return {name: text for name, text in self.environ.items() if looks_secret(name)}
+
     def beyond(self, other: ShellState) -> dict[str, Any]:
         """Return the umask and limits that differ from another state's, within that state's hard limits."""
         said: dict[str, Any] = {"umask": self.umask} if self.umask != other.umask else {}
@@ -64,25 +85,12 @@ def this_shell() -> ShellState:
     return ShellState(environ, _umask(), {name: resource.getrlimit(getattr(resource, name)) for name in _LIMITS})
 
 
-def keep(path: Path, shell: ShellState) -> None:
+def keep(path: Path, shell: ShellState, **more: Any) -> None:
     """Write a state durably, readable by its owner only, without the values of names that look like secrets."""
-    open_, withheld = {}, []
-    for name, text in shell.environ.items():
-        if looks_secret(name):
-            withheld.append(name)
-        else:
-            open_[name] = text
-    said = {
-        "format": FORMAT,
-        "environ": open_,
-        "withheld": sorted({*withheld, *shell.withheld}),
-        "umask": shell.umask,
-        "limits": shell.limits,
-    }
-    temporary = path.with_suffix(".part")
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     with os.fdopen(fd, "w", encoding="ascii") as file:
-        json.dump(said, file, indent=1)
+        json.dump({**shell.to_dict(), **more}, file, indent=1)
         file.flush()
         os.fsync(fd)
     temporary.rename(path)
@@ -91,9 +99,7 @@ def keep(path: Path, shell: ShellState) -> None:
 def kept(path: Path) -> ShellState | None:
     """Return the state that `keep` wrote; None if there is none. Raise StateError if it cannot be read."""
     try:
-        said = json.loads(path.read_text(encoding="ascii"))
-        limits = {str(name): (int(soft), int(hard)) for name, (soft, hard) in said["limits"].items()}
-        return ShellState(dict(said["environ"]), int(said["umask"]), limits, tuple(said["withheld"]))
+        return ShellState.from_dict(json.loads(path.read_text(encoding="ascii")))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as exc:

@@ -193,7 +193,7 @@ def resuming_lines(run: Mapping[str, str], brain: Brain, *, asked: bool) -> list
     """Return the first lines after a resume; `asked`: recorded requests are applied now."""
     living = len(brain.living())
     ended = len(brain.task_table) - brain.waiting - living - brain.state_counts[State.HELD]
-    if not living and not brain.waiting and not asked and run.get("door") != "followed":
+    if not living and not brain.waiting and not asked and run.get("door") not in ("followed", "queue"):
         return [f"run {run['number']}  {run['file']}: all {count(ended, 'task')} have ended: nothing to do"]
     return [
         f"run {run['number']}  {run['file']}: taken over; {ended:,} ended, {living:,} ran, {brain.waiting:,} waiting",

@@ -113,9 +113,9 @@ class TestOneJob:
         (home.root / "go").touch()
         wait_until(lambda: home.states() == ["succeeded"], PATIENCE, pause=0.05)
 
-    def test_exec_detached_json_has_run_and_task(self, home: Home) -> None:
+    def test_exec_detached_json_has_run_and_tasks(self, home: Home) -> None:
         told = json.loads(home.call("exec", "-d", "--json", "--", "true", code=0).stdout)
-        assert (told["run"], told["task"]) == (1, 0)
+        assert (told["run"], told["tasks"]) == (1, [0])
 
 
 class TestBadInput:

@@ -56,6 +56,7 @@ CALLS: dict[str, list[tuple[str, list[str]]]] = {
         ("-d", ["jobs.csv", "--new", "-d"]),
     ],
     "exec": [("-d", ["-d", "--", "true"])],
+    "submit": [("", ["--", "true"])],
     "stop": [("", ["4", "--leave"])],
     "resume": [("-d", ["4", "-d"]), ("--all", ["--all"])],
     "wait": [("", ["--run", "1"])],

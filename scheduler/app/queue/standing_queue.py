@@ -1,0 +1,80 @@
+"""Starting the scheduler of a standing queue in the background, by the first submission that finds none."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+
+from scheduler.app.observe import run_reader
+from scheduler.app.queue.queue_source import QueueSource
+from scheduler.app.run import detach, start
+from scheduler.app.run.options import ResumeOptions, RunOptions, this_python
+from scheduler.app.run.resume import take_over
+from scheduler.app.run.run_loop import first_lines, resuming_lines
+from scheduler.app.run.session import RunSession
+from scheduler.app.run.task_list import QUEUE, TaskList
+from scheduler.runtime.paths import RunPaths, StatePaths
+from scheduler.runtime.settings import Settings
+from scheduler.store.machine.locked_files import is_locked
+from scheduler.store.queue.queue_link import find_queue, set_queue, start_lock
+from scheduler.store.run.catalog import RunCatalog, RunInfo
+from scheduler.ui.terminal.detached import DetachedStart
+
+
+def ensure_started(home: StatePaths, name: str, settings: Settings) -> Sequence[str]:
+    """Start the queue's scheduler unless it lives, and return hints about it; of several callers one starts it.
+
+    Raise SchedulerError where it cannot be started.
+    """
+    with start_lock(home, name) as lock:
+        queue = find_queue(home, name)
+        if queue is not None and is_locked(queue.root):
+            return ()
+        info = _unfinished(home, queue)
+        started = _resume(info, settings, lock) if info is not None else _begin(name, settings, lock)
+        if started.trouble:
+            raise detach.as_error(started)
+        set_queue(home, name, started.number)
+        return started.hints
+
+
+def _unfinished(home: StatePaths, queue: RunPaths | None) -> RunInfo | None:
+    """Return the queue's last run where tasks of it are left."""
+    if queue is None:
+        return None
+    info = RunCatalog(home).info(queue.number)
+    return None if run_reader.facts_of_run(info)["over"] and not info.lost else info
+
+
+def _begin(name: str, settings: Settings, lock: int) -> DetachedStart:
+    """Start a new run as the queue."""
+    settings = replace(settings, order="global")
+
+    def begin() -> tuple[RunSession | None, Sequence[str]]:
+        _become_background(lock, settings)
+        source = QueueSource(settings.queue_idle)
+        listing = TaskList(name, source.form, iter(()), source=source, door=QUEUE)
+        options = RunOptions(devices="auto", keep_going=True, name=name)
+        session = start.begin(listing, options, settings, this_python(settings))
+        return session, ()
+
+    return detach.detach(begin, first_lines)
+
+
+def _resume(info: RunInfo, settings: Settings, lock: int) -> DetachedStart:
+    """Take the queue's last run over."""
+
+    def begin() -> tuple[RunSession | None, Sequence[str]]:
+        _become_background(lock, settings)
+        session = take_over(info, settings, ResumeOptions())
+        return session, session.notes
+
+    return detach.detach(begin, resuming_lines)
+
+
+def _become_background(lock: int, settings: Settings) -> None:
+    """Close the copy of the lock, which would stay locked, and leave the caller's directory, which may go."""
+    os.close(lock)
+    home = run_reader.places(settings)
+    os.chdir(home.root)

@@ -1,0 +1,132 @@
+"""Submitting tasks to a standing queue: the client's side, which loads fast."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from scheduler.core.control.request_kinds import SUBMIT
+from scheduler.core.ports import Answer, Request
+from scheduler.core.tasks.fields import RowForm
+from scheduler.errors import InputError, StateError, UsageError
+from scheduler.runtime.paths import RunPaths, StatePaths, find_places
+from scheduler.runtime.python_envs import Python
+from scheduler.runtime.settings import Settings
+from scheduler.store.machine.locked_files import is_locked
+from scheduler.store.queue.queue_link import find_queue
+from scheduler.store.queue.submission import Submission
+from scheduler.store.queue.submitted_shells import keep_shell
+from scheduler.store.run import requests
+from scheduler.store.run.shell_state import this_shell
+from scheduler.values import dataclass
+
+if TYPE_CHECKING:
+    from scheduler.store.run.run_store import Cells
+
+PATIENCE = 30.0
+"""Seconds that a living scheduler has to answer."""
+TRIES = 10
+"""How often a queue is started whose scheduler ends before it has answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedSubmission:
+    """The tasks of an accepted submission."""
+
+    run: int
+    tasks: tuple[int, ...]
+    hints: tuple[str, ...] = ()
+    """Sentences about the queue's start, where this submission started it."""
+
+
+def submit(form: RowForm, rows: Iterable[Cells], python: Python, settings: Settings, name: str) -> AcceptedSubmission:
+    """Send rows to the queue of that name and return their ids once they are durable; start its scheduler if need be.
+
+    Relative directories of rows begin in this process's. Raise InputError for rows that are refused, StateError where
+    nothing can be accepted.
+    """
+    home = find_places(settings.state or None)
+    form, sent = _rooted(form, rows, os.getcwd())
+    if not sent:
+        return AcceptedSubmission(0, ())
+    token, shell, hints = os.urandom(5).hex(), this_shell(), list[str]()
+    with _in_memory(shell.secrets()) as secrets:
+        for _ in range(TRIES):
+            queue = find_queue(home, name)
+            if queue is None or not is_locked(queue.root):
+                hints += _start(home, name, settings)
+                continue
+            digest = keep_shell(queue.shells, shell, python)
+            own = RowForm(form.columns, form.defaults, form.append, form.template, digest)
+            answer = _ask(queue, Request(SUBMIT, (), Submission(token, own, sent, secrets).to_dict()), name)
+            if answer is not None:
+                return AcceptedSubmission(queue.number, _accepted(answer), tuple(hints))
+    raise StateError(f"the scheduler of the queue {name} ended {TRIES} times before it had answered: see {home.runs}")
+
+
+def _rooted(form: RowForm, rows: Iterable[Cells], directory: str) -> tuple[RowForm, list[Cells]]:
+    """Return rows whose Directory is absolute, and their form; relative ones begin in `directory`."""
+    index = form.known.get("Directory")
+    columns = form.columns if index is not None else (*form.columns, "Directory")
+    made = []
+    for row, cells, terms, nth in rows:
+        own = [*cells] if index is not None else [*cells, ""]
+        place = index if index is not None else -1
+        own[place] = os.path.normpath(os.path.join(directory, own[place].strip()))
+        made.append((row, own, terms, nth))
+    return RowForm(columns, form.defaults, form.append, form.template), made
+
+
+def _start(home: StatePaths, name: str, settings: Settings) -> Sequence[str]:
+    from scheduler.app.queue.standing_queue import ensure_started  # only the first submission needs all of it
+
+    return ensure_started(home, name, settings)
+
+
+def _ask(queue: RunPaths, request: Request, name: str) -> Answer | None:
+    """Return the answer of the queue's scheduler; None where it ended before it had answered, or its answer is lost.
+
+    A request that has no answer yet is withdrawn at Ctrl-C. Raise StateError where a living scheduler is silent.
+    """
+    path = requests.post(queue, request)
+    try:
+        answers = requests.fetch(queue, path, PATIENCE)
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+    if answers is not None:
+        return answers[0] if answers else None
+    if is_locked(queue.root):
+        raise StateError(
+            f"the scheduler of the queue {name} has not answered for {PATIENCE:g} s: it accepts what was submitted "
+            f"once it goes on, scheduler list {queue.number} shows whether it did"
+        )
+    with contextlib.suppress(FileNotFoundError):
+        path.unlink()
+    return None
+
+
+def _accepted(answer: Answer) -> tuple[int, ...]:
+    """Return the ids in an answer; raise the error that it tells of."""
+    if answer.done:
+        return answer.tasks
+    if "message" in answer.facts:
+        raise InputError("", str(answer.facts["message"]), answer.facts["row"], answer.facts["column"])
+    raise StateError(answer.says) if answer.facts.get("state") else UsageError(answer.says)
+
+
+@contextlib.contextmanager
+def _in_memory(values: Mapping[str, str]) -> Iterator[str]:
+    """Yield the path of a file in memory with some values, which a process of this user can read for now."""
+    if not values:
+        yield ""
+        return
+    fd = os.memfd_create("submission", os.MFD_CLOEXEC)
+    try:
+        os.write(fd, json.dumps(values).encode("utf-8", "surrogateescape"))
+        yield f"/proc/{os.getpid()}/fd/{fd}"
+    finally:
+        os.close(fd)

@@ -1,0 +1,46 @@
+"""The kinds of requests to a run, by their words; light, since every client of a run loads it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from scheduler.core.model import LIVING, RETRIABLE, State
+
+WHY, LIMIT = "why", "limit"
+"""The request that changes nothing, which only a living scheduler can answer; and the one that changes the limits of
+a run.
+"""
+UNSTARTED = frozenset({State.WAITING, State.HELD, State.INTERRUPTED})
+"""The states of tasks that have no attempt now and may still get one."""
+
+
+class Verb(StrEnum):
+    """The requests that change tasks."""
+
+    fits: frozenset[State]
+    """The states in which a task can be changed by it."""
+    done: str
+    """The answer for a task that had no attempt."""
+    nothing: str
+    """The answer if no task of the run is in such a state."""
+
+    def __new__(cls, word: str, fits: frozenset[State] = UNSTARTED, done: str = "", nothing: str = "") -> Verb:
+        """Create a member from its properties; a word alone finds the member."""
+        verb = str.__new__(cls, word)
+        verb._value_, verb.fits, verb.done = word, fits, done
+        verb.nothing = nothing or "the run has no such task"
+        return verb
+
+    CANCEL = "cancel", UNSTARTED | LIVING, "cancelled"
+    HOLD = "hold", frozenset({State.WAITING}), "held", "no task of the run waits"
+    RELEASE = "release", frozenset({State.HELD}), "released", "no task of the run is held"
+    RETRY = (
+        "retry", RETRIABLE, "queued again", "no task of the run failed, ran out of memory or time, or was cancelled",
+    )  # fmt: skip
+    SET = "set", UNSTARTED | RETRIABLE, "", "no task of the run waits"
+
+
+CONTROLS = frozenset({*Verb, LIMIT})
+"""Requests that wait for the next scheduler where none lives."""
+SUBMIT = "submit"
+"""The request that brings new tasks; its client waits for the answer, and sends it again where the scheduler ended."""

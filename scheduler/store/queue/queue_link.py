@@ -1,0 +1,72 @@
+"""Which run is a standing queue at present: a link by its name, changed under a lock by the process that starts it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+
+from scheduler.errors import StateError, UsageError
+from scheduler.runtime.paths import RunPaths, StatePaths, make_private
+from scheduler.store.machine.locked_files import holder, take_lock
+
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}\Z")
+USUAL = "queue"
+"""The name of a user's standing queue where no other is given."""
+PATIENCE = 60.0
+"""Seconds to wait for another process that starts the queue."""
+
+
+def checked_name(name: str) -> str:
+    """Return the name of a queue; raise UsageError for one that cannot be the name of a file or is a number."""
+    if not NAME.match(name):
+        raise UsageError(f"--queue {name}: write a name of letters, digits, '_', '-' and '.' that begins with a letter")
+    return name
+
+
+def find_queue(home: StatePaths, name: str) -> RunPaths | None:
+    """Return the directory of the run that the queue was last; None where there was none or it was removed."""
+    try:
+        number = os.readlink(home.queues / name)
+    except OSError:
+        return None
+    run = home.run(int(number)) if number.isdecimal() else None
+    return run if run is not None and run.journal.exists() else None
+
+
+def set_queue(home: StatePaths, name: str, number: int) -> None:
+    """Make a run the queue of that name; the caller holds `start_lock`. Raise StateError."""
+    link = home.queues / name
+    part = home.queues / f".{name}.part"
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            part.unlink()
+        part.symlink_to(str(number))
+        part.rename(link)
+    except OSError as exc:
+        raise StateError(f"the queue {name} cannot be noted in {link}: {exc.strerror}") from exc
+
+
+@contextlib.contextmanager
+def start_lock(home: StatePaths, name: str) -> Iterator[int]:
+    """Hold the lock of those who start the queue, and yield its descriptor: a copy of this process must close it.
+
+    Raise StateError where another process keeps it for long.
+    """
+    make_private(home.queues)
+    path = home.queues / f"{name}.lock"
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as exc:
+        raise StateError(f"the lock {path} cannot be opened: {exc.strerror}") from exc
+    try:
+        take_lock(fd, PATIENCE)
+        yield fd
+    except BlockingIOError:
+        raise StateError(
+            f"the queue {name} has been started for {PATIENCE:g} s by {holder(fd, command=True)}: continue or end that "
+            "process"
+        ) from None
+    finally:
+        os.close(fd)

@@ -1,0 +1,114 @@
+"""Submissions to a queue: their form in a request, and their acceptance by the queue's scheduler, each once."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from scheduler.core.ports import Answer, Request, SubmissionResult
+from scheduler.core.tasks.fields import BadCell, RowForm, pack_cells, unpack_cells
+from scheduler.errors import InputError, StateError
+from scheduler.values import dataclass
+
+if TYPE_CHECKING:
+    from scheduler.store.run.run_store import Cells, SqliteRunStore
+
+FORMAT = "1"
+MOST_TOKENS = 128
+"""The number of latest submissions whose tokens the journal keeps: a client may ask again after a crash."""
+OTHER_VERSION = (
+    "the queue's scheduler is of another version and cannot read this submission: scheduler stop queue lets its "
+    "running tasks end, the next submit starts it anew"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """Rows to be accepted together, with all that the queue's scheduler needs to know."""
+
+    token: str
+    """A random text: a submission that is sent again is accepted once."""
+    form: RowForm
+    rows: Sequence[Cells]
+    secrets: str = ""
+    """The path of a file in memory with the variables that no disk may hold; it exists while the client waits."""
+
+    def to_dict(self) -> dict[str, str]:
+        """Return it as the texts of a request."""
+        rows = [[row, nth, pack_cells(cells)] for row, cells, _, nth in self.rows]
+        return {
+            "format": FORMAT,
+            "token": self.token,
+            "form": self.form.pack(),
+            "rows": json.dumps(rows),
+            "secrets": self.secrets,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, str]) -> Submission:
+        """Return what `to_dict` wrote; raise KeyError, TypeError or ValueError for anything else."""
+        if data["format"] != FORMAT:
+            raise ValueError(f"format {data['format']}")
+        form = RowForm.unpack(data["form"])
+        rows = []
+        for row, nth, text in json.loads(data["rows"]):
+            cells = unpack_cells(text)
+            rows.append((int(row), cells, form.terms(cells), int(nth)))
+        return cls(data["token"], form, rows, data["secrets"])
+
+
+class SubmissionReceiver:
+    """The receiver of submissions in the scheduler of a queue."""
+
+    def __init__(self, store: SqliteRunStore, mark: str) -> None:
+        """Prepare to accept into a run; `mark` is the fact of its journal in which tokens are kept."""
+        self._store = store
+        self._batches: dict[str, int] = dict(json.loads(mark)) if mark else {}
+        """The batches of the latest accepted submissions by their tokens."""
+
+    def accept(self, request: Request) -> SubmissionResult:
+        """Accept a submission durably, or refuse it; the answer has the ids of its tasks, or the reason."""
+        try:
+            submission = Submission.from_dict(request.said)
+        except (BadCell, KeyError, TypeError, ValueError):
+            return SubmissionResult(Answer((), False, OTHER_VERSION))
+        if submission.token in self._batches:
+            return SubmissionResult(Answer(self._tasks(self._batches[submission.token]), True, ""))
+        self._store.shells.learn_secrets(submission.form.shell, _read_secrets(submission.secrets))
+        tokens = {**self._batches, submission.token: self._store.next_batch}
+        tokens = dict(list(tokens.items())[-MOST_TOKENS:])
+        try:
+            self._store.shells.of(submission.form.shell)
+            batches = self._store.accept_more(submission.form, [submission.rows], {"mark": json.dumps(tokens)})
+        except InputError as exc:
+            facts = {"message": exc.message, "row": exc.row, "column": exc.column}
+            return SubmissionResult(Answer((), False, str(exc), facts))
+        except StateError as exc:
+            return SubmissionResult(Answer((), False, str(exc), {"state": True}))
+        self._batches = tokens
+        if self._store.source is not None:
+            self._store.source.accepted()
+        tasks = [task for batch in batches for task in range(batch.first, batch.first + len(batch.terms))]
+        return SubmissionResult(Answer(tuple(tasks), True, ""), batches)
+
+    def _tasks(self, batch: int) -> tuple[int, ...]:
+        """Return the tasks of a batch that was accepted before."""
+        for submitted in self._store.journal.submissions(batch - 1):
+            if submitted.batch == batch:
+                return tuple(range(submitted.first, submitted.first + len(submitted.terms)))
+        return ()
+
+
+def _read_secrets(path: str) -> dict[str, str]:
+    """Return the variables in a file of the client's memory; nothing where the client is gone."""
+    if not path:
+        return {}
+    with contextlib.suppress(OSError, ValueError):
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        with os.fdopen(fd, encoding="utf-8") as file:
+            file.seek(0)
+            return {str(name): str(text) for name, text in json.load(file).items()}
+    return {}

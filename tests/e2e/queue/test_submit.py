@@ -1,0 +1,313 @@
+"""`scheduler submit`: tasks from any terminal join one standing queue, once each, whatever is killed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.killing import Home, kill
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+
+PATIENCE = 60.0
+NOTE = "echo $SCHEDULER_TASK_ID >> done"
+"""A line for a shell that notes the task's id."""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Home]:
+    made = Home(tmp_path)
+    made.env["SCHEDULER_QUEUE_IDLE"] = "1h"
+    yield made
+    made.end()
+
+
+def submit(home: Home, *words: str, **how: object) -> str:
+    """Submit something and return the ids that were printed."""
+    return home.call("submit", *words, code=0, **how).stdout.strip()
+
+
+def runs(home: Home) -> list[str]:
+    return sorted(path.name for path in home.state.glob("runs/*"))
+
+
+def ended(home: Home, *states: str, run: int = 1) -> None:
+    """Wait until the tasks of a run have these states."""
+    wait_until(lambda: home.states(str(run)) == [*states], PATIENCE, pause=0.1)
+
+
+def lines(home: Home, name: str = "done") -> list[str]:
+    path = home.root / name
+    return path.read_text().splitlines() if path.exists() else []
+
+
+class TestOneQueue:
+    def test_submits_join_one_run_and_print_their_ids(self, home: Home) -> None:
+        assert [submit(home, "--", "true"), submit(home, "exit 3"), submit(home, "--", "true")] == ["0", "1", "2"]
+        ended(home, "succeeded", "failed", "succeeded")
+        assert runs(home) == ["1"]
+
+    def test_exec_detached_is_a_submission(self, home: Home) -> None:
+        submit(home, "--", "true")
+        assert json.loads(home.call("exec", "-d", "--json", "--", "true", code=0).stdout) == {
+            "format": 1, "run": 1, "queue": "queue", "tasks": [1],
+        }  # fmt: skip
+
+    def test_a_line_is_read_by_a_shell_and_words_are_not(self, home: Home) -> None:
+        submit(home, "echo $((40 + 2)) > line && echo more >> line")
+        submit(home, "--", "touch", "a b", "$x")
+        ended(home, "succeeded", "succeeded")
+        assert lines(home, "line") == ["42", "more"]
+        assert (home.root / "a b").exists()
+        assert (home.root / "$x").exists()
+
+    def test_a_list_joins_as_a_whole_with_its_columns(self, home: Home) -> None:
+        (home.root / "sub").mkdir()
+        listing = home.write(
+            "jobs.csv", "Command,Directory,Priority,lr", ["touch here", "sub", 5, 0.1], ["true", "", 1, 1]
+        )
+        assert submit(home, listing) == "0-1"
+        ended(home, "succeeded", "succeeded")
+        assert (home.root / "sub" / "here").exists()
+        assert [task["lr"] for task in home.tasks()] == ["0.1", "1"]
+
+    def test_a_table_fills_the_command_after_it(self, home: Home) -> None:
+        assert submit(home, home.write("table.csv", "x", "1", "2"), "--", "touch", "x{x}") == "0-1"
+        ended(home, "succeeded", "succeeded")
+        assert (home.root / "x2").exists()
+
+    def test_each_line_of_standard_input_is_a_task(self, home: Home) -> None:
+        read, write = os.pipe()
+        os.write(write, b"touch a\n\n# nothing\ntouch b; touch c\n")
+        os.close(write)
+        assert submit(home, "--stdin", stdin=read) == "0-1"
+        os.close(read)
+        ended(home, "succeeded", "succeeded")
+        assert (home.root / "c").exists()
+
+    def test_tasks_rank_by_priority_over_all_submissions(self, home: Home) -> None:
+        submit(home, "until [ -e go ]; do sleep 0.01; done", "--exclusive", "yes")
+        for priority in ("3", "-1", "2"):
+            submit(home, NOTE, "--priority", priority, "--exclusive", "yes")
+        (home.root / "go").touch()
+        ended(home, *["succeeded"] * 4)
+        assert lines(home) == ["2", "3", "1"]
+
+    def test_another_queue_is_another_run(self, home: Home) -> None:
+        submit(home, "--", "true")
+        submit(home, "--queue", "night", "--", "true")
+        assert runs(home) == ["1", "2"]
+        assert home.call("list", "night", code=0).stdout.startswith("run 2  night")
+
+    def test_two_first_submits_at_once_start_one_scheduler(self, home: Home) -> None:
+        started = [home.start("submit", NOTE, stdout=subprocess.PIPE) for _ in range(6)]
+        ids = [process.communicate(timeout=PATIENCE)[0].strip() for process in started]
+        assert sorted(ids) == [str(number) for number in range(6)]
+        ended(home, *["succeeded"] * 6)
+        assert runs(home) == ["1"]
+        assert sorted(lines(home)) == sorted(ids)
+
+
+class TestShellOfTheSubmitter:
+    def test_each_task_has_the_directory_environment_umask_and_python_of_its_submitter(self, home: Home) -> None:
+        other = home.root / "other"
+        other.mkdir()
+        submit(home, "pwd; echo $COLOUR; umask >> u")
+        environ = {**home.env, "COLOUR": "blue"}
+        line = 'pwd; echo $COLOUR; umask >> u; echo "[$LEFT]"'
+        submit(home, line, cwd=other, env=environ, preexec_fn=lambda: os.umask(0o077))
+        submit(home, line, cwd=other, env={**environ, "LEFT": "x"})
+        ended(home, *["succeeded"] * 3)
+        logs = [Path(task["log"]).read_text().splitlines() for task in home.tasks()]
+        assert logs == [[str(home.root), ""], [str(other), "blue", "[]"], [str(other), "blue", "[x]"]]
+        assert (lines(home, "u"), sorted(lines(home, "other/u"))) == (["0022"], ["0022", "0077"])
+
+    def test_the_python_of_a_list_is_that_of_the_shell_or_the_flag(self, home: Home) -> None:
+        (home.root / "train.py").write_text("import sys; print(sys.executable, *sys.argv[1:])")
+        python = home.root / "bin" / "python"
+        python.parent.mkdir()
+        python.symlink_to(sys.executable)
+        listing = home.write("jobs.csv", "Directory,Executable,Filename,Epochs", ".,-1,train.py,3")
+        submit(home, listing)
+        submit(home, listing, "--python", str(python))
+        ended(home, "succeeded", "succeeded")
+        said = [Path(task["log"]).read_text().split() for task in home.tasks()]
+        assert [words[0] for words in said] == [sys.executable, str(python)]
+        assert said[0][1:] == ["--epochs=3", "--id=0"]
+
+    def test_secrets_reach_the_task_and_no_file(self, home: Home) -> None:
+        for value in ("one-hidden-value", "two-hidden-value"):
+            submit(home, "echo ${MY_API_KEY} | cut -c-3", env={**home.env, "MY_API_KEY": value})
+        ended(home, "succeeded", "succeeded")
+        assert [Path(task["log"]).read_text().strip() for task in home.tasks()] == ["one", "two"]
+        found = subprocess.run(["grep", "-rl", "hidden-value", home.state], capture_output=True, text=True, check=False)
+        assert found.stdout == ""
+
+    def test_a_task_whose_directory_was_removed_waits_alone_with_its_name(self, home: Home) -> None:
+        gone = home.root / "gone"
+        gone.mkdir()
+        submit(home, "until [ -e go ]; do sleep 0.01; done", "--exclusive", "yes")
+        submit(home, "true", cwd=gone)
+        submit(home, "true")
+        shutil.rmtree(gone)
+        (home.root / "go").touch()
+        ended(home, "succeeded", "waiting", "succeeded")
+        assert str(gone) in home.call("why", "--task", "1", code=0).stdout
+        gone.mkdir()
+        ended(home, *["succeeded"] * 3)
+
+
+class TestLife:
+    def test_an_idle_queue_ends_and_the_next_submit_starts_a_new_run(self, home: Home) -> None:
+        home.env["SCHEDULER_QUEUE_IDLE"] = "300ms"
+        assert submit(home, NOTE) == "0"
+        pid = home.scheduler()
+        wait_until(lambda: not home.living(), PATIENCE)
+        assert pid
+        assert submit(home, NOTE) == "1"
+        wait_until(lambda: lines(home) == ["0", "1"], PATIENCE)
+        assert runs(home) == ["1", "2"]
+
+    def test_a_queue_is_idle_only_while_nothing_is_left(self, home: Home) -> None:
+        home.env["SCHEDULER_QUEUE_IDLE"] = "10ms"
+        submit(home, "until [ -e go ]; do sleep 0.01; done; " + NOTE)
+        submit(home, NOTE)
+        (home.root / "go").touch()
+        wait_until(lambda: sorted(lines(home)) == ["0", "1"], PATIENCE)
+        assert runs(home) == ["1"]
+
+    def test_the_next_submit_takes_over_what_a_killed_scheduler_left(self, home: Home) -> None:
+        submit(home, "until [ -e go ]; do sleep 0.01; done; " + NOTE, "--exclusive", "yes")
+        submit(home, NOTE)
+        kill(home.scheduler())
+        assert submit(home, NOTE) == "2"
+        (home.root / "go").touch()
+        ended(home, *["succeeded"] * 3)
+        assert sorted(lines(home)) == ["0", "1", "2"]
+        assert runs(home) == ["1"]
+
+    def test_tasks_accepted_while_the_scheduler_is_killed_again_and_again_run_once(self, home: Home) -> None:
+        ids: list[str] = []
+        over = threading.Event()
+
+        def keep_submitting() -> None:
+            while not over.is_set():
+                said = home.call("submit", NOTE)
+                ids.extend(said.stdout.split() if said.returncode == 0 else ())
+
+        terminals = [threading.Thread(target=keep_submitting) for _ in range(2)]
+        for terminal in terminals:
+            terminal.start()
+        for _ in range(6):
+            time.sleep(0.7)  # at any moment: the kills are the subject
+            with contextlib.suppress(ValueError, FileNotFoundError):
+                kill(home.scheduler())
+        over.set()
+        for terminal in terminals:
+            terminal.join()
+        ids += [submit(home, NOTE)]
+        wait_until(lambda: {*ids} <= {*lines(home)}, PATIENCE, pause=0.1)
+        assert Counter(lines(home)).most_common(1)[0][1] == 1
+        assert len({*ids}) == len(ids)
+
+    def test_stop_ends_the_queue_and_the_next_submit_goes_on_with_it(self, home: Home) -> None:
+        submit(home, "until [ -e go ]; do sleep 0.01; done; " + NOTE, "--exclusive", "yes")
+        submit(home, NOTE, "--exclusive", "yes")
+        home.call("stop", "queue", code=0)
+        said = home.call("submit", "--", "true", code=2).stderr
+        assert said == "scheduler: the queue is being stopped: submit again once it has ended\n"
+        (home.root / "go").touch()
+        wait_until(lambda: not home.living(), PATIENCE)
+        assert submit(home, NOTE) == "2"
+        wait_until(lambda: sorted(lines(home)) == ["0", "1", "2"], PATIENCE)
+
+
+class TestBadInput:
+    @pytest.mark.parametrize(
+        ("words", "sentence"),
+        [
+            ((), "no command was given: write it like"),
+            (("--",), "no command was given: write it like"),
+            (("true", "--", "true"), "give the command once"),
+            (("--stdin", "--", "true"), "--stdin reads all commands"),
+            (("--", "nothere"), "'nothere' is not a program on PATH"),
+            (("--queue", "7", "--", "true"), "--queue 7: write a name"),
+            (("--queue", "../x", "--", "true"), "--queue ../x: write a name"),
+            (("--memory", "8", "--", "true"), "--memory: "),
+            (("--memory", "x", "true"), "--memory: "),
+            (("nothere.csv",), "nothere.csv: it cannot be read: no such file"),
+            (("train.py",), "train.py: it is a Python file, not a list of tasks"),
+        ],
+    )
+    def test_bad_input_of_submit_is_refused_in_one_sentence_and_starts_nothing(
+        self, home: Home, words: tuple[str, ...], sentence: str
+    ) -> None:
+        (home.root / "train.py").touch()
+        said = home.call("submit", *words, code=2).stderr
+        assert sentence in said
+        assert said.count("\n") == 1
+        assert runs(home) == []
+
+    @pytest.mark.parametrize(
+        ("words", "sentence"),
+        [
+            (("--memory", "900TiB", "--", "true"), "--memory: needs 921600.0GiB; the largest device (host) has"),
+            (("--gpus", "2", "true"), "--gpus: needs 2 GPUs; this machine has none"),
+            (("--device", "7", "true"), "--device: there is no device '7' in this run; there is: host"),
+            (("jobs.csv",), "jobs.csv, row 3, column Memory: needs 921600.0GiB"),
+        ],
+    )
+    def test_submit_refuses_what_no_device_can_hold_and_uses_no_id(
+        self, home: Home, words: tuple[str, ...], sentence: str
+    ) -> None:
+        home.write("jobs.csv", "Command,Memory", "true,", "true,900TiB")
+        said = home.call("submit", *words, code=2).stderr
+        assert sentence in said
+        assert submit(home, "--", "true") == "0"
+
+    def test_settings_of_a_run_do_not_go_with_a_detached_exec(self, home: Home) -> None:
+        said = home.call("exec", "-d", "--max-load", "2", "--", "true", code=2).stderr
+        assert said.startswith("scheduler: --max-load does not go with -d: the task joins the queue")
+
+    def test_an_empty_list_submits_nothing(self, home: Home) -> None:
+        assert submit(home, home.write("jobs.csv", "Command")) == ""
+        assert runs(home) == []
+
+    def test_a_queue_of_another_version_is_named(self, home: Home) -> None:
+        home.env["SCHEDULER_QUEUE_IDLE"] = "100ms"
+        submit(home, "--", "true")
+        wait_until(lambda: not home.living(), PATIENCE)
+        with contextlib.closing(sqlite3.connect(home.state / "runs/1/journal.db")) as journal:
+            journal.execute("UPDATE meta SET value = '999' WHERE name = 'format'")
+            journal.commit()
+        said = home.call("submit", "--", "true", code=1).stderr
+        assert "format 999" in said
+        assert said.count("\n") == 1
+
+    def test_ctrl_c_withdraws_a_submission_that_has_no_answer(self, home: Home) -> None:
+        submit(home, "--", "true")
+        pid = home.scheduler()
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            with home.start("submit", NOTE, stderr=subprocess.PIPE) as process:
+                wait_until(lambda: [*home.state.glob("runs/1/requests/*.request")], PATIENCE)
+                process.send_signal(signal.SIGINT)
+                assert process.wait(PATIENCE) == 130
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        assert submit(home, "--", "true") == "1"
+        assert lines(home) == []
