@@ -45,7 +45,7 @@ from scheduler.core.placement.capacity import CapacityView
 from scheduler.core.placement.request import ResourceRequest
 from scheduler.core.placement.request_cache import RequestCache
 from scheduler.core.profiling import estimator, observation, own_peak, sampling, without_gpu
-from scheduler.core.profiling.profile_index import Observation, PredictedPeak, ProfileIndex
+from scheduler.core.profiling.profile_index import Observation, PredictedPeak, Profile, ProfileIndex
 from scheduler.core.queue.task_table import TaskTable
 from scheduler.core.queue.wait_queue import WaitQueue
 from scheduler.errors import ForbiddenEvent
@@ -134,6 +134,14 @@ class Brain:
             key: sum(other.busy for other in self.capacity.here(key) if other.task != placement.task)
             for key in placement.gpus
         }
+
+    def measured_on(self, gpu: str) -> list[Placement]:
+        """Return the attempts of this run on a GPU whose load, or that of whose class, was measured."""
+        here = self.capacity.here(gpu)
+        return [one for one in here if self.tasks[one.task].loaded or self._profile(one.task).busy]
+
+    def _profile(self, task: int) -> Profile:
+        return self.profiles.profile(self.task_table.kind(task))
 
     def learning(self) -> list[TaskState]:
         """Return the living tasks whose attempts can show something new about their class."""
@@ -277,7 +285,7 @@ class Brain:
         if self.task_table.kind(task.id) == 0:
             self._unknown.append(task.id)
         task.peak = {}
-        task.settled = task.began = task.overdue = task.without = False
+        task.settled = task.began = task.loaded = task.overdue = task.without = False
         task.without_at = 0.0
         self.backoff.placed((task.id, task.attempts), at, self.rules)
 
@@ -327,6 +335,7 @@ class Brain:
             self._change_sides(task, sees, event.cause, at)
         self.capacity.come(task.placement)
         task.history.append(f"reservation {event.cause}")
+        task.loaded = task.loaded or event.busy > 0
         if event.cause in ("settled", "known"):
             task.settled = True
         task.overdue = task.overdue or event.cause == "overdue"
@@ -337,9 +346,9 @@ class Brain:
         if event.cause == "ram_settled":
             task.placement = replace(task.placement, ram_expected=False)
             self._learn(task.id, Observation({HOST: task.peak.get(HOST, 0)}, whole=False))
-        if event.cause == "settled":
+        if event.cause in ("settled", "load"):
             probe = task.placement.purpose is Purpose.PROBE
-            seen = task.placement.by_part(task.peak)
+            seen = task.placement.by_part(task.peak) if event.cause == "settled" else {}
             self._learn(task.id, Observation(seen, busy=event.busy, whole=False, probe=probe))
 
     def _change_sides(self, task: TaskState, sees: tuple[str, ...], cause: str, at: float) -> None:

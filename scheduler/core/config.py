@@ -30,6 +30,8 @@ class SchedulingConfig:
     synthetic workloads took 1-4 % longer."""
     busy: float = 0.5
     """The share of time for which a task is expected to keep a GPU busy until it has been measured."""
+    load_step: float = 0.05
+    """A measured load on a GPU replaces the expected one when it differs by more."""
     jobs: int | None = None
     """Maximum number of attempts of this run at once (`-j`); 0 pauses."""
     slots: int | None = None

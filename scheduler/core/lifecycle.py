@@ -68,6 +68,8 @@ class TaskState:
     """True if the living attempt is known to have started."""
     settled: bool = False
     """True if the living attempt's reservation was reduced to its observed need."""
+    loaded: bool = False
+    """True if the load of the living attempt on its GPUs was measured."""
     overdue: bool = False
     """True if the living attempt has used so little for so long that its peak may come at any time."""
     without: bool = False

@@ -127,12 +127,18 @@ class SimulatedWatcher:
         return inf if all(map(_is_settled, self._attempts.values())) else max(self._soon, LATEST)
 
     def _changing(self) -> list[Key]:
-        """Return the attempts about which a sample tells more than their last change: not settled, or with epochs."""
+        """Return the attempts about which a sample tells more than their last change: not settled, on GPUs, or with
+        epochs.
+        """
         if len(self._quiet) > 2 * len(self._attempts) + MANY:
             self._quiet &= self._attempts.keys()
         running = self._machine.running
         living = {key: running[key] for key in self._attempts.keys() - self._quiet if key in running}
-        changing = [key for key, one in living.items() if not _is_settled(self._attempts[key]) or one.truth.epochs]
+        changing = [
+            key
+            for key, one in living.items()
+            if one.truth.epochs or one.devices != (HOST,) or not _is_settled(self._attempts[key])
+        ]
         self._quiet.update(living.keys() - set(changing))
         return changing
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from scheduler.core.attempts import mps_policy
 from scheduler.core.attempts.early_abort import gist
-from scheduler.core.attempts.throughput import Colocation, MeanLoad, Throughput, alone
+from scheduler.core.attempts.throughput import SATURATED, Colocation, MeanLoad, Throughput, alone
 from scheduler.core.brain import Brain
 from scheduler.core.events import Event, Exited
 from scheduler.core.lifecycle import TaskState
@@ -51,6 +51,8 @@ class AttemptTracker:
         self._peak: dict[Key, Mapping[str, int]] = {}
         self._pace: dict[Key, Throughput] = {}
         self._busy: dict[Key, MeanLoad] = {}
+        self._shares: dict[Key, tuple[float, Mapping[str, float]]] = {}
+        """The newest sample of the share that each attempt has of each of its GPUs, with its time."""
         self._mps: dict[Key, str] = {}
         self._signs: dict[Key, Signs] = {}
         self._failed: dict[Key, float] = {}
@@ -58,7 +60,7 @@ class AttemptTracker:
 
     def forget(self, key: Key) -> None:
         """Forget an attempt whose end was recorded."""
-        seen = (self.used, self._peak, self._pace, self._busy, self._mps, self._failed, self._signs)
+        seen = (self.used, self._peak, self._pace, self._busy, self._shares, self._mps, self._failed, self._signs)
         for memory in seen:
             memory.pop(key, None)
         self.adopted.discard(key)
@@ -78,9 +80,7 @@ class AttemptTracker:
             return []  # it was on its way when the attempt ended
         self.used[key] = {**self.used.get(key, {}), **sample.used}
         self._peak[key] = {**self._peak.get(key, {}), **sample.peak}
-        beside = self._brain.load_beside(task.placement) if sample.busy else {}
-        shares = {gpu: alone(share, beside.get(gpu, 0.0), sample.whole.get(gpu)) for gpu, share in sample.busy.items()}
-        self._busy.setdefault(key, MeanLoad()).see(shares)
+        self._busy.setdefault(key, MeanLoad()).see(self._loads(task, task.placement, sample))
         if sample.mps:
             self._mps[key] = sample.mps
         now = self._now()
@@ -106,6 +106,30 @@ class AttemptTracker:
         """Tell whether these GPUs are being looked at now, so that what was seen of them still holds."""
         ages = {budget.device.key: budget.age for budget in self._devices.snapshot() if not budget.closed}
         return all(ages.get(gpu, LAST_LOOK) < LAST_LOOK for gpu in gpus)
+
+    def _loads(self, task: TaskState, placement: Placement, sample: Sample) -> dict[str, float]:
+        """Return the load that a sampled attempt would put on each of its GPUs if it were alone there."""
+        if not sample.busy:
+            return {}
+        self._shares[task.id, task.attempts] = (self._now(), sample.busy)
+        if task.loaded and any(whole >= SATURATED for whole in sample.whole.values()):
+            return dict.fromkeys(sample.busy, placement.busy)  # shares of a full GPU are known by the measured loads
+        beside = self._brain.load_beside(placement)
+        return {
+            gpu: alone(share, beside.get(gpu, 0.0), sample.whole.get(gpu), self._scale(gpu))
+            for gpu, share in sample.busy.items()
+        }
+
+    def _scale(self, gpu: str) -> float:
+        """Return how many times their present share of a GPU the attempts whose load was measured would have alone; 0
+        where there is none.
+        """
+        loads = shares = 0.0
+        for other in self._brain.measured_on(gpu):
+            at, sampled = self._shares.get((other.task, other.attempt), (0.0, {}))
+            if self._now() - at <= LAST_LOOK and (share := sampled.get(gpu, 0.0)):
+                loads, shares = loads + other.busy, shares + share
+        return loads / shares if shares else 0.0
 
     def completed(self, exited: Exited) -> Exited:
         """Join the shim's measurement with the samples; the higher value is the peak."""

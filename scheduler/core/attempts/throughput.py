@@ -9,20 +9,21 @@ from scheduler.values import dataclass
 
 ENOUGH = 1e-6
 """A whole epoch may lack this much if progress is reported in fractions of an epoch."""
-FULL = 0.95
+SATURATED = 0.95
 """The load from which tasks on a GPU are assumed to slow each other down."""
 
 
-def alone(share: float, beside: float, whole: float | None = None) -> float:
+def alone(share: float, beside: float, whole: float | None = None, scale: float = 0.0) -> float:
     """Return the load that a task with this share of a GPU would have alone, given the loads of its neighbours.
 
     While the GPU is idle at times, each task gets all that it requests; otherwise tasks share in proportion. The loads
-    of the neighbours are often guesses, so a measured load of the `whole` GPU takes precedence.
+    of the neighbours are often guesses, so a measured load of the `whole` GPU takes precedence, and so do tasks
+    there whose load was measured: alone they would have `scale` times their shares.
     """
-    idle = share + beside <= 1.0 if whole is None else whole < FULL
+    idle = share + beside <= 1.0 if whole is None else whole < SATURATED
     if idle or share >= 1.0:
         return min(share, 1.0)
-    return min(1.0, share * beside / (1.0 - share))
+    return min(1.0, share * (scale or beside / (1.0 - share)))
 
 
 class MeanLoad:

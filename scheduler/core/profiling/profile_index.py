@@ -171,7 +171,7 @@ class Profile:
         for name, peak in evidence.peaks.items():
             if peak or (evidence.whole and name != HOST):  # nothing less than a whole run shows that a GPU is not used
                 self.parts.setdefault(name, Peaks()).learn(peak, evidence)
-        on_its_devices = set(evidence.peaks) != {HOST}  # RAM beside GPUs says nothing about these
+        on_its_devices = set(evidence.peaks) not in ({HOST}, set())  # RAM beside GPUs says nothing about these
         self.settlings += on_its_devices and not (evidence.whole or evidence.broken or evidence.probe)
         self._learn_times(evidence)
 

@@ -66,10 +66,8 @@ def _resized(
     growth = estimator.grown(placement.reservation, used, rules, run.capacity.left(HOST))
     if growth is not None:
         events.append(Resized(task, attempt, growth, _why_grown(living, placement, used)))
-    elif (less := _known_meanwhile(run, living, placement, seen)) is not None:
-        events.append(Resized(task, attempt, less, "known"))
-    elif (less := _expected_meanwhile(run, living, placement, seen)) is not None:
-        events.append(Resized(task, attempt, less, "expected"))
+    elif (told := _told_meanwhile(run, living, placement, seen)) is not None:
+        events.append(told)
     elif not any(key in placement.devices for key in news) and _may_settle(run, living, placement, now, busy == 0.0):
         known = placement.source is not EstimateSource.MEASURED and placement.purpose is Purpose.RUN
         less = dict(placement.reservation) if known else estimator.cut(placement, seen, rules)
@@ -78,7 +76,19 @@ def _resized(
             events.append(Resized(task, attempt, less, "settled", busy or 0.0))
     elif _is_overdue(run, living, placement, now):
         events.append(Resized(task, attempt, placement.reservation, "overdue", busy or 0.0))
+    elif busy is not None and _has_other_load(run, living, placement, now, busy):
+        events.append(Resized(task, attempt, placement.reservation, "load", busy))
     return events
+
+
+def _told_meanwhile(
+    run: SampledRun, living: TaskState, placement: Placement, seen: Mapping[str, int]
+) -> Resized | None:
+    """Return the reservation that follows from what other attempts have shown; None while it stays as it is."""
+    for cause, told in (("known", _known_meanwhile), ("expected", _expected_meanwhile)):
+        if (reservation := told(run, living, placement, seen)) is not None:
+            return Resized(living.id, living.attempts, reservation, cause)
+    return None
 
 
 def _why_grown(living: TaskState, placement: Placement, used: Mapping[str, int]) -> str:
@@ -185,6 +195,14 @@ def _is_overdue(run: SampledRun, living: TaskState, placement: Placement, now: f
     """
     watched = estimator.is_watched(placement, living.settled or living.overdue) and bool(placement.gpus)
     return watched and now - living.last_peak_at >= run.rules.gpu_settle and run.is_unlike(living)
+
+
+def _has_other_load(run: SampledRun, living: TaskState, placement: Placement, now: float, busy: float) -> bool:
+    """Tell whether an attempt keeps its GPUs busy for another share of the time than expected, and its memory has been
+    flat for long enough to believe that.
+    """
+    differs = busy > 0 and abs(busy - placement.busy) > run.rules.load_step
+    return differs and bool(placement.gpus) and now - living.last_peak_at >= _settle_time(living, placement, run.rules)
 
 
 def _settle_time(living: TaskState, placement: Placement, rules: SchedulingConfig) -> float:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from scheduler.core.attempts.throughput import Colocation, Throughput, alone
-from scheduler.core.events import Exited
+from scheduler.core.events import Exited, Resized
 from scheduler.core.model import Placement, State
 from scheduler.core.reporting.run_history import stretched, totals
 from scheduler.ui.terminal import closing
+from scheduler.units import GIB
 from tests.support.builders import Simulation, gpu, jobs, simulate
 
 
@@ -105,6 +108,23 @@ class TestAlone:
         run = simulate(jobs(4, seconds=100, memory="1GiB", utilisation=0.2), gpu(0))
         assert [e.busy for e in run.events if isinstance(e, Placement)] == [0.5] * 4
         assert [e.busy for e in run.events if isinstance(e, Exited)] == [0.2] * 4
+
+    def test_the_load_on_a_gpu_that_never_idles_follows_from_neighbours_whose_load_was_measured(self) -> None:
+        assert alone(0.2, 9.0, whole=1.0, scale=1.5) == pytest.approx(0.3)
+        assert alone(0.2, 9.0, whole=0.8, scale=1.5) == 0.2
+
+    def test_the_loads_of_new_classes_on_a_full_gpu_are_measured_by_those_that_were_measured_before(self) -> None:
+        first = jobs(1, seconds=5000, memory="1GiB", utilisation=0.6)
+        later = [replace(one, arrives=100.0) for one in jobs(3, memory="1GiB", utilisation=0.2, seconds=100)]
+        run = simulate([*first, *later], gpu(0))
+        found = {e.task: e.busy for e in run.events if isinstance(e, Exited)}
+        assert found == pytest.approx({1: 0.6, 2: 0.2, 3: 0.2, 4: 0.2}, abs=0.05)
+
+    def test_a_measured_load_replaces_the_expected_one_while_the_task_runs(self) -> None:
+        run = simulate(jobs(4, seconds=1000, memory="1GiB", utilisation=0.2), gpu(0))
+        resized = [e for e in run.events if isinstance(e, Resized) and e.cause == "load"]
+        assert {e.task: e.busy for e in resized} == pytest.approx(dict.fromkeys(range(1, 5), 0.2))
+        assert all(set(e.reservation.values()) == {GIB} for e in resized)
 
     def test_the_load_alone_is_never_more_than_the_whole_gpu(self) -> None:
         assert alone(0.9, 5.0) == 1.0
