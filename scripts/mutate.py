@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatch
@@ -312,6 +312,7 @@ def seed_of(root: Path, found: Sequence[Mutation]) -> str:
 def run(root: Path, meant: Sequence[Mutation], workers: int) -> int:
     """Judge the mutations, print each as it is done, and return the exit code."""
     began = time.monotonic()
+    places = {one.name: f"{one.file}:{one.line((root / one.file).read_text(encoding='utf-8'))}" for one in meant}
     by_file: dict[str, set[str]] = {}
     for test in {test for mutation in meant for test in mutation.tests}:
         by_file.setdefault(test.partition("::")[0], set()).add(test)
@@ -322,7 +323,7 @@ def run(root: Path, meant: Sequence[Mutation], workers: int) -> int:
         for one in crew.do((mutation, _known_of(mutation, known)) for mutation in meant):
             print(f"{one.verdict:9} {one.mutation.name}  {one.seconds:.1f} s", flush=True)
             judged.append(one)
-    return report(root, judged, time.monotonic() - began)
+    return report(judged, places, time.monotonic() - began)
 
 
 def _known_of(mutation: Mutation, known: Iterable[Outcome]) -> list[Outcome]:
@@ -336,13 +337,12 @@ WHY = {
 }
 
 
-def report(root: Path, judged: Sequence[Judged], seconds: float) -> int:
+def report(judged: Sequence[Judged], places: Mapping[str, str], seconds: float) -> int:
     """Print what has to be mended and the sum, and return 1 if there is anything."""
     bad = [one for one in judged if one.verdict in BAD]
     for one in bad:
-        line = one.mutation.line((root / one.mutation.file).read_text(encoding="utf-8"))
         print(f"\n{one.verdict} {one.mutation.name}: {one.mutation.breaks}")
-        print(f"  {one.mutation.file}:{line}", WHY[one.verdict], *one.mutation.tests, sep="\n  ")
+        print(f"  {places[one.mutation.name]}", WHY[one.verdict], *one.mutation.tests, sep="\n  ")
     counts = Counter(one.verdict for one in judged)
     told = ", ".join(f"{counts[verdict]} {verdict}" for verdict in Verdict if counts[verdict])
     print(f"\nmutate: {told or 'nothing to do'}, in {seconds // 60:.0f} min {seconds % 60:.0f} s")

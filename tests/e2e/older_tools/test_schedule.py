@@ -225,6 +225,7 @@ class TestTask:
             assert process.stdout is not None
             wait_until((old.root / "has-go").exists, PATIENCE)
             pid = next(line.split()[-1] for line in process.stdout if line.startswith("TASK PGID"))
+            assert os.getsid(int(pid)) == int(pid)
             for words in ("Next Ctrl-C terminate the task (PGID: {}).", "was terminated.", "was killed."):
                 process.send_signal(signal.SIGINT)
                 assert words.format(pid) in process.stdout.readline()
@@ -266,6 +267,7 @@ class TestMachineStatus:
         assert lines[-4:] == ["Free GPU:", "GPU 0", "GPU 2", "GPU 3"]
         assert [*info] == ["avail", "gpu_name", "task", "task_pid", "task_start", "user"]
         assert info["avail"] == [True, False, True, True]
+        assert [info[name][0] for name in ("task", "task_pid", "task_start", "user")] == [None] * 4
         assert info["task"] == [None, ["sh", "-c", HOLD.format("go")[7:-1]], None, None]
         assert (old.root / "info").read_text().startswith('{\n    "avail": [\n        true,')
 

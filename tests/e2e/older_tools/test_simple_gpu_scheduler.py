@@ -293,6 +293,14 @@ class TestCommands:
     def test_no_command_reads_the_lines_of_the_queue(self, home: SimpleHome) -> None:
         home.feed("cat\n" + "echo >> ran\n" * 60)
         assert len(home.lines_of("ran")) == 60
+        with home.starting("cat | simple_gpu_scheduler --gpus 0", stdin=subprocess.PIPE) as door:
+            assert door.stdin
+            door.stdin.write("cat >eaten; touch over\n")
+            door.stdin.flush()
+            wait_until((home.root / "over").exists, PATIENCE)  # it would wait here for lines of the queue
+            door.communicate("touch last\n", timeout=PATIENCE)
+        assert (home.root / "last").exists()
+        assert (home.root / "eaten").read_text() == ""
 
     @contract("S1-D3")
     def test_a_command_that_is_too_long_fails_alone(self, home: SimpleHome) -> None:

@@ -153,6 +153,7 @@ class TestMachine:
         b.apply(Exited(*keys[0], Outcome.SUCCEEDED), 0.2)
         assert _starts(b, 0.2)
 
+    @fault(94)
     def test_a_scheduler_that_takes_the_run_over_tries_at_once(self) -> None:
         b = list_of(5)
         fail_all(b, 0.0)

@@ -44,6 +44,7 @@ from tests.support.builders import (
     tasks,
     tell,
 )
+from tests.support.faults import fault
 
 FOUR = tuple(gpu(number) for number in range(4))
 HOST_RAM = host("64GiB", cores=8)
@@ -416,6 +417,7 @@ def test_a_failure_on_a_whole_device_in_an_earlier_run_does_not_prevent_a_start_
 
 
 class TestUnmanagedProcesses:
+    @fault(36)
     def test_a_quarter_of_unmanaged_memory_is_kept_free_and_at_least_two_gib(self) -> None:
         assert kept_for_unmanaged(used_by("6GiB"), rules()) == 2 * GIB
         assert kept_for_unmanaged(used_by("16GiB"), rules()) == 4 * GIB
