@@ -28,7 +28,9 @@ class LearningHold:
         self.held: list[WaitingTask] = []
         """Tasks that were held back because a similar one is being measured; they may start on GPUs that would stay
         empty."""
-        for task in brain.learning():
+        self.living = brain.learning()
+        """The living tasks that can show something."""
+        for task in self.living:
             if task.placement is not None:
                 proved = task.settled if task.placement.gpus else task.without
                 self.note(task.placement, brain.kind_of(task.id), settled=proved)

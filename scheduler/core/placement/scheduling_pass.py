@@ -37,8 +37,10 @@ class SchedulingPass(QueuePass):
         self.scratch = self._scratch(brain, machine)
         super().__init__(brain, machine)
         self.lightest = brain.wait_queue.lightest
+        self._most_named = 1 if len(self.scratch.gpus) > MANY else MOST_REFUSALS
+        """The number of waiting tasks that this pass names at most, besides those that wait for unmanaged memory."""
         self.stagger = Stagger(self.scratch.rooms)
-        for task in brain.learning():
+        for task in self.learning.living:
             placement = task.placement
             if placement is None or not is_watched(placement, task.settled) or not placement.gpus:
                 continue
@@ -71,9 +73,6 @@ class SchedulingPass(QueuePass):
         """Return the GPUs on which a task may run, best first."""
         return self.scratch.candidates(task.terms, task.gpus)
 
-    def _most_named(self) -> int:
-        return 1 if len(self.scratch.gpus) > MANY else MOST_REFUSALS
-
     def _front(self) -> int | None:
         """Return the best-ranked task that may fit; while a task without capacity may still be named, the next task of
         all.
@@ -92,7 +91,7 @@ class SchedulingPass(QueuePass):
         """Tell whether more waiting tasks are named, because none of those named so far waits for other schedulers'
         leases.
         """
-        return self.wait is None and len(self.refusals) < self._most_named() + min(self._unmanaged, MOST_REFUSALS)
+        return self.wait is None and len(self.refusals) < self._most_named + min(self._unmanaged, MOST_REFUSALS)
 
     def _least_unknown(self) -> float:
         """Return the bytes that a GPU with running tasks must have left for another task of unknown memory."""
@@ -303,7 +302,7 @@ class SchedulingPass(QueuePass):
     # ---- what is named ----
 
     def _refuse(self, refusal: Refusal, task: WaitingTask) -> None:
-        named = len(self.refusals) < self._most_named()
+        named = len(self.refusals) < self._most_named
         if refusal.reason.takes_turns:
             if self.wait is None or named:
                 refusal = self._unless_unmanaged(refusal, task)

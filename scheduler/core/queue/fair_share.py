@@ -192,8 +192,9 @@ def users_with_more(machine: Machine, own: Iterable[Placement], decision: Decisi
 def ticket_of(task: int, need: ResourceRequest, gpus: tuple[str, ...]) -> WaitTicket:
     """Return the ticket of a task that waits; `gpus` are those that it may run on."""
     asks = need.gpus or (need.host,)
-    has_margin = any(ask.bare != (ask.bytes or 0) for ask in asks)
-    bare = tuple([ask.bare for ask in asks]) if has_margin else ()
+    bare: tuple[int, ...] = tuple([ask.bare for ask in asks])
+    if bare == tuple([ask.bytes or 0 for ask in asks]):
+        bare = ()
     bytes_, keys = tuple([ask.bytes for ask in need.gpus]), gpus if need.gpus else (HOST,)
     return WaitTicket(task, keys, bytes_, need.host.bytes, need.cores, need.busy, need.alone, bare=bare)
 
