@@ -7,14 +7,15 @@ from collections.abc import Hashable
 
 from scheduler.core.model import Placement, Profiling, Purpose
 from scheduler.core.placement.refusal import Reason, Refusal
-from scheduler.core.placement.scheduling_state import SchedulingState, WaitingTask
+from scheduler.core.placement.waiting_task import WaitingTask
 from scheduler.core.profiling.estimator import is_watched
+from scheduler.core.run_state import RunState
 
 
 class LearningHold:
     """The task classes that are being learned, each with the task that shows its need."""
 
-    def __init__(self, brain: SchedulingState, *, watches: bool) -> None:
+    def __init__(self, brain: RunState, *, watches: bool) -> None:
         """Note what living tasks will show; `watches`: tasks wait while a similar one of unknown need is measured."""
         self._brain, self._watches = brain, watches
         self._probed: dict[int, int] = {}

@@ -7,10 +7,11 @@ from abc import ABC, abstractmethod
 from scheduler.core.model import Decision, Machine, Placement, Terms, WaitTicket
 from scheduler.core.placement.learning_hold import LearningHold
 from scheduler.core.placement.refusal import Refusal, too_many_jobs
-from scheduler.core.placement.scheduling_state import SchedulingState, WaitingTask
+from scheduler.core.placement.waiting_task import WaitingTask
 from scheduler.core.queue.fair_share import Contenders
 from scheduler.core.queue.quota import NO_END, QuotaUse
-from scheduler.core.queue.wait_queue import TOGETHER, Rank
+from scheduler.core.queue.task_group import TOGETHER, Rank
+from scheduler.core.run_state import RunState
 
 MOST_REFUSALS = 5
 """The largest number of waiting tasks that a pass names; the others wait for similar reasons."""
@@ -19,7 +20,7 @@ MOST_REFUSALS = 5
 class QueuePass(ABC):
     """One pass over the wait queue with a working copy of the machine."""
 
-    def __init__(self, brain: SchedulingState, machine: Machine, *, slots: bool = False) -> None:
+    def __init__(self, brain: RunState, machine: Machine, *, slots: bool = False) -> None:
         """Begin a pass; `slots`: the run fills slots, which do not look at memory."""
         self.brain, self.rules, self.turn = brain, brain.rules, machine.turn
         self.walk = brain.wait_queue.walk()

@@ -14,11 +14,12 @@ from scheduler.core.placement.device_capacity import DeviceCapacity, blocked_by_
 from scheduler.core.placement.queue_pass import MOST_REFUSALS, QueuePass
 from scheduler.core.placement.refusal import Reason, Refusal
 from scheduler.core.placement.request import ResourceRequest, gpus_of
-from scheduler.core.placement.scheduling_state import SchedulingState, WaitingTask
 from scheduler.core.placement.scratch_machine import ScratchMachine
 from scheduler.core.placement.stagger import Stagger, is_at_its_beginning
+from scheduler.core.placement.waiting_task import WaitingTask
 from scheduler.core.profiling.estimator import is_watched
 from scheduler.core.queue.fair_share import Contenders, ticket_of
+from scheduler.core.run_state import RunState
 
 MANY = 32
 """On more GPUs than this, they are examined for a single task only."""
@@ -31,7 +32,7 @@ class SchedulingPass(QueuePass):
     on any device. A task that could start is never passed over, so the result equals that of examining every task.
     """
 
-    def __init__(self, brain: SchedulingState, machine: Machine) -> None:
+    def __init__(self, brain: RunState, machine: Machine) -> None:
         self._machine = machine
         self.capacity = brain.capacity.look(machine)
         self.scratch = self._scratch(brain, machine)
@@ -61,7 +62,7 @@ class SchedulingPass(QueuePass):
         self._unknown_least: float | None = None
         """The result of `_least_unknown`; None before it was computed."""
 
-    def _scratch(self, brain: SchedulingState, machine: Machine) -> ScratchMachine:
+    def _scratch(self, brain: RunState, machine: Machine) -> ScratchMachine:
         return ScratchMachine(self.capacity, brain.rules)
 
     # ---- tasks ----

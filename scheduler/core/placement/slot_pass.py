@@ -13,12 +13,13 @@ from scheduler.core.placement.device_capacity import DeviceCapacity, is_called
 from scheduler.core.placement.queue_pass import QueuePass
 from scheduler.core.placement.refusal import Reason, Refusal
 from scheduler.core.placement.request import ResourceRequest
-from scheduler.core.placement.scheduling_state import SchedulingState, WaitingTask
 from scheduler.core.placement.scratch_machine import ScratchCapacity
+from scheduler.core.placement.waiting_task import WaitingTask
 from scheduler.core.queue.fair_share import Contenders
+from scheduler.core.run_state import RunState
 
 
-def decide(brain: SchedulingState, machine: Machine) -> Decision:
+def decide(brain: RunState, machine: Machine) -> Decision:
     """Go through the queue by rank until it or the slots are exhausted."""
     return SlotPass(brain, machine).decide()
 
@@ -26,7 +27,7 @@ def decide(brain: SchedulingState, machine: Machine) -> Decision:
 class SlotPass(QueuePass):
     """One pass that gives each empty slot its best-ranked task."""
 
-    def __init__(self, brain: SchedulingState, machine: Machine) -> None:
+    def __init__(self, brain: RunState, machine: Machine) -> None:
         capacity = brain.capacity.look(machine)
         self.rooms = ScratchCapacity(capacity.rooms)
         self.slots = in_turn([self.rooms[key] for key in capacity.rooms], brain.freed)

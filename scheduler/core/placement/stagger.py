@@ -11,7 +11,7 @@ from scheduler.core.placement.device_capacity import DeviceCapacity
 from scheduler.core.placement.refusal import Reason, Refusal
 from scheduler.core.placement.request import ResourceRequest
 from scheduler.core.placement.scratch_machine import ScratchCapacity
-from scheduler.core.queue.wait_queue import Rank
+from scheduler.core.queue.task_group import Rank
 
 
 def is_at_its_beginning(task: TaskState, placement: Placement, rules: SchedulingConfig) -> bool:

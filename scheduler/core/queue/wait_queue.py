@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from array import array
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from heapq import heappop, heappush
 from math import inf
 
 from scheduler.core.model import RankOrder, State, Terms
+from scheduler.core.queue.queue_cursor import QueueCursor
+from scheduler.core.queue.task_group import TOGETHER, UNKNOWN, Asked, Rank, TaskGroup
 from scheduler.core.queue.task_table import TaskTable
-
-Rank = tuple[int, int, float, int]
-Asked = tuple[int, int, int]
-"""The key of a group: the number of its terms, the number of its task class, and its only task if that one requests
-more than equal tasks."""
-UNKNOWN = -1.0
-"""The marker, in place of a head's bytes, for unknown memory."""
-TOGETHER = -1
-"""The marker, in place of that task, for a group of equal tasks. Numbers below it stand for the tasks of one
-directory."""
 
 
 def out_of_turn(roll: TaskTable, terms: Sequence[Terms]) -> Counter[int]:
@@ -35,84 +25,6 @@ def out_of_turn(roll: TaskTable, terms: Sequence[Terms]) -> Counter[int]:
             found[priority] += 1
         worst = max(worst, priority)
     return found
-
-
-class TaskGroup:
-    """Waiting tasks with equal requests; within a group they rank by id."""
-
-    __slots__ = ("back", "gone", "ids", "next")
-
-    def __init__(self) -> None:
-        self.ids: array[int] = array("q")
-        self.next = 0
-        self.back: list[int] = []
-        """Ids that returned (by a retry or a release), sorted."""
-        self.gone: set[int] = set()
-        """Ids of `ids[next:]` that no longer wait (cancelled, held); they are skipped when they reach the front."""
-
-    def __len__(self) -> int:
-        return len(self.ids) - self.next + len(self.back) - len(self.gone)
-
-    def peek(self, skip: int = 0) -> int | None:
-        """Return the id at the given position of this group, without taking it."""
-        if not self.back and not self.gone:
-            place = self.next + skip
-            return self.ids[place] if place < len(self.ids) else None
-        return self._peek_slowly(skip)
-
-    def _peek_slowly(self, skip: int) -> int | None:
-        back, place = list(self.back), self.next
-        while True:
-            while place < len(self.ids) and self.ids[place] in self.gone:
-                place += 1
-            fresh = self.ids[place] if place < len(self.ids) else None
-            if fresh is None and not back:
-                return None
-            if back and (fresh is None or back[0] < fresh):
-                task = back.pop(0)
-            else:
-                assert fresh is not None
-                task, place = fresh, place + 1
-            if skip == 0:
-                return task
-            skip -= 1
-
-    def waiting(self, most: int) -> list[int]:
-        """Return the first ids of this group."""
-        if not self.back and not self.gone:
-            return self.ids[self.next : self.next + most].tolist()
-        fresh = [task for task in self.ids[self.next : self.next + most + len(self.gone)] if task not in self.gone]
-        return sorted([*self.back, *fresh])[:most]
-
-    def add(self, task: int) -> None:
-        """Add an id that was never in this group."""
-        if not self.ids or task > self.ids[-1]:
-            self.ids.append(task)
-        else:
-            insort(self.back, task)
-
-    def put_back(self, task: int) -> None:
-        """Add an id that returned, or that moves into a group of its own."""
-        if task in self.gone:
-            self.gone.discard(task)
-        else:
-            insort(self.back, task)
-
-    def remove(self, task: int) -> None:
-        """Remove an id from the group, wherever it is."""
-        place = bisect_left(self.back, task)
-        if place < len(self.back) and self.back[place] == task:
-            del self.back[place]
-        elif self.next < len(self.ids) and self.ids[self.next] == task:
-            self.next += 1
-        else:
-            self.gone.add(task)
-        while self.next < len(self.ids) and self.ids[self.next] in self.gone:
-            self.gone.discard(self.ids[self.next])
-            self.next += 1
-        if self.next > 4096 and self.next * 2 > len(self.ids):
-            del self.ids[: self.next]
-            self.next = 0
 
 
 class WaitQueue:
@@ -441,137 +353,3 @@ class WaitQueue:
     def walk(self) -> QueueCursor:
         """Start going through the queue by rank without changing it."""
         return QueueCursor(self, self._heads, self._least, self._groups)
-
-
-def _first_to_look_at(chunk: Sequence[float], bytes_: float, except_above: float, unknown_fits: bool) -> int:
-    """Return the position of the first head that may fit, or may never fit; the length if there is none."""
-    for number, least in enumerate(chunk):
-        if (least <= bytes_ and (unknown_fits or least != UNKNOWN)) or least > except_above:
-            return number
-    return len(chunk)
-
-
-CHUNK = 256
-"""The number of heads that are passed over at once if none of them can fit."""
-
-
-class QueueCursor:
-    """One pass over the groups by rank: each group in front is taken from or skipped, without changing the queue."""
-
-    def __init__(
-        self, line: WaitQueue, heads: list[tuple[Rank, Asked]], least: list[float], groups: dict[Asked, TaskGroup]
-    ) -> None:
-        self._line = line
-        self._heads = heads
-        self._least = least
-        self._groups = groups
-        self._at = 0
-        self._followers: list[tuple[Rank, Asked]] = []
-        """The next tasks of groups from which one was taken."""
-        self._unknown_fits = True
-        """True if a task of unknown memory may fit on some GPU."""
-        self._same: dict[Asked, float] = {}
-        """The groups after a task was taken whose next task requests as much, with the least bytes."""
-        self._taken: dict[Asked, int] = {}
-        self.passed_over: list[int] = []
-        """Heads that were passed over without a closer look, because nothing left could hold them."""
-        self._passed_followers: list[tuple[Rank, Asked]] = []
-        self.first: tuple[Rank, Asked]
-        """The rank and the group of the task in front, once `front` has returned one."""
-
-    def front(
-        self, bytes_: float = inf, except_above: float = inf, forced: int = 0, *, unknown_fits: bool = True
-    ) -> int | None:
-        """Return the best-ranked task that was neither taken nor skipped.
-
-        Pass over heads that request more than `bytes_`, but not those that request more than `except_above`, and not
-        the first `forced` ones. Pass over heads of unknown memory unless `unknown_fits`.
-        """
-        if bytes_ < except_above:
-            self._unknown_fits = unknown_fits
-            self._pass_over(bytes_, except_above, forced)
-        at, heads = self._at, self._heads
-        first = heads[at] if at < len(heads) else None
-        if self._followers and (first is None or self._followers[0] < first):
-            first = self._followers[0]
-        if first is None:
-            return None
-        self.first = first
-        return first[0][3]
-
-    @property
-    def is_known(self) -> bool:
-        """True if the least request of the group in front is known."""
-        is_head = self._at < len(self._heads) and self.first is self._heads[self._at]
-        return not is_head or self._least[self._at] != 0
-
-    def _pass_over(self, bytes_: float, except_above: float, forced: int) -> None:
-        """Advance to the first group to be examined, among heads and followers by rank."""
-        while self._followers:
-            first = self._followers[0]
-            if not self._pass_heads(bisect_left(self._heads, first, self._at), bytes_, except_above, forced):
-                return
-            if self._at < forced or not _first_to_look_at(
-                [self._same[first[1]]], bytes_, except_above, self._unknown_fits
-            ):
-                return
-            self._passed_followers.append(heappop(self._followers))
-        self._pass_heads(len(self._heads), bytes_, except_above, forced)
-
-    def _pass_heads(self, end: int, bytes_: float, except_above: float, forced: int) -> bool:
-        """Advance to the first head before `end` that must be examined; return whether there is none."""
-        while self._at < end:
-            if self._at < forced:
-                return False
-            chunk = self._least[self._at : min(self._at + CHUNK, end)]
-            passed = len(chunk)
-            if min(chunk) <= bytes_ or max(chunk) > except_above:
-                passed = _first_to_look_at(chunk, bytes_, except_above, self._unknown_fits)
-            self._go(passed)
-            if passed < len(chunk):
-                return False
-        return True
-
-    def _go(self, number: int) -> None:
-        if number:
-            self.passed_over += range(self._at, self._at + number)
-            self._at += number
-
-    def passed_before(self, place: int) -> list[int]:
-        """Return the tasks that were passed over before this position among the heads, each only once."""
-        if not place:
-            return []
-        number = bisect_left(self.passed_over, place)
-        found, self.passed_over = self.passed_over[:number], self.passed_over[number:]
-        tasks = [self._heads[place][0][3] for place in found]
-        if self._passed_followers:
-            last = self._heads[place] if place < len(self._heads) else None
-            tasks += [one[0][3] for one in self._passed_followers if last is None or one < last]
-            self._passed_followers = [one for one in self._passed_followers if last is not None and one > last]
-        return tasks
-
-    def take(self) -> None:
-        """Take the task in front, which is placed or left out by itself: the next task of its group follows at its
-        own rank.
-        """
-        at, rank = self._at, self.first[0]
-        asked = self._leave()
-        if self._at > at:
-            self._same[asked] = self._least[at]
-        taken = self._taken.get(asked, 0) + 1
-        self._taken[asked] = taken
-        follower = self._groups[asked].peek(taken)
-        if follower is not None:
-            heappush(self._followers, (self._line.rank_behind(rank, follower), asked))
-
-    def skip(self) -> None:
-        """Skip the group in front, because none of its tasks fits."""
-        self._leave()
-
-    def _leave(self) -> Asked:
-        first = self.first
-        if self._followers and first is self._followers[0]:
-            heappop(self._followers)
-        else:
-            self._at += 1
-        return first[1]

@@ -25,7 +25,7 @@ from scheduler.core.placement.refusal import Reason
 from scheduler.core.placement.request import MemoryRequest, ResourceRequest, gpus_of
 from scheduler.core.ports import Key
 from scheduler.core.profiling import estimator
-from scheduler.core.queue.wait_queue import Asked
+from scheduler.core.queue.task_group import Asked
 from scheduler.core.reporting.durations import MOST_PROFILES, Duration, DurationIndex, remaining
 from scheduler.core.reporting.forecast import ExpectedTask, Forecast, TimeSpan
 from scheduler.values import dataclass

@@ -175,7 +175,7 @@ worst = [0]
 @pytest.mark.parametrize("work", sorted(WORKLOADS.keys() - {"distinct"}))  # there all tasks request the same
 @pytest.mark.parametrize("bound", [1, 5])
 def test_no_task_is_bypassed_more_often_than_the_limit(work: str, bound: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scheduler.core.brain.WaitQueue", Counted)
+    monkeypatch.setattr("scheduler.core.run_state.WaitQueue", Counted)
     worst[0] = 0
     rows = list(WORKLOADS[work][0](80, 3))
     said = ran(rows, gpus(4, 40), "packed", InitialKnowledge(times=True), "fit", max_gpu_load=2.0, bypass_limit=bound)

@@ -11,9 +11,9 @@ from scheduler.errors import UsageError
 
 if TYPE_CHECKING:
     from scheduler.core.model import Decision, Machine
-    from scheduler.core.placement.scheduling_state import SchedulingState
+    from scheduler.core.run_state import RunState
 
-Policy = Callable[["SchedulingState", "Machine"], "Decision"]
+Policy = Callable[["RunState", "Machine"], "Decision"]
 """A function without side effects that depends on its arguments only; each policy module defines one as `decide`."""
 
 

@@ -11,11 +11,12 @@ from scheduler.core.model import Decision, Machine, Placement
 from scheduler.core.placement.device_capacity import DeviceCapacity, is_called
 from scheduler.core.placement.refusal import Reason, Refusal
 from scheduler.core.placement.scheduling_pass import SchedulingPass
-from scheduler.core.placement.scheduling_state import SchedulingState, WaitingTask
-from scheduler.core.queue.wait_queue import TaskGroup
+from scheduler.core.placement.waiting_task import WaitingTask
+from scheduler.core.queue.task_group import TaskGroup
+from scheduler.core.run_state import RunState
 
 
-def decide(brain: SchedulingState, machine: Machine) -> Decision:
+def decide(brain: RunState, machine: Machine) -> Decision:
     """Decide with a barrier between batches; every task is profiled for itself, and nothing is learned from others."""
     return BatchPass(brain, machine).decide()
 
@@ -23,7 +24,7 @@ def decide(brain: SchedulingState, machine: Machine) -> Decision:
 class BatchPass(SchedulingPass):
     """One pass over the first batch that is not over, with the packer's leases, quotas, turns and MPS."""
 
-    def __init__(self, brain: SchedulingState, machine: Machine) -> None:
+    def __init__(self, brain: RunState, machine: Machine) -> None:
         super().__init__(brain, machine)
         self._living = brain.living()
         self._batch, tasks = _current(brain)
@@ -81,7 +82,7 @@ class BatchPass(SchedulingPass):
         return first[: task.gpus]
 
 
-def _current(brain: SchedulingState) -> tuple[int, list[int]]:
+def _current(brain: RunState) -> tuple[int, list[int]]:
     """Return the first batch with waiting tasks, and those tasks by priority and id."""
     tasks = [task for group in brain.wait_queue.groups() for task in _first_of(group, brain)]
     number = min((brain.batch_of(task) for task in tasks), default=0)
@@ -89,7 +90,7 @@ def _current(brain: SchedulingState) -> tuple[int, list[int]]:
     return number, sorted(mine, key=lambda task: (brain.terms_of(task).priority, task))
 
 
-def _first_of(group: TaskGroup, brain: SchedulingState) -> Iterator[int]:
+def _first_of(group: TaskGroup, brain: RunState) -> Iterator[int]:
     """Yield the tasks of a group that are in the group's first batch."""
     first = group.peek()
     for place in range(len(group)):

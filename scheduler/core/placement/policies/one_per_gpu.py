@@ -7,11 +7,12 @@ from dataclasses import replace
 from scheduler.core.model import Decision, EstimateSource, Machine, Purpose
 from scheduler.core.placement.refusal import Refusal
 from scheduler.core.placement.scheduling_pass import SchedulingPass
-from scheduler.core.placement.scheduling_state import SchedulingState, WaitingTask
-from scheduler.core.queue.wait_queue import Rank
+from scheduler.core.placement.waiting_task import WaitingTask
+from scheduler.core.queue.task_group import Rank
+from scheduler.core.run_state import RunState
 
 
-def decide(brain: SchedulingState, machine: Machine) -> Decision:
+def decide(brain: RunState, machine: Machine) -> Decision:
     """Decide like the packer, with the same order and bypass limit, but use only empty devices."""
     return ExclusivePass(brain, machine).decide()
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from scheduler.core.model import Decision, Machine
 from scheduler.core.placement.scheduling_pass import SchedulingPass
-from scheduler.core.placement.scheduling_state import SchedulingState
+from scheduler.core.run_state import RunState
 
 
-def decide(brain: SchedulingState, machine: Machine) -> Decision:
+def decide(brain: RunState, machine: Machine) -> Decision:
     """Go through the queue by rank until it or the machine is exhausted."""
     return SchedulingPass(brain, machine).decide()

@@ -16,10 +16,11 @@ from scheduler.core.placement.capacity import is_open
 from scheduler.core.placement.device_capacity import DeviceCapacity, capacities
 from scheduler.core.placement.refusal import Refusal
 from scheduler.core.placement.scheduling_pass import SchedulingPass
-from scheduler.core.placement.scheduling_state import SchedulingState, WaitingTask
 from scheduler.core.placement.scratch_machine import ScratchCapacity, ScratchMachine
+from scheduler.core.placement.waiting_task import WaitingTask
 from scheduler.core.profiling.task_class import TaskClass
-from scheduler.core.queue.wait_queue import Rank
+from scheduler.core.queue.task_group import Rank
+from scheduler.core.run_state import RunState
 from scheduler.units import GIB, MIB
 from tests.support.builders import brain, refused, started, submit, terms
 
@@ -51,7 +52,7 @@ class PlainMachine(ScratchMachine):
 class Plain(SchedulingPass):
     """A pass that looks at every group, device and reservation, and keeps nothing between passes."""
 
-    def _scratch(self, brain: SchedulingState, machine: Machine) -> ScratchMachine:
+    def _scratch(self, brain: RunState, machine: Machine) -> ScratchMachine:
         assert isinstance(brain, Brain)
         return PlainMachine(brain, machine)
 

@@ -9,7 +9,8 @@ import pytest
 from scheduler.core.brain import Brain
 from scheduler.core.events import Submitted
 from scheduler.core.placement import fit
-from scheduler.core.queue.wait_queue import TaskGroup, WaitQueue
+from scheduler.core.queue.task_group import TaskGroup
+from scheduler.core.queue.wait_queue import WaitQueue
 from scheduler.units import MIB
 from tests.support.builders import brain, decide, host, placed, tasks, tell
 

@@ -1,0 +1,150 @@
+"""One pass over the wait queue by rank, which leaves the queue as it is."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from heapq import heappop, heappush
+from math import inf
+from typing import Protocol
+
+from scheduler.core.queue.task_group import UNKNOWN, Asked, Rank, TaskGroup
+
+
+def _first_to_look_at(chunk: Sequence[float], bytes_: float, except_above: float, unknown_fits: bool) -> int:
+    """Return the position of the first head that may fit, or may never fit; the length if there is none."""
+    for number, least in enumerate(chunk):
+        if (least <= bytes_ and (unknown_fits or least != UNKNOWN)) or least > except_above:
+            return number
+    return len(chunk)
+
+
+CHUNK = 256
+"""The number of heads that are passed over at once if none of them can fit."""
+
+
+class _Queue(Protocol):
+    def rank_behind(self, rank: Rank, task: int) -> Rank:
+        """Return the rank of a task whose group has a task of this rank."""
+
+
+class QueueCursor:
+    """One pass over the groups by rank: each group in front is taken from or skipped, without changing the queue."""
+
+    def __init__(
+        self, line: _Queue, heads: list[tuple[Rank, Asked]], least: list[float], groups: dict[Asked, TaskGroup]
+    ) -> None:
+        self._line = line
+        self._heads = heads
+        self._least = least
+        self._groups = groups
+        self._at = 0
+        self._followers: list[tuple[Rank, Asked]] = []
+        """The next tasks of groups from which one was taken."""
+        self._unknown_fits = True
+        """True if a task of unknown memory may fit on some GPU."""
+        self._same: dict[Asked, float] = {}
+        """The groups after a task was taken whose next task requests as much, with the least bytes."""
+        self._taken: dict[Asked, int] = {}
+        self.passed_over: list[int] = []
+        """Heads that were passed over without a closer look, because nothing left could hold them."""
+        self._passed_followers: list[tuple[Rank, Asked]] = []
+        self.first: tuple[Rank, Asked]
+        """The rank and the group of the task in front, once `front` has returned one."""
+
+    def front(
+        self, bytes_: float = inf, except_above: float = inf, forced: int = 0, *, unknown_fits: bool = True
+    ) -> int | None:
+        """Return the best-ranked task that was neither taken nor skipped.
+
+        Pass over heads that request more than `bytes_`, but not those that request more than `except_above`, and not
+        the first `forced` ones. Pass over heads of unknown memory unless `unknown_fits`.
+        """
+        if bytes_ < except_above:
+            self._unknown_fits = unknown_fits
+            self._pass_over(bytes_, except_above, forced)
+        at, heads = self._at, self._heads
+        first = heads[at] if at < len(heads) else None
+        if self._followers and (first is None or self._followers[0] < first):
+            first = self._followers[0]
+        if first is None:
+            return None
+        self.first = first
+        return first[0][3]
+
+    @property
+    def is_known(self) -> bool:
+        """True if the least request of the group in front is known."""
+        is_head = self._at < len(self._heads) and self.first is self._heads[self._at]
+        return not is_head or self._least[self._at] != 0
+
+    def _pass_over(self, bytes_: float, except_above: float, forced: int) -> None:
+        """Advance to the first group to be examined, among heads and followers by rank."""
+        while self._followers:
+            first = self._followers[0]
+            if not self._pass_heads(bisect_left(self._heads, first, self._at), bytes_, except_above, forced):
+                return
+            if self._at < forced or not _first_to_look_at(
+                [self._same[first[1]]], bytes_, except_above, self._unknown_fits
+            ):
+                return
+            self._passed_followers.append(heappop(self._followers))
+        self._pass_heads(len(self._heads), bytes_, except_above, forced)
+
+    def _pass_heads(self, end: int, bytes_: float, except_above: float, forced: int) -> bool:
+        """Advance to the first head before `end` that must be examined; return whether there is none."""
+        while self._at < end:
+            if self._at < forced:
+                return False
+            chunk = self._least[self._at : min(self._at + CHUNK, end)]
+            passed = len(chunk)
+            if min(chunk) <= bytes_ or max(chunk) > except_above:
+                passed = _first_to_look_at(chunk, bytes_, except_above, self._unknown_fits)
+            self._go(passed)
+            if passed < len(chunk):
+                return False
+        return True
+
+    def _go(self, number: int) -> None:
+        if number:
+            self.passed_over += range(self._at, self._at + number)
+            self._at += number
+
+    def passed_before(self, place: int) -> list[int]:
+        """Return the tasks that were passed over before this position among the heads, each only once."""
+        if not place:
+            return []
+        number = bisect_left(self.passed_over, place)
+        found, self.passed_over = self.passed_over[:number], self.passed_over[number:]
+        tasks = [self._heads[place][0][3] for place in found]
+        if self._passed_followers:
+            last = self._heads[place] if place < len(self._heads) else None
+            tasks += [one[0][3] for one in self._passed_followers if last is None or one < last]
+            self._passed_followers = [one for one in self._passed_followers if last is not None and one > last]
+        return tasks
+
+    def take(self) -> None:
+        """Take the task in front, which is placed or left out by itself: the next task of its group follows at its
+        own rank.
+        """
+        at, rank = self._at, self.first[0]
+        asked = self._leave()
+        if self._at > at:
+            self._same[asked] = self._least[at]
+        taken = self._taken.get(asked, 0) + 1
+        self._taken[asked] = taken
+        follower = self._groups[asked].peek(taken)
+        if follower is not None:
+            heappush(self._followers, (self._line.rank_behind(rank, follower), asked))
+
+    def skip(self) -> None:
+        """Skip the group in front, because none of its tasks fits."""
+        self._leave()
+
+    def _leave(self) -> Asked:
+        first = self.first
+        if self._followers and first is self._followers[0]:
+            heappop(self._followers)
+        else:
+            self._at += 1
+        return first[1]

@@ -1,0 +1,226 @@
+"""The state of one run, as far as decisions depend on it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from scheduler.core.attempts.backoff import Backoff
+from scheduler.core.attempts.early_abort import FailureTally
+from scheduler.core.config import BATCHES, SchedulingConfig
+from scheduler.core.events import Exited, Halted
+from scheduler.core.lifecycle import TaskState
+from scheduler.core.model import HOST, EstimateSource, Placement, Purpose, State, Terms
+from scheduler.core.placement.capacity import CapacityView
+from scheduler.core.placement.request import ResourceRequest
+from scheduler.core.placement.request_cache import RequestCache
+from scheduler.core.profiling import estimator, observation, own_peak, without_gpu
+from scheduler.core.profiling.profile_index import Observation, PredictedPeak, Profile, ProfileIndex
+from scheduler.core.queue.task_table import TaskTable
+from scheduler.core.queue.wait_queue import WaitQueue
+
+
+class RunState:
+    """The state of one run, which answers questions; only the Brain changes it, by events."""
+
+    def __init__(
+        self, rules: SchedulingConfig, terms: list[Terms] | None = None, knowledge: ProfileIndex | None = None
+    ) -> None:
+        self.rules = rules
+        self.terms: list[Terms] = terms if terms is not None else []
+        """The terms to which Submitted events refer, by number. The caller appends the terms before it applies the
+        event."""
+        self.task_table = TaskTable()
+        self.profiles = knowledge if knowledge is not None else ProfileIndex()
+        self.wait_queue = WaitQueue(self.task_table, self.terms, rules.order, self.profiles.duration)
+        self.tasks: dict[int, TaskState] = {}
+        """The details of tasks that had an attempt or a request, and have not ended."""
+        self._alive: dict[int, TaskState] = {}
+        """The tasks of `tasks` that have an attempt."""
+        self._learning: dict[int, None] = {}
+        """The tasks of `tasks` that run in order to learn their need."""
+        self._unknown: list[int] = []
+        """Tasks that were placed before their task class was determined; `unlooked` returns and clears them."""
+        self.draining = False
+        self.tally = FailureTally()
+        """The failures since the run began or was taken over; too many failures that look alike end the launching."""
+        self.backoff = Backoff()
+        """The pauses after attempts whose program never started."""
+        self.capacity = CapacityView(rules)
+        self._needs = RequestCache()
+        self.changes = 0
+        """A counter of all changes that a decision may depend on, except the machine."""
+        self.freed: dict[str, None] = {}
+        """Slots in the order in which they became free again."""
+        self._without_gpus, self._looked_terms = False, 0
+        self._tries: dict[int, int] = {}
+        """The number of attempts of ended tasks that may be tried again, since attempts are numbered consecutively."""
+
+    # ---- tasks ----
+
+    def state(self, task: int) -> State:
+        """Return the state of a task."""
+        return self.task_table.state(task)
+
+    @property
+    def state_counts(self) -> Counter[State]:
+        """The number of tasks in each state."""
+        return self.task_table.counts
+
+    def terms_of(self, task: int) -> Terms:
+        """Return the terms of a task."""
+        return self.terms[self.task_table.terms(task)]
+
+    def batch_of(self, task: int) -> int:
+        """Return the number of the batch to which a task belongs, from 1."""
+        return self.task_table.batch(task)
+
+    def kind_of(self, task: int) -> int:
+        """Return the number of a task's class; 0 while the class is not determined yet."""
+        return self.task_table.kind(task)
+
+    def task(self, task: int) -> TaskState | None:
+        """Return the details of a task that was placed and has not ended."""
+        return self.tasks.get(task)
+
+    def placements(self) -> list[Placement]:
+        """Return all live reservations of this run."""
+        return [t.placement for t in self._alive.values() if t.placement is not None]
+
+    def living(self) -> list[TaskState]:
+        """Return all tasks with an attempt that is placed or running."""
+        return list(self._alive.values())
+
+    def load_beside(self, placement: Placement) -> dict[str, float]:
+        """Return the load that the other tasks of this run are expected to put on each GPU of a placement."""
+        return {
+            key: sum(other.busy for other in self.capacity.here(key) if other.task != placement.task)
+            for key in placement.gpus
+        }
+
+    def measured_on(self, gpu: str) -> list[Placement]:
+        """Return the attempts of this run on a GPU whose load, or that of whose class, was measured."""
+        here = self.capacity.here(gpu)
+        return [one for one in here if self.tasks[one.task].loaded or self._profile(one.task).busy]
+
+    def _profile(self, task: int) -> Profile:
+        return self.profiles.profile(self.task_table.kind(task))
+
+    def learning(self) -> list[TaskState]:
+        """Return the living tasks whose attempts can show something new about their class."""
+        return [task for number in self._learning if (task := self._alive.get(number)) is not None]
+
+    def is_unsure(self, task: int) -> bool:
+        """Tell whether the profile of a task's class rests on one observation of an attempt that still runs."""
+        profile = self.profiles.profile(self.task_table.kind(task))
+        return (profile.settlings > 0 or profile.is_without(1)) and not profile.is_sure(self.rules)
+
+    def is_unlike(self, task: TaskState) -> bool:
+        """Tell whether an attempt on GPUs uses so much less than every known class that its peak has probably not
+        come yet.
+        """
+        placement, rules = task.placement, self.rules
+        if placement is None or self.profiles.profile(self.task_table.kind(task.id)).knows(len(placement.gpus)):
+            return False
+        most = max((task.peak.get(key, 0) for key in placement.gpus), default=0)
+        return most <= rules.context and self.profiles.is_unlike(most, rules.unlike, rules.unlike_kinds)
+
+    def knows(self, task: int, gpus: int) -> bool:
+        """Tell whether a task's need follows from the profile of its own class, or its class has nothing to learn."""
+        kind = self.task_table.kind(task)
+        return kind == 0 or self.profiles.profile(kind).knows(gpus)
+
+    @property
+    def waiting(self) -> int:
+        """The number of waiting tasks."""
+        return self.task_table.counts[State.WAITING]
+
+    @property
+    def held(self) -> int:
+        """The number of held tasks."""
+        return self.task_table.counts[State.HELD]
+
+    @property
+    def some_without_gpus(self) -> bool:
+        """True if some tasks request no GPU on a machine with GPUs, or are known to use none."""
+        if len(self.terms) != self._looked_terms:
+            self._without_gpus = any(terms.gpus == 0 for terms in self.terms)
+            self._looked_terms = len(self.terms)
+        return self._without_gpus or self.profiles.some_without_gpu
+
+    @property
+    def over(self) -> bool:
+        """True if nothing runs and nothing will start. A held task does not count, though it may be released at any
+        time.
+        """
+        return not self.placements_exist() and (self.draining or not (self.waiting or self.held))
+
+    def placements_exist(self) -> bool:
+        """Tell whether a task of this run is placed or running."""
+        return self.task_table.living > 0
+
+    @property
+    def looked(self) -> int:
+        """The number of waiting tasks whose class is determined."""
+        return self.wait_queue.looked
+
+    def halt(self) -> Halted | None:
+        """Return why launching should end, if there is a reason and tasks wait."""
+        return None if self.draining or not self.waiting else self.tally.verdict(self.rules)
+
+    def evidence(self, event: Exited) -> Observation:
+        """Return the observation from an ended attempt. Call it before the event is applied, or while it is."""
+        task = self.tasks[event.task]
+        assert task.placement is not None
+        return observation.evidence(task, task.placement, self.terms[task.terms].epochs, event, self.rules)
+
+    # ---- requests ----
+
+    def need(self, task: int, gpus: int, *, untouched: bool = False) -> ResourceRequest:
+        """Return the request of a task; with `untouched` that of an equal task without any attempt."""
+        tried = None if untouched else self.tasks.get(task)
+        return self.need_of(self.task_table.terms(task), self.task_table.kind(task), gpus, tried)
+
+    def need_of(self, terms: int, kind: int, gpus: int, tried: TaskState | None) -> ResourceRequest:
+        """Return the request of a task with these terms and this class; `tried`: what its attempts showed."""
+        if self.rules.policy == BATCHES:
+            return own_peak.need(self.terms[terms], tried, gpus, self.rules)
+        if tried is not None and tried.floors:
+            return self._need(terms, kind, gpus, tried)
+        return self._needs.find(terms, kind, gpus) or self._keep(terms, kind, gpus)
+
+    def _keep(self, terms: int, kind: int, gpus: int) -> ResourceRequest:
+        """Compute and cache the request of all equal tasks that never ran out of memory."""
+        need = self._need(terms, kind, gpus, None)
+        profile = self.profiles.profile(kind)
+        self._needs.keep(terms, kind, gpus, need, firm=profile.knows(gpus) and profile.part(HOST).known)
+        return need
+
+    def _need(self, terms: int, kind: int, gpus: int, tried: TaskState | None) -> ResourceRequest:
+        profile, known = self.profiles.profile(kind), self.profiles.kind(kind)
+        guess = None if profile.knows(gpus) else self.profiles.guess(kind)
+        usual = self.profiles.usual(self.rules.usual_share, self.rules.usual_kinds) if gpus else 0
+        if gpus and not profile.busy and (guess is None or not guess.busy):
+            guess = replace(guess or PredictedPeak({}, EstimateSource.MEASURED), busy=self.profiles.usual_busy(kind))
+        if gpus and not profile.part(HOST).known and (guess is None or HOST not in guess.peaks):
+            ram = self.profiles.usual_ram(kind, self.rules.usual_share, self.rules.usual_kinds)
+            guess = guess or PredictedPeak({}, EstimateSource.MEASURED)
+            guess = replace(guess, peaks={**guess.peaks, HOST: ram} if ram else guess.peaks)
+        said = self.terms[terms]
+        leaves = self.capacity.has_host and not self.capacity.has_slots  # the GPUs of a slot are its task's in any case
+        if leaves and without_gpu.needs_no_gpu(said, tried, self.rules, profile, guess, gpus):
+            return replace(estimator.need(said, tried, self.rules, profile, known, 0, guess), visible=gpus)
+        need = estimator.need(said, tried, self.rules, profile, known, gpus, guess)
+        expected = self._expected(self.rules.expect_share) if gpus and need.purpose is Purpose.RUN else 0
+        return estimator.with_usual(need, usual, expected, self.enough_to_start, self.rules)
+
+    def _expected(self, share: float) -> int:
+        """Return the peak that a new class stays below in this share of cases, in bytes; 0 while that is unknown."""
+        return 0 if self.rules.expect_from is None else self.profiles.expected_peak(share, self.rules.expect_from)
+
+    @property
+    def enough_to_start(self) -> int:
+        """Return the free bytes that a GPU must have for a task of unknown memory to start there; 0 while that is
+        unknown.
+        """
+        return self._expected(self.rules.enough_share)
