@@ -59,7 +59,7 @@ class SamplerChild:
             os.ftruncate(board, BOARD)
             self._board = mmap.mmap(board, BOARD, prot=mmap.PROT_READ)
             command = [*isolated_python(), "-c", _START.format(module), str(code), str(board), *arguments]
-            self._process = start_child(command, env=env, pass_fds=(board,), session=False)
+            self._process = start_child(command, env=env, pass_fds=(board,), tied=True)
         finally:
             os.close(board)
         assert self._process.stdin is not None

@@ -10,11 +10,9 @@ Standard library only: the child is started from a copy in the run's directory.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import mmap
 import os
-import signal
 import sys
 import threading
 import time
@@ -23,7 +21,6 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 BOARD = 256
-_PR_SET_PDEATHSIG = 1
 
 
 class Board:
@@ -49,14 +46,16 @@ class Board:
 
 
 class OrderReader:
-    """The newest order. A thread reads standard input, so that its end ends the child even while a step hangs."""
+    """The newest order. A thread reads standard input, so that its end ends the child even while a step hangs.
+
+    (The kernel kills a child with its parent, also one that a signal has stopped: see `processes.start_child`.)
+    """
 
     def __init__(self) -> None:
         self.number = 0
         """The number of the order that was taken last."""
         self._news = threading.Condition()
         self._line = b""
-        end_with_parent()
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
@@ -128,11 +127,6 @@ def _answer(orders: OrderReader, sampler: Sampler) -> None:
         said = sampler.look()
         wait = sampler.rest(time.process_time() - began)
         tell(order=orders.number, rest=wait, **said)
-
-
-def end_with_parent() -> None:
-    """Make the kernel kill this process when its parent dies: a stopped process would not notice that by itself."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def tell(**message: Any) -> None:

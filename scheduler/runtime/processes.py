@@ -22,6 +22,7 @@ Child = subprocess.Popen[bytes]
 
 LAST_MOMENT = 1.0
 """Seconds within which a killed process must end: one in an uninterruptible call may take for ever."""
+_PR_SET_PDEATHSIG = 1
 _LONGEST_PAUSE = 0.05
 _LONGEST_ANSWER = 1 << 20
 
@@ -40,14 +41,31 @@ def start_server(shim_path: Path, sock: socket.socket) -> Child:
 
 
 def start_child(
-    argv: Sequence[str], *, env: Mapping[str, str] | None = None, pass_fds: Sequence[int] = (), session: bool = True
+    argv: Sequence[str], *, env: Mapping[str, str] | None = None, pass_fds: Sequence[int] = (), tied: bool = False
 ) -> Child:
     """Start a helper in a session of its own, with unbuffered pipes for its stdin and stdout.
 
-    Without `session` it leads a process group of this session. If a signal has stopped it when this process dies, the
-    kernel ends it: such a group is sent SIGHUP and SIGCONT. Nothing of the helper itself has to run for that.
+    The kernel kills a `tied` one with the thread that starts it, even if a signal has stopped it before its first line.
     """
-    return _start(argv, env=env, pass_fds=pass_fds, stdin=subprocess.PIPE, stdout=subprocess.PIPE, session=session)
+    prepare = _tie_to_parent() if tied else None
+    return _start(argv, env=env, pass_fds=pass_fds, stdin=subprocess.PIPE, stdout=subprocess.PIPE, prepare=prepare)
+
+
+def _tie_to_parent() -> Callable[[], None]:
+    """Return what a new process does before it becomes its program.
+
+    PyDLL keeps the interpreter's lock: the new process is a copy of one thread, which goes on holding it.
+    """
+    import ctypes  # only runs start such a helper
+
+    prctl, parent = ctypes.PyDLL(None).prctl, os.getpid()
+
+    def tie() -> None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return tie
 
 
 def answer(
@@ -162,7 +180,7 @@ def _start(
     stdout: int,
     env: Mapping[str, str] | None = None,
     pass_fds: Sequence[int] = (),
-    session: bool = True,
+    prepare: Callable[[], None] | None = None,
 ) -> Child:
     return subprocess.Popen(
         argv,
@@ -172,8 +190,8 @@ def _start(
         stderr=subprocess.DEVNULL,
         env=env,
         pass_fds=pass_fds,
-        start_new_session=session,
-        process_group=None if session else 0,
+        start_new_session=True,
+        preexec_fn=prepare,  # noqa: PLW1509 - `tie` takes no lock, and makes two system calls
     )
 
 

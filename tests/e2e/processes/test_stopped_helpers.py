@@ -147,22 +147,20 @@ def test_server_that_is_stopped_again_while_its_run_ends_does_not_outlast_it(tmp
 STOPPED_AT_ONCE = """
 import os, signal, sys
 from scheduler.runtime.processes import start_child
-child = start_child([sys.executable, "-c", "import time; time.sleep(600)"], session=False)
-os.kill(child.pid, signal.SIGSTOP)
+child = start_child([sys.executable, "-c", "import time; time.sleep(600)"], tied=True)
 print(child.pid, flush=True)
-signal.pause()
+os.kill(child.pid, signal.SIGSTOP)
+os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
 @fault(85)
-def test_sampler_that_is_stopped_before_its_first_line_ends_with_its_scheduler() -> None:
-    """It has had no time to ask the kernel for anything."""
-    with subprocess.Popen([sys.executable, "-c", STOPPED_AT_ONCE], stdout=subprocess.PIPE, text=True) as parent:
-        assert parent.stdout is not None
-        pid = int(parent.stdout.readline())
-        wait_until(lambda: state_of(pid) == "T")
-        parent.kill()
-    wait_until(lambda: not is_alive(pid))
+def test_sampler_that_is_stopped_at_its_start_ends_with_its_scheduler() -> None:
+    """The program of the sampler has had no time to do anything, and may not stand still yet when its parent dies."""
+    for _ in range(5):
+        parent = subprocess.run([sys.executable, "-c", STOPPED_AT_ONCE], stdout=subprocess.PIPE, text=True, check=False)
+        pid = int(parent.stdout)
+        wait_until(lambda pid=pid: not is_alive(pid))  # type: ignore[misc]
 
 
 def test_no_helper_outlasts_a_run_whose_attempts_have_ended(tmp_path: Path) -> None:
