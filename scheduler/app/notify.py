@@ -21,8 +21,9 @@ from scheduler.core.reporting.run_history import RunSummary
 from scheduler.core.tasks.fields import words
 from scheduler.core.tasks.redaction import notifier, without_secrets
 from scheduler.errors import UsageError
-from scheduler.runtime.processes import answer, start_thread
+from scheduler.runtime.processes import answer
 from scheduler.runtime.shim import hostname
+from scheduler.runtime.threads import start_thread
 from scheduler.units import duration
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from scheduler.runtime.processes import start_thread
+from scheduler.runtime.threads import start_thread
 
 BEHIND = 100
 """The number of removals that may wait before `remove` waits too; a resumed run checks more ended attempts than

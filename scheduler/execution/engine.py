@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,12 @@ from scheduler.core.ports import Key, Launch
 from scheduler.errors import StateError
 from scheduler.execution import exit_classifier
 from scheduler.execution.cleanup import Leftovers, Remover
+from scheduler.execution.exit_classifier import OutputReader
 from scheduler.execution.fork_server import ForkServer, ShimClient, ShimPool, order_values
 from scheduler.execution.stopped_helpers import StoppedHelpers
 from scheduler.runtime import processes, shim
 from scheduler.runtime.shim import Claim, ClaimState, Record
+from scheduler.runtime.threads import BoundedCalls
 
 PATIENCE = 10.0
 """Seconds within which a shim must answer an order; afterwards the engine looks at the claim to see what happened."""
@@ -30,6 +33,10 @@ IN_FLIGHT = 32
 """The number of orders that may be unanswered: more would only wait in the server until the time is over."""
 SWEEP = 0.1
 """Seconds that one search for processes may take: `collect` must not delay the loop."""
+LOOK = 0.1
+"""Seconds that a look at one process may take: one that hangs in the kernel may keep its memory from being read."""
+MOST_UNREADABLE = 16
+"""The number of such processes that keep a thread busy each."""
 LOOK_AGAIN = 0.2
 UNANSWERED = 1.0
 """Seconds without an answer after which the engine looks for stopped shims that have not reported their pid."""
@@ -110,6 +117,8 @@ class LocalEngine:
         self._by_pidfd: dict[int, _Attempt] = {}
         self._remover = Remover()
         self._stopped = StoppedHelpers()
+        self._outputs = OutputReader()
+        self._looks = BoundedCalls(LOOK, MOST_UNREADABLE)
         self._ran: set[Key] = set()
         """Attempts whose record was read, and whose claim is therefore no fence."""
         self._events: list[Started | Exited] = []
@@ -210,8 +219,9 @@ class LocalEngine:
         return shim.read_record(path) is not None or shim.claim_state(path) is ClaimState.FREE
 
     def troubles(self) -> list[str]:
-        """Return sentences for the user about the processes that start and supervise tasks, each once."""
-        return self._stopped.news()
+        """Return sentences for the user about the processes that start and supervise tasks, and about files that
+        do not answer, each once."""
+        return [*self._stopped.news(), *self._outputs.news()]
 
     def forget(self, task: int, attempt: int) -> None:
         """Remove the files of an attempt whose Exited is committed; keep a log that is not empty.
@@ -236,6 +246,8 @@ class LocalEngine:
         self._shims.close()
         self._server.end(idle=not self._attempts)
         self._remover.close()
+        self._outputs.close()
+        self._looks.close()
         for fd in (*self._by_pidfd, self._bell):
             os.close(fd)
         self._by_pidfd.clear()
@@ -483,12 +495,12 @@ class LocalEngine:
         elif self._is_empty(attempt, claim):
             never_ran = attempt.ordered and (claim is None or claim.fence)
             end = self._hinder if never_ran else self._lose
-            end(attempt, _why_lost(attempt, claim))
+            end(attempt, exit_classifier.why_lost(claim, attempt.reason))
 
     def _ended(self, attempt: _Attempt, record: Record) -> None:
         self._ran.add(attempt.key)
-        log = shim.log_path(attempt.folder, attempt.attempt)
-        self._over(attempt, exit_classifier.exited(attempt.key, record, log, attempt.stderr, attempt.directory))
+        read = partial(self._outputs.read, shim.log_path(attempt.folder, attempt.attempt), attempt.stderr)
+        self._over(attempt, exit_classifier.exited(attempt.key, record, read, attempt.directory))
 
     def _is_empty(self, attempt: _Attempt, claim: Claim | None) -> bool:
         """Kill what is left of the attempt's process tree; return whether nothing is."""
@@ -500,7 +512,8 @@ class LocalEngine:
         grouped = claim is not None and os.path.basename(claim.group).startswith(ours)
         if claim is not None and grouped and not processes.empty_group(claim.group, SWEEP):
             return False
-        return not processes.sweep(cookie, SWEEP, *led, shim.log_path(attempt.folder, attempt.attempt), claim)
+        log = shim.log_path(attempt.folder, attempt.attempt)
+        return not processes.sweep(cookie, SWEEP, *led, log, claim, self._looks.call)
 
     def _lose(self, attempt: _Attempt, reason: str) -> None:
         self._over(attempt, Exited(*attempt.key, Outcome.LOST, reason=reason))
@@ -519,14 +532,6 @@ class LocalEngine:
         self._events.append(event)
         if not self._collecting:
             os.eventfd_write(self._bell, 1)
-
-
-def _why_lost(attempt: _Attempt, claim: Claim | None) -> str:
-    if claim is None or claim.fence:
-        return attempt.reason
-    if claim.boot_id != shim.boot_id():
-        return "the machine was restarted while the attempt ran"
-    return "its shim was killed"
 
 
 def _is_unmanaged(claim: Claim) -> bool:

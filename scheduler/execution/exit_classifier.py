@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 
 from scheduler.core.attempts import early_abort, mps_policy
@@ -12,7 +14,8 @@ from scheduler.core.model import HOST, Outcome
 from scheduler.core.ports import Key
 from scheduler.core.profiling import oom_patterns
 from scheduler.runtime.paths import open_plain
-from scheduler.runtime.shim import Record
+from scheduler.runtime.shim import Claim, Record, boot_id
+from scheduler.runtime.threads import BoundedCalls
 
 _OUTCOMES = {
     "exited": Outcome.SUCCEEDED,
@@ -27,20 +30,18 @@ _LAST_WORDS = (signal.SIGABRT, signal.SIGBUS)
 """Signals that end a program for lack of memory: after std::bad_alloc, and if /dev/shm is full."""
 
 
-def exited(key: Key, record: Record, log: str, stderr: str, directory: str) -> Exited:
+def exited(key: Key, record: Record, last_output: Callable[[], str], directory: str) -> Exited:
     """Return the end of an attempt as an event of the core.
 
-    `log` is the file of its output, `stderr` that of its standard error if it is separate, `directory` its working
-    directory if known.
+    `last_output` returns the end of its output, `directory` is its working directory if known.
     """
+    output = cache(last_output)
     if record.hindrance:
         away = directory if record.hindrance == "directory" else ""
         return Exited(*key, Outcome.UNSTARTED, reason=record.error, seconds=record.seconds, away=away)
-    outcome, reason, ran = _outcome(record, log, stderr)
+    outcome, reason, ran = _outcome(record, output)
     part = ran.part if ran else ""
-    if outcome is Outcome.FAILED and oom_patterns.may_be_gpu_memory(
-        _last_output(log, stderr), signalled=record.signal is not None
-    ):
+    if outcome is Outcome.FAILED and oom_patterns.may_be_gpu_memory(output(), signalled=record.signal is not None):
         part = oom_patterns.GPU
     return Exited(
         *key,
@@ -55,17 +56,26 @@ def exited(key: Key, record: Record, log: str, stderr: str, directory: str) -> E
         part=part,
         asked=ran.asked if ran else 0,
         position=ran.position if ran else None,
-        last=early_abort.last_line(_last_output(log, stderr)) if outcome is Outcome.FAILED else "",
-        mps=mps_policy.what_failed(_last_output(log, stderr)) if outcome is Outcome.FAILED else "",
+        last=early_abort.last_line(output()) if outcome is Outcome.FAILED else "",
+        mps=mps_policy.what_failed(output()) if outcome is Outcome.FAILED else "",
     )
 
 
-def _outcome(record: Record, log: str, stderr: str) -> tuple[Outcome, str, oom_patterns.OomMatch | None]:
+def why_lost(claim: Claim | None, reason: str) -> str:
+    """Return why an attempt has no exit record; `reason` is what is known of one that never had a shim."""
+    if claim is None or claim.fence:
+        return reason
+    if claim.boot_id != boot_id():
+        return "the machine was restarted while the attempt ran"
+    return "its shim was killed"
+
+
+def _outcome(record: Record, last_output: Callable[[], str]) -> tuple[Outcome, str, oom_patterns.OomMatch | None]:
     """Return the outcome, the reason if there is one, and which memory ran out."""
     plain = _OUTCOMES.get(record.outcome, Outcome.FAILED)
     if record.outcome not in ("exited", "signalled") or record.code == 0:
         return plain, record.error, None
-    output = _last_output(log, stderr)
+    output = last_output()
     if oom_patterns.killed_for_memory(record.signal, record.code, record.oom_kills, output):
         return Outcome.OOM, "killed by the kernel for memory", oom_patterns.OomMatch(oom_patterns.HOST)
     spoke = record.code is not None or record.signal in _LAST_WORDS
@@ -77,8 +87,39 @@ def _outcome(record: Record, log: str, stderr: str) -> tuple[Outcome, str, oom_p
     return Outcome.OOM, f"{end}, out of {memory} by its own words", ran
 
 
-def _last_output(log: str, stderr: str) -> str:
-    return _tail(log) + (_tail(stderr) if stderr else "")
+class OutputReader:
+    """The reader of the ends of outputs; a file that a row names may be on a dead network mount."""
+
+    def __init__(self) -> None:
+        self._calls = BoundedCalls()
+        self._silent: set[str] = set()
+        """The folders that do not answer."""
+        self._news: list[str] = []
+
+    def read(self, log: str, stderr: str) -> str:
+        """Return the end of a log, and that of the file with the errors where they are apart and it answers."""
+        said = _tail(log)
+        if not stderr:
+            return said
+        folder = os.path.dirname(stderr)
+        try:
+            errors = self._calls.call(folder, partial(_tail, stderr))
+        except TimeoutError:
+            if folder not in self._silent:
+                self._silent.add(folder)
+                self._news.append(f"{folder} does not answer: the ends of tasks are judged without their errors there")
+            return said
+        self._silent.discard(folder)
+        return said + errors
+
+    def news(self) -> list[str]:
+        """Return sentences for the user, each once."""
+        news, self._news = self._news, []
+        return news
+
+    def close(self) -> None:
+        """End the thread that reads."""
+        self._calls.close()
 
 
 def _tail(path: str) -> str:

@@ -11,6 +11,7 @@ from scheduler.core.ports import Happening
 from scheduler.core.tasks.fields import RowForm
 from scheduler.errors import InputError
 from scheduler.inputs.lines import LineCutter, PendingLines, Row
+from scheduler.runtime.threads import BoundedCalls
 from scheduler.units import count
 from scheduler.values import dataclass
 
@@ -68,6 +69,8 @@ class FollowedFile:
         self._quiet = False
         """True if nothing was added at the last check; a file that was renamed is then finished."""
         self._said = ""
+        self._calls = BoundedCalls()
+        """The looks at the file; while one of them is late, this object's state is that thread's."""
         self._always = os.eventfd(1, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         if os.path.isdir(self._path):
             raise InputError(path, "it is a directory: follow a file to which commands are appended")
@@ -78,6 +81,8 @@ class FollowedFile:
 
     def fileno(self) -> int:
         """Return a descriptor that is readable while commands wait; -1 if growth is only found by checking."""
+        if self._calls.is_late(self._path):
+            return -1
         return self._always if self._lines.pending or (self._fd >= 0 and not self._quiet) else -1
 
     def collect(self) -> Sequence[Happening]:
@@ -101,7 +106,18 @@ class FollowedFile:
         return (), ""
 
     def appended(self, *, last: bool) -> tuple[Sequence[Row], str, str]:
-        """Return the new commands, the mark after them, and a sentence about other changes of the file."""
+        """Return the new commands, the mark after them, and a sentence about other changes of the file.
+
+        A file on a network mount that does not answer has no new commands.
+        """
+        try:
+            rows, mark, said = self._calls.call(self._path, self._appended)
+        except TimeoutError:
+            rows, mark, said = [], "", f"{self._path} does not answer: the run waits for it"
+        news, self._said = (said if said != self._said else ""), said
+        return rows, mark, news
+
+    def _appended(self) -> tuple[list[Row], str, str]:
         said = ""
         if not self._lines.pending:
             try:
@@ -114,8 +130,7 @@ class FollowedFile:
             self._next_hash.update(os.pread(self._fd, line.end - self._mark.offset, self._mark.offset))
             inode, digest = os.fstat(self._fd).st_ino, self._next_hash.hexdigest()
             self._next = FollowMark(inode, line.end, line.lines, digest, self._mark.multiline)
-        news, self._said = (said if said != self._said else ""), said
-        return rows, self._next.pack() if rows else "", news
+        return rows, self._next.pack() if rows else "", said
 
     def accepted(self) -> None:
         """Continue after the rows that were returned last, because they and their mark are in the journal."""

@@ -11,17 +11,30 @@ from scheduler.core.profiling.task_class import TaskClass
 LOOK_AHEAD = 5000
 """The number of waiting tasks whose task class is looked up; more would cost memory on lists of a million and gain
 nothing."""
+MOST_SILENT = 100
+"""How many waiting tasks are passed over in one look because their scripts do not answer; each costs 0.1 ms."""
 LOOK_FOR_DIRECTORIES = 1000
 """The number of waiting tasks whose directory is looked up in one pass while a directory cannot be entered; each
 takes 0.1 ms."""
 
 
 def look_ahead(brain: Brain, find_class: Callable[[int], TaskClass]) -> None:
-    """Look up the task classes of the next waiting tasks; those at the end of a long list can wait."""
+    """Look up the task classes of the next waiting tasks; those at the end of a long list can wait.
+
+    A task whose script is on a network mount that does not answer has no class for now.
+    """
     if brain.rules.profile is Profiling.OFF:
         return
+    silent = 0
     for task in brain.unlooked(max(0, LOOK_AHEAD - brain.looked)):
-        brain.assign(task, find_class(task))
+        try:
+            task_class = find_class(task)
+        except TimeoutError:
+            silent += 1
+            if silent == MOST_SILENT:
+                return
+        else:
+            brain.assign(task, task_class)
 
 
 class DirectoryLookup:

@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -134,22 +133,6 @@ def _be_copy(work: Callable[[int], int], write: int) -> NoReturn:
         os._exit(code)
 
 
-def start_thread(work: Callable[[], object], name: str) -> threading.Thread | None:
-    """Run something that may hang in a thread; return None if this user may have no more threads.
-
-    The thread takes no signals from the main thread, and does not keep this process from ending.
-    """
-    thread = threading.Thread(target=work, name=name, daemon=True)
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-    try:
-        thread.start()
-    except RuntimeError:
-        return None
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    return thread
-
-
 def leave_terminal(log: Path) -> None:
     """Start a session without a terminal; the standard streams then go to the log."""
     os.setsid()
@@ -262,8 +245,19 @@ def continue_stopped(pid: int, start: int = 0) -> bool:
     return False
 
 
+Examine = Callable[[int, Callable[[], bool]], bool]
+"""A function that is given a pid and a look at its process, and returns what the look returns or raises
+TimeoutError."""
+
+
 def sweep(
-    cookie: str, deadline: float, session: int = 0, start: int = 0, log: str = "", dead: shim.Claim | None = None
+    cookie: str,
+    deadline: float,
+    session: int = 0,
+    start: int = 0,
+    log: str = "",
+    dead: shim.Claim | None = None,
+    examine: Examine = lambda _, look: look(),
 ) -> list[int]:
     """Kill what a dead shim left behind, until nothing is left or `deadline` seconds are over; return what survives, or
     may survive.
@@ -273,7 +267,11 @@ def sweep(
 
     The processes bear the cookie in their environment. Some programs overwrite or clear theirs; so processes that are
     still in the `session` that the task led (its pid, and its `start` time), or can write to its `log`, belong to it
-    too, and so do those whose parent is now the fork server that the claim of the `dead` shim names.
+    too, and so do those whose parent is now the fork server that the claim of the `dead` shim names. Processes that
+    began before the session do not belong to it.
+
+    The memory of a process that hangs in the kernel may not be readable: then `examine` raises TimeoutError, and that
+    process may survive.
     """
     mark = os.fsencode(f"{shim.COOKIE}={cookie}")
     file = _identity(log)
@@ -282,7 +280,9 @@ def sweep(
     others: set[int] = set()
     while True:
         found, missed = _kill_marked(
-            lambda pid: _bears(pid, mark) or _is_in(pid, session, start) or _writes(pid, file), others
+            lambda pid: examine(pid, lambda: _bears(pid, mark) or _is_in(pid, session, start) or _writes(pid, file)),
+            others,
+            start,
         )
         if dead is not None:
             missed += _kill_orphans(dead, found)
@@ -317,10 +317,11 @@ def _kill_orphans(dead: shim.Claim, found: dict[int, int]) -> list[int]:
     return sorted((known.keys() | still) - found.keys())
 
 
-def _kill_marked(belongs: Callable[[int], bool], others: set[int]) -> tuple[dict[int, int], list[int]]:
+def _kill_marked(belongs: Callable[[int], bool], others: set[int], start: int) -> tuple[dict[int, int], list[int]]:
     """Kill each process that belongs as soon as it is found (it may be about to fork); return {pid: pidfd}.
 
-    Return also the processes that ended before they could be examined: they may have belonged, and have forked before.
+    Return also the processes that ended before they could be examined, as they may have belonged, and have forked
+    before; and those that cannot be examined. What began before `start` does not belong.
     The newest come first, and a process that does not belong is examined only once, so no chain of forks escapes for
     long.
     """
@@ -330,8 +331,16 @@ def _kill_marked(belongs: Callable[[int], bool], others: set[int]) -> tuple[dict
     for pid in sorted(listed - others, reverse=True):
         owner = _owner(pid)
         own = owner == os.getuid()
-        fd = _pidfd(pid) if own and belongs(pid) else -1
-        if own and belongs(pid):
+        if own and 0 < start_time(pid) < start:
+            others.add(pid)
+            continue
+        fd = -1
+        try:
+            fd = _pidfd(pid) if own and belongs(pid) else -1
+            mine = own and belongs(pid)
+        except TimeoutError:
+            mine, owner = False, -1
+        if mine:
             found[pid] = fd
             _send(
                 pid, fd, signal.SIGKILL
@@ -399,15 +408,21 @@ def _writes(pid: int, file: tuple[int, int]) -> bool:
 
 
 def _is_open_to_write(pid: int, fd: str, file: tuple[int, int]) -> bool:
+    """Tell whether a descriptor of a process is this file, open to write.
+
+    The file itself is looked at last: on a dead network mount that would take for ever. Linux 5.14 tells its inode.
+    """
     try:
-        status = os.stat(f"/proc/{pid}/fd/{fd}")
-        if (status.st_dev, status.st_ino) != file:
+        if not os.readlink(f"/proc/{pid}/fd/{fd}").startswith("/"):
             return False
         with open(f"/proc/{pid}/fdinfo/{fd}", "rb", buffering=0) as info:
-            flags = info.read().partition(b"flags:")[2].split(None, 1)[0]
-    except (OSError, IndexError):
+            said = dict(line.split(None, 1) for line in info.read().splitlines() if line.startswith((b"flags", b"ino")))
+        if int(said[b"flags:"], 8) & os.O_ACCMODE == os.O_RDONLY or int(said.get(b"ino:", file[1])) != file[1]:
+            return False
+        status = os.stat(f"/proc/{pid}/fd/{fd}")
+    except (OSError, KeyError):
         return False
-    return int(flags, 8) & os.O_ACCMODE != os.O_RDONLY
+    return (status.st_dev, status.st_ino) == file
 
 
 def _is_zombie(pid: int) -> bool:

@@ -915,11 +915,10 @@ def _fork_task(home: ServerContext, order: AttemptOrder, held: list[int], log: i
     channel, far_end = socket.socketpair()
     merged = {**home.env, **order.env, COOKIE: order.cookie}
     env = {name: value for name, value in merged.items() if value is not None}
-    found = _found(order.argv[0], env.get("PATH", ""))
     pid, group = home.group.fork(order.cookie) if home.group and order.cgroup else (os.fork(), "")
     if pid == 0:
         try:
-            _become_task(home, order, (log, *held), env, found, far_end)
+            _become_task(home, order, (log, *held), env, far_end)
         except Exception as error:  # noqa: BLE001 - no error may return into the parent's code
             far_end.send(json.dumps(_why_not(error, order)).encode())
         finally:
@@ -944,10 +943,12 @@ def _become_task(
     order: AttemptOrder,
     fds: tuple[int, ...],
     env: dict[str, str],
-    found: str,
     channel: socket.socket,
 ) -> None:
-    """Close everything that belongs to the shim except its locks; then execute the command."""
+    """Close everything that belongs to the shim except its locks; then execute the command.
+
+    Only this process looks at what a row names: on a dead network mount that may take for ever.
+    """
     log, *held = fds
     os.setsid()
     home.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -963,6 +964,7 @@ def _become_task(
         os.chdir(order.directory)
         if order.stdout or order.stderr:
             _redirect(order)
+        found = _found(order.argv[0], env.get("PATH", ""))
         if found and found != order.argv[0]:
             with suppress(OSError):
                 os.execve(found, order.argv, env)

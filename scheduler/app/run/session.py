@@ -10,8 +10,8 @@ from scheduler.app.run.shell_context import ShellContext
 from scheduler.core.brain import Brain
 from scheduler.core.ports import Key
 from scheduler.core.reporting.run_history import RunSummary
+from scheduler.runtime.event_sources import SignalReader
 from scheduler.runtime.settings import Settings
-from scheduler.runtime.signals import SignalReader
 from scheduler.store.run.catalog import RunInfo
 from scheduler.store.run.run_store import SqliteRunStore
 

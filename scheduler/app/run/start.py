@@ -32,6 +32,7 @@ from scheduler.runtime.paths import RUN_CODE, RunPaths, StatePaths
 from scheduler.runtime.python_envs import Programs
 from scheduler.runtime.settings import READERS, Settings
 from scheduler.runtime.shim import boot_id, hostname, machine_id
+from scheduler.runtime.threads import BoundedCalls
 from scheduler.store.profiles import ProfileStore
 from scheduler.store.queue.submitted_shells import SubmittedShells
 from scheduler.store.run.counter import Counter
@@ -163,14 +164,17 @@ def make_brain(
     store: SqliteRunStore, options: RunOptions, settings: Settings, shell: ShellContext, pool: DevicePool
 ) -> Brain:
     """Return a Brain that knows the profiles of earlier runs; new observations go to the store."""
-    store.kinds = class_finder(places(settings), store.programs, shell.directory, pool)
+    store.kinds = class_finder(places(settings), store.programs, shell.directory, pool, BoundedCalls())
     profiles = profile_index(store.kinds.profiles.known(), settings)
     return Brain(rules(options, settings, mps=pool.mps is not None), store.terms, profiles)
 
 
-def class_finder(home: StatePaths, programs: Programs, directory: str, pool: DevicePool) -> TaskClassFinder:
-    """Return the finder of task classes for a run, with the store of their profiles."""
-    return TaskClassFinder(ProfileStore(home.profiles), programs, directory, _hardware_namer(pool))
+def class_finder(
+    home: StatePaths, programs: Programs, directory: str, pool: DevicePool, calls: BoundedCalls | None = None
+) -> TaskClassFinder:
+    """Return the finder of task classes for a run, with the store of their profiles; `calls` limits its looks at
+    scripts."""
+    return TaskClassFinder(ProfileStore(home.profiles), programs, directory, _hardware_namer(pool), calls)
 
 
 def _hardware_namer(pool: DevicePool) -> Callable[[Terms], str]:

@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from scheduler.core.leases import HeldLease, Lease
 from scheduler.core.model import Placement, Waiter, WaitTicket
 from scheduler.core.site_policy import SitePolicy
 from scheduler.errors import LeaseError
+from scheduler.runtime import threads
 from scheduler.runtime.shim import BLOCK, unpack_block
 from scheduler.runtime.users import user_name_soon
 from scheduler.store.machine import device_reservations
@@ -30,6 +32,8 @@ from scheduler.units import count
 
 LOOKING = 1.0
 """Least seconds between looks at the directory, and at the site's rules, outside the mutex."""
+KNOWN = 0.05
+"""Seconds for which a user's groups may be looked up under the mutex; the look outside has found them before."""
 PATIENCE = 5.0
 """Seconds to wait for the directory's mutex before the error names its holder; it is held for under a millisecond."""
 
@@ -111,7 +115,8 @@ class FileLeaseRegistry:
         for _ in self._records.read(LEASES, self._is_other):
             pass
         self._tickets.others(self._records)
-        device_reservations.standing(self._records, self._site.allows, time.time())  # group membership may take long
+        may = partial(self._site_reader.allows, patience=threads.PATIENCE)
+        device_reservations.standing(self._records, may, time.time())  # group membership may take long
 
     def _is_other(self, name: re.Match[str]) -> bool:
         return not name.string.startswith(self._stem)
@@ -165,7 +170,8 @@ class FileLeaseRegistry:
 
     def house(self) -> SitePolicy:
         """Return the quotas, and the devices on which this user may start nothing."""
-        found = device_reservations.standing(self._records, self._site.allows, time.time())
+        may = partial(self._site_reader.allows, patience=KNOWN)
+        found = device_reservations.standing(self._records, may, time.time())
         closed = device_reservations.for_others(found, self.uid, user_name_soon)
         return SitePolicy(self._site.caps, closed, self._site.quotas)
 

@@ -196,13 +196,16 @@ def _heirs(file: os.stat_result) -> set[int]:
 
 
 def _has_lock(pid: int, fd: str, file: os.stat_result) -> bool:
+    """Tell whether a process has a lock of a file by this descriptor; other files, as on a dead network mount, are not
+    touched."""
     try:
-        status = os.stat(f"/proc/{pid}/fd/{fd}")
-        if (status.st_dev, status.st_ino) != (file.st_dev, file.st_ino):
+        said = Path(f"/proc/{pid}/fdinfo/{fd}").read_text(encoding="ascii", errors="replace")
+        if "lock:" not in said or f":{file.st_ino} " not in said:
             return False
-        return "lock:" in Path(f"/proc/{pid}/fdinfo/{fd}").read_text(encoding="ascii", errors="replace")
+        status = os.stat(f"/proc/{pid}/fd/{fd}")
     except OSError:
         return False
+    return (status.st_dev, status.st_ino) == (file.st_dev, file.st_ino)
 
 
 def user_of(pid: int) -> int | None:

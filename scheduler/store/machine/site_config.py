@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import grp
 import os
 import pwd
 from collections.abc import Iterable, Mapping
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from scheduler import units
@@ -15,6 +16,7 @@ from scheduler.errors import UsageError
 from scheduler.runtime import site_file
 from scheduler.runtime.settings import READERS
 from scheduler.runtime.site_file import SiteFile
+from scheduler.runtime.threads import BoundedCalls
 from scheduler.values import dataclass
 
 RESERVE, DISABLE = "reserve", "disable"
@@ -170,7 +172,10 @@ def _known(place: str, said: Mapping[str, Any], names: Iterable[str]) -> None:
 
 
 class SiteConfigReader:
-    """The current rules; the file is read again when it has changed."""
+    """The current rules; the file is read again when it has changed.
+
+    The names in it are looked up in a directory of users, which may not answer: until it does, the former rules hold.
+    """
 
     def __init__(self, uid: int, environ: Mapping[str, str] | None = None) -> None:
         self._uid = uid
@@ -178,17 +183,28 @@ class SiteConfigReader:
         self._path = site_file.path(self._environ)
         self._seen = self._look()
         self._rules = read(self._environ, uid)
+        self._calls = BoundedCalls()
 
     def now(self) -> SiteConfig:
         """Return the current rules; if the file has become invalid, the former ones, which `doctor` reports."""
         seen = self._look()
         if seen != self._seen:
-            self._seen = seen
-            try:
-                self._rules = read(self._environ, self._uid)
-            except UsageError:
-                return self._rules
+            with contextlib.suppress(TimeoutError):
+                self._calls.call("rules", partial(self._renew, seen))
         return self._rules
+
+    def allows(self, uid: int, what: str, patience: float) -> bool:
+        """Tell whether a user has a right; False where the groups of that user cannot be had within `patience`
+        seconds."""
+        try:
+            return self._calls.call(uid, partial(self._rules.allows, uid, what), patience)
+        except TimeoutError:
+            return False
+
+    def _renew(self, seen: tuple[int, ...]) -> None:
+        with contextlib.suppress(UsageError):
+            self._rules = read(self._environ, self._uid)
+        self._seen = seen
 
     def _look(self) -> tuple[int, ...]:
         try:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from scheduler.errors import StateError
 from scheduler.runtime.paths import RUN_CODE, tilde
-from scheduler.runtime.processes import start_thread
+from scheduler.runtime.threads import start_thread
 
 _DIGEST_BYTES = 16
 

@@ -6,11 +6,9 @@ import contextlib
 import json
 import os
 import shutil
-import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -33,7 +31,8 @@ from scheduler.errors import InputError, StateError
 from scheduler.runtime import clock
 from scheduler.runtime.paths import RunPaths, StatePaths, make_private, open_plain
 from scheduler.runtime.python_envs import Programs
-from scheduler.store.profiles import ProfileStore
+from scheduler.runtime.threads import BoundedCalls
+from scheduler.store.profiles import ProfileStore, ScriptDigests
 from scheduler.store.queue.submitted_shells import SubmittedShells
 from scheduler.store.run import run_code
 from scheduler.store.run.catalog import RunCatalog, RunInfo
@@ -48,7 +47,6 @@ Cells = tuple[int, list[str], Terms, int]
 LARGEST_RESULT = 64 * 1024
 MOST_JOBS = 256
 """The number of task texts that are kept in memory."""
-LARGEST_SCRIPT = 16 * 1024 * 1024
 MOST_UNFLUSHED = 10_000
 """Rows of a longer list are synced before the counter is locked, so that the lock is held only for a short time."""
 LOOP_PATIENCE = 0.2
@@ -384,7 +382,7 @@ class SqliteRunStore:
         return number
 
     def kind(self, task: int) -> TaskClass:
-        """Return the class of a task."""
+        """Return the class of a task. Raise TimeoutError where the folder of its script does not answer."""
         assert self.kinds is not None
         return self.kinds.of(*self._job(task))
 
@@ -474,36 +472,30 @@ class TaskClassFinder:
     """The finder of tasks' classes; each version of a script is read only once."""
 
     def __init__(
-        self, profiles: ProfileStore, programs: Programs, directory: str, device: Callable[[Terms], str]
+        self,
+        profiles: ProfileStore,
+        programs: Programs,
+        directory: str,
+        device: Callable[[Terms], str],
+        calls: BoundedCalls | None = None,
     ) -> None:
         self.profiles = profiles
         self.device = device
         """Returns the device of a task, as far as its memory depends on it."""
         self._programs = programs
         self._directory = directory
-        self._digests: dict[tuple[str, int, int], str] = {}
+        self._scripts = ScriptDigests(calls)
 
     def of(self, job: Job, programs: Programs | None = None) -> TaskClass:
-        """Return the class of a task; a program on PATH is identified by its path."""
+        """Return the class of a task; a program on PATH is identified by its path. Raise TimeoutError where the
+        folder of its script does not answer.
+        """
         programs = programs or self._programs
         job = replace(job, spec=located(job.spec, programs))
         place = os.path.join(self._directory, job.spec.directory)
         files = files_of(job.spec, script_of(job.spec))
-        digest = next(filter(None, (self._digest(os.path.join(place, file)) for file in files)), "")
+        digest = next(filter(None, (self._scripts.digest(os.path.join(place, file)) for file in files)), "")
         return kind(job.spec, job.append, programs.python.path, digest, self.device(job.spec.terms))
-
-    def _digest(self, path: str) -> str:
-        """Return the digest of a script; empty if it is not a readable file."""
-        try:
-            status = os.stat(path)
-            key = (path, status.st_mtime_ns, status.st_size)
-            if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST_SCRIPT:
-                return ""
-            if key not in self._digests:
-                self._digests[key] = blake2b(Path(path).read_bytes(), digest_size=10).hexdigest()
-        except OSError:
-            return ""
-        return self._digests[key]
 
 
 def flat_object(text: bytes) -> dict[str, Any]:

@@ -7,12 +7,17 @@ import os
 import select
 import stat
 import sys
+import time
 from collections import deque
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
+from scheduler.runtime.threads import BoundedCalls
 from scheduler.ui.text import clean, clock, moment
 
+PAUSE = 0.05
+"""Seconds between looks whether a file that did not answer does again."""
 MOST_PENDING = 10_000
 """The number of lines kept for a terminal that takes none (Ctrl-S); the oldest are dropped first, the log has all of
 them."""
@@ -31,6 +36,9 @@ class LineSink:
         self._log = _open_log(log) if log is not None else None
         self._own = _description_of(stream)
         """A descriptor that is written without blocking; -1: lines go through the stream itself."""
+        self._calls = BoundedCalls()
+        """The writes to a regular file, which may be on a dead network mount."""
+        self._is_file = _is_file(stream)
         self._ready = _readiness(stream)
 
     def line(self, text: str = "", *, at: float, timed: bool = False) -> None:
@@ -55,6 +63,7 @@ class LineSink:
         """Write lines to another stream from now on, including those that are still pending."""
         self._let_go_of_own()
         self._stream, self._own, self._ready = stream, _description_of(stream), _readiness(stream)
+        self._is_file = _is_file(stream)
 
     def catch_up(self, *, to_the_end: bool = False) -> None:
         """Write what the terminal takes now (Ctrl-S and pagers block it), or everything, however long that takes."""
@@ -63,7 +72,9 @@ class LineSink:
                 shown = self._write_without_waiting() if self._own >= 0 else self._write_line(wait=to_the_end)
                 if not shown and not to_the_end:
                     return
-                if not shown and self._ready is not None:
+                if not shown and self._calls.is_late(self._own):
+                    time.sleep(PAUSE)
+                elif not shown and self._ready is not None:
                     self._ready.poll()
         except (OSError, ValueError):
             self.hang_up()
@@ -71,14 +82,23 @@ class LineSink:
     def _write_without_waiting(self) -> bool:
         """Write as much of the next line as the terminal takes now; return False if it takes nothing."""
         assert self._stream is not None
+        if self._calls.is_late(self._own):
+            return False
         self._rest = self._rest or self._pending.popleft().encode(
             self._stream.encoding, self._stream.errors or "strict"
         )
         try:
-            self._rest = self._rest[os.write(self._own, self._rest) :]
+            self._rest = self._rest[self._write(self._rest) :]
         except BlockingIOError:
             return False
+        except TimeoutError:
+            self._rest = b""  # the late call writes it, once its disk answers
+            return False
         return True
+
+    def _write(self, data: bytes) -> int:
+        write = partial(os.write, self._own, data)
+        return self._calls.call(self._own, write) if self._is_file else write()
 
     def _write_line(self, *, wait: bool) -> bool:
         """Write the next line through the stream itself, if that takes one now or `wait` is true."""
@@ -130,20 +150,32 @@ def let_go(stream: TextIO) -> None:
 
 
 def _description_of(stream: TextIO | None) -> int:
-    """Open the terminal or pipe of a stream a second time, for writing without blocking; return -1 if it is neither.
+    """Open the terminal or pipe of a stream a second time, for writing without blocking; return the descriptor of a
+    regular file once more, and -1 if it is none of them.
 
     A terminal that takes something now may not take a whole line: if its other end is blocked, it takes the beginning
     and blocks the writer for ever. The stream's own description stays blocking, because the shell shares it.
     """
     try:
         fd = -1 if stream is None else stream.fileno()
-        if fd < 0 or not (os.isatty(fd) or stat.S_ISFIFO(os.fstat(fd).st_mode)):
+        is_file = _is_file(stream)
+        if fd < 0 or not (os.isatty(fd) or stat.S_ISFIFO(os.fstat(fd).st_mode) or is_file):
             return -1
         if stream is not None:
             stream.flush()
+        if is_file:
+            return os.dup(fd)
         return os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except (OSError, ValueError):
         return -1
+
+
+def _is_file(stream: TextIO | None) -> bool:
+    """Tell whether a stream goes into a regular file. It is asked once: on a dead network mount that has no answer."""
+    try:
+        return stream is not None and stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
+    except (OSError, ValueError):
+        return False
 
 
 def _readiness(stream: TextIO | None) -> select.poll | None:

@@ -25,7 +25,7 @@ STUBBORN = "sh -c 'trap \"\" TERM INT HUP; touch here; while :; do sleep 0.1; do
 STOPPED = ["interrupted", "waiting"]
 PRESSES = """
 import signal, threading
-from scheduler.runtime.signals import SignalReader
+from scheduler.runtime.event_sources import SignalReader
 interrupts = SignalReader()
 def press():
     for _ in range(3):

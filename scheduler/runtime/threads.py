@@ -1,0 +1,122 @@
+"""Threads for calls that may never return: a look at a dead network mount, a question to a directory of users."""
+
+from __future__ import annotations
+
+import queue
+import signal
+import threading
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar
+
+PATIENCE = 1.0
+"""Seconds that a caller waits."""
+MOST_LATE = 4
+"""Calls that may be late at the same time; while there are so many, all other calls fail at once."""
+_IDLE = 1
+"""Threads without a call that are kept for the next ones."""
+
+T = TypeVar("T")
+_Work = Callable[[], Any]
+_Answer = tuple[Any, BaseException | None]
+
+
+def start_thread(work: Callable[[], object], name: str) -> threading.Thread | None:
+    """Run something that may hang in a thread; return None if this user may have no more threads.
+
+    The thread takes no signals from the main thread, and does not keep this process from ending.
+    """
+    thread = threading.Thread(target=work, name=name, daemon=True)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        thread.start()
+    except RuntimeError:
+        return None
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return thread
+
+
+class BoundedCalls:
+    """The calls of one caller; each is made in a thread, and the caller waits for it for a limited time.
+
+    A thread in a call to the kernel cannot be ended, so a late call lasts until it returns, and its result is
+    discarded. Its key is busy as long. So a mount that is dead costs the caller one wait, and one thread.
+    Only one thread may make calls of such an object.
+    """
+
+    def __init__(self, patience: float = PATIENCE, most_late: int = MOST_LATE) -> None:
+        self._patience = patience
+        self._most_late = most_late
+        self._late: dict[Hashable, _CallThread] = {}
+        self._idle: list[_CallThread] = []
+
+    def call(self, key: Hashable, work: Callable[[], T], patience: float | None = None) -> T:
+        """Return or raise what `work` returns or raises; raise TimeoutError where that takes too long.
+
+        It is raised at once where an earlier call with this key is still late, or too many others are. Where this user
+        may have no more threads, `work` is called without a limit.
+        """
+        self._take_back()
+        if key in self._late or len(self._late) >= self._most_late:
+            raise TimeoutError
+        thread = self._idle.pop() if self._idle else _CallThread.start()
+        if thread is None:
+            return work()
+        thread.calls.put(work)
+        try:
+            result, error = thread.answers.get(timeout=self._patience if patience is None else patience)
+        except queue.Empty:
+            self._late[key] = thread
+            raise TimeoutError from None
+        self._keep(thread)
+        if error is not None:
+            raise error
+        return result  # type: ignore[no-any-return]  # the thread knows no types
+
+    def is_late(self, key: Hashable) -> bool:
+        """Tell whether a call with this key has not returned yet."""
+        self._take_back()
+        return key in self._late
+
+    def _take_back(self) -> None:
+        """Take back the threads of late calls that have returned."""
+        for key, thread in list(self._late.items()):
+            if not thread.answers.empty():
+                thread.answers.get()
+                del self._late[key]
+                self._keep(thread)
+
+    def _keep(self, thread: _CallThread) -> None:
+        if len(self._idle) < _IDLE:
+            self._idle.append(thread)
+        else:
+            thread.calls.put(None)
+
+    def close(self) -> None:
+        """End the threads without a call; those of late calls end with them, at the latest with this process."""
+        for thread in (*self._idle, *self._late.values()):
+            thread.calls.put(None)
+        self._idle.clear()
+        self._late.clear()
+
+
+class _CallThread:
+    """A thread that makes one call after another."""
+
+    def __init__(self) -> None:
+        self.calls: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
+        self.answers: queue.SimpleQueue[_Answer] = queue.SimpleQueue()
+
+    @classmethod
+    def start(cls) -> _CallThread | None:
+        """Start a thread; return None where this user may have no more of them."""
+        made = cls()
+        return made if start_thread(made._work, "bounded call") is not None else None
+
+    def _work(self) -> None:
+        while (work := self.calls.get()) is not None:
+            try:
+                answer: _Answer = work(), None
+            except BaseException as exc:  # noqa: BLE001 - it is raised again in the caller's thread
+                answer = None, exc
+            self.answers.put(answer)
