@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
+from enum import StrEnum
 from typing import Any, ClassVar, cast
 
 from scheduler.core.model import EstimateSource, Outcome, Placement, Purpose
@@ -74,6 +75,17 @@ class Peaked:
     peak: Mapping[str, int]
 
 
+class Edge(StrEnum):
+    """The consequence of an out-of-memory for which nearly all of a device was reserved."""
+
+    NO = ""
+    """It had less than that, or did not run out of memory."""
+    FINAL = "final"
+    """The task fails: another attempt would have no more."""
+    ONCE_MORE = "once_more"
+    """The task is started once more at most: something else used memory there, or the peaks of its class vary."""
+
+
 @dataclass(frozen=True, slots=True)
 class Exited:
     """The end of an attempt, after its process tree is empty."""
@@ -115,6 +127,7 @@ class Exited:
     mps: str = ""
     """Its state under MPS: `client`, `turns` (it took turns with the others instead), `refused`, or `fault` (a fault
     ended it); empty if unknown, or outside of MPS."""
+    edge: Edge = Edge.NO
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +244,7 @@ FORMATS: dict[type[Event], _Fields] = {
         ("reason", ""), ("peak", _MEMORY), ("seconds", 0.0), ("cpu_seconds", 0.0), ("watched", 1.0), ("leftovers", 0),
         ("epoch_seconds", None), ("stretch", None), ("busy", 0.0), ("part", ""), ("asked", 0), ("position", None),
         ("result", {}), ("last", ""), ("gist", ""), ("away", ""), ("mps", ""),
+        ("edge", Edge.NO),
     ),
     Asked: (("what", _REQUIRED), ("tasks", ())),
     Changed: (("terms", _REQUIRED), ("tasks", _REQUIRED)),
@@ -247,7 +261,7 @@ rows."""
 _BY_NAME: dict[str, type[Event]] = {event.kind: event for event in FORMATS}
 _READERS: dict[str, Callable[[Any], object]] = {
     "purpose": Purpose, "source": EstimateSource, "outcome": Outcome, "tasks": tuple, "closed": tuple,
-    "visible": tuple,
+    "visible": tuple, "edge": Edge,
 }  # fmt: skip
 """Functions that restore fields which JSON cannot represent."""
 

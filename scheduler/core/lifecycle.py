@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field
 
 from scheduler.core.config import SchedulingConfig
-from scheduler.core.events import Exited
+from scheduler.core.events import Edge, Exited
 from scheduler.core.model import Outcome, Placement, Purpose, State, Terms
 from scheduler.errors import ForbiddenEvent
 from scheduler.values import dataclass
@@ -42,6 +42,10 @@ class TaskState:
     attempts: int = 0
     failures: int = 0
     ooms: int = 0
+    edges: int = 0
+    """The number of out-of-memories for which nearly all of a device was reserved."""
+    at_end_of_memory: bool = False
+    """True if the last attempt ran out of memory, and another one would have no more."""
     faults: int = 0
     """The number of attempts in a row that were lost for other reasons than the task."""
     short_turns: int = 0
@@ -108,6 +112,8 @@ def count_exit(task: TaskState, event: Exited, rules: SchedulingConfig) -> None:
         task.apart = task.apart or event.mps == FAULT
     task.failures += event.outcome in (Outcome.FAILED, Outcome.TIMEOUT)
     task.ooms += event.outcome is Outcome.OOM
+    task.edges += event.edge is not Edge.NO
+    task.at_end_of_memory = event.edge is Edge.FINAL or (event.edge is Edge.ONCE_MORE and task.edges > 1)
 
 
 def after_exit(task: TaskState, outcome: Outcome, terms: Terms, rules: SchedulingConfig) -> State:
@@ -123,7 +129,7 @@ def after_exit(task: TaskState, outcome: Outcome, terms: Terms, rules: Schedulin
         Outcome.INTERRUPTED: S.INTERRUPTED,
         Outcome.LOST: S.FAILED if task.faults >= rules.max_faults else S.WAITING,
         Outcome.UNSTARTED: S.WAITING,
-        Outcome.OOM: S.OOM if task.ooms > rules.max_ooms else S.WAITING,
+        Outcome.OOM: S.OOM if task.ooms > rules.max_ooms or task.at_end_of_memory else S.WAITING,
         Outcome.SUCCEEDED: S.WAITING,
         Outcome.FAILED: S.WAITING if retried else S.FAILED,
         Outcome.TIMEOUT: S.WAITING if retried else S.TIMEOUT,

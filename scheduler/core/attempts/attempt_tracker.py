@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from scheduler.core.attempts import mps_policy
+from scheduler.core.attempts import mps_policy, out_of_memory
 from scheduler.core.attempts.early_abort import gist
+from scheduler.core.attempts.out_of_memory import LAST_LOOK
 from scheduler.core.attempts.throughput import SATURATED, Colocation, MeanLoad, Throughput, alone
 from scheduler.core.brain import Brain
 from scheduler.core.events import Event, Exited
@@ -23,9 +24,6 @@ explicit."""
 SECOND_LOOK = 4.0
 """Seconds to wait for another measurement of a failed task's GPUs before the task is judged: a GPU may have been
 lost, and a lost GPU is noticed up to one call deadline later."""
-LAST_LOOK = 3.0
-"""The GPUs of an attempt must have been measured within this many seconds before its end; what it used later is
-unknown."""
 GO_ON = 75
 """EX_TEMPFAIL: with this exit code a resumable task asks for another turn."""
 
@@ -143,15 +141,25 @@ class AttemptTracker:
         peak |= dict.fromkeys(self._never_used(key), 0)
         pace, busy = self._pace.get(key, _UNSEEN), self._busy.get(key)
         watched = 0.5 if key in self.adopted else 1.0
+        judged = self._compared(self._judged(self._under_mps(exited, task.placement if task is not None else None)))
         return replace(
-            self._compared(self._judged(self._under_mps(exited, task.placement if task is not None else None))),
-            peak=peak,
+            self._at_edge(replace(judged, peak=peak)),
             epoch_seconds=pace.seconds,
             stretch=None if pace.stretch is None else round(pace.stretch, 3),
             busy=0.0 if busy is None else round(busy.value or 0.0, 3),
             watched=watched,
             result=self._book.result(exited.task, exited.attempt),
         )
+
+    def _at_edge(self, exited: Exited) -> Exited:
+        """Return an out-of-memory with the note whether the attempt had nearly all of the devices that ran out."""
+        task = self._brain.task(exited.task)
+        if exited.outcome is not Outcome.OOM or task is None or task.placement is None:
+            return exited
+        named, budgets = self._brain.terms[task.terms].device, self._devices.snapshot()
+        devices = out_of_memory.devices_at_end(exited, task.placement, budgets, self.used, named)
+        varies = self._brain.profiles.has_succeeded(self._brain.kind_of(task.id))
+        return out_of_memory.judged_at_edge(exited, task, devices, varies, self._brain.rules)
 
     def _never_used(self, key: Key) -> Sequence[str]:
         """Return the GPUs that an attempt which has just ended provably never used.

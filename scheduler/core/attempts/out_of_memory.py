@@ -1,12 +1,25 @@
-"""The consequences of an out-of-memory: how much the next attempt of the task is reserved at least."""
+"""The consequences of an out-of-memory: whether another attempt is worth it, and what is reserved for it at least."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
 from scheduler.core.config import SchedulingConfig
-from scheduler.core.events import Exited
+from scheduler.core.events import Edge, Exited
 from scheduler.core.lifecycle import TaskState
-from scheduler.core.model import Placement
+from scheduler.core.model import HOST, DeviceBudget, Placement
+from scheduler.core.placement.device_capacity import is_called, largest
+from scheduler.core.placement.fit import NEARLY
 from scheduler.core.profiling import estimator, observation
+from scheduler.units import size
+from scheduler.values import dataclass
+
+LAST_LOOK = 3.0
+"""The devices of an attempt must have been measured within this many seconds before its end; what it used later is
+unknown."""
+Use = Mapping[tuple[int, int], Mapping[str, int]]
+"""Bytes by device, of each attempt by task and number."""
 
 
 def raise_floors(task: TaskState, placement: Placement, event: Exited, rules: SchedulingConfig) -> None:
@@ -21,3 +34,84 @@ def raise_floors(task: TaskState, placement: Placement, event: Exited, rules: Sc
             task.wanted[part] = (said, held + event.asked)
         floor = estimator.after_oom(said, held, rules, event.asked)
         task.floors[part] = max(task.floors.get(part, 0), floor)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceAtEnd:
+    """A device on which an attempt ran out of memory, and what it had of that device."""
+
+    budget: DeviceBudget
+    reserved: int
+    peak: int
+    beside: int
+    """Bytes that anything else used there."""
+    largest: int
+    """Bytes of the largest device that the task may use instead."""
+
+    def was_whole(self, placement: Placement, rules: SchedulingConfig) -> bool:
+        """Tell whether another attempt could not have much more: nearly all of it was reserved, or it ran alone."""
+        alone = placement.alone and largest(self.budget.device, self.budget.cap) >= self.largest
+        return alone or self.reserved >= (self.largest - rules.buffer) * NEARLY
+
+    def numbers(self) -> str:
+        """Return what the attempt had there, for users."""
+        seen = f", and {size(self.peak)} were seen in use" if self.peak else ""
+        device = self.budget.device
+        return f"{size(self.reserved)} of the {size(device.total)} of {device.label} were reserved for it{seen}"
+
+
+def devices_at_end(
+    exited: Exited, placement: Placement, budgets: Iterable[DeviceBudget], used: Use, named: str
+) -> list[DeviceAtEnd]:
+    """Return the devices on which an attempt ran out of memory; none where one of them cannot be judged.
+
+    `used` is the last measured use of all living attempts of this run, `named` the device that its row names.
+    """
+    known = {b.device.key: b for b in budgets if not b.closed and not b.device.is_slot and b.age < LAST_LOOK}
+    keys = [HOST if part == HOST else placement.sees[int(part)] for part in estimator.short_of(placement, exited)]
+    if any(key not in known for key in keys):
+        return []
+    own = used.get((exited.task, exited.attempt), {})
+    found = []
+    for key in keys:
+        others = sum(use.get(key, 0) for use in used.values()) - own.get(key, 0)
+        alike = [b for b in known.values() if b.device.is_gpu is known[key].device.is_gpu]
+        may = [b for b in alike if not named or is_called(b.device, named)] or alike
+        most = max(largest(b.device, b.cap) for b in may)
+        beside = max(others, _unexplained(known[key], own.get(key, 0)))
+        reserved, peak = placement.reservation.get(key, 0), max(exited.peak.get(key, 0), own.get(key, 0))
+        found.append(DeviceAtEnd(known[key], reserved, peak, beside, most))
+    return found
+
+
+def _unexplained(budget: DeviceBudget, own: int) -> int:
+    """Return the bytes of a device that something else than an attempt uses. A little of it is the driver's or the
+    system's own, unless a process is named.
+    """
+    taken = budget.device.total - budget.free - own
+    named = sum(one.bytes for one in budget.unmanaged) + budget.unreclaimed
+    return max(named, taken if taken > budget.device.total * (1 - NEARLY) else 0)
+
+
+def judged_at_edge(
+    exited: Exited, task: TaskState, devices: Sequence[DeviceAtEnd], varies: bool, rules: SchedulingConfig
+) -> Exited:
+    """Return an out-of-memory with what follows from it if the attempt had nearly all of the devices: another attempt
+    would not get more.
+
+    It is started once more at most, and only if something else used memory there, or if the peaks of its class vary.
+    """
+    placement = task.placement
+    if placement is None or not devices or not all(one.was_whole(placement, rules) for one in devices):
+        return exited
+    if exited.asked and all(one.peak + exited.asked > one.largest for one in devices):
+        return exited  # it will be refused with what it needs
+    most = max(devices, key=lambda one: one.beside)
+    beside = most.beside if most.beside >= rules.unmanaged_least else 0
+    label = most.budget.device.label
+    if not (beside or varies):
+        return replace(exited, edge=Edge.FINAL, reason=f"{exited.reason}: {most.numbers()}; {label} has no more for it")
+    why = f"something else used {size(beside)} of {label}" if beside else "attempts like it have needed less"
+    if task.edges:
+        why = f"{why}, but it is the second time"
+    return replace(exited, edge=Edge.ONCE_MORE, reason=f"{exited.reason}: {most.numbers()}; {why}")

@@ -282,7 +282,7 @@ def _too_little(task: int, reservation: int, room: DeviceCapacity) -> Refusal:
 def _fit_odd_bytes(task: int, ask: MemoryRequest, room: DeviceCapacity, rules: SchedulingConfig) -> int | Refusal:
     """Return the bytes to reserve on an empty device, or for a request with further conditions."""
     label, most = room.device.label, room.most
-    proved = ask.wanted if ask.had >= most * NEARLY else ask.bare  # it had nearly all of such a device
+    proved = ask.wanted if ask.had >= (most - rules.buffer) * NEARLY else ask.bare  # it had nearly all of such a device
     if max(proved, ask.bare) > most:
         return Refusal(task, Reason.NEVER, label, max(proved, ask.bare), max(room.bytes, 0), most)
     if ask.bytes is None:

@@ -445,6 +445,10 @@ class ProfileIndex:
         """Return the profile of a class; an empty one for number 0 and for a class that was forgotten."""
         return self._profiles.get(number, self._nothing)
 
+    def has_succeeded(self, number: int) -> bool:
+        """Tell whether the whole run of an attempt of a class is known."""
+        return any(part.full for part in self.profile(number).parts.values())
+
     def kind(self, number: int) -> TaskClass | None:
         """Return the class of a number; None for number 0 and for a class that was forgotten."""
         return self.kinds.get(number)

@@ -25,7 +25,7 @@ from tests.support.gpu_home import (
     most_reserved,
     training,
 )
-from tests.support.standin.box import GPU_IS_LOST, NO_COMPILER
+from tests.support.standin.box import GPU_IS_LOST, NO_COMPILER, TRAIN
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not shutil.which("cc"), reason=NO_COMPILER)]
@@ -62,6 +62,19 @@ ALLOWED: dict[str, tuple[dict[str, str], dict[str, Any], list[int]]] = {
     "Slurm": ({"SLURM_STEP_GPUS": "2,5"}, {}, [2, 5]),
 }
 """The shell's variables, the order of the GPUs, and the GPUs that these mean, in their order."""
+
+EDGE = f"""
+import os, sys, time
+sys.path.insert(0, {str(TRAIN.parent)!r})
+import client
+cuda = client.Cuda()
+cuda.allocate(0, 22 << 30)
+while not os.path.exists("go"):
+    time.sleep(0.01)
+time.sleep(1)
+sys.exit("RuntimeError: CUDA error: out of memory")
+"""
+"""A script that uses nearly all of a GPU, and runs out of memory a second after there is a file `go`."""
 
 
 @pytest.fixture
@@ -349,6 +362,31 @@ class TestOutOfMemory:
         assert again.first["0"] >= 7 * GIB
         assert again.placed > big.ended
         assert {task["id"]: task["ooms"] for task in home.tasks()} == {big.task: 0, small.task: 1}
+
+    @fault(133)
+    def test_task_that_ran_out_on_a_gpu_of_its_own_is_not_started_again(self, machine: Machine) -> None:
+        home = machine(gpus=1)
+        (home.root / "edge.py").write_text(EDGE)
+        home.jobs(training("edge.py"))
+        home.go()
+        (only,) = home.run(code=1)
+        assert (only.outcome, only.number) == ("oom", 1)
+        assert home.states() == ["oom"]
+        words = "of the 24.0GiB of GPU 0 were reserved for it, and 22.0GiB were seen in use; GPU 0 has no more for it"
+        assert words in home.log()
+        assert words in home.call("why", "0").stdout
+
+    @fault(133)
+    def test_task_beside_which_something_used_memory_is_started_once_more(self, machine: Machine) -> None:
+        home = machine(gpus=1)
+        (home.root / "edge.py").write_text(EDGE)
+        home.jobs(training("edge.py"))
+        with home.going("--unmanaged", "ignore", code=1):
+            home.wait_for_use(0, 22 * GIB)
+            home.box.unmanaged(0, "600MiB")
+            home.go()
+        assert [(one.outcome, one.number) for one in home.tries()] == [("oom", 1), ("oom", 2)]
+        assert "something else used 600MiB of GPU 0, but it is the second time" in home.log()
 
     @fault(38)
     def test_task_above_every_gpu_names_its_request_and_the_capacities(self, machine: Machine) -> None:

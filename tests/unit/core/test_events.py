@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.core import events
-from scheduler.core.events import Asked, Event, Exited, Submitted, decode, encode
+from scheduler.core.events import Asked, Edge, Event, Exited, Submitted, decode, encode
 from scheduler.core.model import EstimateSource, Outcome, Placement, Purpose
 
 KINDS = [kind for kind in get_args(Event) if kind is not Submitted]
@@ -32,6 +32,7 @@ TYPES: dict[str, st.SearchStrategy[Any]] = {
     "Purpose": st.sampled_from(Purpose),
     "EstimateSource": st.sampled_from(EstimateSource),
     "Outcome": st.sampled_from(Outcome),
+    "Edge": st.sampled_from(Edge),
     "Mapping[str, int]": BYTES,
     "Mapping[str, Any]": st.dictionaries(NAMES, VALUES, max_size=3),
     "tuple[str, ...]": st.lists(NAMES, max_size=3).map(tuple),
