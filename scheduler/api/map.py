@@ -80,9 +80,9 @@ def map(  # noqa: PLR0913  # each is a column or a flag, by keyword only
 def _call(function: str, number: int, config: Any) -> PythonCall:
     varied = config if isinstance(config, dict) else {"config": config}
     text = ",".join(f"{key}-{value}" for key, value in varied.items())
-    pickled = python_calls.pickled(config, f"config {number}")
+    pickled = python_calls.pickled(config, f"config {number}")  # a generator may give one object again and again
     return PythonCall(
-        f"{function} {text}"[:NAME], {"what": "function"}, pickled, {str(k): v for k, v in varied.items()}
+        f"{function} {text}"[:NAME], {"what": "function"}, lambda: pickled, {str(k): v for k, v in varied.items()}
     )
 
 

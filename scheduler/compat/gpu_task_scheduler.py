@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
+from functools import partial
 from typing import Any
 
 from scheduler.app.run import run_loop
@@ -93,10 +94,13 @@ class GPUTaskScheduler:
             "force": bool(self._said["force_rerun"]),
             "log_file": self._said["log_file"],
         }
-        pickled = python_calls.pickled({**self._shared, **found.test}, f"the configuration {name}")
+        values = partial(self._pickled, found.test, name)
         varied = {str(key): str(value) for key, value in found.test.items()}
         rest = {key: text for key, text in shared.items() if key not in found.test}
-        return PythonCall(name, said, pickled, varied, rest)
+        return PythonCall(name, said, values, varied, rest)
+
+    def _pickled(self, test: Mapping[str, Any], name: str) -> bytes:
+        return python_calls.pickled({**self._shared, **test}, f"the configuration {name}")
 
     def _run(self, todo: PythonCalls, logger: Any) -> RunResult:
         settings = read_settings({"num": str(len(todo.calls))})

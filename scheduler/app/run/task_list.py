@@ -143,6 +143,11 @@ def one_listing(words: Sequence[str], defaults: Mapping[str, str], python: str, 
     return TaskList(one_command.shown(words), form, rows)
 
 
+AT_ONCE, WRITERS = 256, 16
+"""How many calls are in memory as bytes at one moment, and how many of their files are written at one moment: each
+waits some milliseconds for the disk, which syncs many of them at once."""
+
+
 @dataclass(frozen=True, slots=True)
 class PythonCall:
     """One call of a Python class or function, as a task."""
@@ -150,7 +155,8 @@ class PythonCall:
     name: str
     arguments: Mapping[str, Any]
     """The arguments that the launcher reads as JSON."""
-    pickled: bytes
+    values: Callable[[], bytes]
+    """Returns the rest of the arguments as bytes; they are made one call after another, and never kept in memory."""
     varied: Mapping[str, Any] = field(default_factory=dict)
     rest: Mapping[Any, str] = field(default_factory=dict)
     """Fingerprints of the values that are passed beside the varied arguments."""
@@ -176,12 +182,22 @@ class PythonCalls:
         return TaskList(what, form, self._rows(), prepare=self._prepare)
 
     def _prepare(self, run: RunPaths) -> None:
+        from concurrent.futures import ThreadPoolExecutor
+
         from scheduler.runtime.task_launcher import write_own
 
         self._run = run
         make_private(run.given)
-        for row, call in enumerate(self.calls, 1):
-            write_own(str(run.given_to(row)), {**self.target.to_dict(), **call.arguments}, call.pickled)
+        with ThreadPoolExecutor(WRITERS) as pool:
+            for first in range(0, len(self.calls), AT_ONCE):
+                list(pool.map(lambda given: write_own(*given), self._given(run, first)))
+
+    def _given(self, run: RunPaths, first: int) -> list[tuple[str, dict[str, Any], bytes]]:
+        """Return the paths and the contents of the files of some calls, from a place in the list on."""
+        some = enumerate(self.calls[first : first + AT_ONCE], first + 1)
+        return [
+            (str(run.given_to(row)), {**self.target.to_dict(), **call.arguments}, call.values()) for row, call in some
+        ]
 
     def _rows(self) -> Iterator[Cells]:
         from scheduler.inputs import python_tasks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -116,6 +117,119 @@ def test_objects_without_an_equal_text_are_one_task_class_in_every_run(project: 
     first, second = ([row["key"] for row in project.tasks(run)] for run in ("1", "2"))
     assert first == second
     assert len({*first}) == 2
+
+
+TENSOR = """
+class Truth:
+    def __bool__(self):
+        raise RuntimeError("Boolean value of Tensor with more than one value is ambiguous")
+
+class Tensor:
+    def __init__(self, *values):
+        self.values = values
+    def __eq__(self, other):
+        return Truth()
+    __ne__ = __lt__ = __eq__
+    def __hash__(self):
+        return id(self)
+    def __len__(self):
+        return len(self.values)
+    def __iter__(self):
+        return (Tensor(value) for value in self.values)
+    def __bool__(self):
+        return bool(Truth())
+    def __repr__(self):
+        return f"tensor({', '.join(map(str, self.values))})"
+"""
+"""The protocol of a torch tensor: comparing gives no truth, iterating gives tensors, equal ones have other hashes."""
+
+
+@contract("S4-05", "S4-06")
+@pytest.mark.parametrize("real", [False, True], ids=["stand-in", "torch"])
+def test_tensors_reach_the_task_from_both_configurations(project: Project, real: bool) -> None:
+    if real:
+        pytest.importorskip("torch", reason="torch is not installed here; the stand-in has its protocol")
+    project.put(
+        tensors="from torch import tensor" if real else f"{TENSOR}\ndef tensor(values):\n    return Tensor(*values)"
+    )
+    configure(
+        project,
+        head="from tensors import tensor",
+        shared="{'w': tensor([1, 2]), 'm': [tensor([3, 4])], 'both': tensor([5, 6])}",
+        test="[{'a': [tensor([7, 8]), tensor([9, 9])], 'both': [tensor([0, 1])]}]",
+    )
+    twice = MAIN + "\nGPUTaskScheduler(config, MyGPUTask).start()\n"
+    project.put(
+        main=twice, my_gpu_task=ADDS.replace("{self._config[key]}", "{str(self._config[key]).replace(' ', '')}")
+    )
+    project.script()
+    assert sum("gpu0 skips task" in line for line in lines(project)) == 2
+    assert {*project.results().values()} == {
+        f"a=tensor({a}) both=tensor({both}) m=[tensor({m})] w=tensor({w})"
+        for a, both, m, w in (_tensor_texts(real, "7,8"), _tensor_texts(real, "9,9"))
+    }
+
+
+def _tensor_texts(real: bool, a: str) -> list[str]:
+    return [f"[{text}]" if real else text for text in (a, "0,1", "3,4", "1,2")]
+
+
+@contract("S4-12")
+def test_a_configuration_that_is_edited_during_the_run_changes_no_task(project: Project) -> None:
+    configure(project, shared="{'m': [1]}", test="[{'a': [1, 2, 3]}]")
+    edits = (
+        ADDS
+        + """
+        with open("config.py", "a") as file:
+            file.write("config['global_config']['m'].append(2)\\n")
+"""
+    )
+    thread = (
+        "import os, threading, time\nfrom config import config\n"
+        "def edit():\n"
+        "    while not os.path.exists('results/a-1,/result'):\n        time.sleep(0.01)\n"
+        "    config['global_config']['m'].append(3)\n    config['test_config'][0]['a'][:] = [9]\n"
+        "threading.Thread(target=edit, daemon=True).start()\n"
+    )
+    project.put(my_gpu_task=edits, main=thread + MAIN)
+    project.script()
+    assert project.results() == {f"a-{a},": f"a={a} m=[1]" for a in (1, 2, 3)}
+
+
+def test_combinations_of_a_million_are_made_one_by_one(project: Project) -> None:
+    project.put(
+        count="""
+import resource
+from gpu_task_scheduler.config_manager import ConfigManager
+
+axes = {name: list(range(100)) for name in "abc"}
+made = ConfigManager({"scheduler_config": {"gpu": ["0"]}, "test_config": [axes]})
+assert made.get_num_left_config() == 10**6
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+for _ in range(10**4):
+    assert made.get_next_config()["config"] is not None
+print(made.get_num_left_config(), (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+    )
+    left, mib = map(int, project.script("count.py").stdout.split())
+    assert left == 990_000
+    assert mib < 40, "a million combinations are never in memory together"
+
+
+def test_calls_are_written_in_groups_and_each_has_its_own_input(project: Project) -> None:
+    configure(project, test="[{'a': list(range(300))}]", gpu="['0', '1', '2', '3', '4', '5', '6', '7']")
+    project.put(
+        main=MAIN.replace(
+            "scheduler.start()",
+            "import scheduler as s\nfrom scheduler.app.run import run_loop\n"
+            "run_loop.run_to_end = lambda *said, **how: (_ for _ in ()).throw(SystemExit(7))\nscheduler.start()",
+        )
+    )
+    project.script(code=7)
+    given = sorted((project.state / "runs/1/given").iterdir(), key=lambda path: int(path.name))
+    assert len(given) == 300
+    names = [json.loads(path.read_bytes().partition(b"\n")[0])["work_dir"].rpartition("a-")[2] for path in given]
+    assert names == [f"{a}," for a in range(300)]
 
 
 BAD = {
