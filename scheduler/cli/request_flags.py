@@ -11,13 +11,15 @@ from scheduler.cli.parsing import Parser, settings_from, show
 if TYPE_CHECKING:
     from scheduler.app.control.targets import Target
 
-IDS = "tasks: 17, 17-40,52, last"
+IDS = "tasks: 17, 17-40,52, last, r3.12 (row 12 of run 3)"
 
 
 def parser(verb: str, description: str, example: str, of_run: str = "all its tasks to which this applies") -> Parser:
     """Build the parser of a verb that takes tasks by id, or a run."""
     made = Parser(verb, description, example).common()
-    made.add_argument("who", nargs="*", metavar="ID|RUN", help=f"{IDS}; or a run by name (default: the latest run)")
+    made.add_argument(
+        "who", nargs="*", metavar="ID|RUN", help=f"{IDS}; or a run: r3 or a name (default: the latest run)"
+    )
     made.add_argument("--run", metavar="RUN", help=f"a run by number or name: {of_run}")
     made.add_argument("--task", metavar="ID", help="tasks by id")
     return made.json()

@@ -6,9 +6,12 @@ from scheduler.app.observe import run_reader
 from scheduler.cli.parsing import Parser, settings_from, show
 from scheduler.core.ports import Request
 from scheduler.errors import StateError
+from scheduler.runtime.settings import Settings
 from scheduler.store.run.catalog import RunInfo
 from scheduler.store.run.requests import ask
+from scheduler.units import count
 
+ABANDON = "abandon"
 DONE = {
     "drain": "no more tasks start, running tasks finish; scheduler stop {} --now stops them too",
     "stop": "running tasks are being stopped (stop signal, grace, KILL); scheduler resume {} continues the run",
@@ -31,9 +34,18 @@ def main(argv: list[str]) -> int:
     how.add_argument(
         "--leave", action="store_const", dest="how", const="leave", help="end only the scheduler; tasks continue"
     )
+    how.add_argument(
+        "--abandon",
+        action="store_const",
+        dest="how",
+        const=ABANDON,
+        help="give the run up for good, also where its scheduler died: stop its tasks, cancel all that waits",
+    )
     parser.json()
     args = parser.parse_args(argv)
     info = run_reader.find_run(settings_from(args), args.run)
+    if args.how == ABANDON:
+        return _abandon(info, settings_from(args), as_json=args.json)
     _must_live(info)
     if ask(info.places, Request(args.how)) is None:
         _must_live(run_reader.find_run(settings_from(args), str(info.number)))
@@ -44,6 +56,19 @@ def main(argv: list[str]) -> int:
     sentence = DONE[args.how].format(info.number)
     facts = {"run": info.number, "asked": args.how, "says": sentence}
     show([f"run {info.number}  {info.what}: {sentence}"], facts, as_json=args.json)
+    return 0
+
+
+def _abandon(info: RunInfo, settings: Settings, *, as_json: bool) -> int:
+    """Cancel all tasks of a run, and end its scheduler once the running ones have been stopped."""
+    from scheduler.app.control.abandon import abandon
+
+    stopped, cancelled = abandon(info, settings)
+    what = [f"{count(stopped, 'running task')} being stopped"] if stopped else []
+    what += [f"{count(cancelled, 'task')} cancelled"] if cancelled else []
+    sentence = "abandoned: " + (", ".join(what) or "no task of it was left")
+    facts = {"run": info.number, "asked": ABANDON, "says": sentence}
+    show([f"run {info.number}  {info.what}: {sentence}"], facts, as_json=as_json)
     return 0
 
 

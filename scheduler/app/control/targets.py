@@ -11,12 +11,13 @@ from scheduler.errors import NoSuchRun, StateError, UsageError
 from scheduler.runtime.settings import Settings
 from scheduler.store.run.catalog import DIGITS, RunCatalog, RunInfo
 from scheduler.store.run.journal_reader import JournalReader
-from scheduler.units import ranges
+from scheduler.units import count, ranges
 from scheduler.values import dataclass
 
 LAST = "last"
 LARGEST = 10**12
-_IDS = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*,?\Z", re.ASCII)
+_IDS = re.compile(r"(r\d+\.)?\d+(-\d+)?(,(r\d+\.)?\d+(-\d+)?)*,?\Z", re.ASCII)
+_OF_RUN = re.compile(r"r(\d+)\.(.+)\Z", re.ASCII)
 
 Span = tuple[int, int]
 
@@ -35,7 +36,7 @@ def tasks(settings: Settings, words: Sequence[str]) -> list[Target]:
     Ids of a range that do not exist are left out. Raise UsageError, or NoSuchRun for an id that does not exist.
     """
     found = RunCatalog(places(settings))
-    spans = [span for word in words for span in ([_last(found)] if word == LAST else _spans(word))]
+    spans = [span for word in words for span in ([_last(found)] if word == LAST else _spans(found, word))]
     targets, left = [], list(spans)
     for info in found.all():
         here = _within(info, left)
@@ -82,15 +83,21 @@ def _either(settings: Settings, word: str) -> list[Target]:
     if found_tasks is None:
         return [Target(found_run)]
     raise UsageError(
-        f"{word} is a task (of run {found_tasks[0].info.number}) and a run: write --task {word} or --run {word}"
+        f"{word} is a task (of run {found_tasks[0].info.number}) and a run: write --task {word}, or r{word} for the run"
     )
 
 
-def _spans(word: str) -> list[Span]:
+def _spans(found: RunCatalog, word: str) -> list[Span]:
     if not _IDS.match(word):
-        raise UsageError(f"{word!r} is no task: write an id like 17, several like 17-40,52, or last")
+        raise UsageError(
+            f"{word!r} is no task: write an id like 17, several like 17-40,52, the twelfth row of run 3 "
+            "as r3.12, or last"
+        )
     spans = []
     for part in word.strip(",").split(","):
+        if of_run := _OF_RUN.match(part):
+            spans += _rows(found, part, of_run[1], of_run[2])
+            continue
         first, _, last = part.partition("-")
         if max(len(first), len(last)) > DIGITS:
             raise UsageError(f"{part[:DIGITS]}...: no task has so high an id")
@@ -100,6 +107,20 @@ def _spans(word: str) -> list[Span]:
         if spans[-1][1] > LARGEST:
             raise UsageError(f"{part}: no task has so high an id")
     return spans
+
+
+def _rows(found: RunCatalog, part: str, run: str, rows: str) -> list[Span]:
+    """Return the tasks that rows of a run became, counted from 1 in the order of its list or of its submissions."""
+    if len(run) > DIGITS or len(rows) > 2 * DIGITS:
+        raise UsageError(f"{part[:DIGITS]}...: no run has so many tasks")
+    first, _, last = rows.partition("-")
+    info = found.info(int(run))
+    with _journal(info) as journal:
+        order = [task for _, _, task in sorted((batch, row.row, task) for task, batch, row in journal.rows())]
+    low, high = int(first), int(last or first)
+    if not 1 <= low <= high or low > len(order):
+        raise NoSuchRun(f"{part}: run {info.number} has {count(len(order), 'task')}, r{info.number}.1 is the first")
+    return [(task, task) for task in order[low - 1 : high]]
 
 
 def _last(found: RunCatalog) -> Span:

@@ -70,6 +70,8 @@ class ResumeOptions:
     """True if tasks get the environment of this shell instead of that of the run's first shell."""
     keep_going: bool = False
     """True if the run continues even if the next rows all fail in the same way."""
+    drain: bool = False
+    """True if no more tasks start: what runs is watched to its end, and recorded requests are carried out."""
     mps: str = ""
     """How MPS is used from now on; empty: as before."""
 
@@ -83,9 +85,9 @@ def mps_word(flag: str, said: object) -> str:
 
 
 def run_name(spelled: str, name: str) -> str:
-    """Return the name of a run; raise UsageError for a number, with the flag as it was written."""
-    if name.isdecimal():
-        raise UsageError(f"{spelled}{name}: a name must not be a number, those are the runs' own")
+    """Return the name of a run; raise UsageError for a number such as 3 or r3, with the flag as it was written."""
+    if name.removeprefix("r").isdecimal():
+        raise UsageError(f"{spelled}{name}: a name must not be a number, with or without r: those are the runs' own")
     return name
 
 

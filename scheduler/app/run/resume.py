@@ -72,7 +72,7 @@ def take_over(info: RunInfo, settings: Settings, how: ResumeOptions) -> RunSessi
             _forget_what_is_lost(info, session)
         if how.env_from_now:
             keep_shell(store.places, shell)
-        _claim(session, info.elsewhere)
+        _claim(session, info.elsewhere, drain=how.drain)
     except BaseException:
         session.close()
         raise
@@ -138,12 +138,13 @@ def _replay(session: RunSession) -> None:
         store.clear(*key)
 
 
-def _claim(session: RunSession, elsewhere: str) -> None:
+def _claim(session: RunSession, elsewhere: str, *, drain: bool) -> None:
     """Record that the run belongs to this machine now; attempts on a machine that will not come back count as lost."""
     why = f"it ran on {elsewhere}, which was given up with --takeover"
     living = session.brain.living() if elsewhere else []
     events: list[Event] = [Asked("resume")]
     events += [Exited(task.id, task.attempts, Outcome.LOST, reason=why) for task in living]
+    events += [Asked("drain")] if drain else []
     now = clock.now()
     session.store.record(events, now)
     for event in events:

@@ -93,11 +93,12 @@ class RunCatalog:
                 yield self.info(number)
 
     def find(self, word: str | None) -> RunInfo:
-        """Return a run by number or name; without a word, this machine's latest run, a living one first."""
+        """Return a run by number (3 or r3) or name; without a word, this machine's latest run, a living one first."""
         if word is None:
             return self._latest()
-        if word.isdecimal() and len(word) <= DIGITS:
-            return self.info(int(word))
+        number = word.removeprefix("r")
+        if number.isascii() and number.isdecimal() and len(number) <= DIGITS:
+            return self.info(int(number))
         for info in self.all():
             if info.meta.get("name") == word:
                 return info

@@ -467,7 +467,7 @@ class TestWrongIds:
 
     def test_a_number_that_is_a_task_and_a_run_is_refused(self, over: Lists) -> None:
         said = over.call("hold", "1", code=2).stderr
-        assert said == "scheduler: 1 is a task (of run 1) and a run: write --task 1 or --run 1\n"
+        assert said == "scheduler: 1 is a task (of run 1) and a run: write --task 1, or r1 for the run\n"
 
     @pytest.mark.parametrize(
         ("words", "why"),
@@ -481,7 +481,10 @@ class TestWrongIds:
             ("set 0,1 -j 2", "apply to one run, not to tasks"),
             ("set 0 1 -j 2", "apply to one run, not to tasks"),
             ("cancel", "the following arguments are required: ID"),
-            ("cancel mine", "'mine' is no task: write an id like 17, several like 17-40,52, or last"),
+            (
+                "cancel mine",
+                "'mine' is no task: write an id like 17, several like 17-40,52, the twelfth row of run 3 ",
+            ),
             ("hold 0 --run 1", "say either a run (--run), or tasks (--task)"),
             ("devices disable", "name a device, such as scheduler devices disable 2"),
             ("devices disable host", "none of my runs is unfinished"),

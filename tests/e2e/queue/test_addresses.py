@@ -1,0 +1,105 @@
+"""Runs as `r3`, rows of runs as `r3.12`, and runs that are given up in one step."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.killing import Home, kill
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.slow
+
+PATIENCE = 60.0
+STAY = "trap 'echo stopped >> ended; exit 1' TERM; touch here; while :; do sleep 0.01; done"
+"""A line for a shell that runs until it is stopped."""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Home]:
+    made = Home(tmp_path)
+    made.env["SCHEDULER_QUEUE_IDLE"] = "1h"
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def over(home: Home) -> Home:
+    """Return a home with two ended runs: tasks 0 to 2, by priority not in the order of the list, and task 3."""
+    home.write("a.csv", "Command,Name,Priority", "true,first,3", "false,second,2", "true,third,1")
+    home.call("run", "a.csv", "--keep-going", code=1)
+    home.call("run", home.commands("false"), code=1)
+    return home
+
+
+class TestAddresses:
+    @pytest.mark.parametrize("word", ["r1", "1"])
+    def test_a_run_is_found_by_its_number_with_and_without_r(self, over: Home, word: str) -> None:
+        assert over.call("list", word, code=0).stdout.startswith("run 1  a.csv")
+
+    def test_a_number_after_r_is_a_run_where_it_is_a_task_too(self, over: Home) -> None:
+        said = over.call("retry", "r1", code=0).stdout
+        assert said.splitlines()[1] == "task 1: queued again (was failed)"
+
+    def test_rows_of_a_run_count_in_the_order_of_its_list(self, over: Home) -> None:
+        tasks = [json.loads(over.call("logs", f"r1.{row}", "--json", code=0).stdout)["task"] for row in (1, 2, 3)]
+        assert tasks == [2, 1, 0]
+        assert "task 1" in over.call("retry", "r1.2-3,3", code=1).stdout
+
+    @pytest.mark.parametrize(
+        ("word", "sentence"),
+        [
+            ("r1.4", "r1.4: run 1 has 3 tasks, r1.1 is the first"),
+            ("r1.0", "r1.0: run 1 has 3 tasks, r1.1 is the first"),
+            ("r7.1", "there is no run 7 in"),
+            ("r7", "there is no run 7 in"),
+        ],
+    )
+    def test_an_address_of_nothing_is_refused(self, over: Home, word: str, sentence: str) -> None:
+        assert sentence in over.call("retry", word, code=2).stderr
+
+    def test_a_run_may_not_be_called_like_a_number_of_a_run(self, home: Home) -> None:
+        said = home.call("run", home.commands("true"), "--name", "r5", code=2).stderr
+        assert said == "scheduler: --name r5: a name must not be a number, with or without r: those are the runs' own\n"
+
+
+class TestAbandon:
+    def start(self, home: Home) -> None:
+        """Start a run with a task that stays and one that waits."""
+        home.call("run", "-d", home.write("b.csv", "Command", [f'sh -c "{STAY}"'], ["touch never"]), "-j", "1", code=0)
+        wait_until((home.root / "here").exists, PATIENCE)
+
+    def gone(self, home: Home) -> None:
+        """Check that the task was stopped, the other one cancelled, and that nothing is left."""
+        wait_until(lambda: not home.living(), PATIENCE)
+        assert home.states("1") == ["cancelled", "cancelled"]
+        assert (home.root / "ended").read_text() == "stopped\n"
+        assert not (home.root / "never").exists()
+
+    def test_abandon_gives_up_a_run_whose_scheduler_lives(self, home: Home) -> None:
+        self.start(home)
+        said = home.call("stop", "r1", "--abandon", code=0).stdout
+        assert said == "run 1  b.csv: abandoned: 1 running task being stopped, 1 task cancelled\n"
+        self.gone(home)
+
+    def test_abandon_gives_up_a_run_whose_scheduler_was_killed(self, home: Home) -> None:
+        self.start(home)
+        kill(home.scheduler())
+        said = home.call("stop", "r1", "--abandon", code=0).stdout
+        assert said == "run 1  b.csv: abandoned: 1 running task being stopped, 1 task cancelled\n"
+        self.gone(home)
+        assert (
+            home.call("stop", "r1", "--abandon", code=0).stdout == "run 1  b.csv: abandoned: no task of it was left\n"
+        )
+
+    def test_abandon_gives_up_a_queue_and_the_next_submit_begins_a_new_one(self, home: Home) -> None:
+        home.call("submit", STAY, code=0)
+        wait_until((home.root / "here").exists, PATIENCE)
+        kill(home.scheduler())
+        home.call("stop", "queue", "--abandon", code=0)
+        wait_until(lambda: not home.living(), PATIENCE)
+        home.call("submit", "true", code=0)
+        assert home.call("list", "queue", code=0).stdout.startswith("run 2  queue")
