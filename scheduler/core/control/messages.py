@@ -81,7 +81,8 @@ def need(wants: RequestedResources) -> str:
         return f"its memory is not known yet{ooms}"
     has_margin = wants.share and wants.source is not EstimateSource.DECLARED
     made = f": peak {size(wants.peak)} + {wants.share:.0%} + {size(wants.margin)}" if has_margin else ""
-    return f"needs {size(wants.bytes)}{each} ({wants.source}{made}{ooms})"
+    what = f"no GPU, and {size(wants.bytes)} of host RAM" if wants.no_gpu else f"{size(wants.bytes)}{each}"
+    return f"needs {what} ({wants.source}{made}{ooms})"
 
 
 def devices(states: Iterable[DeviceState]) -> list[str]:

@@ -51,12 +51,14 @@ class RequestedResources:
     """The margin as a share of `peak` and as bytes; both 0 if the request was computed otherwise."""
     ooms: int = 0
     """The number of earlier attempts that ran out of memory."""
+    no_gpu: bool = False
+    """True if attempts of its class have shown that it needs no GPU, though it would see one."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the request as JSON values."""
         return {
             "bytes": self.bytes, "peak": self.peak, "gpus": self.gpus, "source": self.source, "share": self.share,
-            "margin": self.margin, "ooms": self.ooms,
+            "margin": self.margin, "ooms": self.ooms, "no_gpu": self.no_gpu,
         }  # fmt: skip
 
 

@@ -111,7 +111,14 @@ def _wants(brain: Brain, task: int, need: ResourceRequest) -> RequestedResources
     touched = brain.task(task)
     peak = ask.bare or ask.least
     return RequestedResources(
-        ask.bytes, peak, len(need.gpus), need.source, share, margin, touched.ooms if touched else 0
+        ask.bytes,
+        peak,
+        len(need.gpus),
+        need.source,
+        share,
+        margin,
+        touched.ooms if touched else 0,
+        no_gpu=need.visible > 0,
     )
 
 

@@ -46,6 +46,8 @@ class AttemptHistory:
     """The share of its GPU's threads under MPS; 0: outside of MPS."""
     fence: int = 0
     mps: str = ""
+    sees: tuple[str, ...] = ()
+    """The GPUs that its program sees, on the host too."""
     neighbours: int = 0
     """The largest number of other attempts of this run that shared a device with it at one time."""
 
@@ -137,7 +139,7 @@ class RunSummary:
     def _place(self, event: Placement, at: float) -> None:
         devices = shown_in(event.reservation)
         attempt = AttemptHistory(event.attempt, event.purpose, devices, event.reservation, str(event.source), at)
-        attempt.percentage, attempt.fence = event.percentage, event.fence
+        attempt.percentage, attempt.fence, attempt.sees = event.percentage, event.fence, event.sees
         self.living[event.task] = attempt
         self.first = at if self.first is None else self.first
         if event.purpose is Purpose.PROBE:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from scheduler.core.model import Outcome, State, Terms
+from scheduler.core.model import HOST, Outcome, State, Terms
 from scheduler.core.reporting.forecast import ExpectedTask, Forecast
 from scheduler.core.reporting.run_history import AttemptHistory, TaskHistory
 from scheduler.ui.text import clean, clock
@@ -50,6 +50,14 @@ def paragraph(one: TaskReport) -> str:
 
 def _where(one: TaskReport, attempt: AttemptHistory) -> str:
     return ", ".join(one.labels.get(key, key) for key in attempt.devices)
+
+
+def _without_gpu(one: TaskReport, attempt: AttemptHistory) -> str:
+    """Return why a living attempt that sees GPUs counts as a task of the host."""
+    if not attempt.sees or attempt.devices != (HOST,):
+        return ""
+    seen = ", ".join(one.labels.get(key, key) for key in attempt.sees)
+    return f" (it sees {seen}, and has used no GPU so far)"
 
 
 def _memory(attempt: AttemptHistory) -> str:
@@ -136,7 +144,8 @@ def _running(one: TaskReport) -> str:
     )
     what = "is being probed" if one.state is State.PROBING else "is running"
     return (
-        f"{what} on {_where(one, attempt)} since {clock(since)} ({duration(one.now - since)}), {_attempt_number(one)}; "
+        f"{what} on {_where(one, attempt)}{_without_gpu(one, attempt)} "
+        f"since {clock(since)} ({duration(one.now - since)}), {_attempt_number(one)}; "
         f"{_memory(attempt)}{_expected(one)}{_earlier_attempts(one)}{unseen}"
     )
 

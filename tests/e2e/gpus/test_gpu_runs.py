@@ -363,7 +363,7 @@ class TestOutOfMemory:
         assert again.placed > big.ended
         assert {task["id"]: task["ooms"] for task in home.tasks()} == {big.task: 0, small.task: 1}
 
-    @fault(133)
+    @fault(134)
     def test_task_that_ran_out_on_a_gpu_of_its_own_is_not_started_again(self, machine: Machine) -> None:
         home = machine(gpus=1)
         (home.root / "edge.py").write_text(EDGE)
@@ -376,7 +376,7 @@ class TestOutOfMemory:
         assert words in home.log()
         assert words in home.call("why", "0").stdout
 
-    @fault(133)
+    @fault(134)
     def test_task_beside_which_something_used_memory_is_started_once_more(self, machine: Machine) -> None:
         home = machine(gpus=1)
         (home.root / "edge.py").write_text(EDGE)

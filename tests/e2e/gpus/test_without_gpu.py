@@ -131,6 +131,8 @@ class TestFirstRun:
         home.jobs(training("late.py", take="5GiB", Priority=1), holding("16GiB", Priority=2))
         with home.going():
             home.wait_for_use(0, 16 * GIB)
+            said = home.call("why", "0").stdout
+            assert "is running on host (it sees GPU 0, and has used no GPU so far) since" in said, said
             home.go("touch")
             home.wait_for_use(0, 21 * GIB)
             home.wait_for_words("uses GPU 0 after all")

@@ -87,6 +87,15 @@ def test_why_gives_a_known_peak_with_its_margin() -> None:
     ]
 
 
+def test_why_says_that_a_task_needs_no_gpu() -> None:
+    b = of_kind(2, Profile({"0": Peaks([0]), "host": Peaks([20 * GIB])}))
+    assert paragraph(b, *GPU)[:3] == [
+        "waits for host RAM",
+        "needs no GPU, and 22.2GiB of host RAM (profile: peak 20.0GiB + 10% + 256MiB)",
+        "host RAM has 1.2GiB of 24.0GiB free (task 1 22.2GiB, buffer 512MiB)",
+    ]
+
+
 def test_why_gives_the_smaller_margin_of_a_peak_that_was_measured_often() -> None:
     assert paragraph(of_kind(2, SURE), *GPU) == [
         "waits for GPU memory",
