@@ -238,6 +238,11 @@ class TestRun:
         for verb in (["run", home.commands("true")], ["status"], ["list"], ["results"], ["resume"]):
             assert "--state DIR" in home.call(*verb, code=1).stderr
 
+    def test_the_flag_state_comes_before_the_variable(self, home: Home) -> None:
+        home.call("run", home.commands("true"), "--state", str(home.root / "elsewhere"), code=0)
+        assert (home.root / "elsewhere/runs/1/journal.db").is_file()
+        assert not home.state.exists()
+
     def test_run_json_prints_results_on_stdout_and_all_else_on_stderr(self, home: Home) -> None:
         done = home.call("run", home.commands("true", "false"), "--json", code=1)
         assert [task["exit_code"] for task in json.loads(done.stdout)["tasks"]] == [0, 1]

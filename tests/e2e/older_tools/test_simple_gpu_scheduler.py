@@ -169,10 +169,10 @@ class TestSlots:
     def test_a_gpu_may_have_any_name_without_its_blanks(self, home: SimpleHome) -> None:
         home.feed("echo $CUDA_VISIBLE_DEVICES >> told\n", "a")
         home.feed("echo $CUDA_VISIBLE_DEVICES >> told\n", home.box.uuids[1])
-        home.feed("echo $CUDA_VISIBLE_DEVICES >> told\n" * 2, "0, 1")
+        home.feed("echo =$CUDA_VISIBLE_DEVICES= >> told\n" * 2, "0, 1")
         home.feed("echo =$CUDA_VISIBLE_DEVICES= >> told\n", "")
         told = home.lines_of("told")
-        assert (told[:2], sorted(told[2:4]), told[4:]) == (["a", home.box.uuids[1]], ["0", "1"], ["=="])
+        assert (told[:2], sorted(told[2:4]), told[4:]) == (["a", home.box.uuids[1]], ["=0=", "=1="], ["=="])
 
     def test_a_number_that_no_gpu_has_is_refused_at_once(self, home: SimpleHome) -> None:
         done = home.bash("echo touch ran | simple_gpu_scheduler --gpus 0 7", code=2)

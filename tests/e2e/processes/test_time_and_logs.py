@@ -203,10 +203,9 @@ class TestRuns:
 
     def test_resumable_tasks_go_on_in_further_turns(self, home: Home) -> None:
         turns = """sh -c 'echo turn >>turns; [ "$(wc -l <turns)" -ge 3 ] || exit 75'"""
-        home.write("jobs.csv", "Command,Resumable", [turns, "yes"])
-        home.call("run", "jobs.csv", *ONE, code=0)
-        [task] = home.tasks()
-        assert (task["state"], task["attempts"]) == ("succeeded", 3)
+        home.write("jobs.csv", "Command,Resumable", [turns, "yes"], ["sh -c 'exit 75'", "no"])
+        home.call("run", "jobs.csv", *ONE, code=1)
+        assert [(task["state"], task["attempts"]) for task in home.tasks()] == [("succeeded", 3), ("failed", 1)]
         assert "exit 75: it goes on in its next turn" in home.log()
 
     def test_three_short_turns_in_a_row_fail_a_task(self, home: Home) -> None:

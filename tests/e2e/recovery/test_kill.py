@@ -75,7 +75,8 @@ def test_a_task_that_runs_without_a_scheduler_is_adopted_and_not_started_again(h
     home.commands("sh -c 'echo x >>here; until [ -e go ]; do sleep 0.01; done; exit 3'")
     scheduler_killed_once(home, "here")
     with home.start("resume") as second:
-        wait_until(lambda: "1 were running" in home.log() or "1 ran" in home.log())
+        wait_until(lambda: "taken over; 0 ended, 1 ran" in home.log())
+        home.call("set", "--run", "1", "-j", "2", code=0)  # it answers once it has adopted the task
         (home.root / "go").touch()
     assert second.returncode == 1
     assert [(task["exit_code"], task["attempts"]) for task in home.tasks()] == [(3, 1)]

@@ -33,6 +33,7 @@ def test_report_page_holds_its_data_and_loads_nothing(home: Home) -> None:
     (run,) = json.loads(found[1])["runs"]
     assert len(run["tasks"]) == 2
     assert not re.search(r'(?:src|href)="', page)
+    assert re.search(r"default-src 'none'; style-src 'sha256-[^']+'; script-src 'sha256-[^']+'; img-src data:", page)
     assert "abcdef" not in page
     assert "sesame" not in page
 

@@ -7,10 +7,12 @@ import pytest
 from scheduler.core.tasks.command import name
 from scheduler.core.tasks.redaction import masked, shown, without_secrets
 from tests.support.builders import spec
+from tests.support.faults import fault
 
 CANARY = "c4n4ry"
 
 
+@fault(61)
 @pytest.mark.parametrize(
     ("argv", "line"),
     [
