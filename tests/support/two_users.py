@@ -280,8 +280,11 @@ def storm(users: list[User], seed: int, *, seconds: float, kills: int = 0, shims
     observer.start()
     began = time.monotonic()
     schedulers = [user.go() for user in users]
-    next_kill = [began + dice.uniform(0.2, 1.5) for _ in users]
-    while came.kills < kills if kills else time.monotonic() < began + seconds:
+    # On a busy machine a start takes seconds: one list could be done before the other one is accepted.
+    wait_until(lambda: all(user.accepted() for user in users), 60, pause=0.05)
+    ready = time.monotonic()
+    next_kill = [ready + dice.uniform(0.0, 1.5) for _ in users]
+    while came.kills < kills if kills else time.monotonic() < ready + seconds:
         turn = min(range(len(users)), key=next_kill.__getitem__)
         with contextlib.suppress(subprocess.TimeoutExpired):
             schedulers[turn].wait(max(0.0, next_kill[turn] - time.monotonic()))
