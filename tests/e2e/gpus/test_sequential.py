@@ -46,7 +46,7 @@ def trained(task: dict[str, Any]) -> list[str]:
 
 
 class TestOnTheHost:
-    @contract("S3-20", "S3-22")
+    @contract("S3-20", "S3-21", "S3-22")
     def test_each_task_of_a_batch_is_profiled_for_two_epochs_before_the_batch_runs(self, home: Home) -> None:
         home.write("jobs.csv", HEADER, *(hold(home, 40, epochs=epochs) for epochs in (5, 7, 5)))
         home.call("run", "jobs.csv", "--profile", "sequential", "--num", "2", code=0)

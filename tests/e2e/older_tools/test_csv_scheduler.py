@@ -52,6 +52,15 @@ def test_no_daemon_of_mps_starts_for_any_spelling_of_off(mps_home: GpuHome, said
     assert len(mps_home.mps_notes("start")) == daemons
 
 
+@contract("S3-02", "S3-05")
+@pytest.mark.skipif(not shutil.which("cc"), reason=NO_COMPILER)
+def test_tasks_get_the_percentage_of_threads_under_mps_which_is_the_default(mps_home: GpuHome) -> None:
+    mps_home.jobs({"Command": "sh -c 'echo $CUDA_MPS_ACTIVE_THREAD_PERCENTAGE >share'", "Memory": "1GiB"})
+    mps_home.call("--csv", "jobs.csv", "--threads_percentage", "37", code=0)
+    assert len(mps_home.mps_notes("start")) == 1
+    assert (mps_home.root / "share").read_text() == "37\n"
+
+
 @contract("S3-03", "S3-05")
 @pytest.mark.parametrize("flag", ["--thread_percentage", "--threads_percentage"])
 def test_threads_percentage_without_mps_gets_a_hint_that_it_is_ignored(home: Home, flag: str) -> None:

@@ -11,6 +11,7 @@ from scheduler.core.brain import Brain
 from scheduler.core.control import why
 from scheduler.core.model import HOST, DeviceBudget, EstimateSource, Outcome, Placement, Purpose
 from scheduler.core.placement.refusal import Reason
+from tests.e2e.older_tools.contracts import contract
 from tests.support.builders import (
     asked,
     brain,
@@ -51,12 +52,14 @@ class TestProfileRuns:
             profile(b, task, "1GiB")
         assert place(b) == [2, 3, 1]
 
+    @contract("S3-20")
     def test_equal_tasks_are_each_profiled(self) -> None:
         b = sequential(tasks(2, epochs=9))
         profile(b, 1, "1GiB")
         profile(b, 2, "2GiB")
         assert [p.reservation[HOST] for p in decide(b).placements] == [size("1GiB"), size("2GiB")]
 
+    @contract("S3-20")
     def test_other_tasks_of_the_batch_wait_for_the_profile_run(self) -> None:
         b = sequential(tasks(3, epochs=9))
         assert place(b) == [1]
@@ -97,11 +100,13 @@ class TestPacking:
         assert [p.task for p in decide(b, host("24GiB")).placements] == [1, 2, 3]
         assert [p.task for p in decide(b, host("23519MiB")).placements] == [1, 2], "the buffer is 512 MiB per device"
 
+    @contract("S3-22")
     def test_a_task_that_does_not_fit_holds_up_smaller_ones_behind_it(self) -> None:
         b = self.profiled("10GiB", "14GiB", "1GiB")
         assert place(b) == [1]
         assert reasons(b) == {2: Reason.MEMORY}
 
+    @contract("S3-22")
     def test_peaks_get_no_margin(self) -> None:
         b = self.profiled("10GiB", "1GiB")
         first, second = decide(b).placements
@@ -116,6 +121,7 @@ class TestPacking:
         b = self.profiled("1GiB", memory="3GiB")
         assert decide(b).placements[0].reservation[HOST] == size("3GiB")
 
+    @contract("S3-22")
     def test_only_the_first_gpu_is_used(self) -> None:
         there = (gpu(0), gpu(1), host())
         b = self.profiled("20GiB", "20GiB", there=there)
@@ -145,6 +151,7 @@ class TestPacking:
 
 
 class TestBatches:
+    @contract("S3-16")
     def test_a_batch_waits_until_all_of_the_batch_before_has_ended(self) -> None:
         b = sequential(tasks(2, epochs=9), tasks(1, epochs=9, priority=-5))
         for task in (1, 2):
