@@ -90,7 +90,8 @@ def test_a_task_that_stops_itself_ends_with_its_time_limit(driver: Driver) -> No
 @pytest.mark.slow
 def test_modules_in_the_tasks_directory_do_not_replace_those_of_the_scheduler(home: Home) -> None:
     for name in ("json", "signal", "struct", "psutil", "selectors"):
-        (home.root / f"{name}.py").write_text("open('taken', 'a').write(__name__)\nraise SystemExit(9)\n")
+        taken = f"open({str(home.root / 'taken')!r}, 'a').write(__name__)\nraise SystemExit(9)\n"
+        (home.root / f"{name}.py").write_text(taken)
     home.commands("sh -c 'exit 4'")
     command = [sys.executable, "-P", "-m", "scheduler", "run", "jobs.csv", "--devices", "host"]
     subprocess.run(command, cwd=home.root, env=home.env, check=False, capture_output=True)

@@ -13,6 +13,7 @@ from scheduler.core.control.messages import why
 from scheduler.core.leases import Lease
 from scheduler.core.model import HOST, Device, EstimateSource, Machine, Placement
 from scheduler.core.placement import fit
+from scheduler.core.placement.capacity import FreeIndex
 from scheduler.core.placement.device_capacity import capacities, is_called, room_on
 from scheduler.core.placement.refusal import Reason, Refusal
 from scheduler.core.placement.request import MemoryRequest, ResourceRequest
@@ -497,3 +498,8 @@ def a_state(dice: random.Random) -> World:
         leases.append((reserved, held, held))
         left -= max(reserved, held)
     return World(total, unmanaged, tuple(leases))
+
+
+def test_a_gpu_with_exactly_the_load_that_is_asked_for_may_be_used() -> None:
+    free = FreeIndex([(10.0, 0), (20.0, 1)], [(0.1, 1), (0.5, 0)])
+    assert free.with_both(5.0, 0.5) == [0]

@@ -424,6 +424,7 @@ class TestUnmanagedProcesses:
 
     def test_a_display_is_no_unmanaged_process(self) -> None:
         assert kept_for_unmanaged(used_by("200MiB"), rules()) == 0
+        assert kept_for_unmanaged(gpu(0), rules()) == 0
 
     def test_nothing_starts_beside_an_unmanaged_process_that_has_just_come(self) -> None:
         b = brain(tasks(1, "1GiB"))

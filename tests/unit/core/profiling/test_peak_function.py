@@ -109,3 +109,9 @@ def test_words_name_the_terms_and_their_amounts() -> None:
     assert found.words(["lr", "bs", "width", "depth", "opt"]) == (
         "800 MiB + 4 KiB x bs x width x depth + 64 B x width x width x depth"
     )
+
+
+def test_a_share_of_a_byte_for_each_step_of_an_argument_is_written_in_bytes() -> None:
+    found = fit([[float(number)] for number in range(2, 80, 2)], list(range(1, 40)))
+    assert found is not None
+    assert "0.5 B x n" in found.words(["n"])

@@ -19,6 +19,7 @@ COMMANDS = [
     ("torchrun --nproc_per_node 2 train.py --lr 0.1", ("train.py",)),
     ("python -m torch.distributed.run --nproc_per_node=2 train.py", ("train.py",)),
     ("accelerate launch --num_processes 2 train.py --lr 0.1", ("train.py",)),
+    ("python -m torch.distributed.run --no-python run.sh", ("run.sh",)),
     ("bash run.sh 0.1", ("run.sh",)),
     ("./train --lr 0.1", ("",)),
 ]

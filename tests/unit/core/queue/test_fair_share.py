@@ -54,6 +54,7 @@ class TestNextUser:
         decision = packer().decide(scene(waiter(12)))
         assert placed(decision) == [1]
         assert decision.fitting == ("ticket.2000.9-b",)
+        assert "of run 9 of" in decision.refusals[0].text
 
     def test_a_task_that_waited_longest_takes_its_capacity_first(self) -> None:
         decision = packer().decide(scene(waiter(12, waited=5.0), turn=Turn(task=1, waited=9.0)))
@@ -234,6 +235,7 @@ class TestTurnTracker:
         ticket = standing.after(100.0, WAIT, (), ())
         assert ticket is not None
         assert ticket.waited == 0.0
+        assert standing.turn(100.0, ()) == Turn(7, 0.0)
         assert standing.turn(103.0, ()) == Turn(7, 3.0)
 
     def test_task_zero_waits_like_any_other_task(self) -> None:

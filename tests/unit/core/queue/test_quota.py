@@ -58,6 +58,7 @@ class TestTasks:
     def test_a_quota_of_tasks_limits_the_tasks_of_a_pass(self) -> None:
         decision = packer().decide(scene(caps(tasks=2)))
         assert placed(decision) == [1, 2]
+        assert [refusal.task for refusal in decision.refusals] == [3]
         assert words(decision) == [f"may not start; its user holds 2 tasks, the quota is 2 ({FILE})"]
 
     def test_a_quota_of_tasks_counts_all_runs_of_its_user_only(self) -> None:
@@ -199,6 +200,9 @@ class TestLeasesOfOtherUsers:
     def test_forged_lease_counts_up_to_the_device(self) -> None:
         (lease,) = counted(NO_CAPS, forged())
         assert (sums((lease,)), dict(lease.load)) == ({"GPU-0": 24.0, HOST: 256.0}, {"GPU-0": 1.0, HOST: 64.0})
+
+    def test_lease_on_a_device_that_this_machine_does_not_have_counts_as_it_says(self) -> None:
+        assert sums(counted(NO_CAPS, forged(reserved={"GPU-9": GIB}))) == {"GPU-9": 1.0}
 
     def test_forged_leases_count_up_to_the_quota_of_their_user_together(self) -> None:
         found = counted(caps(memory=4 * GIB, host_memory=8 * GIB), forged(), forged())

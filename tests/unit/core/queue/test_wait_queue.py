@@ -442,3 +442,8 @@ def ranks(b: Brain, seconds: dict[int, float]) -> None:
     for task, long in seconds.items():
         b.profiles.profile(b.kind_of(task)).ranked_seconds = long
         b.wait_queue.refresh(b.kind_of(task))
+
+
+def test_unlooked_tasks_of_several_groups_are_as_many_as_asked_for() -> None:
+    b = brain(tasks(2, "1GiB"), tasks(5, "2GiB"))
+    assert b.wait_queue.unlooked(3) == [1, 2, 3]
