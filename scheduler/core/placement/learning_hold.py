@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable
 
 from scheduler.core.model import Placement, Profiling, Purpose
 from scheduler.core.placement.refusal import Reason, Refusal
@@ -24,11 +23,11 @@ class LearningHold:
         """Task classes that one attempt has shown and another one is to confirm."""
         self._unproved: Counter[int] = Counter()
         """The number of living attempts of each such class that have shown nothing yet."""
-        self._watched: dict[Hashable, int] = {}
-        """Groups of task classes that are being learned from a real run on GPUs."""
+        self._watched: dict[int, int] = {}
+        """Task classes that are being learned from a real run on GPUs."""
         self.held: list[WaitingTask] = []
-        """Tasks that were held back because a similar one is being measured; they may start on GPUs that would stay
-        empty."""
+        """Tasks that were held back because another one of their class is being measured; they may start on GPUs that
+        would stay empty."""
         self.living = brain.learning()
         """The living tasks that can show something."""
         for task in self.living:
@@ -44,7 +43,7 @@ class LearningHold:
         if settled:
             return
         if is_watched(placement, settled) and placement.gpus:
-            self._watched[self._brain.profiles.group(kind)] = task
+            self._watched[kind] = task
         if self._brain.is_unsure(task) and placement.sees:
             self._check(kind, placement)
 
@@ -79,7 +78,7 @@ class LearningHold:
         """Return the task that shows what another one needs: a second one would teach nothing and occupy a GPU."""
         by = self._checked.get(task.kind)
         if by is None and self._watched and task.need.unknown:
-            by = self._watched.get(self._brain.profiles.group(task.kind))
+            by = self._watched.get(task.kind)
         return by
 
     def _is_patient(self, task: WaitingTask) -> bool:

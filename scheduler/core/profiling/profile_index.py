@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING
 
@@ -452,11 +452,6 @@ class ProfileIndex:
     def kind(self, number: int) -> TaskClass | None:
         """Return the class of a number; None for number 0 and for a class that was forgotten."""
         return self.kinds.get(number)
-
-    def group(self, number: int) -> Hashable:
-        """Return a value that is equal for classes of which one should be learned before the next starts unknown."""
-        kind = self.kinds.get(number)
-        return (kind.family, self._families[kind.family].group(number)) if kind is not None and kind.family else number
 
     def guess(self, number: int) -> PredictedPeak | None:
         """Return the possible need of a class that was never observed, from similar ones; None if it is unknown."""

@@ -28,8 +28,6 @@ class FactorVerdict:
 
     splits: Places = ()
     """The factors that distinguish classes: neither neutral nor left out."""
-    undecided: frozenset[int] = frozenset()
-    """The splitting factors for which no two peaks show a difference so far."""
     withdrawn: frozenset[int] = frozenset()
     """The factors that were left out until a peak contradicted."""
     contradicted: bool = False
@@ -59,10 +57,8 @@ def judge(seen: Sequence[tuple[Key, Peaks]], roles: Sequence[Role], values: Sequ
     needed = [min(ENOUGH, values[place]) for place in base]
     fixed = {at for at, place in enumerate(base) if place in withdrawn or roles[place] is Role.NEEDED}
     splits, matter, cells = _settled(highest, needed, fixed)
-    undecided = [at for free, at in enumerate(splits) if at not in matter and not _any_differs(_without(cells, free))]
     return FactorVerdict(
         tuple(base[at] for at in splits),
-        frozenset(base[at] for at in undecided),
         frozenset(withdrawn),
         bool(withdrawn) or len(matter) > len(fixed),
         cells,

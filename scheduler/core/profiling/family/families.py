@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from scheduler.core.model import EstimateSource
 from scheduler.core.profiling.family import noisy_factor_test
@@ -10,7 +10,6 @@ from scheduler.core.profiling.family.argument_table import LEFT_OUT, ArgumentGro
 from scheduler.core.profiling.family.arguments import Slots
 from scheduler.core.profiling.family.class_summaries import NOTHING, Beside, Cell
 from scheduler.core.profiling.family.computed_peaks import BOUND, ComputedPeaks
-from scheduler.core.profiling.family.exploration import Exploration
 from scheduler.core.profiling.family.factor_test import ENOUGH, FactorVerdict, Key, judge, take
 from scheduler.core.profiling.family.interpolation import Point, between
 from scheduler.core.profiling.family.peak_function import Row
@@ -90,12 +89,7 @@ class Family:
         self._keys: list[Key] = []
         """The splitting places of each class: classes with equal keys are alike."""
         self._cells: dict[Key, Cell] = {}
-        self._listed: list[int] = []
-        """Rows of the table whose classes are in the list, in the order of the list."""
         self._grown = self._unjudged = self._repeated = False
-        self._questions: Exploration | None = None
-        self._asked = 0
-        """The number of listed classes that the exploration knows."""
         self._guesses: dict[Key, FamilyEstimate | None] = {}
         self._lines: dict[tuple[int, Key], list[Point]] | None = None
         self._computed = ComputedPeaks()
@@ -108,8 +102,6 @@ class Family:
             self._columns.add(slots)
         self._rows[kind] = (before or 0) + rows
         self._columns.rows += max(1, self._rows[kind]) - (0 if before is None else max(1, before))
-        if rows and not before:
-            self._listed.append(self._numbers[kind])
         self._grown = True
 
     def rows(self, kind: int) -> int:
@@ -159,19 +151,6 @@ class Family:
         if key not in self._guesses:
             self._guesses[key] = self._guess(key)
         return self._guesses[key]
-
-    def group(self, kind: int) -> Hashable:
-        """Return a value that is equal for classes of which one should run before the next starts unknown.
-
-        It changes as more becomes known. Classes that are alike form one group. So do those that answer one question
-        (another value of a factor that may be neutral), and those that can wait until such a question is answered.
-        """
-        self._refresh()
-        questions = self._questions = self._questions or self._ask()
-        for order in range(self._asked, len(self._listed)):
-            questions.take(self._keys[self._listed[order]], order)
-        self._asked = len(self._listed)
-        return questions.group(self._key(kind))
 
     def factors(self) -> list[Factor]:
         """Return all factors that vary, for users to read."""
@@ -247,7 +226,7 @@ class Family:
         for kind, peaks in self._peaks.items():
             self._cells.setdefault(self._key(kind), Cell()).take(kind, peaks, self._beside.get(kind, NOTHING))
         self._guesses.clear()
-        self._lines = self._questions = None
+        self._lines = None
         self._computed.forget()
 
     def _row(self, peaks: Mapping[str, int]) -> tuple[int, ...]:
@@ -360,15 +339,6 @@ class Family:
     def _number(self, bundle: ArgumentGroup, code: int) -> tuple[float, ...]:
         """Return the numbers of an argument group's value, which has one code in all its slots."""
         return tuple(float(self._columns.columns[slot].texts[code] or 0) for slot in bundle.slots)
-
-    def _ask(self) -> Exploration:
-        """Create the exploration of what is unknown; if everything is known, with the first class of the list as
-        unknown.
-        """
-        self._asked = 0
-        first = self._keys[self._listed[0] if self._listed else 0]
-        undecided = [at for at, place in enumerate(self._verdict.splits) if place in self._verdict.undecided]
-        return Exploration(undecided, list(self._cells) or [first])
 
     def _factor(self, place: int, bundle: ArgumentGroup) -> Factor:
         names = tuple(self._columns.columns[slot].name for slot in bundle.slots)

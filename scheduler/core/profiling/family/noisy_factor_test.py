@@ -57,7 +57,7 @@ def judge(seen: Sequence[Seen], roles: Sequence[Role], values: Sequence[int], by
     undecided = [place for place in rest if _most_values(seen, matter, place) < min(ENOUGH, values[place])]
     splits = tuple(sorted((*matter, *undecided)))
     cells = {key: tuple(peaks) for key, peaks in _cells(seen, splits).items()}
-    return FactorVerdict(splits, frozenset(undecided), frozenset(withdrawn), bool(withdrawn), cells)
+    return FactorVerdict(splits, frozenset(withdrawn), bool(withdrawn), cells)
 
 
 def _needed(seen: Sequence[Seen], splits: Sequence[int], suspects: Sequence[int], by: Scatter) -> list[int]:

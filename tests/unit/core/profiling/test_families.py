@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import permutations, product
 
 import pytest
@@ -406,32 +406,6 @@ class TestInterpolation:
         assert guess.peaks == {"0": size("6GiB"), "host": 1000 * MIB}
 
 
-class TestGroups:
-    def test_classes_that_are_alike_are_in_one_group(self) -> None:
-        of = family(*(f"--lr {n % 2} --out o{n}" for n in range(6)))
-        assert of.group(0) == of.group(2) == of.group(4)
-        assert of.group(0) != of.group(1)
-
-    def test_one_more_value_of_each_factor_is_tried_beside_the_first_class(self) -> None:
-        of = family(*GRID)
-        first, opt, bs, both, lr = (of.group(kind) for kind in (0, 1, 2, 3, 6))
-        assert len({first, opt, bs, lr}) == 4
-        assert both in {opt, bs}
-
-    def test_further_values_of_a_factor_wait_for_the_first_ones(self) -> None:
-        of = family(*(f"--model {name}" for name in "abcd"))
-        assert of.group(1) == of.group(2) == of.group(3) != of.group(0)
-
-    def test_further_values_are_tried_together_once_the_factor_is_known_to_matter(self) -> None:
-        of = see(family(*(f"--model {name}" for name in "abcd")), {0: "2GiB", 1: "4GiB"})
-        assert of.group(2) != of.group(3)
-
-    def test_a_family_of_earlier_runs_only_has_groups(self) -> None:
-        of = Family()
-        of.add(7, slots(["--lr", "1"]), rows=0)
-        assert of.group(7) == of.group(7)
-
-
 # ---- a grid of 320 rows, learned while it runs ----
 
 HYPERPARAMETERS: dict[str, list[str]] = {
@@ -445,7 +419,8 @@ ALSO = {"opt": ("--wd", "--momentum"), "lr": ("--warmup",)}
 """Arguments that change together: one hyperparameter is given as three arguments, one as two."""
 ORDERS = list(permutations(HYPERPARAMETERS))
 AT_ONCE = 4
-MOST_UNKNOWN = 12
+MOST_UNKNOWN = 64
+"""Rows of a grid in order, until every argument was seen with enough values; each is reserved an expectation."""
 
 Row = dict[str, str]
 Truth = Callable[[Row], dict[str, int]]
@@ -477,7 +452,7 @@ def batch_size_matters(row: Row) -> dict[str, int]:
 
 
 class Played:
-    """Rows that start in their order: known ones at once, unknown ones up to four at a time, one of each group."""
+    """Rows that start in their order: known ones at once, unknown ones up to four at a time."""
 
     def __init__(self, rows: list[Row], truth: Truth, remembers: bool = False) -> None:
         self.rows, self.truth, self.remembers = rows, truth, remembers
@@ -491,12 +466,8 @@ class Played:
 
     def round(self, waiting: list[int]) -> list[int]:
         """Start what can start of the waiting rows, and return the others."""
-        running: dict[int, Hashable] = {}
         known = [kind for kind in waiting if self.known(kind)]
-        for kind in self.unknown_ones(waiting, known):
-            group = self.family.group(kind)
-            if len(running) < AT_ONCE and group not in running.values():
-                running[kind] = group
+        running = list(self.unknown_ones(waiting, known))[:AT_ONCE]
         for kind in [*running, *(known if self.remembers else ())]:
             self.family.observe(kind, self.truth(self.rows[kind]))
         self.unknown += len(running)
@@ -524,7 +495,7 @@ class TestGridOf320Rows:
 
     @pytest.mark.parametrize("truth", [nothing_matters, batch_size_matters])
     @pytest.mark.parametrize("order", SOME, ids="-".join)
-    def test_at_most_twelve_rows_of_a_grid_start_unknown(self, order: tuple[str, ...], truth: Truth) -> None:
+    def test_at_most_a_fifth_of_the_rows_of_a_grid_starts_unknown(self, order: tuple[str, ...], truth: Truth) -> None:
         played = Played(grid(order), truth)
         assert (played.unknown <= MOST_UNKNOWN, played.too_little) == (True, 0), played.unknown
 
@@ -534,7 +505,7 @@ class TestGridOf320Rows:
     def test_few_rows_of_a_grid_start_unknown_in_any_order(self, truth: Truth, remembers: bool) -> None:
         played = [Played(grid(order), truth, remembers) for order in ORDERS]
         assert max(one.unknown for one in played) <= MOST_UNKNOWN
-        assert max(one.rounds for one in played) <= 6
+        assert max(one.rounds for one in played) <= 16
         assert sum(one.too_little for one in played) == 0
 
     def test_exactly_the_arguments_that_matter_are_found(self) -> None:
@@ -543,11 +514,11 @@ class TestGridOf320Rows:
         assert found.claims() == {"--lr", "--dropout", "--opt", "--aug"}
         assert [one.slots for one in found.factors() if one.left_out] == [("--output_dir", "--name")]
 
-    def test_two_more_rows_of_a_shuffled_grid_start_unknown(self) -> None:
+    def test_no_more_rows_of_a_shuffled_grid_start_unknown(self) -> None:
         rows = grid(HYPERPARAMETERS)
         for seed in range(5):
             random.Random(seed).shuffle(rows)
-            assert Played(rows, nothing_matters).unknown <= MOST_UNKNOWN + 2, seed
+            assert Played(rows, nothing_matters).unknown <= MOST_UNKNOWN, seed
 
 
 class TestCost:
@@ -578,7 +549,9 @@ class TestCost:
             of.add(kind, said)
         for kind in range(0, self.KINDS, 100):
             of.observe(kind, {"0": size("2GiB") * (1 + kind // 500)})
-            assert all(of.like(one) or of.group(one) for one in range(0, self.KINDS, 50))
+            assert of.factors()
+            for one in range(0, self.KINDS, 50):
+                of.like(one)
         assert of.claims() == {"--b"}
         assert made[0] <= 5 * self.KINDS
 
@@ -620,25 +593,13 @@ class TestProperties:
             assert not differ(peak, guess)
 
     @given(COMMANDS, PEAKS)
-    def test_classes_that_are_alike_share_a_group(self, rows: list, peaks: list) -> None:
-        of = made(rows)
-        for kind, peak in peaks:
-            if kind < len(set(rows)):
-                see(of, {kind: peak * MIB})
-        alike: dict[object, set[object]] = {}
-        for kind in range(len(set(rows))):
-            if (guess := of.like(kind)) and guess.by is EstimateSource.SIMILAR:
-                alike.setdefault(kinds_of(guess), set()).add(of.group(kind))
-        assert all(len(groups) == 1 for groups in alike.values())
-
-    @given(COMMANDS, PEAKS)
     def test_questions_do_not_change_a_family(self, rows: list, peaks: list) -> None:
         asked, unasked = made(rows), made(rows)
         for kind, peak in peaks:
             if kind < len(set(rows)):
                 see(asked, {kind: peak * MIB})
                 see(unasked, {kind: peak * MIB})
-                asked.group(kind)
+                asked.like(kind)
                 asked.claims()
         assert asked.factors() == unasked.factors()
         assert [guessed(asked, kind) for kind in range(len(set(rows)))] == [
