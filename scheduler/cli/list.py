@@ -1,41 +1,116 @@
-"""`scheduler list [RUN] [--state S]`: list the tasks of a run and their states."""
+"""`scheduler list [RUN]`: list all my tasks that are not over or ended lately, or those of one run."""
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterable, Sequence
 
 from scheduler.app.observe import run_reader
+from scheduler.app.observe.my_tasks import ListedRun, ListOptions, listed_run, my_runs
+from scheduler.cli import flags
 from scheduler.cli.parsing import Parser, settings_from
 from scheduler.core.model import State
 from scheduler.errors import UsageError
 from scheduler.ui.export import tables
 from scheduler.ui.verbs import eta
+from scheduler.units import count
+
+LATELY = "24h"
+LIMIT = 50
+"""The number of tasks of each run that are listed where no run is named."""
 
 
 def main(argv: list[str]) -> int:
-    """Print a run's tasks."""
-    parser = Parser("list", "List the tasks of a run and their states.", "scheduler list 12 --state failed")
-    parser.run()
-    parser.add_argument(
-        "--state", dest="wanted", metavar="S", help="only tasks in these states, such as waiting or failed,oom"
+    """Print the tasks of one run, or of all runs that are not over or ended lately."""
+    args = _parser().parse_args(argv)
+    settings = settings_from(args)
+    columns = tables.column_names(flags.listed("-c", args.columns)) if args.columns is not None else ()
+    everything = args.run is None
+    since = args.since or (LATELY if everything else None)
+    options = ListOptions(
+        _states(args.wanted),
+        time.time() - flags.duration("--since", since) if since is not None else 0.0,
+        flags.optional_count("--limit", args.limit) or (LIMIT if everything and not args.json else None),
+        tables.column_names([args.sort])[0] if args.sort is not None else "",
+        args.show_secrets,
     )
+    if not everything:
+        runs = [listed_run(run_reader.find_run(settings, args.run), options)]
+    else:
+        run_reader.find_run(settings, None)  # refuses where there is no run at all
+        runs = list(my_runs(settings, options))
+    _refuse_unknown(runs, (*columns, *([options.sort] if options.sort else ())))
+    if args.json:
+        _write_json(runs, columns, everything=everything)
+    elif not runs:
+        sys.stdout.write(
+            f"no task of yours is left, and none ended in the last {since}: scheduler runs lists all runs\n"
+        )
+    else:
+        for number, run in enumerate(runs):
+            sys.stdout.write("\n" if number else "")
+            _write(run, columns)
+    return 0
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        "list",
+        "List all my tasks on this machine that are not over or ended lately, by run; or the tasks of one run.",
+        "scheduler list --state running,waiting\n         scheduler list r12 -c id,state,lr,result.loss --sort lr",
+    )
+    parser.add_argument("run", nargs="?", metavar="RUN", help="number (r3 or 3) or name (default: all runs)")
+    parser.add_argument("--state", dest="wanted", metavar="S", help="tasks in these states, as waiting or failed,oom")
+    parser.add_argument(
+        "--since", metavar="TIME", help=f"leave out tasks that ended longer ago (default {LATELY}; with RUN: none)"
+    )
+    parser.add_argument("--sort", metavar="COLUMN", help="sort the tasks of each run by a column")
+    parser.add_argument(
+        "--limit",
+        metavar="N",
+        help=f"at most N tasks of each run: running, waiting, latest ended (default {LIMIT}; with RUN: all)",
+    )
+    parser.add_argument("-c", "--columns", metavar="A,B", help="columns: those of results, your own, result.*, eta")
     parser.json()
     parser.secrets()
-    args = parser.parse_args(argv)
-    reader = run_reader.RunReader(run_reader.find_run(settings_from(args), args.run))
-    try:
-        forecast = run_reader.forecast_of(reader.info)
-        rows = eta.with_expected(reader.rows(_states(args.wanted), secrets=args.show_secrets), forecast)
-        if args.json:
-            tables.write_json({**reader.run_facts(), "expected": forecast and forecast.run_to_dict()}, rows, sys.stdout)
-        else:
-            left = eta.of_run(forecast, time.time())
-            sys.stdout.write(f"run {reader.info.number}  {reader.info.what}{f'  {left}' if left else ''}\n")
-            tables.write_table(rows, sys.stdout, expected=forecast is not None)
-    finally:
-        reader.close()
-    return 0
+    return parser
+
+
+def _write(run: ListedRun, columns: Sequence[str]) -> None:
+    """Print one run: what it is, how to go on where its scheduler died, its tasks."""
+    left = eta.of_run(run.forecast, time.time())
+    number = run.info.number
+    sys.stdout.write(f"run {number}  {run.info.what}{f'  {left}' if left else ''}\n")
+    if run.dead:
+        goes_on = f"scheduler resume {number} goes on, scheduler stop r{number} --abandon gives it up"
+        sys.stdout.write(f"its scheduler has ended: {goes_on}\n")
+    tables.write_table(run.rows, sys.stdout, expected=run.forecast is not None, columns=columns)
+    if run.left_out:
+        sys.stdout.write(f"and {count(run.left_out, 'task')} more: scheduler list r{number}\n")
+
+
+def _write_json(runs: Sequence[ListedRun], columns: Sequence[str], *, everything: bool) -> None:
+    """Print one run as `{"run", "tasks"}`, several as `{"runs": [{"run", "tasks"}, …]}`."""
+    parts = [
+        (
+            {**run.facts, "expected": run.forecast and run.forecast.run_to_dict()},
+            [{name: row.get(name) for name in columns} for row in run.rows] if columns else run.rows,
+        )
+        for run in runs
+    ]
+    if everything:
+        tables.write_json_of_runs(parts, sys.stdout)
+    else:
+        tables.write_json(*parts[0], sys.stdout)
+
+
+def _refuse_unknown(runs: Iterable[ListedRun], columns: Iterable[str]) -> None:
+    """Raise UsageError for a column that no listed task has."""
+    known = dict.fromkeys(name for run in runs for row in run.rows for name in row)
+    for name in columns:
+        if known and name not in known:
+            raise UsageError(f"there is no column {name!r}; there are {', '.join(known)}")
 
 
 def _states(text: str | None) -> frozenset[State] | None:

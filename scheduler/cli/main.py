@@ -23,7 +23,7 @@ GROUPS = {
         "retry": "Queue failed, timed-out and cancelled tasks again",
     },
     "look": {
-        "list": "List the tasks of a run and their states",
+        "list": "List all my tasks that are not over or ended lately, or those of a run",
         "status": "Show this machine's devices, all reservations and my runs",
         "top": "Watch a run or the whole machine live, in the terminal or a browser",
         "why": "Explain why a task waits, or why it ended as it did",

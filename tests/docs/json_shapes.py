@@ -292,7 +292,10 @@ PRINTS: Mapping[str, Sequence[tuple[str, Shape]]] = {
             },
         ),
     ),
-    "list": (("", _LISTED),),
+    "list": (
+        ("RUN", _LISTED),
+        ("", {"format": "integer", "runs": [{"run": _LISTED["run"], "tasks": _LISTED["tasks"]}]}),
+    ),
     "why": (("", _WHY),),
     "status": (("", _MACHINE),),
     "top": (("", _TOP), ("--all", _MACHINE)),

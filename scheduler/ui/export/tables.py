@@ -16,6 +16,13 @@ from scheduler.ui.verbs.eta import of_task
 from scheduler.units import duration, size
 
 _SHOWN = ("id", "name", "state", "exit_code", "priority", "batch", "device", "peak_bytes", "reserved_bytes", "ran_s")
+_TITLES = {
+    "exit_code": "exit", "priority": "prio", "peak_bytes": "peak", "reserved_bytes": "reserved", "ran_s": "ran",
+    "waited_s": "waited", "host_peak_bytes": "host_peak", "host_reserved_bytes": "host_reserved",
+}  # fmt: skip
+"""The titles of columns in tables, where they are not their names."""
+_NUMBERS = ("id", "exit_code", "priority", "batch", "peak_bytes", "reserved_bytes", "ran_s", "waited_s", "row")
+"""Columns that are aligned to the right."""
 _TIMES = ("submitted", "started", "ended")
 _AHEAD = 1000
 """The number of rows that are read before the header is written, to find columns that only later rows have."""
@@ -29,6 +36,15 @@ def write_json(run: Mapping[str, Any], rows: Iterable[Mapping[str, Any]], out: T
         print(separator + json.dumps({name: _finite(value) for name, value in _dated(row).items()}), file=out, end="")
         separator = ",\n"
     print("\n]}", file=out)
+
+
+def write_json_of_runs(runs: Iterable[tuple[Mapping[str, Any], Iterable[Mapping[str, Any]]]], out: TextIO) -> None:
+    """Write `{"format": 1, "runs": [{"run": {...}, "tasks": [...]}, ...]}`."""
+    made = [
+        {"run": run, "tasks": [{name: _finite(value) for name, value in _dated(row).items()} for row in rows]}
+        for run, rows in runs
+    ]
+    print(json.dumps({"format": 1, "runs": made}, indent=1), file=out)
 
 
 def _finite(value: Any) -> Any:
@@ -64,19 +80,33 @@ def _one_line(value: Any) -> str:
     return clean("" if value is None else str(value)).replace("\n", " ").replace("|", "\\|")
 
 
-def write_table(rows: Iterable[Mapping[str, Any]], out: TextIO | None = None, *, expected: bool = False) -> None:
-    """Write the most important columns as a table, with the forecast of each task if `expected`."""
-    shown, now = (*_SHOWN, "expected") if expected else _SHOWN, time.time()
+def write_table(
+    rows: Iterable[Mapping[str, Any]],
+    out: TextIO | None = None,
+    *,
+    expected: bool = False,
+    columns: Sequence[str] = (),
+) -> None:
+    """Write the given columns as a table, or the most important ones, with the forecast of each task if `expected`."""
+    shown, now = columns or ((*_SHOWN, "expected") if expected else _SHOWN), time.time()
     cells = [[_shown(name, row, now) for name in shown] for row in rows]
-    header = [name.removesuffix("_bytes").removesuffix("_s").replace("exit_code", "exit") for name in shown]
-    header[4] = "prio"
-    for line in table(header, cells, frozenset({0, 3, 4, 5, 7, 8, 9})):
+    header = [_TITLES.get(name, name) for name in shown]
+    right = frozenset(place for place, name in enumerate(shown) if name in _NUMBERS)
+    for line in table(header, cells, right):
         print(line, file=out or sys.stdout)
+
+
+def column_names(words: Iterable[str]) -> tuple[str, ...]:
+    """Return the columns that words mean: their names, or the titles that tables give them."""
+    names = {title: name for name, title in _TITLES.items()} | {"eta": "expected"}
+    return tuple(names.get(word, word) for word in words)
 
 
 def _shown(name: str, row: Mapping[str, Any], now: float) -> str:
     if name == "expected":
         return of_task(row.get("expected"), now)
+    if name in _TIMES and row.get(name) is not None:
+        return str(instant(row[name]))
     return _state(row) if name == "state" else _cell(name, row.get(name))
 
 

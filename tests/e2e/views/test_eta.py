@@ -31,7 +31,7 @@ def home(tmp_path: Path) -> Iterator[Home]:
 
 
 def listed(home: Home) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(home.call("list", "--json", code=0).stdout)
+    found: dict[str, Any] = json.loads(home.call("list", "r1", "--json", code=0).stdout)
     return found
 
 

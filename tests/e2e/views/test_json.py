@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 UNTIL = "sh -c 'until [ -e go ]; do sleep 0.05; done'"
 CALLS: dict[str, list[tuple[str, list[str]]]] = {
-    "list": [("", ["4"])],
+    "list": [("RUN", ["4"]), ("", [])],
     "why": [("", ["--task", "5-6"]), ("", ["--run", "4"]), ("", ["--task", "1"])],
     "status": [("", [])],
     "top": [("", ["4"]), ("--all", ["--all"])],

@@ -1,0 +1,103 @@
+"""All tasks of this user on this machine that are not over or ended lately, by run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from scheduler.app.observe import run_reader
+from scheduler.app.observe.run_reader import RunReader
+from scheduler.core.model import LIVING, UNFINISHED, State
+from scheduler.core.reporting.forecast import Forecast
+from scheduler.errors import SchedulerError
+from scheduler.runtime.settings import Settings
+from scheduler.store.run.catalog import RunInfo
+from scheduler.ui.verbs.eta import with_expected
+from scheduler.values import dataclass
+
+_FIRST = {str(state): 0 for state in LIVING} | {str(state): 1 for state in UNFINISHED - LIVING}
+"""The order in which tasks are kept where only some are shown: running ones, waiting ones, then ended ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListOptions:
+    """Which tasks of a run are listed, and how many."""
+
+    states: frozenset[State] | None = None
+    since: float = 0.0
+    """Tasks that ended before this time are left out."""
+    limit: int | None = None
+    sort: str = ""
+    """The column by which they are sorted; empty: by id."""
+    secrets: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ListedRun:
+    """The listed tasks of one run."""
+
+    info: RunInfo
+    facts: Mapping[str, Any]
+    forecast: Forecast | None
+    rows: list[dict[str, Any]]
+    left_out: int
+    """The number of tasks that match and are beyond the limit."""
+    dead: bool
+    """True if tasks of it are left on this machine and its scheduler has ended."""
+
+
+def my_runs(settings: Settings, options: ListOptions) -> Iterator[ListedRun]:
+    """Yield the runs that have such tasks, newest first; a run that cannot be read is left out."""
+    for info in run_reader.all_runs(settings):
+        try:
+            facts = run_reader.facts_of_run(info)
+            if facts["over"] and facts["ended"] < options.since:
+                continue
+            listed = listed_run(info, options)
+        except SchedulerError:
+            continue
+        if listed.rows:
+            yield listed
+
+
+def listed_run(info: RunInfo, options: ListOptions) -> ListedRun:
+    """Return the tasks of one run. Raise StateError where it cannot be read."""
+    reader = RunReader(info)
+    try:
+        forecast = run_reader.forecast_of(info)
+        found = [row for row in reader.rows(options.states, secrets=options.secrets) if _is_recent(row, options.since)]
+        rows = list(with_expected(_first(found, options.limit), forecast))
+        if options.sort:
+            rows.sort(key=_by(options.sort))
+        dead = reader.unfinished and not info.alive and not info.elsewhere
+        return ListedRun(info, reader.run_facts(), forecast, rows, len(found) - len(rows), dead)
+    finally:
+        reader.close()
+
+
+def _is_recent(row: Mapping[str, Any], since: float) -> bool:
+    return row["state"] in _FIRST or row["ended"] is None or row["ended"] >= since
+
+
+def _first(rows: list[dict[str, Any]], limit: int | None) -> list[dict[str, Any]]:
+    """Return at most `limit` rows by id: running ones, then waiting ones, then those that ended last."""
+    if limit is None or len(rows) <= limit:
+        return rows
+    rank = {id(row): (_FIRST.get(str(row["state"]), 2), -(row["ended"] or 0.0), row["id"]) for row in rows}
+    kept = sorted(rows, key=lambda row: rank[id(row)])[:limit]
+    return sorted(kept, key=lambda row: int(row["id"]))
+
+
+def _by(column: str) -> Callable[[Mapping[str, Any]], tuple[bool, bool, Any]]:
+    """Return a sort key: numbers before texts, and empty cells last."""
+
+    def key(row: Mapping[str, Any]) -> tuple[bool, bool, Any]:
+        value = row.get(column)
+        if value is None or value == "":
+            return True, True, ""
+        try:
+            return False, False, float(value)
+        except (TypeError, ValueError):
+            return False, True, str(value)
+
+    return key
