@@ -8,13 +8,15 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
+from statistics import mean
 from xml.etree import ElementTree
 
 import pytest
 
 from tests.support.gpu_home import GpuHome, training
-from tests.support.killing import Home
+from tests.support.killing import ROOT, Home
 from tests.support.standin.box import NO_COMPILER
 from tests.support.waiting import wait_until
 
@@ -118,6 +120,62 @@ def test_priority_experiment_on_the_host_measures_every_batch_size(home: Home) -
     assert "wait_mean_s.1" in found[0]
     assert home.states(found[0]["run"]) == ["succeeded"] * 4
     assert "2/2" in said.stderr
+
+
+TIMES = ("submitted", "started", "ended")
+
+
+def check_against_runs(home: Home, folder: str) -> None:
+    """Compare every row of the table, and every wait in batches.csv, with the results of the run that it names."""
+    file = home.root / folder / "batches.csv"
+    waits = list(csv.DictReader(file.read_text().splitlines())) if file.exists() else []
+    for row in table(home, folder):
+        told = json.loads(home.call("results", row["run"], "--json", code=0).stdout)["tasks"]
+        done = [task for task in told if task["state"] == "succeeded"]
+        assert (int(row["tasks"]), int(row["succeeded"])) == (len(told), len(done))
+        assert int(row["ooms"]) == sum(task["ooms"] for task in told)
+        assert float(row["task_mean_s"]) == pytest.approx(mean(task["ran_s"] for task in done), abs=0.002)
+        submitted, started, ended = ([datetime.fromisoformat(task[name]) for task in done] for name in TIMES)
+        seconds = float(row["makespan_s"])
+        assert (max(ended) - min(started)).total_seconds() - 0.01 <= seconds
+        assert seconds <= (max(ended) - min(submitted)).total_seconds() + 0.01
+        mine = [one for one in waits if (one["arm"], one["repeat"]) == (row["arm"], row["repeat"])]
+        assert sum(int(one["tasks"]) for one in mine) == (len(told) if waits else 0)
+        for one in mine:
+            where = (int(one["batch"]), int(one["priority"]))
+            same = [task["waited_s"] for task in told if (task["batch"], task["priority"]) == where]
+            assert float(one["wait_mean_s"]) == pytest.approx(mean(same), abs=0.002)
+            assert float(one["wait_max_s"]) == pytest.approx(max(same), abs=0.002)
+
+
+@pytest.mark.slow
+def test_the_folder_of_a_priority_sweep_says_the_same_as_its_runs(home: Home) -> None:
+    home.command = [str(ROOT / "scripts/priority_sweep")]
+    home.call("jobs.csv", "--devices", "host", "--num", "1,4", "--repeats", "1", code=0)
+    home.command = [sys.executable, "-m", "scheduler"]
+    assert [row["arm"] for row in table(home, "experiment-priority-jobs")] == ["--num 1", "--num 4", "--order global"]
+    check_against_runs(home, "experiment-priority-jobs")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("cc"), reason=NO_COMPILER)
+def test_the_folder_of_an_mps_experiment_says_the_same_as_its_runs(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    home = GpuHome(tmp_path_factory.mktemp("m"), gpus=1)
+    try:
+        home.install_mps()
+        home.jobs(*[training(peak="2GiB", Memory="3GiB", seconds=0.3, busy=0.1, epochs=2)] * 2)
+        home.command = [str(ROOT / "scripts/mps_experiment")]
+        home.call("jobs.csv", "--percentages", "50", "--repeats", "1", code=0)
+        home.command = [sys.executable, "-m", "scheduler"]
+        check_against_runs(home, "experiment-mps-jobs")
+        for row in table(home, "experiment-mps-jobs"):
+            told = json.loads(home.call("results", row["run"], "--json", code=0).stdout)["tasks"]
+            assert int(row["under_mps"]) == sum(bool(task["thread_percentage"]) for task in told)
+            assert int(row["mps_clients"]) == sum(task["mps"] == "client" for task in told)
+    finally:
+        home.end()
 
 
 WAITS = """
