@@ -105,11 +105,15 @@ class RunCatalog:
         raise NoSuchRun(f"no run here is called {word!r}: scheduler runs shows what there is")
 
     def _latest(self) -> RunInfo:
-        """Return the latest living run, else the latest of this machine, else the latest."""
-        for number in reversed(self.numbers()):
-            if is_locked(self.places.run(number).root):
-                with contextlib.suppress(StateError):
-                    return self.info(number)
+        """Return the latest living run, else the latest of this machine, else the latest.
+
+        A standing queue lives on for a while without tasks, so it is the latest run only by its number.
+        """
+        for number in filter(lambda one: is_locked(self.places.run(one).root), reversed(self.numbers())):
+            with contextlib.suppress(StateError):
+                info = self.info(number)
+                if info.meta.get("door") != "queue":
+                    return info
         first = None
         for info in self.all():
             if not info.elsewhere:

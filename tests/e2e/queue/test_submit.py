@@ -113,6 +113,12 @@ class TestOneQueue:
         assert runs(home) == ["1", "2"]
         assert home.call("list", "night", code=0).stdout.startswith("run 2  night")
 
+    def test_an_idle_queue_is_not_the_latest_run_once_another_has_begun(self, home: Home) -> None:
+        submit(home, "--", "true")
+        assert home.call("results", "--json", code=0).stdout.startswith('{"format": 1, "run": {"number": 1,')
+        home.call("run", home.commands("true"), code=0)
+        assert home.call("results", "--json", code=0).stdout.startswith('{"format": 1, "run": {"number": 2,')
+
     def test_two_first_submits_at_once_start_one_scheduler(self, home: Home) -> None:
         started = [home.start("submit", NOTE, stdout=subprocess.PIPE) for _ in range(6)]
         ids = [process.communicate(timeout=PATIENCE)[0].strip() for process in started]
