@@ -103,7 +103,7 @@ def _result(session: RunSession, row: dict[str, Any]) -> Any:
     except (OSError, ValueError, KeyError) as exc:
         error = str(exc) if row["state"] == "succeeded" else ""
     except Exception as exc:  # noqa: BLE001  # what a value of the user's raises as it is read back
-        error = f"what it returned cannot be read here: {exc}"
+        error = f"its result cannot be read here: {exc}"
     return Failure(row["state"], error or _how(row), row["log"] or "", row["id"])
 
 

@@ -137,7 +137,7 @@ def _check_wish(is_file: bool, wished: bool) -> None:
     """Refuse keywords that only a file can have if the jobs are a list of tasks."""
     if wished and not is_file:
         raise UsageError(
-            "new and skip_done are about the earlier runs of a file, and a list of tasks is none: leave them out"
+            "new and skip_done concern earlier runs of a file, but the jobs are a list of tasks: leave them out"
         )
 
 

@@ -16,13 +16,13 @@ def main(argv: list[str]) -> int:
     """Print the page; return 1 if something must be fixed."""
     parser = Parser(
         "doctor",
-        "Check what works on this machine, and say how to fix what does not. Nothing is changed without --clean.\n"
+        "Check what works on this machine, and explain how to fix what does not. Nothing is changed without --clean.\n"
         "Each line begins with ok, !! (needs attention) or -- (not present). Exit code 1: something must be fixed.",
         "scheduler doctor",
     ).common()
     parser.add_argument("--json", action="store_true", help="print JSON, with all settings")
     parser.add_argument(
-        "--clean", action="store_true", help="first end unused MPS daemons that killed schedulers of yours left"
+        "--clean", action="store_true", help="first end unused MPS daemons that your killed schedulers left"
     )
     args = parser.parse_args(argv)
     if args.clean:

@@ -72,7 +72,7 @@ def _add_kinds(made: Parser) -> None:
         help=f"thread percentages under MPS; auto shares them equally (default {PERCENTAGES})",
     )
     mps.add_argument(
-        "--copies", metavar="1,2,4", help="run so many copies of the command after -- at a time on each GPU"
+        "--copies", metavar="1,2,4", help="numbers of copies of the command after -- that run on each GPU at a time"
     )
     priority = made.add_argument_group("priority")
     priority.add_argument("--num", metavar="N,N", help=f"batch sizes (default {NUMS})")

@@ -50,7 +50,8 @@ SETTINGS = {
     "profile_epochs": SettingFlag("N", "epochs of a probe (default 2)"),
     "profile_id": SettingFlag("own|same", "whether a probe gets an id of its own (default own)"),
     "settle": SettingFlag(
-        "TIME", "time without a new peak after which a task has settled (default 5s, on GPUs by evidence, at most 60s)"
+        "TIME",
+        "time without a new peak after which a task has settled (default 5s; on GPUs automatic, at most 60s)",
     ),
     "margin": SettingFlag("M", "memory reserved above a known peak (default 10%%+256MiB)"),
     "my_columns": SettingFlag("A,B", "columns of your own whose names look like misspelled task fields"),
@@ -110,6 +111,15 @@ def add_notify(group: argparse._ActionsContainer) -> None:
     )
 
 
+FIELD_VALUES = {
+    "Name": "NAME", "Env": "NAME=VALUE", "Stdout": "FILE", "Stderr": "FILE", "Priority": "N", "GPUs": "N",
+    "Memory": "SIZE", "HostMemory": "SIZE", "CPUs": "N", "Timeout": "TIME", "Grace": "TIME", "StopSignal": "SIGNAL",
+    "Retries": "N", "RetryOn": "WHICH", "Resumable": "yes|no", "Device": "DEVICE", "Prefer": "DEVICE",
+    "ThreadPercentage": "P", "Exclusive": "yes|no",
+}  # fmt: skip
+"""The word for the value of each task field in `--help`, by column."""
+
+
 def add_task_fields(group: argparse._ActionsContainer, leave_out: Container[str] = ()) -> None:
     """Add a flag for each task field, except for the columns in `leave_out`."""
     from scheduler.core.tasks.fields import FIELDS
@@ -118,7 +128,13 @@ def add_task_fields(group: argparse._ActionsContainer, leave_out: Container[str]
         if field.flag and field.column not in leave_out:
             action = "append" if field.column == "Env" else "store"
             names = (field.flag, *field.aliases)
-            group.add_argument(*names, dest=f"field_{field.attribute}", action=action, metavar="X", help=field.help)
+            group.add_argument(
+                *names,
+                dest=f"field_{field.attribute}",
+                action=action,
+                metavar=FIELD_VALUES[field.column],
+                help=field.help,
+            )
 
 
 def task_fields(args: argparse.Namespace) -> dict[str, str]:

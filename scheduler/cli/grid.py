@@ -56,10 +56,10 @@ def _parser() -> Parser:
 def add_sampling(made: argparse.ArgumentParser) -> None:
     """Add the flags that choose combinations and their order."""
     made.add_argument(
-        "--sampling-mode", choices=MODES, default=MODES[0], help="in random order, or the last parameter fastest"
+        "--sampling-mode", choices=MODES, default=MODES[0], help="random order, or the order of the values"
     )
-    made.add_argument("--n-samples", metavar="N", help="so many of them at most, without repeating one")
-    made.add_argument("--seed", metavar="S", help="the same number gives the same random order")
+    made.add_argument("--n-samples", metavar="N", help="maximum number of combinations; none is repeated")
+    made.add_argument("--seed", metavar="S", help="seed of the random order")
 
 
 def _checked_values(values: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[str]]:

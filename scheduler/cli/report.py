@@ -22,7 +22,7 @@ def main(argv: list[str]) -> int:
         "--output",
         action="append",
         metavar="FILE",
-        help="output file; its ending says what: .html (default report.html), .svg (timeline), .csv (attempts), .json",
+        help="output file of type .html (default report.html), .svg (timeline), .csv (attempts) or .json",
     )
     parser.add_argument("--json", action="store_true", help="print the data as JSON; files are written only with -o")
     parser.secrets()

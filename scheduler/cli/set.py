@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from scheduler.cli import request_flags
+from scheduler.cli.flags import FIELD_VALUES
 from scheduler.cli.parsing import Parser
 from scheduler.core.control.requests import DEVICES, JOBS, PER_DEVICE
 from scheduler.core.tasks.fields import SETTABLE
@@ -38,7 +39,9 @@ def _parser() -> Parser:
     )
     tasks = made.add_argument_group("task fields (of waiting and held tasks, and of those that will be tried again)")
     for field in SETTABLE:
-        tasks.add_argument(field.flag, dest=f"field_{field.attribute}", metavar="X", help=field.help)
+        tasks.add_argument(
+            field.flag, dest=f"field_{field.attribute}", metavar=FIELD_VALUES[field.column], help=field.help
+        )
     run = made.add_argument_group("limits of a run (a number names a run here)")
     run.add_argument("-j", "--jobs", metavar="N", help="maximum number of tasks of this run at once; 0 pauses it")
     run.add_argument("--max-per-device", metavar="N", help="maximum number of tasks per device, if memory allows")

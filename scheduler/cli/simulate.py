@@ -47,7 +47,7 @@ def parser() -> Parser:
         "--cores", metavar="N", help="CPU cores of the simulated host (default: as many as this machine has)"
     )
     made.add_argument("--json", action="store_true", help="print the result as JSON; with --compare, a list")
-    made.add_argument("-o", "--output", metavar="FILE", help="draw what ran where and when, as an SVG file")
+    made.add_argument("-o", "--output", metavar="FILE", help="write the schedule as an SVG chart")
     _add_arrivals(made)
     _add_policies(made.add_argument_group("policies"))
     _add_behaviour(made.add_argument_group("task behaviour"))
@@ -77,7 +77,7 @@ def _add_policies(group: argparse._ArgumentGroup) -> None:
         "--alone", action="store_true", help="also report how long the best priority waits without other tasks"
     )
     group.add_argument(
-        "--learning", action="store_true", help="also report what it costs not to know the peaks beforehand"
+        "--learning", action="store_true", help="also report the cost of not knowing the peaks in advance"
     )
     num = "rows per batch (default 20; a trace is one batch, except under the policy batches)"
     profile = "how unknown memory needs are learned: auto, probe, live or off; sequential is the policy batches"
@@ -89,7 +89,10 @@ def _add_behaviour(group: argparse._ArgumentGroup) -> None:
     from scheduler.simulation.interference import MODELS
 
     group.add_argument(
-        "--interference", choices=MODELS, default="fit", help="how tasks on one GPU slow each other down (default fit)"
+        "--interference",
+        choices=MODELS,
+        default="fit",
+        help="how tasks on one GPU slow each other down: none, prop (they share its time), fit (as measured; default)",
     )
     group.add_argument(
         "--deviation",
@@ -102,9 +105,9 @@ def _add_behaviour(group: argparse._ArgumentGroup) -> None:
         "--known",
         metavar="times,peaks",
         default="",
-        help="what earlier runs taught about each task class; oracle: every task's own peak (default: nothing)",
+        help="what is known in advance about each task class; oracle: every task's own peak (default: nothing)",
     )
-    group.add_argument("--assume", metavar="10min,4GiB", help="time and peak of rows of which nothing is known")
+    group.add_argument("--assume", metavar="10min,4GiB", help="time and peak of rows without a profile")
 
 
 def main(argv: list[str]) -> int:

@@ -12,7 +12,7 @@ def main(argv: list[str]) -> int:
         "why",
         "Explain why a task waits, with the numbers, or why it ended as it did; for a run, how many wait for what.",
         "scheduler why 17",
-        "how many of its tasks wait for which reason",
+        "its waiting tasks, counted by reason",
     )
     args = parser.parse_args(argv)
     from scheduler.app.observe.why import why

@@ -189,7 +189,7 @@ class LocalEngine:
         if claim is not None and _is_unmanaged(claim):
             raise StateError(
                 f"attempt {attempt} of task {task} was started on {claim.hostname}, "
-                f"this is {shim.hostname()}: take the run over there"
+                f"this is {shim.hostname()}: resume the run there"
             )
         adopted = self._take_on(task, attempt)
         adopted.reason = "it had not started when its scheduler ended"

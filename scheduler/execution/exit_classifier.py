@@ -84,7 +84,7 @@ def _outcome(record: Record, last_output: Callable[[], str]) -> tuple[Outcome, s
         return Outcome.FAILED, record.error, None
     end = f"signal {record.signal}" if record.code is None else f"exit {record.code}"
     memory = "GPU memory" if ran.part == oom_patterns.GPU else "host memory"
-    return Outcome.OOM, f"{end}, out of {memory} by its own words", ran
+    return Outcome.OOM, f"{end}, out of {memory} according to its output", ran
 
 
 class OutputReader:

@@ -50,7 +50,7 @@ class StoppedHelpers:
             self._told = True
             self._news.append(
                 f"process {pid}, which starts or supervises tasks, was stopped by a signal (SIGSTOP) and has been "
-                "continued, since a stopped one cannot report the end of a task (said once)"
+                "continued, since a stopped one cannot report the end of a task (reported once)"
             )
 
     def news(self) -> list[str]:

@@ -398,7 +398,7 @@ class CsvFile:
 
     def _gone(self, exc: OSError) -> str:
         why = (exc.strerror or str(exc)).lower()
-        return f"{self.path}: it cannot be read any more ({why}): the accepted rows run on, and new rows are not seen"
+        return f"{self.path}: it cannot be read any more ({why}): the accepted rows continue, and new rows are ignored"
 
 
 def _form(columns: Sequence[str], defaults: Mapping[str, str], append: str, template: Sequence[str]) -> RowForm:

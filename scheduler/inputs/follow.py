@@ -180,7 +180,7 @@ class FollowedFile:
             fd = os.open(moved, os.O_RDONLY | os.O_CLOEXEC)
         if self._begin(fd, mark) or not mark.offset:
             return ""
-        gone = f"{self._path} is not the file any more of which the first {count(mark.lines, 'line')} were accepted"
+        gone = f"{self._path} is no longer the file whose first {count(mark.lines, 'line')} were accepted"
         return f"{gone}, and that file is not in its directory: this one is read from its beginning"
 
     def _begin(self, fd: int, mark: FollowMark) -> bool:

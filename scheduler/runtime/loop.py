@@ -340,7 +340,7 @@ class Loop:
             try:
                 self.ports.run_store.record(events, now, later=later)
             except StateError as exc:
-                self._notices.say_trouble(StateError(f"{exc}: nothing starts before it can, what runs goes on"))
+                self._notices.say_trouble(StateError(f"{exc}: nothing starts until it can be; running tasks continue"))
                 news = self.ports.world.wait(TICK)
                 self._late += news
                 self._behind = self._behind or bool(news)

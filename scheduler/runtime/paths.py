@@ -268,7 +268,7 @@ def open_within(path: Path, root: Path) -> BinaryIO:
     file = open_plain(path)
     if os.readlink(f"/proc/self/fd/{file.fileno()}") != os.path.join(os.path.realpath(root), path.relative_to(root)):
         file.close()
-        raise OSError(errno.EINVAL, "a link stands in its way", str(path))
+        raise OSError(errno.EINVAL, "a link is in its way", str(path))
     return file
 
 

@@ -54,9 +54,7 @@ class SimulatedWorld:
             return happened
         self._idle += 1
         if self._idle > STANDSTILL:
-            raise SchedulerError(
-                f"the simulation stands still at {self._machine.now:g} s: nothing will happen any more"
-            )
+            raise SchedulerError(f"the simulation is stuck at {self._machine.now:g} s: nothing will happen any more")
         self._machine.now += timeout
         return []
 

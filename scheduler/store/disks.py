@@ -57,7 +57,7 @@ class DiskGuard:
             return ""
         return (
             f"the disk of {tilde(place)} has {size(free)} free, less than the {size(least)} to be kept: nothing starts "
-            "until there is more; running tasks go on (setting disk_min)"
+            "until there is more; running tasks continue (setting disk_min)"
         )
 
 

@@ -54,7 +54,7 @@ class ProfileStore:
     def _do_without(self, exc: Exception) -> sqlite3.Connection:
         """Use an empty database in memory; leave the file alone, since it may be intact."""
         self.trouble = (
-            f"the profiles {self.path} cannot be used now ({exc}): this run knows none of them, and keeps none"
+            f"the profiles {self.path} cannot be used now ({exc}): this run starts without profiles and stores none"
         )
         connection = sqlite3.connect(":memory:", isolation_level=None)
         for statement in schema.CREATE_PROFILES:

@@ -46,7 +46,7 @@ SETTINGS = {
     "profile_epochs": ("epochs", "2", "Epochs of a probe."),
     "settle": (
         "time",
-        "5s, on GPUs by evidence, at most 60s",
+        "5s; on GPUs automatic, at most 60s",
         "How long a peak must not grow until a task has settled.",
     ),
     "unmanaged": (
@@ -205,7 +205,7 @@ def _fields() -> list[str]:
         _table(("column", "flag", "default", "meaning"), rows),
         "Column names may stand in any order and case. Other columns are your own and come back in the results.\n",
         "A name that resembles a field's is refused, unless a placeholder uses it or `--my-columns` names it.\n",
-        f"Refused, because they are not there yet: {reserved}.\n",
+        f"Reserved names, which are refused: {reserved}.\n",
     ]
 
 

@@ -31,7 +31,7 @@ def test_documented_defaults_of_settings_are_those_of_the_code() -> None:
     settings, config = Settings(), SchedulingConfig()
     for name, (_, default, _) in reference.SETTINGS.items():
         if name == "settle":
-            assert default == f"{config.settle:g}s, on GPUs by evidence, at most {config.gpu_settle:g}s"
+            assert default == f"{config.settle:g}s; on GPUs automatic, at most {config.gpu_settle:g}s"
             assert settings.settle is None
         else:
             assert getattr(settings, name) == ("" if default in UNSET else READERS[name](default)), name

@@ -45,7 +45,7 @@ def set_disabled(settings: Settings, keys: Iterable[str]) -> None:
 
 def reserve(settings: Settings, which: str, seconds: float, user: str, why: str) -> None:
     """Reserve devices for a user (default: this one); raise UsageError, or LeaseError if this user may not."""
-    _check(RESERVE, f"devices reserve {which}", "[may] there says who else may")
+    _check(RESERVE, f"devices reserve {which}", "its table [may] lists the other users who may")
     uid = _uid(user) if user else os.getuid()
     if uid != os.getuid() and os.getuid() != site_file.ROOT:
         raise LeaseError(f"only root reserves devices for others: leave --user {user} out to have {which} yourself")
@@ -122,9 +122,7 @@ def _end(settings: Settings, found: Sequence[DeviceReservation]) -> None:
     left = [one for one in found if one.name not in ended and one.by != os.getuid()]
     if left:
         who = user_name(left[0].by)
-        raise LeaseError(
-            f"{device_reservations.sentence(left[0], user_name)}: only {who} or root ends what {who} has said"
-        )
+        raise LeaseError(f"{device_reservations.sentence(left[0], user_name)}: only {who} or root can end that")
 
 
 def _uid(user: str) -> int:

@@ -72,5 +72,7 @@ def users_of(settings: Settings, device: str, run: str | None) -> list[Target]:
     if found:
         return found
     if not labels:
-        raise UsageError("none of my runs is unfinished, so there is nothing to change: run --devices leaves one out")
-    raise UsageError(f"no unfinished run of mine has a device {device!r}; they have: {', '.join(sorted(labels))}")
+        raise UsageError(
+            "you have no unfinished run to change: for a new run, choose devices with scheduler run --devices"
+        )
+    raise UsageError(f"none of your unfinished runs has a device {device!r}; they have: {', '.join(sorted(labels))}")

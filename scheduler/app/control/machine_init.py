@@ -81,7 +81,7 @@ def prepare(settings: Settings, units: Path | None = None) -> list[str]:
     Raise LeaseError for users other than root, and if schedulers use another lease directory now.
     """
     if os.getuid() != site_file.ROOT:
-        raise LeaseError("devices init takes root: sudo scheduler devices init")
+        raise LeaseError("devices init needs root: sudo scheduler devices init")
     directory = Path(settings.leases).absolute() if settings.leases else RUNTIME
     path = site_file.path(os.environ)
     if units is None and str(path) == site_file.PLACE:
@@ -124,9 +124,9 @@ def _directory(directory: Path) -> str:
         made = False
     status = os.lstat(directory)
     if not stat.S_ISDIR(status.st_mode):
-        raise LeaseError(f"{directory} is no directory: move it away, and say scheduler devices init again")
+        raise LeaseError(f"{directory} is not a directory: move it away, then run scheduler devices init again")
     if status.st_uid == site_file.ROOT and stat.S_IMODE(status.st_mode) == 0o1777:
-        return f"{directory} is there already, of root and with mode 1777"
+        return f"{directory} exists already, owned by root with mode 1777"
     os.chown(directory, site_file.ROOT, -1)
     directory.chmod(0o1777)
     return f"{directory} {'made' if made else 'given to root'}, mode 1777: all schedulers of this machine meet there"
@@ -138,8 +138,8 @@ def _mounted(directory: Path) -> str:
         return f"{directory} is a file system of its own already"
     if any(directory.iterdir()) or _who_has_open(directory):
         return (
-            f"{directory} is in use, and on a file system that users can fill there for all others: "
-            "scheduler devices init once nothing runs"
+            f"{directory} is in use, on a file system that any user could fill: run scheduler devices init again when "
+            "no task runs"
         )
     command = ["mount", "-t", "tmpfs", "-o", OPTIONS, "tmpfs", str(directory)]
     try:
@@ -156,7 +156,7 @@ def _kept(directory: Path, units: Path) -> str:
     unit = units / _unit_name(directory)
     line = f"tmpfs {directory} tmpfs {OPTIONS},x-mount.mkdir 0 0"
     if unit.exists():
-        return f"{unit} is there already, and stays as it is"
+        return f"{unit} exists already and is unchanged"
     if not units.is_dir():
         return f"there is no {units} here: for the next start add a line to /etc/fstab: {line}"
     _write(unit, UNIT.format(directory=directory, options=OPTIONS))
@@ -180,10 +180,10 @@ def _escaped(character: str) -> str:
 
 def _rules(path: Path) -> str:
     if path.exists():
-        return f"{path} is there already, and stays as it is"
+        return f"{path} exists already and is unchanged"
     path.parent.mkdir(parents=True, exist_ok=True)
     _write(path, EXAMPLE)
-    return f"{path} written, an example that caps nothing yet: edit it; scheduler doctor says what holds"
+    return f"{path} written, an example without quotas: edit it; scheduler doctor shows which rules apply"
 
 
 def _write(path: Path, text: str) -> None:

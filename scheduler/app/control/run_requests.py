@@ -30,8 +30,8 @@ def ask(target: Target, what: str, said: Mapping[str, str] | None = None) -> Req
         return RequestResult(info.number, info.what, answers)
     if is_locked(info.places.root):
         raise StateError(
-            f"the scheduler of run {info.number} has not answered for {PATIENCE:g} s: it does what was asked once it "
-            f"goes on, or scheduler resume {info.number} does where it has ended"
+            f"the scheduler of run {info.number} has not answered for {PATIENCE:g} s: it carries out the "
+            f"request when it continues; if it has ended, scheduler resume {info.number} does"
         )
     answers = _foreseen(info, request, requests.pending(info.places)[:-1])
     return RequestResult(info.number, info.what, answers, recorded=True)

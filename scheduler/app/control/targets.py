@@ -59,7 +59,7 @@ def runs_or_tasks(settings: Settings, words: Sequence[str], run: str | None, tas
     """
     if run is not None or task is not None:
         if words or (run is not None and task is not None):
-            raise UsageError("say either a run (--run), or tasks (--task), or one of them without a flag")
+            raise UsageError("give either a run (--run), or tasks (--task), or one of them without a flag")
         return tasks(settings, [task]) if task is not None else [Target(find_run(settings, run))]
     if not words:
         return [Target(find_run(settings, None))]
@@ -90,7 +90,7 @@ def _either(settings: Settings, word: str) -> list[Target]:
 def _spans(found: RunCatalog, word: str) -> list[Span]:
     if not _IDS.match(word):
         raise UsageError(
-            f"{word!r} is no task: write an id like 17, several like 17-40,52, the twelfth row of run 3 "
+            f"{word!r} is not a task: write an id like 17, several like 17-40,52, the twelfth row of run 3 "
             "as r3.12, or last"
         )
     spans = []

@@ -105,7 +105,7 @@ def _slots(said: str, settings: Settings, environ: Mapping[str, str]) -> DeviceP
             gpus.discover()
         else:
             gpus.close()
-        notes = [f"{node.why}: what tasks take of the GPUs is not seen"] if node.broken else []
+        notes = [f"{node.why}: the tasks' use of the GPUs is not measured"] if node.broken else []
         host = HostDevices(environ=environ)
         return SlotPool(host, gpus if usable else None, slots, usable, notes=notes, environ=environ)
     except BaseException:

@@ -95,7 +95,7 @@ def _checked(pool: DevicePool, choices: RunOptions, settings: Settings) -> MpsSh
         raise DeviceError(f"this run has no GPU, and MPS shares GPUs: {_AGAIN}")
     if any(device.is_slot for device in pool.discover()):
         raise DeviceError(
-            "a slot's task is told its GPUs as the list spells them, which MPS does not know: list no slots"
+            "the task of a slot gets its GPUs under the names in the list, which MPS does not know: use no slots"
         )
     if settings.visible == "index":
         raise DeviceError("under MPS tasks know their GPUs by UUID only: leave --visible index out")

@@ -115,22 +115,22 @@ class PreviousRuns:
 
         A run without a log has not begun: its journal may be incomplete now and readable later.
         """
-        said = f"run {number} cannot be read, so whether it did rows of this list is unknown: {exc}"
+        said = f"run {number} cannot be read, so it is unknown which rows of this list it completed: {exc}"
         if self._runs.places.run(number).log.exists() and said not in self._troubles:
             self._troubles.append(said)
 
     def _not_over(self, info: RunInfo) -> str:
         """Return why no other run of the list may start; empty if one may."""
         run, shown = info.number, f"scheduler list {info.number} shows it"
-        anew = "--new starts the whole list once more beside it"
+        anew = "--new starts the whole list again beside it"
         if info.alive:
-            ends = f"scheduler resume {run} goes on with it should its scheduler end"
+            ends = f"scheduler resume {run} continues it if its scheduler ends"
             return f"run {run} of {info.what} is alive, so nothing is started: {shown}, {ends}, {anew}"
         left = self._past(info).left
         if not left:
             return ""
         what = ", ".join(f"{number:,} {state}" for state, number in left.items())
-        goes_on = f"scheduler resume {run} goes on with it"
+        goes_on = f"scheduler resume {run} continues it"
         return f"run {run} of {info.what} is unfinished ({what}), so nothing is started: {goes_on}, {shown}, {anew}"
 
     def _past(self, info: RunInfo) -> PreviousRun:

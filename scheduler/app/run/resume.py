@@ -45,13 +45,13 @@ def take_over(info: RunInfo, settings: Settings, how: ResumeOptions) -> RunSessi
     if info.elsewhere and not how.gone:
         raise Elsewhere(
             f"run {info.number} belongs to {info.elsewhere}, this is {hostname()}: nothing was started. Resume it on "
-            f"{info.elsewhere}; if that machine is gone for good, scheduler resume {info.number} --takeover takes its "
-            "running tasks for dead and starts them again here"
+            f"{info.elsewhere}; if that machine is gone for good, scheduler resume {info.number} --takeover treats "
+            "its running tasks as lost and starts them again here"
         )
     if info.lost and not how.gone:
         raise StateError(
-            f"{info.lost}: nothing was started. scheduler resume {info.number} --takeover goes on from what is left, "
-            "and starts again what is not known to have ended"
+            f"{info.lost}: nothing was started. scheduler resume {info.number} --takeover continues from what is left, "
+            "and starts tasks again that are not known to have ended"
         )
     open_leases(settings, "").close()  # better refused now than once the run is taken over
     options, settings = _first_options(info, settings)
@@ -100,7 +100,7 @@ def _first_options(info: RunInfo, settings: Settings) -> tuple[RunOptions, Setti
         options, settings = RunOptions.from_dict(json.loads(info.meta["choices"])), replace(settings, **kept)
         rules(options, settings)
     except (TypeError, ValueError) as exc:
-        raise newer(info.places.journal, f"a choice or setting of it is unknown here: {exc}") from exc
+        raise newer(info.places.journal, f"one of its options or settings is unknown here: {exc}") from exc
     return options, settings
 
 

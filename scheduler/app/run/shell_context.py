@@ -85,5 +85,5 @@ def _asked_for(missing: tuple[str, ...]) -> list[str]:
     if not missing:
         return []
     were, are, them = ("was", "is", "it") if len(missing) == 1 else ("were", "are", "them")
-    what = f"{', '.join(missing)} {were} set where the run was started, {are} kept nowhere and not set in this shell"
+    what = f"{', '.join(missing)} {were} set when the run was started, {are} not stored and not set in this shell"
     return [f"{what}: tasks start without {them}; if they need {them}, stop (Ctrl-C), export {them} and resume again"]

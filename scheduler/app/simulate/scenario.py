@@ -81,7 +81,9 @@ def _check(path: str, row: TraceRow, devices: Sequence[Device]) -> None:
         )
     if not row.gpus and not any(device.key == HOST for device in devices):
         raise InputError(
-            path, "runs on the host, which the simulated machine has not: add host:64GiB to --devices", row.spec.row
+            path,
+            "runs on the host, but the simulated machine has none: add host:64GiB to --devices",
+            row.spec.row,
         )
 
 

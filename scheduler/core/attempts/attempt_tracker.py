@@ -224,7 +224,7 @@ class AttemptTracker:
         reason = f"exit {GO_ON}: it goes on in its next turn"
         if exited.seconds < rules.short_turn and task.short_turns + 1 >= rules.max_short_turns:
             often = f"{rules.max_short_turns} times in a row within {rules.short_turn:g} s of its start"
-            reason = f"exit {GO_ON} {often}: it gets nowhere"
+            reason = f"exit {GO_ON} {often}, so it makes no progress"
         return replace(exited, outcome=Outcome.AGAIN, reason=reason)
 
     def lasts(self, task: TaskState) -> float | None:

@@ -294,13 +294,13 @@ def stopped(cause: str, pause: Pause, rules: SchedulingConfig) -> str:
     again = f"no task is charged for it, and it is tried again, at the latest every {rules.start_pause_most:g} s"
     if cause == MACHINE:
         rounds = f"{pause.rounds} rounds of starts in a row failed"
-        return f"nothing is started for now, since {rounds}: {pause.reason}; {again}, what runs goes on"
+        return f"nothing starts for now, because {rounds}: {pause.reason}; {again}; running tasks continue"
     return (
-        f"tasks in {cause} are not started for now: {pause.reason}; {again}. Other tasks go on; scheduler cancel ends "
-        "the waiting for a directory that will not come back"
+        f"tasks in {cause} are not started for now: {pause.reason}; {again}. Other tasks continue; scheduler cancel "
+        "ends the waiting for a directory that will not come back"
     )
 
 
 def goes_on(cause: str) -> str:
     """Return the sentence for the moment when starts continue."""
-    return f"tasks in {cause} are started again" if cause else "a start has worked: tasks are started again"
+    return f"tasks in {cause} are started again" if cause else "a start was successful: tasks start again"

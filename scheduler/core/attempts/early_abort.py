@@ -98,7 +98,7 @@ def _halted(why: str, event: Exited, number: int) -> Halted:
 def sentences(halted: Halted, command: str, log: str, run: str, waiting: int) -> list[str]:
     """Return the lines for the user: the last line of output, the command, the log and the next step."""
     said = f"nothing more is started, {count(waiting, 'task')} left waiting: "
-    onward = f"scheduler resume {run} --keep-going goes on as it is"
+    onward = f"scheduler resume {run} --keep-going continues anyway"
     if halted.why == "first rows":
         said += f"the first {halted.number} tasks that ended all failed within a minute with the same last line"
     elif halted.why == "alike":
@@ -107,11 +107,11 @@ def sentences(halted: Halted, command: str, log: str, run: str, waiting: int) ->
     else:
         said += f"{count(halted.number, 'task')} failed, which is all that --max-failures allows; the last was"
         said += f" task {halted.task}"
-        onward = f"scheduler resume {run} goes on until as many more have failed"
+        onward = f"scheduler resume {run} continues until as many more have failed"
     return [
         said + (f": {halted.line}" if halted.line else ""),
         f"    command  {command}",
         f"    log      {log}",
-        f"    next     mend the script, then scheduler resume {run}; {onward}",
-        "             where the list itself is wrong: mend it, then scheduler run FILE --new",
+        f"    next     fix the script, then scheduler resume {run}; {onward}",
+        "             if the list itself is wrong: fix it, then scheduler run FILE --new",
     ]

@@ -86,12 +86,12 @@ def judged(exited: Exited, placement: Placement, seen: str) -> Exited:
 def sentence(failed: str) -> str:
     """Return why no task starts on a GPU on which an attempt has just failed because of MPS."""
     if failed == REFUSED:
-        return "its MPS server did not take a task, or gave one up: nothing starts there before it does again"
-    return "a fault ended what shared it under MPS: nothing starts there before its MPS server has recovered"
+        return "its MPS server refused or gave up a task: nothing starts there until it accepts tasks again"
+    return "a fault ended all tasks that shared it under MPS: nothing starts there until its MPS server has recovered"
 
 
 def reason(failed: str) -> str:
     """Return the reason of such an end, as the task shows it."""
     if failed == REFUSED:
-        return "MPS did not take it, or gave it up: it starts again"
+        return "MPS refused it or gave it up: it starts again"
     return "a fault of its GPU, which under MPS ends all that share it: it starts again outside of MPS"

@@ -234,7 +234,7 @@ def _limits(before: Limited, after: Limited, said: Mapping[str, str], devices: S
         yield (
             f"new tasks start on {', '.join(opened)}{stays}"
             if opened
-            else "no more tasks start: every device is disabled"
+            else "no more tasks start: all devices are disabled"
         )
 
 

@@ -157,7 +157,7 @@ class Reason(StrEnum):
     AWAY = _Properties(
         "away", "does not start for now, because its directory is not available: {text}; the scheduler tries again",
         "for their directory to be there again", keeps_devices=False, depends_on_need=False)
-    NEXT = _Properties("next", "fits and starts in the next pass", "for the next look")
+    NEXT = _Properties("next", "fits and starts in the next pass", "for the next pass")
     # fmt: on
 
     @property

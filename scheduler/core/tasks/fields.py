@@ -50,7 +50,7 @@ class _TooLarge(ArithmeticError):
 
 def _bounded(number: int) -> int:
     if abs(number) > LARGEST:
-        raise _TooLarge(f"{number} is larger than anything that makes sense here (at most {LARGEST})")
+        raise _TooLarge(f"{number} is too large (at most {LARGEST})")
     return number
 
 
@@ -229,7 +229,7 @@ FIELDS: tuple[Field, ...] = (
 """All columns that have a meaning. Other columns belong to the user and are copied to the results."""
 
 RESERVED = {
-    "after": "tasks that wait for other tasks are not there yet",
+    "after": "dependencies between tasks are not supported yet",
 }
 """Column names that are refused because they will get a meaning."""
 

@@ -50,7 +50,7 @@ def command(pattern: str, values: Mapping[str, str]) -> str:
         name = exc.args[0]
         raise BadPattern(
             f"the command asks for {{{name}}}, which no -p gives: add -p {name} VALUE ..., or write {{{{{name}}}}} "
-            f"for braces that stay"
+            f"for literal braces"
         ) from exc
     except (ValueError, IndexError, AttributeError, TypeError) as exc:
         raise BadPattern(f"the command {pattern!r} cannot be filled ({_why(exc)})") from exc
@@ -59,10 +59,10 @@ def command(pattern: str, values: Mapping[str, str]) -> str:
 def _why(exc: Exception) -> str:
     said = str(exc).lower()
     if "positional" in said or "format string contains" in said:
-        return "{} names no parameter: write {NAME}, and {{}} for braces that stay"
+        return "{} names no parameter: write {NAME}, and {{}} for literal braces"
     if "format code" in said or "format specifier" in said:
-        return f"{said}; values are texts: leave what is behind the colon out"
-    return f"{said}; write {{{{ and }}}} for braces that stay"
+        return f"{said}; values are texts: leave out what follows the colon"
+    return f"{said}; write {{{{ and }}}} for literal braces"
 
 
 def needs_no_shell(text: str) -> bool:

@@ -149,7 +149,7 @@ class NvmlDevices:
         usable = [gpu for gpu in gpus if not gpu.unusable]
         if not usable:
             sentences = [gpu.unusable for gpu in gpus] + [sentence for _, sentence in node.errors]
-            raise DeviceError("; ".join([node.why] if node.why else sentences) or "none of the chosen GPUs is here")
+            raise DeviceError("; ".join([node.why] if node.why else sentences) or "none of the chosen GPUs exists here")
         for gpu in usable:
             account = DeviceAccount(gpu.uuid, first_namespace=node.first_namespace, reads=node.reads, uid=os.getuid())
             self._seen[gpu.uuid] = GpuState(_device(gpu), account)

@@ -122,7 +122,7 @@ def _number(place: str, name: str, said: object) -> int | None:
     except ValueError as exc:
         raise UsageError(f"{place}: {exc}") from exc
     if number < 1:
-        raise UsageError(f'{place}: {said} is below 1; "none" is no cap, and leaving it out is none either')
+        raise UsageError(f'{place}: {said} is below 1; "none", or leaving it out, means no limit')
     return number
 
 
@@ -130,7 +130,7 @@ def _people(place: str, said: object, unknown: list[str]) -> UserSet | None:
     """Return the users that a list names: `@staff` is a group, `*` (None) all users."""
     words = [said] if isinstance(said, str) else said
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-        raise UsageError(f'{place}: a list of users and groups is meant, like ["ben", "@staff"]')
+        raise UsageError(f'{place}: give a list of users and groups, such as ["ben", "@staff"]')
     if ALL_USERS in words:
         return None
     users = (_uid(word, unknown) for word in words if not word.startswith("@"))

@@ -205,7 +205,7 @@ class SqliteRunStore:
         if gone is None:
             return
         number, path = self.places.number, self.places.journal
-        goes_on = "nothing more is started, what runs goes on under its shims"
+        goes_on = "nothing more starts; running tasks continue under their shims"
         if gone == self.places.root:
             raise StateError(f"run {number}: its directory {gone} was removed or moved while it ran: {goes_on}")
         lost = f"run {number}: {gone} was removed or replaced while it ran: {goes_on}"

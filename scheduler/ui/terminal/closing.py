@@ -129,5 +129,5 @@ def _slowed_down(totals: RunTotals) -> list[str]:
     tasks = count(len(totals.stretched), "task")
     return [
         f"       slowed down: epochs of {tasks} took at least 1.5 times as long beside other tasks",
-        f"       (task {task} the most, {most:.1f} times; --max-gpu-load, --max-load or --max-per-device share less)",
+        f"       (task {task} the most, {most:.1f} times; to share less: --max-gpu-load, --max-load, --max-per-device)",
     ]

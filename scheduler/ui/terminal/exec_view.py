@@ -67,7 +67,7 @@ class ExecView:
 
     def _lost(self) -> None:
         """Print once that nothing reads the output any more."""
-        self.tell("the reader of the output is gone; it continues in the task's log (scheduler logs shows it)")
+        self.tell("nothing reads the output any more; it continues in the task's log (scheduler logs shows it)")
 
     def say(self, sentence: str) -> None:
         """Print a sentence about the run."""

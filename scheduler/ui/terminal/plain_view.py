@@ -123,7 +123,7 @@ class PlainView:
     def _of_the_run(self, event: Event) -> str:
         """Return the line for an event that is not about a single task."""
         if isinstance(event, Learned):
-            what = "does not change the memory" if event.neutral else "does change the memory"
+            what = "does not change the memory" if event.neutral else "changes the memory"
             return f"learned  {event.script}: {event.argument} {what}"
         if isinstance(event, Submitted) and self.history.first is not None:
             return f"added    {count(len(event.terms), 'task')} as batch {event.batch}"

@@ -149,7 +149,7 @@ class TestLivingRun:
 
     def test_devices_are_disabled_and_enabled(self, home: Lists) -> None:
         home.begin()
-        assert home.ask("devices", "disable", "host") == ["no more tasks start: every device is disabled"]
+        assert home.ask("devices", "disable", "host") == ["no more tasks start: all devices are disabled"]
         home.go(0, 1)
         wait_until(lambda: "may not start on host: disabled for this run" in home.log(), 30)
         assert json.loads(home.call("devices", "--json", code=0).stdout)["devices"][-1]["disabled_for"] == [1]
@@ -210,7 +210,7 @@ class TestLivingRun:
             said = home.call("hold", "2", code=1).stderr
         finally:
             os.kill(pid, signal.SIGCONT)
-        assert "the scheduler of run 1 has not answered for 5 s: it does what was asked once it goes on" in said
+        assert "the scheduler of run 1 has not answered for 5 s: it carries out the request when it continues" in said
         home.until("running", "running", "held")
 
     def test_a_request_is_answered_within_a_tenth_of_a_second(self, home: Lists) -> None:
@@ -317,7 +317,7 @@ class TestDeadRun:
         home.ask("hold", "2")
         home.leave()
         assert self.recorded(home, "release", "2") == ["task 2: released"]
-        assert self.recorded(home, "devices", "disable", "host") == ["no more tasks start: every device is disabled"]
+        assert self.recorded(home, "devices", "disable", "host") == ["no more tasks start: all devices are disabled"]
         home.go(0, 1)
         home.call("resume", "-d", code=0)
         wait_until(lambda: "may not start on host: disabled for this run" in home.log(), 30)
@@ -483,11 +483,11 @@ class TestWrongIds:
             ("cancel", "the following arguments are required: ID"),
             (
                 "cancel mine",
-                "'mine' is no task: write an id like 17, several like 17-40,52, the twelfth row of run 3 ",
+                "'mine' is not a task: write an id like 17, several like 17-40,52, the twelfth row of run 3 ",
             ),
-            ("hold 0 --run 1", "say either a run (--run), or tasks (--task)"),
+            ("hold 0 --run 1", "give either a run (--run), or tasks (--task)"),
             ("devices disable", "name a device, such as scheduler devices disable 2"),
-            ("devices disable host", "none of my runs is unfinished"),
+            ("devices disable host", "you have no unfinished run to change"),
             ("logs 0,1", "name one task, such as scheduler logs 0"),
             ("set 0 --prio 1", "unrecognized arguments: --prio 1: did you mean --priority? (scheduler set --help)"),
             ("set 0 --xyz 1", "unrecognized arguments: --xyz 1 (scheduler set --help)"),

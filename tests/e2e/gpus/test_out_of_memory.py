@@ -24,13 +24,13 @@ def says(words: str, then: str) -> str:
 def test_last_words_of_a_full_gpu_are_oom(driver: Driver) -> None:
     exited = driver.run_sh(says(TORCH, "exit 1"))
     assert (exited.outcome, exited.part, exited.asked, exited.position) == (Outcome.OOM, "gpu", 2 << 30, 1)
-    assert exited.reason == "exit 1, out of GPU memory by its own words"
+    assert exited.reason == "exit 1, out of GPU memory according to its output"
 
 
 def test_last_words_of_a_full_host_are_oom(driver: Driver) -> None:
     exited = driver.run(sys.executable, "-c", "raise MemoryError")
     assert (exited.outcome, exited.part, exited.asked, exited.position) == (Outcome.OOM, "host", 0, None)
-    assert exited.reason == "exit 1, out of host memory by its own words"
+    assert exited.reason == "exit 1, out of host memory according to its output"
 
 
 @pytest.mark.parametrize("signal", ["ABRT", "BUS"])

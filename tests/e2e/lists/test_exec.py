@@ -326,7 +326,7 @@ class TestDevices:
         ("words", "sentence"),
         [
             (("disable",), "name a device"),
-            (("disable", "0"), "none of my runs is unfinished"),
+            (("disable", "0"), "you have no unfinished run to change"),
             (("disable", "9", "--all-users"), "scheduler: there is no device '9' here"),
             (("disable", "0:4GiB", "--all-users"), "as a whole"),
             (("list", "0"), "such as scheduler devices disable 2"),

@@ -244,9 +244,7 @@ class TestResume:
         assert {**first, "key": 0} == second == third
         assert (second["umask"], second["files"], second["cwd"]) == (0o027, 333, str(dead.root / "work"))
         assert not first["coerced"]
-        hint = (
-            "hint:   WANDB_API_KEY was set where the run was started, is kept nowhere and not set in this shell: tasks"
-        )
+        hint = "hint:   WANDB_API_KEY was set when the run was started, is not stored and not set in this shell: tasks"
         assert hint in said
         assert said.index(hint) < said.index("start ")
 
@@ -254,7 +252,7 @@ class TestResume:
     def test_resume_without_a_terminal_requests_the_secret_too(self, dead: Place, how: str) -> None:
         said = dead.call("resume", how, code=0, env=dead.bare())
         wait_until(lambda: dead.states() == ["succeeded"] * 3, 30)
-        assert "WANDB_API_KEY was set where the run was started, is kept nowhere" in said.stderr
+        assert "WANDB_API_KEY was set when the run was started, is not stored" in said.stderr
         assert dead.told("second")["LD_LIBRARY_PATH"] == "/opt/first/lib"
 
     @fault(61)

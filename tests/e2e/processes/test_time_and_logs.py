@@ -212,7 +212,7 @@ class TestRuns:
         home.call("run", home.commands("sh -c 'exit 75'"), *ONE, "--resumable", "yes", "--retries", "5", code=1)
         [task] = home.tasks()
         assert (task["state"], task["attempts"]) == ("failed", 3)
-        assert "exit 75 3 times in a row within 60 s of its start: it gets nowhere" in home.log()
+        assert "exit 75 3 times in a row within 60 s of its start, so it makes no progress" in home.log()
 
     def test_exit_code_75_is_a_failure_unless_the_row_is_resumable(self, home: Home) -> None:
         home.call("run", home.commands("sh -c 'exit 75'"), *ONE, code=1)

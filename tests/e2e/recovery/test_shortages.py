@@ -84,9 +84,9 @@ def test_a_run_goes_on_after_another_program_took_all_processes_of_the_user(comm
                 wait_until(lambda: "nothing is started for now" in home.log(), 30)
             finish(scheduler)
         assert counts(home) == {"succeeded": 300}
-        assert home.log().count("nothing is started for now, since 3 rounds of starts in a row failed") == 1
+        assert home.log().count("nothing starts for now, because 3 rounds of starts in a row failed") == 1
         assert "Resource temporarily unavailable" in home.log()
-        assert home.log().count("a start has worked: tasks are started again") == 1
+        assert home.log().count("a start was successful: tasks start again") == 1
     finally:
         home.end()
 

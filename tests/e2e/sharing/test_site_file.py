@@ -255,7 +255,7 @@ class TestPreparing:
         assert home.call("doctor", "--json").returncode in (0, 1)
         home.says("[caps]\ntasks = 1\n")
         again = home.call("devices", "init", code=0).stdout
-        assert "is there already, and stays as it is" in again
+        assert "exists already and is unchanged" in again
         assert home.file.read_text() == "[caps]\ntasks = 1\n"
         told = json.loads(home.call("devices", "init", "--json", code=0).stdout)
         Draft202012Validator(schema(dict(PRINTS["devices"])["init"])).validate(told)

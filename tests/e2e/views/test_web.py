@@ -387,7 +387,7 @@ def test_log_that_was_replaced_by_a_link_is_not_shown(home: Home, page: Page) ->
     folder.rename(home.root / "away")
     folder.symlink_to(secret)
     status, facts = page.get("/api/log?run=1&task=0")
-    assert (status, "a link stands in its way" in facts["error"]) == (409, True)
+    assert (status, "a link is in its way" in facts["error"]) == (409, True)
     folder.unlink()
     (home.root / "away").rename(folder)
     (home.root / "away.log").rename(log)

@@ -218,7 +218,7 @@ class TestDevices:
         assert run.makespan == 200.0
 
     def test_simulation_without_free_memory_ends_with_an_error(self) -> None:
-        with pytest.raises(SchedulerError, match=r"the simulation stands still at .* nothing will happen any more"):
+        with pytest.raises(SchedulerError, match=r"the simulation is stuck at .* nothing will happen any more"):
             simulate(jobs(1, memory="8GiB"), host("10GiB"), unmanaged={HOST: 9 * GIB})
 
     def test_machine_without_devices_is_refused(self) -> None:

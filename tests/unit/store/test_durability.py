@@ -143,8 +143,8 @@ def test_profiles_that_cannot_be_opened_now_stay_as_they_are(tmp_path: Path) -> 
     place.mkdir()  # any file that SQLite cannot open
     store = ProfileStore(place)
     assert store.trouble == (
-        f"the profiles {place} cannot be used now (unable to open database file): this run knows none of them, and "
-        "keeps none"
+        f"the profiles {place} cannot be used now (unable to open database file): this run starts without profiles and "
+        "stores none"
     )
     store.learn(TaskClass("k", "a.py", probes=False), "host 24GiB", Observation({HOST: GIB}, seconds=5.0), 1.0)
     assert sorted(store.known()) == ["k"]

@@ -35,7 +35,7 @@ GOOD: list[tuple[str, str, Any]] = [
 BAD: list[tuple[str, str, str]] = [
     ("Epochs", "0", "0 is below 1"), ("Epochs", "5.5", "'5.5' is not a whole number"),
     ("Epochs", "nan", "'nan' is not a whole number"), ("Epochs", "inf", "'inf' is not a whole number"),
-    ("Epochs", "1e30", "is larger than anything that makes sense here"),
+    ("Epochs", "1e30", "is too large"),
     ("Priority", "high", "'high' is not a whole number"), ("GPUs", "-1", "-1 is below 0"),
     ("Memory", "8", "'8' has no unit: write 8GiB or 8MiB"), ("Memory", "0GiB", "'0GiB' is no memory at all"),
     ("Memory", "0", "'0' is no memory at all: leave the cell empty where the need is unknown"),
