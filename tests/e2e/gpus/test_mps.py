@@ -401,7 +401,7 @@ class TestRefusals:
             ("--mps=join --mps-exclusive", "--mps-exclusive needs a daemon of your own: write --mps, not --mps=join"),
             ("--mps=join", "--mps=join: no MPS daemon runs in /tmp/nvidia-mps"),
             ("--mps --visible index", "under MPS tasks know their GPUs by UUID only"),
-            ("--mps --devices slots:0;0", "a slot's task is told its GPUs as the list spells them"),
+            ("--mps --devices slots:0;0", "the task of a slot gets its GPUs under the names in the list"),
         ],
     )
     def test_mps_flags_that_contradict_are_refused(self, machine: Machine, flags: str, said: str) -> None:

@@ -145,7 +145,7 @@ FILES = {
     "no header": (GOOD, "--header None"),
     "a missing column": (HEADER.replace("Filename", "File") + GOOD, "row 1: the column Filename is missing; did you"),
     "two equal columns": (HEADER.replace("Priority", "epochs") + GOOD, "row 1: two columns have the name 'epochs'"),
-    "a reserved column": (column("After", "1"), "row 1, column After: tasks that wait for other tasks"),
+    "a reserved column": (column("After", "1"), "row 1, column After: dependencies between tasks"),
     "another delimiter": (five().replace(",", ";").replace(HEADER.replace(",", ";"), HEADER), "delimited by ';'"),
 }
 

@@ -81,7 +81,7 @@ def test_a_run_goes_on_after_another_program_took_all_processes_of_the_user(comm
         with start(home, "run", "jobs.csv", "-j", "4") as scheduler:
             wait_until(lambda: ended(home) > 20, 30)
             with subprocess.Popen([*become(DORA), python, "-c", HOG]):
-                wait_until(lambda: "nothing is started for now" in home.log(), 30)
+                wait_until(lambda: "nothing starts for now" in home.log(), 30)
             finish(scheduler)
         assert counts(home) == {"succeeded": 300}
         assert home.log().count("nothing starts for now, because 3 rounds of starts in a row failed") == 1

@@ -207,7 +207,7 @@ class TestQuotas:
             ("[caps]\nmemory = 40\n", r"\[caps\], memory: "),
             ("caps = 3\n", r"caps is a table: write \[caps\]"),
             ("[caps.users]\nben = 3\n", r"caps.users.ben is a table"),
-            ("[may]\nreserve = 7\n", r"\[may\], reserve: a list of users and groups is meant"),
+            ("[may]\nreserve = 7\n", r"\[may\], reserve: give a list of users and groups"),
             ("[may]\ncancel = ['ben']\n", r"\[may\]: 'cancel' is unknown; known are disable, reserve"),
             ("foreing = 'avoid'\n", "'foreing' is unknown"),
         ],
