@@ -1,5 +1,4 @@
-"""The sources of events in the real world: descriptors to wait on, signals of this process, and a clock that does not
-jump."""
+"""The sources of events in the real world: descriptors, signals of this process, and a clock that does not jump."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ CELLS = {
     "epochs -1": (five(epochs="-1"), "Epochs", "-1 is below 1"),
     "epochs nan": (five(epochs="nan"), "Epochs", "'nan' is not a whole number"),
     "epochs inf": (five(epochs="inf"), "Epochs", "'inf' is not a whole number"),
-    "epochs 1e30": (five(epochs="1e30"), "Epochs", "larger than"),
+    "epochs 1e30": (five(epochs="1e30"), "Epochs", "is too large"),
     "epochs x": (five(epochs="x"), "Epochs", "'x' is not a whole number"),
     "no epochs": (five(epochs=""), "Epochs", "it is empty"),
     "priority x": (HEADER + GOOD + "work,-1,train.py,3,x\n", "Priority", "'x' is not a whole number"),
