@@ -324,6 +324,16 @@ def test_slow_request_is_closed_after_five_seconds(page: Page) -> None:
 
 
 @fault(115)
+def test_request_that_stops_in_its_middle_is_closed_after_five_seconds(page: Page) -> None:
+    began = time.monotonic()
+    with socket.create_connection(("127.0.0.1", page.port), timeout=30) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n")
+        while connection.recv(4096):
+            pass
+    assert 4.0 < time.monotonic() - began < 15.0
+
+
+@fault(115)
 def test_client_with_the_token_keeps_its_connection_while_others_come(page: Page) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", page.port, timeout=60)
     said = {"Authorization": f"Bearer {page.token}"}
