@@ -126,6 +126,14 @@ class TestPlacement:
         assert two.reservation == {"GPU-1": size("11.25GiB"), "GPU-0": int(2.2 * GIB) + GIB // 4, HOST: HALF}
 
 
+def test_a_waiting_task_of_a_known_class_shows_others_its_need_with_and_without_margin() -> None:
+    profile = Profile(parts={"0": Peaks([10 * GIB])})
+    b = kinds(brain(tasks(1), knowledge=ProfileIndex({"k": profile}), profile="auto"), 1)
+    ticket = decide(b, gpu(0, free="8GiB"), HOST_RAM).wait
+    assert ticket is not None
+    assert (ticket.gpus, ticket.bare) == ((size("11.25GiB"),), (10 * GIB,))
+
+
 def kinds(b: Brain, *numbers: int) -> Brain:
     """Assign the class `k` to every task."""
     for number in numbers:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from scheduler.core.profiling.error_lines import without_code
 from scheduler.core.profiling.oom_patterns import OomMatch, killed_for_memory, what_ran_out
 from scheduler.units import parse_size
 
@@ -204,3 +205,13 @@ def test_a_kill_by_the_kernel_is_an_out_of_memory(
     signal: int | None, code: int | None, kills: int, output: str, was: bool
 ) -> None:
     assert killed_for_memory(signal, code, kills, output) is was
+
+
+def test_code_of_a_traceback_is_emptied_and_its_error_stays() -> None:
+    lines = [
+        "Traceback (most recent call last):",
+        '  File "a.py", line 1, in f',
+        "    raise OutOfMemoryError()",
+        "KeyError: 1",
+    ]
+    assert without_code(lines)[2:] == ["", "KeyError: 1"]

@@ -447,3 +447,10 @@ def ranks(b: Brain, seconds: dict[int, float]) -> None:
 def test_unlooked_tasks_of_several_groups_are_as_many_as_asked_for() -> None:
     b = brain(tasks(2, "1GiB"), tasks(5, "2GiB"))
     assert b.wait_queue.unlooked(3) == [1, 2, 3]
+
+
+def test_tasks_of_directories_that_could_not_be_entered_stand_in_groups_of_their_own() -> None:
+    b = brain(tasks(3, "1GiB"))
+    b.locate(1, "/data/a")
+    b.locate(2, "/data/b")
+    assert b.wait_queue.first_together(9) == [3]
