@@ -22,7 +22,7 @@ LIMIT = 50
 
 
 def main(argv: list[str]) -> int:
-    """Print the tasks of one run, or of all runs that are not over or ended lately."""
+    """Print the tasks of one run, or of all runs that are unfinished or have ended recently."""
     args = _parser().parse_args(argv)
     settings = settings_from(args)
     columns = tables.column_names(flags.listed("-c", args.columns)) if args.columns is not None else ()

@@ -51,7 +51,7 @@ def start_child(
 
 
 def _tie_to_parent() -> Callable[[], None]:
-    """Return what a new process does before it becomes its program.
+    """Return the function that a new process calls before it executes its program.
 
     PyDLL keeps the interpreter's lock: the new process is a copy of one thread, which goes on holding it.
     """

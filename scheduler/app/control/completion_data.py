@@ -20,7 +20,7 @@ def runs(settings: Settings) -> list[str]:
 
 
 def tasks(settings: Settings, most: int, begun: str) -> list[str]:
-    """Return the latest task ids after what was typed of a list, and the word `last`."""
+    """Return completions of a list of task ids: the latest ids after the part already typed, and the word `last`."""
     listed = begun.rpartition(",")[0]
     listed += "," if listed else ""
     found: list[int] = []

@@ -45,7 +45,7 @@ class AcceptedSubmission:
 def submit(form: RowForm, rows: Iterable[Cells], python: Python, settings: Settings, name: str) -> AcceptedSubmission:
     """Send rows to the queue of that name and return their ids once they are durable; start its scheduler if need be.
 
-    Relative directories of rows begin in this process's. Raise InputError for rows that are refused, StateError where
+    Relative directories of rows start at this process's directory. Raise InputError for invalid rows, StateError if
     nothing can be accepted.
     """
     home = find_places(settings.state or None)
