@@ -13,6 +13,7 @@ from shutil import which
 from subprocess import TimeoutExpired
 from typing import TYPE_CHECKING, Any
 
+from scheduler.core.causes import HaltCause
 from scheduler.core.events import Event, Exited, Halted, Refused
 from scheduler.core.model import State
 from scheduler.core.placement.refusal import Refusal
@@ -205,7 +206,8 @@ class NotifyingView:
         """Show an event; send a notification of a halt and of the first failure."""
         self._inner.show(event, at)
         if isinstance(event, Halted):
-            why = f"{event.number} failed alike: {event.line}" if event.why != "failures" else f"{event.number} failed"
+            alike = event.why is not HaltCause.FAILURES
+            why = f"{event.number} failed alike: {event.line}" if alike else f"{event.number} failed"
             self._tell("stopped", f"no more tasks start: {why}", task=event.task)
         elif isinstance(event, Exited | Refused) and 0 <= self._failed_before < self._count_failed():
             self._failed_before = -1

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from scheduler.core.attempts.early_abort import FailureTally
 from scheduler.core.attempts.out_of_memory import raise_floors
+from scheduler.core.causes import Action, ResizeCause
 from scheduler.core.config import SchedulingConfig
 from scheduler.core.events import (
     Asked,
@@ -195,27 +196,27 @@ class Brain(RunState):
         self.capacity.go(task.placement)
         sees = task.placement.sees
         task.placement = replace(task.placement, reservation=event.reservation, busy=event.busy or task.placement.busy)
-        if event.cause in without_gpu.MOVES:
+        if event.cause.changes_sides:
             self._change_sides(task, sees, event.cause, at)
         self.capacity.come(task.placement)
         task.history.append(f"reservation {event.cause}")
         task.loaded = task.loaded or event.busy > 0
-        if event.cause in ("settled", "known"):
+        if event.cause.settles:
             task.settled = True
-        task.overdue = task.overdue or event.cause == "overdue"
-        if event.cause == "ram_seen":
+        task.overdue = task.overdue or event.cause is ResizeCause.OVERDUE
+        if event.cause is ResizeCause.RAM_SEEN:
             held = task.peak.get(HOST, 0)
             self.profiles.expect_ram(self.task_table.kind(task.id), estimator.once_loaded(held, self.rules))
             self._needs.grown()
-        if event.cause == "ram_settled":
+        if event.cause is ResizeCause.RAM_SETTLED:
             task.placement = replace(task.placement, ram_expected=False)
             self._learn(task.id, Observation({HOST: task.peak.get(HOST, 0)}, whole=False))
-        if event.cause in ("settled", "load"):
+        if event.cause.shows_load:
             probe = task.placement.purpose is Purpose.PROBE
-            seen = task.placement.by_part(task.peak) if event.cause == "settled" else {}
+            seen = task.placement.by_part(task.peak) if event.cause is ResizeCause.SETTLED else {}
             self._learn(task.id, Observation(seen, busy=event.busy, whole=False, probe=probe))
 
-    def _change_sides(self, task: TaskState, sees: tuple[str, ...], cause: str, at: float) -> None:
+    def _change_sides(self, task: TaskState, sees: tuple[str, ...], cause: ResizeCause, at: float) -> None:
         """Count an attempt as a task of the host from now on, or as one of the GPUs that it sees."""
         task.placement = without_gpu.on_other_side(task, sees, cause, at, self.rules)
         self._learning[task.id] = None
@@ -274,17 +275,17 @@ class Brain(RunState):
         self.wait_queue.forget_unknown(self.profiles.script(kind))
 
     def _asked(self, event: Asked) -> None:
-        if event.what == "drain":
+        if event.what is Action.DRAIN:
             self.draining = True
-        elif event.what == "resume":
+        elif event.what is Action.RESUME:
             self.draining = False
             self.tally = FailureTally()
             self.backoff.clear()
             self._return(State.INTERRUPTED, event.tasks, "resumed")
-        elif event.what == "skip":
+        elif event.what is Action.SKIP:
             for number in tuple(self.task_table.in_state(State.WAITING)):
                 self._leave(self._touch(number), State.SKIPPED, "only profiles were learned")
-        elif event.what == "stop":
+        elif event.what is Action.STOP:
             for number in event.tasks:
                 self._living(number, self._touch(number).attempts, event.what).asked = event.what
         else:
@@ -292,16 +293,14 @@ class Brain(RunState):
 
     def _asked_of(self, event: Asked) -> None:
         """Apply a request that concerns single tasks."""
-        if event.what not in ("cancel", "hold", "release", "retry"):
-            raise ForbiddenEvent(f"unknown request {event.what!r}")
         for number in event.tasks:
             task = self._touch(number)
-            if event.what == "cancel" and task.placement is not None:
-                task.asked = "cancel"
-            elif event.what == "cancel":
+            if event.what is Action.CANCEL and task.placement is not None:
+                task.asked = event.what
+            elif event.what is Action.CANCEL:
                 self._leave(task, State.CANCELLED, "cancelled")
             else:
-                self._step(task, State.HELD if event.what == "hold" else State.WAITING, event.what)
+                self._step(task, State.HELD if event.what is Action.HOLD else State.WAITING, event.what)
 
     def _step(self, task: TaskState, to: State, why: str) -> None:
         """Move a task that has no attempt; keep no details of a task that was never tried."""
@@ -370,7 +369,7 @@ class Brain(RunState):
         now: float = 0.0,
         *,
         busy: float | None = None,
-        evidence: str = "",
+        evidence: ResizeCause | None = None,
     ) -> list[Event]:
         """Return the events for a sample of a living attempt: a new peak, a larger or a smaller reservation.
 

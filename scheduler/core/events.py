@@ -7,6 +7,7 @@ from dataclasses import field
 from enum import StrEnum
 from typing import Any, ClassVar, cast
 
+from scheduler.core.causes import Action, HaltCause, ResizeCause
 from scheduler.core.model import EstimateSource, Outcome, Placement, Purpose
 from scheduler.values import dataclass
 
@@ -41,26 +42,15 @@ class Started:
     shim: int = 0
 
 
-RESTING, WITHOUT, TOUCHED = "resting", "without", "touched"
-"""Causes of a changed reservation: it rests, or computes, with nothing on its GPUs, and counts as a task of the host;
-it uses one of them after all."""
-LEFT_GPUS = (RESTING, WITHOUT)
-
-
 @dataclass(frozen=True, slots=True)
 class Resized:
-    """A changed reservation of a living attempt.
-
-    The causes: settled, known (another attempt of its class showed the need), grew, seen (it uses memory where nothing
-    was reserved), ram_seen (its expected RAM was corrected), ram_settled (its RAM is known now), resting, without and
-    touched.
-    """
+    """A changed reservation of a living attempt."""
 
     kind: ClassVar[str] = "resized"
     task: int
     attempt: int
     reservation: Mapping[str, int]
-    cause: str
+    cause: ResizeCause
     busy: float = 0.0
     """The share of time for which it kept its GPUs busy until it settled; 0 if that could not be measured."""
 
@@ -132,10 +122,10 @@ class Exited:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request that was granted: drain, stop, cancel, hold, release, retry, resume, skip."""
+    """A request that was granted."""
 
     kind: ClassVar[str] = "asked"
-    what: str
+    what: Action
     tasks: tuple[int, ...] = ()
 
 
@@ -194,8 +184,7 @@ class Halted:
     """The end of launching, while attempts go on: many tasks in a row failed alike, or too many tasks failed."""
 
     kind: ClassVar[str] = "halted"
-    why: str
-    """`first rows`, `alike` or `failures`."""
+    why: HaltCause
     task: int
     attempt: int
     number: int
@@ -261,7 +250,7 @@ rows."""
 _BY_NAME: dict[str, type[Event]] = {event.kind: event for event in FORMATS}
 _READERS: dict[str, Callable[[Any], object]] = {
     "purpose": Purpose, "source": EstimateSource, "outcome": Outcome, "tasks": tuple, "closed": tuple,
-    "visible": tuple, "edge": Edge,
+    "visible": tuple, "edge": Edge, "cause": ResizeCause, "what": Action, "why": HaltCause,
 }  # fmt: skip
 """Functions that restore fields which JSON cannot represent."""
 
@@ -277,7 +266,10 @@ def encode(event: Event) -> dict[str, Any]:
 
 
 def decode(name: str, data: Mapping[str, Any]) -> Event:
-    """Return the event that `encode` wrote. Raises KeyError or TypeError for an unknown name or field."""
+    """Return the event that `encode` wrote.
+
+    Raises KeyError or TypeError for an unknown name or field, ValueError for an unknown word.
+    """
     event: Callable[..., Any] = _BY_NAME[name]
     values = {key: _READERS[key](value) if key in _READERS else value for key, value in data.items()}
     return cast(Event, event(**values))

@@ -10,6 +10,7 @@ from scheduler.core.attempts.attempt_tracker import AttemptTracker
 from scheduler.core.attempts.early_abort import sentences
 from scheduler.core.attempts.launch_spec import LaunchBuilder, TaskEnvironment
 from scheduler.core.brain import Brain
+from scheduler.core.causes import Action
 from scheduler.core.control import requests as control_requests
 from scheduler.core.control import why as control_why
 from scheduler.core.control.messages import why
@@ -259,10 +260,10 @@ class Loop:
         if request.what == "leave":
             self.left_early = True
             return []
-        events: list[Event] = [] if self.brain.draining else [Asked("drain")]
+        events: list[Event] = [] if self.brain.draining else [Asked(Action.DRAIN)]
         if request.what in ("stop", "kill"):
             fresh = tuple(t.id for t in self.brain.living() if not t.asked)
-            events += [Asked("stop", fresh)] if fresh else []
+            events += [Asked(Action.STOP, fresh)] if fresh else []
             if request.what == "kill":
                 self._kill_all()
         return events
@@ -282,7 +283,7 @@ class Loop:
                 self._ended(event)
             case Resized():
                 self._publisher.resized(event)
-            case Asked(what="stop" | "cancel"):
+            case Asked(what=Action.STOP | Action.CANCEL):
                 for number in event.tasks:
                     self._stop(number)
 
@@ -405,7 +406,7 @@ class Loop:
     def _skip_the_rest(self) -> None:
         """Skip the remaining tasks if nothing is left to learn, unless a pause prevents some from starting."""
         if not self.brain.backoff.pauses():
-            self._record([Asked("skip")])
+            self._record([Asked(Action.SKIP)])
 
     def _has_disk_space(self) -> bool:
         """Tell whether the disks have space; report once when they run out of it, and once when they have it again."""

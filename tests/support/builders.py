@@ -8,6 +8,7 @@ from typing import Any
 
 from scheduler.app.simulate import simulated_run
 from scheduler.core.brain import Brain
+from scheduler.core.causes import Action, ResizeCause
 from scheduler.core.config import SchedulingConfig
 from scheduler.core.control.messages import why
 from scheduler.core.events import (
@@ -223,7 +224,7 @@ def peaked(task: int, memory: Size, attempt: int = 1, device: str = HOST) -> Pea
 
 
 def resized(task: int, memory: Size, cause: str = "grew", attempt: int = 1, device: str = HOST) -> Resized:
-    return Resized(task, attempt, {device: size(memory)}, cause)
+    return Resized(task, attempt, {device: size(memory)}, ResizeCause(cause))
 
 
 def exited(task: int, outcome: str = "succeeded", attempt: int = 1, peak: Size | None = None, **said: Any) -> Exited:
@@ -237,7 +238,7 @@ def refused(task: int, reason: str = "too large") -> Refused:
 
 
 def asked(what: str, *numbers: int) -> Asked:
-    return Asked(what, numbers)
+    return Asked(Action(what), numbers)
 
 
 def run(task: int, outcome: str = "succeeded", memory: Size = "1GiB", attempt: int = 1, **said: Any) -> list[Event]:

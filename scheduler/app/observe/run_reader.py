@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from scheduler.app.observe.status_snapshot import recorded_status, states, status_of
 from scheduler.core.brain import Brain
+from scheduler.core.causes import Action
 from scheduler.core.config import SchedulingConfig
 from scheduler.core.events import Asked, Changed, Exited, Skipped, Submitted
 from scheduler.core.model import UNFINISHED, Device, DeviceBudget, Job, RankOrder, State, Terms
@@ -140,7 +141,7 @@ class RunReader:
 
     def asked_meanwhile(self, requests: Iterable[Request]) -> None:
         """Apply these requests as the next scheduler of the run will, after it has resumed the run."""
-        self.brain.apply(Asked("resume"))
+        self.brain.apply(Asked(Action.RESUME))
         for request in requests:
             for event in self.grant(request).events:
                 self.brain.apply(event)

@@ -16,6 +16,7 @@ from scheduler.app.run.session import RunSession
 from scheduler.app.run.shell_context import ShellContext, keep_shell, shell_of_resumed_run
 from scheduler.app.run.start import counter, machine_facts, make_brain, use_mps
 from scheduler.app.run.task_list import resumed
+from scheduler.core.causes import Action
 from scheduler.core.events import Asked, Event, Exited
 from scheduler.core.model import Outcome
 from scheduler.core.ports import Key
@@ -142,9 +143,9 @@ def _claim(session: RunSession, elsewhere: str, *, drain: bool) -> None:
     """Record that the run belongs to this machine now; attempts on a machine that will not come back count as lost."""
     why = f"it ran on {elsewhere}, which was given up with --takeover"
     living = session.brain.living() if elsewhere else []
-    events: list[Event] = [Asked("resume")]
+    events: list[Event] = [Asked(Action.RESUME)]
     events += [Exited(task.id, task.attempts, Outcome.LOST, reason=why) for task in living]
-    events += [Asked("drain")] if drain else []
+    events += [Asked(Action.DRAIN)] if drain else []
     now = clock.now()
     session.store.record(events, now)
     for event in events:

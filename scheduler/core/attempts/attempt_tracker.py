@@ -10,6 +10,7 @@ from scheduler.core.attempts.early_abort import gist
 from scheduler.core.attempts.out_of_memory import LAST_LOOK
 from scheduler.core.attempts.throughput import SATURATED, Colocation, MeanLoad, Throughput, alone
 from scheduler.core.brain import Brain
+from scheduler.core.causes import ResizeCause
 from scheduler.core.events import Event, Exited
 from scheduler.core.lifecycle import TaskState
 from scheduler.core.model import Outcome, Placement
@@ -91,14 +92,14 @@ class AttemptTracker:
         evidence = self._evidence(key, task, now)
         return self._brain.watch(sample.task, sample.attempt, seen, now, busy=self._busy[key].value, evidence=evidence)
 
-    def _evidence(self, key: Key, task: TaskState, now: float) -> str:
-        """Return what shows that a living attempt computes without its GPUs; empty while nothing does."""
+    def _evidence(self, key: Key, task: TaskState, now: float) -> ResizeCause | None:
+        """Return what shows that a living attempt computes without its GPUs; None while nothing does."""
         assert task.placement is not None
         unseen = key in self.adopted or not task.began  # what it did before is unknown
         if task.without or unseen or self._mps.get(key) == mps_policy.CLIENT:
-            return ""
+            return None
         evidence = self._signs[key].evidence(task.placement, now - task.started_at, self._brain.rules)
-        return evidence if evidence and self._are_seen(task.placement.sees) else ""
+        return evidence if evidence and self._are_seen(task.placement.sees) else None
 
     def _are_seen(self, gpus: Collection[str]) -> bool:
         """Tell whether these GPUs are being looked at now, so that what was seen of them still holds."""

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import field
 
+from scheduler.core.causes import HaltCause
 from scheduler.core.config import SchedulingConfig
 from scheduler.core.events import Exited, Halted
 from scheduler.core.model import Outcome, State
@@ -80,9 +81,9 @@ class FailureTally:
     def verdict(self, rules: SchedulingConfig) -> Halted | None:
         """Return why no more tasks should start; None if they may."""
         if self.first is not None and rules.first_rows > 0 and len(self.tasks) >= self._most(rules):
-            return _halted("alike" if self.mixed else "first rows", self.first, len(self.tasks))
+            return _halted(HaltCause.ALIKE if self.mixed else HaltCause.FIRST_ROWS, self.first, len(self.tasks))
         if self.last is not None and rules.max_failures is not None and self.failed >= rules.max_failures:
-            return _halted("failures", self.last, self.failed)
+            return _halted(HaltCause.FAILURES, self.last, self.failed)
         return None
 
 
@@ -91,7 +92,7 @@ def _is_early(event: Exited, rules: SchedulingConfig) -> bool:
     return event.outcome is Outcome.FAILED and bool(event.gist) and event.seconds <= rules.first_rows_within
 
 
-def _halted(why: str, event: Exited, number: int) -> Halted:
+def _halted(why: HaltCause, event: Exited, number: int) -> Halted:
     return Halted(why, event.task, event.attempt, number, event.last)
 
 
@@ -99,9 +100,9 @@ def sentences(halted: Halted, command: str, log: str, run: str, waiting: int) ->
     """Return the lines for the user: the last line of output, the command, the log and the next step."""
     said = f"nothing more is started, {count(waiting, 'task')} left waiting: "
     onward = f"scheduler resume {run} --keep-going continues anyway"
-    if halted.why == "first rows":
+    if halted.why is HaltCause.FIRST_ROWS:
         said += f"the first {halted.number} tasks that ended all failed within a minute with the same last line"
-    elif halted.why == "alike":
+    elif halted.why is HaltCause.ALIKE:
         said += f"the last {halted.number} tasks that ended all failed within a minute with the same last line"
         onward += f"; scheduler retry --run {run} first lets the failed ones wait again"
     else:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from scheduler.core.brain import Brain
+from scheduler.core.causes import Action
 from scheduler.core.control.request_kinds import CONTROLS, LIMIT, UNSTARTED, Verb
 from scheduler.core.events import Asked, Changed, Event, Limited
 from scheduler.core.model import LIVING, RETRIABLE, Device, DeviceBudget, State, Terms
@@ -95,7 +96,7 @@ def _moved(brain: Brain, verb: Verb, tasks: Sequence[int]) -> GrantedRequest:
     for task in rest:
         was = f" (was {brain.state(task)})" if verb is Verb.RETRY else ""
         answers.append(Answer((task,), True, f"{verb.done}{was}{stays}"))
-    return GrantedRequest((Asked(verb, tuple(tasks)),) if tasks else (), tuple(answers))
+    return GrantedRequest((Asked(Action(verb), tuple(tasks)),) if tasks else (), tuple(answers))
 
 
 def _standstill(brain: Brain) -> str:

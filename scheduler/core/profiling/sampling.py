@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Protocol
 
+from scheduler.core.causes import ResizeCause
 from scheduler.core.config import SchedulingConfig
 from scheduler.core.events import Event, Peaked, Resized
 from scheduler.core.lifecycle import TaskState
@@ -34,7 +35,7 @@ def watch(
     used: Mapping[str, int],
     now: float,
     busy: float | None,
-    evidence: str = "",
+    evidence: ResizeCause | None = None,
 ) -> list[Event]:
     """Return the events of one sample, and change nothing; `evidence` that it computes without its GPUs."""
     news = {k: b for k, b in used.items() if estimator.is_new_peak(living.peak.get(k, 0), b, run.rules)}
@@ -59,7 +60,7 @@ def _resized(
     seen = {key: max(used.get(key, 0), living.peak.get(key, 0)) for key in {*used, *living.peak}}
     still = 0.0 if HOST in news else now - living.last_ram_peak_at
     if (ram := _corrected_ram(run, living, placement, seen, still)) is not None:
-        if ram.cause == "ram_settled":
+        if ram.cause is ResizeCause.RAM_SETTLED:
             events.append(Peaked(task, attempt, {HOST: seen[HOST]}))
         events.append(ram)
         placement = replace(placement, reservation=ram.reservation)
@@ -73,11 +74,11 @@ def _resized(
         less = dict(placement.reservation) if known else estimator.cut(placement, seen, rules)
         if less is not None:
             events.append(Peaked(task, attempt, seen))
-            events.append(Resized(task, attempt, less, "settled", busy or 0.0))
+            events.append(Resized(task, attempt, less, ResizeCause.SETTLED, busy or 0.0))
     elif _is_overdue(run, living, placement, now):
-        events.append(Resized(task, attempt, placement.reservation, "overdue", busy or 0.0))
+        events.append(Resized(task, attempt, placement.reservation, ResizeCause.OVERDUE, busy or 0.0))
     elif busy is not None and _has_other_load(run, living, placement, now, busy):
-        events.append(Resized(task, attempt, placement.reservation, "load", busy))
+        events.append(Resized(task, attempt, placement.reservation, ResizeCause.LOAD, busy))
     return events
 
 
@@ -85,18 +86,18 @@ def _told_meanwhile(
     run: SampledRun, living: TaskState, placement: Placement, seen: Mapping[str, int]
 ) -> Resized | None:
     """Return the reservation that follows from what other attempts have shown; None while it stays as it is."""
-    for cause, told in (("known", _known_meanwhile), ("expected", _expected_meanwhile)):
+    for cause, told in ((ResizeCause.KNOWN, _known_meanwhile), (ResizeCause.EXPECTED, _expected_meanwhile)):
         if (reservation := told(run, living, placement, seen)) is not None:
             return Resized(living.id, living.attempts, reservation, cause)
     return None
 
 
-def _why_grown(living: TaskState, placement: Placement, used: Mapping[str, int]) -> str:
-    """Return `grew` for use above a reservation, `seen` for use where nothing was reserved."""
+def _why_grown(living: TaskState, placement: Placement, used: Mapping[str, int]) -> ResizeCause:
+    """Return GREW for use above a reservation, SEEN for use where nothing was reserved."""
     above = [key for key, bytes_ in used.items() if bytes_ > placement.reservation.get(key, 0)]
     nothing = not any(placement.reservation.get(key, 0) for key in above)
     beside = HOST in above and len(above) == 1 and bool(placement.gpus) and not living.settled
-    return "seen" if nothing or beside else "grew"
+    return ResizeCause.SEEN if nothing or beside else ResizeCause.GREW
 
 
 def _known_meanwhile(
@@ -158,20 +159,21 @@ def _corrected_ram(
     if not placement.ram_expected or held is None:
         return None
 
-    def resized(ram: int, cause: str) -> Resized:
+    def resized(ram: int, cause: ResizeCause) -> Resized:
         return Resized(living.id, living.attempts, {**placement.reservation, HOST: ram}, cause)
 
     asked, least = run.need(living.id, len(placement.gpus)).host, estimator.with_margin(held, rules)
     if asked.bytes is not None and not asked.is_expected:
-        return resized(estimator.within(had, max(asked.bytes, least), held, run.capacity.left(HOST)), "ram_settled")
+        known = estimator.within(had, max(asked.bytes, least), held, run.capacity.left(HOST))
+        return resized(known, ResizeCause.RAM_SETTLED)
     if still >= rules.gpu_settle:
-        return resized(min(had, least), "ram_settled")
+        return resized(min(had, least), ResizeCause.RAM_SETTLED)
     if still < rules.settle or not all(map(seen.get, placement.gpus)):
         return None
     wanted = estimator.with_margin(estimator.once_loaded(held, rules), rules)
     loading = estimator.within(had, wanted, held, run.capacity.left(HOST))
     moved = estimator.is_new_peak(min(had, loading), max(had, loading), rules)
-    return resized(loading, "ram_seen") if moved else None
+    return resized(loading, ResizeCause.RAM_SEEN) if moved else None
 
 
 def _may_settle(run: SampledRun, living: TaskState, placement: Placement, now: float, idle: bool) -> bool:

@@ -12,16 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
+from scheduler.core.causes import ResizeCause
 from scheduler.core.config import SchedulingConfig
-from scheduler.core.events import LEFT_GPUS, RESTING, TOUCHED, WITHOUT, Resized
+from scheduler.core.events import Resized
 from scheduler.core.lifecycle import TaskState
 from scheduler.core.model import HOST, EstimateSource, Placement, Profiling, Purpose, Terms
 from scheduler.core.placement.device_capacity import DeviceCapacity
 from scheduler.core.profiling.profile_index import PredictedPeak, Profile, ProfileIndex, main_parts
 from scheduler.values import dataclass
-
-MOVES = (*LEFT_GPUS, TOUCHED)
-"""The causes by which an attempt leaves its GPUs, or comes back to them."""
 
 
 @dataclass(slots=True)
@@ -43,17 +41,17 @@ class Signs:
         if cpu_seconds is not None:
             self.cpu_seconds, self.rested = cpu_seconds, rested
 
-    def evidence(self, placement: Placement, seconds: float, rules: SchedulingConfig) -> str:
-        """Return RESTING or WITHOUT for an attempt that began so many seconds ago; empty while neither is shown.
+    def evidence(self, placement: Placement, seconds: float, rules: SchedulingConfig) -> ResizeCause | None:
+        """Return RESTING or WITHOUT for an attempt that began so many seconds ago; None while neither is shown.
 
         Several processes may use much processor time before any of them could load a model, so the time since its
         start counts as well.
         """
         if not placement.sees or any(gpu not in self.absent for gpu in placement.sees):
-            return ""
+            return None
         if self.epoch or min(self.cpu_seconds, seconds) >= rules.without_seconds:
-            return WITHOUT
-        return RESTING if min(self.rested, seconds) >= rules.rest else ""
+            return ResizeCause.WITHOUT
+        return ResizeCause.RESTING if min(self.rested, seconds) >= rules.rest else None
 
 
 class _Capacity(Protocol):
@@ -114,16 +112,21 @@ def needs_no_gpu(
 
 
 def moved(
-    run: JudgedRun, living: TaskState, placement: Placement, used: Mapping[str, int], now: float, evidence: str
+    run: JudgedRun,
+    living: TaskState,
+    placement: Placement,
+    used: Mapping[str, int],
+    now: float,
+    evidence: ResizeCause | None,
 ) -> Resized | None:
     """Return the event by which an attempt leaves its GPUs, or comes back to them; None while it stays where it is."""
     if any(used.get(gpu) for gpu in placement.visible):
-        return Resized(living.id, living.attempts, _returned(run, placement, used), TOUCHED)
+        return Resized(living.id, living.attempts, _returned(run, placement, used), ResizeCause.TOUCHED)
     if placement.visible and living.without_at and now - living.without_at >= run.rules.gpu_settle:
         kept = {key: bytes_ for key, bytes_ in placement.reservation.items() if key not in placement.visible}
         if kept != placement.reservation:
-            return Resized(living.id, living.attempts, kept, RESTING)
-    if not evidence or living.without or (evidence == RESTING and placement.visible):
+            return Resized(living.id, living.attempts, kept, ResizeCause.RESTING)
+    if evidence is None or living.without or (evidence is ResizeCause.RESTING and placement.visible):
         return None
     if placement.visible:
         news = run.is_unsure(living.id)
@@ -133,32 +136,34 @@ def moved(
     return Resized(living.id, living.attempts, _without(run, placement), evidence)
 
 
-def on_other_side(task: TaskState, sees: tuple[str, ...], cause: str, at: float, rules: SchedulingConfig) -> Placement:
+def on_other_side(
+    task: TaskState, sees: tuple[str, ...], cause: ResizeCause, at: float, rules: SchedulingConfig
+) -> Placement:
     """Return the placement of an attempt that left the GPUs that it sees, or came back to them; the task's details
     follow it.
     """
     placement = task.placement
     assert placement is not None
-    if cause == TOUCHED:
+    if cause is ResizeCause.TOUCHED:
         task.settled = task.without = False
         task.last_peak_at, task.without_at = at, 0.0
         return replace(placement, visible=(), source=EstimateSource.MEASURED, busy=rules.busy)
     task.last_peak_at = max(task.last_peak_at, task.last_ram_peak_at)
     task.without_at = task.without_at or at
-    task.without = task.without or cause == WITHOUT
+    task.without = task.without or cause is ResizeCause.WITHOUT
     cores = max(1.0, placement.cores)
     return replace(placement, visible=sees, busy=0.0, cores=cores, ram_expected=False)
 
 
-def learn(profiles: ProfileIndex, kind: int, task: TaskState, cause: str) -> list[int]:
+def learn(profiles: ProfileIndex, kind: int, task: TaskState, cause: ResizeCause) -> list[int]:
     """Believe it of its class that an attempt left its GPUs, or came back to them; return the classes of which more or
     less is known now.
     """
     placement = task.placement
     assert placement is not None
-    if cause == TOUCHED:
+    if cause is ResizeCause.TOUCHED:
         return profiles.note_use(kind, placement.by_part(task.peak))
-    return profiles.note_absence(kind, len(placement.visible), sure=cause == WITHOUT)
+    return profiles.note_absence(kind, len(placement.visible), sure=cause is ResizeCause.WITHOUT)
 
 
 def _may_leave(run: JudgedRun, living: TaskState, placement: Placement) -> bool:

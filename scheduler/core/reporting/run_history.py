@@ -13,7 +13,8 @@ from dataclasses import field
 from operator import itemgetter
 from typing import Any
 
-from scheduler.core.events import LEFT_GPUS, TOUCHED, Arrived, Event, Exited, Peaked, Refused, Resized, Skipped, Started
+from scheduler.core.causes import ResizeCause
+from scheduler.core.events import Arrived, Event, Exited, Peaked, Refused, Resized, Skipped, Started
 from scheduler.core.model import HOST, Outcome, Placement, Purpose, State, shown_in
 from scheduler.values import dataclass
 
@@ -154,9 +155,9 @@ class RunSummary:
     def _resize(self, event: Resized) -> None:
         attempt = self.living[event.task]
         attempt.reserved = event.reservation
-        if event.cause in LEFT_GPUS or event.cause == TOUCHED:
+        if event.cause.changes_sides:
             self._leave(event.task, attempt)
-            attempt.devices = shown_in(event.reservation) if event.cause == TOUCHED else (HOST,)
+            attempt.devices = shown_in(event.reservation) if event.cause is ResizeCause.TOUCHED else (HOST,)
             self._enter(event.task, attempt)
 
     def _enter(self, task: int, attempt: AttemptHistory) -> None:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
+from scheduler.core.causes import ResizeCause
 from scheduler.core.control import messages
-from scheduler.core.events import LEFT_GPUS, TOUCHED, Event, Exited, Learned, Refused, Resized, Started, Submitted
+from scheduler.core.events import Event, Exited, Learned, Refused, Resized, Started, Submitted
 from scheduler.core.model import HOST, UNFINISHED, EstimateSource, Job, Outcome, Placement, State, gpus_in, shown_in
 from scheduler.core.placement.refusal import Reason, Refusal
 from scheduler.core.reporting.run_history import RunSummary
@@ -94,14 +95,14 @@ class PlainView:
                 return self._placed(event)
             case Exited():
                 return self._exited(event)
-            case Resized(cause="grew"):
+            case Resized(cause=ResizeCause.GREW):
                 raised = ", ".join(
                     f"{self._labels.get(key, key)} {size(b)}" for key, b in event.reservation.items() if b
                 )
                 return self._words(
                     "grew", event.task, f"reservation raised to {raised}, because it used more than was reserved"
                 )
-            case Resized() if event.cause in LEFT_GPUS or event.cause == TOUCHED:
+            case Resized() if event.cause.changes_sides:
                 return self._moved(event)
             case Refused():
                 return self._words("REFUSED", event.task, event.reason)
@@ -110,7 +111,7 @@ class PlainView:
     def _moved(self, event: Resized) -> str:
         """Return the line for an attempt that left its GPU, once, or came back to it."""
         gpus = ", ".join(self._labels.get(key, key) for key in gpus_in(event.reservation))
-        if event.cause == TOUCHED:
+        if event.cause is ResizeCause.TOUCHED:
             self._on_host.discard(event.task)
             held = size(max(event.reservation[key] for key in gpus_in(event.reservation)))
             return self._words("GPU", event.task, f"uses {gpus} after all: {held} reserved there")

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from scheduler.cli.main import COMMON, ELSEWHERE, VERBS
+from scheduler.core.causes import Action
 from scheduler.core.events import Asked
 from scheduler.core.reporting.columns import COLUMNS
 from tests.e2e.older_tools.contracts import contract
@@ -151,7 +152,7 @@ class TestResults:
             journal.execute("DELETE FROM events WHERE seq < (SELECT max(seq) FROM events)")
         after = [json.loads(home.call(*verb, "--json", code=0).stdout)["runs"] for verb in (("runs",), ("status",))]
         assert after == before
-        append_event(path, Asked("resume"))
+        append_event(path, Asked(Action.RESUME))
         assert "cannot be read" in home.call("runs", code=0).stdout
 
     def test_status_shows_the_lease_of_a_running_task(self, home: Home) -> None:

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.core import events
-from scheduler.core.events import Asked, Edge, Event, Exited, Submitted, decode, encode
+from scheduler.core.causes import Action, HaltCause, ResizeCause
+from scheduler.core.events import Asked, Edge, Event, Exited, Halted, Resized, Submitted, decode, encode
 from scheduler.core.model import EstimateSource, Outcome, Placement, Purpose
 
 KINDS = [kind for kind in get_args(Event) if kind is not Submitted]
@@ -33,6 +34,9 @@ TYPES: dict[str, st.SearchStrategy[Any]] = {
     "EstimateSource": st.sampled_from(EstimateSource),
     "Outcome": st.sampled_from(Outcome),
     "Edge": st.sampled_from(Edge),
+    "ResizeCause": st.sampled_from(ResizeCause),
+    "HaltCause": st.sampled_from(HaltCause),
+    "Action": st.sampled_from(Action),
     "Mapping[str, int]": BYTES,
     "Mapping[str, Any]": st.dictionaries(NAMES, VALUES, max_size=3),
     "tuple[str, ...]": st.lists(NAMES, max_size=3).map(tuple),
@@ -71,6 +75,19 @@ def test_enumerated_words_keep_their_type() -> None:
     assert exited.outcome is Outcome.LOST
 
 
+@pytest.mark.parametrize(
+    ("event", "field"),
+    [
+        (Resized(1, 1, {}, ResizeCause.GREW), "cause"),
+        (Asked(Action.HOLD, (1,)), "what"),
+        (Halted(HaltCause.ALIKE, 1, 1, 5), "why"),
+    ],
+)
+def test_causes_of_events_keep_their_type(event: Event, field: str) -> None:
+    read = decode(event.kind, json.loads(json.dumps(encode(event))))
+    assert getattr(read, field) is getattr(event, field)
+
+
 def test_fields_at_their_default_are_not_written() -> None:
     assert encode(Exited(1, 1, Outcome.SUCCEEDED, code=0, seconds=2.5)) == {
         "task": 1, "attempt": 1, "outcome": "succeeded", "code": 0, "seconds": 2.5,
@@ -79,7 +96,7 @@ def test_fields_at_their_default_are_not_written() -> None:
 
 def test_decode_refuses_a_field_that_it_does_not_know() -> None:
     with pytest.raises(TypeError):
-        decode("asked", {"what": "stop", "tasks": [3], "why": "it is late"})
+        decode("asked", {"what": "stop", "tasks": [3], "because": "it is late"})
 
 
 def test_the_table_of_each_event_has_all_of_its_fields_and_their_defaults() -> None:

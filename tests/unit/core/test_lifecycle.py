@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from scheduler.core.events import decode
 from scheduler.core.lifecycle import MOVES, TaskState
 from scheduler.core.model import LIVING, UNFINISHED, Purpose, State
 from scheduler.errors import ForbiddenEvent
@@ -196,5 +197,5 @@ class TestForbidden:
             tell(brain(tasks(1)), placed(1), refused(1))
 
     def test_an_unknown_request_is_forbidden(self) -> None:
-        with pytest.raises(ForbiddenEvent, match="unknown request 'dance'"):
-            tell(brain(tasks(1)), asked("dance"))
+        with pytest.raises(ValueError, match="'dance' is not a valid Action"):
+            decode("asked", {"what": "dance", "tasks": [1]})

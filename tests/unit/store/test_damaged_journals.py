@@ -15,6 +15,7 @@ import pytest
 from scheduler.app.control import retention
 from scheduler.app.observe.run_reader import RunReader
 from scheduler.core import events
+from scheduler.core.causes import Action
 from scheduler.core.events import Asked
 from scheduler.core.model import Outcome, Terms
 from scheduler.core.tasks.fields import RowForm, pack_terms
@@ -149,12 +150,12 @@ def test_a_loss_is_reported_until_it_is_accepted(tmp_path: Path) -> None:
     for _ in range(2):
         journal = Journal.open(run / "journal.db")
         assert journal.lost
-        journal.record([Asked("resume")], 99.0)
+        journal.record([Asked(Action.RESUME)], 99.0)
         journal.checkpoint()
         journal.close()
     journal = Journal.open(run / "journal.db")
     journal.accept_loss()
-    journal.record([Asked("resume")], 99.0)
+    journal.record([Asked(Action.RESUME)], 99.0)
     journal.close()
     assert not RunCatalog(StatePaths(tmp_path)).find("1").lost
 

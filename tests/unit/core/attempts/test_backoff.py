@@ -12,6 +12,7 @@ from scheduler.core.attempts.backoff import (
     stopped,
 )
 from scheduler.core.brain import Brain
+from scheduler.core.causes import Action
 from scheduler.core.config import SchedulingConfig
 from scheduler.core.events import Asked, Exited
 from scheduler.core.model import HOST, Device, EstimateSource, Outcome, Placement, Purpose
@@ -157,7 +158,7 @@ class TestMachine:
     def test_a_scheduler_that_takes_the_run_over_tries_at_once(self) -> None:
         b = list_of(5)
         fail_all(b, 0.0)
-        b.apply(Asked("resume"), 0.1)
+        b.apply(Asked(Action.RESUME), 0.1)
         assert len(place(b, 0.1)) == 5
 
     def test_waiting_tasks_can_be_cancelled_and_held_while_launching_pauses(self) -> None:
@@ -197,11 +198,11 @@ class TestDirectory:
     def test_tasks_of_a_directory_are_remembered_when_it_goes_away_again(self) -> None:
         b = list_of(20)
         fail_all(b, 0.0, away="/data/a")
-        b.apply(Asked("resume"), 1.0)
+        b.apply(Asked(Action.RESUME), 1.0)
         assert len(place(b, 1.0)) == 20
         for task in range(1, 21):
             b.apply(unstarted(task, 2, away="/data/a"), 1.0)
-        b.apply(Asked("resume"), 2.0)
+        b.apply(Asked(Action.RESUME), 2.0)
         b.apply(Placement(1, 3, *_how()), 2.0)
         b.apply(unstarted(1, 3, away="/data/a"), 2.0)
         assert place(b, 2.1) == []

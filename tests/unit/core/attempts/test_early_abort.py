@@ -8,6 +8,7 @@ import pytest
 
 from scheduler.core.attempts.early_abort import gist, last_line, sentences
 from scheduler.core.brain import Brain
+from scheduler.core.causes import HaltCause
 from scheduler.core.events import Asked, Event, Halted
 from scheduler.core.model import Purpose
 from tests.support.builders import (
@@ -50,7 +51,7 @@ class TestEarlyAbort:
         b = tell(list_of(9), *(failed(task) for task in (1, 2, 3, 4)))
         assert not stopped(b)
         tell(b, failed(5))
-        assert b.halt() == Halted("first rows", task=1, attempt=1, number=5, line=f"{WRONG} 1")
+        assert b.halt() == Halted(HaltCause.FIRST_ROWS, task=1, attempt=1, number=5, line=f"{WRONG} 1")
 
     @pytest.mark.parametrize(
         "other",
@@ -101,7 +102,7 @@ class TestLaterRows:
         b = tell(list_of(60), *(run(task) for task in range(1, 11)), *(failed(task) for task in range(11, 30)))
         assert not stopped(b)
         tell(b, failed(30))
-        assert b.halt() == Halted("alike", task=11, attempt=1, number=20, line=f"{WRONG} 11")
+        assert b.halt() == Halted(HaltCause.ALIKE, task=11, attempt=1, number=20, line=f"{WRONG} 11")
 
     @pytest.mark.parametrize(
         "other",
@@ -212,17 +213,18 @@ class TestLastLines:
 
 class TestSentences:
     def test_the_report_on_first_rows_has_line_command_log_and_next_step(self) -> None:
-        said = "\n".join(sentences(Halted("first rows", 1, 1, 5, "bad --lrr"), "python train.py", "/log", "12", 295))
+        halted = Halted(HaltCause.FIRST_ROWS, 1, 1, 5, "bad --lrr")
+        said = "\n".join(sentences(halted, "python train.py", "/log", "12", 295))
         for word in ("295 tasks", "first 5 tasks", "bad --lrr", "python train.py", "/log", "resume 12 --keep-going"):
             assert word in said
 
     def test_the_report_on_later_rows_that_failed_alike_has_count_line_and_next_step(self) -> None:
-        said = "\n".join(sentences(Halted("alike", 9, 1, 20, "no GPU"), "python train.py", "/log", "12", 295))
+        said = "\n".join(sentences(Halted(HaltCause.ALIKE, 9, 1, 20, "no GPU"), "python train.py", "/log", "12", 295))
         for word in ("the last 20 tasks", "no GPU", "resume 12 --keep-going", "scheduler retry --run 12"):
             assert word in said
 
     def test_the_report_on_max_failures_names_the_limit_and_the_last_task(self) -> None:
-        said = "\n".join(sentences(Halted("failures", 7, 1, 3), "python train.py", "/log", "12", 1))
+        said = "\n".join(sentences(Halted(HaltCause.FAILURES, 7, 1, 3), "python train.py", "/log", "12", 1))
         assert (
             "1 task left waiting: 3 tasks failed, which is all that --max-failures allows; the last was task 7" in said
         )

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from scheduler.core.brain import Brain
-from scheduler.core.events import RESTING, TOUCHED, Event, Exited, Resized, Submitted
-from scheduler.core.events import WITHOUT as WITHOUT_GPU
+from scheduler.core.causes import ResizeCause
+from scheduler.core.events import Event, Exited, Resized, Submitted
 from scheduler.core.lifecycle import TaskState
 from scheduler.core.model import HOST, EstimateSource, Outcome, Placement, Purpose
 from scheduler.core.profiling.profile_index import Observation, ProfileIndex
@@ -189,14 +189,14 @@ class TestEvidence:
     @pytest.mark.parametrize(
         ("seen", "seconds", "shows"),
         [
-            (signs(cpu_seconds=5.0), 5.0, WITHOUT_GPU),
-            (signs(cpu_seconds=4.9), 60.0, ""),
-            (signs(cpu_seconds=64.0), 2.0, ""),
-            (signs(epoch=True), 1.0, WITHOUT_GPU),
-            (signs(rested=0.3), 0.5, RESTING),
-            (signs(rested=0.2), 60.0, ""),
-            (signs((), cpu_seconds=60.0, epoch=True, rested=9.0), 60.0, ""),
-            (signs(("GPU-1",), epoch=True), 60.0, ""),
+            (signs(cpu_seconds=5.0), 5.0, ResizeCause.WITHOUT),
+            (signs(cpu_seconds=4.9), 60.0, None),
+            (signs(cpu_seconds=64.0), 2.0, None),
+            (signs(epoch=True), 1.0, ResizeCause.WITHOUT),
+            (signs(rested=0.3), 0.5, ResizeCause.RESTING),
+            (signs(rested=0.2), 60.0, None),
+            (signs((), cpu_seconds=60.0, epoch=True, rested=9.0), 60.0, None),
+            (signs(("GPU-1",), epoch=True), 60.0, None),
         ],
     )
     def test_work_or_rest_with_nothing_on_its_gpu_shows_that_it_needs_none(
@@ -221,7 +221,7 @@ class TestLeavingTheGpu:
         b = classed(brain(tasks(len(kinds), **(terms or {})), **{"profile": "live", **said}), *kinds)
         return tell(b, decide(b, gpu(0), RAM).placements[0], started(1))
 
-    def shows(self, b: Brain, evidence: str, task: int = 1, now: float = 1.0, **used: int) -> Resized:
+    def shows(self, b: Brain, evidence: ResizeCause | None, task: int = 1, now: float = 1.0, **used: int) -> Resized:
         events = b.watch(task, 1, used, now, evidence=evidence)
         for event in events:
             b.apply(event, now)
@@ -234,7 +234,7 @@ class TestLeavingTheGpu:
 
     def test_attempt_counts_as_a_task_of_the_host_and_a_quarter_of_its_gpu_is_kept(self) -> None:
         b = self.running(self.A)
-        event = self.shows(b, WITHOUT_GPU)
+        event = self.shows(b, ResizeCause.WITHOUT)
         assert event.reservation == {"GPU-0": 6 * GIB, HOST: event.reservation[HOST]}
         one = b.tasks[1].placement
         assert one is not None
@@ -243,31 +243,31 @@ class TestLeavingTheGpu:
     def test_another_unknown_task_gets_the_rest_of_the_gpu(self) -> None:
         b = self.running(self.A, self.B)
         assert decide(b, gpu(0), RAM).placements == ()
-        self.shows(b, RESTING)
+        self.shows(b, ResizeCause.RESTING)
         (other,) = decide(b, gpu(0), RAM).placements
         assert (other.task, other.reservation["GPU-0"]) == (2, 24 * GIB - 512 * MIB - 6 * GIB)
 
     def test_two_attempts_that_leave_one_gpu_keep_a_quarter_together(self) -> None:
         b = self.running(self.A, self.B)
-        self.shows(b, WITHOUT_GPU)
+        self.shows(b, ResizeCause.WITHOUT)
         tell(b, *decide(b, gpu(0), RAM).placements, started(2))
-        assert "GPU-0" not in self.shows(b, WITHOUT_GPU, task=2).reservation
+        assert "GPU-0" not in self.shows(b, ResizeCause.WITHOUT, task=2).reservation
 
     def test_quarter_is_given_back_after_the_settle_time_of_gpus(self) -> None:
         b = self.running(self.A)
-        self.shows(b, WITHOUT_GPU, now=10.0)
-        assert b.watch(1, 1, {}, 69.0, evidence=WITHOUT_GPU) == []
-        assert "GPU-0" not in self.shows(b, "", now=70.0).reservation
-        assert b.watch(1, 1, {}, 200.0, evidence=WITHOUT_GPU) == []
+        self.shows(b, ResizeCause.WITHOUT, now=10.0)
+        assert b.watch(1, 1, {}, 69.0, evidence=ResizeCause.WITHOUT) == []
+        assert "GPU-0" not in self.shows(b, None, now=70.0).reservation
+        assert b.watch(1, 1, {}, 200.0, evidence=ResizeCause.WITHOUT) == []
 
     def test_one_more_task_of_the_class_starts_after_rest_and_more_after_work_or_an_end(self) -> None:
         b = self.running(*[self.A] * 9)
-        self.shows(b, RESTING)
+        self.shows(b, ResizeCause.RESTING)
         assert self.on_host(b) == [2]
         tell(b, *decide(b, gpu(0), RAM).placements, started(2))
         assert self.on_host(b) == []
         assert set(reasons(b, gpu(0), RAM).values()) == {"watched"}
-        self.shows(b, WITHOUT_GPU)
+        self.shows(b, ResizeCause.WITHOUT)
         assert self.on_host(b) == [3]
         tell(b, Exited(1, 1, Outcome.SUCCEEDED, peak={"GPU-0": 0, HOST: GIB}, seconds=9.0))
         assert len(self.on_host(b)) == 7, "8 cores, one of them taken"
@@ -275,36 +275,36 @@ class TestLeavingTheGpu:
     @pytest.mark.parametrize("outcome", ["failed", "interrupted", "timeout"])
     def test_class_is_unknown_again_when_the_attempt_ends_in_another_way_than_by_success(self, outcome: str) -> None:
         b = self.running(*[self.A] * 2)
-        self.shows(b, WITHOUT_GPU)
+        self.shows(b, ResizeCause.WITHOUT)
         tell(b, Exited(1, 1, Outcome(outcome), peak={"GPU-0": 0, HOST: GIB}, seconds=60.0))
         (other,) = decide(b, gpu(0), RAM).placements
         assert (other.task, other.gpus) == (2, ("GPU-0",))
 
     def test_class_is_sure_once_two_attempts_have_worked_without_a_gpu(self) -> None:
         b = self.running(*[self.A] * 5)
-        self.shows(b, WITHOUT_GPU)
+        self.shows(b, ResizeCause.WITHOUT)
         tell(b, *decide(b, gpu(0), RAM).placements[:1], started(2))
-        self.shows(b, WITHOUT_GPU, task=2)
+        self.shows(b, ResizeCause.WITHOUT, task=2)
         assert self.on_host(b) == [3, 4, 5]
 
     @pytest.mark.parametrize("terms", [{"gpus": 1}, {"memory": "23GiB"}, {"device": "0"}, {"exclusive": True}])
     def test_attempt_whose_row_asks_for_a_gpu_keeps_it(self, terms: dict[str, Any]) -> None:
         b = self.running(self.A, terms=terms)
-        assert b.watch(1, 1, {}, 60.0, evidence=WITHOUT_GPU) == []
+        assert b.watch(1, 1, {}, 60.0, evidence=ResizeCause.WITHOUT) == []
 
     def test_attempt_on_a_gpu_for_one_process_at_a_time_keeps_it(self) -> None:
         b = classed(brain(tasks(1), profile="live"), self.A)
         single = replace(gpu(0), device=replace(gpu(0).device, single=True))
         tell(b, *decide(b, single, RAM).placements, started(1))
-        assert b.watch(1, 1, {}, 60.0, evidence=WITHOUT_GPU) == []
+        assert b.watch(1, 1, {}, 60.0, evidence=ResizeCause.WITHOUT) == []
 
     def test_ram_of_the_attempt_settles_as_that_of_a_task_of_the_host(self) -> None:
         b = self.running(self.A)
         (peaked,) = b.watch(1, 1, {HOST: GIB}, 1.0)
         b.apply(peaked, 1.0)
-        self.shows(b, WITHOUT_GPU, now=2.0)
+        self.shows(b, ResizeCause.WITHOUT, now=2.0)
         assert b.watch(1, 1, {HOST: GIB}, 5.9) == []
-        settled = self.shows(b, "", now=6.0, **{HOST: GIB})
+        settled = self.shows(b, None, now=6.0, **{HOST: GIB})
         assert (settled.cause, settled.reservation[HOST]) == ("settled", int(GIB * 1.1) + 256 * MIB)
 
     def test_unknown_task_waits_while_more_run_on_the_host_than_it_has_cores(self) -> None:
@@ -314,15 +314,15 @@ class TestLeavingTheGpu:
         for task in (1, 2):
             (one,) = decide(b, gpu(0), ram).placements
             tell(b, one, started(task))
-            self.shows(b, WITHOUT_GPU, task=task)
+            self.shows(b, ResizeCause.WITHOUT, task=task)
         assert reasons(b, gpu(0), ram) == {3: "load"}
 
     def test_class_of_an_attempt_that_uses_its_gpu_after_all_is_unknown_again(self) -> None:
         b = self.running(*[self.A] * 3)
-        self.shows(b, WITHOUT_GPU)
+        self.shows(b, ResizeCause.WITHOUT)
         tell(b, *decide(b, gpu(0), RAM).placements[:1], started(2))
-        back = self.shows(b, "", **{"GPU-0": GIB, HOST: GIB})
-        assert (back.cause, back.reservation["GPU-0"]) == (TOUCHED, 24 * GIB - 512 * MIB)
+        back = self.shows(b, None, **{"GPU-0": GIB, HOST: GIB})
+        assert (back.cause, back.reservation["GPU-0"]) == (ResizeCause.TOUCHED, 24 * GIB - 512 * MIB)
         assert b.tasks[1].placement is not None
         assert (b.tasks[1].placement.gpus, b.tasks[1].placement.source) == (("GPU-0",), EstimateSource.MEASURED)
         assert self.on_host(b) == []
@@ -335,16 +335,16 @@ class TestLeavingTheGpu:
         b = classed(brain(tasks(5), profile="live"), *kinds)
         for task in (1, 2, 3):
             tell(b, next(one for one in decide(b, gpu(0), RAM).placements if one.task == task), started(task))
-            self.shows(b, WITHOUT_GPU, task=task)
+            self.shows(b, ResizeCause.WITHOUT, task=task)
         assert self.on_host(b) == [4, 5], "the rate does not matter"
-        self.shows(b, "", task=2, **{"GPU-0": GIB})
+        self.shows(b, None, task=2, **{"GPU-0": GIB})
         assert self.on_host(b) == []
 
     def test_attempt_that_came_back_settles_and_its_class_is_known(self) -> None:
         b = self.running(self.A, self.A)
-        self.shows(b, WITHOUT_GPU, now=5.0)
-        self.shows(b, "", now=9.0, **{"GPU-0": 4 * GIB, HOST: GIB})
-        settled = self.shows(b, "", now=9.0 + 180.0, **{"GPU-0": 4 * GIB, HOST: GIB})
+        self.shows(b, ResizeCause.WITHOUT, now=5.0)
+        self.shows(b, None, now=9.0, **{"GPU-0": 4 * GIB, HOST: GIB})
+        settled = self.shows(b, None, now=9.0 + 180.0, **{"GPU-0": 4 * GIB, HOST: GIB})
         assert (settled.cause, settled.reservation["GPU-0"]) == ("settled", int(4 * GIB * 1.1) + 256 * MIB)
         (other,) = decide(b, gpu(0, free="20GiB"), RAM, used={(1, 1): {"GPU-0": "4GiB"}}).placements
         assert (other.source, other.gpus) == (EstimateSource.PROFILE, ("GPU-0",))
