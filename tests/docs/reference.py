@@ -261,7 +261,7 @@ def _flag(name: str, flags: str) -> str:
 def _help_of(verb: str) -> str:
     """Return what a verb's --help prints."""
     command = [sys.executable, "-m", "scheduler", verb, "--help"]
-    environ = {**os.environ, "COLUMNS": "110"}
+    environ = {**os.environ, "COLUMNS": "78"}
     return subprocess.run(command, capture_output=True, text=True, check=True, env=environ).stdout
 
 
