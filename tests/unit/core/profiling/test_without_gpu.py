@@ -72,6 +72,10 @@ class TestKnownClass:
         assert one.reservation == {HOST: int(GIB * 1.1) + 256 * MIB}
         assert (one.source, one.cores, one.load) == (EstimateSource.PROFILE, 2.0, {HOST: 2.0})
 
+    def test_task_of_such_a_class_is_an_mps_client_without_a_memory_limit_on_the_gpu_that_it_sees(self) -> None:
+        one = placement_of(WITHOUT, mps=True)
+        assert (one.gpus, one.sees, one.percentage, one.fence) == ((), ("GPU-0",), 100, 0)
+
     def test_tasks_of_such_a_class_start_while_every_gpu_is_taken(self) -> None:
         kind, index = known(WITHOUT)
         b = brain(tasks(1, "23GiB") + tasks(6), knowledge=index, profile="live")
