@@ -251,6 +251,15 @@ class TestUnmanagedMemory:
         b = tell(brain(tasks(1, "16GiB") + tasks(1, "22GiB") + small(60), bypass_limit=0), placed(1, "10GiB"))
         assert reasons(b, host(free="14GiB", cores=100)) == {2: "memory", 3: "kept"}
 
+    @pytest.mark.parametrize(("held", "reason"), [(4, "unmanaged"), (0, "memory")])
+    def test_unmanaged_memory_does_not_count_as_released_while_a_reservation_is_not_measured(
+        self, held: int, reason: str
+    ) -> None:
+        """The task that has just started has not used its 8 GiB yet: they are free and reserved at the same time."""
+        b = tell(brain(tasks(1, "8GiB") + tasks(1, "22GiB"), bypass_limit=0), placed(1, "8GiB"))
+        unmanaged = (UnmanagedUse(held * GIB, "ben", 77, 1000.0),) if held else ()
+        assert reasons(b, replace(host(free="20GiB", cores=100), unmanaged=unmanaged)) == {2: reason}
+
     def test_the_next_task_publishes_its_ticket_in_place_of_one_that_waits_for_unmanaged_memory(self) -> None:
         b = brain(tasks(1, "23GiB") + tasks(2, "20GiB"))
         wait = b.decide(machine(gpu(0, free="22.5GiB"))).wait
