@@ -107,7 +107,8 @@ class OutputReader:
         except TimeoutError:
             if folder not in self._silent:
                 self._silent.add(folder)
-                self._news.append(f"{folder} does not answer: the ends of tasks are judged without their errors there")
+                effect = "a task whose stderr file is there may count as failed though it ran out of memory"
+                self._news.append(f"{folder} does not answer: {effect}")
             return said
         self._silent.discard(folder)
         return said + errors

@@ -158,7 +158,10 @@ def _unknown_ids(settings: Settings, missing: Sequence[Span]) -> str:
     owner = _owner(settings, first) if first == last else ""
     if owner:
         return f"task {first} is none of yours but {owner}'s: only {owner} or root can change or read it"
-    return f"there is no {word} {named} in {places(settings).runs}: scheduler list shows those of the latest run"
+    runs = places(settings).runs
+    if not RunCatalog(places(settings)).numbers():
+        return f"there is no {word} {named}, and no run yet in {runs}: scheduler run FILE starts one"
+    return f"there is no {word} {named} in {runs}: scheduler list shows all that are not over or ended lately"
 
 
 def _owner(settings: Settings, task: int) -> str:

@@ -20,6 +20,12 @@ def why(refusal: Refusal) -> str:
     return refusal.reason.sentence.format(**_words(refusal))
 
 
+def line(refusal: Refusal) -> str:
+    """Return a whole sentence about what keeps a task waiting: `task 3 waits: it needs …`, `task 3 waits for …`."""
+    reason = why(refusal)
+    return f"task {refusal.task} {reason if reason.startswith('waits ') else f'waits: it {reason}'}"
+
+
 def _words(refusal: Refusal) -> dict[str, object]:
     """Return the values for the placeholders in a reason's sentence."""
     r, where = refusal, "host RAM" if refusal.device == HOST else refusal.device

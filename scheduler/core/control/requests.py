@@ -311,6 +311,8 @@ def onward(what: str, run: str, living: int, waiting: int) -> str:
         end = "ends by itself" if living == 1 else "end by themselves"
         said = f"nothing more is started; {count(living, 'running task')} {end} "
         return said + "(Ctrl-C or INT again stops them, Ctrl-\\ or QUIT leaves them running)"
+    if what == "stop" and not living:
+        return "stopping: no task runs"
     if what == "stop":
         return f"stopping {count(living, 'running task')}: stop signal, grace, then KILL (once more kills now)"
     gone, them = ("it is gone", "it") if living == 1 else ("they are gone", "them")

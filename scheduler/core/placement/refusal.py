@@ -122,7 +122,9 @@ class Reason(StrEnum):
         "avoided", "may not start on {device}: unmanaged processes{of_owner} use {room} there",
         "for unmanaged processes to end", hope=2)
     YOUNG = _Properties(
-        "young", "waits {seconds}: {room} of unmanaged memory{of_owner} on {device} is new or has grown",
+        "young",
+        "may not start on {device} for another {seconds}: {room} of unmanaged memory{of_owner} there is new or has "
+        "grown",
         "for unmanaged processes to settle")
     GPUS = _Properties(
         "gpus", "needs {gpus}; {limit} of this run's can be used",

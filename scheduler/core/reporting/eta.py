@@ -15,6 +15,7 @@ from heapq import heappop, heappush
 from itertools import count, islice
 from math import inf, sqrt
 
+from scheduler import units
 from scheduler.core.brain import Brain
 from scheduler.core.leases import Lease
 from scheduler.core.lifecycle import TaskState
@@ -275,7 +276,8 @@ class EtaEstimate:
             self._start(queue)
         tasks = {task: self._expected_task(attempt) for task, attempt in self._attempts.items()}
         if queue and all_queued and not self._running:
-            return Forecast(self._now, None, f"{len(queue):,} of its tasks do not fit beside what is in use now", tasks)
+            stuck = units.count(len(queue), "waiting task")
+            return Forecast(self._now, None, f"unknown: {stuck} cannot start beside what is in use now", tasks)
         return Forecast(self._now, self._end(beyond=bool(self._running) or not all_queued), "", tasks)
 
     def _waiting(self) -> Iterator[_QueuedTask]:
@@ -424,7 +426,7 @@ def forecast(
 ) -> Forecast:
     """Return the forecast of a run, without an end if a duration is unknown. The Brain is not changed."""
     if not any(brain.task_table.counts[state] for state in (*LIVING, State.WAITING)):
-        return Forecast(now, None, "nothing of it waits or runs")
+        return Forecast(now, None, "unknown: no task waits or runs")
     estimate = EtaEstimate(brain, snapshot, now, most_tasks, most_tries)
     if any(estimate.durations.expect(number, epochs) is None for number, epochs in _classes(brain)):
         return Forecast(now, None, UNKNOWN)

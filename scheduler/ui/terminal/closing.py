@@ -16,6 +16,10 @@ from scheduler.units import count, duration, size
 MOST_ROWS = 40
 MOST_FAILURES = 20
 TAIL_LINES = 5
+_FASTER = 1.01
+"""The least speedup that is shown: with less, tasks ran one after the other."""
+_SHOWN = 0.01
+"""The least share that is shown."""
 _FAILED = (State.FAILED, State.OOM, State.TIMEOUT, State.REFUSED)
 _RIGHT_ALIGNED = frozenset({0, 2, 4, 5, 6, 7, 8})
 
@@ -85,14 +89,6 @@ def _failure(row: dict[str, Any]) -> list[str]:
     return [head, *(f"    | {short(line, 110)}" for line in last), foot]
 
 
-def _sources(totals: RunTotals) -> str:
-    """Return the sources of the memory estimates, and how exact the reservations were."""
-    known = ", ".join(f"{number:,} {word}" for word, number in sorted(totals.source.items()))
-    ratio = totals.reserved_for_peaks
-    exact = f"; the last reservations were {ratio:.2f} times the peaks" if ratio else ""
-    return f"source of memory needs: {known}{exact}"
-
-
 def tail(path: Path, most: int = TAIL_LINES) -> list[str]:
     """Return the last lines of a log, for a progress bar its last state; empty if it cannot be read."""
     try:
@@ -110,15 +106,22 @@ def total_lines(totals: RunTotals, run: int) -> list[str]:
     states = ", ".join(f"{number:,} {state}" for state, number in sorted(totals.states.items())) or "none came"
     result = [f"run {run}: {count(totals.tasks, 'task')}: {states}"]
     if totals.makespan > 0:
-        alone = f"{duration(totals.one_at_a_time)} one task at a time"
-        words = [
-            f"took {duration(totals.makespan)} ({alone}, {totals.speedup:.2f} times as long)",
-            f"memory use {totals.memory_use:.0%}",
-            f"probes {totals.probing:.0%} of the time",
-            count(totals.ooms, "OOM"),
-        ]
-        result += ["       " + ", ".join(words), "       " + _sources(totals)]
+        result.append("       " + ", ".join(_work(totals)))
+        known = ", ".join(f"{number:,} {word}" for word, number in sorted(totals.source.items()))
+        result += [f"       memory estimates: {known}"] if known else []
     return result + _slowed_down(totals)
+
+
+def _work(totals: RunTotals) -> list[str]:
+    """Return how long the run took and what it used; what rounds to nothing is left out."""
+    words = [f"took {duration(totals.makespan)}"]
+    if totals.speedup >= _FASTER:
+        words.append(f"{totals.speedup:.2f} times as fast as one task at a time ({duration(totals.one_at_a_time)})")
+    if totals.memory_use >= _SHOWN:
+        words.append(f"{totals.memory_use:.0%} of the devices' memory used")
+    if totals.probing >= _SHOWN:
+        words.append(f"{totals.probing:.0%} of the running time in probes")
+    return words + ([count(totals.ooms, "out-of-memory error")] if totals.ooms else [])
 
 
 def _slowed_down(totals: RunTotals) -> list[str]:

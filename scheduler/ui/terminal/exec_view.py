@@ -86,7 +86,7 @@ class ExecView:
         reason = f"{refusal.reason} {refusal.device} {holders.partition(',')[0]}"
         if reason != self._last_reason:
             self._last_reason = reason
-            self.tell(f"task {refusal.task} waits: it {messages.why(refusal)}{'; ' if holders else ''}{holders}")
+            self.tell(f"{messages.line(refusal)}{'; ' if holders else ''}{holders}")
 
     def hang_up(self) -> None:
         """Note that the terminal is closed; continue the log."""

@@ -79,7 +79,7 @@ class PlainView:
         refusal = refusals[0]
         if refusal.reason in (Reason.SUSPENDED, Reason.AWAY):
             return  # the run prints its own sentence
-        sentence = f"task {refusal.task} waits: it {messages.why(refusal)}"
+        sentence = messages.line(refusal)
         key = f"{refusal.task} {refusal.reason} {refusal.device}"
         if key != self._waited:
             self._waited = key

@@ -452,11 +452,17 @@ class TestWrongIds:
     @pytest.mark.parametrize("words", CONTROLS, ids=lambda words: words[0])
     def test_an_unknown_task_id_is_refused_by_every_verb(self, over: Lists, words: tuple[str, ...]) -> None:
         said = over.call(*(word.format(77) for word in words), code=2).stderr
-        shows = "scheduler list shows those of the latest run"
+        shows = "scheduler list shows all that are not over or ended lately"
         assert said == f"scheduler: there is no task 77 in {over.state}/runs: {shows}\n"
         said = over.call(*(word.format("9-7") for word in words), code=2).stderr
         assert said == "scheduler: 9-7 ends before it begins: write 7-9\n"
         assert over.asked() == []
+
+    def test_a_task_id_is_refused_before_the_first_run_with_how_to_start_one(self, home: Lists) -> None:
+        said = home.call("why", "3", code=2).stderr
+        assert said.startswith(
+            f"scheduler: there is no task 3, and no run yet in {home.state}/runs: scheduler run FILE"
+        )
 
     @pytest.mark.parametrize(
         "words", [("hold",), ("retry",), ("wait",), ("set", "--priority", "1"), ("set", "-j", "1")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,12 +51,22 @@ def test_closing_lines_show_the_end_of_a_failed_tasks_log(tmp_path: Path) -> Non
 
 
 def test_total_lines_have_states_times_and_sources() -> None:
-    took = "took 1m00s (1m30s one task at a time, 1.50 times as long), memory use 50%, probes 0% of the time, 0 OOMs"
+    took = "took 1m00s, 1.50 times as fast as one task at a time (1m30s), 50% of the devices' memory used"
     assert closing.total_lines(totals(failed=1, succeeded=2), 7) == [
         "run 7: 3 tasks: 1 failed, 2 succeeded",
         f"       {took}",
-        "       source of memory needs: 1 measured; the last reservations were 1.25 times the peaks",
+        "       memory estimates: 1 measured",
     ]
+
+
+def test_total_lines_have_the_share_of_probes_and_the_out_of_memory_errors_of_a_run_that_had_some() -> None:
+    probed = replace(totals(succeeded=2), probing=0.126, ooms=2)
+    assert closing.total_lines(probed, 7)[1].endswith(", 13% of the running time in probes, 2 out-of-memory errors")
+
+
+def test_total_lines_leave_out_what_rounds_to_nothing() -> None:
+    idle = replace(totals(succeeded=2), one_at_a_time=60.0, memory_use=0.004, probing=0.0, source={})
+    assert closing.total_lines(idle, 7) == ["run 7: 2 tasks: 2 succeeded", "       took 1m00s"]
 
 
 def test_closing_lines_count_unfinished_tasks_and_name_resume() -> None:

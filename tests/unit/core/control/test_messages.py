@@ -94,7 +94,7 @@ SENTENCES = [
     ),
     (
         Refusal(3, Reason.YOUNG, "GPU 1", 90, 2 * GIB, text="ben"),
-        "waits 1m30s: 2.0GiB of unmanaged memory of ben on GPU 1 is new or has grown",
+        "may not start on GPU 1 for another 1m30s: 2.0GiB of unmanaged memory of ben there is new or has grown",
     ),
     (Refusal(3, Reason.GPUS, wanted=4, total=2), "needs 4 GPUs; 2 of this run's can be used"),
     (Refusal(3, Reason.DEVICE, "GPU 7"), "needs GPU 7, which is not a device of this run"),
@@ -140,6 +140,11 @@ SENTENCES = [
 @pytest.mark.parametrize(("refusal", "sentence"), SENTENCES, ids=[refusal.reason for refusal, _ in SENTENCES])
 def test_a_refusal_is_a_sentence_with_its_numbers(refusal: Refusal, sentence: str) -> None:
     assert why(refusal) == sentence
+
+
+def test_a_line_about_a_waiting_task_says_once_that_it_waits() -> None:
+    assert messages.line(Refusal(3, Reason.PROBING, wanted=7)).startswith("task 3 waits for the probe of task 7")
+    assert messages.line(Refusal(3, Reason.DISABLED, "GPU 1")).startswith("task 3 waits: it may not start on GPU 1")
 
 
 def test_every_reason_of_a_refusal_has_a_sentence_in_this_test() -> None:

@@ -317,6 +317,10 @@ def test_answers_use_singular_and_plural(what: str, one: str, more: str) -> None
     assert more in onward(what, "3", 2, 2)
 
 
+def test_a_stop_while_no_task_runs_names_no_signals() -> None:
+    assert onward("stop", "3", 0, 1) == "stopping: no task runs"
+
+
 def test_a_task_with_a_better_priority_comes_before_the_others_of_its_batch() -> None:
     b = brain(tasks(3, "1GiB"))
     ask(b, "set", 3, said={"Priority": "-3"})

@@ -229,7 +229,7 @@ def test_why_gives_the_reason_of_a_closed_device() -> None:
 
 def test_why_names_new_unmanaged_memory_and_its_owner() -> None:
     assert paragraph(brain(tasks(2, "1GiB")), unmanaged_process(calm=30), host()) == [
-        "waits 1m31s: 10.0GiB of unmanaged memory of ben on GPU-0 is new or has grown",
+        "may not start on GPU-0 for another 1m31s: 10.0GiB of unmanaged memory of ben there is new or has grown",
         "needs 1.0GiB (declared)",
         LAST,
     ]

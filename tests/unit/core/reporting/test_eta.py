@@ -95,7 +95,7 @@ class TestEnd:
 
     def test_run_that_is_over_has_no_end(self) -> None:
         run = learning(b.jobs(2, seconds=60.0)).run()
-        assert forecast(run.brain, MachineSnapshot(()), run.machine.now).why == "nothing of it waits or runs"
+        assert forecast(run.brain, MachineSnapshot(()), run.machine.now).why == "unknown: no task waits or runs"
 
     def test_jobs_limit_bounds_the_tasks_at_a_time(self) -> None:
         run = learning(b.jobs(20, seconds=60.0), b.host(cores=8), jobs=1)
@@ -133,7 +133,7 @@ class TestTasks:
         snapshot = under_way(run, 3)
         snapshot = MachineSnapshot(snapshot.budgets, [lease()], snapshot.used)
         found = forecast(run.brain, snapshot, run.machine.now)
-        assert (found.end, found.why) == (None, "1 of its tasks do not fit beside what is in use now")
+        assert (found.end, found.why) == (None, "unknown: 1 waiting task cannot start beside what is in use now")
 
     def test_task_starts_when_the_lease_of_another_scheduler_is_expected_to_end(self) -> None:
         jobs = [*b.jobs(6, seconds=60.0), *b.jobs(1, filename="big.py", memory="20GiB")]
