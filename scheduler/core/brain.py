@@ -1,4 +1,4 @@
-"""The Brain: events alone change it; given a Machine it decides, and a decision changes nothing."""
+"""The Brain: events alone change it; given a Machine it decides, which changes only caches."""
 
 from __future__ import annotations
 
@@ -394,7 +394,7 @@ class Brain(RunState):
         return slot_pass.decide if self.capacity.has_slots else policies.named(self.rules.policy)
 
     def decide(self, machine: Machine) -> Decision:
-        """Decide which tasks start now, which wait and why, and which can never start. Change nothing.
+        """Decide which tasks start now, which wait and why, and which can never start. Change only caches.
 
         The result depends on the time only through trial starts: with equal capacity and equal tasks it stays equal.
         """

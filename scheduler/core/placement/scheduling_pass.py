@@ -37,7 +37,8 @@ class SchedulingPass(QueuePass):
         self.capacity = brain.capacity.look(machine)
         self.scratch = self._scratch(brain, machine)
         super().__init__(brain, machine)
-        self.lightest = brain.wait_queue.lightest
+        self._head_requests = brain.wait_queue.requests
+        self.lightest = self._head_requests.lightest
         self._most_named = 1 if len(self.scratch.gpus) > MANY else MOST_REFUSALS
         """The number of waiting tasks that this pass names at most, besides those that wait for unmanaged memory."""
         self.stagger = Stagger(self.scratch.rooms)
@@ -85,7 +86,7 @@ class SchedulingPass(QueuePass):
         if self._overdue is None:
             self._overdue = self.brain.wait_queue.before(self.rules.bypass_limit - len(self.placements))
         bytes_, smallest = self.scratch.most_bytes(self.lightest), self.scratch.smallest
-        unknown_fits = bytes_ >= smallest or not self.brain.wait_queue.some_unknown or bytes_ >= self._least_unknown()
+        unknown_fits = bytes_ >= smallest or not self._head_requests.some_unknown or bytes_ >= self._least_unknown()
         return self.walk.front(bytes_, smallest, self._overdue, unknown_fits=unknown_fits)
 
     def _names_more(self) -> bool:
@@ -205,18 +206,18 @@ class SchedulingPass(QueuePass):
             self._refuse(tried, task)
 
     def _remember(self, task: WaitingTask) -> None:
-        """Remember the least request of a task, so that it can be passed over without a closer look."""
+        """Cache the least request of the task in front, so that it can be passed over without a closer look."""
         if self.walk.is_known or self.rules.slots is not None or (task.tried is not None and task.tried.floors):
             return
-        need, queue = task.need, self.brain.wait_queue
+        need = task.need
         busy = fit.load_asked(need.busy, self.rules)
         if need.unknown or need.source is EstimateSource.MEASURED:  # where one such task does not fit, none does
             if need.source is EstimateSource.MEASURED and need.purpose is Purpose.RUN:
-                queue.keep_unknown(task.number, self.brain.profiles.script(task.kind), busy)
+                self.walk.keep_unknown(busy, self.brain.profiles.script(task.kind))
             return
         firm = self.brain.knows(task.number, len(need.gpus))
         if firm or need.source is EstimateSource.DECLARED:  # similar tasks may show that any other needs less
-            queue.keep(task.number, min(ask.bytes or 0 for ask in need.gpus), busy if firm else 0.0)
+            self.walk.keep(min(ask.bytes or 0 for ask in need.gpus), busy if firm else 0.0)
 
     def _use(self, placement: Placement) -> None:
         self.scratch.take(placement)

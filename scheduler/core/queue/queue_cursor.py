@@ -8,6 +8,7 @@ from heapq import heappop, heappush
 from math import inf
 from typing import Protocol
 
+from scheduler.core.queue.head_requests import HeadRequests
 from scheduler.core.queue.task_group import UNKNOWN, Asked, Rank, TaskGroup
 
 
@@ -32,11 +33,12 @@ class QueueCursor:
     """One pass over the groups by rank: each group in front is taken from or skipped, without changing the queue."""
 
     def __init__(
-        self, line: _Queue, heads: list[tuple[Rank, Asked]], least: list[float], groups: dict[Asked, TaskGroup]
+        self, line: _Queue, heads: list[tuple[Rank, Asked]], requests: HeadRequests, groups: dict[Asked, TaskGroup]
     ) -> None:
         self._line = line
         self._heads = heads
-        self._least = least
+        self._requests = requests
+        self._least = requests.bytes
         self._groups = groups
         self._at = 0
         self._followers: list[tuple[Rank, Asked]] = []
@@ -77,6 +79,14 @@ class QueueCursor:
         """True if the least request of the group in front is known."""
         is_head = self._at < len(self._heads) and self.first is self._heads[self._at]
         return not is_head or self._least[self._at] != 0
+
+    def keep(self, least: float, load: float) -> None:
+        """Keep the least request of the head in front in the queue's cache."""
+        self._requests.keep(self._at, least, load)
+
+    def keep_unknown(self, load: float, script: str) -> None:
+        """Keep the head in front in the queue's cache as one of unknown memory."""
+        self._requests.keep_unknown(self._at, load, script, self.first[1][1])
 
     def _pass_over(self, bytes_: float, except_above: float, forced: int) -> None:
         """Advance to the first group to be examined, among heads and followers by rank."""

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from math import inf
 
 from scheduler.core.model import RankOrder, State, Terms
+from scheduler.core.queue.head_requests import HeadRequests
 from scheduler.core.queue.queue_cursor import QueueCursor
-from scheduler.core.queue.task_group import TOGETHER, UNKNOWN, Asked, Rank, TaskGroup
+from scheduler.core.queue.task_group import TOGETHER, Asked, Rank, TaskGroup
 from scheduler.core.queue.task_table import TaskTable
 
 
@@ -35,9 +36,6 @@ class WaitQueue:
     could not be entered are a group of their own as well, so that a pass leaves all of them out at once.
     """
 
-    some_unknown = False
-    """True once any head was noted as one of unknown memory."""
-
     def __init__(
         self,
         roll: TaskTable,
@@ -57,13 +55,8 @@ class WaitQueue:
         self._heads: list[tuple[Rank, Asked]] = []
         self._unlooked: list[tuple[Rank, Asked]] = []
         """The heads whose class is not determined."""
-        self._least: list[float] = []
-        """For each head the bytes on one GPU without which it does not fit beside others; 0: not computed."""
-        self._busy, self._loads = list[float](), list[float]()
-        """For each head the load without which it does not fit beside others (0: not computed), and these values
-        sorted."""
-        self._unknown: dict[str, set[int]] = {}
-        """The task classes whose heads may be noted as UNKNOWN, by script."""
+        self.requests = HeadRequests()
+        """The least requests of the heads, a cache that decisions fill."""
         self._ranked: dict[Asked, Rank] = {}
         self._places: dict[int, int] = {}
         """The groups of waiting tasks whose directory could not be entered, by the number in their key."""
@@ -169,52 +162,20 @@ class WaitQueue:
                 break
         return found
 
-    def keep(self, task: int, least: float, busy: float) -> None:
-        """Note the least bytes and load of a task's request. They stay noted for a head until more is known about
-        its class.
-        """
-        asked = self._where(task)
-        place = bisect_left(self._heads, (self._ranked[asked], asked))
-        if self._heads[place][0][3] == task:
-            self._least[place] = least
-            self._set_busy(place, busy)
-
-    def keep_unknown(self, task: int, script: str, busy: float) -> None:
-        """Note a head as one of unknown memory with this load, until more is known about any class of its script."""
-        self.keep(task, UNKNOWN, busy)
-        self.some_unknown = True
-        if script:
-            self._unknown.setdefault(script, set()).add(self._roll.kind(task))
-
     def forget_unknown(self, script: str) -> None:
         """Forget that heads of a script have unknown memory, because more is known about one of its classes."""
-        for kind in self._unknown.pop(script, ()):
+        for kind in self.requests.unknown(script):
             self.forget(kind)
 
     def forget_all_unknown(self) -> None:
         """Forget for all heads that they have unknown memory."""
-        for script in list(self._unknown):
+        for script in self.requests.scripts:
             self.forget_unknown(script)
-
-    @property
-    def lightest(self) -> float:
-        """The least known load of all heads."""
-        return self._loads[0] if self._loads else 0.0
 
     def forget(self, kind: int) -> None:
         """Forget what was noted for a class's groups, because its profile has changed."""
         for asked in self._of_kind.get(kind, ()):
-            place = bisect_left(self._heads, (self._ranked[asked], asked))
-            self._least[place] = 0
-            self._set_busy(place, 0.0)
-
-    def _set_busy(self, place: int, busy: float) -> None:
-        """Note the load of the head at this position."""
-        old = self._busy[place]
-        if busy != old:
-            del self._loads[bisect_left(self._loads, old)]
-            insort(self._loads, busy)
-            self._busy[place] = busy
+            self.requests.forget(bisect_left(self._heads, (self._ranked[asked], asked)))
 
     def before(self, times: int) -> int:
         """Return the number of heads that may have been bypassed this often."""
@@ -277,8 +238,8 @@ class WaitQueue:
         old, least, busy = self._ranked.pop(asked, None), 0.0, 0.0
         if old is not None:
             place = bisect_left(self._heads, (old, asked))
-            least, busy = self._least[place], self._busy[place]  # the next task of a group requests the same
-            del self._heads[place], self._least[place], self._busy[place]
+            least, busy = self.requests.pop(place)  # the next task of a group requests the same
+            del self._heads[place]
             if not asked[1]:
                 del self._unlooked[bisect_left(self._unlooked, (old, asked))]
         head = self._groups[asked].peek()
@@ -288,18 +249,13 @@ class WaitQueue:
             if not self._of_kind[asked[1]]:
                 del self._of_kind[asked[1]]
             self._moved.pop(asked, None)
-            if old is not None:
-                del self._loads[bisect_left(self._loads, busy)]
             return
-        if old is None:
-            insort(self._loads, busy)
         rank = self.rank(head)
         self._ranked[asked] = rank
         self._of_kind.setdefault(asked[1], set()).add(asked)
         place = bisect_left(self._heads, (rank, asked))
         self._heads.insert(place, (rank, asked))
-        self._least.insert(place, least)
-        self._busy.insert(place, busy)
+        self.requests.insert(place, least, busy)
         if not asked[1]:
             insort(self._unlooked, (rank, asked))
 
@@ -352,4 +308,4 @@ class WaitQueue:
 
     def walk(self) -> QueueCursor:
         """Start going through the queue by rank without changing it."""
-        return QueueCursor(self, self._heads, self._least, self._groups)
+        return QueueCursor(self, self._heads, self.requests, self._groups)

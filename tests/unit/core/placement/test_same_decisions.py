@@ -1,10 +1,11 @@
-"""The fast scheduling pass decides what a plain walk over all tasks and devices decides."""
+"""The fast scheduling pass decides what a plain walk over all tasks and devices decides, and changes nothing."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import FunctionType, MethodType
 from typing import Any
 
 import pytest
@@ -12,13 +13,17 @@ import pytest
 from scheduler.core.brain import Brain
 from scheduler.core.events import Exited
 from scheduler.core.model import HOST, Decision, Device, DeviceBudget, Machine, Outcome, Placement, State, UnmanagedUse
-from scheduler.core.placement.capacity import is_open
+from scheduler.core.placement.capacity import CapacityView, is_open
 from scheduler.core.placement.device_capacity import DeviceCapacity, capacities
 from scheduler.core.placement.refusal import Refusal
+from scheduler.core.placement.request_cache import RequestCache
 from scheduler.core.placement.scheduling_pass import SchedulingPass
 from scheduler.core.placement.scratch_machine import ScratchCapacity, ScratchMachine
 from scheduler.core.placement.waiting_task import WaitingTask
+from scheduler.core.profiling.family.computed_peaks import ComputedPeaks
+from scheduler.core.profiling.family.families import Family
 from scheduler.core.profiling.task_class import TaskClass
+from scheduler.core.queue.head_requests import HeadRequests
 from scheduler.core.queue.task_group import Rank
 from scheduler.core.run_state import RunState
 from scheduler.units import GIB, MIB
@@ -26,6 +31,15 @@ from tests.support.builders import brain, refused, started, submit, terms
 
 SEEDS = range(100)
 STEPS = 25
+CACHES: dict[type, set[str]] = {
+    Brain: {"_last", "_policy", "_without_gpus", "_looked_terms"},
+    CapacityView: set(vars(CapacityView(brain().rules))) - {"_here", "_rules"},
+    HeadRequests: set(vars(HeadRequests())),
+    RequestCache: set(vars(RequestCache())),
+    Family: set(vars(Family())) - {"_columns", "_numbers", "_rows", "_peaks", "_beside", "_runs", "_computed"},
+    ComputedPeaks: {"cell", "_functions"},
+}
+"""The attributes that decisions may change, because they are computed on demand from what events change."""
 
 
 class PlainMachine(ScratchMachine):
@@ -224,3 +238,39 @@ def test_cached_capacities_equal_computed_ones(seed: int) -> None:
         rooms = capacities(now, life.brain.placements(), life.brain.rules)
         assert life.brain.capacity.rooms == steadied(rooms, life.brain)
         life.start(life.brain.decide(now).placements)
+
+
+def owned(what: Any, above: tuple[int, ...] = ()) -> Any:
+    """Return everything that belongs to an object except caches, as plain values that stay as they are."""
+    if id(what) in above:
+        return "itself"
+    above = (*above, id(what))
+    match what:
+        case dict():
+            return [(owned(key, above), owned(value, above)) for key, value in what.items()]
+        case list() | tuple():
+            return [owned(one, above) for one in what]
+        case set() | frozenset():
+            return sorted(map(repr, what))
+        case FunctionType() | MethodType() | type():
+            return what.__qualname__
+    names = [*getattr(what, "__dict__", ()), *(name for base in type(what).__mro__ for name in slots_of(base))]
+    names = [name for name in names if name not in CACHES.get(type(what), ()) and hasattr(what, name)]
+    return [(name, owned(getattr(what, name), above)) for name in names] if names else repr(what)
+
+
+def slots_of(kind: type) -> tuple[str, ...]:
+    slots = kind.__dict__.get("__slots__", ())
+    return (slots,) if isinstance(slots, str) else tuple(slots)
+
+
+@pytest.mark.parametrize("seed", SEEDS[:12])
+def test_a_decision_changes_nothing_but_caches(seed: int) -> None:
+    life = Life(seed)
+    for step in range(STEPS):
+        life.step()
+        before = dict(owned(life.brain))
+        decision = life.brain.decide(life.machine())
+        after = dict(owned(life.brain))
+        assert [name for name in before | after if before.get(name) != after.get(name)] == [], f"seed {seed}, {step}"
+        life.start(decision.placements)
