@@ -45,7 +45,7 @@ EXAMPLE = """\
 # Rules for all users of gpu-batch-scheduler on this machine.
 #
 # The file counts only while it belongs to root, only root can write it, and all users can read it. Running schedulers
-# notice a change of [caps] and [may] by themselves. The rules bind schedulers of this kind: a process that is started
+# notice a change of [quotas] and [may] by themselves. The rules bind schedulers of this kind: a process that is started
 # by hand is shown with its user, and its memory is left free. `scheduler doctor` shows which rules apply to you.
 
 # Any setting that `scheduler doctor` shows can stand here, as the default for all users. The order is:
@@ -57,14 +57,14 @@ EXAMPLE = """\
 # devices = "0-5"
 
 # The quota of one user at a time, over all runs. Running tasks continue when a quota is lowered.
-[caps]
+[quotas]
 # gpus = 4                    # GPUs in use at once
 # memory = "96GiB"            # reserved on all GPUs together
 # host_memory = "128GiB"      # reserved of the host's RAM
 # tasks = 64                  # running at once
 
 # Quotas of one user; "none" removes a limit.
-# [caps.users.ben]
+# [quotas.users.ben]
 # gpus = "none"
 
 # Users who may do this besides root: names, "@group" for its members, "*" for all.

@@ -22,7 +22,7 @@ from scheduler.values import dataclass
 RESERVE, DISABLE = "reserve", "disable"
 """The rights that root may give: to reserve devices, and to disable them."""
 ALL_USERS = "*"
-_TABLES = ("caps", "may")
+_TABLES = ("quotas", "may")
 _CAPS = ("gpus", "memory", "host_memory", "tasks")
 _SIZES = frozenset({"memory", "host_memory"})
 
@@ -86,7 +86,7 @@ def parse(file: SiteFile, uid: int) -> SiteConfig:
     _groups_of.cache_clear()
     said, unknown = file.said, list[str]()
     _known(file.path, said, {*READERS, *_TABLES, "devices"})
-    caps, may = _table(file.path, said, "caps"), _table(file.path, said, "may")
+    caps, may = _table(file.path, said, "quotas"), _table(file.path, said, "may")
     _known(f"{file.path}, [may]", may, {RESERVE, DISABLE})
     people = {what: _people(f"{file.path}, [may], {what}", may[what], unknown) for what in may}
     quotas = _quotas(file.path, caps, unknown)
@@ -95,18 +95,18 @@ def parse(file: SiteFile, uid: int) -> SiteConfig:
 
 def _quotas(path: str, table: Mapping[str, Any], unknown: list[str]) -> UserQuotas:
     """Return the quotas of all users; a value in a user's own table replaces the general one."""
-    _known(f"{path}, [caps]", table, {*_CAPS, "users"})
-    numbers = _numbers(f"{path}, [caps]", table)
+    _known(f"{path}, [quotas]", table, {*_CAPS, "users"})
+    numbers = _numbers(f"{path}, [quotas]", table)
     users: dict[int, Caps] = {}
-    for user, own in _table(path, table, "users", "caps.users").items():
-        here = f"{path}, [caps.users.{user}]"
+    for user, own in _table(path, table, "users", "quotas.users").items():
+        here = f"{path}, [quotas.users.{user}]"
         if not isinstance(own, Mapping):
-            raise UsageError(f"{path}: caps.users.{user} is a table: write [caps.users.{user}] above its lines")
+            raise UsageError(f"{path}: quotas.users.{user} is a table: write [quotas.users.{user}] above its lines")
         _known(here, own, _CAPS)
         said = _numbers(here, own)
         if (uid := _uid(user, unknown)) is not None:
-            users[uid] = Caps(**{**numbers, **said}, source=f"[caps.users.{user}] in {path}")
-    return UserQuotas(Caps(**numbers, source=f"[caps] in {path}"), users)
+            users[uid] = Caps(**{**numbers, **said}, source=f"[quotas.users.{user}] in {path}")
+    return UserQuotas(Caps(**numbers, source=f"[quotas] in {path}"), users)
 
 
 def _numbers(place: str, table: Mapping[str, Any]) -> dict[str, int | None]:

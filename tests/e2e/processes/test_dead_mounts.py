@@ -201,11 +201,11 @@ RULES = """
 from scheduler.store.machine.site_config import SiteConfigReader
 
 file = root / "machine.toml"
-file.write_text("[caps]\\ntasks = 3\\n")
+file.write_text("[quotas]\\ntasks = 3\\n")
 reader = SiteConfigReader(61_001, {"SCHEDULER_MACHINE_FILE": str(file)})
 os.mkfifo(root / "users")
 subprocess.run(["mount", "--bind", root / "users", "/etc/passwd"], check=True)
-file.write_text("[caps]\\ntasks = 5\\n[caps.users.ben]\\ntasks = 4\\n")
+file.write_text("[quotas]\\ntasks = 5\\n[quotas.users.ben]\\ntasks = 4\\n")
 began = time.monotonic()
 meanwhile = [reader.now().caps.tasks for _ in range(3)]
 took = time.monotonic() - began

@@ -83,26 +83,26 @@ def living(home: Machine) -> int:
 
 class TestQuotas:
     def test_quotas_hold_over_all_runs_and_changes_apply_in_mid_run(self, home: Machine) -> None:
-        home.says("[caps]\ntasks = 2\n")
+        home.says("[quotas]\ntasks = 2\n")
         home.jobs(*[holding("1GiB", Memory="1GiB")] * 3)
         other = home.root / "other.csv"
         other.write_text((home.root / "jobs.csv").read_text())
         with home.start(*RUN, stderr=subprocess.DEVNULL) as first:
             home.wait_for(2)
-            home.waits_because(2, f"its user holds 2 tasks, the quota is 2 ([caps] in {home.file})")
+            home.waits_because(2, f"its user holds 2 tasks, the quota is 2 ([quotas] in {home.file})")
             with home.start("run", "other.csv", "--profile", "off", stderr=subprocess.DEVNULL) as second:
                 home.waits_because(4, "its user holds 2 tasks, the quota is 2")
                 assert living(home) == 2
-                home.says("[caps]\ntasks = 8\n")
+                home.says("[quotas]\ntasks = 8\n")
                 home.wait_for(3)
                 home.go()
                 assert (first.wait(PATIENCE), second.wait(PATIENCE)) == (0, 0)
 
     def test_a_row_above_the_quota_is_refused_with_its_source(self, home: Machine) -> None:
-        home.says("[caps]\nmemory = '4GiB'\ngpus = 1\n")
+        home.says("[quotas]\nmemory = '4GiB'\ngpus = 1\n")
         home.jobs(holding("5GiB", Memory="5GiB"))
         said = home.call(*RUN, code=2).stderr
-        assert f"needs 5.0GiB of GPU memory; one user may hold 4.0GiB at a time ([caps] in {home.file})" in said
+        assert f"needs 5.0GiB of GPU memory; one user may hold 4.0GiB at a time ([quotas] in {home.file})" in said
         home.jobs(holding("1GiB", Memory="1GiB", GPUs=2))
         assert "needs 2 GPUs; one user may have 1 at a time" in home.call(*RUN, code=2).stderr
 
@@ -111,7 +111,7 @@ class TestQuotas:
     def test_forged_lease_of_another_user_keeps_no_more_than_the_quota_of_that_user(
         self, home: Machine, claim: str
     ) -> None:
-        home.says(f"[caps.users.{OTHER}]\nhost_memory = '64MiB'\nmemory = '64MiB'\n")
+        home.says(f"[quotas.users.{OTHER}]\nhost_memory = '64MiB'\nmemory = '64MiB'\n")
         home.leases.mkdir()
         home.leases.chmod(0o1777)
         forger = subprocess.Popen([sys.executable, "-c", FORGE, home.leases, str(OTHER), claim], stdout=subprocess.PIPE)
@@ -124,15 +124,15 @@ class TestQuotas:
                 forger.kill()
 
     def test_an_invalid_site_file_stops_runs_with_its_place(self, home: Machine) -> None:
-        home.says("[caps]\ngpu = 1\n")
+        home.says("[quotas]\ngpu = 1\n")
         home.jobs(holding("1GiB", Memory="1GiB"))
-        assert f"{home.file}, [caps]: 'gpu' is unknown" in home.call(*RUN, code=2).stderr
-        assert "[caps]: 'gpu' is unknown" in home.call("doctor").stdout
+        assert f"{home.file}, [quotas]: 'gpu' is unknown" in home.call(*RUN, code=2).stderr
+        assert "[quotas]: 'gpu' is unknown" in home.call("doctor").stdout
 
 
 class TestFile:
     def test_an_ignored_site_file_is_named_at_the_start_and_by_doctor(self, home: Machine) -> None:
-        home.says("[caps]\ntasks = 1\n")
+        home.says("[quotas]\ntasks = 1\n")
         home.file.chmod(0o666)
         home.jobs(*[holding("1GiB", until="jobs.csv", Memory="1GiB")] * 2)
         home.call(*RUN, code=0)
@@ -149,12 +149,12 @@ class TestFile:
 
     def test_doctor_prints_quotas_and_settings_with_their_sources(self, home: Machine) -> None:
         home.says(
-            "max_load = 0.5\n[caps]\ngpus = 1\n[caps.users.root]\ngpus = 2\nmemory = '9GiB'\n[may]\nreserve='*'\n"
+            "max_load = 0.5\n[quotas]\ngpus = 1\n[quotas.users.root]\ngpus = 2\nmemory = '9GiB'\n[may]\nreserve='*'\n"
         )
         found = json.loads(home.call("doctor", "--json").stdout)
         said = {line["what"]: line["says"] for line in found["lines"]}
         quota = "you may hold 2 GPUs, 9.0GiB of GPU memory at a time"
-        assert said["quota"] == f"{quota} ([caps.users.root] in {home.file})"
+        assert said["quota"] == f"{quota} ([quotas.users.root] in {home.file})"
         sources = {one["name"]: one["source"] for one in found["settings"]}
         assert (sources["max_load"], sources["num"], sources["leases"]) == (str(home.file), "default", "environment")
         page = " ".join(home.call("doctor").stdout.split())
@@ -253,10 +253,10 @@ class TestPreparing:
         assert oct(home.leases.stat().st_mode & 0o7777) == "0o1777"
         assert oct(home.file.stat().st_mode & 0o777) == "0o644"
         assert home.call("doctor", "--json").returncode in (0, 1)
-        home.says("[caps]\ntasks = 1\n")
+        home.says("[quotas]\ntasks = 1\n")
         again = home.call("devices", "init", code=0).stdout
         assert "exists already and is unchanged" in again
-        assert home.file.read_text() == "[caps]\ntasks = 1\n"
+        assert home.file.read_text() == "[quotas]\ntasks = 1\n"
         told = json.loads(home.call("devices", "init", "--json", code=0).stdout)
         Draft202012Validator(schema(dict(PRINTS["devices"])["init"])).validate(told)
         assert told["done"] == again.splitlines()

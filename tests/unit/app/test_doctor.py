@@ -386,14 +386,14 @@ class TestSiteConfig:
         config = SiteConfig(
             "/etc/machine.toml",
             devices="0-3",
-            caps=Caps(2, 40 * GIB, None, 8, source="[caps.users.ben] in /etc/machine.toml"),
+            caps=Caps(2, 40 * GIB, None, 8, source="[quotas.users.ben] in /etc/machine.toml"),
             may={"reserve": UserSet(frozenset({4242}))},
         )
         held = "2 GPUs, 40.0GiB of GPU memory, 8 tasks"
         who = f"root, {user_name(4242)}"
         assert texts(files.site_rules(config, 4242)) == [
             "ok machine: /etc/machine.toml offers the GPUs 0-3",
-            f"ok quota: you may hold {held} at a time ([caps.users.ben] in /etc/machine.toml)",
+            f"ok quota: you may hold {held} at a time ([quotas.users.ben] in /etc/machine.toml)",
             f"ok reserve: {who}, you too",
         ]
         assert texts(files.site_rules(config, 4243))[-1] == f"ok reserve: {who}"

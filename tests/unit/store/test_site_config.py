@@ -49,13 +49,13 @@ class TestValidity:
         assert (rules().caps.some, rules().devices, rules().allows(ELSE, RESERVE)) == (False, "", False)
 
     def test_a_site_file_of_root_counts(self, file: Path) -> None:
-        write(file, "[caps]\ngpus = 2\n")
+        write(file, "[quotas]\ngpus = 2\n")
         assert rules().caps.gpus == 2
 
     @pytest.mark.parametrize("mode", [0o646, 0o664, 0o666])
     def test_a_site_file_that_others_can_write_is_ignored(self, file: Path, mode: int) -> None:
-        write(file, "unmanaged = 'ignore'\n[caps]\ngpus = 2\n", mode)
-        assert rules().caps == Caps(source=f"[caps] in {file}")
+        write(file, "unmanaged = 'ignore'\n[quotas]\ngpus = 2\n", mode)
+        assert rules().caps == Caps(source=f"[quotas] in {file}")
         settings = read_settings({}, {})
         assert (settings.unmanaged, settings.ignored) == (
             "headroom",
@@ -64,7 +64,7 @@ class TestValidity:
 
     def test_a_site_file_of_another_user_is_ignored(self, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(site_file, "ROOT", ME + 1)
-        write(file, "[caps]\ngpus = 2\n")
+        write(file, "[quotas]\ngpus = 2\n")
         assert not rules().caps.some
         assert f"belongs to user {ME} and not to root, so it is ignored" in site_file.read({}).why_not
 
@@ -78,10 +78,10 @@ class TestValidity:
 
     def test_another_site_file_can_be_named_where_the_machine_has_none(self, file: Path, tmp_path: Path) -> None:
         other = tmp_path / "other.toml"
-        write(other, "[caps]\ngpus = 3\n")
+        write(other, "[quotas]\ngpus = 3\n")
         named = {site_file.ELSEWHERE: str(other)}
         assert site_config.read(named, ELSE).caps.gpus == 3
-        write(file, "[caps]\ngpus = 2\n")
+        write(file, "[quotas]\ngpus = 2\n")
         assert site_config.read(named, ELSE).caps.gpus == 2, "the machine's own file cannot be replaced"
 
 
@@ -176,37 +176,37 @@ class TestPrecedence:
 
 class TestQuotas:
     def test_all_quotas_are_read_with_their_source(self, file: Path) -> None:
-        write(file, "[caps]\ngpus = 2\nmemory = '40GiB'\nhost_memory = '64GiB'\ntasks = 8\n")
-        assert rules().caps == Caps(2, 40 * GIB, 64 * GIB, 8, f"[caps] in {file}")
+        write(file, "[quotas]\ngpus = 2\nmemory = '40GiB'\nhost_memory = '64GiB'\ntasks = 8\n")
+        assert rules().caps == Caps(2, 40 * GIB, 64 * GIB, 8, f"[quotas] in {file}")
 
     def test_quotas_of_a_user_come_before_quotas_of_all_users(self, file: Path) -> None:
-        write(file, f"[caps]\ngpus = 2\ntasks = 8\n[caps.users.{NAME}]\ngpus = 4\ntasks = 'none'\n")
-        assert rules(ME).caps == Caps(gpus=4, source=f"[caps.users.{NAME}] in {file}")
-        assert rules().caps == Caps(gpus=2, tasks=8, source=f"[caps] in {file}")
+        write(file, f"[quotas]\ngpus = 2\ntasks = 8\n[quotas.users.{NAME}]\ngpus = 4\ntasks = 'none'\n")
+        assert rules(ME).caps == Caps(gpus=4, source=f"[quotas.users.{NAME}] in {file}")
+        assert rules().caps == Caps(gpus=2, tasks=8, source=f"[quotas] in {file}")
 
     def test_quotas_of_other_users_are_read_too(self, file: Path) -> None:
-        write(file, f"[caps]\ngpus = 2\n[caps.users.{ELSE}]\ntasks = 3\n")
+        write(file, f"[quotas]\ngpus = 2\n[quotas.users.{ELSE}]\ntasks = 3\n")
         quotas = rules(ME).quotas
         assert (quotas.of(ME).gpus, quotas.of(ME).tasks) == (2, None)
         assert (quotas.of(ELSE).gpus, quotas.of(ELSE).tasks) == (2, 3)
 
     def test_a_quota_can_name_a_user_by_number(self, file: Path) -> None:
-        write(file, f"[caps.users.{ELSE}]\ngpus = 1\n")
+        write(file, f"[quotas.users.{ELSE}]\ngpus = 1\n")
         assert rules().caps.gpus == 1
 
     def test_a_rule_for_an_account_that_is_gone_restricts_no_other_user(self, file: Path) -> None:
-        write(file, "[caps.users.no-such-user-here]\ngpus = 1\n[may]\nreserve = ['no-such-user-here', '@no-such']\n")
+        write(file, "[quotas.users.no-such-user-here]\ngpus = 1\n[may]\nreserve = ['no-such-user-here', '@no-such']\n")
         assert rules().caps.some is False
         assert set(rules().unknown) == {"no-such-user-here", "@no-such"}
 
     @pytest.mark.parametrize(
         ("text", "sentence"),
         [
-            ("[caps]\ngpu = 1\n", r"\[caps\]: 'gpu' is unknown; known are gpus, host_memory, memory, tasks"),
-            ("[caps]\ngpus = 0\n", r"\[caps\], gpus: 0 is below 1"),
-            ("[caps]\nmemory = 40\n", r"\[caps\], memory: "),
-            ("caps = 3\n", r"caps is a table: write \[caps\]"),
-            ("[caps.users]\nben = 3\n", r"caps.users.ben is a table"),
+            ("[quotas]\ngpu = 1\n", r"\[quotas\]: 'gpu' is unknown; known are gpus, host_memory, memory, tasks"),
+            ("[quotas]\ngpus = 0\n", r"\[quotas\], gpus: 0 is below 1"),
+            ("[quotas]\nmemory = 40\n", r"\[quotas\], memory: "),
+            ("quotas = 3\n", r"quotas is a table: write \[quotas\]"),
+            ("[quotas.users]\nben = 3\n", r"quotas.users.ben is a table"),
             ("[may]\nreserve = 7\n", r"\[may\], reserve: give a list of users and groups"),
             ("[may]\ncancel = ['ben']\n", r"\[may\]: 'cancel' is unknown; known are disable, reserve"),
             ("foreing = 'avoid'\n", "'foreing' is unknown"),
@@ -260,13 +260,13 @@ class TestFollowing:
     def test_a_changed_site_file_applies_from_the_next_look_on(self, file: Path) -> None:
         follower = SiteConfigReader(ELSE, {})
         assert not follower.now().caps.some
-        write(file, "[caps]\ngpus = 2\n")
+        write(file, "[quotas]\ngpus = 2\n")
         assert follower.now().caps.gpus == 2
         file.unlink()
         assert follower.now().caps == NO_CAPS or not follower.now().caps.some
 
     def test_an_invalid_change_of_the_site_file_keeps_the_earlier_rules(self, file: Path) -> None:
-        write(file, "[caps]\ngpus = 2\n")
+        write(file, "[quotas]\ngpus = 2\n")
         follower = SiteConfigReader(ELSE, {})
-        write(file, "[caps]\ngpus = \n")
+        write(file, "[quotas]\ngpus = \n")
         assert follower.now().caps.gpus == 2

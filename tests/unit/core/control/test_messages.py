@@ -61,12 +61,12 @@ SENTENCES = [
         "may not start on GPU 1: disabled for this run (scheduler devices enable)",
     ),
     (
-        Refusal(3, Reason.ABOVE_QUOTA, "GPUs", wanted=3, total=2, text="[caps] in /etc/machine.toml"),
-        "needs 3 GPUs; the quota of its user is 2 ([caps] in /etc/machine.toml)",
+        Refusal(3, Reason.ABOVE_QUOTA, "GPUs", wanted=3, total=2, text="[quotas] in /etc/machine.toml"),
+        "needs 3 GPUs; the quota of its user is 2 ([quotas] in /etc/machine.toml)",
     ),
     (
-        Refusal(3, Reason.QUOTA, "GPUs", wanted=2, room=1, total=2, text="[caps] in /etc/machine.toml"),
-        "needs 2 GPUs; its user holds 1 GPU, the quota is 2 ([caps] in /etc/machine.toml)",
+        Refusal(3, Reason.QUOTA, "GPUs", wanted=2, room=1, total=2, text="[quotas] in /etc/machine.toml"),
+        "needs 2 GPUs; its user holds 1 GPU, the quota is 2 ([quotas] in /etc/machine.toml)",
     ),
     (
         Refusal(3, Reason.UNREADABLE, "GPU 1", text="ben"),

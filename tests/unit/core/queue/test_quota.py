@@ -20,7 +20,7 @@ from tests.support.builders import brain, gpu, host, lease_of, machine, slots, t
 from tests.support.faults import fault
 
 ME, BEN = 1000, 2000
-FILE = "[caps] in /etc/machine.toml"
+FILE = "[quotas] in /etc/machine.toml"
 
 
 def caps(**said: int) -> Caps:
