@@ -139,31 +139,101 @@ from pathlib import Path
 from tests.support.killing import Home
 from tests.support.waiting import wait_until
 root, outside = Path(sys.argv[1]), Path(sys.argv[2])
-subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", root], check=True)
-home = Home(root)
-home.env["SCHEDULER_DISK_MIN"] = "off"
-go, there = outside / "go", outside / "there"
-task = f"sh -c 'touch {there}; until [ -e {go} ]; do sleep 0.01; done; echo on >>{there}; exit 3'"
-scheduler = home.start("run", home.commands(task, "sh -c 'exit 4'"), "-j", "1", "--devices", "host")
-wait_until(there.exists, 60)
-subprocess.run(["mount", "-o", "remount,ro,force", root], check=False)
-subprocess.run(["mount", "-o", "remount,ro", root], check=False)
-go.touch()
-wait_until(lambda: there.read_text() == "on\\n", 60)
-subprocess.run(["mount", "-o", "remount,rw", root], check=True)
-code = scheduler.wait(60)
-if code != 1:
-    home.call("resume", code=1)
+go, there, said, image = (outside / name for name in ("go", "there", "said", "image"))
+
+def call(*command):
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+def start():
+    home = Home(root)
+    home.env["SCHEDULER_DISK_MIN"] = "off"
+    task = f"sh -c 'touch {there}; until [ -e {go} ]; do sleep 0.01; done; echo on >>{there}; exit 3'"
+    name = home.commands(task, "sh -c 'exit 4'")
+    with said.open("w") as file:
+        scheduler = home.start("run", name, "-j", "1", "--devices", "host", stdout=file, stderr=file)
+    wait_until(lambda: there.exists() and home.tasks()[0]["started"], 60)
+    return home, scheduler
+
+def check_that_nothing_can_be_written():
+    try:
+        (root / "new").touch()
+    except OSError as error:
+        assert error.strerror == "Read-only file system", error
+    else:
+        sys.exit("the file system can still be written")
+
+def finish_the_task():
+    go.touch()
+    wait_until(lambda: there.read_text() == "on\\n", 60)
+"""
+
+FAILED_DISK = (
+    READ_ONLY
+    + """
+call("truncate", "-s", "64m", image)
+call("mkfs.ext4", "-q", "-F", image)
+mount = ["mount", "-o", "loop,errors=remount-ro", image, root]
+call(*mount)
+home, scheduler = start()
+call("sync", "-f", root)
+device = Path(call("findmnt", "-no", "SOURCE", root)).name
+Path(f"/sys/fs/ext4/{device}/trigger_fs_error").write_text("1")
+check_that_nothing_can_be_written()
+finish_the_task()
+wait_until(lambda: "nothing starts until it can be; running tasks continue" in said.read_text(), 60)
+assert scheduler.poll() is None and "exit 4" not in said.read_text(), said.read_text()
+home.end()
+scheduler.wait()
+call("umount", root)
+subprocess.run(["e2fsck", "-fy", image], check=False, capture_output=True)
+call(*mount)
+home.call("resume", code=1)
 print([(task["exit_code"], task["attempts"]) for task in home.tasks()])
 home.end()
 """
+)
+
+READ_ONLY_PATHS = (
+    READ_ONLY
+    + """
+call("mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", root)
+home, scheduler = start()
+call("mount", "--bind", root, root)
+call("mount", "-o", "remount,bind,ro", root)
+check_that_nothing_can_be_written()
+finish_the_task()
+wait_until(lambda: "Read-only file system" in said.read_text() and "nothing starts for now" in said.read_text(), 60)
+call("umount", root)
+assert scheduler.wait(60) == 1, said.read_text()
+failing, late = home.tasks()
+print(failing["exit_code"], failing["attempts"], late["exit_code"])
+home.end()
+"""
+)
+
+
+def has_failing_disks() -> bool:
+    """Tell whether an ext4 file system in a file can be mounted here, and made to fail."""
+    tools = "mkfs.ext4", "e2fsck", "findmnt"
+    return Path("/dev/loop0").exists() and Path("/sys/fs/ext4").exists() and all(map(shutil.which, tools))
 
 
 @fault(30)
 @pytest.mark.slow
 @needs_mounts
-def test_a_file_system_that_cannot_be_written_for_a_while_stops_no_task(tmp_path: Path) -> None:
-    assert run_apart(READ_ONLY, *folders(tmp_path, "root", "outside")) == "[(3, 1), (4, 1)]\n"
+@pytest.mark.skipif(not has_failing_disks(), reason="needs loop devices, ext4 and its tools")
+def test_a_task_goes_on_and_nothing_starts_on_a_disk_that_has_failed(tmp_path: Path) -> None:
+    """The kernel makes ext4 read-only at an error, under all that is open, until it is repaired and mounted again. No
+    exit code can be recorded there, so that the task runs again.
+    """
+    assert run_apart(FAILED_DISK, *folders(tmp_path, "root", "outside")) == "[(3, 2), (4, 1)]\n"
+
+
+@fault(30)
+@pytest.mark.slow
+@needs_mounts
+def test_the_exit_code_is_kept_where_only_what_is_open_can_be_written(tmp_path: Path) -> None:
+    assert run_apart(READ_ONLY_PATHS, *folders(tmp_path, "root", "outside")) == "3 1 4\n"
 
 
 @fault(26)
