@@ -39,13 +39,14 @@ _OF_FAILURE = (
 further."""
 
 # Gaps in these patterns are bounded: a line may be long.
-_KIND = r"(?:(?:gpu|device|cuda|hip|host|system|video|cpu|main|physical|virtual|pinned|free|available)[ _-]?)*"
+_KIND = r"(?:(?:gpu|device|cuda|hip|host|system|video|graphics|cpu|main|physical|virtual|pinned|free|available)[ _-]?)*"
 _MEMORY = r"(?:memory|v?ram\b)"
 _SHORT = re.compile(
     rf"(?<![a-z0-9_])out[ _-]of[ _-]{_KIND}(?:(?:and|or) (?:shared )?{_KIND})?{_MEMORY}(?![a-z_]*(?:=|\())"
     rf"|outof{_KIND}memory"
     rf"|(?-i:OUT_OF_(?:[A-Z]+_)?MEMORY)"
-    rf"|\b(?:not enough|insufficient|no (?:available|free)|too little|low on|make sure you have enough)\s"
+    rf"|\b(?:(?:not|(?:do|does|did)n't) (?:have )?(?:enough|sufficient)|insufficient"
+    rf"|no (?:available|free)|too little|low on|make sure you have enough)\s"
     rf"{_KIND}{_MEMORY}(?! (?:slots?|cells?|registers?|banks?|bandwidth|ports?)\b)"
     rf"|\bkill(?:ed|s|ing)?\b.{{0,60}}\b(?:memory|oom)\b|\boom[ _-]?kill"
     rf"|\b(?:error|exception|failed|fatal)\b.{{0,60}}\boom\b"
@@ -65,6 +66,7 @@ _REFUSED = re.compile(
     rf"|\b\w*[mc]alloc(?:Async|Managed|Host|Pitch)? failed\b"
     rf"(?!: (?:an? |invalid|unspecified|no (?:cuda|kernel)|driver|initiali))"
     rf"|\b(?:attempt(?:ed|ing)|tr(?:ied|ying)) to {_ALLOCATES}\b.{{0,80}}\b(?:greater|larger) than\b"
+    rf"|\balloc\w* (?:size|request)\b.{{0,40}}\b(?:more|greater|larger) than\b.{{0,40}}{_WHAT}"
     rf"|\bbad[_ ]alloc(?:ation)?\b|{_WHAT}.{{0,60}}\b(?:could not|cannot|can't) be allocated\b",
     re.IGNORECASE,
 )
@@ -101,7 +103,8 @@ _MEANS_ELSE = re.compile(
     r"|\bstatic TLS block\b|\bnegative \w* ?size\b|\ballocat\w+ -\d{3}"
     r"|\bhas no attribute\b|\bcannot import name\b|\bis not defined\b"
     r"|\balloc\w*\b.{0,120}: (?:invalid (?:argument|device|value)|operation not (?:permitted|supported))"
-    r"|\b(?:memory|oom)s?(?: \w+){0,2} ?[:=] ?0\b",
+    r"|\b(?:memory|oom)s?(?: \w+){0,2} ?[:=] ?0\b"
+    r"|\b(?:possible|potential)(?: \w+)? causes\b",  # it guesses
     re.IGNORECASE,
 )
 """Lines that contain such words but mean something else."""
@@ -162,7 +165,8 @@ _ON_GPU = re.compile(
     r"|DEVICE[_ ]?MEMORY|optix|\bvk[A-Z]\w+|VkResult|Pxg|\.cu\b|\bcu[A-Z]\w* failed|\bresource[_ ]?exhausted"
     r"|\bOOM when allocating tensor|\bDst tensor|KV cache|cache blocks|mem-fraction|memory object|CL_MEM_OBJECT"
     r"|\bexecutable batch size|\(allocated so far|^out of memory (?:while trying to allocate|on)"
-    r"|\bout of memory to allocate \d",
+    r"|\bout of memory to allocate \d|\bMPS\b|\bgraphics memory"
+    r"|\bAscend|\bGE module\b|\bmem_dynamic_allocator|\bpooled_storage_manager",
     re.IGNORECASE,
 )
 """Words about a GPU, near the message."""
