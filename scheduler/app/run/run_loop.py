@@ -42,8 +42,8 @@ FILE_CHECKS = 1.0
 """Seconds between two checks that the run's own files still exist."""
 
 LAZY = (
-    "csv", "ctypes", "encodings.idna", "hashlib", "psutil", "pwd", "shlex", "shutil", "tempfile", "tomllib",
-    "traceback",
+    "concurrent.futures.thread", "csv", "ctypes", "encodings.idna", "hashlib", "psutil", "pwd", "shlex", "shutil",
+    "tempfile", "tomllib", "traceback",
 )  # fmt: skip
 """Modules that a run, or the standard library modules it uses, would otherwise load late."""
 NOT_IN_A_RUN = (

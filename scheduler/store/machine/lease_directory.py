@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -44,6 +45,8 @@ def open_trusted(path: Path) -> int:
     try:
         fd = open_directory(path)
     except OSError as exc:
+        if exc.errno == errno.EMFILE:  # a limit of this process: the directory is all right
+            raise
         why = f"the lease directory {path} cannot be used ({(exc.strerror or str(exc)).lower()})"
         raise LeaseError(f"{why}: move it away, or name another with SCHEDULER_LEASES") from exc
     try:

@@ -157,7 +157,7 @@ class TestWrongEstimates:
     def test_memory_error_is_retried_with_more_and_the_last_time_alone(self, home: Home) -> None:
         home.write("jobs.csv", "Command", "python3 -c 'raise MemoryError'", "true")
         task, other = run(home, code=1)
-        assert (task["state"], task["ooms"], task["attempts"]) == ("oom", 4, 4)
+        assert (task["state"], task["ooms"], task["attempts"]) == ("oom", 3, 3)
         assert other["state"] == "succeeded"
 
     @fault(41)

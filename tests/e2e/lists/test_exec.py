@@ -105,7 +105,7 @@ class TestOneJob:
             (home.root / "go").touch()
             told = process.stderr.read()
             assert process.wait(PATIENCE) == 4
-        assert told.count("the reader of the output is gone") == 1
+        assert told.count("nothing reads the output any more") == 1
 
     def test_exec_detached_prints_the_id_and_goes_on(self, home: Home) -> None:
         done = home.call("exec", "-d", *sh("echo later; until [ -e go ]; do sleep 0.01; done"), code=0)

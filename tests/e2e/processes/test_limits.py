@@ -47,7 +47,7 @@ def test_run_goes_on_without_processes_for_its_helpers(common: Path) -> None:  #
 def test_run_without_processes_for_tasks_waits_and_obeys_ctrl_c(common: Path) -> None:  # noqa: F811 - the fixture
     home = limited(common, 3)
     with home.start("run", "jobs.csv", "--devices", "host", "--plain") as scheduler:
-        wait_until(lambda: "nothing is started for now" in home.log(), 30)
+        wait_until(lambda: "nothing starts for now" in home.log(), 30)
         scheduler.send_signal(signal.SIGINT)
         assert scheduler.wait(30) == 130
     assert home.states() == ["waiting"] * 6

@@ -280,5 +280,5 @@ class TestFromPython:
 
     @pytest.mark.parametrize("wish", [{"new": True}, {"skip_done": True}])
     def test_tasks_from_python_refuse_the_options_of_files(self, tmp_path: Path, wish: dict[str, bool]) -> None:
-        with pytest.raises(UsageError, match="a list of tasks is none"):
+        with pytest.raises(UsageError, match="the jobs are a list of tasks"):
             scheduler.run([scheduler.Task(command="true")], state=str(tmp_path / "state"), **wish)
