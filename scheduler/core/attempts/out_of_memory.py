@@ -78,8 +78,10 @@ def devices_at_end(
         alike = [b for b in known.values() if b.device.is_gpu is known[key].device.is_gpu]
         may = [b for b in alike if not named or is_called(b.device, named)] or alike
         most = max(largest(b.device, b.cap) for b in may)
-        beside = max(others, _unexplained(known[key], own.get(key, 0)))
-        reserved, peak = placement.reservation.get(key, 0), max(exited.peak.get(key, 0), own.get(key, 0))
+        peak = max(exited.peak.get(key, 0), own.get(key, 0))
+        # A look after the end no longer finds the attempt's own use, while the device's may be older and contain it.
+        beside = max(others, _unexplained(known[key], own.get(key, 0) or peak))
+        reserved = placement.reservation.get(key, 0)
         found.append(DeviceAtEnd(known[key], reserved, peak, beside, most))
     return found
 

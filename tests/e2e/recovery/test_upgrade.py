@@ -82,7 +82,7 @@ def test_a_run_ends_well_after_every_installed_file_was_overwritten(installed: t
     assert run.wait(60) == 0
     assert (home.root / "ran").read_text() == "x\na b\n"
     assert "run 1: 4 tasks: 4 succeeded" in home.log()
-    assert "source of memory needs" in home.log()
+    assert "memory estimates" in home.log()
     assert [task["state"] for task in json.loads((home.root / "seen").read_text())["tasks"]] == ["succeeded"] * 4
     place.install()
     assert "all 4 tasks have ended: nothing to do" in home.call("resume", code=0).stdout

@@ -95,6 +95,10 @@ def test_display_of_a_few_megabytes_is_no_reason_to_start_a_task_again() -> None
     assert judged(budgets=(unmanaged(200 * MIB),)).edge is Edge.FINAL
 
 
+def test_memory_of_the_task_itself_is_nothing_else_when_its_use_was_read_after_its_end() -> None:
+    assert judged(used={(1, 1): {}}).edge is Edge.FINAL
+
+
 def test_task_that_ran_alone_had_the_whole_gpu_whatever_was_reserved() -> None:
     alone = replace(PLACEMENT, reservation={"GPU-0": 9 * GIB}, alone=True)
     assert judged(placement=alone).edge is Edge.FINAL
