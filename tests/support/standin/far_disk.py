@@ -17,6 +17,8 @@ from pathlib import Path
 
 from tests.support.standin.sshfs import HEADER, SILENT, answer, mount
 
+NO_FLUSH = 32
+"""The kernel does not ask this disk when a file is closed: a process that ends would wait for that without a limit."""
 LOOKUP, GETATTR, SETATTR, OPEN, READ, WRITE, RELEASE, RELEASE_FOLDER, CREATE = 1, 3, 4, 14, 15, 16, 18, 29, 35
 STDIN = 0
 ROOT_NODE = 1
@@ -51,7 +53,7 @@ class FarDisk:
                 os.truncate(path, struct.unpack_from("IIQQ", said)[3])
             return struct.pack("QII", 0, 0, 0) + attributes(path)
         if opcode == OPEN:
-            return struct.pack("QII", 0, DIRECT, 0)
+            return struct.pack("QII", 0, DIRECT | NO_FLUSH, 0)
         if opcode == CREATE:
             new = path / os.fsdecode(said[16:].rstrip(b"\0"))
             new.touch()
