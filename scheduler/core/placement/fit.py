@@ -139,6 +139,9 @@ def _choose(
         return Refusal(task, Reason.GPUS, wanted=len(need.gpus), total=len(gpus))
     if len(need.gpus) == 1:
         return _choose_one(task, need, gpus, rules)
+    never = _too_small_together(task, need, gpus, rules) if rules.slots is None else None
+    if never is not None:
+        return never
     places: dict[int, tuple[str, int]] = {}
     taken: set[str] = set()
     by_size = sorted(range(len(need.gpus)), key=lambda place: -(need.gpus[place].bytes or 0))
@@ -156,6 +159,16 @@ def _choose(
         else:
             return refusal or Refusal(task, Reason.GPUS, wanted=len(need.gpus), total=len(gpus))
     return [places[place] for place in range(len(need.gpus))]
+
+
+def _too_small_together(
+    task: int, need: ResourceRequest, gpus: Sequence[DeviceCapacity], rules: SchedulingConfig
+) -> Refusal | None:
+    """Return a refusal if the GPUs can never hold all requests of a task, one on each."""
+    asks = sorted(need.gpus, key=lambda ask: -max(ask.bare, ask.wanted))
+    rooms = sorted(gpus, key=lambda room: -room.most)
+    never = (_too_small(task, ask, room, rules) for ask, room in zip(asks, rooms, strict=False))
+    return next((refusal for refusal in never if refusal is not None), None)
 
 
 def _choose_one(
@@ -185,13 +198,21 @@ def better(known: Refusal | None, new: Refusal) -> Refusal:
 def _on(
     task: int, need: ResourceRequest, ask: MemoryRequest, room: DeviceCapacity, rules: SchedulingConfig
 ) -> int | Refusal:
-    """Return the bytes to reserve on a device that the task runs on, or a refusal."""
-    crowd = _crowded(task, need, room, rules)
-    if crowd is not None:
-        return crowd
+    """Return the bytes to reserve on a device that the task runs on, or a refusal; what can never fit comes first."""
+    refusal = (_too_small(task, ask, room, rules) if rules.slots is None else None) or _crowded(task, need, room, rules)
+    if refusal is not None:
+        return refusal
     if rules.slots is not None:
         return regardless(ask, room, (room.most - rules.buffer) // rules.slots)
     return _fit_bytes(task, ask, room, rules)
+
+
+def _too_small(task: int, ask: MemoryRequest, room: DeviceCapacity, rules: SchedulingConfig) -> Refusal | None:
+    """Return a refusal if the task needs more than it can ever use on this device, whatever is there now."""
+    most, needed = room.most, ask.bare
+    if ask.wanted > needed and ask.had >= (most - rules.buffer) * NEARLY:  # it had nearly all of such a device
+        needed = ask.wanted
+    return Refusal(task, Reason.NEVER, room.device.label, needed, max(room.bytes, 0), most) if needed > most else None
 
 
 def regardless(ask: MemoryRequest, room: DeviceCapacity, share: int) -> int:
@@ -210,6 +231,9 @@ def _beside(
 
     An unknown need is reserved the share of a task on the host, but enough to load its libraries.
     """
+    never = _too_small(task, ask, host, rules) if rules.slots is None else None
+    if never is not None:
+        return never
     if host.closed or host.taken_alone:
         reason, text = (Reason.KEPT, host.kept_for) if host.closed else (Reason.ALONE, "")
         return Refusal(task, reason, host.device.label, room=host.residents, text=text)
@@ -282,9 +306,6 @@ def _too_little(task: int, reservation: int, room: DeviceCapacity) -> Refusal:
 def _fit_odd_bytes(task: int, ask: MemoryRequest, room: DeviceCapacity, rules: SchedulingConfig) -> int | Refusal:
     """Return the bytes to reserve on an empty device, or for a request with further conditions."""
     label, most = room.device.label, room.most
-    proved = ask.wanted if ask.had >= (most - rules.buffer) * NEARLY else ask.bare  # it had nearly all of such a device
-    if max(proved, ask.bare) > most:
-        return Refusal(task, Reason.NEVER, label, max(proved, ask.bare), max(room.bytes, 0), most)
     if ask.bytes is None:
         return _fit_unknown(task, ask, room, rules)
     whole = ask.bare > most - rules.buffer

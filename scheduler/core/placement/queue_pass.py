@@ -82,7 +82,8 @@ class QueuePass(ABC):
                 self._refuse(self.one_too_many(number), task)
                 break
             if self._is_full():
-                self._refuse_full(task)
+                if self._refuse_full(task):
+                    continue
                 break
             self._try(task)
         self._finish()
@@ -133,11 +134,22 @@ class QueuePass(ABC):
         """Place the task in front; otherwise return its refusal."""
         return self._fit_now(task)
 
-    def _refuse_full(self, task: WaitingTask) -> None:
-        """Name what the best-ranked remaining task lacks, because nothing more fits anywhere."""
-        tried = self._try_last(task)
+    def _refuse_full(self, task: WaitingTask) -> bool:
+        """Name what the best-ranked remaining task lacks, because nothing more fits anywhere; tell whether it can never
+        start, so that the next one is to be named.
+        """
+        tried = self._try_full(task)
+        if isinstance(tried, Refusal) and tried.reason.is_final:
+            self.walk.skip()
+            self.impossible.append(tried)
+            return True
         if isinstance(tried, Refusal):
             self._refuse(tried, task)
+        return False
+
+    def _try_full(self, task: WaitingTask) -> Placement | Refusal:
+        """Return the refusal of the task in front where nothing more fits anywhere."""
+        return self._try_last(task)
 
     def _try(self, task: WaitingTask) -> None:
         if self.starts is not None and self.starts.postpones(task.number):

@@ -147,18 +147,30 @@ class SchedulingPass(QueuePass):
     ) -> Placement | Refusal:
         """Return the placement of a task within the quota of its user, or a refusal."""
         allowed, number, attempt = self.allowed, task.number, (task.tried.attempts if task.tried else 0) + 1
+        among = gpus
         if allowed is not None:
             refusal = allowed.refuses(number, need)
-            among = allowed.among(number, len(need.gpus), gpus) if refusal is None else refusal
-            if isinstance(among, Refusal):
-                return among
-            gpus = among
-        reservation = fit.room_for(number, need, gpus, self.scratch.host, self.rules)
+            within = allowed.among(number, len(need.gpus), gpus) if refusal is None else refusal
+            if isinstance(within, Refusal):
+                return within
+            among = within
+        reservation = fit.room_for(number, need, among, self.scratch.host, self.rules)
         if isinstance(reservation, Refusal):
+            if allowed is not None and self._may_fit_elsewhere(task, reservation, among, gpus):
+                return allowed.too_many_gpus(number, len(need.gpus))
             return reservation
         expected = self.brain.profiles.expected(task.kind, task.terms.epochs)
         fitted = fit.placed(number, attempt, need, reservation, self.scratch.host, expected)
         return fitted if allowed is None else allowed.cut(fitted, need)
+
+    def _may_fit_elsewhere(
+        self, task: WaitingTask, refusal: Refusal, some: Sequence[DeviceCapacity], all_: Sequence[DeviceCapacity]
+    ) -> bool:
+        """Tell whether a task that can never fit on some GPUs may fit on all those on which it may run."""
+        if not refusal.reason.is_final or len(some) >= len(all_):
+            return False
+        tried = fit.room_for(task.number, task.need, all_, self.scratch.host, self.rules)
+        return not (isinstance(tried, Refusal) and tried.reason.is_final)
 
     def _only_mps(self) -> bool:
         """Tell whether no task can run outside of MPS."""
@@ -191,19 +203,19 @@ class SchedulingPass(QueuePass):
             return Refusal(task.number, Reason.MEMORY)
         named = scratch.most_hopeful(terms, need)
         rest = self.stagger.open_to(named, rank)
-        return self.stagger.refuses(task.number, named, len(rest), len(need.gpus)) or self._fit(task, rest)
+        tried = self.stagger.refuses(task.number, named, len(rest), len(need.gpus)) or self._fit(task, rest)
+        if isinstance(tried, Refusal) and self._may_fit_elsewhere(task, tried, rest, named):
+            return self.stagger.refuses(task.number, named, 0, 1) or tried
+        return tried
 
     def _is_told(self, need: ResourceRequest) -> bool:
         """Tell whether the missing amount is needed: it will be shown, or the task may never fit."""
         few = len(self.scratch.gpus) <= MANY or not self.refusals or len(need.gpus) > 1
         return few or self.scratch.may_never_fit(need)
 
-    def _refuse_full(self, task: WaitingTask) -> None:
-        """Name what the best-ranked remaining task lacks, because nothing more fits anywhere."""
+    def _try_full(self, task: WaitingTask) -> Placement | Refusal:
         few = () if self.scratch.kept_for else self.scratch.most_hopeful(task.terms, task.need)
-        tried = self._fit(task, few)
-        if isinstance(tried, Refusal):
-            self._refuse(tried, task)
+        return self._fit(task, few)
 
     def _remember(self, task: WaitingTask) -> None:
         """Cache the least request of the task in front, so that it can be passed over without a closer look."""

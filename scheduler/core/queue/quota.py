@@ -38,6 +38,10 @@ class QuotaUse:
         """Return the refusal of a task because its user may not run more tasks."""
         return self._refusal(task, TASKS, 1, len(self._mine), self._caps.tasks)
 
+    def too_many_gpus(self, task: int, number: int) -> Refusal:
+        """Return the refusal of a task on this many GPUs because its user may not have as many."""
+        return self._refusal(task, GPUS, number, len(self._used), self._caps.gpus)
+
     def refuses(self, task: int, need: ResourceRequest) -> Refusal | None:
         """Return why a task may not start now, or never may, given its request; None if it may."""
         if self.tasks_left <= 0:
@@ -80,14 +84,14 @@ class QuotaUse:
             return gpus
         mine = [room for room in gpus if room.device.key in self._used]
         if len(mine) + max(0, left) < number:
-            return self._refusal(task, GPUS, number, len(self._used), cap)
+            return self.too_many_gpus(task, number)
         return mine if left <= 0 else mine + [room for room in gpus if room.device.key not in self._used]
 
     def cut(self, placement: Placement, need: ResourceRequest) -> Placement | Refusal:
         """Return a placement within the quota: a margin is cut at the quota, as it is at the capacity of a device."""
         most = self._caps.gpus
         if most is not None and len(self._used.union(placement.gpus)) > most:
-            return self._refusal(placement.task, GPUS, len(placement.gpus), len(self._used), most)
+            return self.too_many_gpus(placement.task, len(placement.gpus))
         reservation = dict(placement.reservation)
         keys = (placement.gpus, tuple(key for key in (HOST,) if key in reservation))
         for (what, asks, held, cap), here in zip(self._sizes(need), keys, strict=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, replace
+from unittest.mock import ANY
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from scheduler.core.control.messages import why
 from scheduler.core.leases import Lease
-from scheduler.core.model import HOST, Device, EstimateSource, Machine, Placement
+from scheduler.core.model import HOST, Device, DeviceBudget, EstimateSource, Machine, Placement, UnmanagedUse
 from scheduler.core.placement import fit
 from scheduler.core.placement.capacity import FreeIndex
 from scheduler.core.placement.device_capacity import capacities, is_called, room_on
@@ -173,6 +174,46 @@ class TestKnown:
         decision = decide(b, gpu(0, "24GiB", free="10GiB"), gpu(1, "16GiB"))
         assert decision.impossible == ()
         assert decision.refusals == (Refusal(1, Reason.UNMANAGED, "GPU-0", 20 * GIB, size("9.5GiB"), 24 * GIB),)
+
+    @pytest.mark.parametrize(
+        "busy",
+        [
+            replace(gpu(1, free="4GiB"), unmanaged=(UnmanagedUse(20 * GIB, "ben", calm=1.0),)),
+            replace(gpu(1), closed="it does not answer"),
+            gpu(1, free="1GiB"),
+        ],
+        ids=["new unmanaged memory", "closed", "full"],
+    )
+    def test_a_need_above_all_devices_is_refused_at_once_whatever_is_on_one_of_them(self, busy: DeviceBudget) -> None:
+        decision = decide(brain(tasks(1, "30GiB")), gpu(0, "16GiB"), busy)
+        assert decision.impossible == (Refusal(1, Reason.NEVER, "GPU-1", 30 * GIB, ANY, 24 * GIB),)
+        assert decision.refusals == ()
+
+    def test_a_need_above_all_devices_is_refused_at_once_whatever_runs_there(self) -> None:
+        alone = lease_of({"GPU-0": GIB}, {"GPU-0": GIB}, alone=True)
+        many = {"max_per_device": 1, "mps": False}
+        for leases, said in (((alone,), {}), ((replace(alone, alone=False),), many)):
+            decision = decide(brain(tasks(1, "30GiB"), **said), gpu(0, free="23GiB"), leases=leases)
+            assert [refusal.reason for refusal in decision.impossible] == [Reason.NEVER]
+
+    def test_ram_beside_a_gpu_above_the_hosts_is_refused_at_once_also_while_all_cores_are_busy(self) -> None:
+        b = brain(tasks(1, "1GiB", host_memory="30GiB", cpus=4))
+        decision = decide(b, gpu(), host(), leases=(lease_of({HOST: GIB}, {HOST: GIB}, {HOST: 4.0}),))
+        assert decision.impossible == (Refusal(1, Reason.NEVER, HOST, 30 * GIB, ANY, 24 * GIB),)
+
+    def test_a_task_on_two_gpus_is_refused_at_once_if_only_one_is_large_enough_though_that_is_full(self) -> None:
+        decision = decide(brain(tasks(1, "30GiB", gpus=2)), gpu(0, "48GiB", free="1GiB"), gpu(1))
+        assert decision.impossible == (Refusal(1, Reason.NEVER, "GPU-1", 30 * GIB, ANY, 24 * GIB),)
+        fits = decide(brain(tasks(1, "30GiB", gpus=2)), gpu(0, "48GiB", free="1GiB"), gpu(1, "32GiB"), gpu(2))
+        assert fits.impossible == ()
+
+    def test_what_ran_out_on_nearly_all_of_a_gpu_is_refused_at_once_beside_new_unmanaged_memory(self) -> None:
+        b = brain(tasks(1))
+        assert place(b, gpu()) == [1]
+        tell(b, replace(exited(1, "oom", code=1, part="gpu", asked=10 * GIB), peak={"GPU-0": 20 * GIB}))
+        here = replace(gpu(free="20GiB"), unmanaged=(UnmanagedUse(4 * GIB, "ben", calm=1.0),))
+        decision = decide(b, here)
+        assert [refusal.reason for refusal in decision.impossible] == [Reason.NEVER]
 
     def test_a_request_above_all_devices_names_the_largest(self) -> None:
         decision = decide(brain(tasks(1, "30GiB")), gpu(0, "24GiB", free="1GiB"), gpu(1, "16GiB"))

@@ -21,6 +21,7 @@ from scheduler.core.model import (
     UnmanagedUse,
 )
 from scheduler.core.placement.device_capacity import kept_for_unmanaged
+from scheduler.core.placement.refusal import Reason
 from scheduler.core.placement.request import MemoryRequest
 from scheduler.core.profiling.estimator import with_margin
 from scheduler.core.profiling.profile_index import Observation, Peaks, Profile, ProfileIndex
@@ -34,6 +35,7 @@ from tests.support.builders import (
     exited,
     gpu,
     host,
+    lease_of,
     place,
     placed,
     reasons,
@@ -585,3 +587,18 @@ def test_an_unknown_task_starts_where_three_quarters_of_the_known_classes_would_
     b.assign(1, TaskClass("new", "b.py", probes=False))
     assert reasons(b, gpu(0, free="15GiB"), HOST_RAM) == {1: "unmanaged"}
     assert starts(b, gpu(0, free="15.6GiB"), HOST_RAM) == [1]
+
+
+def test_a_task_is_not_refused_while_the_only_gpu_that_is_large_enough_is_awaited_by_another() -> None:
+    known = ProfileIndex()
+    for number in range(8):
+        peak = (14 if number > 5 else 3) * GIB
+        known.learn(known.number(TaskClass(f"k{number}", "a.py", False)), Observation({"0": peak}))
+    b = brain(tasks(2) + tasks(1, "5GiB", priority=5), knowledge=known, profile="live")
+    for number in (1, 2, 3):
+        b.assign(number, TaskClass(f"new{number}", "b.py", probes=False))
+    here, other = (gpu(0, "4GiB"), gpu(1), HOST_RAM), lease_of({"GPU-0": 3 * GIB})
+    assert place(b, *here, leases=(other,)) == [1]
+    decision = decide(b, *here, leases=(other,))
+    assert [(refusal.task, refusal.reason) for refusal in decision.refusals] == [(2, Reason.MEMORY), (3, Reason.KEPT)]
+    assert decision.impossible == ()

@@ -141,6 +141,12 @@ class TestGpus:
         decision = pair.decide(scene(caps(gpus=2), *three, leases=(other_run(4, device="GPU-2"),)))
         assert sorted(decision.placements[0].gpus) == ["GPU-0", "GPU-2"]
 
+    def test_a_task_too_large_for_the_gpus_that_its_user_has_already_waits_for_the_quota(self) -> None:
+        two = (gpu(0, "16GiB"), gpu(1), host(total="256GiB", cores=64))
+        decision = packer(1, "20GiB").decide(scene(caps(gpus=1), *two, leases=(other_run(4),)))
+        assert decision.impossible == ()
+        assert words(decision) == [f"needs 1 GPU; its user holds 1 GPU, the quota is 1 ({FILE})"]
+
     def test_a_task_that_needs_more_gpus_than_the_quota_is_refused(self) -> None:
         decision = brain(tasks(1, "2GiB", gpus=2)).decide(scene(caps(gpus=1)))
         assert words(decision) == [f"needs 2 GPUs; the quota of its user is 1 ({FILE})"]
