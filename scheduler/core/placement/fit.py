@@ -76,7 +76,8 @@ def room_for(
             return chosen
         reservation = dict(chosen)
     if host is not None:
-        fitted = (_beside if need.gpus else _on)(task, need, need.host, host, rules)
+        never = _too_small(task, need.host, host, rules) if rules.slots is None else None
+        fitted = never or (_beside if need.gpus else _on)(task, need, need.host, host, rules)
         if isinstance(fitted, Refusal):
             return fitted
         reservation[HOST] = fitted
@@ -231,9 +232,6 @@ def _beside(
 
     An unknown need is reserved the share of a task on the host, but enough to load its libraries.
     """
-    never = _too_small(task, ask, host, rules) if rules.slots is None else None
-    if never is not None:
-        return never
     if host.closed or host.taken_alone:
         reason, text = (Reason.KEPT, host.kept_for) if host.closed else (Reason.ALONE, "")
         return Refusal(task, reason, host.device.label, room=host.residents, text=text)

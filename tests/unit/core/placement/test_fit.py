@@ -207,7 +207,7 @@ class TestKnown:
         fits = decide(brain(tasks(1, "30GiB", gpus=2)), gpu(0, "48GiB", free="1GiB"), gpu(1, "32GiB"), gpu(2))
         assert fits.impossible == ()
 
-    def test_what_ran_out_on_nearly_all_of_a_gpu_is_refused_at_once_beside_new_unmanaged_memory(self) -> None:
+    def test_a_task_that_ran_out_on_nearly_a_whole_gpu_is_refused_at_once_beside_new_unmanaged_memory(self) -> None:
         b = brain(tasks(1))
         assert place(b, gpu()) == [1]
         tell(b, replace(exited(1, "oom", code=1, part="gpu", asked=10 * GIB), peak={"GPU-0": 20 * GIB}))
