@@ -32,6 +32,24 @@ class Box:
     held: int = 0
 
 
+@dataclass(slots=True)
+class Path:
+    """A value with each kind of field, which its constructor has to set."""
+
+    start: Point
+    stops: list[Point] = field(default_factory=list)
+    name: str = "way"
+    length: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.length = len(self.stops) + 1
+
+
+@dataclass(slots=True)
+class NamedPath(Path):
+    color: str = "red"
+
+
 def test_values_are_equal_where_all_compared_fields_are() -> None:
     assert Point(1, 2) == Point(1, 2, seen=5)
     assert Point(1, 2) != Point(1, 3)
@@ -65,3 +83,36 @@ def test_value_is_shown_with_its_fields_and_can_be_replaced() -> None:
     assert repr(Point(1, 2)) == "Point(x=1, y=2, seen=0)"
     assert replace(Point(1, 2, seen=3), y=4) == Point(1, 4)
     assert replace(Point(1, 2, seen=3), y=4).seen == 3
+
+
+def test_constructor_sets_defaults_new_containers_and_derived_fields() -> None:
+    one, other = Path(Point(1)), Path(Point(2), [Point(3)], name="loop")
+    assert (one.start, one.stops, one.name, one.length) == (Point(1), [], "way", 1)
+    assert (other.stops, other.name, other.length) == ([Point(3)], "loop", 2)
+    assert Path(Point(1)).stops is not one.stops
+
+
+def test_constructor_of_a_derived_class_takes_all_fields() -> None:
+    path = NamedPath(Point(1), [Point(2)], "loop", "blue")
+    assert (path.name, path.color, path.length) == ("loop", "blue", 2)
+
+
+def test_constructor_refuses_missing_and_unknown_arguments_by_the_name_of_the_class() -> None:
+    for _ in range(2):  # the first call compiles it
+        with pytest.raises(TypeError, match=r"Point\.__init__\(\) missing 1 required positional argument: 'x'"):
+            Point()  # type: ignore[call-arg]
+        with pytest.raises(TypeError, match=r"Point\.__init__\(\) got an unexpected keyword argument 'z'"):
+            Point(1, z=2)  # type: ignore[call-arg]
+
+
+def test_constructor_is_compiled_only_when_a_first_value_is_created() -> None:
+    @dataclass(slots=True)
+    class Late:
+        x: int = 0
+
+    waiting = Late.__init__
+    assert Late(3).x == 3
+    assert Late.__init__ is not waiting
+    compiled = Late.__init__
+    assert Late(4).x == 4
+    assert Late.__init__ is compiled
