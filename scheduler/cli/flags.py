@@ -54,6 +54,11 @@ SETTINGS = {
         "time without a new peak after which a task has settled (default 5s; on GPUs automatic, at most 60s)",
     ),
     "margin": SettingFlag("M", "memory reserved above a known peak (default 10%%+256MiB)"),
+    "metrics": SettingFlag(
+        "A,B",
+        "metrics that are read from the output of tasks, the most important first (default: the usual names, as loss "
+        "and val_acc); off reads none",
+    ),
     "my_columns": SettingFlag("A,B", "columns of your own whose names look like misspelled task fields"),
     "memory_args": SettingFlag("A,B", "arguments that determine a script's memory; all others do not"),
     "ignore_args": SettingFlag("A,B", "arguments that do not change a script's memory"),
@@ -61,7 +66,7 @@ SETTINGS = {
 """The settings that are flags. Each verb's help page has its own order."""
 DEVICE_SETTINGS = ("buffer", "max_load", "max_gpu_load", "unmanaged", "unmanaged_calm", "visible")
 LEARNING_SETTINGS = ("profile", "profile_epochs", "profile_id", "settle", "margin", "memory_args", "ignore_args")
-RUN_SETTINGS = ("num", "order", "python", "log_max", "my_columns", *DEVICE_SETTINGS, *LEARNING_SETTINGS)
+RUN_SETTINGS = ("num", "order", "python", "log_max", "metrics", "my_columns", *DEVICE_SETTINGS, *LEARNING_SETTINGS)
 
 DEVICES = (
     "GPUs as nvidia-smi numbers them (0,2-3), UUIDs, all, or host; each may have a budget: 0:10GiB,host:12GiB "

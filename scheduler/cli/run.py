@@ -71,7 +71,7 @@ def _add_list(made: Parser) -> None:
 
 def add_run_flags(made: Parser) -> None:
     """Add the flags of a run that do not depend on the source of its tasks."""
-    flags.add_settings(made, "num", "order", "python", "log_max", "my_columns")
+    flags.add_settings(made, "num", "order", "python", "log_max", "metrics", "my_columns")
     made.add_argument("-j", "--jobs", metavar="N", help="maximum number of tasks of this run at once")
     made.add_argument("--name", default="", help="a name for the run")
     made.add_argument("--plain", action="store_true", help="print lines, not the live view")

@@ -79,6 +79,10 @@ class Sample:
     """The processor time of its processes so far; None: it was not measured."""
     rested: float = 0.0
     """Seconds for which none of its processes has run, where that was measured."""
+    epochs: float | None = None
+    """The number of all epochs, if that is reported too."""
+    metrics: Mapping[str, Sequence[float | None]] | None = None
+    """The last values of its most important metrics; None: they have not changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +90,8 @@ class Watched:
     """Where to sample one living attempt."""
 
     shim: int
-    log: str = ""
-    progress: str = ""
+    files: tuple[str, ...] = ("", "", "", "", "")
+    """Its output, progress and result, the record of its metrics, and the names that are looked for."""
     reservation: Mapping[str, int] = field(default_factory=dict)
     """The reservation on its GPUs, in the order in which it sees them, and on the host."""
     settled: bool = True

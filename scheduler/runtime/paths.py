@@ -25,6 +25,8 @@ COPIED = (
     "runtime/shim.py",
     "runtime/task_launcher.py",
     "runtime/processes.py",
+    "devices/metric_reader.py",
+    *(f"core/metrics/{name}.py" for name in ("__init__", "curve", "goal", "readings", "record")),
     "devices/sampler_protocol.py",
     "devices/gpu/nvml_sampler.py",
     "devices/gpu/process_owner.py",
@@ -33,7 +35,10 @@ COPIED = (
     "devices/host/cgroups.py",
     "devices/mps/control.py",
     "devices/mps/terminate_client.py",
-    *(f"{package}/__init__.py" for package in ("runtime", "devices", "devices/gpu", "devices/host", "devices/mps")),
+    *(
+        f"{package}/__init__.py"
+        for package in ("core", "runtime", "devices", "devices/gpu", "devices/host", "devices/mps")
+    ),
 )
 RUN_CODE = (
     *((PACKAGE / name, f"scheduler/{name}") for name in COPIED),
@@ -196,6 +201,10 @@ class RunPaths:
 
     def result(self, task: int, attempt: int) -> str:
         return f"{self._tasks}/{task}/.result.{attempt}"
+
+    def metrics(self, task: int, attempt: int) -> str:
+        """Return the file with the record of an attempt's metrics."""
+        return f"{self._tasks}/{task}/.metrics.{attempt}"
 
     def progress(self, task: int, attempt: int) -> str:
         return f"{self._tasks}/{task}/.progress.{attempt}"

@@ -55,6 +55,8 @@ class Settings:
     group."""
     disk_min: tuple[float, int] = (0.02, units.GIB)
     """Nothing is launched while less than this share, or fewer than this many bytes, of a disk of the run are free."""
+    metrics: str = ""
+    """The names of metrics in the output of tasks, separated by commas; empty: the usual ones; `off`: none."""
     notify: str = ""
     """A command or a web hook that is called when a run ends, fails for the first time, or stops launching."""
     source: Mapping[str, str] = field(default_factory=dict)
@@ -192,6 +194,7 @@ READERS: dict[str, Any] = {
     "log_max": _log_max,
     "cgroup": _one_of("auto", "never"),
     "disk_min": _disk_min,
+    "metrics": str,
     "notify": _notify,
 }
 

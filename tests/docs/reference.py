@@ -62,6 +62,15 @@ SETTINGS = {
     ),
     "visible": ("uuid, index, all", "uuid", "How CUDA_VISIBLE_DEVICES names the GPUs of a task."),
     "queue_idle": ("time", "10m", "How long a standing queue stays without anything to do."),
+    "metrics": (
+        "names",
+        "the usual ones",
+        (
+            "The metrics that are read from the output of tasks, the most important first; `off` reads none. Without "
+            "this, loss, acc, accuracy, f1, ppl, lr, bleu and the like are found, also as val_loss or train/acc, in "
+            "`loss=0.3`, `loss: 0.3` and `loss 0.3`."
+        ),
+    ),
     "my_columns": ("names", "–", "Columns of your own whose names look like misspelled task fields."),
     "memory_args": ("names", "learned", "Only these arguments of a script determine its memory."),
     "ignore_args": ("names", "learned", "These arguments of a script do not change its memory."),
@@ -138,7 +147,13 @@ TASKS_ARE_TOLD = (
     ("SCHEDULER_HOST_MEMORY_BYTES", "bytes of RAM reserved"),
     ("SCHEDULER_GPU_INDICES", "indices of the GPUs; empty on a machine without GPUs"),
     ("SCHEDULER_TASK_DIR", "a directory that is kept; removed when it is empty"),
-    ("SCHEDULER_RESULT", "a flat JSON object written here (at most 64 KiB) becomes the columns `result.*`"),
+    (
+        "SCHEDULER_RESULT",
+        (
+            "a flat JSON object written here (at most 64 KiB) becomes the columns `result.*`; rewritten while the "
+            "task runs, or appended as JSON lines, its numbers become curves (`step` or `epoch` in it is the position)"
+        ),
+    ),
     ("SCHEDULER_PROGRESS", '"3/10" written here is progress; the usual epoch lines on stdout are progress too'),
 )
 

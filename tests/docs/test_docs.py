@@ -23,7 +23,7 @@ def test_generated_reference_is_up_to_date() -> None:
     assert made == reference.pages(), "run ./scripts/reference"
 
 
-UNSET = {"by the system", "active environment", "learned", "–"}
+UNSET = {"the usual ones", "by the system", "active environment", "learned", "–"}
 """Words of the reference for a setting that has no value."""
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from subprocess import TimeoutExpired
 from typing import TYPE_CHECKING, TextIO
 
 from scheduler.core.leases import Lease
-from scheduler.core.ports import Key
 from scheduler.core.reporting.live_status import LiveStatus, ObservedState, StatusBuilder
 from scheduler.runtime import clock
 from scheduler.values import dataclass
@@ -138,8 +137,8 @@ def release(child: Child | None) -> None:
 
 def _status_maker(
     session: RunSession, ports: Ports, forecast: Callable[[], Forecast | None]
-) -> Callable[[Mapping[Key, Mapping[str, int]], Mapping[Key, float]], LiveStatus]:
-    """Return a function that builds the live status from the loop's state and the measured use of the attempts."""
+) -> Callable[[ObservedState], LiveStatus]:
+    """Return a function that builds the live status from the loop's state and the samples of the attempts."""
     brain = session.brain
     labels = {device.key: device.label for device in session.devices.discover()}
     builder = StatusBuilder(
@@ -152,12 +151,13 @@ def _status_maker(
     )
     others = OtherLeases(session, ports)
 
-    def make_status(used: Mapping[Key, Mapping[str, int]], epochs: Mapping[Key, float]) -> LiveStatus:
+    def make_status(samples: ObservedState) -> LiveStatus:
         expected = {
             task.id: brain.profiles.expected(brain.kind_of(task.id), brain.terms[task.terms].epochs)
             for task in brain.living()
         }
-        seen = ObservedState(session.devices.snapshot(), used, epochs, others.look(), expected, forecast())
+        budgets, foreseen = session.devices.snapshot(), forecast()
+        seen = replace(samples, budgets=budgets, leases=others.look(), expected=expected, forecast=foreseen)
         return builder.paint(seen, clock.now())
 
     return make_status

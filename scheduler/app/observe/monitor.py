@@ -12,7 +12,7 @@ from scheduler.app.observe.machine_status import REST, MonitoredDevices
 from scheduler.app.observe.run_reader import RunReader, forecast_of
 from scheduler.core.ports import Key
 from scheduler.core.reporting.live_status import LiveStatus, ObservedState, StatusBuilder
-from scheduler.devices.host.sampler import Tree
+from scheduler.devices.host.sampler import Tree, last_values, read_in_turn
 from scheduler.runtime.paths import open_plain
 from scheduler.runtime.settings import Settings
 from scheduler.runtime.shim import children_finder
@@ -43,6 +43,7 @@ class RunMonitor:
         self._trees: dict[Key, Tree] = {}
         self._seen = ObservedState()
         self._next = 0.0
+        self._turn = 0
 
     @property
     def alive(self) -> bool:
@@ -91,6 +92,8 @@ class RunMonitor:
         children = children_finder()
         used: dict[Key, Mapping[str, int]] = {}
         epochs: dict[Key, float] = {}
+        totals: dict[Key, float] = {}
+        metrics: dict[Key, Mapping[str, Sequence[float | None]]] = {}
         trees: dict[Key, Tree] = {}
         for task in self.reader.brain.living():
             lease, key = mine.get(task.id), (task.id, task.attempts)
@@ -99,16 +102,20 @@ class RunMonitor:
             tree = trees[key] = self._trees.get(key) or self._tree(key, lease.shim)
             tree.look(children)
             used[key] = {**lease.used, "host": tree.used}
-            if tree.epochs is not None:
-                epochs[key] = tree.epochs
         self._trees = trees
+        self._turn = read_in_turn([*trees.values()], self._turn)
+        for key, tree in trees.items():
+            if (files := tree.files) is not None:
+                done, of = files.record.progress or (None, None)
+                epochs |= {} if done is None else {key: done}
+                totals |= {} if of is None else {key: of}
+                metrics[key] = last_values(files)
         others = [replace(lease, load={}) for lease in leases if mine.get(lease.task) is not lease]
         expected = {task: lease.expected for task, lease in mine.items()}
-        self._seen = ObservedState(budgets, used, epochs, others, expected, forecast_of(self.info))
+        self._seen = ObservedState(budgets, used, epochs, others, expected, forecast_of(self.info), totals, metrics)
 
     def _tree(self, key: Key, shim: int) -> Tree:
-        places = self.info.places
-        return Tree(shim, str(places.task_log(*key)), places.progress(*key))
+        return Tree(shim, self.reader.metrics.files(*key, living=True))
 
     def close(self) -> None:
         """Close the journal and the devices."""

@@ -65,8 +65,10 @@ def listed_run(info: RunInfo, options: ListOptions) -> ListedRun:
     reader = RunReader(info)
     try:
         forecast = run_reader.forecast_of(info)
-        found = [row for row in reader.rows(options.states, secrets=options.secrets) if _is_recent(row, options.since)]
-        rows = list(with_expected(_first(found, options.limit), forecast))
+        found = [
+            row for row in reader.rows_alone(options.states, secrets=options.secrets) if _is_recent(row, options.since)
+        ]
+        rows = list(with_expected(map(reader.with_metrics, _first(found, options.limit)), forecast))
         if options.sort:
             rows.sort(key=_by(options.sort))
         dead = reader.unfinished and not info.alive and not info.elsewhere

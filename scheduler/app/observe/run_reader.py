@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from scheduler.app.observe.metric_files import AttemptMetrics
+from scheduler.app.observe.metric_files import columns as metric_columns
 from scheduler.app.observe.status_snapshot import recorded_status, states, status_of
 from scheduler.core.brain import Brain
 from scheduler.core.causes import Action
@@ -100,6 +102,7 @@ class RunReader:
             raise newer(info.places.journal, f"its setting order={kept['order']} is unknown here") from exc
         self.brain = Brain(SchedulingConfig(order=order, **limits), [])
         self.history = RunHistory()
+        self.metrics = AttemptMetrics(info)
         self.ended: float | None = None
         """The time at which an attempt last ended."""
         self._only_states = only_states
@@ -180,10 +183,19 @@ class RunReader:
 
     def rows(self, states: frozenset[State] | None = None, *, secrets: bool = False) -> Iterator[dict[str, Any]]:
         """Return a row for each task by id, with `***` for secrets; with `states`, only tasks in these."""
+        return map(self.with_metrics, self.rows_alone(states, secrets=secrets))
+
+    def rows_alone(self, states: frozenset[State] | None = None, *, secrets: bool = False) -> Iterator[dict[str, Any]]:
+        """Return the rows without what is read from files of the tasks."""
         make = self._maker(secrets)
         for task, batch, row in self._rows():
             if states is None or self.brain.state(task) in states:
                 yield make(task, batch, row)
+
+    def with_metrics(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Return a task's row with the last values of its metrics."""
+        task = row["id"]
+        return metric_columns(self.metrics.of_task(task, self.history.tasks.get(task)), row)
 
     def _rows(self) -> Iterator[tuple[int, int, Row]]:
         """Return the rows; leave out tasks that were accepted after the events were read."""
@@ -193,7 +205,7 @@ class RunReader:
         """Return the rows of some tasks, in their order; without secrets."""
         make = self._maker(secrets=False)
         for task in tasks:
-            yield make(task, self.brain.batch_of(task), self._journal.row(task))
+            yield self.with_metrics(make(task, self.brain.batch_of(task), self._journal.row(task)))
 
     def _maker(self, secrets: bool) -> Callable[[int, int, Row], dict[str, Any]]:
         """Return a function that makes the row of a task from its batch and its accepted fields."""

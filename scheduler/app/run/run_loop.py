@@ -266,6 +266,7 @@ def _task_environment(session: RunSession) -> TaskEnvironment:
         session.meta["directory"],
         session.places,
         session.shell.shell.environ,
+        session.settings.metrics,
         same_id=session.settings.profile_id == "same" or session.settings.profile == Profiling.SEQUENTIAL,
     )
 

@@ -29,6 +29,9 @@ class TaskPaths(Protocol):
     def progress(self, task: int, attempt: int) -> str:
         """Return the path of an attempt's progress file."""
 
+    def metrics(self, task: int, attempt: int) -> str:
+        """Return the path of the record of an attempt's metrics."""
+
     def task_log(self, task: int, attempt: int) -> PurePath:
         """Return the path of an attempt's log."""
 
@@ -50,6 +53,8 @@ class TaskEnvironment:
     places: TaskPaths
     environ: Mapping[str, str]
     """The environment that every task of the run starts from."""
+    metrics: str = ""
+    """The metrics that are looked for in output, separated by commas; empty: the usual ones."""
     same_id: bool = False
     """True if a probe uses its task's own id, as the batch-by-batch original does."""
 
@@ -170,8 +175,13 @@ class LaunchBuilder:
         settled = task.settled or task.placement.source is not EstimateSource.MEASURED
         return Watched(
             shim,
-            str(places.task_log(*key)),
-            places.progress(*key),
+            (
+                str(places.task_log(*key)),
+                places.progress(*key),
+                places.result(*key),
+                places.metrics(*key),
+                self._around.metrics,
+            ),
             {**visible, **task.placement.reservation},
             settled,
             task.placement.percentage > 0,

@@ -19,6 +19,8 @@ from scheduler.values import dataclass
 
 MOST_BATCHES = 3
 """The number of waiting batches that are listed one by one."""
+MOST_EPOCHS = 1e9
+"""The number of epochs from which on a reported number is not believed."""
 LONG_BATCH = 10_000
 """The size of a batch above which its priorities are not counted at every refresh."""
 
@@ -38,6 +40,10 @@ class ObservedState:
     """The duration of a task in seconds, where it is known."""
     forecast: Forecast | None = None
     """The forecast of its scheduler; None: none yet."""
+    totals: Mapping[Key, float] = field(default_factory=dict)
+    """The number of all epochs of living attempts that report it."""
+    metrics: Mapping[Key, Mapping[str, Sequence[float | None]]] = field(default_factory=dict)
+    """The last values of the most important metrics of living attempts; None: not a number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +99,8 @@ class LiveTask:
     reserved: int
     left: float | None
     """Seconds until its end, if that can be estimated."""
+    metrics: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
+    """The last values of its most important metrics, the newest at the end; None: not a number."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the task as JSON values."""
@@ -100,7 +108,7 @@ class LiveTask:
             "task": self.task, "attempt": self.attempt, "name": self.name, "devices": [*self.devices],
             "probe": self.probe, "asked": self.asked, "seconds": self.seconds, "epochs": self.epochs,
             "of_epochs": self.of_epochs, "used": self.used, "peak": self.peak, "reserved": self.reserved,
-            "left": self.left,
+            "left": self.left, "metrics": {name: [*values] for name, values in self.metrics.items()},
         }  # fmt: skip
 
 
@@ -229,7 +237,7 @@ class StatusBuilder:
         main = placement.devices
         used = seen.used.get(key)
         seconds = max(0.0, now - (attempt.started or attempt.placed))
-        epochs, of = seen.epochs.get(key), self._brain.terms[task.terms].epochs
+        epochs, of = seen.epochs.get(key), self._brain.terms[task.terms].epochs or _whole(seen.totals.get(key))
         return LiveTask(
             task.id,
             task.attempts,
@@ -244,6 +252,7 @@ class StatusBuilder:
             max(max(attempt.peak.get(d, 0), (used or {}).get(d, 0)) for d in main),
             max(placement.reservation.get(device, 0) for device in main),
             _left(seconds, epochs, of, seen.expected.get(task.id, 0.0), _foreseen(task.id, seen.forecast, now)),
+            seen.metrics.get(key, {}),
         )
 
     def _waiting(self) -> QueueSummary:
@@ -295,6 +304,10 @@ def _left(
     if epochs and of and epochs <= of:
         return seconds * (of - epochs) / epochs
     return max(0.0, expected - seconds) if expected else foreseen
+
+
+def _whole(epochs: float | None) -> int | None:
+    return int(epochs) if epochs is not None and 0 < epochs < MOST_EPOCHS else None
 
 
 def _foreseen(task: int, forecast: Forecast | None, now: float) -> float | None:

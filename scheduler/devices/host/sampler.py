@@ -1,8 +1,10 @@
 """The sampler child of the host: reads from /proc what trees of processes hold.
 
-Orders (`sampler_protocol`): `{"trees": {name: [pid, log, progress, activity]}, "other_shims": [pid], "groups":
-[[limit, usage, stat]]}`. Answers: `{"trees": {name: [used, peak, epochs done, processor seconds, rested]},
-"other_use": {pid: used}, "at": began, "free": bytes}`. Processor seconds are null unless `activity` is true.
+Orders (`sampler_protocol`): `{"trees": {name: [pid, activity, [log, progress, result, kept, names]]}, "other_shims":
+[pid], "groups": [[limit, usage, stat]]}`; the five texts are what a `MetricReader` is made from. Answers: `{"trees":
+{name: [used, peak, progress, processor seconds, rested, metrics]}, "other_use": {pid: used}, "at": began, "free":
+bytes}`. Progress is [epochs done, of], processor seconds are null unless `activity` is true, and metrics are null
+unless they have changed: {name: last values}, the newest at the end.
 `at` is the moment at which the look began; `free` is the least that was free before and after it, of the machine and of
 each group. The child ends at end-of-file. Standard library only: it is started from a copy in the run's directory, so
 that a changed installation cannot change a living run.
@@ -14,14 +16,16 @@ passes the highest one looked at by a twentieth, never again before a hundred ti
 
 from __future__ import annotations
 
+import math
 import os
-import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from scheduler.core.metrics.goal import ranked
 from scheduler.devices.host.activity import Activity
 from scheduler.devices.host.cgroups import Group, left
+from scheduler.devices.metric_reader import MetricReader
 from scheduler.devices.sampler_protocol import Board, serve
 from scheduler.runtime.shim import children_finder, descendants
 
@@ -33,23 +37,26 @@ SHARE = 50.0
 """A sample is followed by a pause of at least this many times its processor time: 2 % of a core at most."""
 TRIGGER = 1.05
 PSS_REST = 100.0
-PROGRESS_REST = 0.5
-TAIL = 2048
-_COUNT = re.compile(rb"(\d+(?:\.\d+)?)\s*/\s*\d+")
-_EPOCH = re.compile(rb"epoch[\s:#\[=]*(\d+(?:\.\d+)?)", re.IGNORECASE)
+PROGRESS_REST, SAVE_REST = 0.5, 2.0
+"""Seconds between two looks at the files of a task, and between two writes of its metrics."""
+LONGEST_LOOK = 0.02
+"""Seconds of processor time after which a look at files goes on later."""
+MOST_SHOWN, SHOWN_VALUES = 4, 24
+"""The metrics of a task that an answer contains, and the values of each."""
 
 
 class Tree:
     """The memory and progress of one attempt's processes, as far as they were measured."""
 
-    def __init__(self, pid: int, log: str = "", progress: str = "") -> None:
+    def __init__(self, pid: int, files: MetricReader | None = None) -> None:
         self.pid = pid
-        self.log = log
-        self.progress = progress
+        self.files = files
+        """The reader of its epochs and metrics; None where they are not asked for."""
         self.activity: Activity | None = None
         """The work of its processes; None where it is not asked for."""
-        self.epochs: float | None = None
-        self._read_at = 0.0
+        self.unsaid = files is not None and bool(files.record.curves)
+        """True if its metrics have changed since they were last told."""
+        self._read_at = self._saved_at = 0.0
         self.used = 0
         self.peak = 0
         self._looked_at = 0
@@ -68,7 +75,6 @@ class Tree:
             self.peak = max(self.peak, rss, high_water(pids[0]))
         else:
             self._look_at_several(pids, rss)
-        self._look_at_progress()
         if self.activity is not None:
             self.activity.look(pids, time.monotonic())
         return self.peak > before
@@ -76,24 +82,34 @@ class Tree:
     def told(self) -> list[Any]:
         """Return what the last look found, as the answer has it."""
         cpu, rested = (None, 0.0) if self.activity is None else (self.activity.cpu_seconds, self.activity.rested)
-        return [self.used, self.peak, self.epochs, cpu, rested]
+        progress = self.files.record.progress if self.files is not None else None
+        metrics = last_values(self.files) if self.files is not None and self.unsaid else None
+        self.unsaid = False
+        return [self.used, self.peak, progress, cpu, rested, metrics]
 
     def attend(self, asked: bool) -> None:
         """Look at its activity from now on, or no longer."""
         self.activity = (self.activity or Activity()) if asked else None
 
-    def _look_at_progress(self) -> None:
-        """Read how many epochs are done: from SCHEDULER_PROGRESS if that exists, else from the last epoch line of
-        the output.
-        """
-        now = time.monotonic()
-        if now - self._read_at < PROGRESS_REST:
+    def read_files(self, now: float) -> None:
+        """Read the next part of its epochs and metrics, if that is due, and keep the metrics."""
+        if self.files is None or now - self._read_at < PROGRESS_REST:
             return
         self._read_at = now
-        said = _done(_tail(self.progress), b"") if self.progress else None
-        if said is None and self.log:
-            said = _done(_tail(self.log), b"epoch")
-        self.epochs = said if said is not None else self.epochs
+        self.files.look()
+        self.unsaid |= self.files.changed
+        if now - self._saved_at >= SAVE_REST:
+            self._saved_at = now
+            self.files.save()
+
+    def is_read(self) -> bool:
+        """Read the next part of its files after its end; return True, and keep its metrics, when there is no more."""
+        if self.files is None:
+            return True
+        if self.files.look():
+            return False
+        self.files.finish()
+        return True
 
     def _look_at_several(self, pids: list[int], rss: int) -> None:
         now = time.monotonic()
@@ -105,24 +121,23 @@ class Tree:
         self.used = int(rss * self._share)
 
 
-def _done(text: bytes, word: bytes) -> float | None:
-    """Return the last count in a text: `3/10`, or the number after the word as in `epoch 3`."""
-    found = (_EPOCH if word else _COUNT).findall(text)
-    return float(found[-1]) if found else None
+def read_in_turn(trees: Sequence[Tree], first: int) -> int:
+    """Read files of trees, beginning with the tree `first`, for a limited time; return the tree that is next."""
+    now, began = time.monotonic(), time.process_time()
+    for place in range(len(trees)):
+        trees[(first + place) % len(trees)].read_files(now)
+        if time.process_time() - began > LONGEST_LOOK:
+            return (first + place + 1) % len(trees)
+    return 0
 
 
-def _tail(path: str) -> bytes:
-    """Return the end of a task's output; nothing if it is not a regular file, above all for a pipe."""
-    try:
-        with open(path, "rb", buffering=0, opener=_without_waiting) as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL))
-            return file.read()
-    except OSError:
-        return b""
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW)
+def last_values(files: MetricReader) -> dict[str, list[float | None]]:
+    """Return the last values of the most important metrics; None for a last value that is no number."""
+    curves = files.record.curves
+    return {
+        name: [*curves[name].values(SHOWN_VALUES), *([] if math.isfinite(curves[name].last) else [None])]
+        for name in ranked(curves, files.first)[:MOST_SHOWN]
+    }
 
 
 def resident(pid: int) -> int:
@@ -181,17 +196,24 @@ class HostSampler:
         self.other_shims: list[int] = []
         self._groups: list[Group] = []
         self._last_rise = time.monotonic()
+        self._ended: list[Tree] = []
+        """Trees that have ended, and whose files were not read to the end yet."""
+        self._files_at = self._files_cost = 0.0
+        """The time from which files may be read again, and the processor time that the last look spent on them."""
+        self._turn = 0
+        """The tree whose files are read next."""
 
     def order(self, said: dict[str, Any]) -> None:
         """Take a new list of trees and processes; what was on the old list keeps its history."""
         known = self.trees
         self.trees = {}
-        for name, (pid, log, progress, activity) in said["trees"].items():
-            old = known.get(name)
-            self.trees[name] = old if old is not None and old.pid == pid else Tree(pid, log, progress)
+        for name, (pid, activity, files) in said["trees"].items():
+            old = known.pop(name, None)
+            self.trees[name] = old if old is not None and old.pid == pid else Tree(pid, MetricReader(*files))
             self.trees[name].attend(activity)
             if old is None:
                 self._last_rise = time.monotonic()
+        self._ended += known.values()
         self.other_shims = said["other_shims"]
         self._groups = said.get("groups", [])
 
@@ -203,10 +225,24 @@ class HostSampler:
             if tree.look(children):
                 self._last_rise = time.monotonic()
         other_use = {pid: self._held_by(pid, children) for pid in self.other_shims}
+        self._read_files()
         trees = {name: tree.told() for name, tree in self.trees.items()}
         free = min(before, available(self._groups))
         self._board.rest()
         return {"trees": trees, "other_use": other_use, "at": at, "free": free}
+
+    def _read_files(self) -> None:
+        """Read files of tasks for at most 2 % of the time, however much they write: each tree in its turn."""
+        now, began = time.monotonic(), time.process_time()
+        self._files_cost = 0.0
+        if now < self._files_at:
+            return
+        self._turn = read_in_turn([*self.trees.values()], self._turn)
+        while self._ended and time.process_time() - began < LONGEST_LOOK:
+            if self._ended[0].is_read():
+                self._ended.pop(0)
+        self._files_cost = time.process_time() - began
+        self._files_at = now + self._files_cost * SHARE
 
     def _held_by(self, shim: int, children: Callable[[int], list[int]]) -> int:
         self._announce(f"!{shim}")
@@ -219,9 +255,9 @@ class HostSampler:
     def rest(self, cost: float) -> float | None:
         """Return the seconds until the next sample; None if there is nothing to sample."""
         if not self.trees and not self.other_shims:
-            return None
+            return FAST if self._ended else None
         calm = time.monotonic() - self._last_rise > CALM
-        return max(SLOW if calm else FAST, cost * SHARE)
+        return max(SLOW if calm else FAST, (cost - self._files_cost) * SHARE)
 
 
 def main() -> None:

@@ -149,10 +149,7 @@ class HostWatcher:
             self._start(now)
 
     def _said(self) -> dict[str, Any]:
-        trees = {
-            f"{task}.{attempt}": [w.shim, w.log, w.progress, w.activity]
-            for (task, attempt), w in self._attempts.items()
-        }
+        trees = {f"{task}.{attempt}": [w.shim, w.activity, w.files] for (task, attempt), w in self._attempts.items()}
         return {"trees": trees, "other_shims": sorted(self._others), "groups": self._groups}
 
     def _start(self, now: float) -> None:
@@ -196,7 +193,7 @@ class HostWatcher:
         elif child.silence(now) > PATIENCE:
             self._failed(now, self._why_silent(child), silent=True)
             self._send_if_due()
-        return self._samples(answers[-1]) if answers else []
+        return self._samples(_joined(answers)) if answers else []
 
     @staticmethod
     def _why_silent(child: SamplerChild) -> str:
@@ -211,9 +208,13 @@ class HostWatcher:
         self._free = said.get("free")
         self._held = {**self._other_use, **{name: used for name, (used, *_) in said["trees"].items()}}
         samples = []
-        for name, (used, peak, epochs, cpu, rested) in said["trees"].items():
+        for name, (used, peak, progress, cpu, rested, metrics) in said["trees"].items():
             task, attempt = name.split(".")
-            sample = Sample(int(task), int(attempt), {HOST: used}, {HOST: peak}, epochs, cpu_seconds=cpu, rested=rested)
+            done, of = progress or (None, None)
+            sample = Sample(
+                int(task), int(attempt), {HOST: used}, {HOST: peak}, done, cpu_seconds=cpu, rested=rested,
+                epochs=of, metrics=metrics,
+            )  # fmt: skip
             samples.append(sample)
         return samples
 
@@ -249,3 +250,13 @@ class HostWatcher:
             self._dying.append(self._child)
         self._child, self._attempts, self._unsent = None, {}, False
         self._dying = bury(self._dying, CLOSING)
+
+
+def _joined(answers: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return the newest answer with the metrics of earlier ones, because an answer contains only changed metrics."""
+    newest = answers[-1]
+    for earlier in answers[-2::-1]:
+        for name, tree in newest["trees"].items():
+            if tree[-1] is None and name in earlier["trees"]:
+                tree[-1] = earlier["trees"][name][-1]
+    return newest

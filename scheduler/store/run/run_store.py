@@ -45,6 +45,8 @@ from scheduler.store.run.run_lock import Hold
 Cells = tuple[int, list[str], Terms, int]
 """A row of an input: its number in the source, its cells, their terms, and the number of earlier equal rows."""
 LARGEST_RESULT = 64 * 1024
+LARGEST_KEPT = 16 << 20
+"""Bytes of the largest file of JSON lines that stays after the end of its attempt."""
 MOST_JOBS = 256
 """The number of task texts that are kept in memory."""
 MOST_UNFLUSHED = 10_000
@@ -413,16 +415,20 @@ class SqliteRunStore:
         try:
             with open_plain(path) as file:
                 text = file.read(LARGEST_RESULT + 1)
+                if len(text) > LARGEST_RESULT:  # JSON lines, of which the last one counts
+                    file.seek(-LARGEST_RESULT, os.SEEK_END)
+                    text = b"\n" + file.read(LARGEST_RESULT)
         except OSError:
             return {}
-        return flat_object(text)
+        return flat_object(text) or _last_object(text)
 
     def clear(self, task: int, attempt: int) -> None:
-        """Remove the result and progress files of an attempt whose end is recorded."""
+        """Remove the result and progress files of an attempt whose end is recorded; keep JSON lines, whose curve
+        may not be read to the end yet.
+        """
         for leftover in (self.places.result(task, attempt), self.places.progress(task, attempt)):
-            if os.access(
-                leftover, os.F_OK, follow_symlinks=False
-            ):  # most attempts leave none, and an exception takes longer
+            there = os.access(leftover, os.F_OK, follow_symlinks=False)
+            if there and not _has_lines(leftover):  # most attempts leave none, and an exception takes longer
                 with contextlib.suppress(OSError):
                     os.unlink(leftover)
 
@@ -496,6 +502,24 @@ class TaskClassFinder:
         files = files_of(job.spec, script_of(job.spec))
         digest = next(filter(None, (self._scripts.digest(os.path.join(place, file)) for file in files)), "")
         return kind(job.spec, job.append, programs.python.path, digest, self.device(job.spec.terms))
+
+
+def _last_object(text: bytes) -> dict[str, Any]:
+    """Return the values of the last complete JSON line; empty if there is none, or if it is the only line."""
+    lines = text[: text.rfind(b"\n") + 1].splitlines()
+    return flat_object(lines[-1]) if len(lines) > 1 else {}
+
+
+def _has_lines(path: str) -> bool:
+    """Tell whether a result file consists of several JSON lines, and is small enough to be kept."""
+    try:
+        with open_plain(path) as file:
+            if os.fstat(file.fileno()).st_size > LARGEST_KEPT:
+                return False
+            lines = file.read(LARGEST_RESULT).splitlines()
+    except OSError:
+        return False
+    return len(lines) > 1 and bool(flat_object(lines[0]))
 
 
 def flat_object(text: bytes) -> dict[str, Any]:

@@ -6,21 +6,21 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import TextIO
+from typing import Any, TextIO
 
 from scheduler.core.control.messages import why
 from scheduler.core.events import Event, Exited
 from scheduler.core.placement.refusal import Refusal
 from scheduler.core.ports import Happening, Key, Sample, View
-from scheduler.core.reporting.live_status import LiveStatus
+from scheduler.core.reporting.live_status import LiveStatus, ObservedState
 from scheduler.ui.terminal import panels
 from scheduler.ui.terminal.screen import Screen, TerminalGone
 from scheduler.ui.terminal.sink import LineSink
 
 PERIOD = 0.5
 """The least number of seconds between two redraws."""
-Paint = Callable[[Mapping[Key, Mapping[str, int]], Mapping[Key, float]], LiveStatus]
-"""Builds the status of a run from the last measured memory and the last seen epochs of its living attempts."""
+Paint = Callable[[ObservedState], LiveStatus]
+"""Builds the status of a run from the last samples of its living attempts."""
 
 
 class RecentLines:
@@ -59,6 +59,8 @@ class LiveView:
         self._recent = RecentLines()
         self._used: dict[Key, Mapping[str, int]] = {}
         self._epochs: dict[Key, float] = {}
+        self._totals: dict[Key, float] = {}
+        self._metrics: dict[Key, Mapping[str, Sequence[float | None]]] = {}
         self._due = 0.0
         self._last_sentence = self._waits = ""
         sink.turn_to(self._recent)  # type: ignore[arg-type]  # all of a stream that a sink needs
@@ -70,8 +72,9 @@ class LiveView:
         """Show an event that was recorded and applied."""
         self._plain.show(event, at)
         if isinstance(event, Exited):
-            self._used.pop((event.task, event.attempt), None)
-            self._epochs.pop((event.task, event.attempt), None)
+            memories: tuple[dict[Key, Any], ...] = (self._used, self._epochs, self._totals, self._metrics)
+            for memory in memories:
+                memory.pop((event.task, event.attempt), None)
 
     def say(self, sentence: str) -> None:
         """Print a sentence about the run."""
@@ -99,6 +102,10 @@ class LiveView:
         self._used[key] = {**self._used.get(key, {}), **sample.used}
         if sample.progress is not None:
             self._epochs[key] = sample.progress
+        if sample.epochs is not None:
+            self._totals[key] = sample.epochs
+        if sample.metrics is not None:
+            self._metrics[key] = sample.metrics
 
     # ---- drawing and keys ----
 
@@ -112,7 +119,8 @@ class LiveView:
         return self._due - now
 
     def _lines(self, width: int, height: int) -> list[panels.Line]:
-        status = self._paint(self._used, self._epochs)
+        seen = ObservedState(used=self._used, epochs=self._epochs, totals=self._totals, metrics=self._metrics)
+        status = self._paint(seen)
         return panels.lines(status, width, height, self._recent.lines, waits=self._waits)
 
     def fileno(self) -> int:

@@ -27,8 +27,8 @@ def test_options_of_a_run_survive_the_journal() -> None:
 def test_settings_that_a_journal_keeps_are_all_but_places_and_secrets() -> None:
     assert sorted(READERS.keys() - {*UNWRITTEN}) == [
         "buffer", "cgroup", "disk_min", "ignore_args", "log_max", "margin", "max_gpu_load", "max_load", "memory_args",
-        "my_columns", "num", "order", "profile", "profile_epochs", "profile_id", "python", "queue_idle", "settle",
-        "unmanaged", "unmanaged_calm", "visible",
+        "metrics", "my_columns", "num", "order", "profile", "profile_epochs", "profile_id", "python", "queue_idle",
+        "settle", "unmanaged", "unmanaged_calm", "visible",
     ]  # fmt: skip
 
 
@@ -56,7 +56,7 @@ def test_forecast_of_a_task_that_has_started_since_has_no_start() -> None:
 
 def test_live_status_as_json() -> None:
     bar = MemoryBar("GPU 0", 10, 1, 2, 3, 1, 1, 0.5, 1.0, 60)
-    living = LiveTask(3, 1, "train", ("GPU 0",), False, "", 2.0, 4.0, 10, 5, 6, 7, 8.0)
+    living = LiveTask(3, 1, "train", ("GPU 0",), False, "", 2.0, 4.0, 10, 5, 6, 7, 8.0, {"loss": [0.5, None]})
     queue = QueueSummary([WaitingBatch(1, 4, {2: 3, 5: 1})], 2, 9)
     status = LiveStatus(
         1, "jobs.csv", 9.0, 5.0, {State.WAITING: 9, State.RUNNING: 1}, 0, 1, [bar], [living], queue, None
@@ -74,6 +74,7 @@ def test_live_status_as_json() -> None:
             {
                 "task": 3, "attempt": 1, "name": "train", "devices": ["GPU 0"], "probe": False, "asked": "",
                 "seconds": 2.0, "epochs": 4.0, "of_epochs": 10, "used": 5, "peak": 6, "reserved": 7, "left": 8.0,
+                "metrics": {"loss": [0.5, None]},
             }
         ],
         "queue": {"first": [{"batch": 1, "tasks": 4, "priorities": {"2": 3, "5": 1}}], "batches": 2, "tasks": 9},

@@ -262,7 +262,9 @@ def test_pipe_in_place_of_the_progress_file_does_not_block_the_sampler(tmp_path:
     """A blocked sampler would measure no task any more."""
     os.mkfifo(tmp_path / "progress")
     child = SamplerChild(sampler_child.HOST, PACKAGE.parent)
-    child.order({"trees": {"1.1": [os.getpid(), "", str(tmp_path / "progress"), False]}, "other_shims": []})
+    child.order(
+        {"trees": {"1.1": [os.getpid(), False, ["", str(tmp_path / "progress"), "", "", ""]]}, "other_shims": []}
+    )
     try:
         assert wait_until(lambda: child.answers(time.monotonic()), 20)
     finally:

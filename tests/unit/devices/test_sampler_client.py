@@ -55,7 +55,7 @@ class Watching:
         return result
 
     def watch(self, tasks: int, first: int = 1) -> None:
-        shim = Watched(self.tree.pid, log="/nowhere/" + "x" * 100)
+        shim = Watched(self.tree.pid, files=("/nowhere/" + "x" * 100, "", "", "", ""))
         living = {(task, 1): shim for task in range(first, first + tasks)}
         self.call(lambda: self.watcher.watch(living, frozenset()))
 

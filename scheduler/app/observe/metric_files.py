@@ -1,0 +1,49 @@
+"""The metrics of a run's attempts, from the records in its directory and from output that no sampler has read."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from scheduler.core.metrics.record import MetricRecord
+from scheduler.core.reporting.run_history import TaskHistory
+from scheduler.devices.metric_reader import MetricReader
+from scheduler.store.run.catalog import RunInfo
+
+
+class AttemptMetrics:
+    """The metrics of one run; nothing is written."""
+
+    def __init__(self, info: RunInfo) -> None:
+        self._places = info.places
+        self.names: str = json.loads(info.meta["settings"]).get("metrics", "")
+        """The metrics that the user named, separated by commas; empty: the usual ones."""
+
+    def files(self, task: int, attempt: int, *, living: bool = False) -> MetricReader:
+        """Return a reader that continues where the run's sampler was at its last look."""
+        places = self._places
+        progress = places.progress(task, attempt) if living else ""
+        kept, result = places.metrics(task, attempt), places.result(task, attempt)
+        return MetricReader(str(places.task_log(task, attempt)), progress, result, kept, self.names, writes=False)
+
+    def record(self, task: int, attempt: int) -> MetricRecord:
+        """Return the metrics of an attempt so far."""
+        files = self.files(task, attempt)
+        files.read_rest()
+        return files.record
+
+    def of_task(self, task: int, history: TaskHistory | None) -> MetricRecord | None:
+        """Return the metrics of a task's newest attempt that was not a probe; None if there is none."""
+        last = history.last if history is not None else None
+        return self.record(task, last.number) if last is not None else None
+
+
+def columns(record: MetricRecord | None, row: dict[str, Any]) -> dict[str, Any]:
+    """Return a task's row with the last value of each metric as `result.NAME`, and its extremes.
+
+    What the task has left as its result at its end overrides the last value.
+    """
+    if record is None:
+        return row
+    more = {f"result.{name}": curve.last for name, curve in record.curves.items()}
+    return {**row, **{name: value for name, value in more.items() if row.get(name) is None}}

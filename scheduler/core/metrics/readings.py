@@ -1,0 +1,127 @@
+"""Metrics in the output of a task, and in the JSON objects that it reports."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from scheduler.core.metrics.goal import loose, words_of
+
+Reading = tuple[str, float, float | None]
+"""The name of a metric, a value, and its step if one is known."""
+LONGEST_NAME = 64
+LONGEST_LINE = 2000
+"""Characters of a line that are searched."""
+OFF = "off"
+"""The word that turns the search of output off."""
+_WORDS = frozenset({
+    "loss", "acc", "accuracy", "f1", "ppl", "perplexity", "lr", "bleu", "sacrebleu", "auc", "auroc", "auprc", "mse",
+    "rmse", "mae", "mape", "iou", "miou", "dice", "psnr", "ssim", "lpips", "wer", "cer", "fid", "reward", "rouge",
+    "recall", "precision", "bpb", "bpc", "bpd", "nll", "elbo", "mcc", "top1", "top5", "map", "ndcg", "mrr", "ece",
+})  # fmt: skip
+_WITH_OTHERS = frozenset({"err", "error", "score", "return", "rate"})
+"""Words that mean a metric only in a longer name, as in `val_error` and `learning_rate`."""
+_PLAIN = frozenset({"map", "precision", "recall", "dice", "reward"})
+"""Words of prose, so a blank does not make them a metric."""
+_SETS = r"train(?:ing)?|val(?:id|idation)?|test(?:ing)?|eval(?:uation)?|dev"
+_NUMBER = r"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|(?:nan|inf(?:inity)?)\b)"
+_PAIR = re.compile(
+    rf"(?<![\w./@-])(?P<name>(?:(?:{_SETS})\s)?[a-z][\w./@+-]{{0,63}})[\"']?(?:\s*(?P<sign>[=:])\s*|\s+)"
+    rf"(?P<value>{_NUMBER})(?![\w/:]|\.\d)",
+    re.IGNORECASE,
+)
+_EPOCH = re.compile(r"epochs?[\s:#\[=('\"]*(\d+(?:\.\d+)?)(?:\s*(?:/|of)\s*(\d+(?:\.\d+)?))?", re.IGNORECASE)
+_STEP = re.compile(r"(?<![a-z])(?:global_?step|steps?|iter(?:ation)?s?|it)[\s:#\[=('\"]*(\d+(?:\.\d+)?)", re.IGNORECASE)
+_COUNT = re.compile(r"(\d+(?:\.\d+)?)\s*/\s*(\d+(?:\.\d+)?)")
+_COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_STEPS = ("step", "_step", "global_step", "iteration", "epoch")
+"""The names in a reported object that hold the step, the first that is there."""
+
+Progress = tuple[float, float | None]
+"""The number of completed epochs, and of all epochs if that is known."""
+
+
+class LineReader:
+    """The search of output lines for epochs and metrics."""
+
+    def __init__(self, names: str = "") -> None:
+        """Search for the usual names, or only for `names`, which are separated by commas; `off` finds none."""
+        self._names = frozenset(loose(name) for name in names.split(",") if name.strip()) - {""}
+        self._hint = None if names.strip().lower() == OFF else _hint(names)
+
+    def lines(self, text: str) -> Iterator[tuple[Progress | None, list[Reading]]]:
+        """Yield the epochs and the metrics of each line that has some."""
+        for line in re.split(r"[\r\n]+", text):
+            progress = epochs(line) if "poch" in line or "POCH" in line else None
+            found = self._readings(line[:LONGEST_LINE], progress) if self._hint and self._hint.search(line) else []
+            if progress is not None or found:
+                yield progress, found
+
+    def _readings(self, line: str, progress: Progress | None) -> list[Reading]:
+        line = _COLOURS.sub("", line)
+        steps = _STEP.findall(line)
+        step = float(steps[-1]) if steps else progress[0] if progress else None
+        found = []
+        for match in _PAIR.finditer(line):
+            name = re.sub(r"\s+", "_", match["name"].strip())
+            if self._is_metric(name, blank=match["sign"] is None):
+                found.append((name[:LONGEST_NAME], float(match["value"]), step))
+        return found
+
+    def _is_metric(self, name: str, *, blank: bool) -> bool:
+        if self._names:
+            return loose(name) in self._names
+        words = words_of(name) | frozenset(loose(name).split("_"))
+        if blank and words <= _PLAIN:
+            return False
+        return bool(words & _WORDS) or (bool(words & _WITH_OTHERS) and len(words) > 1)
+
+
+def _hint(names: str) -> re.Pattern[str]:
+    """Return a fast pattern that every line with a metric contains."""
+    given = [re.escape(word) for name in names.split(",") for word in re.split(r"[\W_]+", name) if word]
+    return re.compile("|".join(given or sorted({*_WORDS, *_WITH_OTHERS})), re.IGNORECASE)
+
+
+def epochs(text: str) -> Progress | None:
+    """Return the last number of epochs in a text, such as `epoch 3` or `Epoch [3/10]`."""
+    return _last(_EPOCH.findall(text))
+
+
+def count(text: str) -> Progress | None:
+    """Return the last count in a text, such as `3/10`."""
+    return _last(_COUNT.findall(text))
+
+
+def _last(found: Sequence[tuple[str, str]]) -> Progress | None:
+    if not found:
+        return None
+    done, of = found[-1]
+    return float(done), float(of) if of else None
+
+
+def reported(text: str) -> list[Reading] | None:
+    """Return the numbers of a JSON object by name; None if the text is not one object."""
+    try:
+        data = json.loads(text, parse_int=float)
+    except (ValueError, RecursionError):
+        return None
+    return _flat(data) if isinstance(data, dict) else None
+
+
+def _flat(data: Mapping[str, object]) -> list[Reading]:
+    step_name = next((name for name in _STEPS if isinstance(data.get(name), float)), None)
+    step = data[step_name] if step_name is not None else None
+    assert step is None or isinstance(step, float)
+    return [
+        (clean_name(name), value, step if step is None or math.isfinite(step) else None)
+        for name, value in data.items()
+        if isinstance(value, float) and name != step_name and clean_name(name)
+    ]
+
+
+def clean_name(name: str) -> str:
+    """Return a reported name as one line of printable characters."""
+    return "".join(letter if letter.isprintable() else "?" for letter in name).strip()[:LONGEST_NAME]

@@ -1,0 +1,100 @@
+"""The record of one attempt's metrics: its curves, its epochs, and how far its files were read.
+
+Reading goes on at the positions in the record. So a sampler that is started again loses nothing, and a view can read
+what came after the last sample.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from scheduler.core.metrics.curve import Curve
+from scheduler.core.metrics.readings import Progress, Reading
+
+FORMAT = 1
+MOST_METRICS = 32
+"""The number of metrics of one attempt that are kept: the first ones."""
+LARGEST = 4 << 20
+"""Bytes of a record above which it is not read: it is damaged."""
+
+
+class MetricRecord:
+    """The metrics of one attempt."""
+
+    def __init__(self) -> None:
+        self.curves: dict[str, Curve] = {}
+        self.reported: set[str] = set()
+        """The metrics that come from the result file. Numbers of the same name in the output do not count."""
+        self.progress: Progress | None = None
+        self.log_at = 0
+        """The position up to which the output was read."""
+        self.result_at = 0
+        """The position up to which JSON lines of the result file were read."""
+        self.result_state: list[int] = []
+        """The inode, size and time of change of the result file when it was last read."""
+        self.final = False
+        """True if everything that the attempt left was read."""
+
+    def take(self, readings: Iterable[Reading], *, reported: bool = False) -> None:
+        """Add readings, either from the output or from the result file."""
+        for name, value, step in readings:
+            if not reported and name in self.reported:
+                continue
+            if reported and name in self.curves and name not in self.reported:
+                self.curves[name] = Curve()  # what the task reports itself counts, not what its output seems to say
+            curve = self.curves.get(name)
+            if curve is None:
+                if len(self.curves) >= MOST_METRICS:
+                    continue
+                curve = self.curves[name] = Curve()
+            if reported:
+                self.reported.add(name)
+            curve.add(value, step)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record as JSON values."""
+        return {
+            "format": FORMAT,
+            "final": self.final,
+            "progress": self.progress,
+            "log_at": self.log_at,
+            "result_at": self.result_at,
+            "result_state": self.result_state,
+            "reported": sorted(self.reported),
+            "metrics": {name: curve.to_dict() for name, curve in self.curves.items()},
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> MetricRecord:
+        """Return the record that `to_dict` described; raise KeyError, TypeError or ValueError for anything else."""
+        if data["format"] != FORMAT:
+            raise ValueError(f"format {data['format']} of metrics is unknown here")
+        made = cls()
+        made.final = bool(data["final"])
+        if data["progress"] is not None:
+            done, of = data["progress"]
+            made.progress = float(done), None if of is None else float(of)
+        made.log_at, made.result_at = int(data["log_at"]), int(data["result_at"])
+        made.result_state = [int(number) for number in data["result_state"]]
+        made.curves = {str(name): Curve.from_dict(one) for name, one in [*data["metrics"].items()][:MOST_METRICS]}
+        made.reported = {str(name) for name in data["reported"]} & made.curves.keys()
+        return made
+
+    def dump(self) -> bytes:
+        """Return the record as text for a file."""
+        return json.dumps(self.to_dict(), separators=(",", ":"), allow_nan=False).encode()
+
+    @classmethod
+    def load(cls, text: bytes) -> MetricRecord | None:
+        """Return the record that `dump` wrote; None if it is damaged or of a newer version."""
+        try:
+            return cls.from_dict(json.loads(text))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
+            return None
+
+
+def best_of(curve: Curve, *, low: bool) -> tuple[float, float] | None:
+    """Return the best value of a curve with its step; None if it has no finite value."""
+    return curve.lowest if low else curve.highest
