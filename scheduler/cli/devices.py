@@ -42,7 +42,7 @@ def main(argv: list[str]) -> int:
 def _parser() -> Parser:
     parser = Parser(
         "devices",
-        "List this machine's devices, or change who may use them. disable and enable act on new starts of my\n"
+        "List this machine's devices, or change who may use them. disable and enable act on new starts of your\n"
         "unfinished runs, with --all-users on those of all users. reserve keeps a device for one user for a time:\n"
         "tasks of others no longer start there, running ones finish. init prepares a machine for several users.",
         "scheduler devices reserve 0-1 --for 4h --why 'a deadline'",
@@ -81,7 +81,7 @@ def _list(args: Namespace, settings: Settings) -> int:
 
 
 def _for_mine(args: Namespace, settings: Settings) -> int:
-    """Disable or enable devices for my unfinished runs; later runs are not affected."""
+    """Disable or enable devices for the user's unfinished runs; later runs are not affected."""
     from scheduler.app.control.devices import users_of
 
     if not args.device:

@@ -28,7 +28,7 @@ def parser() -> Parser:
         metavar="COMMAND",
         help="the whole command in quotes, or its words after --; it is run without a shell",
     )
-    made.add_argument("-d", "--detach", action="store_true", help="submit it to my standing queue; print the task's id")
+    made.add_argument("-d", "--detach", action="store_true", help="submit it to your queue; print the task's id")
     made.add_argument("--json", action="store_true", help="with -d: print run and task as JSON")
     flags.add_settings(made, "python", "log_max", python="interpreter for a script that is named without a program")
     fields = made.add_argument_group("task fields")

@@ -1,4 +1,4 @@
-"""`scheduler list [RUN]`: list all my tasks that are not over or ended lately, or those of one run."""
+"""`scheduler list [RUN]`: list the user's tasks that have not ended or ended lately, or those of one run."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def main(argv: list[str]) -> int:
         _write_json(runs, columns, everything=everything)
     elif not runs:
         sys.stdout.write(
-            f"no task of yours is left, and none ended in the last {since}: scheduler runs lists all runs\n"
+            f"you have no unfinished task, and none ended in the last {since}: scheduler runs lists all runs\n"
         )
     else:
         for number, run in enumerate(runs):
@@ -57,7 +57,7 @@ def main(argv: list[str]) -> int:
 def _parser() -> Parser:
     parser = Parser(
         "list",
-        "List all my tasks on this machine that are not over or ended lately, by run; or the tasks of one run.",
+        "List your tasks on this machine that have not ended or ended lately, by run; or the tasks of one run.",
         "scheduler list --state running,waiting\n         scheduler list r12 -c id,state,lr,result.loss --sort lr",
     )
     parser.add_argument("run", nargs="?", metavar="RUN", help="number (r3 or 3) or name (default: all runs)")
@@ -83,7 +83,7 @@ def _write(run: ListedRun, columns: Sequence[str]) -> None:
     number = run.info.number
     sys.stdout.write(f"run {number}  {run.info.what}{f'  {left}' if left else ''}\n")
     if run.dead:
-        goes_on = f"scheduler resume {number} goes on, scheduler stop r{number} --abandon gives it up"
+        goes_on = f"scheduler resume {number} continues it, scheduler stop r{number} --abandon gives it up"
         sys.stdout.write(f"its scheduler has ended: {goes_on}\n")
     tables.write_table(run.rows, sys.stdout, expected=run.forecast is not None, columns=columns)
     if run.left_out:

@@ -16,15 +16,15 @@ from scheduler.errors import SchedulerError, describe_os_error
 GROUPS = {
     "start": {
         "run": "Run a list of tasks, several per GPU, packed by measured memory",
-        "submit": "Add tasks to my standing queue on this machine and return",
+        "submit": "Add tasks to your standing queue on this machine and return",
         "exec": "Run one task now and pass on its output and exit code",
         "grid": "Expand a parameter grid: print the commands, write a list, or run them",
         "resume": "Take over a run after a crash, a reboot or Ctrl-C",
         "retry": "Queue failed, timed-out and cancelled tasks again",
     },
     "look": {
-        "list": "List all my tasks that are not over or ended lately, or those of a run",
-        "status": "Show this machine's devices, all reservations and my runs",
+        "list": "List your tasks that have not ended or ended lately, or those of a run",
+        "status": "Show this machine's devices, all reservations and your runs",
         "top": "Watch a run or the whole machine live, in the terminal or a browser",
         "why": "Explain why a task waits, or why it ended as it did",
         "logs": "Print the output of a task; -f follows it",
@@ -43,7 +43,7 @@ GROUPS = {
         "devices": "List devices; disable, enable or reserve them; prepare a shared machine",
         "doctor": "Check what works on this machine, and how to fix what does not",
         "profiles": "List, show, forget or learn the memory profiles of task classes",
-        "runs": "List my runs on all machines; remove ended ones",
+        "runs": "List your runs on all machines; remove ended ones",
     },
     "more": {
         "simulate": "Simulate a list or a trace on a machine that does not exist",

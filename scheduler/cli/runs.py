@@ -1,4 +1,4 @@
-"""`scheduler runs`: list my runs with machine, state, list and duration; `runs rm` removes ended ones."""
+"""`scheduler runs`: list the user's runs with machine, state, list and duration; `runs rm` removes ended ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def main(argv: list[str]) -> int:
     """List runs, or remove some."""
     parser = Parser(
         "runs",
-        "List my runs on every machine that shares this state directory, or remove ended ones.",
+        "List your runs on every machine that shares this state directory, or remove ended ones.",
         "scheduler runs rm 3 4",
     ).common()
     parser.add_argument("what", nargs="?", choices=("list", "rm"), default="list", help="what to do (default list)")

@@ -1,4 +1,4 @@
-"""`scheduler status`: show this machine's devices, the reservations of all users, and my runs."""
+"""`scheduler status`: show this machine's devices, the reservations of all users, and the user's runs."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from scheduler.ui.verbs import status
 
 
 def main(argv: list[str]) -> int:
-    """Print devices, reservations and my latest runs."""
+    """Print devices, reservations and the user's latest runs."""
     parser = Parser(
-        "status", "Show this machine's devices, the reservations of all users, and my latest runs.", "scheduler status"
+        "status",
+        "Show this machine's devices, the reservations of all users, and your latest runs.",
+        "scheduler status",
     ).common()
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--json", action="store_true", help="print JSON")

@@ -1,4 +1,4 @@
-"""`scheduler submit`: add tasks to my standing queue on this machine, print their ids and return."""
+"""`scheduler submit`: add tasks to the user's standing queue on this machine, print their ids and return."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Rows = tuple[RowForm, Iterable["Cells"], Sequence[str]]
 
 def parser() -> Parser:
     """Build the parser of `submit`."""
-    what = "Add tasks to my standing queue on this machine, print their ids and return. The first one starts the queue."
+    what = "Add tasks to your standing queue on this machine, print their ids and return. The first task starts it."
     examples = (
         "scheduler submit --memory 8GiB -- python train.py --lr 0.1\n         scheduler submit 'make data && ./train'"
     )
@@ -43,7 +43,7 @@ def parser() -> Parser:
         "after a list it is run for every row",
     )
     made.add_argument("--stdin", action="store_true", help="each line of standard input is a shell command")
-    made.add_argument("--queue", default=USUAL, metavar="NAME", help=f"another queue than the usual one ({USUAL})")
+    made.add_argument("--queue", default=USUAL, metavar="NAME", help=f"name of the queue (default {USUAL})")
     flags.add_settings(made, *SETTINGS)
     made.json()
     fields = made.add_argument_group("task fields (for a list: defaults for rows without a value of their own)")

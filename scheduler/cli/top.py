@@ -30,7 +30,7 @@ def main(argv: list[str]) -> int:
         "run", nargs="?", metavar="RUN", help="number or name (default: the latest run, one that is alive first)"
     )
     parser.add_argument(
-        "--all", action="store_true", help="the whole machine: devices, reservations of all users, my runs"
+        "--all", action="store_true", help="the whole machine: devices, reservations of all users, your runs"
     )
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--plain", action="store_true", help="print lines, once")

@@ -48,7 +48,7 @@ def main(argv: list[str]) -> int:
         "--thread_percentage",
         "--thread-percentage",
         dest="percentage",
-        help="most of a GPU's threads that a task may use under MPS",
+        help="maximum percentage of a GPU's threads that a task may use under MPS",
     )
     parser.add_argument(
         "--profile",

@@ -33,22 +33,28 @@ def parser() -> argparse.ArgumentParser:
     )
     add = made.add_argument
     add("task", nargs="?", help="the quoted task with its arguments; it starts on a free GPU as soon as there is one")
-    add("-gc", "--gpu_count", type=_number, default=1, help="how many GPUs the task is given (default 1)")
+    add("-gc", "--gpu_count", type=_number, default=1, help="number of GPUs for the task (default 1)")
     add(
         "-i",
         "--init",
         type=_number,
         nargs="+",
-        help="how many GPUs there are, and which of them are unavailable: -i 5 3 4; for all users as root",
+        help="number of GPUs, then those that are unavailable: -i 5 3 4; as root for all users",
     )
-    add("-v", "--verbose", action="store_true", help="tells of the process when the task is completed")
-    add("-o", "--out", nargs="?", metavar="OUT", help="file for its stdout, begun anew (default: here)")
-    add("-e", "--err", nargs="?", metavar="ERR", help="file for its stderr, begun anew (default: here)")
-    add("-pg", "--prefered_gpu", type=_number, help="this GPU if it is free, else another")
-    add("-fg", "--forced_gpu", type=_numbers, help="waits for this GPU; 1,3 with -gc 2 for these two")
-    add("-s", "--status", action="store_true", help="who has which GPU: user, task, pid, start")
-    add("-rg", "--release_gpu", type=_number, nargs="+", help="ends your own tasks on these GPUs; root ends all")
-    add("--export", nargs="?", const=INFO, metavar="FILE", help=f"writes who has which GPU as JSON (default {INFO})")
+    add("-v", "--verbose", action="store_true", help="print the process when the task has ended")
+    add("-o", "--out", nargs="?", metavar="OUT", help="file for its standard output, overwritten (default: here)")
+    add("-e", "--err", nargs="?", metavar="ERR", help="file for its standard error, overwritten (default: here)")
+    add("-pg", "--prefered_gpu", type=_number, help="take this GPU if it is free, else another")
+    add("-fg", "--forced_gpu", type=_numbers, help="wait for this GPU; 1,3 with -gc 2 for these two")
+    add("-s", "--status", action="store_true", help="show who has which GPU: user, task, pid, start")
+    add(
+        "-rg",
+        "--release_gpu",
+        type=_number,
+        nargs="+",
+        help="end your own tasks on these GPUs; as root, all tasks",
+    )
+    add("--export", nargs="?", const=INFO, metavar="FILE", help=f"write who has which GPU as JSON (default {INFO})")
     return made
 
 
@@ -118,7 +124,7 @@ def _init(said: Sequence[int], gpus: schedule_gpus.ScheduleGpus, settings: Setti
         raise UsageError(f"-i: there is no GPU {strange[0]} here; there is: {_listed(there)}")
     out = sorted({*unavailable, *there[count:]})
     whose = schedule_gpus.put_out(settings, out, gpus)
-    hint(f"out of service: {_listed(out)} {whose}; what runs there goes on to its end")
+    hint(f"out of service: {_listed(out)} {whose}; what runs there finishes")
 
 
 def _listed(numbers: Sequence[int]) -> str:

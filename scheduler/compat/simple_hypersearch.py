@@ -19,7 +19,7 @@ def main(argv: list[str]) -> int:
 def _main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="simple_hypersearch",
-        description="Every combination of some parameters' values, as commands: one on each line.",
+        description="Print a command for each combination of the parameters' values, one per line.",
         epilog='example: simple_hypersearch "python3 train_dnn.py --lr {lr} --batch_size {bs}" '
         "-p lr 0.001 0.0005 -p bs 32 64 | simple_gpu_scheduler --gpus 0,1,2",
     )

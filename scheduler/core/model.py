@@ -239,6 +239,10 @@ class UnmanagedUse:
     calm: float = inf
     """Seconds since it started, or last grew."""
 
+    def to_dict(self) -> dict[str, int | str]:
+        """Return it as JSON values."""
+        return {"user": self.user, "pid": self.pid, "bytes": self.bytes}
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceBudget:

@@ -120,6 +120,6 @@ def _may_use(allowed: AllowedGpus) -> str:
 
 def _too_much(spec: str, allowed: AllowedGpus, beyond: Sequence[InstalledGpu]) -> str:
     return (
-        f"--devices {spec}: {_may_use(allowed)}; asked for {labels(beyond)} besides: "
+        f"--devices {spec}: {_may_use(allowed)}; it may not use {labels(beyond)}: "
         "leave that out, or start where it is allowed" + "".join(f" ({note})" for note in allowed.notes)
     )

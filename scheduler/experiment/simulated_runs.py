@@ -60,7 +60,7 @@ class SimulatedRunner(ArmRunner):
         usual = f"{duration(USUAL_EPOCH)} per epoch, or {duration(USUAL_TIME)} without epochs"
         taken = duration(assumed.seconds) if assumed.seconds else usual
         rows_, peak = f"{guessed} of {count(len(self._rows), 'row')} have no profile", size(assumed.peak or USUAL_PEAK)
-        return [f"{rows_}: assumed are {peak} and {taken}; --assume 10min,4GiB changes that"]
+        return [f"{rows_}: {peak} and {taken} are assumed; --assume 10min,4GiB changes that"]
 
     def measure(self, arm: Arm, repeat: int, begun: Callable[[int], None]) -> Reading:
         """Simulate one arm to its end."""

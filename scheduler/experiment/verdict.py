@@ -95,7 +95,7 @@ def _orders(found: Sequence[Summary]) -> str:
     quick = min(found, key=lambda one: one.waited(best).mean)
     slow = max(found, key=lambda one: one.waited(best).mean)
     least, most = duration(quick.waited(best).mean), duration(slow.waited(best).mean)
-    each = f"{least} with {quick.arm.name} and {most} with {slow.arm.name}" if least != most else f"{least} in all arms"
+    each = f"{least} with {quick.arm.name} and {most} with {slow.arm.name}" if least != most else f"{least} in each arm"
     waits = f"tasks of priority {best} wait {each}"
     if not longest.makespan.exceeds(shortest.makespan):
         return f"the order does not change the makespan, about {duration(shortest.makespan.mean)}; {waits}"

@@ -25,12 +25,12 @@ class Interference:
 MODELS = {
     model.name: model
     for model in (
-        Interference("none", lambda load: 1.0, inf, "sharing a GPU costs nothing (optimistic)"),
+        Interference("none", lambda load: 1.0, inf, "tasks that share a GPU do not slow each other down (optimistic)"),
         Interference(
-            "prop", shared, 1.0, "a GPU's time is shared, nothing is gained by sharing it (pessimistic)", (1.0,)
+            "prop", shared, 1.0, "tasks that share a GPU divide its time, and nothing is gained (pessimistic)", (1.0,)
         ),
         Interference(
-            "fit", fitted, sqrt(2 * FULLY), "as 1,388 pairs of training jobs were measured to share one", (FULLY, 2.0)
+            "fit", fitted, sqrt(2 * FULLY), "as measured with 1,388 pairs of training jobs on one GPU", (FULLY, 2.0)
         ),
     )
 }

@@ -170,8 +170,8 @@ _WHY = {
 }  # fmt: skip
 _PLAN = {
     "format": "integer", "file": "text", "tasks": "integer", "batches": "integer",
-    "starts": [{"row": "integer", "name": "text", "reserved": BYTES}], "waits": ["text"],
-    "over_in_s": (SPAN, "null"), "why": "text",
+    "starts": [{"row": "integer", "name": "text", "reserved": BYTES}],
+    "waits": [{"row": "integer", "name": "text", "why": "text"}], "over_in_s": (SPAN, "null"), "why": "text",
     "timeline": [{"row": "integer", "name": "text", "device": "text", "start_s": "number", "end_s": "number"}],
     "guessed": "integer", "hints": ["text"],
 }  # fmt: skip
@@ -248,7 +248,8 @@ _DEVICES = {
     "devices": [
         {
             "device": "text", "key": "text", "model": "text", "total_bytes": "integer", "free_bytes": "integer",
-            "reserved_bytes": "integer", "closed": "text", "disabled_for": ["integer"], "*": "any",
+            "reserved_bytes": "integer", "unmanaged": [{"user": "text", "pid": "integer", "bytes": "integer"}],
+            "closed": "text", "disabled_for": ["integer"], "*": "any",
         }
     ],
     "disabled": {"*": "text"},

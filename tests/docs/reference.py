@@ -37,37 +37,37 @@ SETTINGS = {
         "auto, probe, live, sequential, off",
         "auto",
         (
-            "How unknown needs are learned: by whatever costs least, by probes, by watching the real run, or not at "
-            "all. `sequential` goes by the batch-by-batch original: each task of a batch is profiled alone, whatever "
-            "is known of it, then the batch is packed on the first GPU by these peaks plus the buffer, and the next "
-            "batch comes after all of it has ended."
+            "How unknown needs are learned: in the cheapest way, by probes, during the real run, or not at all. "
+            "`sequential` is the procedure of the batch-by-batch original: each task of a batch is profiled alone, "
+            "then the batch is packed on the first GPU by these peaks plus the buffer, and the next batch starts when "
+            "all of its tasks have ended."
         ),
     ),
     "profile_epochs": ("epochs", "2", "Epochs of a probe."),
     "settle": (
         "time",
         "5s; on GPUs automatic, at most 60s",
-        "How long a peak must not grow until a task has settled.",
+        "Time without a new peak after which a task has settled.",
     ),
     "unmanaged": (
         "headroom, avoid, ignore",
         "headroom",
-        "Beside unmanaged processes on a GPU: keep room for their growth, leave the GPU alone, or ignore them.",
+        "On a GPU with unmanaged processes: keep memory free for their growth, start nothing, or ignore them.",
     ),
-    "unmanaged_calm": ("time", "2m", "How long unmanaged memory must not grow before a task starts beside it."),
+    "unmanaged_calm": ("time", "2m", "Time for which unmanaged memory must not grow before a task starts beside it."),
     "max_gpu_load": (
         "sum of utilisation",
         "2.0",
         "Maximum summed GPU utilisation of co-located tasks; 2.0 means 200 %.",
     ),
     "visible": ("uuid, index, all", "uuid", "How CUDA_VISIBLE_DEVICES names the GPUs of a task."),
-    "queue_idle": ("time", "10m", "How long a standing queue stays without anything to do."),
+    "queue_idle": ("time", "10m", "Time without anything to do after which the scheduler of a queue ends."),
     "metrics": (
         "names",
         "the usual ones",
         (
-            "The metrics that are read from the output of tasks, the most important first; `off` reads none. Without "
-            "this, loss, acc, accuracy, f1, ppl, lr, bleu and the like are found, also as val_loss or train/acc, in "
+            "Metrics that are read from the output of tasks, the most important first; `off` reads none. By default "
+            "loss, acc, accuracy, f1, ppl, lr, bleu and similar names are found, also as val_loss or train/acc, in "
             "`loss=0.3`, `loss: 0.3` and `loss 0.3`."
         ),
     ),
@@ -77,9 +77,13 @@ SETTINGS = {
     "margin": ("share and size", "10%+256MiB", "What is added to a known peak when memory is reserved."),
     "profile_id": ("own, same", "own", "Whether a probe gets an id of its own in the command, or that of its task."),
     "log_max": ("size", "1GiB", "Size above which the middle of a task's log is removed; head and tail are kept."),
-    "cgroup": ("auto, never", "auto", "Whether each attempt gets a control group of its own where that is allowed."),
+    "cgroup": ("auto, never", "auto", "Whether each attempt gets a control group of its own, if that is allowed."),
     "disk_min": ("share, size", "2%, 1GiB", "Nothing is started while a disk in use has less free space than this."),
-    "notify": ("command or URL", "–", "Told of the end of a run, of its first failure, and when launching stops."),
+    "notify": (
+        "command or URL",
+        "–",
+        "Command or web hook to call when a run ends, fails for the first time, or stops starting tasks.",
+    ),
 }
 """Unit, default and meaning of every setting."""
 
@@ -101,16 +105,16 @@ STATES = {
 
 RESULTS = {
     "id": "Number of the task, unique for the user on this machine.",
-    "key": "The same for all attempts and later runs of a row.",
+    "key": "Text that is the same for all attempts and later runs of a row.",
     "row": "Line of the row in its file.",
     "name": "Name of the task.",
     "state": "See [states](states.md).",
     "exit_code": "Exit code of the last attempt; empty where a signal ended it.",
-    "reason": "Why the task ended as it did, in words.",
+    "reason": "Reason for the state, in words.",
     "priority": "Priority of the row; a smaller number starts first.",
     "batch": "Number of the batch, from 1.",
     "attempts": "Number of attempts.",
-    "ooms": "How many attempts ran out of memory.",
+    "ooms": "Number of attempts that ran out of memory.",
     "device": "Devices of the last attempt.",
     "gpus": "Number of GPUs of the last attempt.",
     "reserved_bytes": "Memory reserved on the devices at the end of the last attempt.",
@@ -123,35 +127,35 @@ RESULTS = {
     "ended": "When the last attempt ended.",
     "waited_s": "Seconds from acceptance to the start of the last attempt.",
     "ran_s": "Seconds that the last attempt ran.",
-    "neighbours_max": "The most other attempts of the run that shared a device with it at one moment.",
+    "neighbours_max": "Highest number of other attempts of the run that shared a device with it at one moment.",
     "stretched": "How many times longer an epoch took beside neighbours than alone.",
     "command": "The command, with secrets replaced.",
     "directory": "Working directory.",
     "log": "Path of the log of the last attempt.",
-    "done_by": "The earlier run that did a skipped row.",
-    "mps": "Whether the attempt was a client of NVIDIA MPS.",
+    "done_by": "Earlier run that completed a skipped row.",
+    "mps": "`client` of MPS, or `turns` if it took turns; empty without MPS, or if it ended before the check.",
     "thread_percentage": "Share of the GPU's threads under MPS.",
-    "fenced": "Memory limit under MPS, in bytes.",
+    "fenced": "True if MPS limited the attempt to the reservation that it had last; empty without MPS.",
 }
 """The description of every column of results."""
 
 TASKS_ARE_TOLD = (
     ("SCHEDULER_TASK_ID", "id of the task; a probe has one of its own"),
     ("SCHEDULER_ATTEMPT", "number of the attempt, from 1"),
-    ("SCHEDULER_KEY", "the same for all attempts and later runs of a row"),
+    ("SCHEDULER_KEY", "text that is the same for all attempts and later runs of a row"),
     ("SCHEDULER_NAME", "name of the task"),
     ("SCHEDULER_RUN", "number of the run"),
     ("SCHEDULER_PURPOSE", "`run` or `probe`"),
-    ("SCHEDULER_EPOCHS", "how many epochs this attempt trains"),
+    ("SCHEDULER_EPOCHS", "number of epochs that this attempt trains"),
     ("SCHEDULER_MEMORY_BYTES", "bytes reserved on each device"),
     ("SCHEDULER_HOST_MEMORY_BYTES", "bytes of RAM reserved"),
     ("SCHEDULER_GPU_INDICES", "indices of the GPUs; empty on a machine without GPUs"),
-    ("SCHEDULER_TASK_DIR", "a directory that is kept; removed when it is empty"),
+    ("SCHEDULER_TASK_DIR", "directory for files of the task; kept unless it is empty"),
     (
         "SCHEDULER_RESULT",
         (
-            "a flat JSON object written here (at most 64 KiB) becomes the columns `result.*`; rewritten while the "
-            "task runs, or appended as JSON lines, its numbers become curves (`step` or `epoch` in it is the position)"
+            "a flat JSON object written here (at most 64 KiB) becomes the columns `result.*`; if it is rewritten while "
+            "the task runs, or JSON lines are appended, its numbers become curves (by `step` or `epoch`)"
         ),
     ),
     ("SCHEDULER_PROGRESS", '"3/10" written here is progress; the usual epoch lines on stdout are progress too'),
@@ -169,11 +173,15 @@ def pages() -> dict[str, str]:
     return {
         "index.md": _index(),
         "cli.md": _page("Commands", "Every verb, as its `--help` prints it.", _verbs()),
-        "task-fields.md": _page("Task fields", "What a row of a list may say, as columns or as flags.", _fields()),
-        "settings.md": _page("Settings", "What can be set for a run, a user or a machine.", _settings()),
+        "task-fields.md": _page("Task fields", "What a row of a list can set, as columns or as flags.", _fields()),
+        "settings.md": _page(
+            "Settings",
+            "What can be set for a run, a user or a machine, by a flag, a variable or a file.",
+            _settings(),
+        ),
         "states.md": _page("States", "Where a task stands.", [_table(("state", "meaning"), _described(State, STATES))]),
         "task-environment.md": _page(
-            "What a task is told",
+            "Task environment",
             "Variables in the environment of every task.",
             [_table(("variable", "value"), TASKS_ARE_TOLD)],
         ),
@@ -192,7 +200,7 @@ def _index() -> str:
         ("[Task fields](task-fields.md)", "columns of a list"),
         ("[Settings](settings.md)", "flags, variables and files"),
         ("[States](states.md)", "where a task stands"),
-        ("[What a task is told](task-environment.md)", "variables of a task"),
+        ("[Task environment](task-environment.md)", "variables that every task gets"),
         ("[Results](results.md)", "columns of results"),
         ("[JSON](json.md)", "what `--json` prints"),
         ("[Metrics](metrics.md)", "for Prometheus"),
@@ -214,11 +222,11 @@ def _verbs() -> list[str]:
 
 
 def _fields() -> list[str]:
-    rows = [(f.column, f.flag or "–", f.default or "–", f.help) for f in FIELDS]
+    rows = [(f.column, f"`{f.flag}`" if f.flag else "–", f.default or "–", f.help) for f in FIELDS]
     reserved = "; ".join(f"{name} ({why})" for name, why in RESERVED.items())
     return [
         _table(("column", "flag", "default", "meaning"), rows),
-        "Column names may stand in any order and case. Other columns are your own and come back in the results.\n",
+        "Columns may have any order, and their names any case. Your own columns come back in the results.\n",
         "A name that resembles a field's is refused, unless a placeholder uses it or `--my-columns` names it.\n",
         f"Reserved names, which are refused: {reserved}.\n",
     ]
@@ -230,10 +238,10 @@ def _settings() -> list[str]:
     rows = []
     for name in named:
         unit, default, meaning = SETTINGS[name]
-        rows.append((name, meaning, unit, default, _flag(name, flags), PREFIX + name.upper()))
+        rows.append((name, meaning, unit, default, _flag(name, flags), f"`{PREFIX}{name.upper()}`"))
     return [
         _table(("name", "meaning", "unit or values", "default", "flag", "environment"), rows),
-        f"Flags come before the environment, then come `{USER_FILE}` and `{MACHINE_FILE}`.\n",
+        f"A flag counts before a variable, then `{USER_FILE}`, then `{MACHINE_FILE}`.\n",
         f"With `XDG_CONFIG_HOME` the user's file is `$XDG_CONFIG_HOME/{APPLICATION}/config.toml`.\n",
     ]
 
@@ -270,7 +278,7 @@ def _described(names: Iterable[str], meanings: dict[str, str]) -> list[tuple[str
 def _flag(name: str, flags: str) -> str:
     """Return the flag of a setting, or a dash where there is none."""
     flag = f"--{name.replace('_', '-')}"
-    return flag if f"{flag} " in flags else "–"
+    return f"`{flag}`" if f"{flag} " in flags else "–"
 
 
 def _help_of(verb: str) -> str:

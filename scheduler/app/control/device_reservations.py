@@ -45,10 +45,12 @@ def set_disabled(settings: Settings, keys: Iterable[str]) -> None:
 
 def reserve(settings: Settings, which: str, seconds: float, user: str, why: str) -> None:
     """Reserve devices for a user (default: this one); raise UsageError, or LeaseError if this user may not."""
-    _check(RESERVE, f"devices reserve {which}", "its table [may] lists the other users who may")
+    _check(RESERVE, f"devices reserve {which}", "its table [may] names the users who may")
     uid = _uid(user) if user else os.getuid()
     if uid != os.getuid() and os.getuid() != site_file.ROOT:
-        raise LeaseError(f"only root reserves devices for others: leave --user {user} out to have {which} yourself")
+        raise LeaseError(
+            f"only root reserves devices for others: leave --user {user} out to reserve {which} for yourself"
+        )
     keys = _keys(which)
     taken = [one for one in _found(settings, keys, RESERVE) if one.user != uid]
     if taken:
@@ -150,7 +152,7 @@ def _keys(which: str) -> list[str]:
     except UsageError as exc:
         raise UsageError(str(exc).removeprefix(f"--devices {which}: ")) from exc  # no such flag was given
     if any(share.cap is not None for share in chosen.shares) or chosen.host_cap is not None:
-        raise UsageError(f"{which}: a device is closed as a whole, leave the size out")
+        raise UsageError(f"{which}: a device is disabled or reserved as a whole: leave the size out")
     host = [HOST] if HOST in which.split(",") else []
     return [*(share.gpu.uuid for share in chosen.shares), *host]
 

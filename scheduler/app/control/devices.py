@@ -15,7 +15,7 @@ from scheduler.store.run.catalog import RunCatalog, RunInfo
 
 
 def devices(settings: Settings) -> list[dict[str, Any]]:
-    """Return each device with its free and reserved memory, and my runs that start nothing on it."""
+    """Return each device with its free, reserved and unmanaged memory, and the user's runs that start nothing on it."""
     from scheduler.app.run.devices import find_devices
     from scheduler.store.machine.lease_directory import find_directory
     from scheduler.store.machine.lease_records import living
@@ -35,6 +35,7 @@ def devices(settings: Settings) -> list[dict[str, Any]]:
             "total_bytes": b.device.total,
             "free_bytes": b.free,
             "reserved_bytes": sum(lease.reserved.get(b.device.key, 0) for lease in leases),
+            "unmanaged": [one.to_dict() for one in b.unmanaged],
             "closed": b.closed,
             "disabled_for": sorted(number for number, closed in shut.items() if b.device.key in closed),
         }
@@ -43,7 +44,7 @@ def devices(settings: Settings) -> list[dict[str, Any]]:
 
 
 def _unfinished(settings: Settings) -> Iterator[tuple[RunInfo, RunReader]]:
-    """Return my runs on this machine that may still start tasks."""
+    """Return the user's runs on this machine that may still start tasks."""
     for info in RunCatalog(places(settings)).all():
         if info.elsewhere:
             continue
@@ -57,7 +58,7 @@ def _unfinished(settings: Settings) -> Iterator[tuple[RunInfo, RunReader]]:
 
 
 def users_of(settings: Settings, device: str, run: str | None) -> list[Target]:
-    """Return my unfinished runs that use a device, or the named run; raise UsageError if there is none."""
+    """Return the user's unfinished runs that use a device, or the named run; raise UsageError if there is none."""
     if run is not None:
         return [Target(find_run(settings, run))]
     found, labels = [], set[str]()

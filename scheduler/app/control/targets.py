@@ -157,7 +157,7 @@ def _unknown_ids(settings: Settings, missing: Sequence[Span]) -> str:
     word = "task" if first == last else "tasks"
     owner = _owner(settings, first) if first == last else ""
     if owner:
-        return f"task {first} is none of yours but {owner}'s: only {owner} or root can change or read it"
+        return f"task {first} belongs to {owner}: only {owner} or root can read or change it"
     runs = places(settings).runs
     if not RunCatalog(places(settings)).numbers():
         return f"there is no {word} {named}, and no run yet in {runs}: scheduler run FILE starts one"

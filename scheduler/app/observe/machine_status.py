@@ -160,13 +160,12 @@ def _waiter(waiter: Waiter, labels: Mapping[str, str]) -> dict[str, Any]:
 
 def _gpu(budget: DeviceBudget, leases: Sequence[Lease]) -> dict[str, Any]:
     reserved = sum(lease.reserved.get(budget.device.key, 0) for lease in leases)
-    unmanaged_processes = [{"user": one.user, "pid": one.pid, "bytes": one.bytes} for one in budget.unmanaged]
     return {
         "device": budget.device.label,
         "total": budget.device.total,
         "free": budget.free,
         "reserved": reserved,
-        "unmanaged": unmanaged_processes,
+        "unmanaged": [one.to_dict() for one in budget.unmanaged],
         "tasks": sum(budget.device.key in lease.reserved for lease in leases),
         "closed": budget.closed,
     }

@@ -56,7 +56,9 @@ def _check_places(
 ) -> None:
     """Refuse a task that requests more GPUs than there are, or devices that do not exist."""
     if terms.gpus is not None and any(b.device.is_slot for b in budgets):
-        raise InputError(what, "this run has slots, each as many GPUs as its name lists: leave it out", row, "GPUs")
+        raise InputError(
+            what, "this run has slots, and the name of a slot lists its GPUs: leave this column out", row, "GPUs"
+        )
     gpus = [b.device for b in budgets if b.device.is_gpu]
     if (terms.gpus or 0) > len(gpus):
         here = f"this run has {count(len(gpus), 'GPU')}" if gpus else "this machine has none: 0 = host only"

@@ -17,7 +17,6 @@ from scheduler.app.run.shell_context import shell_of_new_run
 from scheduler.app.run.start import class_finder, previous_runs_of, profile_index
 from scheduler.app.run.task_list import TaskList, batches
 from scheduler.core.brain import Brain
-from scheduler.core.control import messages
 from scheduler.core.events import Submitted
 from scheduler.core.model import Decision, DeviceBudget, Job, Machine, Terms
 from scheduler.core.profiling.task_class import TaskClass
@@ -155,7 +154,10 @@ def _now(plan: Plan) -> dict[str, Any]:
         for one in plan.decision.placements
         if one.task in jobs
     ]
-    waits = [messages.why(refusal) for refusal in plan.decision.refusals]
+    waits = [
+        {"row": job.spec.row, "name": job.name, "why": why}
+        for job, why in opening.waits_by_row(plan.decision.refusals, jobs)
+    ]
     facts = {"format": 1, "file": plan.what, "tasks": len(brain.task_table), "batches": brain.task_table.batches}
     return {**facts, "starts": starts, "waits": waits}
 

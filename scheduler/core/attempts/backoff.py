@@ -296,8 +296,8 @@ def stopped(cause: str, pause: Pause, rules: SchedulingConfig) -> str:
         rounds = f"{pause.rounds} rounds of starts in a row failed"
         return f"nothing starts for now, because {rounds}: {pause.reason}; {again}; running tasks continue"
     return (
-        f"tasks in {cause} are not started for now: {pause.reason}; {again}. Other tasks continue; scheduler cancel "
-        "ends the waiting for a directory that will not come back"
+        f"tasks in {cause} are not started for now: {pause.reason}; {again}. Other tasks continue; if the directory "
+        "will not come back, cancel its tasks (scheduler cancel)"
     )
 
 

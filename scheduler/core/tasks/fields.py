@@ -67,7 +67,7 @@ def _at_least(least: int) -> Callable[[str], int]:
 def _memory(text: str) -> int:
     bytes_ = units.parse_size(text) if text.strip(" 0.") else 0
     if bytes_ < 1:
-        raise ValueError(f"{text!r} is no memory at all: leave the cell empty where the need is unknown")
+        raise ValueError(f"{text!r} is not a size above 0: leave the cell empty if the need is unknown")
     if bytes_ > units.TIB * 1024:
         raise ValueError(f"{text!r} is more than any machine has")
     return bytes_
@@ -86,7 +86,7 @@ def _cores(text: str) -> float:
 def _positive_duration(text: str) -> float:
     seconds = units.parse_duration(text)
     if seconds <= 0:
-        raise ValueError(f"{text!r} is no time at all")
+        raise ValueError(f"{text!r} is not a time above 0")
     return seconds
 
 
@@ -107,7 +107,7 @@ def _retry_on(text: str) -> str:
     """Read `failed`, `timeout` or both."""
     said = {word.strip().lower() for word in text.split(",")}
     if not said <= {"failed", "timeout"}:
-        raise ValueError(f"{text!r} is none of failed, timeout and failed,timeout")
+        raise ValueError(f"{text!r} is not failed, timeout or failed,timeout")
     return ",".join(sorted(said))
 
 
@@ -116,7 +116,7 @@ def _thread_percentage(text: str) -> int:
         return SHARED_OUT
     number = _integer(text.strip().removesuffix("%"))
     if not 1 <= number <= 100:
-        raise ValueError(f"{text!r} is no share of a GPU's threads: write 1 to 100, or auto")
+        raise ValueError(f"{text!r} is not a percentage of a GPU's threads: write 1 to 100, or auto")
     return number
 
 

@@ -140,7 +140,7 @@ def _entries(said: str, read: Callable[[str], T | None], notes: list[str]) -> li
             continue
         if not _NONE_MEANT.fullmatch(entry):
             why = "names no GPU here" if item is None else "comes twice"
-            notes.append(f"{CUDA}={said} ends before {entry!r}, which {why}: CUDA goes no further either")
+            notes.append(f"{CUDA}={said} is read up to {entry!r}, which {why}: CUDA, too, ignores the rest")
         break
     return found
 

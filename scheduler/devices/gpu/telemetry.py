@@ -15,8 +15,8 @@ from scheduler.runtime.paths import PACKAGE
 Cards = Sequence[Mapping[str, Any]]
 """The telemetry of each GPU."""
 REASONS = {
-    0x1: "idle", 0x2: "clocks set by an application", 0x4: "power cap", 0x8: "slowdown by hardware",
-    0x10: "sync boost", 0x20: "slowdown by software for heat", 0x40: "slowdown by hardware for heat",
+    0x1: "idle", 0x2: "clock setting of an application", 0x4: "power cap", 0x8: "slowdown by hardware",
+    0x10: "sync boost", 0x20: "thermal slowdown by software", 0x40: "thermal slowdown by hardware",
     0x80: "power brake", 0x100: "display clocks",
 }  # fmt: skip
 """The bits of nvmlDeviceGetCurrentClocksThrottleReasons in words (nvml.h)."""

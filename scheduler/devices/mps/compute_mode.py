@@ -60,7 +60,7 @@ class ComputeMode:
     def _read(self) -> str:
         said = self._run("--query-gpu=compute_mode", "--format=csv,noheader")
         if said not in _WORDS:
-            raise DeviceError(f"{_SMI} says {said[:200]!r} of the compute mode of {self._uuid}")
+            raise DeviceError(f"{_SMI} answers {said[:200]!r} when asked for the compute mode of {self._uuid}")
         return _WORDS[said]
 
     def _set(self, mode: str) -> None:

@@ -79,7 +79,7 @@ def distrust(directory: Path) -> str:
         if not is_held_long(fd):
             return ""
         locked = f"the lease directory {directory} is locked by {holder(fd)}"
-        return f"{locked}, nothing starts before that ends: end it, or ask for it"
+        return f"{locked}, and nothing starts until it is unlocked: end that process, or ask its user to"
     finally:
         os.close(fd)
 

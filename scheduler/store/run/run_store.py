@@ -220,7 +220,7 @@ class SqliteRunStore:
         except (StateError, OSError) as exc:
             raise StateError(f"{lost}, and the journal cannot be written again: {exc}") from exc
         if kept == path:
-            raise StateError(f"{lost}; the journal is whole again, scheduler resume {number} goes on")
+            raise StateError(f"{lost}; the journal is whole again: scheduler resume {number} continues the run")
         raise StateError(f"{lost}; the journal that this scheduler wrote is kept as {kept}")
 
     def discard(self) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from scheduler.core.brain import Brain
 from scheduler.core.config import BATCHES
 from scheduler.core.control import messages
 from scheduler.core.model import Decision, DeviceBudget, Job, Profiling, RankOrder, State
 from scheduler.core.placement.device_capacity import kept_for_unmanaged
+from scheduler.core.placement.refusal import Refusal
 from scheduler.core.placement.request import declared, gpus_of
 from scheduler.core.profiling.estimator import should_probe
 from scheduler.core.queue.wait_queue import out_of_turn
@@ -19,6 +21,11 @@ from scheduler.ui.terminal.detached import STOP
 from scheduler.ui.text import short
 from scheduler.units import count, size
 from scheduler.units import ranges as number_ranges
+
+MOST_WAITS = 5
+"""The largest number of waiting tasks that a plan explains."""
+_PLANNED_TASK = re.compile(r"\btask (\d+)\b(?: of this run)?(?! of )")
+"""A task in a sentence about a plan, but no task of another run."""
 
 
 def lines(
@@ -211,4 +218,14 @@ def plan_lines(what: str, brain: Brain, decision: Decision, jobs: Mapping[int, J
         if job is not None:
             reserved = size(max(placement.reservation.values(), default=0))
             plan.append(f"would start now  row {job.spec.row:>5}  {short(job.name, 40):<40}  reserved {reserved}")
-    return plan + [f"would wait       task {r.task} {messages.why(r)}" for r in decision.refusals[:5]]
+    waits = waits_by_row(decision.refusals, jobs)[:MOST_WAITS]
+    return plan + [f"would wait       row {job.spec.row:>5}  {why}" for job, why in waits]
+
+
+def waits_by_row(refusals: Iterable[Refusal], jobs: Mapping[int, Job]) -> list[tuple[Job, str]]:
+    """Return each refused task of a plan with the reason; ids that the plan made up are replaced by rows."""
+
+    def row(found: re.Match[str]) -> str:
+        return f"row {jobs[int(found[1])].spec.row}" if int(found[1]) in jobs else "a later row"
+
+    return [(jobs[r.task], _PLANNED_TASK.sub(row, messages.why(r))) for r in refusals if r.task in jobs]

@@ -66,9 +66,9 @@ def family_facts(profiles: Sequence[StoredProfile]) -> list[dict[str, Any]]:
 
 def _computed(one: ComputedPeak) -> list[str]:
     above = (
-        f"three of four need at most {one.error:.2f} times as much"
+        f"three in four need at most {one.error:.2f} times as much"
         if one.error >= 1.005
-        else "three of four need no more"
+        else "three in four need no more"
     )
     return [f"  peak on {_device_name(one.part)} = {one.words}", f"    fitted to {one.classes} profiles; {above}"]
 

@@ -75,7 +75,9 @@ def _learning(policies: Sequence[RunMetrics]) -> list[str]:
         if one.known:
             cost = one.makespan / one.known - 1
             more = f"{abs(cost):.1%} {'more' if cost >= 0 else 'less'}"
-            result.append(f"{one.policy}: {duration(one.known)} with known peaks; not to know them took {more} time")
+            result.append(
+                f"{one.policy}: {duration(one.known)} with known peaks; without knowing them it took {more} time"
+            )
     return ["", *result] if result else []
 
 

@@ -140,11 +140,19 @@ def device_lines(devices: list[dict[str, Any]]) -> list[str]:
     rows = [
         [
             one["device"], one["model"], *(size(one[f"{what}_bytes"]) for what in ("total", "free", "reserved")),
-            _availability(one),
+            _unmanaged(one), _availability(one),
         ]
         for one in devices
     ]  # fmt: skip
-    return table(["device", "model", "total", "free", "reserved", "my runs"], rows, frozenset({2, 3, 4}))
+    header = ["device", "model", "total", "free", "reserved", "unmanaged", "your runs"]
+    return table(header, rows, frozenset({2, 3, 4}))
+
+
+def _unmanaged(device: Mapping[str, Any]) -> str:
+    """Return the memory of unmanaged processes on a device, and their users; empty if there are none."""
+    found = device["unmanaged"]
+    users = ", ".join(sorted({clean(one["user"]) or "an unknown user" for one in found}))
+    return f"{size(sum(one['bytes'] for one in found))} ({users})" if found else ""
 
 
 def _availability(device: Mapping[str, Any]) -> str:

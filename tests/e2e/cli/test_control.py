@@ -550,7 +550,7 @@ class TestAnotherUser:
         alice, bob = alice_and_bob
         owner = user_name(alice.uid)
         said = bob.call(*(word.format(0) for word in words), code=2).stderr
-        assert f"task 0 is none of yours but {owner}'s: only {owner} or root can change or read it" in said
+        assert f"task 0 belongs to {owner}: only {owner} or root can read or change it" in said
         said = bob.call(*(word.format(0) for word in words), "--state", str(alice.state), code=1).stderr
         assert f"{alice.state}/runs cannot be read: Permission denied" in said
         assert alice.states() == ["running", "waiting"]

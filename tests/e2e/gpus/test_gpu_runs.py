@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import signal
@@ -187,6 +188,16 @@ class TestFaults:
 
 
 class TestUnmanagedProcesses:
+    def test_devices_shows_the_memory_of_unmanaged_processes(self, machine: Machine) -> None:
+        home = machine(gpus=2)
+        with home.box.unmanaged(1, "10GiB") as unmanaged_process:
+            first, second, *_ = json.loads(home.call("devices", "--json", code=0).stdout)["devices"]
+            lines = home.call("devices", code=0).stdout.splitlines()
+        (found,) = second["unmanaged"]
+        assert (found["pid"], found["bytes"]) == (unmanaged_process.pid, 10 * GIB)
+        assert not first["unmanaged"]
+        assert [line.split("  ")[0] for line in lines if f"10.0GiB ({found['user']})" in line] == ["GPU 1"]
+
     @fault(36)
     @contract("S3-D17")
     def test_nothing_starts_beside_a_new_unmanaged_process(self, machine: Machine) -> None:
@@ -285,7 +296,7 @@ class TestOrders:
         assert f"GPU {first}: 100MiB used by" in line
         assert "3.0GiB" not in line
         refused = home.call("run", "jobs.csv", "--devices", "0", code=2).stderr
-        assert f"this shell may use GPU {', '.join(map(str, numbers))} ({name}); asked for GPU 0 besides" in refused
+        assert f"this shell may use GPU {', '.join(map(str, numbers))} ({name}); it may not use GPU 0" in refused
 
     def test_ambiguous_gpu_numbers_are_refused_with_the_cure(self, machine: Machine) -> None:
         home = machine(gpus=4, name=MIXED)

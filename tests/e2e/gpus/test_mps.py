@@ -395,7 +395,7 @@ class TestRefusals:
         [
             ("--mps=maybe", "--mps=maybe: write on, off, auto or join"),
             ("--thread-percentage 25", "--thread-percentage 25 has an effect only under MPS: add --mps"),
-            ("--mps --thread-percentage 0", "'0' is no share of a GPU's threads: write 1 to 100, or auto"),
+            ("--mps --thread-percentage 0", "'0' is not a percentage of a GPU's threads: write 1 to 100, or auto"),
             ("--mps-fence off", "add --mps"),
             ("--mps --mps-fence maybe", "--mps-fence maybe: write on or off"),
             ("--mps=join --mps-exclusive", "--mps-exclusive needs a daemon of your own: write --mps, not --mps=join"),

@@ -120,7 +120,7 @@ CELLS = {
     "priority x": (HEADER + GOOD + "work,-1,train.py,3,x\n", "Priority", "'x' is not a whole number"),
     "priority nan": (HEADER + GOOD + "work,-1,train.py,3,nan\n", "Priority", "'nan' is not a whole number"),
     "memory 8": (column("Memory", "8"), "Memory", "write 8GiB or 8MiB"),
-    "memory 0": (column("Memory", "0"), "Memory", "'0' is no memory at all"),
+    "memory 0": (column("Memory", "0"), "Memory", "'0' is not a size above 0"),
     "memory 0GiB": (column("Memory", "0GiB"), "Memory", "no memory at all"),
     "timeout 90": (column("Timeout", "90"), "Timeout", "write 90s or 90m"),
     "env": (column("Env", "1=x"), "Env", "is not NAME=value"),

@@ -111,7 +111,7 @@ def test_cost_of_not_knowing_the_peaks_is_told(home: Home) -> None:
     assert min(found["makespan"], found["makespan_peaks_known"]) > found["lower_bound"]
     cost = found["makespan"] / found["makespan_peaks_known"] - 1
     more = f"{abs(cost):.1%} {'more' if cost >= 0 else 'less'}"
-    assert f"with known peaks; not to know them took {more} time" in simulate(home, *words)
+    assert f"with known peaks; without knowing them it took {more} time" in simulate(home, *words)
     assert "leave peaks out of --known" in simulate(home, *words, "--known", "peaks", code=2)
 
 

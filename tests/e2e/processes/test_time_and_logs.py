@@ -231,7 +231,7 @@ class TestRuns:
             (("--stop-signal", "USR1@120"), "is sent 120 s before the time limit, and there is none"),
             (("--stop-signal", "USR1@2m", "--timeout", "2m"), "the time limit, which is 120 s: warn later"),
             (("--stop-signal", "USR1@x"), "--stop-signal: 'x' is not a time"),
-            (("--retry-on", "oom"), "--retry-on: 'oom' is none of failed, timeout and failed,timeout"),
+            (("--retry-on", "oom"), "--retry-on: 'oom' is not failed, timeout or failed,timeout"),
             (("--log-max", "1KiB"), "--log-max: '1KiB' is too small for a log: write at least 64KiB"),
         ],
     )  # fmt: skip

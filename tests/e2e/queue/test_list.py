@@ -49,7 +49,7 @@ class TestAllMyTasks:
             ["run", "1", "a.csv"],
         ]
         assert runs[0][1] == (
-            "its scheduler has ended: scheduler resume 3 goes on, scheduler stop r3 --abandon gives it up"
+            "its scheduler has ended: scheduler resume 3 continues it, scheduler stop r3 --abandon gives it up"
         )
         assert [line.split()[1] for line in runs[1][-2:]] == ["first", "second"]
 
@@ -66,7 +66,7 @@ class TestAllMyTasks:
     def test_list_says_that_nothing_is_left(self, home: Home) -> None:
         home.call("run", home.commands("true"), code=0)
         said = home.call("list", "--since", "1ms", code=0).stdout
-        assert said == "no task of yours is left, and none ended in the last 1ms: scheduler runs lists all runs\n"
+        assert said == "you have no unfinished task, and none ended in the last 1ms: scheduler runs lists all runs\n"
         assert json.loads(home.call("list", "--since", "1ms", "--json", code=0).stdout) == {"format": 1, "runs": []}
 
 

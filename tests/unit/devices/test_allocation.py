@@ -96,9 +96,9 @@ class TestCudaVisibleDevices:
         [
             (
                 "0,9,1",
-                "CUDA_VISIBLE_DEVICES=0,9,1 ends before '9', which names no GPU here: CUDA goes no further either",
+                "CUDA_VISIBLE_DEVICES=0,9,1 is read up to '9', which names no GPU here: CUDA, too, ignores the rest",
             ),
-            ("3,3", "CUDA_VISIBLE_DEVICES=3,3 ends before '3', which comes twice: CUDA goes no further either"),
+            ("3,3", "CUDA_VISIBLE_DEVICES=3,3 is read up to '3', which comes twice: CUDA, too, ignores the rest"),
         ],
     )
     def test_list_that_ends_by_mistake_gives_a_note(self, said: str, note: str) -> None:

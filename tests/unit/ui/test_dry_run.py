@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from scheduler.core.model import Job
+from scheduler.core.placement.refusal import Reason, Refusal
 from scheduler.core.reporting.forecast import ExpectedTask, Forecast, TimeSpan
+from scheduler.ui.terminal.opening import waits_by_row
 from scheduler.ui.verbs.dry_run import bars, facts, lines
+from tests.support.builders import spec
 
 NAMES = {1: (2, "train lr=0.1"), 2: (3, "train lr=0.2"), 3: (4, "wide"), 4: (5, "eval")}
 
@@ -71,3 +75,19 @@ def test_facts_have_seconds_from_now() -> None:
     assert plan["timeline"][0] == {
         "row": 2, "name": "train lr=0.1", "device": "GPU 0", "start_s": 0.0, "end_s": 600.0,
     }  # fmt: skip
+
+
+def test_waiting_tasks_of_a_plan_are_named_by_their_rows() -> None:
+    """A plan gives its tasks ids from 1, which are not the ids that the tasks get."""
+    jobs = {number: Job(spec(row=row), "a", "a") for number, row in ((1, 4), (2, 7), (3, 9))}
+    refusals = [
+        Refusal(2, Reason.PROBING, wanted=1),
+        Refusal(3, Reason.KEPT, "GPU 0", text="task 2 of this run"),
+        Refusal(3, Reason.KEPT, "GPU 1", text="task 2 of run 5 of eva"),
+        Refusal(4000, Reason.PROBING, wanted=1),
+    ]
+    assert [(job.spec.row, why) for job, why in waits_by_row(refusals, jobs)] == [
+        (7, "waits for the probe of row 4, which is of the same class"),
+        (9, "waits behind row 7, which was bypassed too often: GPU 0 is kept for it"),
+        (9, "waits behind task 2 of run 5 of eva, which was bypassed too often: GPU 1 is kept for it"),
+    ]
