@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
-from scheduler.app.observe import run_reader
+from scheduler.app.observe import run_facts, run_reader
 from scheduler.app.run import run_loop, start
 from scheduler.app.run.options import RunOptions, check_counts, mps_word, run_name, this_python
 from scheduler.app.run.previous_runs import RerunOptions
@@ -68,7 +68,7 @@ class Finished:
         return set(self.counts) <= {"succeeded", "skipped"}
 
     def _reader(self) -> run_reader.RunReader:
-        return run_reader.RunReader(run_reader.find_run(read_settings({"state": self.state}), str(self.number)))
+        return run_reader.RunReader(run_facts.find_run(read_settings({"state": self.state}), str(self.number)))
 
 
 def run(  # noqa: PLR0913  # each is a flag of `scheduler run`, by keyword only
@@ -130,7 +130,7 @@ def run(  # noqa: PLR0913  # each is a flag of `scheduler run`, by keyword only
         run_loop.run_to_end(session, stream, run_loop.first_lines(session))
     finally:
         session.close()
-    return Finished(session.number, str(run_reader.places(settings).root))
+    return Finished(session.number, str(run_facts.places(settings).root))
 
 
 def _check_wish(is_file: bool, wished: bool) -> None:
@@ -144,8 +144,8 @@ def _check_wish(is_file: bool, wished: bool) -> None:
 def runs(state: str | None = None) -> list[Finished]:
     """Return all runs of this user on this machine, newest first."""
     settings = read_settings({"state": state})
-    root = str(run_reader.places(settings).root)
-    return [Finished(info.number, root) for info in run_reader.all_runs(settings)]
+    root = str(run_facts.places(settings).root)
+    return [Finished(info.number, root) for info in run_facts.all_runs(settings)]
 
 
 def _listing(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from scheduler.app.observe import run_reader
+from scheduler.app.observe import run_facts, run_reader
 from scheduler.errors import StateError
 from scheduler.runtime.settings import read_settings
 
@@ -12,7 +12,7 @@ from scheduler.runtime.settings import read_settings
 def main() -> int:
     """Print one line about the latest run."""
     try:
-        info = run_reader.find_run(read_settings({}), None)
+        info = run_facts.find_run(read_settings({}), None)
     except StateError as exc:
         sys.stdout.write(f"{exc}\n")
         return 0

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 
-from scheduler.app.observe import run_reader
+from scheduler.app.observe import run_facts
 from scheduler.app.observe.my_tasks import ListedRun, ListOptions, listed_run, my_runs
 from scheduler.cli import flags
 from scheduler.cli.parsing import Parser, settings_from
@@ -36,9 +36,9 @@ def main(argv: list[str]) -> int:
         args.show_secrets,
     )
     if not everything:
-        runs = [listed_run(run_reader.find_run(settings, args.run), options)]
+        runs = [listed_run(run_facts.find_run(settings, args.run), options)]
     else:
-        run_reader.find_run(settings, None)  # refuses where there is no run at all
+        run_facts.find_run(settings, None)  # refuses where there is no run at all
         runs = list(my_runs(settings, options))
     _refuse_unknown(runs, (*columns, *([options.sort] if options.sort else ())))
     if args.json:

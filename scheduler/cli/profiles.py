@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from scheduler.app.observe import run_reader
+from scheduler.app.observe import run_facts
 from scheduler.cli.parsing import Parser, settings_from, show
 from scheduler.core.profiling.profile_index import StoredProfile
 from scheduler.errors import UsageError
@@ -32,7 +32,7 @@ def main(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     if args.what != "list" and bool(args.which) == args.all:
         raise UsageError(f"profiles {args.what}: name profiles by key or script, or give --all")
-    store = run_reader.profiles(settings_from(args))
+    store = run_facts.profiles(settings_from(args))
     try:
         return _act(store, args.what, args.which, as_json=args.json)
     finally:

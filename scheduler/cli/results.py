@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from scheduler.app.observe import run_reader
+from scheduler.app.observe import run_facts, run_reader
 from scheduler.cli.parsing import Parser, settings_from
 from scheduler.ui.export import tables
 from scheduler.ui.terminal import closing
@@ -22,7 +22,7 @@ def main(argv: list[str]) -> int:
     how.add_argument("--md", action="store_true", help="all columns, as a Markdown table")
     parser.secrets()
     args = parser.parse_args(argv)
-    reader = run_reader.RunReader(run_reader.find_run(settings_from(args), args.run))
+    reader = run_reader.RunReader(run_facts.find_run(settings_from(args), args.run))
     try:
         rows = reader.rows(secrets=args.show_secrets)
         if args.json:

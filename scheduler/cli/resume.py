@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from scheduler.app import notify
-from scheduler.app.observe import run_reader
+from scheduler.app.observe import run_facts
 from scheduler.app.run import detach, run_loop
 from scheduler.app.run import resume as resume_run
 from scheduler.app.run.options import ResumeOptions, mps_word
@@ -34,7 +34,7 @@ def main(argv: list[str]) -> int:
     )
     if args.all:
         return _all(args, settings, how)
-    info = run_reader.find_run(settings, args.run, warn=False)
+    info = run_facts.find_run(settings, args.run, warn=False)
     if args.takeover and not (info.elsewhere or info.lost):
         hint(f"run {info.number} belongs to this machine and its journal is whole: --takeover has no effect")
     if args.detach:

@@ -80,7 +80,7 @@ def _limits(args: argparse.Namespace) -> dict[str, str]:
 def _runs(args: argparse.Namespace) -> list[Target]:
     """Return the runs to change; a number is a run here, because tasks have no limits."""
     from scheduler.app.control.targets import Target
-    from scheduler.app.observe.run_reader import find_run
+    from scheduler.app.observe.run_facts import find_run
     from scheduler.cli.parsing import settings_from
 
     several = len(args.who) + (args.run is not None) > 1 or any("," in word for word in args.who)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scheduler.app.observe import run_reader
+from scheduler.app.observe import run_facts
 from scheduler.cli.parsing import Parser, settings_from, show
 from scheduler.core.ports import Request
 from scheduler.errors import StateError
@@ -43,12 +43,12 @@ def main(argv: list[str]) -> int:
     )
     parser.json()
     args = parser.parse_args(argv)
-    info = run_reader.find_run(settings_from(args), args.run)
+    info = run_facts.find_run(settings_from(args), args.run)
     if args.how == ABANDON:
         return _abandon(info, settings_from(args), as_json=args.json)
     _must_live(info)
     if ask(info.places, Request(args.how)) is None:
-        _must_live(run_reader.find_run(settings_from(args), str(info.number)))
+        _must_live(run_facts.find_run(settings_from(args), str(info.number)))
         raise StateError(
             f"the scheduler of run {info.number} has not answered for 5 s: it acts on the request as soon as it can; "
             f"if it has ended, scheduler resume {info.number} continues the run"

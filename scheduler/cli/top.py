@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from scheduler.app.observe import run_reader
+from scheduler.app.observe import run_facts
 from scheduler.cli.parsing import Parser, settings_from, show
 from scheduler.errors import UsageError
 from scheduler.runtime.settings import Settings
@@ -55,7 +55,7 @@ def main(argv: list[str]) -> int:
 
 
 def _run(args: argparse.Namespace, settings: Settings) -> int:
-    info = run_reader.find_run(settings, args.run)
+    info = run_facts.find_run(settings, args.run)
     from scheduler.app.observe.monitor import RunMonitor
     from scheduler.ui.terminal import closing, panels
 
@@ -94,7 +94,7 @@ def _machine(args: argparse.Namespace, settings: Settings) -> int:
 def _web(args: argparse.Namespace, settings: Settings) -> int:
     from scheduler.app.observe import web
 
-    info = None if args.all else run_reader.find_run(settings, args.run)
+    info = None if args.all else run_facts.find_run(settings, args.run)
     web.serve(settings, info, args.port, _say)
     return 0
 

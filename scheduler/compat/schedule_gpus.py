@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from scheduler.app.control import device_reservations
 from scheduler.app.observe.lease_holders import LeaseHolder, holders
-from scheduler.app.observe.run_reader import RunReader, find_run, places
+from scheduler.app.observe.run_facts import find_run, places
+from scheduler.app.observe.run_reader import RunReader
 from scheduler.app.run.devices import find_devices
 from scheduler.compat.schedule_messages import ScheduleGpu
 from scheduler.core.model import DeviceBudget

@@ -6,12 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field
 from enum import StrEnum
 from math import inf
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from scheduler.core.leases import Lease
-from scheduler.core.placement.refusal import Refusal
 from scheduler.core.site_policy import NO_CAPS, Caps
 from scheduler.values import dataclass
+
+if TYPE_CHECKING:
+    from scheduler.core.leases import Lease
+    from scheduler.core.placement.refusal import Refusal
 
 HOST = "host"
 NO_TASK = -1

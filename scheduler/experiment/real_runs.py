@@ -11,7 +11,8 @@ from typing import Any
 
 from scheduler.app.control.run_requests import ask
 from scheduler.app.control.targets import Target
-from scheduler.app.observe.run_reader import RunReader, find_run
+from scheduler.app.observe.run_facts import find_run
+from scheduler.app.observe.run_reader import RunReader
 from scheduler.app.run import resume, run_loop, start
 from scheduler.app.run.devices import find_devices
 from scheduler.app.run.mps_setup import why_not

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 
 from scheduler.app.control.targets import LAST
-from scheduler.app.observe.run_reader import all_runs
+from scheduler.app.observe.run_facts import all_runs
 from scheduler.runtime.settings import Settings
 from scheduler.store.run.journal_reader import JournalReader
 

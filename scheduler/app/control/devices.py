@@ -7,7 +7,8 @@ from contextlib import closing
 from typing import Any
 
 from scheduler.app.control.targets import Target
-from scheduler.app.observe.run_reader import RunReader, find_run, places
+from scheduler.app.observe.run_facts import find_run, places
+from scheduler.app.observe.run_reader import RunReader
 from scheduler.core.control.requests import named
 from scheduler.errors import SchedulerError, UsageError
 from scheduler.runtime.settings import Settings

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from scheduler.app.observe.run_reader import facts_of_run, facts_of_runs, places
+from scheduler.app.observe.run_facts import facts_of_run, facts_of_runs, places
 from scheduler.errors import Newer, StateError, StillRunning
 from scheduler.runtime.paths import RunPaths, StatePaths
 from scheduler.runtime.settings import Settings

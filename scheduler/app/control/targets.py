@@ -6,7 +6,7 @@ import contextlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from scheduler.app.observe.run_reader import find_run, places
+from scheduler.app.observe.run_facts import find_run, places
 from scheduler.errors import NoSuchRun, StateError, UsageError
 from scheduler.runtime.settings import Settings
 from scheduler.store.run.catalog import DIGITS, RunCatalog, RunInfo

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from scheduler.app.doctor import files, gpus, host
-from scheduler.app.observe.run_reader import places
+from scheduler.app.observe.run_facts import places
 from scheduler.app.run.options import this_python
 from scheduler.devices.host import cgroups
 from scheduler.devices.host import host_environment as environment

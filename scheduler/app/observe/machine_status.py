@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from scheduler.app.control import device_reservations
 from scheduler.app.observe.lease_holders import holders
-from scheduler.app.observe.run_reader import RunReader, facts_of_runs, places
+from scheduler.app.observe.run_facts import facts_of_runs, places
 from scheduler.core.leases import Lease, shims, unnamed_shims
 from scheduler.core.model import DeviceBudget, Waiter
 from scheduler.devices.host.host_memory import available
@@ -25,6 +25,7 @@ from scheduler.store.run.catalog import RunCatalog
 from scheduler.ui.text import clean
 
 if TYPE_CHECKING:
+    from scheduler.app.observe.run_reader import RunReader
     from scheduler.devices.pool import DevicePool
 
 REST = 2.0

@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from scheduler.app.observe.lease_holders import holders
 from scheduler.app.observe.machine_status import REST, MonitoredDevices
-from scheduler.app.observe.run_reader import RunReader, forecast_of
+from scheduler.app.observe.run_facts import forecast_of
+from scheduler.app.observe.run_reader import RunReader
 from scheduler.core.ports import Key
 from scheduler.core.reporting.live_status import LiveStatus, ObservedState, StatusBuilder
 from scheduler.devices.host.sampler import Tree, last_values, read_in_turn

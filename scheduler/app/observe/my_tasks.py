@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from scheduler.app.observe import run_reader
+from scheduler.app.observe import run_facts
 from scheduler.app.observe.run_reader import RunReader
 from scheduler.core.model import LIVING, UNFINISHED, State
 from scheduler.core.reporting.forecast import Forecast
@@ -48,9 +48,9 @@ class ListedRun:
 
 def my_runs(settings: Settings, options: ListOptions) -> Iterator[ListedRun]:
     """Yield the runs that have such tasks, newest first; a run that cannot be read is left out."""
-    for info in run_reader.all_runs(settings):
+    for info in run_facts.all_runs(settings):
         try:
-            facts = run_reader.facts_of_run(info)
+            facts = run_facts.facts_of_run(info)
             if facts["over"] and facts["ended"] < options.since:
                 continue
             listed = listed_run(info, options)
@@ -64,7 +64,7 @@ def listed_run(info: RunInfo, options: ListOptions) -> ListedRun:
     """Return the tasks of one run. Raise StateError where it cannot be read."""
     reader = RunReader(info)
     try:
-        forecast = run_reader.forecast_of(info)
+        forecast = run_facts.forecast_of(info)
         found = [
             row for row in reader.rows_alone(options.states, secrets=options.secrets) if _is_recent(row, options.since)
         ]

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from scheduler.app.observe.run_reader import RunReader, find_run
+from scheduler.app.observe.run_facts import find_run
+from scheduler.app.observe.run_reader import RunReader
 from scheduler.core.reporting.memory_timeline import MemoryTimeline
 from scheduler.errors import StateError, UsageError
 from scheduler.runtime.paths import PAGE, replace_file

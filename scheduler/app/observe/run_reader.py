@@ -1,16 +1,15 @@
-"""Readers of runs, from their journals, and the facts of the machine. It loads fast, since many verbs need it."""
+"""Readers of runs, from the events in their journals."""
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from scheduler.app.observe.metric_files import AttemptMetrics
 from scheduler.app.observe.metric_files import columns as metric_columns
-from scheduler.app.observe.status_snapshot import recorded_status, states, status_of
+from scheduler.app.observe.status_snapshot import facts_of, states
 from scheduler.core.brain import Brain
 from scheduler.core.causes import Action
 from scheduler.core.config import SchedulingConfig
@@ -20,69 +19,15 @@ from scheduler.core.reporting import columns
 from scheduler.core.reporting.run_history import RunHistory, RunTotals, totals
 from scheduler.core.tasks import command
 from scheduler.core.tasks.fields import RowForm, unpack_cells, unpack_terms
-from scheduler.core.tasks.redaction import masked, shown, without_secrets
-from scheduler.errors import Elsewhere, ForbiddenEvent, NoSuchRun, SchedulerError
-from scheduler.runtime.paths import StatePaths, find_places, make_private
-from scheduler.runtime.settings import Settings
-from scheduler.store.run.catalog import RunCatalog, RunInfo
+from scheduler.core.tasks.redaction import masked, shown
+from scheduler.errors import ForbiddenEvent
+from scheduler.store.run.catalog import RunInfo
 from scheduler.store.run.journal_database import newer
 from scheduler.store.run.journal_reader import JournalReader, Recorded, Row
 
 if TYPE_CHECKING:
     from scheduler.core.control.requests import GrantedRequest
     from scheduler.core.ports import Request
-    from scheduler.core.reporting.forecast import Forecast
-    from scheduler.store.profiles import ProfileStore
-
-
-def places(settings: Settings) -> StatePaths:
-    """Return the paths of the user's state directory."""
-    return find_places(settings.state or None)
-
-
-def profiles(settings: Settings) -> ProfileStore:
-    """Open the profiles of earlier runs."""
-    from scheduler.store.profiles import ProfileStore
-
-    home = places(settings)
-    make_private(home.root)
-    return ProfileStore(home.profiles)
-
-
-def all_runs(settings: Settings) -> list[RunInfo]:
-    """Return every run of this user on this machine, newest first."""
-    return list(RunCatalog(places(settings)).all())
-
-
-def find_run(settings: Settings, word: str | None, *, warn: bool = True) -> RunInfo:
-    """Return a run by number or name, or the latest one. Raise NoSuchRun; it names another machine that has the run.
-
-    With `warn`, a journal that lost its end is reported on standard error.
-    """
-    home = places(settings)
-    try:
-        info = RunCatalog(home).find(word)
-        if warn and info.lost:
-            from scheduler.ui.terminal.sink import hint
-
-            hint(info.lost)
-        return info
-    except NoSuchRun:
-        elsewhere = _find_elsewhere(home, word) if word is not None else ""
-        if not elsewhere:
-            raise
-    raise Elsewhere(elsewhere)
-
-
-def _find_elsewhere(home: StatePaths, word: str) -> str:
-    """Return a sentence that names another machine with such a run; empty if there is none."""
-    for other in home.of_other_machines():
-        with contextlib.suppress(SchedulerError):
-            info = RunCatalog(other).find(word)
-            there = info.elsewhere or other.root.name
-            where = f"run {info.number} belongs to {there}, not to this machine"
-            return f"{where}: go there, or look at it with --state {other.root}"
-    return ""
 
 
 class RunReader:
@@ -260,75 +205,4 @@ class RunReader:
 
     def run_facts(self) -> dict[str, Any]:
         """Return the facts of the run, as results show them."""
-        return _run_facts(self.info, states(self.brain))
-
-
-def _run_facts(info: RunInfo, states: Mapping[str, int]) -> dict[str, Any]:
-    meta = info.meta
-    return {
-        "number": info.number,
-        "name": meta.get("name", ""),
-        "file": without_secrets(meta.get("file", "")),
-        "alive": info.alive,
-        "accepted": float(meta.get("accepted", "0")),
-        "directory": meta.get("directory", ""),
-        "host": meta.get("host", ""),
-        "devices": json.loads(meta.get("labels", "{}")),
-        "states": dict(states),
-    }
-
-
-def forecast_of(info: RunInfo) -> Forecast | None:
-    """Return the latest forecast of a run's scheduler; None if it has no scheduler or no forecast yet."""
-    if not info.alive:
-        return None
-    from scheduler.core.reporting.forecast import Forecast  # not for a run that has ended
-
-    try:
-        return Forecast.from_dict(json.loads(info.places.forecast.read_bytes()))
-    except (OSError, ValueError):
-        return None
-
-
-def facts_of_runs(runs: RunCatalog, kept: dict[int, RunReader] | None = None) -> Iterator[dict[str, Any]]:
-    """Yield the facts of each run, newest first; a run that cannot be read has its error as a fact.
-
-    `kept` holds the readers of earlier calls, so that no run is read twice.
-    """
-    for number in reversed(runs.numbers()):
-        try:
-            info, journal = runs.open(number)
-            with contextlib.closing(journal):
-                yield {"number": number, "trouble": info.lost} if info.lost else _facts(info, journal, kept)
-        except NoSuchRun:
-            continue
-        except SchedulerError as exc:
-            if runs.places.run(number).log.exists():  # else it ended before its list was accepted
-                yield {"number": number, "trouble": str(exc)}
-
-
-def facts_of_run(info: RunInfo) -> dict[str, Any]:
-    """Return a run's facts, with whether it is over and when a task last ended."""
-    with contextlib.closing(JournalReader.read(info.places.journal)) as journal:
-        return _facts(info, journal)
-
-
-def _facts(info: RunInfo, journal: JournalReader, kept: dict[int, RunReader] | None = None) -> dict[str, Any]:
-    """Return the status that the run's scheduler recorded if that is recent; otherwise read all events."""
-    status = recorded_status(info, journal)
-    if status is None:
-        reader = RunReader(info, journal, only_states=True) if kept is None else _read_on(info, kept)
-        status = status_of(info.meta, reader.brain, reader.ended)
-    forecast = forecast_of(info)
-    expected = forecast and forecast.run_to_dict()
-    return {**_run_facts(info, status["states"]), **status, "elsewhere": info.elsewhere, "expected": expected}
-
-
-def _read_on(info: RunInfo, kept: dict[int, RunReader]) -> RunReader:
-    """Return a reader of a run: the earlier one with its new events, or a new one."""
-    if info.number not in kept:
-        kept[info.number] = RunReader(info, only_states=True)
-    reader = kept[info.number]
-    reader.info = info
-    reader.catch_up()
-    return reader
+        return facts_of(self.info, states(self.brain))

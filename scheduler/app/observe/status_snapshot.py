@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from scheduler.core.model import UNFINISHED, State
+from scheduler.core.tasks.redaction import without_secrets
 from scheduler.errors import StateError
 from scheduler.runtime.clock import since_boot
 from scheduler.store.run.journal_reader import JournalReader, last_status
@@ -34,6 +36,22 @@ def status_of(meta: Mapping[str, str], brain: Brain, ended: float | None) -> dic
 def states(brain: Brain) -> dict[str, int]:
     """Return the number of tasks per state."""
     return {str(state): number for state in State if (number := brain.state_counts[state])}
+
+
+def facts_of(info: RunInfo, states: Mapping[str, int]) -> dict[str, Any]:
+    """Return the facts of a run that results show, with the number of its tasks per state."""
+    meta = info.meta
+    return {
+        "number": info.number,
+        "name": meta.get("name", ""),
+        "file": without_secrets(meta.get("file", "")),
+        "alive": info.alive,
+        "accepted": float(meta.get("accepted", "0")),
+        "directory": meta.get("directory", ""),
+        "host": meta.get("host", ""),
+        "devices": json.loads(meta.get("labels", "{}")),
+        "states": dict(states),
+    }
 
 
 def recorded_status(info: RunInfo, journal: JournalReader) -> dict[str, Any] | None:

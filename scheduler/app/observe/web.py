@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from scheduler.app.control import run_requests
 from scheduler.app.control.targets import Target
 from scheduler.app.observe import report as observe_report
-from scheduler.app.observe import run_reader, why
+from scheduler.app.observe import run_facts, run_reader, why
 from scheduler.app.observe.machine_status import MachineMonitor
 from scheduler.app.observe.monitor import RunMonitor
 from scheduler.core.control.request_kinds import WHY
@@ -87,7 +87,7 @@ class WebFeed:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._places = run_reader.places(settings)
+        self._places = run_facts.places(settings)
         self._owner = ThreadPoolExecutor(1, "page")
         self._asking = threading.Lock()
         self._runs: dict[int, RunMonitor] = {}
@@ -172,7 +172,7 @@ class WebFeed:
 
     def _tasks(self, run: int, wanted: TaskQuery, texts: Mapping[int, str]) -> Mapping[str, Any]:
         attached = self._attached(run)
-        reader, forecast = attached.reader, run_reader.forecast_of(attached.info)
+        reader, forecast = attached.reader, run_facts.forecast_of(attached.info)
         reader.catch_up()
         found = status_data.chosen(reader.brain, reader.history, wanted, texts)
         pages = max(1, -(-len(found) // status_data.ROWS))

@@ -8,7 +8,8 @@ from contextlib import closing
 from typing import Any
 
 from scheduler.app.control.targets import Target
-from scheduler.app.observe.run_reader import RunReader, forecast_of
+from scheduler.app.observe.run_facts import forecast_of
+from scheduler.app.observe.run_reader import RunReader
 from scheduler.core.control.request_kinds import WHY
 from scheduler.core.model import State
 from scheduler.core.ports import Answer, Request

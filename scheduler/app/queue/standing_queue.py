@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 
-from scheduler.app.observe import run_reader
+from scheduler.app.observe import run_facts
 from scheduler.app.queue.queue_source import QueueSource
 from scheduler.app.run import detach, start
 from scheduler.app.run.options import ResumeOptions, RunOptions, this_python
@@ -44,7 +44,7 @@ def _unfinished(home: StatePaths, queue: RunPaths | None) -> RunInfo | None:
     if queue is None:
         return None
     info = RunCatalog(home).info(queue.number)
-    return None if run_reader.facts_of_run(info)["over"] and not info.lost else info
+    return None if run_facts.facts_of_run(info)["over"] and not info.lost else info
 
 
 def _begin(name: str, settings: Settings, lock: int) -> DetachedStart:
@@ -76,5 +76,5 @@ def _resume(info: RunInfo, settings: Settings, lock: int) -> DetachedStart:
 def _become_background(lock: int, settings: Settings) -> None:
     """Close the copy of the lock, which would stay locked, and leave the caller's directory, which may go."""
     os.close(lock)
-    home = run_reader.places(settings)
+    home = run_facts.places(settings)
     os.chdir(home.root)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from scheduler.app.observe import run_reader
+from scheduler.app.observe import run_facts
 from scheduler.app.run.options import ResumeOptions
 from scheduler.app.run.resume import take_over
 from scheduler.app.run.run_loop import resuming_lines, run_to_end
@@ -57,8 +57,8 @@ def resume(info: RunInfo, settings: Settings, how: ResumeOptions) -> DetachedSta
 
 def resume_all(settings: Settings, how: ResumeOptions) -> Iterator[DetachedStart]:
     """Resume every unfinished run of this machine, oldest first; `trouble` says why one was not resumed."""
-    for info in reversed(run_reader.all_runs(settings)):
-        if run_reader.facts_of_run(info)["over"] and not pending(info.places):
+    for info in reversed(run_facts.all_runs(settings)):
+        if run_facts.facts_of_run(info)["over"] and not pending(info.places):
             continue
         why_not = f"belongs to {info.elsewhere}" if info.elsewhere else "is alive" if info.alive else ""
         start = DetachedStart(0, trouble=f"{why_not}: not resumed") if why_not else resume(info, settings, how)

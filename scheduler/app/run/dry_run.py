@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
-from scheduler.app.observe.run_reader import places
+from scheduler.app.observe.run_facts import places
 from scheduler.app.run.admission import Check, check_sequential, checker
 from scheduler.app.run.devices import check_slots, find_devices
 from scheduler.app.run.options import RunOptions, rules

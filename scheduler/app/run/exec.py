@@ -81,7 +81,7 @@ def run(
     finally:
         session.close()
     if result.code is None and result.signal and result.signal != QUIT and result.state is State.WAITING:
-        from scheduler.app.observe.run_reader import places
+        from scheduler.app.observe.run_facts import places
         from scheduler.store.run.removal import remove
 
         with contextlib.suppress(SchedulerError):  # then it stays, and `scheduler runs` shows it

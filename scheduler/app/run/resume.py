@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from scheduler.app.observe.run_reader import places
+from scheduler.app.observe.run_facts import places
 from scheduler.app.run.admission import checker
 from scheduler.app.run.devices import find_devices
 from scheduler.app.run.options import ResumeOptions, RunOptions, rules

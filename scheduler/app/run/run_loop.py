@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from scheduler.app import notify
 from scheduler.app.observe.live import LiveScreen, live_view
-from scheduler.app.observe.run_reader import RunReader, places
+from scheduler.app.observe.run_facts import places
+from scheduler.app.observe.run_reader import RunReader
 from scheduler.app.observe.status_snapshot import StatusRecorder
 from scheduler.app.run.session import RunSession
 from scheduler.app.run.task_list import QUEUE

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scheduler.app.observe.run_reader import places
+from scheduler.app.observe.run_facts import places
 from scheduler.app.run.admission import check_sequential, checker
 from scheduler.app.run.devices import check_slots, find_devices
 from scheduler.app.run.options import RunOptions, rules

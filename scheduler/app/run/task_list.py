@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from scheduler.app.observe import run_reader
+from scheduler.app.observe import run_facts
 from scheduler.app.run.previous_runs import real_path
 from scheduler.core.ports import Happening
 from scheduler.core.tasks.fields import RowForm
@@ -131,7 +131,7 @@ def follow_listing(
 
 def _followed_before(settings: Settings, real: str) -> RunInfo | None:
     """Return the newest run that followed this file, or None."""
-    found = (info for info in run_reader.all_runs(settings) if info.meta.get("path") == real)
+    found = (info for info in run_facts.all_runs(settings) if info.meta.get("path") == real)
     return next((info for info in found if info.meta.get("door") == FOLLOWED), None)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from scheduler.app.observe.run_reader import places
+from scheduler.app.observe.run_facts import places
 from scheduler.app.run.options import chosen_python
 from scheduler.app.run.task_list import csv_listing
 from scheduler.core.model import HOST, Device, Job, Spec, Terms

@@ -9,8 +9,7 @@ from scheduler.core.config import SchedulingConfig
 from scheduler.core.events import Edge, Exited
 from scheduler.core.lifecycle import TaskState
 from scheduler.core.model import HOST, DeviceBudget, Placement
-from scheduler.core.placement.device_capacity import is_called, largest
-from scheduler.core.placement.fit import NEARLY
+from scheduler.core.placement.device_capacity import NEARLY, is_called, largest
 from scheduler.core.profiling import estimator, observation
 from scheduler.units import size
 from scheduler.values import dataclass

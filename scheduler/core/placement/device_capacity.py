@@ -20,6 +20,9 @@ from scheduler.units import size
 from scheduler.values import dataclass
 
 ENOUGH = 1e-9
+NEARLY = 0.9
+"""The share of a whole device on which a task is tried again after it ran out of memory there. It failed at a use
+slightly above what is free there now, and would wait for ever for the rest."""
 MOST_OWNERS = 5
 """So many owners of unmanaged memory are named."""
 

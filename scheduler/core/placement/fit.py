@@ -5,26 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import compress
-from typing import TYPE_CHECKING
 
 from scheduler.core.config import SchedulingConfig
-from scheduler.core.model import (
-    HOST,
-    DeviceBudget,
-    Placement,
-    Terms,
-)
+from scheduler.core.model import HOST, DeviceBudget, Placement, Terms
+from scheduler.core.placement.device_capacity import ENOUGH, NEARLY, DeviceCapacity, largest
 from scheduler.core.placement.refusal import Reason, Refusal
-
-if TYPE_CHECKING:
-    pass
-
-from scheduler.core.placement.device_capacity import ENOUGH, DeviceCapacity, largest
 from scheduler.core.placement.request import MemoryRequest, ResourceRequest, declared, gpus_of
-
-NEARLY = 0.9
-"""The share of a whole device on which a task is tried again after it ran out of memory there. It failed at a use
-slightly above what is free there now, and would wait for ever for the rest."""
 
 
 def never_fits(terms: Terms, budgets: Iterable[DeviceBudget]) -> Refusal | None:

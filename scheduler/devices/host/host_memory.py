@@ -18,7 +18,6 @@ from scheduler.devices.host.cgroups import (
     memory_groups,
     text,
 )
-from scheduler.runtime.python_envs import missing_package
 from scheduler.units import MIB
 from scheduler.values import dataclass
 
@@ -163,6 +162,8 @@ def _memory() -> Any:
     try:
         import psutil  # 15 ms that only a run pays
     except ModuleNotFoundError:
+        from scheduler.runtime.python_envs import missing_package  # it loads shutil
+
         raise missing_package("psutil") from None
     return psutil.virtual_memory()
 
