@@ -28,29 +28,41 @@ _SENSELESS = 1 << 50
 """A request for this many bytes is a mistake of the program, because no machine has them."""
 
 _OF_MEMORY = (
-    "memory", "alloc", "oom", "exhausted", "ram", "errno 12", "enomem", "shm", "tensor", "batch size", "kv", "torch_",
-    "worker",
+    "memory", "alloc", "oom", "exhausted", "ram", "errno 12", "nomem", "no_mem", "shm", "tensor", "batch size", "kv",
+    "torch_", "worker", "heap", "mem ", "memalign", "curesult", "cuda error", "hip error", "paging file",
 )  # fmt: skip
 _OF_FAILURE = (
     "out", "not", "n't", "no ", "insuff", "low on", "fail", "unable", "error", "err", "bad", "kill", "enough", "oom",
-    "less", "larger", "status", "exceed", "exhausted", "need", "requ",
+    "less", "larger", "status", "exceed", "exhausted", "need", "requ", "fit", "over", "lack", "short", "full", "small",
+    "nomem", "no_mem", "returned", "too ",
 )  # fmt: skip
 """Words of which each pattern below needs at least one, in lower case. Most lines have none and are not examined
 further."""
 
 # Gaps in these patterns are bounded: a line may be long.
-_KIND = r"(?:(?:gpu|device|cuda|hip|host|system|video|graphics|cpu|main|physical|virtual|pinned|free|available)[ _-]?)*"
+_KIND = (
+    r"(?:(?:gpu|device|cuda|hip|host|system|video|graphics|cpu|main|physical|virtual|pinned|free|available|allocatable"
+    r"|process|hbm|total|the|your)[ _-]?)*"
+)
 _MEMORY = r"(?:memory|v?ram\b)"
+_HEAP = r"(?:memory|v?ram|heaps?|swap)(?: space)?"
 _SHORT = re.compile(
     rf"(?<![a-z0-9_])out[ _-]of[ _-]{_KIND}(?:(?:and|or) (?:shared )?{_KIND})?{_MEMORY}(?![a-z_]*(?:=|\())"
     rf"|outof{_KIND}memory"
     rf"|(?-i:OUT_OF_(?:[A-Z]+_)?MEMORY)"
-    rf"|\b(?:(?:not|(?:do|does|did)n't) (?:have )?(?:enough|sufficient)|insufficient"
-    rf"|no (?:available|free)|too little|low on|make sure you have enough)\s"
-    rf"{_KIND}{_MEMORY}(?! (?:slots?|cells?|registers?|banks?|bandwidth|ports?)\b)"
+    rf"|\b(?:(?:not|(?:do|does|did)n't) (?:\w+ )?(?:enough|sufficient)|insufficient|lack(?:s|ing)?(?: of)?"
+    rf"|short(?:age)? of|no (?:more |further )?(?:available|free)|no more|too little|low on|make sure you have enough)"
+    rf"\s(?:amount of )?"
+    rf"{_KIND}{_MEMORY}(?! (?:slots?|cells?|registers?|banks?|bandwidth|ports?|leaks?)\b)"
+    rf"|\bno {_KIND}memory (?:left|available|remaining)\b|\b{_MEMORY} (?:is )?(?:not enough|insufficient|full)\b"
+    rf"|\b{_HEAP} (?:is |are |was |were )?exhausted\b|\bexhaust(?:ed|s)? (?:all )?{_KIND}{_MEMORY}|out of heap\b"
+    rf"|(?:(?:\bnot|n't|\bnever|\btoo \w+) (?:.{{0,40}}\b)?(?:to )?fit|\bexceed(?:s|ed|ing)?)\b "
+    rf"(?:(?:in|on)(?:to)? |to )?{_KIND}{_MEMORY}(?! (?:slots?|banks?|bandwidth)\b)|paging file is too small"
     rf"|\bkill(?:ed|s|ing)?\b.{{0,60}}\b(?:memory|oom)\b|\boom[ _-]?kill"
     rf"|\b(?:error|exception|failed|fatal)\b.{{0,60}}\boom\b"
     rf"|\b(?:requires?|needs?) more {_KIND}{_MEMORY}|\bexceed\w*\s(?:\S+\s){{0,3}}memory (?:limit|budget)"
+    rf"|\bover (?:its |the )?memory limit|\bv?mem \d+\w* exceed(?:s|ed) limit"
+    rf"|\bmemory (?:limit|budget)s? (?:\(\w+\) )?(?:was |is |has been )?exceeded"
     rf"|\bresource[_ ]?exhausted\w*\W.{{0,80}}(?:\ballocat|\breserv|{_MEMORY}|\bhbm\b)",
     re.IGNORECASE,
 )
@@ -63,20 +75,34 @@ _REFUSED = re.compile(
     rf"|\b{_ALLOCATES}\b.{{0,80}}\b{_WHAT}.{{0,40}}\bfail(?:ed|s|ure)?\b"
     rf"|\b(?:{_WHAT}|object)\b.{{0,20}}\balloc\w* (?:error|fail\w*)\b"
     rf"|\b{_ALLOCATES} of size \d+ failed\b|\b\w*alloc\w*memory\w* failed\b|\balloc\w*[ -]fail\w*.{{0,80}}{_WHAT}"
-    rf"|\b\w*[mc]alloc(?:Async|Managed|Host|Pitch)? failed\b"
+    rf"|\b(?:\w*[mc]alloc(?:Async|Managed|Host|Pitch)?|cu\w{{0,20}}alloc\w{{0,20}}|\w*memalign|VirtualAlloc) failed\b"
     rf"(?!: (?:an? |invalid|unspecified|no (?:cuda|kernel)|driver|initiali))"
     rf"|\b(?:attempt(?:ed|ing)|tr(?:ied|ying)) to {_ALLOCATES}\b.{{0,80}}\b(?:greater|larger) than\b"
     rf"|\balloc\w* (?:size|request)\b.{{0,40}}\b(?:more|greater|larger) than\b.{{0,40}}{_WHAT}"
+    rf"|\bfail(?:ed)? to allocate(?: again)?(?:[.!](?=\s|$)|\s*$)|\bmemory (?:allocation|request) (?:error|failure)\b"
+    rf"|\b{_FAILS}(?: to)? (?:reserve|commit|obtain|get|acquire|map) (?:\S+ ){{0,4}}(?:memory|v?ram)\b"
+    rf"(?! (?:info|usage|use|size|stat))"
+    rf"|\b\w*alloc\w*(?:\([^)]{{0,60}}\))? returned (?:NULL|nullptr|error 2)\b"
     rf"|\bbad[_ ]alloc(?:ation)?\b|{_WHAT}.{{0,60}}\b(?:could not|cannot|can't) be allocated\b",
     re.IGNORECASE,
 )
 """A refused allocation, in the words of any program."""
 _CODES = re.compile(
-    r"\bCU(?:BLAS|DNN|SOLVER|SPARSE)_STATUS_ALLOC_FAILED\b|\bCUFFT_ALLOC_FAILED\b|\bcudaErrorMemoryAllocation\b"
-    r"|\bhipErrorMemoryAllocation\b|\bCL_MEM_OBJECT_ALLOCATION_FAILURE\b|\bENOMEM\b|\[Errno 12\]"
+    r"\b[A-Z_]{2,40}_ALLOC(?:ATION|ATOR)?_(?:FAIL(?:ED|URE)|ERR(?:OR)?)\b|\b(?:cuda|hip)ErrorMemoryAllocation\b"
+    r"|\brocblas_status_memory_error\b|\b(?:[A-Z]+_)*E?NO_?MEM(?:ORY)?\b|\[Errno 12\]|\berrno\W{1,3}12\b"
+    r"|\b(?:CUresult|(?:CUDA|HIP)(?: driver| runtime)? error)(?: error| code)?\W{1,3}(?:result=|code )?2\b(?![.\d])"
     r"|(?:^|[\s.|\]])_?\w{0,30}MemoryError(?::|\s*$)"
 )
 """Codes and names of errors that mean a lack of memory."""
+_TRANSLATED = re.compile(
+    r"Nicht genügend (?:Haupt)?[Ss]peicher|Kann (?:Haupts|S)peicher nicht (?:anfordern|belegen)"
+    r"|(?:Ne peut|Impossible d'|impossible d’)\s?allouer de la mémoire|[Mm]émoire insuffisante"
+    r"|[Nn]o se (?:puede|pudo) asignar memoria|[Mm]emoria insuficiente|[Ii]mpossibile allocare memoria"
+    r"|[Nn]ão (?:é possível|foi possível) alocar memória|Невозможно выделить память|Недостаточно памяти"
+    r"|无法(?:分配|申请)内存|[内显]存(?:不足|不够|溢出)|無法配置記憶體|記憶體不足|メモリを確保できません|メモリ(?:ー)?(?:が)?不足"
+    r"|메모리를? 할당할 수 없|메모리(?:가)? 부족"
+)
+"""The system's words for a refused allocation (ENOMEM), and the usual ones for a lack of memory, in other languages."""
 _PRODUCTS = re.compile(
     r"\bOOM when allocating tensor"  # TensorFlow
     r"|\bDst tensor is not initialized"  # TensorFlow, where there is no room to copy to
@@ -103,7 +129,8 @@ _MEANS_ELSE = re.compile(
     r"|\bstatic TLS block\b|\bnegative \w* ?size\b|\ballocat\w+ -\d{3}"
     r"|\bhas no attribute\b|\bcannot import name\b|\bis not defined\b"
     r"|\balloc\w*\b.{0,120}: (?:invalid (?:argument|device|value)|operation not (?:permitted|supported))"
-    r"|\b(?:memory|oom)s?(?: \w+){0,2} ?[:=] ?0\b"
+    r"|\b(?:memory|oom)s?(?: \w+){0,2} ?[:=] ?0\b|\boom[ _-]?(?:score|adj)|\boom[ _-]?kill(?:er)?[ _-]?disable"
+    r"|\bmetaspace\b|\bdirect buffer memory\b|\bfallocate\b|\bdisk (?:space|quota)\b|\bmemory required by task\b"
     r"|\b(?:possible|potential)(?: \w+)? causes\b",  # it guesses
     re.IGNORECASE,
 )
@@ -160,9 +187,9 @@ _ON_CPU = re.compile(
 )
 """Words about memory of the host, including CUDA calls that lock host memory."""
 _ON_GPU = re.compile(
-    r"cuda|\bgpus?\b|\bgpu[_\d]|nccl|\bhip\b|\bhipError|\bxpu\b|\bnpu\b|vram|cublas|cudnn|cufft|cusolver|cusparse"
+    r"cuda|curesult|cu_mem_|\bhbm\b|显存|\bgpus?\b|\bgpu[_\d]|nccl|\bhip\b|\bhipError|\bxpu\b|\bnpu\b|vram|cublas|cudnn|cufft|cusolver|cusparse|curand"
     r"|\btensorrt|\btrt\b|nvinfer|\brmm(?![a-z])|thrust|torch\.(?:cuda\.)?OutOfMemory|\bdevice ordinal|\bon device \d"
-    r"|DEVICE[_ ]?MEMORY|optix|\bvk[A-Z]\w+|VkResult|Pxg|\.cu\b|\bcu[A-Z]\w* failed|\bresource[_ ]?exhausted"
+    r"|DEVICE[_ -]?MEMORY|optix|\bvk[A-Z]\w+|VkResult|Pxg|\.cu\b|\bcu[A-Z]\w* failed|\bresource[_ ]?exhausted"
     r"|\bOOM when allocating tensor|\bDst tensor|KV cache|cache blocks|mem-fraction|memory object|CL_MEM_OBJECT"
     r"|\bexecutable batch size|\(allocated so far|^out of memory (?:while trying to allocate|on)"
     r"|\bout of memory to allocate \d|\bMPS\b|\bgraphics memory"
@@ -243,6 +270,8 @@ def may_be_gpu_memory(output: str, *, signalled: bool) -> bool:
 
 
 def _may_say_so(text: str) -> bool:
+    if not text.isascii() and _TRANSLATED.search(text):
+        return True
     text = text.lower()
     return any(word in text for word in _OF_MEMORY) and any(word in text for word in _OF_FAILURE)
 
@@ -278,7 +307,7 @@ def _has_the_words(line: str) -> bool:
     exception = EXCEPTION.search(line)
     if exception and exception["type"].rpartition(".")[2] in _PROGRAMMING:
         return False
-    if _CODES.search(line) or _PRODUCTS.search(line):
+    if _CODES.search(line) or _PRODUCTS.search(line) or _TRANSLATED.search(line):
         return True
     found = [match for match in (_SHORT.search(line), _REFUSED.search(line)) if match]
     return any(not _ADVICE.search(line[: match.start()]) for match in found)

@@ -174,11 +174,80 @@ class TestPresentation:
         assert what_ran_out("E client.cc:672] failed: Resource exhausted: Out \nof memory while trying") is not None
         assert what_ran_out("hint: lower the batch size if you run out \nof memory") is None
 
-    @pytest.mark.parametrize("unit", ["a memory ", "error ", "failed to allocate ", "memory\n", "\x1b[", '  File "'])
+    @pytest.mark.parametrize(
+        "unit",
+        [
+            "a memory ",
+            "error ",
+            "failed to allocate ",
+            "memory\n",
+            "\x1b[",
+            '  File "',
+            "not the total ",
+            "too big to fit ",
+        ],
+    )
     def test_64_kib_of_repeated_text_are_read_in_half_a_second(self, unit: str) -> None:
         began = time.process_time()
         what_ran_out((unit * 65536)[:65536])
         assert time.process_time() - began < 0.5
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        ("sort: memory exhausted", "host"),
+        ("simulator: all device heaps are exhausted", "host"),
+        ("solver: the matrix does not fit into GPU memory", "gpu"),
+        ("the model is too large to fit in the available VRAM", "gpu"),
+        ("the device does not provide enough device-memory", "gpu"),
+        ("no more memory available", "host"),
+        ("there is no memory left", "host"),
+        ("aborted: lack of virtual memory", "host"),
+        ("fatal: memory limit exceeded", "host"),
+        ("PBS: job killed: vmem 9423kb exceeded limit 8388kb", "host"),
+        ("could not reserve 400 MiB of memory", "host"),
+        ("calloc(1, 73741824) returned NULL", "host"),
+        ("error: posix_memalign failed", "host"),
+        ("Failed to allocate.", "host"),
+        ("cuMemHostAlloc failed: OS call failed", "host"),
+        ("SQLITE_NOMEM", "host"),
+        ("CURAND_STATUS_ALLOCATION_FAILED", "gpu"),
+        ("CUDA error 2 at kernel.cu:17", "gpu"),
+        ("CUresult error result=2", "gpu"),
+        ("fork: Nicht genügend Hauptspeicher verfügbar", "host"),
+        ("OSError: [Errno 12] Impossible d'allouer de la mémoire", "host"),
+        ("bash: fork: 无法分配内存", "host"),
+        ("RuntimeError: 显存不足", "gpu"),
+    ],
+)
+def test_general_words_for_a_lack_of_memory_are_recognised_in_any_program(words: str, part: str) -> None:
+    found = what_ran_out(words)
+    assert found is not None
+    assert found.part == part
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "failed to change OOM score to -500: permission denied",
+        "error: oom_kill_disable is not supported",
+        "memory usage: 90% of the limit; error: no data",
+        "error: exceeds 10% of system memory",
+        "error: the board has no memory slots left",
+        "error: insufficient memory bandwidth",
+        "fallocate failed: not enough free memory blocks on the disk",
+        "sbatch: error: Memory required by task is not available",
+        "error: could not get memory usage of process 7",
+        "CUDA error 209: no kernel image is available",
+        "CUDA error 2.1 of the toolkit",
+        "java.lang.OutOfMemoryError: Metaspace",
+        "the report found no more memory leaks; error in line 4",
+        "error: this key does not fit in the lock",
+    ],
+)
+def test_words_that_resemble_a_lack_of_memory_are_none(words: str) -> None:
+    assert what_ran_out(words) is None
 
 
 TORCHRUN = "traceback : Signal 9 (SIGKILL) received by PID 4242\n"
