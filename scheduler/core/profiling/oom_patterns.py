@@ -29,7 +29,7 @@ _SENSELESS = 1 << 50
 
 _OF_MEMORY = (
     "memory", "alloc", "oom", "exhausted", "ram", "errno 12", "nomem", "no_mem", "shm", "tensor", "batch size", "kv",
-    "torch_", "worker", "heap", "mem ", "memalign", "curesult", "cuda error", "hip error", "paging file",
+    "torch_", "worker", "heap", "mem ", "memalign", "mumps", "curesult", "cuda error", "hip error", "paging file",
 )  # fmt: skip
 _OF_FAILURE = (
     "out", "not", "n't", "no ", "insuff", "low on", "fail", "unable", "error", "err", "bad", "kill", "enough", "oom",
@@ -60,7 +60,7 @@ _SHORT = re.compile(
     rf"(?:(?:in|on)(?:to)? |to )?{_KIND}{_MEMORY}(?! (?:slots?|banks?|bandwidth)\b)|paging file is too small"
     rf"|\bkill(?:ed|s|ing)?\b.{{0,60}}\b(?:memory|oom)\b|\boom[ _-]?kill"
     rf"|\b(?:error|exception|failed|fatal)\b.{{0,60}}\boom\b"
-    rf"|\b(?:requires?|needs?) more {_KIND}{_MEMORY}|\bexceed\w*\s(?:\S+\s){{0,3}}memory (?:limit|budget)"
+    rf"|\b(?:requires?|needs?) more {_KIND}{_MEMORY}|\bexceed\w*\s(?:\S+\s){{0,3}}memory (?:\w+ )?(?:limit|budget)"
     rf"|\bover (?:its |the )?memory limit|\bv?mem \d+\w* exceed(?:s|ed) limit"
     rf"|\bmemory (?:limit|budget)s? (?:\(\w+\) )?(?:was |is |has been )?exceeded"
     rf"|\bresource[_ ]?exhausted\w*\W.{{0,80}}(?:\ballocat|\breserv|{_MEMORY}|\bhbm\b)",
@@ -116,6 +116,7 @@ _PRODUCTS = re.compile(
     r"|\blarger than the (?:available KV cache memory|maximum number of tokens that can be stored in KV cache)"  # vLLM
     r"|\bless than desired GPU memory utilization"  # vLLM
     r"|\bworkers? .{0,60}\bkilled due to memory pressure"  # Ray
+    r"|\b[SDCZ]MUMPS INFO\(1\)= *-(?:5|7|13)\b"  # MUMPS, where it could not allocate
 )
 """Sentences of particular products."""
 
@@ -181,13 +182,14 @@ _ON_CPU = re.compile(
     r"\bdevice:CPU:\d|\bby allocator (?:cpu|mklcpu)\b|(?<!GPU or )(?<!shared )\b(?:CPU|host) memory\b"
     r"|\bcpu_device|\bDefaultCPUAllocator\b"
     r"|\bRESOURCE_EXHAUSTED: Out of memory allocating [\d,]+ bytes"  # JAX without a GPU
+    r"|\bMemoryError: Unable to allocate"  # NumPy
     r"|\bcu(?:da)?(?:Mem)?(?:Host(?:Alloc|Register)|M?[Aa]llocHost)\b|\bnew RAM\b|/dev/shm|\bray\.exceptions\b"
     r"|^(?:\[rank\d+\]: ?)?MemoryError\s*$",
     re.IGNORECASE,
 )
 """Words about memory of the host, including CUDA calls that lock host memory."""
 _ON_GPU = re.compile(
-    r"cuda|curesult|cu_mem_|\bhbm\b|显存|\bgpus?\b|\bgpu[_\d]|nccl|\bhip\b|\bhipError|\bxpu\b|\bnpu\b|vram|cublas|cudnn|cufft|cusolver|cusparse|curand"
+    r"cuda|curesult|cu_mem_|webgpu|\bvulkan|\bhbm\b|显存|\bgpus?\b|\bgpu[_\d]|nccl|\bhip\b|\bhipError|\bxpu\b|\bnpu\b|vram|cublas|cudnn|cufft|cusolver|cusparse|curand"
     r"|\btensorrt|\btrt\b|nvinfer|\brmm(?![a-z])|thrust|torch\.(?:cuda\.)?OutOfMemory|\bdevice ordinal|\bon device \d"
     r"|DEVICE[_ -]?MEMORY|optix|\bvk[A-Z]\w+|VkResult|Pxg|\.cu\b|\bcu[A-Z]\w* failed|\bresource[_ ]?exhausted"
     r"|\bOOM when allocating tensor|\bDst tensor|KV cache|cache blocks|mem-fraction|memory object|CL_MEM_OBJECT"
@@ -310,7 +312,7 @@ def _has_the_words(line: str) -> bool:
     if _CODES.search(line) or _PRODUCTS.search(line) or _TRANSLATED.search(line):
         return True
     found = [match for match in (_SHORT.search(line), _REFUSED.search(line)) if match]
-    return any(not _ADVICE.search(line[: match.start()]) for match in found)
+    return any(not _ADVICE.search(line[: match.start()]) and line[match.end() :][:2] != "? " for match in found)
 
 
 def _says_so_with(line: str, following: list[str]) -> bool:
