@@ -53,12 +53,14 @@ class RequestedResources:
     """The number of earlier attempts that ran out of memory."""
     no_gpu: bool = False
     """True if attempts of its class have shown that it needs no GPU, though it would see one."""
+    is_expected: bool = False
+    """True if its memory is unknown, and `bytes` follow from the needs of other task classes."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the request as JSON values."""
         return {
             "bytes": self.bytes, "peak": self.peak, "gpus": self.gpus, "source": self.source, "share": self.share,
-            "margin": self.margin, "ooms": self.ooms, "no_gpu": self.no_gpu,
+            "margin": self.margin, "ooms": self.ooms, "no_gpu": self.no_gpu, "is_expected": self.is_expected,
         }  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from scheduler.core.control.messages import waiting, waits
 from scheduler.core.control.wait_reason import DeviceState, HolderUse, RequestedResources, WaitReason
 from scheduler.core.lifecycle import TaskState
 from scheduler.core.model import HOST, Machine, Placement, State
-from scheduler.core.placement.device_capacity import ENOUGH, DeviceCapacity, is_called
+from scheduler.core.placement.device_capacity import ENOUGH, DeviceCapacity, is_called, kept_for_unmanaged
 from scheduler.core.placement.policies.batches import BatchPass
 from scheduler.core.placement.refusal import Reason, Refusal
 from scheduler.core.placement.request import MemoryRequest, ResourceRequest, gpus_of
@@ -26,6 +26,7 @@ MOST_GROUPS = 500
 """The largest number of groups of equal tasks that are examined, best-ranked first; most lists have fewer than ten."""
 OTHER_RUNS, UNMANAGED_PROCESSES = "other runs", "unmanaged processes"
 UNMANAGED_MEMORY, BUFFER = "unmanaged memory", "buffer"
+KEPT_FOR_GROWTH = "kept for the growth of unmanaged memory"
 """Holders of memory that are not tasks of this run."""
 
 
@@ -111,7 +112,7 @@ def _wants(brain: Brain, task: int, need: ResourceRequest) -> RequestedResources
     touched = brain.task(task)
     peak = ask.bare or ask.least
     return RequestedResources(
-        ask.bytes,
+        _within_devices(brain, task, need, ask),
         peak,
         len(need.gpus),
         need.source,
@@ -119,6 +120,16 @@ def _wants(brain: Brain, task: int, need: ResourceRequest) -> RequestedResources
         margin,
         touched.ooms if touched else 0,
         no_gpu=need.visible > 0,
+        is_expected=ask.enough > 0,
+    )
+
+
+def _within_devices(brain: Brain, task: int, need: ResourceRequest, ask: MemoryRequest) -> int | None:
+    """Return the bytes that a task would reserve: an expectation is no more than the largest device has."""
+    if ask.bytes is None or not ask.enough:
+        return ask.bytes
+    return min(
+        ask.bytes, max((room.most - brain.rules.buffer for room in _may_run_on(brain, task, need)), default=ask.bytes)
     )
 
 
@@ -149,6 +160,8 @@ def _stand(brain: Brain, machine: Machine, room: DeviceCapacity) -> DeviceState:
     others = sum(lease.reserved.get(key, 0) for lease in machine.leases)
     held += [HolderUse(OTHER_RUNS, others)] if others else []
     held += [HolderUse(UNMANAGED_PROCESSES, room.unmanaged_bytes)] if room.unmanaged_bytes else []
+    kept = sum(kept_for_unmanaged(one, brain.rules) for one in machine.budgets if one.device.key == key)
+    held += [HolderUse(KEPT_FOR_GROWTH, kept)] if kept else []
     rest = room.most - max(0, room.bytes) - brain.rules.buffer - sum(one.bytes for one in held)
     held += [HolderUse(UNMANAGED_MEMORY, rest)] if rest > brain.rules.peak_step_bytes else []
     held.sort(key=lambda one: -one.bytes)

@@ -59,7 +59,7 @@ def write_json(policies: Sequence[RunMetrics], out: TextIO, *, several: bool) ->
 def lines(policies: Sequence[RunMetrics]) -> list[str]:
     """Return a table of all policies, the waiting times, the lower bound with its reasons, and what did not succeed."""
     header = [
-        "policy", "makespan", "/bound", "mean end", "/bound", "p95 end", "/bound", "OOMs", "bypassed", "slowed",
+        "policy", "makespan", "/bound", "mean end", "/bound", "p95 end", "/bound", "OOMs", "bypassed", "stretched",
         "memory", "load",
     ]  # fmt: skip
     rows = [_row(one) for one in policies]

@@ -21,6 +21,7 @@ from tests.support.builders import (
     Simulation,
     asked,
     brain,
+    exited,
     gpu,
     hold,
     host,
@@ -28,6 +29,7 @@ from tests.support.builders import (
     machine,
     place,
     slots,
+    started,
     tasks,
     tell,
 )
@@ -104,6 +106,23 @@ def test_why_gives_the_smaller_margin_of_a_peak_that_was_measured_often() -> Non
         UNSEEN,
         LAST,
     ]
+
+
+def test_why_of_an_expected_need_gives_no_more_than_a_device_has() -> None:
+    b = brain(tasks(4), profile="auto")
+    for task in range(1, 5):
+        b.assign(task, TaskClass(f"class {task}", "train.py", probes=False))
+    for task, peak in ((1, 5), (2, 22)):
+        place(b, *GPU)
+        tell(b, started(task), replace(exited(task), peak={"GPU-0": peak * GIB}))
+    said = paragraph(b, *GPU, task=4)
+    assert said[1] == "its memory is not known yet: 23.5GiB are reserved for it until it has settled"
+
+
+def test_why_separates_unmanaged_memory_from_what_is_kept_for_its_growth() -> None:
+    said = paragraph(brain(tasks(2, "10GiB")), unmanaged_process(), host())
+    used = "task 1 10.0GiB, unmanaged processes 10.0GiB, kept for the growth of unmanaged memory 2.5GiB, buffer 512MiB"
+    assert said[2] == f"GPU-0 has 1.0GiB of 24.0GiB free ({used})"
 
 
 def test_why_of_a_task_with_unknown_memory_gives_the_free_memory_it_starts_with() -> None:
