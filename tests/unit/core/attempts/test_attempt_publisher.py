@@ -20,12 +20,13 @@ class Told(SimulatedWatcher):
     """A watcher that keeps what it was last told of shims."""
 
     shims: frozenset[int] = frozenset()
+    attempts: Mapping[Key, Watched] = {}
     unnamed: frozenset[UnnamedShim] = NO_UNNAMED
 
     def watch(
         self, attempts: Mapping[Key, Watched], other_shims: frozenset[int], unnamed: frozenset[UnnamedShim] = NO_UNNAMED
     ) -> None:
-        self.shims, self.unnamed = other_shims, unnamed
+        self.shims, self.unnamed, self.attempts = other_shims, unnamed, dict(attempts)
 
 
 def publisher() -> tuple[AttemptPublisher, Told, Simulation]:
@@ -64,3 +65,25 @@ def test_adopted_attempt_has_an_unnamed_shim_until_it_is_known_or_over() -> None
             made.ended((1, 1))
         made.look()
         assert watcher.unnamed == frozenset()
+
+
+def test_samplers_know_the_shim_and_the_reservation_of_an_attempt_until_it_ends() -> None:
+    made, watcher, run = publisher()
+    placement = run.brain.tasks[1].placement
+    assert placement is not None
+    made.started(Started(1, 1, 12, 11, shim=4711))
+    made.look()
+    assert {key: (one.shim, one.reservation) for key, one in watcher.attempts.items()} == {
+        (1, 1): (4711, placement.reservation)
+    }
+    made.ended((1, 1))
+    made.look()
+    assert watcher.attempts == {}
+
+
+def test_samplers_are_told_nothing_as_long_as_nothing_changes() -> None:
+    made, watcher, _ = publisher()
+    made.look()
+    watcher.shims = frozenset({1})
+    made.meet([])
+    assert watcher.shims == {1}

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.attempts.attempt_tracker import FULL, AttemptTracker
+from scheduler.core.attempts.attempt_tracker import FULL, GO_ON, AttemptTracker
+from scheduler.core.events import Edge
 from scheduler.core.model import DeviceBudget, Outcome
 from scheduler.core.ports import Sample
 from scheduler.simulation.devices import SimulatedDevices
@@ -19,9 +20,12 @@ class Seen(SimulatedDevices):
 
     least: int | None = None
     age = 0.0
+    closed = ""
 
     def snapshot(self) -> tuple[DeviceBudget, ...]:
-        return tuple(replace(budget, least=self.least, age=self.age) for budget in super().snapshot())
+        return tuple(
+            replace(budget, least=self.least, age=self.age, closed=self.closed) for budget in super().snapshot()
+        )
 
 
 def observed(least: int | None = None) -> AttemptTracker:
@@ -78,3 +82,43 @@ def test_gpu_that_an_attempt_never_used_is_recorded_as_such_where_that_was_seen_
         seen._devices.age = 60.0  # type: ignore[attr-defined]
     peak = seen.completed(exited(1)).peak
     assert peak.get("GPU-0") == {"looked at": 0, "seen before": 5}.get(how)
+
+
+def test_a_task_on_a_gpu_that_does_not_answer_is_lost_and_not_to_blame() -> None:
+    seen = observed(0)
+    seen._devices.closed = "it does not answer"  # type: ignore[attr-defined]
+    judged = seen.completed(exited(1, "failed", code=1, part="gpu", reason="exit 1"))
+    assert (judged.task, judged.outcome, judged.reason) == (1, Outcome.LOST, "GPU-0: it does not answer")
+
+
+def test_an_out_of_memory_of_a_task_that_had_a_whole_gpu_is_final() -> None:
+    run = Simulation(jobs(1, memory="23GiB"), gpu(0))
+    run.loop.place()
+    ports = run.loop.ports
+    seen = AttemptTracker(run.brain, ports.world, run.book, Seen(run.machine), None, "python")
+    judged = seen.completed(exited(1, "oom", code=1, part="gpu", reason="out of GPU memory"))
+    assert judged.edge is Edge.FINAL
+    assert judged.reason.startswith("out of GPU memory: 23.0GiB of the 24.0GiB of GPU-0 were reserved for it")
+    assert seen.completed(exited(1, "failed", code=1, part="gpu")).edge is Edge.NO
+
+
+@pytest.mark.parametrize(
+    ("turns", "seconds", "reason"),
+    [
+        (0, 1.0, "exit 75: it goes on in its next turn"),
+        (9, 1.0, "exit 75 10 times in a row within 5 s of its start, so it makes no progress"),
+        (9, 60.0, "exit 75: it goes on in its next turn"),
+    ],
+)
+def test_a_task_that_asks_to_go_on_soon_after_each_start_makes_no_progress(
+    turns: int, seconds: float, reason: str
+) -> None:
+    run = Simulation(jobs(1, memory="4GiB", resumable=True), gpu(0))
+    run.loop.place()
+    rules = run.brain.rules
+    run.brain.tasks[1].short_turns = min(turns, rules.max_short_turns - 1)
+    ports = run.loop.ports
+    seen = AttemptTracker(run.brain, ports.world, run.book, Seen(run.machine), None, "python")
+    judged = seen.completed(exited(1, "failed", code=GO_ON, seconds=seconds))
+    said = reason.replace("10 times", f"{rules.max_short_turns} times").replace("5 s", f"{rules.short_turn:g} s")
+    assert (judged.outcome, judged.reason) == (Outcome.AGAIN, said)

@@ -544,3 +544,26 @@ def a_state(dice: random.Random) -> World:
 def test_a_gpu_with_exactly_the_load_that_is_asked_for_may_be_used() -> None:
     free = FreeIndex([(10.0, 0), (20.0, 1)], [(0.1, 1), (0.5, 0)])
     assert free.with_both(5.0, 0.5) == [0]
+
+
+class TestNumbers:
+    """The numbers of refusals, which users see."""
+
+    def test_a_task_on_more_gpus_than_there_are_names_both_numbers(self) -> None:
+        decision = decide(brain(tasks(1, "1GiB", gpus=3)), gpu(0), gpu(1))
+        assert decision.refusals == (Refusal(1, Reason.GPUS, wanted=3, total=2),)
+
+    def test_cores_beside_a_gpu_are_named_in_percent(self) -> None:
+        b = brain(tasks(1, "1GiB", host_memory="1GiB", cpus=3))
+        decision = decide(b, gpu(), host(), leases=(lease_of({HOST: GIB}, {HOST: GIB}, {HOST: 2.5}),))
+        assert decision.refusals == (Refusal(1, Reason.LOAD, HOST, 300, 150),)
+
+    def test_cores_of_a_task_on_the_host_are_named_in_percent(self) -> None:
+        b = brain(tasks(1, "1GiB", cpus=3))
+        decision = decide(b, host(), leases=(lease_of({HOST: GIB}, {HOST: GIB}, {HOST: 2.5}),))
+        assert decision.refusals == (Refusal(1, Reason.LOAD, HOST, 300, 150),)
+
+    def test_a_place_on_a_device_that_has_enough_tasks_is_counted(self) -> None:
+        b = brain(tasks(3, "1GiB"), max_per_device=1)
+        assert place(b, gpu(0)) == [1]
+        assert decide(b, gpu(0)).refusals == (Refusal(2, Reason.SLOTS, "GPU-0", 1, 0, 1),)

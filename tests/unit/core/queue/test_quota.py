@@ -61,6 +61,10 @@ class TestTasks:
         assert [refusal.task for refusal in decision.refusals] == [3]
         assert words(decision) == [f"may not start; its user holds 2 tasks, the quota is 2 ({FILE})"]
 
+    def test_a_quota_of_tasks_is_refused_with_its_numbers(self) -> None:
+        (refusal,) = packer().decide(scene(caps(tasks=2))).refusals
+        assert (refusal.wanted, refusal.room, refusal.total) == (1, 2, 2)
+
     def test_a_quota_of_tasks_counts_all_runs_of_its_user_only(self) -> None:
         leases = (other_run(1), other_run(1, BEN), other_run(1, BEN))
         assert placed(packer().decide(scene(caps(tasks=2), leases=leases))) == [1]

@@ -1,0 +1,40 @@
+"""The lines of an output that are examined: without colours and frames, and of long lines both ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler.core.profiling.error_lines import LONGEST, clean
+from scheduler.core.profiling.oom_patterns import OomMatch, what_ran_out
+
+GPU = "CUDA out of memory. Tried to allocate 2.00 GiB"
+
+
+def test_both_ends_of_a_long_line_are_kept() -> None:
+    line = "".join(chr(ord("a") + number % 26) for number in range(10 * LONGEST))
+    assert clean(line) == [f"{line[:LONGEST]} … {line[-LONGEST:]}"]
+    assert clean(line[: 2 * LONGEST]) == [line[: 2 * LONGEST]]
+
+
+@pytest.mark.parametrize("line", [f"{GPU} {'x' * 100_000}", "x" * 100_000 + GPU])
+def test_words_at_both_ends_of_a_line_without_breaks_are_recognised(line: str) -> None:
+    assert what_ran_out(line) == OomMatch("gpu", 2 << 30)
+
+
+def test_words_in_the_middle_of_a_line_without_breaks_are_not_examined() -> None:
+    assert what_ran_out("x" * 100_000 + GPU + "x" * 100_000) is None
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        "\x1b[31mRuntimeError\x1b[0m: \x1b[1mCUDA out of \x1b[31mmemory\x1b[0m. Tried to allocate 2.00 GiB",
+        f"\x1b]8;;https://a.b\x07RuntimeError\x1b]8;;\x07: {GPU}",
+        f"╭─ Traceback ─╮\n│ ❱ 12 x.cuda() │\n╰─────────────╯\n│ {GPU} │",
+        "╭─ Error ─────────────────────╮\n│ CUDA out of memory. Tried to │\n│ allocate 2.00 GiB            │\n╰─╯",
+        f"  5%|▌ | 1/20\r{GPU}\r",
+    ],
+    ids=["colours", "a link", "a frame below code", "a frame that breaks the words", "a progress bar"],
+)
+def test_decorations_of_a_terminal_hide_no_words(output: str) -> None:
+    assert what_ran_out(output) == OomMatch("gpu", 2 << 30)
