@@ -151,6 +151,8 @@ class Brain(RunState):
             self._unknown.append(task.id)
         task.peak = {}
         task.settled = task.began = task.loaded = task.overdue = task.without = False
+        if estimator.is_at_its_beginning(task, self.rules):
+            self._note_beginning()
         task.without_at = 0.0
         self.backoff.placed((task.id, task.attempts), at, self.rules)
 
@@ -168,7 +170,10 @@ class Brain(RunState):
         grown = {
             key for key, now in event.peak.items() if estimator.is_new_peak(task.peak.get(key, 0), now, self.rules)
         }
+        was_at_its_beginning = estimator.is_at_its_beginning(task, self.rules)
         task.peak.update(event.peak)
+        if was_at_its_beginning and not estimator.is_at_its_beginning(task, self.rules):
+            self._note_beginning()
         if HOST in event.peak:
             task.last_ram_peak_at = at
             self._raise_ram(task, task.placement)
@@ -201,9 +206,12 @@ class Brain(RunState):
         self.capacity.come(task.placement)
         task.history.append(f"reservation {event.cause}")
         task.loaded = task.loaded or event.busy > 0
+        was_at_its_beginning = estimator.is_at_its_beginning(task, self.rules)
         if event.cause.settles:
             task.settled = True
         task.overdue = task.overdue or event.cause is ResizeCause.OVERDUE
+        if was_at_its_beginning and not estimator.is_at_its_beginning(task, self.rules):
+            self._note_beginning()
         if event.cause is ResizeCause.RAM_SEEN:
             held = task.peak.get(HOST, 0)
             self.profiles.expect_ram(self.task_table.kind(task.id), estimator.once_loaded(held, self.rules))
@@ -243,6 +251,8 @@ class Brain(RunState):
         if event.away:
             self.locate(task.id, event.away)
         self.tally.take(event, to, self.rules)
+        if estimator.is_at_its_beginning(task, self.rules):
+            self._note_beginning()
         self.capacity.go(task.placement)
         self._free(task.placement.slot)
         task.placement = None

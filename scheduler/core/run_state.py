@@ -39,6 +39,9 @@ class RunState:
         """The tasks of `tasks` that have an attempt."""
         self._learning: dict[int, None] = {}
         """The tasks of `tasks` that run in order to learn their need."""
+        self._beginning: Counter[int | str] | None = None
+        """The number of them whose memory has not grown yet, by class and by script; None: not counted since that
+        changed."""
         self._unknown: list[int] = []
         """Tasks that were placed before their task class was determined; `unlooked` returns and clears them."""
         self.draining = False
@@ -211,16 +214,38 @@ class RunState:
         if leaves and without_gpu.needs_no_gpu(said, tried, self.rules, profile, guess, gpus):
             return replace(estimator.need(said, tried, self.rules, profile, known, 0, guess), visible=gpus)
         need = estimator.need(said, tried, self.rules, profile, known, gpus, guess)
-        expected = self._expected(self.rules.expect_share) if gpus and need.purpose is Purpose.RUN else 0
-        return estimator.with_usual(need, usual, expected, self.enough_to_start, self.rules)
+        if not gpus or not need.unknown:
+            return need
+        hidden = self._hidden(kind) if need.purpose is Purpose.RUN else None
+        shares = (self.rules.expect_share, self.rules.enough_share)
+        expected, enough = (0 if hidden is None else self._expected(share, hidden) for share in shares)
+        return estimator.with_usual(need, usual, expected, enough, self.rules)
 
-    def _expected(self, share: float) -> int:
-        """Return the peak that a new class stays below in this share of cases, in bytes; 0 while that is unknown."""
-        return 0 if self.rules.expect_from is None else self.profiles.expected_peak(share, self.rules.expect_from)
+    def _expected(self, share: float, hidden: int = 0) -> int:
+        """Return the peak that a new class stays below in this share of cases, in bytes; 0 while that is unknown.
+
+        `hidden` attempts have not shown theirs yet, though smaller ones of their script have.
+        """
+        least = self.rules.expect_from
+        return 0 if least is None else self.profiles.expected_peak(share, least, hidden)
+
+    def _hidden(self, kind: int) -> int:
+        """Return the number of living attempts of other classes of a script whose memory has not grown yet."""
+        if self._beginning is None:
+            young = [task.id for task in self.learning() if estimator.is_at_its_beginning(task, self.rules)]
+            kinds = [self.task_table.kind(task) for task in young]
+            self._beginning = Counter[int | str](kinds) + Counter[int | str](map(self.profiles.script, kinds))
+        script = self.profiles.script(kind)
+        return self._beginning[script] - self._beginning[kind] if script else 0
+
+    def _note_beginning(self) -> None:
+        """Drop what follows from the number of attempts whose memory has not grown yet, because it has changed."""
+        self._beginning = None
+        self._needs.grown()
 
     @property
     def enough_to_start(self) -> int:
-        """Return the free bytes that a GPU must have for a task of unknown memory to start there; 0 while that is
-        unknown.
+        """Return the free bytes that a GPU must have at least for a task of unknown memory to start there; 0 while
+        that is unknown.
         """
         return self._expected(self.rules.enough_share)

@@ -15,9 +15,9 @@ from scheduler.core.placement.queue_pass import MOST_REFUSALS, QueuePass
 from scheduler.core.placement.refusal import Reason, Refusal
 from scheduler.core.placement.request import ResourceRequest, gpus_of
 from scheduler.core.placement.scratch_machine import ScratchMachine
-from scheduler.core.placement.stagger import Stagger, is_at_its_beginning
+from scheduler.core.placement.stagger import Stagger
 from scheduler.core.placement.waiting_task import WaitingTask
-from scheduler.core.profiling.estimator import is_watched
+from scheduler.core.profiling.estimator import is_at_its_beginning, is_watched
 from scheduler.core.queue.fair_share import Contenders, ticket_of
 from scheduler.core.run_state import RunState
 
@@ -43,11 +43,8 @@ class SchedulingPass(QueuePass):
         """The number of waiting tasks that this pass names at most, besides those that wait for unmanaged memory."""
         self.stagger = Stagger(self.scratch.rooms)
         for task in self.learning.living:
-            placement = task.placement
-            if placement is None or not is_watched(placement, task.settled) or not placement.gpus:
-                continue
-            if is_at_its_beginning(task, placement, self.rules):
-                self.stagger.count(placement)
+            if task.placement is not None and is_at_its_beginning(task, self.rules):
+                self.stagger.count(task.placement)
         self.wait: WaitTicket | None = None
         """The ticket of the first task that waits for capacity that other schedulers hold."""
         self._parked: WaitTicket | None = None

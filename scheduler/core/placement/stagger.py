@@ -4,19 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from scheduler.core.config import SchedulingConfig
-from scheduler.core.lifecycle import TaskState
 from scheduler.core.model import Placement
 from scheduler.core.placement.device_capacity import DeviceCapacity
 from scheduler.core.placement.refusal import Reason, Refusal
 from scheduler.core.placement.request import ResourceRequest
 from scheduler.core.placement.scratch_machine import ScratchCapacity
 from scheduler.core.queue.task_group import Rank
-
-
-def is_at_its_beginning(task: TaskState, placement: Placement, rules: SchedulingConfig) -> bool:
-    """Tell whether an unsettled attempt has used no more than a context, and is not overdue."""
-    return not task.overdue and max(task.peak.get(key, 0) for key in placement.gpus) <= rules.context
 
 
 class Stagger:

@@ -230,3 +230,11 @@ def is_new_peak(before: int, now: int, rules: SchedulingConfig) -> bool:
 def is_watched(placement: Placement, settled: bool) -> bool:  # of the attempt
     """Tell whether an attempt was started with unknown need and has not settled yet."""
     return placement.source is EstimateSource.MEASURED and placement.purpose is Purpose.RUN and not settled
+
+
+def is_at_its_beginning(task: TaskState, rules: SchedulingConfig) -> bool:
+    """Tell whether an attempt of unknown memory has used no more than a context on its GPUs, and is not overdue."""
+    placement = task.placement
+    if placement is None or task.overdue or not is_watched(placement, task.settled):
+        return False
+    return bool(placement.gpus) and max(task.peak.get(key, 0) for key in placement.gpus) <= rules.context

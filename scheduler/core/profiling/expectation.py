@@ -41,15 +41,19 @@ class Sizes:
         """Return the size that this share of the classes does not exceed; 0 while fewer than `least` are known."""
         return self._sorted[int(share * (len(self._sorted) - 1))] if len(self._sorted) >= least else 0
 
-    def bound(self, share: float, least: int) -> int:
+    def bound(self, share: float, least: int, hidden: int = 0) -> int:
         """Return the size that a new class does not exceed in this share of cases; 0 while fewer than `least` are
         known.
 
-        The sizes are assumed to be exchangeable: then a new one is below the k-th of n with probability k / (n + 1). If
-        n is too small for the share, the highest size is raised by its n-th part.
+        The sizes are assumed to be exchangeable: then a new one is below the k-th of n with probability k / (n + 1).
+        But small ones show theirs first, so `hidden` classes that have not shown theirs yet count as larger than all.
+        If n is too small for the share, the highest size is raised by its n-th part, once for each of these and the
+        new one.
         """
         known = len(self._sorted)
         if known < least:
             return 0
-        place = ceil(share * (known + 1))
-        return self._sorted[place - 1] if place <= known else self._sorted[-1] + self._sorted[-1] // known
+        place = ceil(share * (known + hidden + 1))
+        return (
+            self._sorted[place - 1] if place <= known else self._sorted[-1] + self._sorted[-1] * (1 + hidden) // known
+        )

@@ -391,11 +391,11 @@ class ProfileIndex:
         """
         return self._on_gpus.usual(share, least)
 
-    def expected_peak(self, share: float, least: int) -> int:
+    def expected_peak(self, share: float, least: int, hidden: int) -> int:
         """Return the bytes on one GPU that a new class does not exceed in this share of cases; 0 while too few are
         known.
         """
-        return self._on_gpus.bound(share, least)
+        return self._on_gpus.bound(share, least, hidden)
 
     def is_unlike(self, bytes_: int, share: float, least: int) -> bool:
         """Tell whether so few bytes are below this share of what each class needs on a GPU, and at least `least` are

@@ -32,7 +32,7 @@ from tests.support.builders import brain, refused, started, submit, terms
 SEEDS = range(100)
 STEPS = 25
 CACHES: dict[type, set[str]] = {
-    Brain: {"_last", "_policy", "_without_gpus", "_looked_terms"},
+    Brain: {"_last", "_policy", "_without_gpus", "_looked_terms", "_beginning"},
     CapacityView: set(vars(CapacityView(brain().rules))) - {"_here", "_rules"},
     HeadRequests: set(vars(HeadRequests())),
     RequestCache: set(vars(RequestCache())),

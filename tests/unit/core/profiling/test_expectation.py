@@ -5,7 +5,8 @@ import random
 import pytest
 
 from scheduler.core.brain import Brain
-from scheduler.core.model import EstimateSource
+from scheduler.core.events import Exited, Peaked
+from scheduler.core.model import EstimateSource, Outcome
 from scheduler.core.profiling.expectation import Sizes
 from scheduler.core.profiling.task_class import TaskClass
 from scheduler.units import GIB, MIB
@@ -71,3 +72,31 @@ class TestSettling:
     def test_memory_of_a_context_alone_waits_for_the_clock(self) -> None:
         assert "settled" not in self.watched((1.0, 500 * MIB), (60.0, 500 * MIB))[1]
         assert "settled" in self.watched((1.0, 500 * MIB), (61.0, 500 * MIB))[1]
+
+
+class TestHidden:
+    """Tasks that have shown no more than a context while others of their script have shown their need."""
+
+    def enough(self, script: str, *used: tuple[int, int]) -> int:
+        """Return what task 4 of a script starts with beside task 3, which has used so many bytes at these times."""
+        b = brain(tasks(4), profile="live")
+        for task, of in ((1, "train.py"), (2, "train.py"), (3, "train.py"), (4, script)):
+            b.assign(task, TaskClass(f"k{task}", of, probes=False, family=of, slots=(("--width", str(task)),)))
+        for task, peak in ((1, 2 * GIB), (2, 4 * GIB)):
+            tell(b, placed(task, "6GiB", device="GPU-0"), started(task))
+            tell(b, Exited(task, 1, Outcome.SUCCEEDED, peak={"GPU-0": peak}, seconds=60.0, watched=1.0))
+        b.need(4, 1)
+        tell(b, placed(3, "6GiB", device="GPU-0", source=EstimateSource.MEASURED), started(3))
+        for at, bytes_ in used:
+            b.apply(Peaked(3, 1, {"GPU-0": bytes_}), at)
+        return b.need(4, 1).gpus[0].enough
+
+    def test_task_of_its_script_that_has_shown_nothing_counts_as_larger_than_all_known(self) -> None:
+        assert self.enough("train.py", (1.0, 500 * MIB)) > self.enough("train.py", (1.0, GIB))
+
+    def test_task_of_another_script_that_has_shown_nothing_does_not_count(self) -> None:
+        assert self.enough("other.py", (1.0, 500 * MIB)) == self.enough("other.py", (1.0, GIB))
+
+    def test_hidden_ones_raise_the_bound_of_few_and_move_that_of_many(self) -> None:
+        assert sizes(4, 8).bound(0.9, 2, hidden=1) == 16
+        assert sizes(*range(1, 100)).bound(0.5, 2, hidden=20) == 60
