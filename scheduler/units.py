@@ -8,21 +8,22 @@ from collections.abc import Iterable
 KIB, MIB, GIB, TIB = 1 << 10, 1 << 20, 1 << 30, 1 << 40
 
 _SIZES = {"k": KIB, "m": MIB, "g": GIB, "t": TIB}
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt])(?:i?b)?\s*\Z", re.IGNORECASE)
+_SIZE = r"(?i)\s*(\d+(?:\.\d+)?)\s*([kmgt])(?:i?b)?\s*\Z"
+"""Patterns are compiled when they are first used: light verbs need none of them."""
 _PARTS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "min": 60.0, "s": 1.0, "ms": 0.001}
-_DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|min|d|h|m|s))+\Z", re.IGNORECASE)
-_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|min|d|h|m|s)", re.IGNORECASE)
-_CLOCK = re.compile(r"(\d+):([0-5]?\d):([0-5]?\d)\Z")
-_BARE = re.compile(r"\d+(?:\.\d+)?\Z")
+_DURATION = r"(?i)(?:\d+(?:\.\d+)?(?:ms|min|d|h|m|s))+\Z"
+_PART = r"(?i)(\d+(?:\.\d+)?)(ms|min|d|h|m|s)"
+_CLOCK = r"(\d+):([0-5]?\d):([0-5]?\d)\Z"
+_BARE = r"\d+(?:\.\d+)?\Z"
 
 
 def parse_size(text: str) -> int:
     """Read `8GiB`, `8G`, `900MiB`: M = MiB = MB = 2^20 and G = GiB = GB = 2^30, as nvidia-smi counts."""
-    match = _SIZE.match(text)
+    match = re.match(_SIZE, text)
     if match:
         return round(float(match[1]) * _SIZES[match[2].lower()])
     bare = text.strip()
-    if _BARE.match(bare):
+    if re.match(_BARE, bare):
         raise ValueError(f"{bare!r} has no unit: write {bare}GiB or {bare}MiB")
     raise ValueError(f"{bare!r} is not a size: write it like 8GiB or 900MiB")
 
@@ -30,12 +31,12 @@ def parse_size(text: str) -> int:
 def parse_duration(text: str) -> float:
     """Read `90s`, `1h30m`, `2d`, `02:00:00` into seconds."""
     bare = text.strip()
-    clock = _CLOCK.match(bare)
+    clock = re.match(_CLOCK, bare)
     if clock:
         return int(clock[1]) * 3600.0 + int(clock[2]) * 60.0 + int(clock[3])
-    if _DURATION.match(bare):
-        return sum(float(number) * _PARTS[unit.lower()] for number, unit in _PART.findall(bare))
-    if _BARE.match(bare):
+    if re.match(_DURATION, bare):
+        return sum(float(number) * _PARTS[unit.lower()] for number, unit in re.findall(_PART, bare))
+    if re.match(_BARE, bare):
         raise ValueError(f"{bare!r} has no unit: write {bare}s or {bare}m")
     raise ValueError(f"{bare!r} is not a time: write it like 90s, 1h30m or 02:00:00")
 

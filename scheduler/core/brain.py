@@ -417,20 +417,18 @@ class Brain(RunState):
         state = (self.changes, self.capacity.version, closed, machine.caps, starts)
         if self._last is not None and self._last[0] == state and not machine.waiters:
             return self._last[1]
-        decision = self._decision(self._policy, machine)
+        decision = self._limited(self._policy, machine) if starts else self._policy(self, machine)
         self._last = (
             None if machine.waiters else (state, decision)
         )  # capacity is kept for other schedulers only for a time
         return decision
 
-    def _decision(self, policy: Policy, machine: Machine) -> Decision:
+    def _limited(self, policy: Policy, machine: Machine) -> Decision:
         """Return the policy's decision, limited to the number of starts that may be tried now."""
         left = self.backoff.left(machine.now, self.rules)
         if left == 0:
             first = self.wait_queue.walk().front()
             return Decision(refusals=(self.backoff.suspended(NO_TASK if first is None else first),))
         decision = policy(self, machine)
-        if not self.backoff.limits:
-            return decision
         placements = self.backoff.apart(decision.placements, self.living)[:left]
         return decision if len(placements) == len(decision.placements) else replace(decision, placements=placements)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+from functools import cached_property
 
 from scheduler.core.metrics.readings import LineReader, count, reported
 from scheduler.core.metrics.record import LARGEST, MetricRecord
@@ -30,7 +31,7 @@ class MetricReader:
     ) -> None:
         """Prepare to read; what the file `kept` already contains is not read again. A view writes nothing to it."""
         self._log, self._progress, self._result, self._kept = log, progress, result, kept
-        self._lines = LineReader(names)
+        self._names = names
         self.first = tuple(names.split(",")) if names else ()
         """The metrics that the user named."""
         self._writes = writes
@@ -38,6 +39,11 @@ class MetricReader:
         self.changed = False
         """True if the last look found metrics or epochs."""
         self.record = self._load()
+
+    @cached_property
+    def _lines(self) -> LineReader:
+        """The search of its output, made for the first output that was not read yet."""
+        return LineReader(self._names)
 
     def _load(self) -> MetricRecord:
         if self._kept:

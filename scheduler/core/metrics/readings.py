@@ -27,15 +27,15 @@ _PLAIN = frozenset({"map", "precision", "recall", "dice", "reward"})
 """Words of prose, so a blank does not make them a metric."""
 _SETS = r"train(?:ing)?|val(?:id|idation)?|test(?:ing)?|eval(?:uation)?|dev"
 _NUMBER = r"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|(?:nan|inf(?:inity)?)\b)"
-_PAIR = re.compile(
-    rf"(?<![\w./@-])(?P<name>(?:(?:{_SETS})\s)?[a-z][\w./@+-]{{0,63}})[\"']?(?:\s*(?P<sign>[=:])\s*|\s+)"
-    rf"(?P<value>{_NUMBER})(?![\w/:]|\.\d)",
-    re.IGNORECASE,
+# Patterns are compiled when they are first used: views of tasks whose output was read need none of them.
+_PAIR = (
+    rf"(?i)(?<![\w./@-])(?P<name>(?:(?:{_SETS})\s)?[a-z][\w./@+-]{{0,63}})[\"']?(?:\s*(?P<sign>[=:])\s*|\s+)"
+    rf"(?P<value>{_NUMBER})(?![\w/:]|\.\d)"
 )
-_EPOCH = re.compile(r"epochs?[\s:#\[=('\"]*(\d+(?:\.\d+)?)(?:\s*(?:/|of)\s*(\d+(?:\.\d+)?))?", re.IGNORECASE)
-_STEP = re.compile(r"(?<![a-z])(?:global_?step|steps?|iter(?:ation)?s?|it)[\s:#\[=('\"]*(\d+(?:\.\d+)?)", re.IGNORECASE)
-_COUNT = re.compile(r"(\d+(?:\.\d+)?)\s*/\s*(\d+(?:\.\d+)?)")
-_COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_EPOCH = r"(?i)epochs?[\s:#\[=('\"]*(\d+(?:\.\d+)?)(?:\s*(?:/|of)\s*(\d+(?:\.\d+)?))?"
+_STEP = r"(?i)(?<![a-z])(?:global_?step|steps?|iter(?:ation)?s?|it)[\s:#\[=('\"]*(\d+(?:\.\d+)?)"
+_COUNT = r"(\d+(?:\.\d+)?)\s*/\s*(\d+(?:\.\d+)?)"
+_COLOURS = r"\x1b\[[0-9;?]*[A-Za-z]"
 _STEPS = ("step", "_step", "global_step", "iteration", "epoch")
 """The names in a reported object that hold the step, the first that is there."""
 
@@ -60,11 +60,11 @@ class LineReader:
                 yield progress, found
 
     def _readings(self, line: str, progress: Progress | None) -> list[Reading]:
-        line = _COLOURS.sub("", line)
-        steps = _STEP.findall(line)
+        line = re.sub(_COLOURS, "", line)
+        steps = re.findall(_STEP, line)
         step = float(steps[-1]) if steps else progress[0] if progress else None
         found = []
-        for match in _PAIR.finditer(line):
+        for match in re.finditer(_PAIR, line):
             name = re.sub(r"\s+", "_", match["name"].strip())
             if self._is_metric(name, blank=match["sign"] is None):
                 found.append((name[:LONGEST_NAME], float(match["value"]), step))
@@ -87,12 +87,12 @@ def _hint(names: str) -> re.Pattern[str]:
 
 def epochs(text: str) -> Progress | None:
     """Return the last number of epochs in a text, such as `epoch 3` or `Epoch [3/10]`."""
-    return _last(_EPOCH.findall(text))
+    return _last(re.findall(_EPOCH, text))
 
 
 def count(text: str) -> Progress | None:
     """Return the last count in a text, such as `3/10`."""
-    return _last(_COUNT.findall(text))
+    return _last(re.findall(_COUNT, text))
 
 
 def _last(found: Sequence[tuple[str, str]]) -> Progress | None:

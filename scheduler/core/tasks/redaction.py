@@ -21,15 +21,16 @@ _HINT = re.compile(
 )
 """A text without any of these contains nothing to hide."""
 
+# The patterns below are compiled when they are first used: most texts have no such hint.
 _VALUE = r"""('[^']*'|"[^"]*"|[^\s'"]+)"""
-_VARIABLE = re.compile(rf"(?<![\w.-])([A-Za-z_][\w.-]*)=(?!=){_VALUE}")
-_FLAG = re.compile(rf"(?<![\w-])(--?[A-Za-z][\w.-]*)(=|\s+){_VALUE}")
-_FIELD = re.compile(r"""(["'])([A-Za-z_][\w.-]*)\1(\s*:\s*)("[^"]*"|'[^']*')""")
-_HEADER = re.compile(r"(\bauthorization:\s*(?:bearer|basic|token)\s+)[^\s'\"]+", re.IGNORECASE)
-_ADDRESS = re.compile(r"(\b[a-z][a-z0-9+.-]*://[^\s/:@]*:)[^\s/@]+(?=@)")
-_SHAPE = re.compile(r"\b(?:hf_|sk-|ghp_|gho_|github_pat_|glpat-|xox[abp]-|AKIA|eyJ)[A-Za-z0-9_.-]{12,}")
+_VARIABLE = rf"(?<![\w.-])([A-Za-z_][\w.-]*)=(?!=){_VALUE}"
+_FLAG = rf"(?<![\w-])(--?[A-Za-z][\w.-]*)(=|\s+){_VALUE}"
+_FIELD = r"""(["'])([A-Za-z_][\w.-]*)\1(\s*:\s*)("[^"]*"|'[^']*')"""
+_HEADER = r"(?i)(\bauthorization:\s*(?:bearer|basic|token)\s+)[^\s'\"]+"
+_ADDRESS = r"(\b[a-z][a-z0-9+.-]*://[^\s/:@]*:)[^\s/@]+(?=@)"
+_SHAPE = r"\b(?:hf_|sk-|ghp_|gho_|github_pat_|glpat-|xox[abp]-|AKIA|eyJ)[A-Za-z0-9_.-]{12,}"
 _BOUNDARY = re.compile(r"[-_.]|(?<=[a-z])(?=[A-Z])")
-_NAMED = re.compile(r"(-{0,2}[A-Za-z_][\w.-]*)=(.*)", re.DOTALL)
+_NAMED = r"(?s)(-{0,2}[A-Za-z_][\w.-]*)=(.*)"
 
 
 def looks_secret(name: str) -> bool:
@@ -49,11 +50,11 @@ def without_secrets(text: str) -> str:
     """Return a command or a reason with `***` in place of each secret: variables, flags, addresses and tokens."""
     if not _HINT.search(text):
         return text
-    text = _VARIABLE.sub(_variable, text)
-    text = _FLAG.sub(_flag, text)
-    text = _FIELD.sub(lambda m: f'{m[1]}{m[2]}{m[1]}{m[3]}"{HIDDEN}"' if hides(m[2]) else m[0], text)
-    text = _HEADER.sub(rf"\g<1>{HIDDEN}", text)
-    return _SHAPE.sub(HIDDEN, _ADDRESS.sub(rf"\g<1>{HIDDEN}", text))
+    text = re.sub(_VARIABLE, _variable, text)
+    text = re.sub(_FLAG, _flag, text)
+    text = re.sub(_FIELD, lambda m: f'{m[1]}{m[2]}{m[1]}{m[3]}"{HIDDEN}"' if hides(m[2]) else m[0], text)
+    text = re.sub(_HEADER, rf"\g<1>{HIDDEN}", text)
+    return re.sub(_SHAPE, HIDDEN, re.sub(_ADDRESS, rf"\g<1>{HIDDEN}", text))
 
 
 def notifier(text: str) -> str:
@@ -88,7 +89,7 @@ def _cell(name: str, value: Any) -> Any:
 
 def _word(before: str, word: str) -> str:
     """Return one word of a command without secrets; the word before it may be the flag that it belongs to."""
-    named = _NAMED.fullmatch(word)
+    named = re.fullmatch(_NAMED, word)
     is_line = not word.startswith("-") and " " in word
     if named and not is_line and _is_hidden(named[1].lstrip("-")):
         return f"{named[1]}={HIDDEN}"
