@@ -68,7 +68,7 @@ def map(  # noqa: PLR0913  # each is a column or a flag, by keyword only
     session = start.begin(made.listing(what), choices, settings, this_python(settings))
     assert session is not None  # there is something to do
     try:
-        hint(f"run {session.number}: {count(len(each), 'call')} of {target.name} (scheduler list {session.number})")
+        hint(f"run {session.number}: {count(len(each), 'call')} of {target.name} (scheduler list r{session.number})")
         ended = run_loop.run_to_end(session, None, run_loop.first_lines(session))
         if ended.signal in (2, 15):
             raise SystemExit(ended.exit_code)

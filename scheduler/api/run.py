@@ -68,7 +68,7 @@ class Finished:
         return set(self.counts) <= {"succeeded", "skipped"}
 
     def _reader(self) -> run_reader.RunReader:
-        return run_reader.RunReader(run_facts.find_run(read_settings({"state": self.state}), str(self.number)))
+        return run_reader.RunReader(run_facts.find_run(read_settings({"state": self.state}), f"r{self.number}"))
 
 
 def run(  # noqa: PLR0913  # each is a flag of `scheduler run`, by keyword only

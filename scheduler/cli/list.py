@@ -60,7 +60,7 @@ def _parser() -> Parser:
         "List your tasks on this machine that have not ended or ended lately, by run; or the tasks of one run.",
         "scheduler list --state running,waiting\n         scheduler list r12 -c id,state,lr,result.loss --sort lr",
     )
-    parser.add_argument("run", nargs="?", metavar="RUN", help="number (r3 or 3) or name (default: all runs)")
+    parser.add_argument("run", nargs="?", metavar="RUN", help="a run: r3 or its name (default: all runs)")
     parser.add_argument("--state", dest="wanted", metavar="S", help="tasks in these states, as waiting or failed,oom")
     parser.add_argument(
         "--since", metavar="TIME", help=f"leave out tasks that ended longer ago (default {LATELY}; with RUN: none)"
@@ -83,7 +83,7 @@ def _write(run: ListedRun, columns: Sequence[str]) -> None:
     number = run.info.number
     sys.stdout.write(f"run {number}  {run.info.what}{f'  {left}' if left else ''}\n")
     if run.dead:
-        goes_on = f"scheduler resume {number} continues it, scheduler stop r{number} --abandon gives it up"
+        goes_on = f"scheduler resume r{number} continues it, scheduler stop r{number} --abandon gives it up"
         sys.stdout.write(f"its scheduler has ended: {goes_on}\n")
     tables.write_table(run.rows, sys.stdout, expected=run.forecast is not None, columns=columns)
     if run.left_out:

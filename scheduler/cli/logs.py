@@ -80,5 +80,5 @@ def _has_not_started(log: TaskLogReader) -> bool:
 def _not_started(log: TaskLogReader) -> str:
     return (
         f"task {log.task} of run {log.info.number} has not started yet: scheduler logs {log.task} -f waits for it, "
-        f"scheduler list {log.info.number} shows its state"
+        f"scheduler list r{log.info.number} shows its state"
     )

@@ -14,9 +14,9 @@ def main(argv: list[str]) -> int:
         "report",
         "Write a report of runs: timeline, memory, waiting times and tasks on one HTML page that opens offline.\n"
         "Several runs are shown side by side. Values that look like secrets are shown as ***.",
-        "scheduler report 12 13 -o report.html -o timeline.svg",
+        "scheduler report r12 r13 -o report.html -o timeline.svg",
     ).common()
-    parser.add_argument("runs", nargs="*", metavar="RUN", help="numbers or names (default: the latest run)")
+    parser.add_argument("runs", nargs="*", metavar="RUN", help="runs: r3 or their names (default: the latest run)")
     parser.add_argument(
         "-o",
         "--output",

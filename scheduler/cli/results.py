@@ -13,7 +13,7 @@ from scheduler.ui.terminal import closing
 def main(argv: list[str]) -> int:
     """Print the results of a run as a table, CSV, JSON or Markdown."""
     parser = Parser(
-        "results", "Show the result of each task of a run.", "scheduler results 12 --csv > results.csv"
+        "results", "Show the result of each task of a run.", "scheduler results r12 --csv > results.csv"
     ).common()
     parser.run()
     how = parser.add_mutually_exclusive_group()

@@ -47,7 +47,7 @@ def _parser() -> Parser:
         "resume",
         "Continue a run whose scheduler has ended: running tasks are adopted, waiting and interrupted ones start.\n"
         "No task runs twice.",
-        "scheduler resume 12",
+        "scheduler resume r12",
     ).common()
     parser.run()
     parser.add_argument("--all", action="store_true", help="resume every unfinished run, each in the background")

@@ -35,14 +35,14 @@ def _parser() -> Parser:
         "set",
         "Change the fields of waiting tasks, or the limits of a run. Running tasks are not affected.\n"
         "An empty value removes one: after --memory '' the memory is learned again.",
-        "scheduler set 17-40 --priority -5\n         scheduler set 12 -j 8 --devices 0-2",
+        "scheduler set 17-40 --priority -5\n         scheduler set r12 -j 8 --devices 0-2",
     )
     tasks = made.add_argument_group("task fields (of waiting and held tasks, and of those that will be tried again)")
     for field in SETTABLE:
         tasks.add_argument(
             field.flag, dest=f"field_{field.attribute}", metavar=FIELD_VALUES[field.column], help=field.help
         )
-    run = made.add_argument_group("limits of a run (a number names a run here)")
+    run = made.add_argument_group("limits of a run")
     run.add_argument("-j", "--jobs", metavar="N", help="maximum number of tasks of this run at once; 0 pauses it")
     run.add_argument("--max-per-device", metavar="N", help="maximum number of tasks per device, if memory allows")
     run.add_argument(
@@ -78,12 +78,13 @@ def _limits(args: argparse.Namespace) -> dict[str, str]:
 
 
 def _runs(args: argparse.Namespace) -> list[Target]:
-    """Return the runs to change; a number is a run here, because tasks have no limits."""
+    """Return the run to change: tasks have no limits."""
     from scheduler.app.control.targets import Target
     from scheduler.app.observe.run_facts import find_run
     from scheduler.cli.parsing import settings_from
+    from scheduler.store.run.catalog import run_word
 
     several = len(args.who) + (args.run is not None) > 1 or any("," in word for word in args.who)
     if args.task is not None or several:
         raise UsageError("set: -j, --max-per-device and --devices apply to one run, not to tasks")
-    return [Target(find_run(settings_from(args), args.run or next(iter(args.who), None)))]
+    return [Target(find_run(settings_from(args), run_word(args.run) or next(iter(args.who), None)))]

@@ -13,9 +13,9 @@ from scheduler.units import count
 
 ABANDON = "abandon"
 DONE = {
-    "drain": "no more tasks start, running tasks finish; scheduler stop {} --now stops them too",
-    "stop": "running tasks are being stopped (stop signal, grace, KILL); scheduler resume {} continues the run",
-    "leave": "its scheduler ends, running tasks continue; scheduler resume {} takes them over",
+    "drain": "no more tasks start, running tasks finish; scheduler stop r{} --now stops them too",
+    "stop": "running tasks are being stopped (stop signal, grace, KILL); scheduler resume r{} continues the run",
+    "leave": "its scheduler ends, running tasks continue; scheduler resume r{} takes them over",
 }
 
 
@@ -24,7 +24,7 @@ def main(argv: list[str]) -> int:
     parser = Parser(
         "stop",
         "Stop a run as Ctrl-C in its terminal does: start no more tasks, let running ones finish.",
-        "scheduler stop 12 --now",
+        "scheduler stop r12 --now",
     ).common()
     parser.run()
     how = parser.add_mutually_exclusive_group()
@@ -48,10 +48,10 @@ def main(argv: list[str]) -> int:
         return _abandon(info, settings_from(args), as_json=args.json)
     _must_live(info)
     if ask(info.places, Request(args.how)) is None:
-        _must_live(run_facts.find_run(settings_from(args), str(info.number)))
+        _must_live(run_facts.find_run(settings_from(args), f"r{info.number}"))
         raise StateError(
             f"the scheduler of run {info.number} has not answered for 5 s: it acts on the request as soon as it can; "
-            f"if it has ended, scheduler resume {info.number} continues the run"
+            f"if it has ended, scheduler resume r{info.number} continues the run"
         )
     sentence = DONE[args.how].format(info.number)
     facts = {"run": info.number, "asked": args.how, "says": sentence}
@@ -78,6 +78,6 @@ def _must_live(info: RunInfo) -> None:
         raise StateError(f"run {info.number} belongs to {info.elsewhere}: stop it there")
     if not info.alive:
         raise StateError(
-            f"run {info.number} has no scheduler, so it starts no more tasks: scheduler list {info.number} shows "
-            f"whether tasks still run, scheduler resume {info.number} continues it"
+            f"run {info.number} has no scheduler, so it starts no more tasks: scheduler list r{info.number} shows "
+            f"whether tasks still run, scheduler resume r{info.number} continues it"
         )

@@ -24,10 +24,10 @@ def main(argv: list[str]) -> int:
         "top",
         "Watch a run live: devices, running tasks, waiting tasks. q leaves the view, and the run continues.\n"
         "Without a terminal the view is printed once.",
-        "scheduler top 12\n         scheduler top --all",
+        "scheduler top r12\n         scheduler top --all",
     ).common()
     parser.add_argument(
-        "run", nargs="?", metavar="RUN", help="number or name (default: the latest run, one that is alive first)"
+        "run", nargs="?", metavar="RUN", help="a run: r3 or its name (default: the latest run, one that is alive first)"
     )
     parser.add_argument(
         "--all", action="store_true", help="the whole machine: devices, reservations of all users, your runs"

@@ -56,4 +56,4 @@ def _line(waited: WaitResult) -> str:
     line = f"run {run}  {clean(waited.info.what)}: {states}{code}"
     if not waited.left:
         return line
-    return f"{line}; {count(waited.left, 'task')} not ended, and no scheduler: scheduler resume {run} continues"
+    return f"{line}; {count(waited.left, 'task')} not ended, and no scheduler: scheduler resume r{run} continues"

@@ -77,7 +77,7 @@ def _card(budget: DeviceBudget, gpus: ScheduleGpus, settings: Settings) -> Sched
 
 def _own_words(holder: LeaseHolder, settings: Settings) -> tuple[str, ...]:
     try:
-        with contextlib.closing(RunReader(find_run(settings, holder.lease.number))) as reader:
+        with contextlib.closing(RunReader(find_run(settings, f"r{holder.lease.number}"))) as reader:
             commands = [row["command"] for row in reader.rows() if row["id"] == holder.lease.task]
     except SchedulerError:  # it is kept in another state directory
         return NOT_SHOWN

@@ -95,13 +95,13 @@ class Measurement:
         def begun(number: int) -> None:
             folder.unfinished = number
             self._write_results()
-            _print_progress(f"{name}: run {number} has started (scheduler top {number})")
+            _print_progress(f"{name}: run {number} has started (scheduler top r{number})")
 
         if folder.unfinished is not None:
             self._runner.remove(folder.unfinished)
         reading = self._runner.measure(arm, repeat, begun)
         if not reading.succeeded:
-            cure = f"scheduler results {reading.run} shows why" if reading.run else "give it other devices"
+            cure = f"scheduler results r{reading.run} shows why" if reading.run else "give it other devices"
             raise StateError(
                 f"none of the {count(reading.tasks, 'task')} of {name} succeeded: {cure}; then start the experiment "
                 "again"

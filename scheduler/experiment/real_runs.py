@@ -95,16 +95,16 @@ class RealRunner(ArmRunner):
     def remove(self, number: int) -> None:
         """Cancel the tasks of an interrupted run, and end its processes; raise StillRunning."""
         try:
-            info = find_run(self._settings, str(number))
+            info = find_run(self._settings, f"r{number}")
         except NoSuchRun:
             return
         if info.alive:
-            raise StillRunning(f"run {number} of this experiment still runs: scheduler stop {number} --now")
+            raise StillRunning(f"run {number} of this experiment still runs: scheduler stop r{number} --now")
         with contextlib.closing(RunReader(info, only_states=True)) as reader:
             tasks = tuple(task for task in reader.brain.task_table if reader.brain.state(task) in UNFINISHED)
         if tasks:
             ask(Target(info, tasks), "cancel")
-            found = find_run(self._settings, str(number))
+            found = find_run(self._settings, f"r{number}")
             with contextlib.closing(resume.take_over(found, self._settings, ResumeOptions(mps="off"))) as session:
                 run_loop.run_to_end(session, None)
 

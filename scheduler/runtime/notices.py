@@ -55,7 +55,7 @@ class LoopNotices:
         if held and held != self._held:
             self._view.say(
                 f"nothing runs and {count(held, 'task')} of this run {'is' if held == 1 else 'are'} held: "
-                f"scheduler release --run {self._run} releases, scheduler stop {self._run} ends the run"
+                f"scheduler release --run r{self._run} releases, scheduler stop r{self._run} ends the run"
             )
         self._held = held
 

@@ -273,7 +273,7 @@ class Life(threading.Thread):
                 if time.monotonic() > deadline:
                     self.score.find("lost", f"run {user.run} of {user.root.name} does not come to its end")
                     break
-            self.wait(self.launch("resume", user.run))
+            self.wait(self.launch("resume", f"r{user.run}"))
             over = self.is_over()
         self.judge(number, jobs)
         shutil.rmtree(user.state / "runs" / user.run, ignore_errors=True)
@@ -366,7 +366,7 @@ class Life(threading.Thread):
         return found
 
     def tasks(self) -> list[dict[str, Any]]:
-        tasks: list[dict[str, Any]] = self.look("results", self.user.run)["tasks"]
+        tasks: list[dict[str, Any]] = self.look("results", f"r{self.user.run}")["tasks"]
         return tasks
 
     def look(self, *words: str) -> dict[str, Any]:

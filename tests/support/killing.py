@@ -89,8 +89,9 @@ class Home:
         return self.write(name, "Command", *([command] for command in commands))
 
     def tasks(self, *run: str) -> list[dict[str, Any]]:
-        """Return the tasks of `results --json`."""
-        tasks: list[dict[str, Any]] = json.loads(self.call("results", *run, "--json", code=0).stdout)["tasks"]
+        """Return the tasks of `results --json`, of the latest run or of one by number or name."""
+        words = [f"r{word}" if word.isdecimal() else word for word in run]
+        tasks: list[dict[str, Any]] = json.loads(self.call("results", *words, "--json", code=0).stdout)["tasks"]
         return tasks
 
     def states(self, *run: str) -> list[str]:
@@ -310,7 +311,7 @@ class Killing:
     def start(self) -> subprocess.Popen[str]:
         """Start the next scheduler of this run."""
         slots = ("--devices", "host", "--slots", str(self.slots))
-        arguments = ("resume", self.run) if self._accepted() else ("run", "jobs.csv", *slots)
+        arguments = ("resume", f"r{self.run}") if self._accepted() else ("run", "jobs.csv", *slots)
         return self.home.start(*arguments, stderr=self._errors)
 
     def _accepted(self) -> bool:

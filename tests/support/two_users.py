@@ -82,7 +82,7 @@ class User(Home):
     def is_done(self) -> bool:
         """Tell whether its list is done; then the storm has nothing to kill any more."""
         run = self.accepted()
-        told = self.call("results", run, "--json") if run else None
+        told = self.call("results", f"r{run}", "--json") if run else None
         if told is None or told.returncode:
             return False  # killed as it was accepted: the next scheduler finds out
         return all(task["state"] in ("succeeded", "failed") for task in json.loads(told.stdout)["tasks"])

@@ -27,7 +27,7 @@ def abandon(info: RunInfo, settings: Settings) -> tuple[int, int]:
         if cancelled:
             _take_over(info, settings)
     elif requests.ask(info.places, Request("drain")) is None and is_locked(info.places.root):
-        raise StateError(f"the scheduler of run {info.number} has not answered: scheduler list {info.number} shows it")
+        raise StateError(f"the scheduler of run {info.number} has not answered: scheduler list r{info.number} shows it")
     return min(stopped, cancelled), max(0, cancelled - stopped)
 
 

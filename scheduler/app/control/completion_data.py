@@ -16,7 +16,7 @@ MOST_RUNS = 20
 def runs(settings: Settings) -> list[str]:
     """Return the numbers and names of the latest runs."""
     found = all_runs(settings)[:MOST_RUNS]
-    return [str(info.number) for info in found] + [name for info in found if (name := info.meta.get("name", ""))]
+    return [f"r{info.number}" for info in found] + [name for info in found if (name := info.meta.get("name", ""))]
 
 
 def tasks(settings: Settings, most: int, begun: str) -> list[str]:

@@ -12,7 +12,7 @@ from scheduler.app.observe.run_reader import RunReader
 from scheduler.core.control.requests import named
 from scheduler.errors import SchedulerError, UsageError
 from scheduler.runtime.settings import Settings
-from scheduler.store.run.catalog import RunCatalog, RunInfo
+from scheduler.store.run.catalog import RunCatalog, RunInfo, run_word
 
 
 def devices(settings: Settings) -> list[dict[str, Any]]:
@@ -61,7 +61,7 @@ def _unfinished(settings: Settings) -> Iterator[tuple[RunInfo, RunReader]]:
 def users_of(settings: Settings, device: str, run: str | None) -> list[Target]:
     """Return the user's unfinished runs that use a device, or the named run; raise UsageError if there is none."""
     if run is not None:
-        return [Target(find_run(settings, run))]
+        return [Target(find_run(settings, run_word(run)))]
     found, labels = [], set[str]()
     for info, reader in _unfinished(settings):
         mine = reader.devices

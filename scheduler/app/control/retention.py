@@ -52,7 +52,7 @@ def _found(runs_: RunCatalog, word: str) -> RunInfo | RunPaths:
     except Newer:
         raise
     except StateError:
-        run = runs_.places.run(int(word)) if word.isdigit() else None
+        run = runs_.places.run(int(word[1:])) if word[:1] == "r" and word[1:].isdecimal() else None
         if run is None or not run.root.is_dir():
             raise
         return run
@@ -99,9 +99,10 @@ def _must_be_over(info: RunInfo) -> None:
     if facts["over"]:
         return
     if info.alive:
-        raise StillRunning(f"run {info.number} is alive, so nothing was removed: scheduler stop {info.number} ends it")
+        raise StillRunning(f"run {info.number} is alive, so nothing was removed: scheduler stop r{info.number} ends it")
     left = ", ".join(f"{number:,} {state}" for state, number in facts["states"].items())
     where = f" on {info.elsewhere}" if info.elsewhere else ""
     raise StateError(
-        f"run {info.number} is not over ({left}), so nothing was removed: scheduler resume {info.number}{where} ends it"
+        f"run {info.number} is not over ({left}), so nothing was removed: "
+        f"scheduler resume r{info.number}{where} ends it"
     )

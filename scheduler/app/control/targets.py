@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from scheduler.app.observe.run_facts import find_run, places
 from scheduler.errors import NoSuchRun, StateError, UsageError
 from scheduler.runtime.settings import Settings
-from scheduler.store.run.catalog import DIGITS, RunCatalog, RunInfo
+from scheduler.store.run.catalog import DIGITS, RunCatalog, RunInfo, run_word
 from scheduler.store.run.journal_reader import JournalReader
 from scheduler.units import count, ranges
 from scheduler.values import dataclass
@@ -17,6 +17,7 @@ from scheduler.values import dataclass
 LAST = "last"
 LARGEST = 10**12
 _IDS = re.compile(r"(r\d+\.)?\d+(-\d+)?(,(r\d+\.)?\d+(-\d+)?)*,?\Z", re.ASCII)
+_RUN = re.compile(r"r\d+\Z", re.ASCII)
 _OF_RUN = re.compile(r"r(\d+)\.(.+)\Z", re.ASCII)
 
 Span = tuple[int, int]
@@ -53,46 +54,51 @@ def tasks(settings: Settings, words: Sequence[str]) -> list[Target]:
 
 
 def runs_or_tasks(settings: Settings, words: Sequence[str], run: str | None, task: str | None) -> list[Target]:
-    """Return the targets of words that may be task ids or a run; without words, the latest run.
+    """Return the targets of words that may be tasks or runs; without words, the latest run.
 
-    Raise UsageError for a number that is both a task and a run.
+    A number is a task. A name is a run's, else a task's. `run` and `task` are what flags say.
     """
     if run is not None or task is not None:
         if words or (run is not None and task is not None):
             raise UsageError("give either a run (--run), or tasks (--task), or one of them without a flag")
-        return tasks(settings, [task]) if task is not None else [Target(find_run(settings, run))]
+        return tasks(settings, [task]) if task is not None else [Target(find_run(settings, run_word(run)))]
     if not words:
         return [Target(find_run(settings, None))]
-    if len(words) > 1 or words[0] == LAST or not words[0].isdecimal():
-        named = len(words) == 1 and words[0] != LAST and not _IDS.match(words[0])
-        return [Target(find_run(settings, words[0]))] if named else tasks(settings, words)
-    return _either(settings, words[0])
+    runs, ids = [], []
+    for word in words:
+        info = None if word == LAST or _IDS.match(word) else _run_of(settings, word)
+        if info is not None:
+            runs.append(Target(info))
+        else:
+            ids.append(word)
+    return [*runs, *(tasks(settings, ids) if ids else ())]
 
 
-def _either(settings: Settings, word: str) -> list[Target]:
-    """Return the target of a number, which may be a task or a run."""
-    found, found_run, found_tasks = RunCatalog(places(settings)), None, None
-    if len(word) > DIGITS:
-        return tasks(settings, [word])
-    with contextlib.suppress(NoSuchRun):
-        found_run = found.info(int(word)) if int(word) in found.numbers() else None
-    if found_run is None:
-        return tasks(settings, [word])
-    with contextlib.suppress(NoSuchRun):
-        found_tasks = tasks(settings, [word])
-    if found_tasks is None:
-        return [Target(found_run)]
-    raise UsageError(
-        f"{word} is a task (of run {found_tasks[0].info.number}) and a run: write --task {word}, or r{word} for the run"
-    )
+def _run_of(settings: Settings, word: str) -> RunInfo | None:
+    """Return the run of a word that is no id; None where only tasks have that name. Raise NoSuchRun for neither."""
+    try:
+        return find_run(settings, word)
+    except NoSuchRun:
+        if _RUN.match(word):
+            raise
+        if not _named(RunCatalog(places(settings)), word):
+            raise NoSuchRun(
+                f"no run and no task here is called {word!r}: scheduler list shows my tasks, scheduler runs my runs"
+            ) from None
+        return None
 
 
 def _spans(found: RunCatalog, word: str) -> list[Span]:
     if not _IDS.match(word):
-        raise UsageError(
-            f"{word!r} is not a task: write an id like 17, several like 17-40,52, the twelfth row of run 3 "
-            "as r3.12, or last"
-        )
+        named = [] if _RUN.match(word) else _named(found, word)
+        if not named:
+            raise UsageError(
+                f"{word!r} is not a task: write an id like 17, several like 17-40,52, the twelfth row of run 3 "
+                "as r3.12, the name of one task, or last"
+            )
+        if len(named) > 1:
+            raise UsageError(f"{count(len(named), 'task')} are called {word!r}: write the id: {ranges(named)}")
+        return [(named[0], named[0])]
     spans = []
     for part in word.strip(",").split(","):
         if of_run := _OF_RUN.match(part):
@@ -121,6 +127,23 @@ def _rows(found: RunCatalog, part: str, run: str, rows: str) -> list[Span]:
     if not 1 <= low <= high or low > len(order):
         raise NoSuchRun(f"{part}: run {info.number} has {count(len(order), 'task')}, r{info.number}.1 is the first")
     return [(task, task) for task in order[low - 1 : high]]
+
+
+def _named(found: RunCatalog, name: str) -> list[int]:
+    """Return the tasks of all runs that have a name."""
+    from scheduler.core.tasks import command
+    from scheduler.core.tasks.fields import RowForm, unpack_cells
+
+    tasks: list[int] = []
+    for info in found.all():
+        with contextlib.suppress(StateError), _journal(info) as journal:
+            forms = [RowForm.unpack(text) for text in journal.forms()]
+            tasks += [
+                task
+                for task, _, row in journal.rows()
+                if command.name(forms[row.form].spec(unpack_cells(row.text), row.row)) == name
+            ]
+    return sorted(tasks)
 
 
 def _last(found: RunCatalog) -> Span:
@@ -159,8 +182,11 @@ def _unknown_ids(settings: Settings, missing: Sequence[Span]) -> str:
     if owner:
         return f"task {first} belongs to {owner}: only {owner} or root can read or change it"
     runs = places(settings).runs
-    if not RunCatalog(places(settings)).numbers():
+    numbers = RunCatalog(places(settings)).numbers()
+    if not numbers:
         return f"there is no {word} {named}, and no run yet in {runs}: scheduler run FILE starts one"
+    if first == last and first in numbers:
+        return f"there is no task {first} in {runs}; run {first} is written r{first}"
     return f"there is no {word} {named} in {runs}: scheduler list shows all that are not over or ended lately"
 
 

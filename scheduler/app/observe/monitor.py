@@ -65,8 +65,8 @@ class RunMonitor:
         """Return a sentence about a run that has ended or has no scheduler."""
         number = self.info.number
         if self.reader.unfinished:
-            return f"run {number} is not over and no scheduler holds it: scheduler resume {number}"
-        return f"run {number} is over: scheduler results {number}"
+            return f"run {number} is not over and no scheduler holds it: scheduler resume r{number}"
+        return f"run {number} is over: scheduler results r{number}"
 
     def picture(self) -> LiveStatus:
         """Return the state of the run now."""

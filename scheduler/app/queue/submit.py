@@ -102,7 +102,7 @@ def _ask(queue: RunPaths, request: Request, name: str) -> Answer | None:
     if is_locked(queue.root):
         raise StateError(
             f"the scheduler of the queue {name} has not answered for {PATIENCE:g} s: it accepts what was submitted "
-            f"once it goes on, scheduler list {queue.number} shows whether it did"
+            f"once it goes on, scheduler list r{queue.number} shows whether it did"
         )
     with contextlib.suppress(FileNotFoundError):
         path.unlink()

@@ -121,16 +121,16 @@ class PreviousRuns:
 
     def _not_over(self, info: RunInfo) -> str:
         """Return why no other run of the list may start; empty if one may."""
-        run, shown = info.number, f"scheduler list {info.number} shows it"
+        run, shown = info.number, f"scheduler list r{info.number} shows it"
         anew = "--new starts the whole list again beside it"
         if info.alive:
-            ends = f"scheduler resume {run} continues it if its scheduler ends"
+            ends = f"scheduler resume r{run} continues it if its scheduler ends"
             return f"run {run} of {info.what} is alive, so nothing is started: {shown}, {ends}, {anew}"
         left = self._past(info).left
         if not left:
             return ""
         what = ", ".join(f"{number:,} {state}" for state, number in left.items())
-        goes_on = f"scheduler resume {run} continues it"
+        goes_on = f"scheduler resume r{run} continues it"
         return f"run {run} of {info.what} is unfinished ({what}), so nothing is started: {goes_on}, {shown}, {anew}"
 
     def _past(self, info: RunInfo) -> PreviousRun:

@@ -46,13 +46,13 @@ def take_over(info: RunInfo, settings: Settings, how: ResumeOptions) -> RunSessi
     if info.elsewhere and not how.gone:
         raise Elsewhere(
             f"run {info.number} belongs to {info.elsewhere}, this is {hostname()}: nothing was started. Resume it on "
-            f"{info.elsewhere}; if that machine is gone for good, scheduler resume {info.number} --takeover treats "
+            f"{info.elsewhere}; if that machine is gone for good, scheduler resume r{info.number} --takeover treats "
             "its running tasks as lost and starts them again here"
         )
     if info.lost and not how.gone:
         raise StateError(
-            f"{info.lost}: nothing was started. scheduler resume {info.number} --takeover continues from what is left, "
-            "and starts tasks again that are not known to have ended"
+            f"{info.lost}: nothing was started. scheduler resume r{info.number} --takeover continues from what is "
+            "left, and starts tasks again that are not known to have ended"
         )
     open_leases(settings, "").close()  # better refused now than once the run is taken over
     options, settings = _first_options(info, settings)

@@ -99,20 +99,20 @@ def _halted(why: HaltCause, event: Exited, number: int) -> Halted:
 def sentences(halted: Halted, command: str, log: str, run: str, waiting: int) -> list[str]:
     """Return the lines for the user: the last line of output, the command, the log and the next step."""
     said = f"nothing more is started, {count(waiting, 'task')} left waiting: "
-    onward = f"scheduler resume {run} --keep-going continues anyway"
+    onward = f"scheduler resume r{run} --keep-going continues anyway"
     if halted.why is HaltCause.FIRST_ROWS:
         said += f"the first {halted.number} tasks that ended all failed within a minute with the same last line"
     elif halted.why is HaltCause.ALIKE:
         said += f"the last {halted.number} tasks that ended all failed within a minute with the same last line"
-        onward += f"; scheduler retry --run {run} first lets the failed ones wait again"
+        onward += f"; scheduler retry --run r{run} first lets the failed ones wait again"
     else:
         said += f"{count(halted.number, 'task')} failed, which is all that --max-failures allows; the last was"
         said += f" task {halted.task}"
-        onward = f"scheduler resume {run} continues until as many more have failed"
+        onward = f"scheduler resume r{run} continues until as many more have failed"
     return [
         said + (f": {halted.line}" if halted.line else ""),
         f"    command  {command}",
         f"    log      {log}",
-        f"    next     fix the script, then scheduler resume {run}; {onward}",
+        f"    next     fix the script, then scheduler resume r{run}; {onward}",
         "             if the list itself is wrong: fix it, then scheduler run FILE --new",
     ]

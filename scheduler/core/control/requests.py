@@ -301,12 +301,12 @@ def sentences(request: Request, answers: Sequence[Answer]) -> list[str]:
 def onward(what: str, run: str, living: int, waiting: int) -> str:
     """Return the line that a run prints after a signal, or after a request for it."""
     if what == "hangup":
-        said = f"hung up: the run continues without its terminal (scheduler list {run} shows it, "
+        said = f"hung up: the run continues without its terminal (scheduler list r{run} shows it, "
         return said + "INT to this process lets running tasks end, QUIT leaves them running)"
     if what == "leave":
         go, wait = "goes" if living == 1 else "go", "waits" if waiting == 1 else "wait"
         said = f"left: {living} running {go} on without the scheduler, {waiting} {wait}; "
-        return said + f"scheduler resume {run} takes them over"
+        return said + f"scheduler resume r{run} takes them over"
     if what == "drain":
         end = "ends by itself" if living == 1 else "end by themselves"
         said = f"nothing more is started; {count(living, 'running task')} {end} "

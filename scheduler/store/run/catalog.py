@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Iterator, Mapping
 
-from scheduler.errors import NoSuchRun, StateError
+from scheduler.errors import NoSuchRun, StateError, UsageError
 from scheduler.runtime.paths import RunPaths, StatePaths
 from scheduler.runtime.shim import is_here
 from scheduler.store.machine.locked_files import is_locked
@@ -38,8 +38,15 @@ class RunInfo:
         return "" if is_here(self.meta.get("boot", ""), self.meta.get("machine", ""), host) else host
 
 
+MOST_NAMED = 4
+"""The largest number of runs with one name that an error names."""
 DIGITS = 18
 """The largest number of digits in the number of a run or a task."""
+
+
+def run_word(word: str | None) -> str | None:
+    """Return what a flag that takes nothing but runs was given, as `RunCatalog.find` takes it: 3 is run 3 there."""
+    return f"r{word}" if word is not None and word.isascii() and word.isdecimal() else word
 
 
 class RunCatalog:
@@ -76,7 +83,7 @@ class RunCatalog:
         if not places.journal.exists():
             raise StateError(
                 f"run {number} has no journal any more ({places.journal} was removed): the logs of its tasks are in "
-                f"{places.tasks}, scheduler runs rm {number} removes it"
+                f"{places.tasks}, scheduler runs rm r{number} removes it"
             )
         journal = JournalReader.read(places.journal)
         try:
@@ -93,16 +100,35 @@ class RunCatalog:
                 yield self.info(number)
 
     def find(self, word: str | None) -> RunInfo:
-        """Return a run by number (3 or r3) or name; without a word, this machine's latest run, a living one first."""
+        """Return a run by its number, as r3, or by its name; without a word, the latest run, a living one first.
+
+        Raise UsageError for a number without r, which is a task, and for the name of several runs.
+        """
         if word is None:
             return self._latest()
         number = word.removeprefix("r")
         if number.isascii() and number.isdecimal() and len(number) <= DIGITS:
+            if number == word:
+                raise UsageError(self._no_run(int(word)))
             return self.info(int(number))
+        named = [info for info in self.all() if info.meta.get("name") == word]
+        if not named:
+            raise NoSuchRun(f"no run here is called {word!r}: scheduler runs shows what there is")
+        if len(named) > 1 and named[0].meta.get("door") != "queue":
+            numbers = ", ".join(f"r{info.number}" for info in named[:MOST_NAMED])
+            raise UsageError(f"{len(named)} runs are called {word!r}: name one by its number: {numbers}")
+        return named[0]
+
+    def _no_run(self, number: int) -> str:
+        """Return why a number names no run: it is a task."""
         for info in self.all():
-            if info.meta.get("name") == word:
-                return info
-        raise NoSuchRun(f"no run here is called {word!r}: scheduler runs shows what there is")
+            with (
+                contextlib.suppress(StateError),
+                contextlib.closing(JournalReader.read(info.places.journal)) as journal,
+            ):
+                if journal.within(number, number):
+                    return f"{number} is a task (of run r{info.number}); run {number} is written r{number}"
+        return f"a number is a task; run {number} is written r{number}"
 
     def _latest(self) -> RunInfo:
         """Return the latest living run, else the latest of this machine, else the latest.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from scheduler.errors import StateError
+from scheduler.runtime.paths import RunPaths
 from scheduler.store.machine.locked_files import holder, is_held_long, take_lock
 
 PATIENCE = 5.0
@@ -45,6 +47,15 @@ class Counter:
             yield HeldCounter(fd, self._path, self._first)
         finally:
             os.close(fd)
+
+    def give_back(self, run: RunPaths, patience: float) -> None:
+        """Give the number of a removed run back, if it is the last one and the lock is free within `patience` seconds.
+
+        Otherwise the number is lost, which harms nothing.
+        """
+        with contextlib.suppress(StateError, OSError), self.held(patience) as held:
+            if held.run == run.number + 1 and not run.root.exists():
+                held.advance(task=held.task, run=run.number)
 
     def next_task(self) -> int:
         """Return the next task id without locking: another process may take it at any time."""

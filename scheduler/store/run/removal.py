@@ -82,7 +82,7 @@ def _held(run: RunPaths) -> Iterator[None]:
     try:
         hold = Hold(run)
     except StillRunning:
-        raise StillRunning(f"run {run.number} is alive: scheduler stop {run.number} ends it first") from None
+        raise StillRunning(f"run {run.number} is alive: scheduler stop r{run.number} ends it first") from None
     try:
         yield
     finally:

@@ -220,13 +220,14 @@ class SqliteRunStore:
         except (StateError, OSError) as exc:
             raise StateError(f"{lost}, and the journal cannot be written again: {exc}") from exc
         if kept == path:
-            raise StateError(f"{lost}; the journal is whole again: scheduler resume {number} continues the run")
+            raise StateError(f"{lost}; the journal is whole again: scheduler resume r{number} continues the run")
         raise StateError(f"{lost}; the journal that this scheduler wrote is kept as {kept}")
 
     def discard(self) -> None:
-        """Remove a run that was created, because its list was refused."""
+        """Remove a run that was created, because its list was refused; give its number back if it is still the last."""
         self.journal.close()
         shutil.rmtree(self.places.root, ignore_errors=True)
+        self._counter.give_back(self.places, LOOP_PATIENCE)
         self._hold.close()
 
     # ---- accepting ----
@@ -470,7 +471,7 @@ class SqliteRunStore:
                 self.check(terms, row)
         except InputError as exc:
             sentence = str(exc)
-        onward = f"correct it, then scheduler resume {self.places.number} runs them"
+        onward = f"correct it, then scheduler resume r{self.places.number} runs them"
         return f"{sentence}; this row and the rows after it were not accepted: {onward}" if sentence else ""
 
 

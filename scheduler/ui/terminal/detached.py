@@ -11,7 +11,7 @@ from scheduler.ui.text import clean
 from scheduler.units import count
 from scheduler.values import dataclass
 
-STOP = "scheduler stop {}: finish what runs, start nothing new; --now: stop it; --leave: leave it running"
+STOP = "scheduler stop r{}: finish what runs, start nothing new; --now: stop it; --leave: leave it running"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def lines(start: DetachedStart) -> list[str]:
     number, tasks = start.number, count(start.tasks, "task")
     return [
         f"run {number}  {clean(start.what)}: {tasks}, started in the background (process {start.pid})",
-        f"watch   scheduler top {number}     tail -f {tilde(start.log)}",
+        f"watch   scheduler top r{number}     tail -f {tilde(start.log)}",
         f"stop    {STOP.format(number)}",
     ]
 

@@ -44,7 +44,7 @@ def lines(
         f"python  {_python(run)}",
         f"memory  {_memory(brain, budgets)}",
         *_priority_hints(brain),
-        f"watch   scheduler top {number}     stop   {how_to_stop(run)}",
+        f"watch   scheduler top r{number}     stop   {how_to_stop(run)}",
     ]
 
 

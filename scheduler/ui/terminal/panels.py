@@ -25,7 +25,7 @@ RECENT = 5
 """The number of last lines that are shown if there is room."""
 KEYS = "q: leave the view   Ctrl-C: start nothing new   Ctrl-\\: leave tasks running"
 MACHINE = "q: leave the view"
-WATCHING = "q: leave the view, the run continues   scheduler stop {run}: start nothing new"
+WATCHING = "q: leave the view, the run continues   scheduler stop r{run}: start nothing new"
 _PARTS = (("ours", "█", "green"), ("reserved", "▒", "cyan"), ("others", "▓", "magenta"), ("buffer", "░", "dim"))
 LEGEND = {
     "ours": "used by this run", "reserved": "reserved, not used yet", "others": "used by others", "buffer": "buffer",

@@ -53,7 +53,7 @@ def last_words(rows: Iterable[dict[str, Any]], states: Mapping[State, int], run:
     waiting = states.get(State.WAITING, 0) + states.get(State.INTERRUPTED, 0)
     failed = total - states.get(State.SUCCEEDED, 0) - waiting
     if failed:
-        result.append(f"{failed:,} of {count(total, 'command')} failed (scheduler list {run} shows all):")
+        result.append(f"{failed:,} of {count(total, 'command')} failed (scheduler list r{run} shows all):")
     shown = 0
     for row in rows if failed else ():
         if row["state"] in ("succeeded", "waiting", "interrupted"):
@@ -65,7 +65,7 @@ def last_words(rows: Iterable[dict[str, Any]], states: Mapping[State, int], run:
         how = row["reason"] or f"exit {row['exit_code']}"
         result.append(f"  line {row['row']}: `{short(row['name'], 100)}` on gpu {_named(row['device'])}: {how}")
     if waiting:
-        result.append(f"{count(waiting, 'command')} waiting: scheduler resume {run} continues the run")
+        result.append(f"{count(waiting, 'command')} waiting: scheduler resume r{run} continues the run")
     return result
 
 

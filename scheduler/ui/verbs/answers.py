@@ -31,7 +31,7 @@ class RequestResult:
         """Return a line for the run, then one for each answer."""
         head = f"run {self.run}  {clean(self.what)}"
         if self.recorded and any(answer.done for answer in self.answers):
-            head += f"  has no scheduler: recorded, applied at its next start (scheduler resume {self.run})"
+            head += f"  has no scheduler: recorded, applied at its next start (scheduler resume r{self.run})"
         return [head, *(clean(sentence(answer)) for answer in self.answers)]
 
     def to_dict(self) -> dict[str, Any]:

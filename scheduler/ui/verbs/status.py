@@ -124,7 +124,7 @@ def _status(run: Mapping[str, Any]) -> str:
         end = (run.get("expected") or {}).get("end")
         return f"running, {left(TimeSpan.from_dict(end), time.time())}" if end else "running"
     state = f" --state {run['state']}" if run.get("state") else ""
-    return f"unfinished: scheduler resume {run['number']}{state}"
+    return f"unfinished: scheduler resume r{run['number']}{state}"
 
 
 def _states(run: Mapping[str, Any]) -> str:

@@ -110,7 +110,7 @@ def _reason(attempt: AttemptHistory) -> str:
 def _waiting(one: TaskReport) -> str:
     if one.waits:
         return one.waits + _expected(one) + _all_attempts(one)
-    resume = f"scheduler resume {one.run}"
+    resume = f"scheduler resume r{one.run}"
     if one.alive:
         return f"is waiting; the scheduler of run {one.run} has not reported the reason"
     return f"is waiting; run {one.run} has no scheduler: {resume} continues it{_all_attempts(one)}"
@@ -140,7 +140,7 @@ def _running(one: TaskReport) -> str:
         return "is running"
     since = attempt.started or attempt.placed
     unseen = (
-        "" if one.alive else f"; run {one.run} has no scheduler, nothing measures the task: scheduler resume {one.run}"
+        "" if one.alive else f"; run {one.run} has no scheduler, nothing measures the task: scheduler resume r{one.run}"
     )
     what = "is being probed" if one.state is State.PROBING else "is running"
     return (
@@ -202,7 +202,7 @@ def _timeout(one: TaskReport) -> str:
 def _interrupted(one: TaskReport) -> str:
     attempt = one.attempt
     after = f" after {duration(attempt.seconds)}" if attempt else ""
-    return f"was interrupted{after}, when its run was stopped; scheduler resume {one.run} starts it again"
+    return f"was interrupted{after}, when its run was stopped; scheduler resume r{one.run} starts it again"
 
 
 def _cancelled(one: TaskReport) -> str:
@@ -261,16 +261,16 @@ def summary(
     waiting = states.get("waiting", 0)
     if waiting:
         cause = f": {waits}" if waits else "; the scheduler has not reported the reason" if alive else ""
-        dead = "" if alive else f"; run {run} has no scheduler: scheduler resume {run} continues it"
+        dead = "" if alive else f"; run {run} has no scheduler: scheduler resume r{run} continues it"
         lines.append(f"{waiting:,} waiting{cause}{dead}")
     if states.get("held"):
-        lines.append(f"{states['held']:,} held: scheduler release --run {run} puts them back into the queue")
+        lines.append(f"{states['held']:,} held: scheduler release --run r{run} puts them back into the queue")
     if states.get("interrupted"):
-        lines.append(f"{states['interrupted']:,} interrupted: scheduler resume {run} starts them again")
+        lines.append(f"{states['interrupted']:,} interrupted: scheduler resume r{run} starts them again")
     ended = {"failed", "oom", "timeout", "cancelled", "refused"} & states.keys()
     if ended:
         number = sum(states[state] for state in ended)
         lines.append(
-            f"{number:,} did not succeed: scheduler why ID explains one, scheduler retry {run} starts them again"
+            f"{number:,} did not succeed: scheduler why ID explains one, scheduler retry r{run} starts them again"
         )
     return lines

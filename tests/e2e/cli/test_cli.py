@@ -96,7 +96,7 @@ class TestVerbs:
     def test_no_run_is_no_traceback(self, home: Home) -> None:
         for verb in ("list", "results", "resume"):
             assert "there is no run yet" in home.call(verb, code=2).stderr
-            assert "there is no run 7" in home.call(verb, "7", code=2).stderr
+            assert "there is no run 7" in home.call(verb, "r7", code=2).stderr
             assert "no run here is called 'x'" in home.call(verb, "x", code=2).stderr
         assert "no runs yet" in home.call("status", code=0).stdout
 
@@ -122,7 +122,7 @@ class TestResults:
         assert good["Color"] == "'=1+1"  # a spreadsheet would compute it
 
     def test_results_markdown_escapes_bars_in_cells(self, done: Home) -> None:
-        table = done.call("results", "1", "--md", code=0).stdout.splitlines()
+        table = done.call("results", "r1", "--md", code=0).stdout.splitlines()
         assert len(table) == 4
         columns = len(COLUMNS) + 4
         assert {line.replace("\\|", "").count("|") for line in table} == {columns + 1}
@@ -170,7 +170,7 @@ class TestResults:
             home.call("run", "jobs.csv", code=0)
         journal = home.state / "runs/1/journal.db"
         journal.write_bytes(journal.read_bytes()[:5000])
-        assert "is damaged" in home.call("results", "1", code=1).stderr
+        assert "is damaged" in home.call("results", "r1", code=1).stderr
         said = home.call("status", code=0).stdout
         assert "run 1 cannot be read" in said
         assert "1 succeeded" in said
@@ -221,6 +221,11 @@ class TestRun:
         assert "jobs.csv, row 3" in home.call("run", "jobs.csv", code=2).stderr
         assert runs_left(home) == []
         assert home.living() == []
+
+    def test_a_refused_list_uses_up_no_number(self, home: Home) -> None:
+        home.call("run", home.commands("no-such-program"), code=2)
+        home.call("run", home.commands("true"), code=0)
+        assert [task["id"] for task in home.tasks("1")] == [0]
 
     def test_a_need_above_the_machine_is_refused_with_both_numbers(self, home: Home) -> None:
         home.write("jobs.csv", "Command,Memory", "true,9GiB")
@@ -413,7 +418,7 @@ class TestAGrowingFile:
         assert self.end(home) == ["true succeeded"]
         never = "PATH (a Command is not read by a shell); this row and the rows after it were not accepted: "
         never += "correct it, then "
-        assert f"{never}scheduler resume 1 runs them\n" in home.log()
+        assert f"{never}scheduler resume r1 runs them\n" in home.log()
 
     def test_a_bad_row_that_was_removed_again_is_not_named_at_the_end(self, home: Home) -> None:
         self.growing(home)

@@ -74,7 +74,7 @@ class Lists(Home):
         wait_until(lambda: not self.facts()["alive"], 30)
 
     def facts(self) -> dict[str, Any]:
-        facts: dict[str, Any] = json.loads(self.call("results", "1", "--json", code=0).stdout)["run"]
+        facts: dict[str, Any] = json.loads(self.call("results", "r1", "--json", code=0).stdout)["run"]
         return facts
 
     def asked(self) -> list[str]:
@@ -140,7 +140,7 @@ class TestLivingRun:
     def test_set_of_the_run(self, home: Lists) -> None:
         home.begin(rows=(UNTIL.format(2), UNTIL.format(3)))
         paused = "-j unlimited → 0 (paused: running tasks finish, no more tasks start)"
-        assert home.ask("set", "1", "-j", "0") == [paused]
+        assert home.ask("set", "r1", "-j", "0") == [paused]
         home.go(0, 1)
         wait_until(lambda: "the run is paused (-j 0)" in home.log(), 30)
         assert home.states() == ["succeeded", "succeeded", "waiting", "waiting"]
@@ -250,7 +250,7 @@ def test_gpus_taken_from_a_run_get_no_new_starts(tmp_path: Path) -> None:
     try:
         with home.going():
             home.wait_for(3)
-            said = home.call("set", "1", "--devices", "0-1", "-j", "2", code=0).stdout.splitlines()
+            said = home.call("set", "r1", "--devices", "0-1", "-j", "2", code=0).stdout.splitlines()
             assert said[1:] == [
                 "-j unlimited → 2",
                 "new tasks start on GPU 0, GPU 1, host, none on GPU 2 (running tasks there continue)",
@@ -277,7 +277,7 @@ class TestDeadRun:
     def recorded(self, home: Lists, *words: str) -> list[str]:
         said = home.call(*words, code=0).stdout.splitlines()
         assert said[0] == (
-            "run 1  jobs.csv  has no scheduler: recorded, applied at its next start (scheduler resume 1)"
+            "run 1  jobs.csv  has no scheduler: recorded, applied at its next start (scheduler resume r1)"
         )
         return said[1:]
 
@@ -330,7 +330,7 @@ class TestDeadRun:
 
     def test_stop_of_a_run_without_a_scheduler_records_nothing(self, home: Lists) -> None:
         home.begin().crash()
-        said = home.call("stop", "1", code=1).stderr
+        said = home.call("stop", "r1", code=1).stderr
         assert said.startswith("scheduler: run 1 has no scheduler, so it starts no more tasks")
         assert home.asked() == []
 
@@ -359,7 +359,7 @@ class TestWait:
             home.leave()
             assert waiting.wait(30) == 1
             assert waiting.stdout is not None
-            assert "2 running; 2 tasks not ended, and no scheduler: scheduler resume 1" in waiting.stdout.read()
+            assert "2 running; 2 tasks not ended, and no scheduler: scheduler resume r1" in waiting.stdout.read()
 
     def test_ctrl_c_ends_wait_and_not_the_run(self, home: Lists) -> None:
         home.begin(rows=())
@@ -471,10 +471,6 @@ class TestWrongIds:
         assert "no run here is called 'absent'" in over.call(*words, "--run", "absent", code=2).stderr
         assert "there is no run 77 in" in over.call(*words, "--run", "77", code=2).stderr
 
-    def test_a_number_that_is_a_task_and_a_run_is_refused(self, over: Lists) -> None:
-        said = over.call("hold", "1", code=2).stderr
-        assert said == "scheduler: 1 is a task (of run 1) and a run: write --task 1, or r1 for the run\n"
-
     @pytest.mark.parametrize(
         ("words", "why"),
         [
@@ -482,8 +478,8 @@ class TestWrongIds:
             ("set 1,0 --priority 1 -j 2", "change either fields of tasks"),
             ("set 0 --memory 8", "--memory: '8' has no unit: write 8GiB or 8MiB"),
             ("set 0 --retries -1", "--retries: -1 is below 0"),
-            ("set 1 -j -1", "-j -1: give a whole number from 0"),
-            ("set 1 --max-per-device 0", "--max-per-device 0: give a whole number from 1"),
+            ("set r1 -j -1", "-j -1: give a whole number from 0"),
+            ("set r1 --max-per-device 0", "--max-per-device 0: give a whole number from 1"),
             ("set 0,1 -j 2", "apply to one run, not to tasks"),
             ("set 0 1 -j 2", "apply to one run, not to tasks"),
             ("cancel", "the following arguments are required: ID"),
@@ -518,7 +514,7 @@ class TestWrongIds:
         assert said == [
             "run 1  jobs.csv",
             "task 0: already ended: succeeded",
-            "run 2  other.csv  has no scheduler: recorded, applied at its next start (scheduler resume 2)",
+            "run 2  other.csv  has no scheduler: recorded, applied at its next start (scheduler resume r2)",
             "task 2: queued again (was failed)",
         ]
 
@@ -591,7 +587,7 @@ class TestAnotherUser:
         alice = alice_and_bob[0]
         os.kill(alice.scheduler(), signal.SIGKILL)
         wait_until(lambda: not json.loads(alice.call("results", "--json").stdout)["run"]["alive"], 30)
-        said = self.as_root(alice, "resume", "1")
+        said = self.as_root(alice, "resume", "r1")
         assert (said.returncode, f"run 1 belongs to user {alice.uid}" in said.stderr) == (1, True)
         assert alice.states() == ["running", "waiting"]
 

@@ -58,7 +58,7 @@ class TestFailuresFromTheFirstRowOn:
         assert UNKNOWN in done.stdout
         assert f"    command  {sys.executable} train.py --rate 0." in done.stdout
         assert f"    log      {home.state}/runs/1/tasks/" in done.stdout
-        assert "scheduler resume 1 --keep-going" in done.stdout
+        assert "scheduler resume r1 --keep-going" in done.stdout
         assert "the first 5 tasks that ended" in home.log()
 
     def test_failed_probes_stop_a_list(self, home: Home) -> None:
@@ -113,7 +113,7 @@ class TestLaterRows:
         said = home.call("run", "jobs.csv", "-j", "1", code=1).stdout
         assert counts(home) == {"succeeded": 4, "failed": 20, "waiting": 36}
         assert "the last 20 tasks that ended all failed within a minute with the same last line" in said
-        assert "scheduler retry --run 1" in said
+        assert "scheduler retry --run r1" in said
         (home.root / "data").touch()
         home.call("retry", "--run", "1", code=0)
         home.call("resume", code=0)

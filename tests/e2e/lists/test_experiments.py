@@ -130,7 +130,7 @@ def check_against_runs(home: Home, folder: str) -> None:
     file = home.root / folder / "batches.csv"
     waits = list(csv.DictReader(file.read_text().splitlines())) if file.exists() else []
     for row in table(home, folder):
-        told = json.loads(home.call("results", row["run"], "--json", code=0).stdout)["tasks"]
+        told = json.loads(home.call("results", f"r{row['run']}", "--json", code=0).stdout)["tasks"]
         done = [task for task in told if task["state"] == "succeeded"]
         assert (int(row["tasks"]), int(row["succeeded"])) == (len(told), len(done))
         assert int(row["ooms"]) == sum(task["ooms"] for task in told)
@@ -171,7 +171,7 @@ def test_the_folder_of_an_mps_experiment_says_the_same_as_its_runs(
         home.command = [sys.executable, "-m", "scheduler"]
         check_against_runs(home, "experiment-mps-jobs")
         for row in table(home, "experiment-mps-jobs"):
-            told = json.loads(home.call("results", row["run"], "--json", code=0).stdout)["tasks"]
+            told = json.loads(home.call("results", f"r{row['run']}", "--json", code=0).stdout)["tasks"]
             assert int(row["under_mps"]) == sum(bool(task["thread_percentage"]) for task in told)
             assert int(row["mps_clients"]) == sum(task["mps"] == "client" for task in told)
     finally:

@@ -89,7 +89,7 @@ class TestDocument:
             "gpu0 finishes task a-2,",
             "gpu0 finished",
         ]
-        assert lines(project) == ["run 1: 2 tasks (scheduler list 1)", *script]
+        assert lines(project) == ["run 1: 2 tasks (scheduler list r1)", *script]
         first = (project.root / "scheduler.log").read_text().splitlines()[1]
         assert re.fullmatch(
             r"\w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d gpu_task_scheduler\.py\[line:\d+\] INFO gpu0 receives task a-1,",

@@ -252,7 +252,7 @@ class TestCommands:
         done = home.feed("exit 3\nno_such_program\ntrue\ntouch end\n", "0", code=1)
         assert len(processing(done.stdout)) == 4
         assert (home.root / "end").exists()
-        assert "2 of 4 commands failed (scheduler list 1 shows all)" in done.stderr
+        assert "2 of 4 commands failed (scheduler list r1 shows all)" in done.stderr
         assert "line 1: `exit 3` on gpu 0: exit 3" in done.stderr
         assert "line 2: `no_such_program` on gpu 0: exit 127" in done.stderr
 

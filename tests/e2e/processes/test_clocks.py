@@ -105,5 +105,5 @@ def test_a_release_after_a_hold_applies_although_the_clock_was_set_back(home: Cl
     home.call("hold", "--task", waiting, code=0)
     home.set(-DAY)
     home.call("release", "--task", waiting, code=0)
-    home.call("resume", "1")
+    home.call("resume", "r1")
     assert home.states() == ["failed", "succeeded"]

@@ -239,7 +239,7 @@ def test_tasks_ended_with_their_session_are_retried(home: Home, folder: Path) ->
             kill(int(pid), signal.SIGTERM)
     wait_until(lambda: home.living() == [], 60)
     (home.root / "go").touch()
-    assert home.call("resume", "1").returncode == 1
+    assert home.call("resume", "r1").returncode == 1
     assert [(task["state"], task["exit_code"], task["attempts"]) for task in home.tasks("1")] == [
         ("failed", 3, 1), ("succeeded", 0, 2), ("succeeded", 0, 1),
     ]  # fmt: skip

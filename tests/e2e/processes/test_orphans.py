@@ -142,7 +142,7 @@ def test_no_process_of_attempt_1_lives_beside_attempt_2_when_scheduler_and_shim_
         scheduler.kill()
     killed, server = shim_and_server(home)
     kill(killed)
-    with home.start("resume", "1") as scheduler:
+    with home.start("resume", "r1") as scheduler:
         judge_second_attempt(home, mark)
         assert scheduler.wait(60) == 0
     wait_until(lambda: not is_alive(server))
@@ -158,4 +158,4 @@ def test_the_fork_server_ends_with_the_last_shim_when_the_scheduler_is_killed(tm
     assert is_alive(server)
     (home.root / "go.1").touch()
     wait_until(lambda: not is_alive(server))
-    assert home.call("resume", "1").returncode == 0
+    assert home.call("resume", "r1").returncode == 0

@@ -194,7 +194,7 @@ class TestSecondScheduler:
     @fault(7)
     def test_second_scheduler_of_a_living_run_is_refused(self, home: Home) -> None:
         scheduler = running(home, UNTIL_GO)
-        refused = home.call("resume", "1", code=2)
+        refused = home.call("resume", "r1", code=2)
         assert f"run 1 is alive (process {scheduler.pid})" in refused.stderr
         assert refused.stdout == ""
         (home.root / "go").touch()
@@ -205,7 +205,7 @@ class TestSecondScheduler:
         scheduler = running(home, UNTIL_GO)
         scheduler.kill()
         scheduler.wait()
-        rivals = [home.start("resume", "1") for _ in range(4)]
+        rivals = [home.start("resume", "r1") for _ in range(4)]
         wait_until(lambda: sum(rival.poll() is not None for rival in rivals) == 3, 30)
         (home.root / "go").touch()
         assert sorted(rival.wait(30) for rival in rivals) == [0, 2, 2, 2]
@@ -215,7 +215,7 @@ class TestSecondScheduler:
     def test_hanging_scheduler_keeps_its_run(self, home: Home) -> None:
         scheduler = running(home, UNTIL_GO)
         scheduler.send_signal(signal.SIGSTOP)
-        home.call("resume", "1", code=2)
+        home.call("resume", "r1", code=2)
         (home.root / "go").touch()
         scheduler.send_signal(signal.SIGCONT)
         assert scheduler.wait(30) == 0

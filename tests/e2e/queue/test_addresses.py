@@ -36,9 +36,47 @@ def over(home: Home) -> Home:
 
 
 class TestAddresses:
-    @pytest.mark.parametrize("word", ["r1", "1"])
-    def test_a_run_is_found_by_its_number_with_and_without_r(self, over: Home, word: str) -> None:
-        assert over.call("list", word, code=0).stdout.startswith("run 1  a.csv")
+    def test_a_run_is_found_by_its_number_after_r(self, over: Home) -> None:
+        assert over.call("list", "r1", code=0).stdout.startswith("run 1  a.csv")
+
+    @pytest.mark.parametrize("verb", ["list", "results", "report", "resume", "stop", "top", "runs rm"])
+    def test_a_number_alone_is_no_run_for_any_verb(self, over: Home, verb: str) -> None:
+        said = over.call(*verb.split(), "2", code=2).stderr
+        assert said == "scheduler: 2 is a task (of run r1); run 2 is written r2\n"
+        assert "a number is a task; run 77 is written r77" in over.call(*verb.split(), "77", code=2).stderr
+
+    def test_a_number_alone_is_a_task_for_verbs_that_take_both(self, over: Home) -> None:
+        assert over.call("why", "1", code=0).stdout.startswith("task 1 failed")
+        assert "run 1: 3 tasks" not in over.call("retry", "2", code=1).stdout
+        over.call("run", over.commands("true", name="c.csv"), "--new", code=0)
+        over.call("runs", "rm", "r1", code=0)
+        assert "there is no task 2 in" in (said := over.call("why", "2", code=2).stderr)
+        assert said.endswith("run 2 is written r2\n")
+
+    def test_a_flag_that_takes_only_runs_takes_their_numbers(self, over: Home) -> None:
+        assert over.call("why", "--run", "1", code=0).stdout == over.call("why", "r1", code=0).stdout
+
+    def test_tasks_and_runs_may_be_named_together(self, over: Home) -> None:
+        assert over.call("wait", "r2", "0-1", code=1).stdout.splitlines() == [
+            "run 2  jobs.csv: task 3 failed",
+            "run 1  a.csv: 1 succeeded, 1 failed",
+        ]
+
+    def test_a_name_is_a_task_where_only_one_has_it(self, over: Home) -> None:
+        assert json.loads(over.call("logs", "second", "--json", code=0).stdout)["task"] == 1
+        assert over.call("why", "second", code=0).stdout == over.call("why", "1", code=0).stdout
+        assert "'absent' is not a task: write an id like 17" in over.call("logs", "absent", code=2).stderr
+        assert "no run and no task here is called 'absent': scheduler" in over.call("why", "absent", code=2).stderr
+        over.call("run", "a.csv", "--new", "--keep-going", code=1)
+        assert over.call("why", "second", code=2).stderr == (
+            "scheduler: 2 tasks are called 'second': write the id: 1, 5\n"
+        )
+
+    def test_a_name_of_several_runs_is_refused_with_their_numbers(self, home: Home) -> None:
+        for _ in range(2):
+            home.call("run", home.commands("true"), "--name", "twice", "--new", code=0)
+        said = home.call("results", "twice", code=2).stderr
+        assert said == "scheduler: 2 runs are called 'twice': name one by its number: r2, r1\n"
 
     def test_a_number_after_r_is_a_run_where_it_is_a_task_too(self, over: Home) -> None:
         said = over.call("retry", "r1", code=0).stdout

@@ -49,7 +49,7 @@ class TestAllMyTasks:
             ["run", "1", "a.csv"],
         ]
         assert runs[0][1] == (
-            "its scheduler has ended: scheduler resume 3 continues it, scheduler stop r3 --abandon gives it up"
+            "its scheduler has ended: scheduler resume r3 continues it, scheduler stop r3 --abandon gives it up"
         )
         assert [line.split()[1] for line in runs[1][-2:]] == ["first", "second"]
 

@@ -51,7 +51,7 @@ class TestAcknowledgement:
             assert scheduler.stdout.read(1)
             scheduler.kill()
         assert scheduler.returncode == -signal.SIGKILL
-        home.call("resume", "1", code=0)
+        home.call("resume", "r1", code=0)
         assert home.states("1") == ["succeeded"] * ROWS
 
     @fault(1, 6)
@@ -65,9 +65,9 @@ class TestAcknowledgement:
             scheduler.kill()
             assert scheduler.stdout is not None
             said = scheduler.stdout.read()
-        there = home.call("results", "1", "--json")
+        there = home.call("results", "r1", "--json")
         if there.returncode == 0:
-            home.call("resume", "1", code=0)
+            home.call("resume", "r1", code=0)
             assert home.states("1") == ["succeeded"] * ROWS, f"seed {seed}"
         else:
             assert said == "", f"seed {seed}"

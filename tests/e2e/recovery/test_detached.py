@@ -46,8 +46,8 @@ class TestRunDetached:
         home.commands(UNTIL_GO)
         said = home.call("run", "jobs.csv", "--detach", code=0).stdout.splitlines()
         assert said[0].startswith("run 1  jobs.csv: 1 task, started in the background (process ")
-        assert said[1].startswith("watch   scheduler top 1 ")
-        assert said[2].startswith("stop    scheduler stop 1: ")
+        assert said[1].startswith("watch   scheduler top r1 ")
+        assert said[2].startswith("stop    scheduler stop r1: ")
         assert len(home.tasks()) == 1
 
     def test_a_detached_scheduler_has_its_own_session_and_its_streams_on_files(self, home: Home) -> None:
@@ -65,7 +65,7 @@ class TestRunDetached:
         terminal.close()
         (home.root / "go").touch()
         wait_until(lambda: "run 1: 2 tasks: 2 succeeded" in home.log(), 30)
-        assert "watch   scheduler top 1     stop   scheduler stop 1" in home.log()
+        assert "watch   scheduler top r1     stop   scheduler stop r1" in home.log()
 
     def test_run_detach_refuses_a_bad_list_itself(self, home: Home) -> None:
         home.write("jobs.csv", "Command", "no-such-program")
@@ -166,7 +166,7 @@ class TestStop:
 
     def test_stop_now_interrupts_running_tasks(self, home: Home) -> None:
         pid = detached(home, UNTIL_GO, "true", arguments=("-j", "1"))
-        assert "running tasks are being stopped" in home.call("stop", "1", "--now", code=0).stdout
+        assert "running tasks are being stopped" in home.call("stop", "r1", "--now", code=0).stdout
         wait_until(lambda: ended(pid), 30)
         assert home.states() == STOPPED
 

@@ -260,7 +260,7 @@ def test_a_damaged_journal_is_named_and_nothing_of_it_starts_again(home: Home, h
     whole = journal.read_bytes()
     middle = len(whole) // 2
     journal.write_bytes(whole[:-1] if harm == "cut" else whole[:middle] + bytes(4096) + whole[middle + 4096 :])
-    said = home.call("resume", "1", code=1).stderr
+    said = home.call("resume", "r1", code=1).stderr
     assert "is damaged" in said
     assert (home.root / "told").read_text() == "x\n" * 3
 

@@ -51,7 +51,7 @@ with open(said, "w") as out:
         scheduler.wait()
     started_meanwhile = len(told(began)) - 3
     (root / "ballast").unlink()
-    code = scheduler.wait(60) if not killed else home.start("resume", "1", stdout=out, stderr=out).wait(60)
+    code = scheduler.wait(60) if not killed else home.start("resume", "r1", stdout=out, stderr=out).wait(60)
 tasks = [(one["exit_code"], one["attempts"]) for one in home.tasks()]
 words = said.read_text()
 print(json.dumps([code, started_meanwhile, tasks, "Traceback" in words, "there is space on the disk again" in words]))
@@ -83,7 +83,7 @@ runs = home.state / "runs"
 with contextlib.suppress(OSError), open(root / "ballast", "wb", buffering=0) as file:
     while file.write(bytes(4096)):
         pass
-said = [home.call(*verb.split(), code=0) for verb in ("status", "list 1", "list 2", "runs", "results 1")]
+said = [home.call(*verb.split(), code=0) for verb in ("status", "list r1", "list r2", "runs", "results r1")]
 before = [home.states("1"), home.states("2"), [task["exit_code"] for task in home.tasks("1")]]
 try:
     Journal.open(runs / "2/journal.db").record([], 0.0)

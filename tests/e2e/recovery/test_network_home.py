@@ -31,7 +31,7 @@ RUN = (
     BEGUN
     + """
     ran = home.call("run", "jobs.csv", "--devices", "host", "--plain")
-    again = home.call("results", "1", "--json")
+    again = home.call("results", "r1", "--json")
     journals = [str(path) for path in Path("/var/tmp").rglob("journal.db")]
     (task,) = json.loads(again.stdout)["tasks"]
     print(json.dumps([ran.returncode, ran.stdout + ran.stderr, task["exit_code"], journals]))

@@ -81,4 +81,4 @@ def test_a_disk_below_disk_min_is_named_by_run_detach_and_by_doctor(home: Home) 
     said = home.call("run", "jobs.csv", "--devices", "host", "--new", "-d", code=0).stderr
     assert "nothing starts until there is more" in said
     assert home.states("2") == ["waiting"]
-    home.call("stop", "2", "--now", code=0)
+    home.call("stop", "r2", "--now", code=0)

@@ -61,7 +61,7 @@ else:
 cut_the_power()
 before = begun()
 go.touch()
-code = home.call("resume", "1").returncode
+code = home.call("resume", "r1").returncode
 tasks = [(task["state"], task["exit_code"]) for task in home.tasks("1")]
 print(json.dumps([code, tasks, before, begun()]))
 home.end()

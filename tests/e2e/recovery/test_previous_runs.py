@@ -76,7 +76,7 @@ class TestSkipDone:
         assert "skipped 4 of 10 rows that succeeded before (4 in run 1); 6 run" in said
         done_by = {task["row"]: task["done_by"] for task in home.tasks("2") if task["state"] == "skipped"}
         assert done_by == {5: 1, 7: 1, 8: 1, 9: 1}
-        assert "skipped (run 1)" in home.call("results", "2", code=0).stdout
+        assert "skipped (run 1)" in home.call("results", "r2", code=0).stdout
 
     def test_skip_done_names_the_run_that_did_each_row_at_the_third_time(self, home: Home) -> None:
         home.call("run", listing(home, "a,", "b,"), code=0)
@@ -127,7 +127,7 @@ class TestSkipDone:
             wait_until((home.root / "here").exists, 30)
             process.kill()
         (home.root / "go").touch()
-        home.call("resume", "2", code=0)
+        home.call("resume", "r2", code=0)
         assert (home.states("2"), noted(home)) == (["skipped", "skipped", "succeeded"], [])
 
     def test_skip_done_runs_all_rows_of_a_new_list(self, home: Home) -> None:
@@ -173,7 +173,7 @@ class TestOneRunPerList:
             for name in ("jobs.csv", "./link.csv", str(home.root / "jobs.csv")):
                 said = home.call("run", name, code=2).stderr
                 assert "run 1 of jobs.csv is alive" in said
-                assert all(word in said for word in ("scheduler list 1", "scheduler resume 1", "--new"))
+                assert all(word in said for word in ("scheduler list r1", "scheduler resume r1", "--new"))
             home.call("run", home.commands("true", name="other.csv"), code=0)
             assert home.call("run", "jobs.csv", "-d", code=2).stderr.startswith("scheduler: run 1 of jobs.csv is alive")
             plan = home.call("run", "jobs.csv", "--dry-run", code=0).stdout
@@ -184,8 +184,8 @@ class TestOneRunPerList:
     def test_a_list_with_an_unfinished_run_is_refused_until_that_has_ended(self, home: Home) -> None:
         left_unfinished(home)
         said = home.call("run", "jobs.csv", code=2).stderr
-        assert "run 1 of jobs.csv is unfinished (1 waiting), so nothing is started: scheduler resume 1" in said
-        home.call("resume", "1", code=1)
+        assert "run 1 of jobs.csv is unfinished (1 waiting), so nothing is started: scheduler resume r1" in said
+        home.call("resume", "r1", code=1)
         home.call("run", "jobs.csv", code=1)
 
     def test_an_unfinished_run_does_not_prevent_a_start_after_a_newer_one_has_ended(self, home: Home) -> None:

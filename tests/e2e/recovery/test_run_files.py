@@ -58,7 +58,7 @@ def test_resume_refuses_a_living_run_whatever_file_was_removed(home: Home, run: 
     for path in run.iterdir():
         if path.is_file() and not path.name.startswith("journal.db"):
             path.unlink()
-    assert f"run 1 is alive (process {scheduler.pid})" in home.call("resume", "1", code=2).stderr
+    assert f"run 1 is alive (process {scheduler.pid})" in home.call("resume", "r1", code=2).stderr
     (home.root / "go").touch()
     scheduler.communicate(timeout=30)
     assert [(task["exit_code"], task["attempts"]) for task in home.tasks()] == [(0, 1), (3, 1)]
@@ -84,9 +84,9 @@ def test_a_scheduler_whose_journal_was_removed_writes_it_again_and_ends(home: Ho
         (run / name).unlink()
     said = said_at_its_end(scheduler)
     assert f"{run / gone[0]} was removed or replaced while it ran" in said
-    assert "the journal is whole again, scheduler resume 1 goes on" in said
+    assert "the journal is whole again, scheduler resume r1 goes on" in said
     (home.root / "go").touch()
-    home.call("resume", "1", code=1)
+    home.call("resume", "r1", code=1)
     assert [(task["exit_code"], task["attempts"]) for task in home.tasks()] == [(0, 1), (3, 1)]
     assert told(home) == "x\n"
 
@@ -135,7 +135,7 @@ def test_a_start_that_was_killed_leaves_no_run_behind(home: Home, leave: Callabl
 def test_runs_rm_removes_what_a_killed_start_left(home: Home, run: Path) -> None:
     (run / "tasks").mkdir(parents=True)
     an_empty_journal(run)
-    assert "run 1  (unreadable): removed" in home.call("runs", "rm", "1", code=0).stdout
+    assert "run 1  (unreadable): removed" in home.call("runs", "rm", "r1", code=0).stdout
     assert not run.exists()
 
 
@@ -146,10 +146,10 @@ def test_runs_rm_removes_a_damaged_run_once_no_attempt_of_it_lives(home: Home, r
     scheduler.communicate()
     (run / "journal.db").write_bytes(bytes(8192))
     (run / "journal.db-wal").unlink()
-    assert "1 attempt of it still run" in home.call("runs", "rm", "1", code=2).stderr
+    assert "1 attempt of it still run" in home.call("runs", "rm", "r1", code=2).stderr
     (home.root / "go").touch()
     wait_until(lambda: not home.living(), 30)
-    assert "removed" in home.call("runs", "rm", "1", code=0).stdout
+    assert "removed" in home.call("runs", "rm", "r1", code=0).stdout
     assert not os.path.lexists(run)
 
 
@@ -162,7 +162,7 @@ def test_a_run_without_its_journal_is_named_and_hides_no_other_run(home: Home, r
         said = " ".join(home.call(verb, code=0).stdout.split())
         assert "run 1 has no journal any more" in said
         assert "1 succeeded" in said
-    assert "run 1 has no journal any more" in home.call("results", "1", code=1).stderr
+    assert "run 1 has no journal any more" in home.call("results", "r1", code=1).stderr
 
 
 @fault(107)
@@ -178,17 +178,17 @@ def test_no_task_of_a_run_whose_journal_lost_its_end_starts_without_consent(home
     scheduler.wait()
     os.truncate(log, size)
 
-    assert "nothing was started" in home.call("resume", "1", code=1).stderr
+    assert "nothing was started" in home.call("resume", "r1", code=1).stderr
     assert "run 1 lost its end" in " ".join(home.call("status", code=0).stdout.split())
-    shown = home.call("list", "1", code=0)
+    shown = home.call("list", "r1", code=0)
     assert ("waiting" in shown.stdout, "run 1 lost its end" in shown.stderr) == (True, True)
-    living = home.call("resume", "1", "--takeover", code=2).stderr
+    living = home.call("resume", "r1", "--takeover", code=2).stderr
     assert "1 task (1) started after what its journal still knows, and run on" in living
     (home.root / "go").touch()
     wait_until(lambda: not home.living(), 30)
-    assert "nothing was started" in home.call("resume", "1", code=1).stderr
+    assert "nothing was started" in home.call("resume", "r1", code=1).stderr
     assert told(home) == "x\n"
-    home.call("resume", "1", "--takeover", code=1)
+    home.call("resume", "r1", "--takeover", code=1)
     assert [task["exit_code"] for task in home.tasks()] == [0, 3]
     assert told(home) == "x\nx\n"
 
@@ -203,7 +203,7 @@ def test_a_run_with_a_choice_or_setting_of_a_newer_version_is_refused_in_one_sen
     with journal.transaction():
         journal.put_meta({kept: json.dumps({**json.loads(journal.meta()[kept]), "of_tomorrow": 1})})
     journal.close()
-    said = home.call("resume", "1", code=1).stderr
+    said = home.call("resume", "r1", code=1).stderr
     assert "run 1 was written by a newer version" in said
     assert "of_tomorrow" in said
     assert said.rstrip().endswith("use that version")

@@ -90,7 +90,7 @@ def test_a_lost_lease_of_a_living_task_is_made_again_and_outlives_its_scheduler(
     run.kill()
     run.wait()
     assert reserved(home) == [1200 * MIB], "its shim lives"
-    with home.start("resume", "1") as resumed:
+    with home.start("resume", "r1") as resumed:
         wait_until(lambda: locked(home) == [True], 10)
         assert reserved(home) == [1200 * MIB]
         (home.root / "end").touch()

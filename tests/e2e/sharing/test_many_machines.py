@@ -50,12 +50,12 @@ class TestRunOfAnotherMachine:
     def test_resume_and_stop_refuse_a_run_of_another_machine(self, home: Home) -> None:
         scheduler = running(home, NOTE, NOTE)
         seen_from_elsewhere(home)
-        refused = home.call("resume", "1", code=2)
+        refused = home.call("resume", "r1", code=2)
         assert refused.stderr.startswith("scheduler: run 1 belongs to gpu2, this is ")
         assert "nothing was started" in refused.stderr
         assert "--takeover" in refused.stderr
         assert "run 1  jobs.csv: belongs to gpu2: not resumed" in home.call("resume", "--all", "-d", code=0).stdout
-        assert "run 1 belongs to gpu2: stop it there" in home.call("stop", "1", code=1).stderr
+        assert "run 1 belongs to gpu2: stop it there" in home.call("stop", "r1", code=1).stderr
         assert "run 1 belongs to gpu2" in home.call("resume", "-d", code=2).stderr
         (home.root / "go").touch()
         assert scheduler.wait(30) == 0
@@ -83,9 +83,9 @@ class TestRunOfAnotherMachine:
         home.end()
         scheduler.wait(30)
         (home.root / "go").touch()
-        home.call("resume", "1", "--takeover", code=0)
+        home.call("resume", "r1", "--takeover", code=0)
         assert [(task["state"], task["attempts"]) for task in home.tasks()] == [("succeeded", 2), ("succeeded", 1)]
-        assert "nothing to do" in home.call("resume", "1", code=0).stdout  # from now on it belongs here
+        assert "nothing to do" in home.call("resume", "r1", code=0).stdout  # from now on it belongs here
         assert "gpu2" not in home.call("runs", code=0).stdout
 
     def test_a_run_of_another_machine_is_named_where_each_machine_has_its_own_state(self, home: Home) -> None:
@@ -96,7 +96,7 @@ class TestRunOfAnotherMachine:
         shutil.move(home.state, shared / "gpu2")
         home.env["XDG_STATE_HOME"] = str(shared.parent)
         del home.env["SCHEDULER_STATE"]
-        refused = home.call("resume", "1", code=2).stderr
+        refused = home.call("resume", "r1", code=2).stderr
         assert "run 1 belongs to gpu2, not to this machine" in refused
         assert f"--state {shared / 'gpu2'}" in refused
         assert "unfinished: belongs to gpu2" in home.call("runs", code=0).stdout
@@ -125,14 +125,14 @@ class TestRemoving:
         gone = json.loads(home.call("runs", "rm", "first", "--json", code=0).stdout)["removed"]
         assert [(run["number"], run["freed_bytes"] > 4096) for run in gone] == [(1, True)]
         assert [path.name for path in (home.state / "runs").iterdir()] == ["2"]
-        assert "there is no run 1" in home.call("results", "1", code=2).stderr
+        assert "there is no run 1" in home.call("results", "r1", code=2).stderr
         home.call("run", "jobs.csv", code=0)
         assert (home.state / "runs/3").exists()  # a number is never given away again
 
     def test_runs_rm_with_a_living_run_removes_nothing(self, home: Home) -> None:
         home.call("run", home.commands("true"), code=0)
         running(home, UNTIL_GO)
-        assert "run 2 is alive, so nothing was removed" in home.call("runs", "rm", "1", "2", code=2).stderr
+        assert "run 2 is alive, so nothing was removed" in home.call("runs", "rm", "r1", "r2", code=2).stderr
         home.call("runs", "rm", "--older-than", "0s", code=0)
         assert [run.name for run in (home.state / "runs").iterdir()] == ["2"]
 
@@ -140,7 +140,7 @@ class TestRemoving:
         scheduler = running(home, UNTIL_GO, "true")
         scheduler.send_signal(signal.SIGQUIT)
         scheduler.wait(30)
-        assert "run 1 is not over (1 waiting, 1 running), so nothing" in home.call("runs", "rm", "1", code=1).stderr
+        assert "run 1 is not over (1 waiting, 1 running), so nothing" in home.call("runs", "rm", "r1", code=1).stderr
         assert home.call("runs", "rm", "--older-than", "0s", code=0).stdout == "0 removed, 0MiB freed\n"
         (home.root / "go").touch()
         home.call("resume", code=0)
@@ -152,7 +152,7 @@ class TestRemoving:
             lambda: home.call("runs", "rm", "--older-than", "10ms").stdout.startswith("run 1  jobs.csv: removed")
         )
 
-    @pytest.mark.parametrize("words", ["rm", "rm 1 --older-than 3d", "list 3", "rm --older-than 3"])
+    @pytest.mark.parametrize("words", ["rm", "rm r1 --older-than 3d", "list r3", "rm --older-than 3"])
     def test_runs_rm_refuses_incomplete_arguments(self, home: Home, words: str) -> None:
         home.call("runs", *words.split(), code=2)
 
@@ -160,5 +160,5 @@ class TestRemoving:
         home.call("run", home.commands("true"), code=0)
         home.call("run", "jobs.csv", code=0)
         (home.state / "runs/1").rename(home.state / "runs/.removed-1")
-        home.call("runs", "rm", "2", code=0)
+        home.call("runs", "rm", "r2", code=0)
         assert [*(home.state / "runs").iterdir()] == []

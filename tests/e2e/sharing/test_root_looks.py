@@ -56,7 +56,7 @@ def doom(database: Path, victim: Path) -> None:
 
 
 @fault(51)
-@pytest.mark.parametrize("words", [("results", "1"), ("status",), ("why", "0"), ("retry", "0")], ids=" ".join)
+@pytest.mark.parametrize("words", [("results", "r1"), ("status",), ("why", "0"), ("retry", "0")], ids=" ".join)
 def test_a_file_beside_a_journal_makes_root_remove_no_file(home: Home, words: tuple[str, ...]) -> None:
     """SQLite removed any file that it named, for example /etc/shadow, with the rights of root."""
     victim = home.root / "shadow"

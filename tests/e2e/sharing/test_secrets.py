@@ -49,14 +49,14 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
 
 
 VIEWS = [
-    ("status",), ("status", "--json"), ("list", "1"), ("list", "1", "--json"), ("list", "2"),
-    ("results", "1"), ("results", "1", "--json"), ("results", "1", "--csv"), ("results", "1", "--md"),
-    ("report", "1", "--json"), ("why", "1"), ("why", "2"), ("why", "--json"), ("runs",), ("runs", "--json"),
+    ("status",), ("status", "--json"), ("list", "r1"), ("list", "r1", "--json"), ("list", "r2"),
+    ("results", "r1"), ("results", "r1", "--json"), ("results", "r1", "--csv"), ("results", "r1", "--md"),
+    ("report", "r1", "--json"), ("why", "1"), ("why", "2"), ("why", "--json"), ("runs",), ("runs", "--json"),
     ("logs", "1"), ("logs", "3"), ("profiles",), ("profiles", "--json"), ("devices",), ("devices", "--json"),
     ("doctor",), ("top", "--once"), ("run", "jobs.csv", "--dry-run"), ("run", "jobs.csv", "--new", "--dry-run"),
     ("run", "jobs.csv"), ("run", "jobs.csv", "--new", "--keep-going", "--json"), ("wait", "1"),
     ("cancel", "1"), ("hold", "1"), ("retry", "1"), ("schedule", "-l"), ("exec", "--", "true", "--token", CANARY),
-    ("resume", "1"), ("completion", "bash"),
+    ("resume", "r1"), ("completion", "bash"),
 ]  # fmt: skip
 
 
@@ -102,7 +102,7 @@ def test_logs_lose_escape_sequences_on_a_terminal_and_keep_them_in_a_pipe(home: 
 @fault(61)
 @pytest.mark.parametrize("name", ["page.html", "data.json", "attempts.csv"])
 def test_no_report_shows_a_secret_or_an_escape_sequence(home: Home, name: str) -> None:
-    home.call("report", "1", "-o", name, code=0)
+    home.call("report", "r1", "-o", name, code=0)
     said = (home.root / name).read_text()
     assert "***" in said or name == "attempts.csv"
     assert CANARY not in said
@@ -110,7 +110,7 @@ def test_no_report_shows_a_secret_or_an_escape_sequence(home: Home, name: str) -
 
 
 @fault(61)
-@pytest.mark.parametrize("words", [("results", "1", "--csv"), ("results", "1", "--json"), ("list", "1", "--json")])
+@pytest.mark.parametrize("words", [("results", "r1", "--csv"), ("results", "r1", "--json"), ("list", "r1", "--json")])
 def test_show_secrets_shows_the_users_own_secrets(home: Home, words: tuple[str, ...]) -> None:
     said = home.call(*words, "--show-secrets", code=0).stdout
     assert said.count(CANARY) > 6

@@ -23,15 +23,15 @@ pytestmark = pytest.mark.slow
 
 UNTIL = "sh -c 'until [ -e go ]; do sleep 0.05; done'"
 CALLS: dict[str, list[tuple[str, list[str]]]] = {
-    "list": [("RUN", ["4"]), ("", [])],
+    "list": [("RUN", ["r4"]), ("", [])],
     "why": [("", ["--task", "5-6"]), ("", ["--run", "4"]), ("", ["--task", "1"])],
     "status": [("", [])],
-    "top": [("", ["4"]), ("--all", ["--all"])],
+    "top": [("", ["r4"]), ("--all", ["--all"])],
     "devices": [("", []), ("disable, enable", ["disable", "host"]), ("disable, enable", ["enable", "host"])],
-    "runs": [("", []), ("rm", ["rm", "3"])],
+    "runs": [("", []), ("rm", ["rm", "r3"])],
     "profiles": [("", []), ("forget", ["forget", "--all"])],
-    "results": [("", ["1"])],
-    "report": [("", ["1"])],
+    "results": [("", ["r1"])],
+    "report": [("", ["r1"])],
     "logs": [("", ["0"])],
     "hold": [("", ["--task", "6"])],
     "release": [("", ["--task", "6"])],
@@ -57,13 +57,13 @@ CALLS: dict[str, list[tuple[str, list[str]]]] = {
     ],
     "exec": [("-d", ["-d", "--", "true"])],
     "submit": [("", ["--", "true"])],
-    "stop": [("", ["4", "--leave"])],
-    "resume": [("-d", ["4", "-d"]), ("--all", ["--all"])],
+    "stop": [("", ["r4", "--leave"])],
+    "resume": [("-d", ["r4", "-d"]), ("--all", ["--all"])],
     "wait": [("", ["--run", "1"])],
 }  # fmt: skip
 if os.geteuid() == 0:  # or a user that the site configuration names
     CALLS["devices"].append(("reserve", ["reserve", "host", "--for", "1ms", "--why", "it is over at once"]))
-BEFORE = {"resume": ["stop", "4", "--leave"]}  # what has to have happened for a verb, whichever were asked before
+BEFORE = {"resume": ["stop", "r4", "--leave"]}  # what has to have happened for a verb, whichever were asked before
 
 
 @pytest.fixture(scope="module")

@@ -148,7 +148,7 @@ class TestTop:
         home.commands(UNTIL_GO)
         with home.start("run", "jobs.csv") as run:
             wait_until((home.root / "here").exists, 60)
-            for key, code, words in (("q", 0, ["1"]), ("\x03", 130, ["1"]), ("q", 0, ["--all"])):
+            for key, code, words in (("q", 0, ["r1"]), ("\x03", 130, ["r1"]), ("q", 0, ["--all"])):
                 terminal = opened("top", *words)
                 wait_until(lambda terminal=terminal: "q: leave the view" in terminal.said, 60)
                 terminal.press(key)
@@ -165,11 +165,11 @@ class TestTop:
         done = home.call("top", code=0)
         assert "1 succeeded" in done.stdout
         assert "\x1b" not in done.stdout
-        assert done.stderr == "hint:   run 1 is over: scheduler results 1\n"
+        assert done.stderr == "hint:   run 1 is over: scheduler results r1\n"
         assert '"run": 1' in home.call("top", "--json", code=0).stdout
         assert "host" in home.call("top", "--all", code=0).stdout
 
     def test_top_refuses_options_that_exclude_each_other(self, home: Home) -> None:
         home.commands("true")
-        assert "leave one of them out" in home.call("top", "1", "--all", code=2).stderr
+        assert "leave one of them out" in home.call("top", "r1", "--all", code=2).stderr
         assert "there is no run yet" in home.call("top").stderr

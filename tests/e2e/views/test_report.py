@@ -39,7 +39,7 @@ def test_report_page_holds_its_data_and_loads_nothing(home: Home) -> None:
 
 
 def test_report_writes_timeline_rows_and_data_by_the_ending_of_the_name(home: Home) -> None:
-    home.call("report", "1", "-o", "t.svg", "-o", "a.csv", "-o", "d.json", code=0)
+    home.call("report", "r1", "-o", "t.svg", "-o", "a.csv", "-o", "d.json", code=0)
     drawn = ElementTree.fromstring((home.root / "t.svg").read_text())
     words = [one.text or "" for one in drawn.iter("{http://www.w3.org/2000/svg}text")]
     assert any("2 attempts" in text for text in words)

@@ -64,11 +64,11 @@ def test_why_changes_nothing(home: Home) -> None:
 def test_why_without_a_scheduler_reads_the_journal(home: Home) -> None:
     os.kill(home.scheduler(), signal.SIGKILL)
     said = wait_until(lambda: "no scheduler" in (out := home.call("why", "2", code=0).stdout) and out, 30)
-    assert said == ("task 2 is waiting; run 1 has no scheduler: scheduler resume 1 continues it\n")
+    assert said == ("task 2 is waiting; run 1 has no scheduler: scheduler resume r1 continues it\n")
     assert "nothing measures the task" in home.call("why", "0", code=0).stdout
     assert not list((home.state / "runs/1/requests").glob("*.request"))
 
 
 def test_why_of_an_unknown_task_is_refused_in_one_sentence(home: Home) -> None:
     assert "there is no task 77" in home.call("why", "77", code=2).stderr
-    assert "no run here is called" in home.call("why", "unknown", code=2).stderr
+    assert "no run and no task here is called 'unknown'" in home.call("why", "unknown", code=2).stderr

@@ -92,7 +92,7 @@ def test_why_names_the_time_limit_of_a_timed_out_task() -> None:
 
 def test_why_names_resume_for_an_interrupted_task() -> None:
     assert why("interrupted", run(7, "interrupted", seconds=12.0)) == (
-        "task 7 was interrupted after 12s, when its run was stopped; scheduler resume 3 starts it again"
+        "task 7 was interrupted after 12s, when its run was stopped; scheduler resume r3 starts it again"
     )
 
 
@@ -124,14 +124,14 @@ def test_why_names_peak_and_reservation_of_a_running_task_with_and_without_a_sch
     ran = "task 7 is running on host since 08:00:00 (1m30s), attempt 1; peak 700MiB, reserved 1.0GiB (source: declared)"
     assert why("running", *so_far) == ran
     assert why("running", *so_far, alive=False) == (
-        ran + "; run 3 has no scheduler, nothing measures the task: scheduler resume 3"
+        ran + "; run 3 has no scheduler, nothing measures the task: scheduler resume r3"
     )
 
 
 def test_why_names_resume_for_a_waiting_task_without_a_scheduler() -> None:
     tried = [placed(7), started(7), exited(7, "oom", reason="host RAM")]
     assert why("waiting", *tried, alive=False) == (
-        "task 7 is waiting; run 3 has no scheduler: scheduler resume 3 continues it; earlier attempts: 1 oom: host RAM"
+        "task 7 is waiting; run 3 has no scheduler: scheduler resume r3 continues it; earlier attempts: 1 oom: host RAM"
     )
 
 
@@ -148,13 +148,13 @@ def test_summary_of_a_run_has_a_next_step_for_each_state() -> None:
     assert summary(3, "jobs.csv", states, "1,180 for GPU memory, 32 for host RAM", alive=True) == [
         "run 3  jobs.csv: 1,212 waiting, 2 held, 1 interrupted, 3 succeeded, 1 failed, 1 oom",
         "1,212 waiting: 1,180 for GPU memory, 32 for host RAM",
-        "2 held: scheduler release --run 3 puts them back into the queue",
-        "1 interrupted: scheduler resume 3 starts them again",
-        "2 did not succeed: scheduler why ID explains one, scheduler retry 3 starts them again",
+        "2 held: scheduler release --run r3 puts them back into the queue",
+        "1 interrupted: scheduler resume r3 starts them again",
+        "2 did not succeed: scheduler why ID explains one, scheduler retry r3 starts them again",
     ]
 
 
 def test_summary_of_a_run_without_a_scheduler_names_resume() -> None:
     assert summary(3, "jobs.csv", {"waiting": 2}, "", alive=False)[1] == (
-        "2 waiting; run 3 has no scheduler: scheduler resume 3 continues it"
+        "2 waiting; run 3 has no scheduler: scheduler resume r3 continues it"
     )

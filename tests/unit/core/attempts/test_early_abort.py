@@ -215,12 +215,12 @@ class TestSentences:
     def test_the_report_on_first_rows_has_line_command_log_and_next_step(self) -> None:
         halted = Halted(HaltCause.FIRST_ROWS, 1, 1, 5, "bad --lrr")
         said = "\n".join(sentences(halted, "python train.py", "/log", "12", 295))
-        for word in ("295 tasks", "first 5 tasks", "bad --lrr", "python train.py", "/log", "resume 12 --keep-going"):
+        for word in ("295 tasks", "first 5 tasks", "bad --lrr", "python train.py", "/log", "resume r12 --keep-going"):
             assert word in said
 
     def test_the_report_on_later_rows_that_failed_alike_has_count_line_and_next_step(self) -> None:
         said = "\n".join(sentences(Halted(HaltCause.ALIKE, 9, 1, 20, "no GPU"), "python train.py", "/log", "12", 295))
-        for word in ("the last 20 tasks", "no GPU", "resume 12 --keep-going", "scheduler retry --run 12"):
+        for word in ("the last 20 tasks", "no GPU", "resume r12 --keep-going", "scheduler retry --run r12"):
             assert word in said
 
     def test_the_report_on_max_failures_names_the_limit_and_the_last_task(self) -> None:
