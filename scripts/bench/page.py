@@ -18,26 +18,26 @@ from scheduler.ui.charts.svg import FAINT, GREY, LARGE, SMALL, Drawing, SvgRect,
 
 HEAD = """# Performance
 
-What it costs to use `scheduler`, beside the least that the same can cost and beside other tools, each measured in the
-same run as ours. Times of two machines, or of one machine on two days, say little; **ratios within one run** hold
-better. So everything takes turns, what is told is the median with the least and the most of all turns in brackets, and
-"times the limit" is always the limit of the same turn.
+The cost of `scheduler`, compared with the least possible cost (the *limit*) and with other tools, all measured in the
+same run. Times from two machines or two days cannot be compared; **ratios within one run** can. So the programs take
+turns. A figure is the median, with the lowest and the highest turn in brackets, and "times the limit" refers to the
+limit of the same turn.
 
-`./scripts/bench/all` measures all of it and writes this page (`--quick` with fewer turns, `--only dispatch` one
-part). The numbers behind it are in [performance.json](performance.json).
+`./scripts/bench/all` measures everything and writes this page (`--quick`: fewer turns; `--only dispatch`: one part).
+All figures are in [performance.json](performance.json).
 """
 GPU = """## Not shown here
 
-There was no GPU in this machine. What only one could show is not on this page: what NVML's calls cost on real boards
-and with how many of them, how much sooner a real training list ends when it is packed (the traces above are simulated
-with slowdowns that others measured, the stand-in's tasks only sleep), what MPS adds to that, the start of a CUDA
-context as part of a start-up, and how quickly a real driver gives memory back after a task's end.
+This machine has no GPU. Only a GPU can show what calls of NVML cost with one and with several boards, how much sooner a
+real training list ends when it is packed (the traces above are simulated with published slowdowns, and the tasks on the
+stand-in GPUs only sleep), what MPS adds, how long a CUDA context takes at start-up, and how soon a real driver frees
+the memory of an ended task.
 """
 QUIET = 1.0
-BUSY = """ It had
-other work meanwhile (the load of the minute before stands under each part): times are longer than on a quiet machine,
-99th percentiles much longer, and even ratios are distorted, since who starts and syncs more waits more for the others,
-and a tool whose processes lead sessions of their own, as ours do, may be given more of the cores."""
+BUSY = """ The machine had
+other work at the time (each part gives the load of the minute before). So times are longer than on a quiet machine, and
+99th percentiles much longer. Ratios are distorted, too: a program that starts and syncs more often waits more often,
+and a program whose processes lead sessions of their own, as those of `scheduler` do, may get more of the cores."""
 OURS, LIMIT, OTHER = "#3b6fb6", "#9aa3ad", "#d99a2b"
 
 
@@ -178,7 +178,7 @@ def page(stored: Mapping[str, Any], sections: Sequence[Section]) -> str:
     said = [
         HEAD,
         on,
-        "\n## What it is to come to\n",
+        "\n## Targets\n",
         table(("figure", "at most", "measured", "kept"), map(Bound.row, bounds)),
     ]
     for one in sections:

@@ -222,10 +222,10 @@ def _verbs() -> list[str]:
 
 
 def _fields() -> list[str]:
-    rows = [(f.column, f"`{f.flag}`" if f.flag else "–", f.default or "–", f.help) for f in FIELDS]
+    rows = [(f.column, f.help, f.default or "–", f"`{f.flag}`" if f.flag else "–") for f in FIELDS]
     reserved = "; ".join(f"{name} ({why})" for name, why in RESERVED.items())
     return [
-        _table(("column", "flag", "default", "meaning"), rows),
+        _table(("column", "meaning", "default", "flag"), rows),
         "Columns may have any order, and their names any case. Your own columns come back in the results.\n",
         "A name that resembles a field's is refused, unless a placeholder uses it or `--my-columns` names it.\n",
         f"Reserved names, which are refused: {reserved}.\n",
@@ -238,7 +238,7 @@ def _settings() -> list[str]:
     rows = []
     for name in named:
         unit, default, meaning = SETTINGS[name]
-        rows.append((name, meaning, unit, default, _flag(name, flags), f"`{PREFIX}{name.upper()}`"))
+        rows.append((name, meaning, unit, default, _flag(name, flags), PREFIX + name.upper()))
     return [
         _table(("name", "meaning", "unit or values", "default", "flag", "environment"), rows),
         f"A flag counts before a variable, then `{USER_FILE}`, then `{MACHINE_FILE}`.\n",
