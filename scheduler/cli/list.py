@@ -9,7 +9,8 @@ from collections.abc import Iterable, Sequence
 from scheduler.app.observe import run_facts
 from scheduler.app.observe.my_tasks import ListedRun, ListOptions, listed_run, my_runs
 from scheduler.cli import flags
-from scheduler.cli.parsing import Parser, settings_from
+from scheduler.cli.parsing import Parser, joined_sort, settings_from, terminal_width
+from scheduler.core.metrics.ranking import known_column
 from scheduler.core.model import State
 from scheduler.errors import UsageError
 from scheduler.ui.export import tables
@@ -23,7 +24,7 @@ LIMIT = 50
 
 def main(argv: list[str]) -> int:
     """Print the tasks of one run, or of all runs that are unfinished or have ended recently."""
-    args = _parser().parse_args(argv)
+    args = _parser().parse_args(joined_sort(argv))
     settings = settings_from(args)
     columns = tables.column_names(flags.listed("-c", args.columns)) if args.columns is not None else ()
     everything = args.run is None
@@ -32,7 +33,7 @@ def main(argv: list[str]) -> int:
         _states(args.wanted),
         time.time() - flags.duration("--since", since) if since is not None else 0.0,
         flags.optional_count("--limit", args.limit) or (LIMIT if everything and not args.json else None),
-        tables.column_names([args.sort])[0] if args.sort is not None else "",
+        _sort(args.sort) if args.sort is not None else "",
         args.show_secrets,
     )
     if not everything:
@@ -40,7 +41,7 @@ def main(argv: list[str]) -> int:
     else:
         run_facts.find_run(settings, None)  # refuses where there is no run at all
         runs = list(my_runs(settings, options))
-    _refuse_unknown(runs, (*columns, *([options.sort] if options.sort else ())))
+    columns = tuple(_known(runs, name) for name in columns)
     if args.json:
         _write_json(runs, columns, everything=everything)
     elif not runs:
@@ -65,13 +66,17 @@ def _parser() -> Parser:
     parser.add_argument(
         "--since", metavar="TIME", help=f"leave out tasks that ended longer ago (default {LATELY}; with RUN: none)"
     )
-    parser.add_argument("--sort", metavar="COLUMN", help="sort the tasks of each run by a column")
+    parser.add_argument(
+        "--sort", metavar="COLUMN", help="sort the tasks of each run by a column; -COLUMN sorts from high to low"
+    )
     parser.add_argument(
         "--limit",
         metavar="N",
         help=f"at most N tasks of each run: running, waiting, latest ended (default {LIMIT}; with RUN: all)",
     )
-    parser.add_argument("-c", "--columns", metavar="A,B", help="columns: those of results, your own, result.*, eta")
+    parser.add_argument(
+        "-c", "--columns", metavar="A,B", help="columns: those of results, your own, parameters, metrics, eta"
+    )
     parser.json()
     parser.secrets()
     return parser
@@ -85,7 +90,9 @@ def _write(run: ListedRun, columns: Sequence[str]) -> None:
     if run.dead:
         goes_on = f"scheduler resume r{number} continues it, scheduler stop r{number} --abandon gives it up"
         sys.stdout.write(f"its scheduler has ended: {goes_on}\n")
-    tables.write_table(run.rows, sys.stdout, expected=run.forecast is not None, columns=columns)
+    shown = columns or tables.shown_columns(run.rows, run.varies, run.metrics, expected=run.forecast is not None)
+    width = terminal_width() if not columns and sys.stdout.isatty() else None
+    tables.write_table(run.rows, sys.stdout, columns=shown, varies=run.varies, width=width)
     if run.left_out:
         sys.stdout.write(f"and {count(run.left_out, 'task')} more: scheduler list r{number}\n")
 
@@ -105,12 +112,14 @@ def _write_json(runs: Sequence[ListedRun], columns: Sequence[str], *, everything
         tables.write_json(*parts[0], sys.stdout)
 
 
-def _refuse_unknown(runs: Iterable[ListedRun], columns: Iterable[str]) -> None:
-    """Raise UsageError for a column that no listed task has."""
-    known = dict.fromkeys(name for run in runs for row in run.rows for name in row)
-    for name in columns:
-        if known and name not in known:
-            raise UsageError(f"there is no column {name!r}; there are {', '.join(known)}")
+def _known(runs: Iterable[ListedRun], word: str) -> str:
+    """Return the column that a word means; raise UsageError if no listed task has it."""
+    return known_column(word, (row for run in runs for row in run.rows))
+
+
+def _sort(word: str) -> str:
+    """Return the column to sort by, with a dash in front if one was written."""
+    return word[: word.startswith("-")] + tables.column_names([word.removeprefix("-")])[0]
 
 
 def _states(text: str | None) -> frozenset[State] | None:

@@ -6,7 +6,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from scheduler.errors import UsageError
@@ -65,10 +65,11 @@ class Parser(argparse.ArgumentParser):
 
 def _format(prog: str) -> argparse.HelpFormatter:
     """Return a formatter as wide as the terminal. The default one would load shutil (1.5 ms) to find the width."""
-    return argparse.RawDescriptionHelpFormatter(prog, width=_columns() - 2)
+    return argparse.RawDescriptionHelpFormatter(prog, width=terminal_width() - 2)
 
 
-def _columns() -> int:
+def terminal_width() -> int:
+    """Return the number of columns of the terminal, or 80."""
     columns = os.environ.get("COLUMNS", "")
     if columns.isdecimal() and int(columns) > 0:
         return int(columns)
@@ -88,6 +89,17 @@ def joined_mps(argv: list[str]) -> list[str]:
         else:
             words.append(word)
     return ["--mps=on" if word in ("-m", "--mps") else word for word in words]
+
+
+def joined_sort(argv: Sequence[str]) -> list[str]:
+    """Join `--sort` with its value, which may begin with a dash."""
+    words: list[str] = []
+    for word in argv:
+        if words and words[-1] == "--sort" and word.startswith("-") and not word.startswith("--"):
+            words[-1] = f"--sort={word}"
+        else:
+            words.append(word)
+    return words
 
 
 def settings_from(args: argparse.Namespace, *names: str) -> Settings:

@@ -122,7 +122,7 @@ _TOP = {
         {
             "task": "integer", "attempt": "integer", "name": "text", "devices": ["text"], "probe": "boolean",
             "asked": "text", "seconds": "number", "epochs": "number?", "of_epochs": "integer?", "used": "integer?",
-            "peak": "integer", "reserved": "integer", "left": "number?",
+            "peak": "integer", "reserved": "integer", "left": "number?", "metrics": {"*": ["number?"]},
         }
     ],
     "queue": {

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from scheduler.app.observe import run_facts
 from scheduler.app.observe.run_reader import RunReader
+from scheduler.core.metrics.ranking import metrics_of, sorted_by
 from scheduler.core.model import LIVING, UNFINISHED, State
 from scheduler.core.reporting.forecast import Forecast
 from scheduler.errors import SchedulerError
@@ -28,7 +29,7 @@ class ListOptions:
     """Tasks that ended before this time are left out."""
     limit: int | None = None
     sort: str = ""
-    """The column by which they are sorted; empty: by id."""
+    """The column by which they are sorted, with a dash in front from high to low; empty: by id."""
     secrets: bool = False
 
 
@@ -39,11 +40,15 @@ class ListedRun:
     info: RunInfo
     facts: Mapping[str, Any]
     forecast: Forecast | None
-    rows: list[dict[str, Any]]
+    rows: Sequence[Mapping[str, Any]]
     left_out: int
     """The number of tasks that match and are beyond the limit."""
     dead: bool
     """True if tasks of it are left on this machine and its scheduler has ended."""
+    varies: Sequence[str] = ()
+    """The columns of the parameters that vary in its list."""
+    metrics: Sequence[str] = ()
+    """The metrics of the listed tasks, the most important ones first."""
 
 
 def my_runs(settings: Settings, options: ListOptions) -> Iterator[ListedRun]:
@@ -68,11 +73,14 @@ def listed_run(info: RunInfo, options: ListOptions) -> ListedRun:
         found = [
             row for row in reader.rows_alone(options.states, secrets=options.secrets) if _is_recent(row, options.since)
         ]
-        rows = list(with_expected(map(reader.with_metrics, _first(found, options.limit)), forecast))
+        shown = map(reader.with_metrics, _first(found, options.limit))
+        rows: Sequence[Mapping[str, Any]] = list(with_expected(shown, forecast))
+        metrics = metrics_of(rows, reader.metric_names)
         if options.sort:
-            rows.sort(key=_by(options.sort))
+            rows = [*sorted_by(rows, options.sort.removeprefix("-"), down=options.sort.startswith("-"))]
         dead = reader.unfinished and not info.alive and not info.elsewhere
-        return ListedRun(info, reader.run_facts(), forecast, rows, len(found) - len(rows), dead)
+        left_out = len(found) - len(rows)
+        return ListedRun(info, reader.run_facts(), forecast, rows, left_out, dead, reader.varies, metrics)
     finally:
         reader.close()
 
@@ -88,18 +96,3 @@ def _first(rows: list[dict[str, Any]], limit: int | None) -> list[dict[str, Any]
     rank = {id(row): (_FIRST.get(str(row["state"]), 2), -(row["ended"] or 0.0), row["id"]) for row in rows}
     kept = sorted(rows, key=lambda row: rank[id(row)])[:limit]
     return sorted(kept, key=lambda row: int(row["id"]))
-
-
-def _by(column: str) -> Callable[[Mapping[str, Any]], tuple[bool, bool, Any]]:
-    """Return a sort key: numbers before texts, and empty cells last."""
-
-    def key(row: Mapping[str, Any]) -> tuple[bool, bool, Any]:
-        value = row.get(column)
-        if value is None or value == "":
-            return True, True, ""
-        try:
-            return False, False, float(value)
-        except (TypeError, ValueError):
-            return False, True, str(value)
-
-    return key

@@ -14,6 +14,7 @@ from scheduler.core.brain import Brain
 from scheduler.core.causes import Action
 from scheduler.core.config import SchedulingConfig
 from scheduler.core.events import Asked, Changed, Exited, Skipped, Submitted
+from scheduler.core.metrics.record import MetricRecord
 from scheduler.core.model import UNFINISHED, Device, DeviceBudget, Job, RankOrder, State, Terms
 from scheduler.core.reporting import columns
 from scheduler.core.reporting.run_history import RunHistory, RunTotals, totals
@@ -137,6 +138,17 @@ class RunReader:
             if states is None or self.brain.state(task) in states:
                 yield make(task, batch, row)
 
+    def rows_and_metrics(self, *, secrets: bool = False) -> Iterator[tuple[dict[str, Any], MetricRecord | None]]:
+        """Return the rows, each with the metrics of its task."""
+        for row in self.rows_alone(secrets=secrets):
+            record = self.metrics.of_task(row["id"], self.history.tasks.get(row["id"]))
+            yield metric_columns(record, row), record
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        """Return the metrics that the user of the run has named, the most important one first."""
+        return tuple(self.metrics.names.split(",")) if self.metrics.names else ()
+
     def with_metrics(self, row: dict[str, Any]) -> dict[str, Any]:
         """Return a task's row with the last values of its metrics."""
         task = row["id"]
@@ -162,13 +174,16 @@ class RunReader:
             form = forms[row.form]
             spec = form.spec(unpack_cells(row.text), row.row)
             spec = replace(spec, terms=self.brain.terms_of(task))
-            job = Job(spec, command.name(spec, secrets=secrets), command.key(spec, row.nth), form.append)
+            job = Job(
+                spec, command.name(spec, varies=form.varies, secrets=secrets), command.key(spec, row.nth), form.append
+            )
             argv = command.argv(spec, task, spec.terms.epochs, self.info.meta["python"], form.append)
             made = columns.row(
                 task, batch, job, self.brain.state(task), self.history.tasks.get(task), shown(argv, secrets=secrets),
                 self._log(task),
                 self.history.submitted(batch, submitted), labels, self._done_by(task),
             )  # fmt: skip
+            made = columns.with_parameters(made, command.row_parameters(spec), form.varies)
             return made if secrets else masked(made, columns.OURS, columns.TEXTS)
 
         return make
@@ -191,7 +206,14 @@ class RunReader:
     def name(self, task: int) -> str:
         """Return the name of a task."""
         row = self._journal.row(task)
-        return command.name(RowForm.unpack(self._journal.forms()[row.form]).spec(unpack_cells(row.text), row.row))
+        form = RowForm.unpack(self._journal.forms()[row.form])
+        return command.name(form.spec(unpack_cells(row.text), row.row), varies=form.varies)
+
+    @property
+    def varies(self) -> tuple[str, ...]:
+        """Return the columns of the parameters that vary in the run's lists."""
+        names = dict.fromkeys(name for text in self._journal.forms() for name in RowForm.unpack(text).varies)
+        return tuple(map(columns.column_of, names))
 
     @property
     def labels(self) -> dict[str, str]:

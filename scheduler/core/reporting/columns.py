@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from scheduler.core.model import HOST, Job, Outcome, Spec, State, gpus_in
@@ -67,6 +67,17 @@ def row(  # noqa: PLR0913  # all that a row is made of
     return values
 
 
+def column_of(parameter: str) -> str:
+    """Return the name of a parameter's column; one that is also one of COLUMNS gets the prefix `file.`."""
+    return f"file.{parameter}" if parameter in OURS else parameter
+
+
+def with_parameters(row: dict[str, Any], values: Mapping[str, str], varies: Sequence[str]) -> dict[str, Any]:
+    """Return a row with a column for each argument that varies in its list."""
+    more = {column_of(name): values[name] for name in varies if name in values}
+    return {**row, **{name: value for name, value in more.items() if name not in row}}
+
+
 def _own(spec: Spec) -> dict[str, str]:
     """Return the file's own columns; a name that is also one of COLUMNS gets the prefix `file.`."""
-    return {(f"file.{name}" if name in COLUMNS else name): value for name, value in spec.own}
+    return {column_of(name): value for name, value in spec.own}

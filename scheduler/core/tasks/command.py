@@ -7,6 +7,7 @@ from pathlib import PurePath
 
 from scheduler.core.model import Spec
 from scheduler.core.tasks.fields import words
+from scheduler.core.tasks.parameters import parameters, script_of, told
 from scheduler.core.tasks.placeholders import launched, takes
 from scheduler.core.tasks.redaction import without_secrets
 
@@ -66,23 +67,47 @@ def numbered(said: tuple[str, ...], indices: str) -> tuple[str, ...]:
     return tuple(number if word == "__num__" else word for word in said)
 
 
-def name(spec: Spec, *, secrets: bool = False) -> str:
-    """Return the name of a task: its Name, else the script's stem and its arguments, else the beginning of its
-    command line.
+def name(spec: Spec, *, varies: Sequence[str] = (), secrets: bool = False) -> str:
+    """Return the name of a task: its Name, else its script and what varies in its list, else its script and its
+    arguments, else the beginning of its command line.
     """
-    called = _name(spec)
+    called = _name(spec, varies)
     return called if secrets else without_secrets(called)
 
 
-def _name(spec: Spec) -> str:
+def _name(spec: Spec, varies: Sequence[str]) -> str:
     if spec.name:
         return spec.name
     said = words(spec.command or spec.filename)
-    if line := shell_line(said):
+    line = shell_line(said)
+    if varies and spec.command:  # a row of five columns is called as the older tools call it
+        script, _ = script_of(_command_words(spec)[0])
+        return told(script, row_parameters(spec), varies)
+    if line:
         return line[:LONGEST_NAME]
-    if spec.command and len(said) > 1 and PurePath(said[0]).name.startswith("python"):
-        said = said[1:]
-    return " ".join([PurePath(said[0]).stem, *said[1:]]) if said else f"row {spec.row}"
+    if not said:
+        return f"row {spec.row}"
+    script, rest = script_of(meant(said)) if spec.command else (PurePath(said[0]).stem, said[1:])
+    return " ".join([script, *rest])
+
+
+def row_parameters(spec: Spec) -> dict[str, str]:
+    """Return the parameters of a row by name: its own columns, and the named arguments of its command."""
+    return parameters(spec, *_command_words(spec))
+
+
+def _command_words(spec: Spec) -> tuple[Sequence[str], str]:
+    """Return the words of a row's command, and the line that it passes to a shell; of that line the words, if it is
+    simple.
+    """
+    line = ""
+    try:
+        said = words(spec.command or spec.filename)
+        if line := shell_line(said):
+            return words(line), line
+        return meant(said) if spec.command else said, ""
+    except ValueError:  # a quotation that only a shell can read
+        return (), line
 
 
 Content = tuple[object, ...]

@@ -259,9 +259,11 @@ class RowForm:
         self.defaults = dict(defaults or {})
         self.append = append
         self.template = tuple(template)
+        """The words of the command that every row fills in; empty: each row has its own command."""
         self.shell = shell
         """The digest of the shell that the rows were submitted from; empty: the run's."""
-        """The words of the command that every row fills in; empty: each row has its own command."""
+        self.varies: tuple[str, ...] = ()
+        """The parameters that vary in the list, once it was accepted."""
         self.known = {
             BY_COLUMN[name.lower()].column: index
             for index, name in enumerate(self.columns)
@@ -375,14 +377,16 @@ class RowForm:
     def pack(self) -> str:
         """Return the form as text for a journal."""
         data = {"columns": self.columns, "defaults": self.defaults, "append": self.append}
-        more = {"template": self.template, "shell": self.shell}
+        more = {"template": self.template, "shell": self.shell, "varies": self.varies}
         return json.dumps({**data, **{name: said for name, said in more.items() if said}})
 
     @classmethod
     def unpack(cls, text: str) -> RowForm:
         """Return the form that `pack` wrote."""
         data = json.loads(text)
-        return cls(data["columns"], data["defaults"], data["append"], data.get("template", ()), data.get("shell", ""))
+        made = cls(data["columns"], data["defaults"], data["append"], data.get("template", ()), data.get("shell", ""))
+        made.varies = tuple(data.get("varies", ()))
+        return made
 
 
 def _getter(indexes: list[int]) -> Callable[[Sequence[str]], Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,13 +26,15 @@ from scheduler.core.tasks.fields import (
     unpack_cells,
     unpack_terms,
 )
+from scheduler.core.tasks.parameters import ParameterSample, varying
 from scheduler.errors import InputError, StateError
 from scheduler.runtime import clock
-from scheduler.runtime.paths import RunPaths, StatePaths, make_private, open_plain
+from scheduler.runtime.paths import RunPaths, StatePaths, make_private
 from scheduler.runtime.python_envs import Programs
 from scheduler.runtime.threads import BoundedCalls
 from scheduler.store.profiles import ProfileStore, ScriptDigests
 from scheduler.store.queue.submitted_shells import SubmittedShells
+from scheduler.store.result_file import has_lines, read_result
 from scheduler.store.run import run_code
 from scheduler.store.run.catalog import RunCatalog, RunInfo
 from scheduler.store.run.counter import PATIENCE, Counter, HeldCounter
@@ -44,9 +45,6 @@ from scheduler.store.run.run_lock import Hold
 
 Cells = tuple[int, list[str], Terms, int]
 """A row of an input: its number in the source, its cells, their terms, and the number of earlier equal rows."""
-LARGEST_RESULT = 64 * 1024
-LARGEST_KEPT = 16 << 20
-"""Bytes of the largest file of JSON lines that stays after the end of its attempt."""
 MOST_JOBS = 256
 """The number of task texts that are kept in memory."""
 MOST_UNFLUSHED = 10_000
@@ -250,8 +248,11 @@ class SqliteRunStore:
         known, forms = len(self.terms), len(self._forms)
         try:
             with ExitStack() as lock, self.journal.transaction():  # the lock outlives the transaction
-                first = self._counter.next_task()
-                self.journal.put_rows(self._rows(batches, first, self._form_number(form), check, submitted))
+                first, number, sample = self._counter.next_task(), self._form_number(form), ParameterSample()
+                self.journal.put_rows(self._rows(batches, first, number, check, submitted, sample))
+                if number >= forms:
+                    form.varies = varying(sample.rows)
+                    self.journal.put_form(number, form.pack())
                 for terms in range(known, len(self.terms)):
                     self.journal.put_terms(terms, pack_terms(self.terms[terms]))
                 tasks = sum(len(s.terms) for s in submitted)
@@ -299,7 +300,6 @@ class SqliteRunStore:
         if number is None:
             number = self._form_numbers[text] = len(self._forms)
             self._forms.append(form)
-            self.journal.put_form(number, text)
         return number
 
     def _rows(
@@ -309,6 +309,7 @@ class SqliteRunStore:
         form: int,
         check: Callable[[Terms, int], None],
         submitted: list[Submitted],
+        sample: ParameterSample,
     ) -> Iterator[tuple[int, int, int, int, int, int, str]]:
         batch = self._batch
         for rows in batches:
@@ -320,6 +321,8 @@ class SqliteRunStore:
                 text = SEPARATOR.join(cells)
                 if text.count(SEPARATOR) != len(cells) - 1 or text[:1] == "[" or not is_text(text):
                     text = pack_cells(cells)
+                if sample.wants_next():
+                    sample.rows.append(command.row_parameters(self._forms[form].spec(cells, row)))
                 yield (first + len(numbers), batch, row, nth, number, form, text)
                 numbers.append(number)
             submitted.append(Submitted(batch, first, numbers))
@@ -371,7 +374,9 @@ class SqliteRunStore:
         submitted = self.shells.of(form.shell) if form.shell else None
         programs, shell = (submitted.programs, submitted.task_shell) if submitted is not None else (self.programs, None)
         spec, variables = launched(said, programs)
-        return Job(spec, command.name(said), command.key(said, row.nth), form.append, variables, shell), programs
+        return Job(
+            spec, command.name(said, varies=form.varies), command.key(said, row.nth), form.append, variables, shell
+        ), programs
 
     def number_of(self, terms: Terms) -> int:
         """Return the number of these terms; new ones are written to the journal."""
@@ -410,18 +415,7 @@ class SqliteRunStore:
 
     def result(self, task: int, attempt: int) -> Mapping[str, Any]:
         """Return the flat JSON object that an attempt left; the file stays until the end is recorded."""
-        path = self.places.result(task, attempt)
-        if not os.access(path, os.F_OK):
-            return {}
-        try:
-            with open_plain(path) as file:
-                text = file.read(LARGEST_RESULT + 1)
-                if len(text) > LARGEST_RESULT:  # JSON lines, of which the last one counts
-                    file.seek(-LARGEST_RESULT, os.SEEK_END)
-                    text = b"\n" + file.read(LARGEST_RESULT)
-        except OSError:
-            return {}
-        return flat_object(text) or _last_object(text)
+        return read_result(self.places.result(task, attempt))
 
     def clear(self, task: int, attempt: int) -> None:
         """Remove the result and progress files of an attempt whose end is recorded; keep JSON lines, whose curve
@@ -429,7 +423,7 @@ class SqliteRunStore:
         """
         for leftover in (self.places.result(task, attempt), self.places.progress(task, attempt)):
             there = os.access(leftover, os.F_OK, follow_symlinks=False)
-            if there and not _has_lines(leftover):  # most attempts leave none, and an exception takes longer
+            if there and not has_lines(leftover):  # most attempts leave none, and an exception takes longer
                 with contextlib.suppress(OSError):
                     os.unlink(leftover)
 
@@ -503,35 +497,3 @@ class TaskClassFinder:
         files = files_of(job.spec, script_of(job.spec))
         digest = next(filter(None, (self._scripts.digest(os.path.join(place, file)) for file in files)), "")
         return kind(job.spec, job.append, programs.python.path, digest, self.device(job.spec.terms))
-
-
-def _last_object(text: bytes) -> dict[str, Any]:
-    """Return the values of the last complete JSON line; empty if there is none, or if it is the only line."""
-    lines = text[: text.rfind(b"\n") + 1].splitlines()
-    return flat_object(lines[-1]) if len(lines) > 1 else {}
-
-
-def _has_lines(path: str) -> bool:
-    """Tell whether a result file consists of several JSON lines, and is small enough to be kept."""
-    try:
-        with open_plain(path) as file:
-            if os.fstat(file.fileno()).st_size > LARGEST_KEPT:
-                return False
-            lines = file.read(LARGEST_RESULT).splitlines()
-    except OSError:
-        return False
-    return len(lines) > 1 and bool(flat_object(lines[0]))
-
-
-def flat_object(text: bytes) -> dict[str, Any]:
-    """Return the null, text, number and boolean values of a JSON object; empty for anything else."""
-    if len(text) > LARGEST_RESULT:
-        return {}
-    try:
-        data = json.loads(text)
-        json.dumps(data, ensure_ascii=False).encode()  # a lone surrogate is valid in JSON only
-    except (ValueError, RecursionError):
-        return {}
-    if not isinstance(data, dict):
-        return {}
-    return {str(k): v for k, v in data.items() if v is None or isinstance(v, (str, int, float, bool))}

@@ -23,6 +23,10 @@ _TITLES = {
 """The titles of columns in tables, where they are not their names."""
 _NUMBERS = ("id", "exit_code", "priority", "batch", "peak_bytes", "reserved_bytes", "ran_s", "waited_s", "row")
 """Columns that are aligned to the right."""
+_LEAST = ("batch", "exit_code", "priority", "reserved_bytes", "peak_bytes", "device", "ran_s")
+"""The columns that are left out where a table is too wide, in this order."""
+METRIC, MOST_METRICS = "result.", 3
+"""The prefix of the columns of metrics, and the number of them that a table shows unasked."""
 _TIMES = ("submitted", "started", "ended")
 _AHEAD = 1000
 """The number of rows that are read before the header is written, to find columns that only later rows have."""
@@ -86,14 +90,76 @@ def write_table(
     *,
     expected: bool = False,
     columns: Sequence[str] = (),
+    varies: Sequence[str] = (),
+    width: int | None = None,
 ) -> None:
-    """Write the given columns as a table, or the most important ones, with the forecast of each task if `expected`."""
-    shown, now = columns or ((*_SHOWN, "expected") if expected else _SHOWN), time.time()
-    cells = [[_shown(name, row, now) for name in shown] for row in rows]
-    header = [_TITLES.get(name, name) for name in shown]
-    right = frozenset(place for place, name in enumerate(shown) if name in _NUMBERS)
+    """Write the given columns as a table, or the most important ones, with the forecast of each task if `expected`.
+
+    Names are shown without the parameters in `varies`, which have columns of their own. With `width`, columns that do
+    not fit are left out, the least important ones first.
+    """
+    shown, now = [*(columns or ((*_SHOWN, "expected") if expected else _SHOWN))], time.time()
+    apart = [name for name in varies if name in shown]
+    cells = [[_shown(name, _bare(row, apart), now) for name in shown] for row in rows]
+    header = [_title(name, shown) for name in shown]
+    if width is not None:
+        kept = _fitting(shown, header, cells, width)
+        shown, header = [shown[place] for place in kept], [header[place] for place in kept]
+        cells = [[row[place] for place in kept] for row in cells]
+    right = frozenset(place for place, name in enumerate(shown) if name in _NUMBERS or name.startswith(METRIC))
     for line in table(header, cells, right):
         print(line, file=out or sys.stdout)
+
+
+def shown_columns(
+    rows: Sequence[Mapping[str, Any]], varies: Sequence[str], metrics: Sequence[str], *, expected: bool = False
+) -> tuple[str, ...]:
+    """Return the most important columns of some rows: parameters that vary, last values of metrics, and the usual ones.
+
+    Where there are parameters or metrics, columns in which all rows are equal give way to them.
+    """
+    more = [name for name in varies if 2 * sum(row.get(name) not in (None, "") for row in rows) > len(rows)]
+    found = [f"{METRIC}{name}" for name in metrics[:MOST_METRICS]]
+    usual = [*_SHOWN, *(("expected",) if expected else ())]
+    if more or found:
+        plain = {"exit_code": (0, None), "priority": (0,), "batch": (1,)}
+        usual = [name for name in usual if not all(row.get(name) in plain.get(name, ()) for row in rows)]
+    place = usual.index("name") + 1
+    return (*usual[:place], *more, usual[place], *found, *usual[place + 1 :])
+
+
+def script_name(name: str, varies: Sequence[str]) -> str:
+    """Return the name of a task without the parameters that it is made from."""
+    ends = [at for word in varies if (at := name.find(f" {word}=")) > 0]
+    return name[: min(ends)] if ends else name
+
+
+def number(value: Any) -> str:
+    """Write the value of a metric; empty for None."""
+    return "" if value is None else f"{value:.5g}" if isinstance(value, float) else str(value)
+
+
+def _bare(row: Mapping[str, Any], varies: Sequence[str]) -> Mapping[str, Any]:
+    return {**row, "name": script_name(str(row.get("name") or ""), varies)} if varies else row
+
+
+def _title(name: str, shown: Sequence[str]) -> str:
+    """Return the title of a column: for a metric without its prefix, unless that is another column."""
+    bare = name.removeprefix(METRIC)
+    return bare if bare != name and bare not in shown and bare not in _TITLES.values() else _TITLES.get(name, name)
+
+
+def _fitting(shown: Sequence[str], header: Sequence[str], cells: Sequence[Sequence[str]], width: int) -> list[int]:
+    """Return the places of the columns that fit into a width, without the least important ones."""
+    wide = [max(len(row[place]) for row in [header, *cells]) + 2 for place in range(len(shown))]
+    kept = list(range(len(shown)))
+    own = [place for place, name in enumerate(shown) if name not in _SHOWN and not name.startswith(METRIC)]
+    found = [place for place, name in enumerate(shown) if name.startswith(METRIC)]
+    dropped = [name for name in _LEAST if name in shown]
+    order = [*map(shown.index, dropped), *found[:0:-1], *own[:1:-1]]
+    while order and sum(wide[place] for place in kept) - 2 > width:
+        kept.remove(order.pop(0))
+    return kept
 
 
 def column_names(words: Iterable[str]) -> tuple[str, ...]:
@@ -118,6 +184,8 @@ def _state(row: Mapping[str, Any]) -> str:
 def _cell(name: str, value: Any) -> str:
     if value is None:
         return ""
+    if name.startswith(METRIC) and isinstance(value, float):
+        return number(value)
     if name.endswith("_bytes"):
         return size(value)
     if name.endswith("_s"):

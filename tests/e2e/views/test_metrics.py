@@ -74,3 +74,82 @@ def test_lines_of_a_result_file_are_a_curve_of_which_the_last_one_is_the_result(
     home.call("run", "one.csv", "--", "sh", "-c", lines.replace("{", "{{").replace("}", "}}"), code=0)
     first = rows(home)[0]
     assert (first["id"], first["result.id"], first["result.x"], first["result.note"]) == (0, 5, None, "<b>")
+
+
+class TestColumns:
+    def test_tasks_are_called_by_their_script_and_what_varies(self, swept: Home) -> None:
+        assert [row["name"] for row in rows(swept)] == [
+            "train lr=0.01 bs=64", "train lr=0.03 bs=64", "train lr=0.1 bs=64", "train lr=0.03 bs=128",
+        ]  # fmt: skip
+
+    def test_parameters_and_last_values_are_columns_of_list_and_results(self, swept: Home) -> None:
+        for verb in ("list", "results"):
+            lines = swept.call(verb, "r1", code=0).stdout.splitlines()
+            header = next(line.split() for line in lines if line.startswith("id"))
+            assert header[:7] == ["id", "name", "lr", "bs", "state", "val_acc", "loss"]
+            task = next(line.split() for line in lines if line.split()[:1] == ["1"])
+            assert task[:7] == ["1", "train", "0.03", "64", "succeeded", "0.9215", "0.314"]
+
+    def test_metric_is_a_column_by_its_own_name(self, swept: Home) -> None:
+        said = swept.call("list", "r1", "-c", "id,lr,val_acc", "--sort", "-val_acc", code=0).stdout.splitlines()
+        assert [line.split()[0] for line in said[2:]] == ["1", "0", "3", "2"]
+        said = swept.call("results", "--sort", "-result.loss", "--limit", "1", code=0).stdout.splitlines()
+        assert said[1].split()[0] == "2"
+
+    def test_arguments_that_vary_are_columns_too(self, home: Home) -> None:
+        command = f"{sys.executable} -u train.py --lr={{}} --bs=8 --out=runs/{{}}"
+        home.write("jobs.csv", "Command", *([command.format(lr, lr)] for lr in (0.1, 0.2)))
+        home.call("run", "jobs.csv", code=0)
+        assert [(row["name"], row["lr"]) for row in rows(home)] == [("train lr=0.1", "0.1"), ("train lr=0.2", "0.2")]
+
+    def test_grid_is_named_by_its_parameters(self, home: Home) -> None:
+        home.call(
+            "grid", "--run", f"{sys.executable} train.py lr={{lr}} bs={{bs}}", "-p", "lr", "1", "2", "-p", "bs", "4"
+        )
+        assert sorted(row["name"] for row in rows(home)) == ["train lr=1", "train lr=2"]
+
+    def test_row_of_five_columns_is_called_as_the_older_tools_call_it(self, home: Home) -> None:
+        header = "Directory,Executable,Filename,Args,Epochs,Priority"
+        home.write("jobs.csv", header, *([".", "-1", "train.py", f"--lr={lr} --bs=8", 1, 1] for lr in (1, 2)))
+        home.call("run", "jobs.csv", "--append", "none", code=0)
+        assert [row["name"] for row in rows(home)] == ["train --lr=1 --bs=8", "train --lr=2 --bs=8"]
+
+
+class TestBest:
+    def test_best_task_is_named_with_its_parameters(self, swept: Home) -> None:
+        said = swept.call("results", "--best", "val_acc", code=0).stdout.splitlines()
+        assert said[0].split() == ["id", "lr", "bs", "best", "val_acc", "step", "last", "state", "ran"]
+        assert [line.split()[0] for line in said[1:5]] == ["1", "0", "3", "2"]
+        assert said[-1] == "highest val_acc 0.9215 at step 4: train lr=0.03 bs=64 (task 1)"
+
+    def test_lowest_loss_is_the_best_one_unless_the_goal_is_given(self, swept: Home) -> None:
+        assert swept.call("results", "--best", "loss", code=0).stdout.splitlines()[-1].startswith("lowest loss 0.314")
+        said = swept.call("results", "--best", "loss", "--goal", "max", code=0).stdout.splitlines()[-1]
+        assert said == "highest loss 1.554 at step 1: train lr=0.1 bs=64 (task 2)"
+
+    def test_best_tasks_as_data_are_in_order_with_the_step(self, swept: Home) -> None:
+        found = rows(swept, "--best", "LOSS", "--limit", "2")
+        assert [(row["id"], row["best"], row["best_step"]) for row in found] == [(1, 0.314, 4.0), (0, 0.354, 4.0)]
+
+    def test_groups_have_the_best_and_the_mean_of_their_tasks(self, swept: Home) -> None:
+        said = json.loads(swept.call("results", "--group-by", "lr", "--best", "loss", "--json", code=0).stdout)
+        assert (said["metric"], said["goal"]) == ("loss", "min")
+        assert said["groups"][0] == {
+            "lr": "0.03", "tasks": 2, "best": 0.314, "mean": pytest.approx(0.346), "median": pytest.approx(0.346),
+            "task": 1,
+        }  # fmt: skip
+        lines = swept.call("results", "--group-by", "bs", code=0).stdout.splitlines()
+        assert [line.split()[:2] for line in lines] == [["bs", "tasks"], ["64", "3"], ["128", "1"]]
+
+    @pytest.mark.parametrize(("words", "sentence"), [
+        (["--best", "bleu"], "there is no metric 'bleu': there are val_acc, loss"),
+        (["--group-by", "nope"], "there is no column 'nope'; there are id,"),
+        (["--goal", "min"], "--goal belongs to --best"),
+        (["--best", "loss", "--sort", "id"], "leave out --sort"),
+    ])  # fmt: skip
+    def test_question_without_an_answer_is_refused_in_one_line(
+        self, swept: Home, words: list[str], sentence: str
+    ) -> None:
+        done = swept.call("results", *words, code=2)
+        assert sentence in done.stderr
+        assert done.stderr.count("\n") == 1

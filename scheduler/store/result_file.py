@@ -1,0 +1,61 @@
+"""The result that an attempt leaves at SCHEDULER_RESULT: one flat JSON object, or JSON lines."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from scheduler.runtime.paths import open_plain
+
+LARGEST_RESULT = 64 * 1024
+LARGEST_KEPT = 16 << 20
+"""Bytes of the largest file of JSON lines that stays after the end of its attempt."""
+
+
+def read_result(path: str) -> Mapping[str, Any]:
+    """Return the values of the object in a file, or of the last of its JSON lines; empty if there is none."""
+    if not os.access(path, os.F_OK):
+        return {}
+    try:
+        with open_plain(path) as file:
+            text = file.read(LARGEST_RESULT + 1)
+            if len(text) > LARGEST_RESULT:  # JSON lines, of which the last one counts
+                file.seek(-LARGEST_RESULT, os.SEEK_END)
+                text = b"\n" + file.read(LARGEST_RESULT)
+    except OSError:
+        return {}
+    return flat_object(text) or _last_object(text)
+
+
+def _last_object(text: bytes) -> dict[str, Any]:
+    """Return the values of the last complete JSON line; empty if there is none, or if it is the only line."""
+    lines = text[: text.rfind(b"\n") + 1].splitlines()
+    return flat_object(lines[-1]) if len(lines) > 1 else {}
+
+
+def has_lines(path: str) -> bool:
+    """Tell whether a result file consists of several JSON lines, and is small enough to be kept."""
+    try:
+        with open_plain(path) as file:
+            if os.fstat(file.fileno()).st_size > LARGEST_KEPT:
+                return False
+            lines = file.read(LARGEST_RESULT).splitlines()
+    except OSError:
+        return False
+    return len(lines) > 1 and bool(flat_object(lines[0]))
+
+
+def flat_object(text: bytes) -> dict[str, Any]:
+    """Return the null, text, number and boolean values of a JSON object; empty for anything else."""
+    if len(text) > LARGEST_RESULT:
+        return {}
+    try:
+        data = json.loads(text)
+        json.dumps(data, ensure_ascii=False).encode()  # a lone surrogate is valid in JSON only
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(data, dict):
+        return {}
+    return {str(k): v for k, v in data.items() if v is None or isinstance(v, (str, int, float, bool))}
