@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 from unicodedata import combining, east_asian_width
 
+from scheduler.core.metrics.goal import ranked
 from scheduler.core.model import State
 from scheduler.core.reporting.live_status import LiveStatus, LiveTask, MemoryBar, QueueSummary
 from scheduler.ui.text import clean
@@ -20,9 +21,17 @@ Piece = tuple[str, str]
 Line = tuple[Piece, ...]
 
 NARROW, WIDE = 80, 100
+METRIC, NARROW_METRIC, SPARK, MOST_METRICS = 20, 10, 8, 3
+"""The width of a metric's column with its gap and of one without a sparkline, the width of a sparkline, and the number
+of such columns."""
+SHORTEST_NAME = 14
+"""The width that names keep beside metrics."""
+_BLOCKS = "▁▂▃▄▅▆▇█"
 MOST_DEVICES = 8
 RECENT = 5
 """The number of last lines that are shown if there is room."""
+SHORTEST_WORD = 8
+"""The least width of a word that is cut in its middle."""
 KEYS = "q: leave the view   Ctrl-C: start nothing new   Ctrl-\\: leave tasks running"
 MACHINE = "q: leave the view"
 WATCHING = "q: leave the view, the run continues   scheduler stop r{run}: start nothing new"
@@ -31,7 +40,7 @@ LEGEND = {
     "ours": "used by this run", "reserved": "reserved, not used yet", "others": "used by others", "buffer": "buffer",
 }  # fmt: skip
 MACHINE_LEGEND = {"ours": "used by tasks", "reserved": "reserved, not used yet", "others": "unmanaged"}
-_ASCII = {"█": "#", "▒": "=", "▓": "x", "░": "-", "·": ".", "…": "~"}
+_ASCII = {"█": "#", "▒": "=", "▓": "x", "░": "-", "·": ".", "…": "~", **dict(zip("▁▂▃▄▅▆▇×", "__..--=x", strict=True))}
 _BLANKS = re.compile(" {3,}")
 _BAD = (State.FAILED, State.OOM, State.TIMEOUT, State.REFUSED)
 _COUNTED = (
@@ -152,6 +161,27 @@ def fit(text: str, width: int, *, pad: bool = False) -> str:
     return line + " " * (width - wide) if pad else line
 
 
+def fit_middle(text: str, width: int) -> str:
+    """Return a text as one clean line of exactly this width; one that is too long loses the middle of its longest
+    words.
+    """
+    words = clean(text).replace("\n", " ").replace("\t", " ").split(" ")
+    while columns(" ".join(words)) > width:
+        longest = max(words, key=columns)
+        if columns(longest) < SHORTEST_WORD:
+            break
+        words[words.index(longest)] = _cut_middle(longest)
+    return fit(" ".join(words), width, pad=True)
+
+
+def _cut_middle(word: str) -> str:
+    """Return a word that is one letter shorter, with an ellipsis in its middle."""
+    bare = word.replace("…", "")
+    kept = len(bare) - (1 if bare != word else 2)
+    end = kept // 2
+    return f"{bare[: kept - end]}…{bare[len(bare) - end :]}"
+
+
 # ---- the run ----
 
 
@@ -266,23 +296,51 @@ def _running(living: Sequence[LiveTask], width: int, room: int) -> list[Line]:
     number = max(4, *(len(str(one.task)) for one in living[:most]), 4)
     name_room = max(8, width - number - label - (52 if width >= WIDE else 45))
     longest = max((columns(clean(_title(one))) for one in living[:most]), default=0)
-    name = min(name_room, max(26, longest))
+    shown = _metrics(living[:most], name_room)
+    wide = METRIC if len(shown) * METRIC <= name_room - SHORTEST_NAME else NARROW_METRIC
+    name = min(name_room - len(shown) * wide, max(26, longest))
+    titles = "".join(f"  {fit(title, wide - 2, pad=True)}" for title in shown)
     header = f"{'task':>{number}}  {'name':<{name}}  {'device':<{label}}  {'time':>6}  {'epochs':>7}"
-    result: list[Line] = [((fit(f"{header}  {'peak/reserved':>13}  {'left':>6}", width), "bold"),)]
-    result += [_task(one, number, name, label, width) for one in living[: max(0, most)]]
+    result: list[Line] = [((fit(f"{header}  {'peak/reserved':>13}  {'left':>6}{titles}", width), "bold"),)]
+    result += [_task(one, number, name, label, width, dict.fromkeys(shown, wide)) for one in living[: max(0, most)]]
     if len(living) > most:
         result.append(((f"and {len(living) - most:,} more running", ""),))
     return result
 
 
-def _task(one: LiveTask, number: int, name: int, label: int, width: int) -> Line:
-    first = f"{one.task:>{number}}  {fit(_title(one), name, pad=True)}  "
+def _metrics(living: Sequence[LiveTask], room: int) -> list[str]:
+    """Return the metrics that are shown: the most important ones of these tasks, as many as fit beside the names."""
+    names = ranked(dict.fromkeys(name for one in living for name in one.metrics))
+    most = min(MOST_METRICS, max(room - SHORTEST_NAME >= NARROW_METRIC, (room - SHORTEST_NAME) // METRIC))
+    return [name for name in names if any(one.metrics.get(name) for one in living)][:most]
+
+
+def sparkline(values: Sequence[float | None], most: int) -> str:
+    """Return the last values as a line of blocks; a value that is no number is a cross."""
+    last = values[-most:]
+    known = [value for value in last if value is not None]
+    low, span = min(known, default=0.0), max(known, default=0.0) - min(known, default=0.0)
+    top = len(_BLOCKS) - 1
+    return "".join("×" if v is None else _BLOCKS[round((v - low) / span * top) if span else top // 2] for v in last)
+
+
+def _metric(values: Sequence[float | None], wide: int) -> str:
+    """Return the last value of a metric, and its sparkline if the column is wide enough."""
+    last = "" if not values else "nan" if values[-1] is None else f"{values[-1]:.4g}"
+    if wide < METRIC:
+        return fit(last, wide - 2, pad=True)
+    return fit(f"{last:<{METRIC - SPARK - 3}} {sparkline(values, SPARK)}", METRIC - 2, pad=True)
+
+
+def _task(one: LiveTask, number: int, name: int, label: int, width: int, shown: Mapping[str, int]) -> Line:
+    first = f"{one.task:>{number}}  {fit_middle(_title(one), name)}  "
     second = f"{fit(', '.join(one.devices), label, pad=True)}  {duration(one.seconds):>6}  {_epochs(one):>7}  "
     memory = f"{_short(one.peak)}/{_short(one.reserved)}"
     left = "" if one.left is None else duration(one.left)
+    metrics = [(f"  {_metric(one.metrics.get(title, ()), wide)}", "green") for title, wide in shown.items()]
     tight = "bold red" if one.reserved and one.peak > one.reserved else ""
     style = "bold" if one.asked else "cyan" if one.probe else ""
-    return (first, style), (second, ""), (f"{memory:>13}", tight), (fit(f"  {left:>6}", max(0, width)), "")
+    return (first, style), (second, ""), (f"{memory:>13}", tight), (fit(f"  {left:>6}", max(0, width)), ""), *metrics
 
 
 def _title(one: LiveTask) -> str:
