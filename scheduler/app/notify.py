@@ -195,7 +195,7 @@ class NotifyingView:
         self._full_sent = False
 
     def watch(self, ports: Ports) -> Ports:
-        """Return the ports of the run with this view in place of theirs, and with notifications of a full disk."""
+        """Return the ports of the run with this view instead of the old one, which then also reports a full disk."""
         return replace(ports, view=self, full=lambda: self.full(ports.full()))
 
     def _count_failed(self) -> int:

@@ -409,7 +409,7 @@ class Placement:
         return load
 
     def load_on(self, device: Device) -> float:
-        """Return its load on one device."""
+        """Return the load that the placement adds to a device."""
         if device.key == HOST:
             return self.cores
         return self.busy if device.key in self.reservation and not device.key.startswith(NAMED) else 0.0

@@ -136,7 +136,7 @@ class Spread:
     most: float
 
     def exceeds(self, other: Spread) -> bool:
-        """Tell whether it exceeds the other beyond chance: the repeats do not overlap, and the means differ by 2 %."""
+        """Tell whether it exceeds another number beyond chance: no repeats overlap, and the means differ by 2 %."""
         return self.least > other.most and self.mean > other.mean * (1 + LEAST_DIFFERENCE)
 
 

@@ -83,7 +83,7 @@ def _of_main(module: Any, file: str, name: str, kind: str) -> CallTarget:
 
 
 def pickled(value: object, where: str) -> bytes:
-    """Return a value as bytes for another process; raise ConfigError that names the value."""
+    """Return a value as bytes for another process; raise ConfigError, with its name, if it cannot be pickled."""
     try:
         return pickle.dumps(value)
     except Exception as exc:  # objects of the user raise anything

@@ -357,7 +357,7 @@ def _unmanaged(found: ExaminedGpus) -> Iterator[Finding]:
 
 
 def _consequence(gpu: ExaminedGpu, settings: Settings) -> str:
-    """Return how a run behaves because of unmanaged memory."""
+    """Return what a run does about the unmanaged memory of a GPU."""
     if not gpu.kept or gpu.budget is None:
         return " (--unmanaged ignore)" if settings.unmanaged == "ignore" else ""
     if settings.unmanaged == "avoid":

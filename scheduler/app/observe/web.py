@@ -83,7 +83,7 @@ class CachedAnswer:
 
 
 class WebFeed:
-    """The source of the page's data. One thread alone uses journals and devices, because they are not safe for two."""
+    """The source of the page's data. Only one thread uses journals and devices, which are not thread-safe."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings

@@ -40,7 +40,7 @@ def ensure_started(home: StatePaths, name: str, settings: Settings) -> Sequence[
 
 
 def _unfinished(home: StatePaths, queue: RunPaths | None) -> RunInfo | None:
-    """Return the queue's last run where tasks of it are left."""
+    """Return the queue's last run if some of its tasks have not ended."""
     if queue is None:
         return None
     info = RunCatalog(home).info(queue.number)
@@ -74,7 +74,7 @@ def _resume(info: RunInfo, settings: Settings, lock: int) -> DetachedStart:
 
 
 def _become_background(lock: int, settings: Settings) -> None:
-    """Close the copy of the lock, which would stay locked, and leave the caller's directory, which may go."""
+    """Close the copy of the lock, which would stay locked, and leave the caller's directory, which may be removed."""
     os.close(lock)
     home = run_facts.places(settings)
     os.chdir(home.root)

@@ -68,7 +68,7 @@ def submit(form: RowForm, rows: Iterable[Cells], python: Python, settings: Setti
 
 
 def _rooted(form: RowForm, rows: Iterable[Cells], directory: str) -> tuple[RowForm, list[Cells]]:
-    """Return rows whose Directory is absolute, and their form; relative ones begin in `directory`."""
+    """Return the rows with absolute directories, and their form; a relative one starts at `directory`."""
     index = form.known.get("Directory")
     columns = form.columns if index is not None else (*form.columns, "Directory")
     made = []
@@ -87,9 +87,9 @@ def _start(home: StatePaths, name: str, settings: Settings) -> Sequence[str]:
 
 
 def _ask(queue: RunPaths, request: Request, name: str) -> Answer | None:
-    """Return the answer of the queue's scheduler; None where it ended before it had answered, or its answer is lost.
+    """Return the answer of the queue's scheduler; None if it ended before it answered, or if its answer is lost.
 
-    A request that has no answer yet is withdrawn at Ctrl-C. Raise StateError where a living scheduler is silent.
+    A request that has no answer yet is withdrawn at Ctrl-C. Raise StateError if a living scheduler does not answer.
     """
     path = requests.post(queue, request)
     try:
@@ -120,7 +120,7 @@ def _accepted(answer: Answer) -> tuple[int, ...]:
 
 @contextlib.contextmanager
 def _in_memory(values: Mapping[str, str]) -> Iterator[str]:
-    """Yield the path of a file in memory with some values, which a process of this user can read for now."""
+    """Yield the path of an in-memory file with some values, readable by processes of this user within the block."""
     if not values:
         yield ""
         return

@@ -102,7 +102,7 @@ class AttemptTracker:
         return evidence if evidence and self._are_seen(task.placement.sees) else None
 
     def _are_seen(self, gpus: Collection[str]) -> bool:
-        """Tell whether these GPUs are being looked at now, so that what was seen of them still holds."""
+        """Tell whether these GPUs are sampled now, so that what is known of their processes is current."""
         ages = {budget.device.key: budget.age for budget in self._devices.snapshot() if not budget.closed}
         return all(ages.get(gpu, LAST_LOOK) < LAST_LOOK for gpu in gpus)
 
@@ -120,8 +120,8 @@ class AttemptTracker:
         }
 
     def _scale(self, gpu: str) -> float:
-        """Return how many times their present share of a GPU the attempts whose load was measured would have alone; 0
-        where there is none.
+        """Return the ratio of the load alone to the present share of a GPU, over attempts whose load was measured; 0 if
+        there are none.
         """
         loads = shares = 0.0
         for other in self._brain.measured_on(gpu):

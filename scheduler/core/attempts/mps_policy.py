@@ -91,7 +91,7 @@ def sentence(failed: str) -> str:
 
 
 def reason(failed: str) -> str:
-    """Return the reason of such an end, as the task shows it."""
+    """Return the reason of an end that MPS caused, in words for users."""
     if failed == REFUSED:
         return "MPS refused it or gave it up: it starts again"
     return "a fault of its GPU, which under MPS ends all that share it: it starts again outside of MPS"

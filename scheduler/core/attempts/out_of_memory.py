@@ -86,8 +86,8 @@ def devices_at_end(
 
 
 def _unexplained(budget: DeviceBudget, own: int) -> int:
-    """Return the bytes of a device that something else than an attempt uses. A little of it is the driver's or the
-    system's own, unless a process is named.
+    """Return the bytes of a device that are in use, but by no attempt. A few of them belong to the driver or the
+    system, unless a process is named.
     """
     taken = budget.device.total - budget.free - own
     named = sum(one.bytes for one in budget.unmanaged) + budget.unreclaimed

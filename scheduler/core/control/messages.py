@@ -45,7 +45,7 @@ def _words(refusal: Refusal) -> dict[str, object]:
 
 
 def _amount(refusal: Refusal, amount: int) -> str:
-    """Return an amount of what a quota limits, in words."""
+    """Return an amount in the unit of the quota: tasks, GPUs or bytes."""
     if refusal.device in (TASKS, GPUS):
         return count(amount, refusal.device.removesuffix("s"))
     return f"{size(amount)} of {'host RAM' if refusal.device == HOST else refusal.device}"

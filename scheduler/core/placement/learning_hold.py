@@ -75,7 +75,7 @@ class LearningHold:
         return Refusal(number, Reason.WATCHED, wanted=by)
 
     def _taught_by(self, task: WaitingTask) -> int | None:
-        """Return the task that shows what another one needs: a second one would teach nothing and occupy a GPU."""
+        """Return the living task that shows what this one needs; this one would show nothing new, and occupy a GPU."""
         by = self._checked.get(task.kind)
         if by is None and self._watched and task.need.unknown:
             by = self._watched.get(task.kind)

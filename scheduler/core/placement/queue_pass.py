@@ -105,12 +105,12 @@ class QueuePass(ABC):
         return self.walk.front()
 
     def _find(self, number: int) -> WaitingTask:
-        """Return what a pass asks about a task that is not in front."""
+        """Return a task that is not in front, with all that a pass needs to know about it."""
         table = self.brain.task_table
         return self._look_up(number, self.brain.wait_queue.rank(number), table.terms(number), table.kind(number))
 
     def _look_up(self, number: int, rank: Rank, terms: int, kind: int) -> WaitingTask:
-        """Return what a pass asks about a task."""
+        """Return a waiting task with all that a pass needs to know about it."""
         said, tried = self.brain.terms[terms], self.brain.task(number)
         gpus = self._count(said)
         return WaitingTask(number, rank, said, kind, tried, gpus, self.brain.need_of(terms, kind, gpus, tried))

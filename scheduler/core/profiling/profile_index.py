@@ -407,7 +407,7 @@ class ProfileIndex:
         """Return the RAM that a class is expected to need beside its GPUs; 0 if nothing is known.
 
         This is the highest known RAM of a class of that script, else what its living tasks are expected to need, else
-        what this share of all classes does not exceed, once `least` of them are known.
+        what this share of all classes stays below, once `least` classes are known.
         """
         kind = self.kinds.get(number)
         script = kind.family if kind is not None else ""
@@ -438,7 +438,7 @@ class ProfileIndex:
         return kind.family if kind is not None else ""
 
     def unheard(self) -> list[str]:
-        """Return the arguments that the user named but no class has: most likely they are misspelt."""
+        """Return the arguments that the user named but no class has: most likely they are misspelled."""
         return sorted(self._unheard)
 
     def profile(self, number: int) -> Profile:
@@ -542,7 +542,7 @@ class ProfileIndex:
         return [other for other, kind in self.kinds.items() if kind.family == family] if family else [number]
 
     def _renew_family_of(self, number: int) -> None:
-        """Have the family of a class forget what is known no more."""
+        """Build the family of a class again, without what is no longer believed."""
         if family := self.script(number):
             self._renew(family, self._relatives_of(number))
             self._touched.add(family)

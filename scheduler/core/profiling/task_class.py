@@ -78,8 +78,8 @@ def files_of(spec: Spec, script: str) -> tuple[str, ...]:
 
 
 def kind(spec: Spec, append: str, python: str, digest: str, device: str) -> TaskClass:
-    """Return the class of a row: script content, arguments without epochs and id, interpreter, type and model of the
-    device.
+    """Return the class of a row; its key, the profile key, is a hash of what may change the memory: script content,
+    arguments without epochs and id, interpreter, type and model of the device.
     """
     text = spec.command or spec.filename
     said = said_by(spec)

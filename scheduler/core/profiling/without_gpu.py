@@ -156,7 +156,7 @@ def on_other_side(
 
 
 def learn(profiles: ProfileIndex, kind: int, task: TaskState, cause: ResizeCause) -> list[int]:
-    """Believe it of its class that an attempt left its GPUs, or came back to them; return the classes of which more or
+    """Note for the class of an attempt that it left its GPUs, or came back to them; return the classes of which more or
     less is known now.
     """
     placement = task.placement

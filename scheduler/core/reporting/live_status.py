@@ -187,7 +187,7 @@ class LiveStatus:
 
 
 class StatusBuilder:
-    """The builder of a run's live status; between two of them it keeps only what is expensive to compute again."""
+    """The builder of a run's live status; between two statuses it keeps only what is expensive to compute again."""
 
     def __init__(
         self,

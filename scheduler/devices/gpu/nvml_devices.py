@@ -169,7 +169,7 @@ class NvmlDevices:
                 return
 
     def snapshot(self) -> tuple[DeviceBudget, ...]:
-        """Return the state of the last collected round, from which the last samples were made too."""
+        """Return the state of the GPUs in the last collected round; the latest samples are from that round, too."""
         now = time.monotonic()
         return tuple(self._budget(uuid, seen, now) for uuid, seen in self._seen.items())
 

@@ -95,7 +95,7 @@ class MpsHome:
             self._stop_if_unused()
 
     def clean(self) -> bool:
-        """End what a killed scheduler left without users; return whether there was anything. Raise DeviceError."""
+        """End a daemon that a killed scheduler left without users; return whether there was one. Raise DeviceError."""
         if not self.root.is_dir():
             return False
         with self._alone():

@@ -1,4 +1,4 @@
-"""Which run is a standing queue at present: a link by its name, changed under a lock by the process that starts it."""
+"""The link from a queue's name to its present run, changed under a lock by the process that starts the queue."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def checked_name(name: str) -> str:
 
 
 def find_queue(home: StatePaths, name: str) -> RunPaths | None:
-    """Return the directory of the run that the queue was last; None where there was none or it was removed."""
+    """Return the directory of the queue's latest run; None if there is none, or if it was removed."""
     try:
         number = os.readlink(home.queues / name)
     except OSError:
@@ -50,9 +50,9 @@ def set_queue(home: StatePaths, name: str, number: int) -> None:
 
 @contextlib.contextmanager
 def start_lock(home: StatePaths, name: str) -> Iterator[int]:
-    """Hold the lock of those who start the queue, and yield its descriptor: a copy of this process must close it.
+    """Hold the lock for starting the queue, and yield its descriptor, which a copy of this process must close.
 
-    Raise StateError where another process keeps it for long.
+    Raise StateError if another process keeps it for long.
     """
     make_private(home.queues)
     path = home.queues / f"{name}.lock"

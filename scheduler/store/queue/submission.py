@@ -103,7 +103,7 @@ class SubmissionReceiver:
 
 
 def _read_secrets(path: str) -> dict[str, str]:
-    """Return the variables in a file of the client's memory; nothing where the client is gone."""
+    """Return the variables from an in-memory file of the client; none if the client has ended."""
     if not path:
         return {}
     with contextlib.suppress(OSError, ValueError):

@@ -60,7 +60,7 @@ class SubmittedShells:
         """The variables of each shell that its file leaves out."""
 
     def learn_secrets(self, digest: str, secrets: Mapping[str, str]) -> None:
-        """Take the variables that the file of a shell leaves out; they are kept in memory alone."""
+        """Keep in memory the variables that the file of a shell leaves out, because they look like secrets."""
         if secrets:
             self._secrets[digest] = secrets
             self._known.pop(digest, None)
@@ -88,6 +88,6 @@ class SubmittedShells:
 
 
 def _changes(base: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str | None]:
-    """Return what makes one environment of another; None removes a variable."""
+    """Return the changes that turn one environment into another; None removes a variable."""
     changed: dict[str, str | None] = {name: text for name, text in environ.items() if base.get(name) != text}
     return {**dict.fromkeys(name for name in base if name not in environ), **changed}

@@ -45,7 +45,7 @@ DIGITS = 18
 
 
 def run_word(word: str | None) -> str | None:
-    """Return what a flag that takes nothing but runs was given, as `RunCatalog.find` takes it: 3 is run 3 there."""
+    """Return the value of a flag that takes only runs, as `RunCatalog.find` reads it: `3` is run 3 there."""
     return f"r{word}" if word is not None and word.isascii() and word.isdecimal() else word
 
 

@@ -25,7 +25,7 @@ _RIGHT_ALIGNED = frozenset({0, 2, 4, 5, 6, 7, 8})
 
 
 def lines(totals: RunTotals, rows: Callable[[], Iterable[dict[str, Any]]], run: int, untaken: str = "") -> list[str]:
-    """Return the last lines of a run; `untaken` is a sentence about rows that never joined its list."""
+    """Return the last lines of a run; `untaken` is a sentence about rows that were appended but never accepted."""
     result = [""]
     if 0 < totals.tasks <= MOST_ROWS:
         result += [*_row_table(list(rows())), ""]
