@@ -11,7 +11,6 @@ from scheduler.core.profiling.family.arguments import Slots
 from scheduler.core.profiling.family.class_summaries import NOTHING, Beside, Cell
 from scheduler.core.profiling.family.computed_peaks import BOUND, ComputedPeaks
 from scheduler.core.profiling.family.factor_test import ENOUGH, FactorVerdict, Key, judge, take
-from scheduler.core.profiling.family.interpolation import Point, between
 from scheduler.core.profiling.family.peak_function import Row
 from scheduler.core.profiling.family.scatter import STEADY, Pool, differ, middle
 from scheduler.values import dataclass
@@ -91,7 +90,6 @@ class Family:
         self._cells: dict[Key, Cell] = {}
         self._grown = self._unjudged = self._repeated = False
         self._guesses: dict[Key, FamilyEstimate | None] = {}
-        self._lines: dict[tuple[int, Key], list[Point]] | None = None
         self._computed = ComputedPeaks()
 
     def add(self, kind: int, slots: Slots, rows: int = 1) -> None:
@@ -143,8 +141,8 @@ class Family:
             cell.lower(self._beside.get(other, NOTHING).host for other in cell.kinds)
 
     def like(self, kind: int) -> FamilyEstimate | None:
-        """Return the expected need of a class without peaks, from similar or neighbouring classes; None if it is
-        unknown.
+        """Return the expected need of a class without peaks, from similar classes or from its arguments; None if it
+        is unknown.
         """
         self._refresh()
         key = self._key(kind)
@@ -226,7 +224,6 @@ class Family:
         for kind, peaks in self._peaks.items():
             self._cells.setdefault(self._key(kind), Cell()).take(kind, peaks, self._beside.get(kind, NOTHING))
         self._guesses.clear()
-        self._lines = None
         self._computed.forget()
 
     def _row(self, peaks: Mapping[str, int]) -> tuple[int, ...]:
@@ -293,19 +290,9 @@ class Family:
         if cell is not None:
             return FamilyEstimate(dict(cell.highest), EstimateSource.SIMILAR, (cell,))
         peaks = self._computed.peaks(self._arguments(key), self._arguments_of, self._needs_beside)
-        if peaks is not None:
-            return FamilyEstimate(peaks, EstimateSource.INTERPOLATED, (self._computed.cell,))
-        if self._lines is None:
-            self._lines = self._draw()
-        found = []
-        for at, bundle in self._numeric():
-            points = self._lines.get((at, key[:at] + key[at + 1 :]), ())
-            if guessed := between(points, self._number(bundle, key[at]), self._scatter.reach):
-                found.append(guessed)
-        if not found:
+        if peaks is None:
             return None
-        peaks, of = max(found, key=lambda guessed: sum(guessed[0].values()))
-        return FamilyEstimate(peaks, EstimateSource.INTERPOLATED, of)
+        return FamilyEstimate(peaks, EstimateSource.INTERPOLATED, (self._computed.cell,))
 
     def _needs_beside(self, kind: int) -> Beside:
         return self._beside.get(kind, NOTHING)
@@ -321,24 +308,6 @@ class Family:
     def _argument(self, bundle: ArgumentGroup, code: int) -> float | str | None:
         text = self._columns.columns[bundle.slots[0]].texts[code]
         return float(text) if bundle.numbers and text is not None else text
-
-    def _draw(self) -> dict[tuple[int, Key], list[Point]]:
-        """Collect the observed points of every line, which are cells that differ in one number only."""
-        lines: dict[tuple[int, Key], list[Point]] = {}
-        for at, bundle in self._numeric():
-            for key, cell in self._cells.items():
-                point = Point(self._number(bundle, key[at]), cell.highest, cell)
-                lines.setdefault((at, key[:at] + key[at + 1 :]), []).append(point)
-        return lines
-
-    def _numeric(self) -> list[tuple[int, ArgumentGroup]]:
-        """Return the splitting argument groups of numbers, with their places in a key."""
-        splits = [self._bundles[place] for place in self._verdict.splits]
-        return [(at, bundle) for at, bundle in enumerate(splits) if bundle.numbers]
-
-    def _number(self, bundle: ArgumentGroup, code: int) -> tuple[float, ...]:
-        """Return the numbers of an argument group's value, which has one code in all its slots."""
-        return tuple(float(self._columns.columns[slot].texts[code] or 0) for slot in bundle.slots)
 
     def _factor(self, place: int, bundle: ArgumentGroup) -> Factor:
         names = tuple(self._columns.columns[slot].name for slot in bundle.slots)
