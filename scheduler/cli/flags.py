@@ -117,10 +117,10 @@ def add_notify(group: argparse._ActionsContainer) -> None:
 
 
 FIELD_VALUES = {
-    "Name": "NAME", "Env": "NAME=VALUE", "Stdout": "FILE", "Stderr": "FILE", "Priority": "N", "GPUs": "N",
-    "Memory": "SIZE", "HostMemory": "SIZE", "CPUs": "N", "Timeout": "TIME", "Grace": "TIME", "StopSignal": "SIGNAL",
-    "Retries": "N", "RetryOn": "WHICH", "Resumable": "yes|no", "Device": "DEVICE", "Prefer": "DEVICE",
-    "ThreadPercentage": "P", "Exclusive": "yes|no",
+    "Name": "NAME", "Env": "NAME=VALUE", "Stdout": "FILE", "Stderr": "FILE", "After": "TASKS", "Priority": "N",
+    "GPUs": "N", "Memory": "SIZE", "HostMemory": "SIZE", "CPUs": "N", "Timeout": "TIME", "Grace": "TIME",
+    "StopSignal": "SIGNAL", "Retries": "N", "RetryOn": "WHICH", "Resumable": "yes|no", "Device": "DEVICE",
+    "Prefer": "DEVICE", "ThreadPercentage": "P", "Exclusive": "yes|no",
 }  # fmt: skip
 """The word for the value of each task field in `--help`, by column."""
 

@@ -13,10 +13,12 @@ from scheduler.core.config import SchedulingConfig
 from scheduler.core.events import (
     Asked,
     Changed,
+    Depended,
     Event,
     Exited,
     Halted,
     Limited,
+    Observed,
     Peaked,
     Refused,
     Resized,
@@ -29,7 +31,6 @@ from scheduler.core.model import (
     HOST,
     LIVING,
     NO_TASK,
-    RETRIABLE,
     UNFINISHED,
     Decision,
     EstimateSource,
@@ -42,7 +43,9 @@ from scheduler.core.model import (
 )
 from scheduler.core.profiling import estimator, observation, sampling, without_gpu
 from scheduler.core.profiling.profile_index import Observation, ProfileIndex
+from scheduler.core.queue.dependencies import STATE_AFTER
 from scheduler.core.run_state import RunState
+from scheduler.core.tasks.after import parent_name
 from scheduler.errors import ForbiddenEvent
 
 if TYPE_CHECKING:
@@ -82,6 +85,8 @@ class Brain(RunState):
             case Submitted():
                 self.task_table.add(event.batch, event.first, event.terms)
                 self.wait_queue.extend(event.first, event.terms)
+                for one in event.dependencies:
+                    self._decided(one)
             case _:
                 self._decided(event)
 
@@ -95,6 +100,10 @@ class Brain(RunState):
             case Skipped():
                 for number in event.tasks:
                     self._leave(self._touch(number), State.SKIPPED, f"succeeded in run {event.done_by}")
+            case Depended():
+                self._depended(event)
+            case Observed():
+                self.dependencies.see(event)
             case Halted():
                 self.draining = True
             case Asked():
@@ -106,6 +115,17 @@ class Brain(RunState):
                     self.rules, jobs=event.jobs, max_per_device=event.max_per_device, closed=frozenset(event.closed)
                 )
                 self.capacity.follow(self.rules)
+
+    def _depended(self, event: Depended) -> None:
+        self.dependencies.apply(event)
+        to = STATE_AFTER[event.step]
+        for number in event.tasks:
+            if self.task_table.state(number) is to:
+                continue  # it was skipped for another parent before
+            if to is State.SKIPPED:
+                self._leave(self._touch(number), to, f"{parent_name(event.parent)} ended without success")
+            else:
+                self._step(self._touch(number), to, f"dependencies: {event.step}")
 
     def _touch(self, number: int) -> TaskState:
         """Return a task's details, new ones if there are none; those are kept only once the task has moved."""
@@ -119,6 +139,7 @@ class Brain(RunState):
         task.move(to, why)
         self.tasks[task.id] = task
         self.task_table.mark(task.id, to)
+        self.dependencies.moved(task.id, to)
         if before is State.WAITING:
             self.wait_queue.remove(task.id, started=to in LIVING)
         elif to is State.WAITING:
@@ -132,7 +153,7 @@ class Brain(RunState):
         """Move a task to a state that it does not leave by itself, and forget its details."""
         self._move(task, to, why)
         del self.tasks[task.id]
-        if to in RETRIABLE and task.attempts:
+        if to is not State.SUCCEEDED and task.attempts:
             self._tries[task.id] = task.attempts
 
     def _placed(self, event: Placement, at: float) -> None:
@@ -293,7 +314,7 @@ class Brain(RunState):
             self.backoff.clear()
             self._return(State.INTERRUPTED, event.tasks, "resumed")
         elif event.what is Action.SKIP:
-            for number in tuple(self.task_table.in_state(State.WAITING)):
+            for number in tuple(self.task_table.in_state(State.WAITING, State.BLOCKED)):
                 self._leave(self._touch(number), State.SKIPPED, "only profiles were learned")
         elif event.what is Action.STOP:
             for number in event.tasks:

@@ -76,3 +76,14 @@ class Action(StrEnum):
     RETRY = "retry"
     RESUME = "resume"
     SKIP = "skip"
+
+
+class DependencyStep(StrEnum):
+    """A change of a task that follows from the states of its parents."""
+
+    BLOCK = "block"
+    """It waits until they have ended."""
+    READY = "ready"
+    """It may start."""
+    SKIP = "skip"
+    """It is skipped, because one of them ended without success."""

@@ -7,8 +7,8 @@ from dataclasses import field
 from enum import StrEnum
 from typing import Any, ClassVar, cast
 
-from scheduler.core.causes import Action, HaltCause, ResizeCause
-from scheduler.core.model import EstimateSource, Outcome, Placement, Purpose
+from scheduler.core.causes import Action, DependencyStep, HaltCause, ResizeCause
+from scheduler.core.model import NO_TASK, EstimateSource, Outcome, Placement, Purpose, State
 from scheduler.values import dataclass
 
 
@@ -20,6 +20,8 @@ class Submitted:
     batch: int
     first: int
     terms: Sequence[int]
+    dependencies: Sequence[Depended | Observed] = ()
+    """The dependencies of the whole list, in its last batch; the journal has them as events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +182,31 @@ class Skipped:
 
 
 @dataclass(frozen=True, slots=True)
+class Depended:
+    """Tasks that their parents block, free or skip."""
+
+    kind: ClassVar[str] = "depended"
+    step: DependencyStep
+    tasks: tuple[int, ...]
+    after: tuple[int, ...] = ()
+    """New parents of the tasks, which must succeed; the first event of a task names them, and later ones do not."""
+    ended: tuple[int, ...] = ()
+    """New parents of the tasks, which must only end."""
+    parent: int = NO_TASK
+    """The task that ended without success, for which these tasks are skipped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """The state of tasks or runs outside of this run on which tasks of it depend."""
+
+    kind: ClassVar[str] = "observed"
+    parents: tuple[int, ...]
+    """Ids of tasks; a negative number stands for a whole run (`core/tasks/after`)."""
+    state: State
+
+
+@dataclass(frozen=True, slots=True)
 class Halted:
     """The end of launching, while attempts go on: many tasks in a row failed alike, or too many tasks failed."""
 
@@ -207,6 +234,8 @@ Event = (
     | Refused
     | Learned
     | Skipped
+    | Depended
+    | Observed
     | Halted
 )
 _Fields = tuple[tuple[str, object], ...]
@@ -241,6 +270,8 @@ FORMATS: dict[type[Event], _Fields] = {
     Refused: (("task", _REQUIRED), ("reason", _REQUIRED)),
     Learned: (("script", _REQUIRED), ("argument", _REQUIRED), ("neutral", _REQUIRED)),
     Skipped: (("done_by", _REQUIRED), ("tasks", ())),
+    Depended: (("step", _REQUIRED), ("tasks", _REQUIRED), ("after", ()), ("ended", ()), ("parent", NO_TASK)),
+    Observed: (("parents", _REQUIRED), ("state", _REQUIRED)),
     Halted: (("why", _REQUIRED), ("task", _REQUIRED), ("attempt", _REQUIRED), ("number", _REQUIRED), ("line", "")),
 }  # fmt: skip
 """The fields of each event in the journal, with the defaults that are left out.
@@ -251,6 +282,7 @@ _BY_NAME: dict[str, type[Event]] = {event.kind: event for event in FORMATS}
 _READERS: dict[str, Callable[[Any], object]] = {
     "purpose": Purpose, "source": EstimateSource, "outcome": Outcome, "tasks": tuple, "closed": tuple,
     "visible": tuple, "edge": Edge, "cause": ResizeCause, "what": Action, "why": HaltCause,
+    "after": tuple, "ended": tuple, "step": DependencyStep, "parents": tuple, "state": State,
 }  # fmt: skip
 """Functions that restore fields which JSON cannot represent."""
 

@@ -14,7 +14,8 @@ from scheduler.values import dataclass
 S = State
 
 MOVES: dict[State, frozenset[State]] = {
-    S.WAITING: frozenset({S.RUNNING, S.PROBING, S.HELD, S.CANCELLED, S.REFUSED, S.SKIPPED}),
+    S.WAITING: frozenset({S.RUNNING, S.PROBING, S.BLOCKED, S.HELD, S.CANCELLED, S.REFUSED, S.SKIPPED}),
+    S.BLOCKED: frozenset({S.WAITING, S.HELD, S.CANCELLED, S.SKIPPED}),
     S.HELD: frozenset({S.WAITING, S.CANCELLED}),
     S.PROBING: frozenset({S.WAITING, S.FAILED, S.CANCELLED, S.INTERRUPTED, S.OOM, S.TIMEOUT}),
     S.RUNNING: frozenset({S.SUCCEEDED, S.FAILED, S.OOM, S.TIMEOUT, S.INTERRUPTED, S.CANCELLED, S.WAITING}),
@@ -25,7 +26,7 @@ MOVES: dict[State, frozenset[State]] = {
     S.CANCELLED: frozenset({S.WAITING}),
     S.REFUSED: frozenset({S.WAITING}),
     S.SUCCEEDED: frozenset(),
-    S.SKIPPED: frozenset({S.WAITING}),
+    S.SKIPPED: frozenset({S.WAITING, S.BLOCKED}),
 }
 """All allowed transitions; any other transition raises an error."""
 

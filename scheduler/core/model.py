@@ -39,6 +39,8 @@ class State(StrEnum):
     """The state of a task, in the words that users read."""
 
     WAITING = "waiting"
+    BLOCKED = "blocked"
+    """It waits for other tasks to end, and is in no queue."""
     HELD = "held"
     PROBING = "probing"
     RUNNING = "running"
@@ -55,7 +57,7 @@ class State(StrEnum):
 LIVING = frozenset({State.PROBING, State.RUNNING})
 RETRIABLE = frozenset({State.FAILED, State.OOM, State.TIMEOUT, State.CANCELLED, State.REFUSED})
 """States of tasks that ended without success; `retry` moves such tasks back to the queue."""
-UNFINISHED = frozenset({State.WAITING, State.HELD, State.PROBING, State.RUNNING, State.INTERRUPTED})
+UNFINISHED = frozenset({State.WAITING, State.BLOCKED, State.HELD, State.PROBING, State.RUNNING, State.INTERRUPTED})
 
 
 class Purpose(StrEnum):
@@ -172,6 +174,8 @@ class Spec:
     stdout: str = ""
     """The file for its standard output in place of its log; its first attempt truncates it."""
     stderr: str = ""
+    after: str = ""
+    """The tasks that it depends on, as its row names them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from scheduler.core.events import Event, Exited, Started, Submitted
+from scheduler.core.events import Event, Exited, Observed, Started, Submitted
 from scheduler.core.leases import NO_UNNAMED, HeldLease, Lease, UnnamedShim
 from scheduler.core.model import Device, DeviceBudget, Job, Placement, Purpose, Terms, Waiter, WaitTicket, Warn
 from scheduler.core.placement.refusal import Refusal
@@ -128,7 +128,7 @@ class Answer:
     """The answer as data for programs, if that was requested."""
 
 
-Happening = Started | Exited | Sample | Request
+Happening = Started | Exited | Observed | Sample | Request
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,12 +16,18 @@ from scheduler.core.placement.request import ResourceRequest
 from scheduler.core.placement.request_cache import RequestCache
 from scheduler.core.profiling import estimator, observation, own_peak, without_gpu
 from scheduler.core.profiling.profile_index import Observation, PredictedPeak, Profile, ProfileIndex
+from scheduler.core.queue.dependencies import DependencyTracker
 from scheduler.core.queue.task_table import TaskTable
 from scheduler.core.queue.wait_queue import WaitQueue
 
 
 class RunState:
     """The state of one run, which answers questions; only the Brain changes it, by events."""
+
+    draining = False
+    """True once no more tasks start."""
+    changes = 0
+    """A counter of all changes that a decision may depend on, except the machine."""
 
     def __init__(
         self, rules: SchedulingConfig, terms: list[Terms] | None = None, knowledge: ProfileIndex | None = None
@@ -33,6 +39,8 @@ class RunState:
         self.task_table = TaskTable()
         self.profiles = knowledge if knowledge is not None else ProfileIndex()
         self.wait_queue = WaitQueue(self.task_table, self.terms, rules.order, self.profiles.duration)
+        self.dependencies = DependencyTracker(self.task_table.state)
+        """Which tasks wait for which others, and what follows from the tasks' states."""
         self.tasks: dict[int, TaskState] = {}
         """The details of tasks that had an attempt or a request, and have not ended."""
         self._alive: dict[int, TaskState] = {}
@@ -44,15 +52,12 @@ class RunState:
         changed."""
         self._unknown: list[int] = []
         """Tasks that were placed before their task class was determined; `unlooked` returns and clears them."""
-        self.draining = False
         self.tally = FailureTally()
         """The failures since the run began or was taken over; too many failures that look alike end the launching."""
         self.backoff = Backoff()
         """The pauses after attempts whose program never started."""
         self.capacity = CapacityView(rules)
         self._needs = RequestCache()
-        self.changes = 0
-        """A counter of all changes that a decision may depend on, except the machine."""
         self.freed: dict[str, None] = {}
         """Slots in the order in which they became free again."""
         self._without_gpus, self._looked_terms = False, 0
@@ -139,6 +144,11 @@ class RunState:
         return self.task_table.counts[State.WAITING]
 
     @property
+    def blocked(self) -> int:
+        """The number of tasks that wait for others to end."""
+        return self.task_table.counts[State.BLOCKED]
+
+    @property
     def held(self) -> int:
         """The number of held tasks."""
         return self.task_table.counts[State.HELD]
@@ -156,7 +166,7 @@ class RunState:
         """True if nothing runs and nothing will start. A held task does not count, though it may be released at any
         time.
         """
-        return not self.placements_exist() and (self.draining or not (self.waiting or self.held))
+        return not self.placements_exist() and (self.draining or not (self.waiting or self.blocked or self.held))
 
     def placements_exist(self) -> bool:
         """Tell whether a task of this run is placed or running."""

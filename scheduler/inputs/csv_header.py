@@ -6,11 +6,12 @@ import csv
 import difflib
 from collections.abc import Collection, Mapping, Sequence
 
-from scheduler.core.tasks.fields import BY_COLUMN, FIVE, REQUIRED, RESERVED
+from scheduler.core.tasks.fields import BY_COLUMN, FIVE, REQUIRED
 from scheduler.errors import InputError
 
 _OTHER_NAMES = {
     "timelimit": "Timeout", "walltime": "Timeout", "vram": "Memory", "gpumemory": "Memory", "ram": "HostMemory",
+    "depends": "After", "dependson": "After", "dependency": "After", "dependencies": "After", "afterok": "After",
 }  # fmt: skip
 """Names that other tools give to task fields."""
 
@@ -46,8 +47,6 @@ def checked_columns(
     for number, name in enumerate(columns):
         if name.lower() in (other.lower() for other in columns[:number]):
             raise InputError(path, f"two columns have the name {name!r}", row)
-        if _plain(name) in RESERVED:
-            raise InputError(path, f"{RESERVED[_plain(name)]}: leave the column out or rename it", row, name)
     known = {BY_COLUMN[name.lower()].column for name in columns if name.lower() in BY_COLUMN}
     slips = {
         name: meant

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from scheduler.core.tasks.command import SHELL
-from scheduler.core.tasks.fields import BY_COLUMN, RESERVED, RowForm
+from scheduler.core.tasks.fields import BY_COLUMN, RowForm
 from scheduler.core.tasks.param_grid import needs_no_shell
 from scheduler.core.tasks.placeholders import literal
 from scheduler.errors import UsageError
@@ -45,7 +45,7 @@ def split_parameters(argv: Sequence[str], is_flag: Callable[[str], bool]) -> tup
 
 def own_columns(names: Iterable[str]) -> list[str]:
     """Return the parameters that can be columns: names that are not task fields or reserved."""
-    return [name for name in names if name.lower() not in {*BY_COLUMN, *RESERVED, COLUMN}]
+    return [name for name in names if name.lower() not in {*BY_COLUMN, COLUMN}]
 
 
 def grid_form(defaults: Mapping[str, str], names: Iterable[str]) -> RowForm:

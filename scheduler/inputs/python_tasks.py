@@ -15,7 +15,7 @@ from scheduler.inputs.row_checks import BadRows, RowChecker, place_of_command, s
 _COLUMNS = (
     "Command", "Name", "Directory", "Env", "Epochs", "Priority", "GPUs", "Memory", "HostMemory", "CPUs", "Timeout",
     "Grace", "StopSignal", "Retries", "RetryOn", "Resumable", "Device", "Prefer", "Exclusive",
-    "ThreadPercentage", "Stdout", "Stderr",
+    "ThreadPercentage", "Stdout", "Stderr", "After",
 )  # fmt: skip
 
 
@@ -49,6 +49,8 @@ class Task:
     thread_percentage: int | str = ""
     stdout: str = ""
     stderr: str = ""
+    after: str | int | Sequence[str | int] = ""
+    """Names or ids of tasks that must succeed before; `ended:NAME` must only end."""
     columns: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -60,6 +62,8 @@ def rows(
     columns = list(_COLUMNS)
     if not any(task.epochs is not None for task in tasks):
         columns.remove("Epochs")
+    if not any(task.after for task in tasks):
+        columns.remove("After")
     own = list(dict.fromkeys(name for task in tasks for name in task.columns))
     form = RowForm([*columns, *own], defaults, append="none")
     return form, _validated(tasks, form, columns, python)
@@ -125,6 +129,8 @@ def _cell(task: Task, column: str) -> str:
         return _command(task.command)
     if column == "Env":
         return shlex.join(f"{name}={value}" for name, value in (task.env or {}).items())
+    if column == "After" and not isinstance(task.after, str | int):
+        return ",".join(str(parent) for parent in task.after)
     value = getattr(task, BY_COLUMN[column.lower()].attribute)
     if isinstance(value, bool):
         return "yes" if value else "no"

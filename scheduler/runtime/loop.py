@@ -9,15 +9,16 @@ from scheduler.core.attempts.attempt_publisher import AttemptPublisher
 from scheduler.core.attempts.attempt_tracker import AttemptTracker
 from scheduler.core.attempts.early_abort import sentences
 from scheduler.core.attempts.launch_spec import LaunchBuilder, TaskEnvironment
+from scheduler.core.attempts.probe_ids import ProbeIds
 from scheduler.core.brain import Brain
 from scheduler.core.causes import Action
 from scheduler.core.control import requests as control_requests
 from scheduler.core.control import why as control_why
-from scheduler.core.control.messages import why
+from scheduler.core.control.messages import skipped_sentences, why
 from scheduler.core.control.request_kinds import CONTROLS, SUBMIT, WHY
-from scheduler.core.events import Asked, Event, Exited, Learned, Refused, Resized, Started, Submitted
+from scheduler.core.events import Asked, Event, Exited, Learned, Observed, Refused, Resized, Started, Submitted
 from scheduler.core.leases import HeldLease, Lease
-from scheduler.core.model import Decision, DeviceBudget, Machine, Outcome, Placement, Purpose
+from scheduler.core.model import Decision, DeviceBudget, Machine, Outcome, Placement
 from scheduler.core.placement.refusal import Refusal
 from scheduler.core.ports import (
     Answer,
@@ -90,7 +91,7 @@ class Loop:
         self.left_early = False
         self._tracker = AttemptTracker(brain, ports.world, ports.run_store, ports.devices, ports.sharing, around.python)
         self._publisher = AttemptPublisher(brain, self._launch_builder, ports.watcher, ports.leases, ports.engine)
-        self._probes: dict[Key, int] = {}
+        self._probes = ProbeIds(ports.run_store, same_id=around.same_id)
         self._late: list[Happening] = []
         """Events that came while the journal could not be written, or that cannot be judged yet."""
         self._behind = False
@@ -124,6 +125,7 @@ class Loop:
             self.ports.engine.adopt(task.id, task.attempts)
             if task.asked == "cancel":
                 self._stop(task.id)  # the scheduler that was to do it may have died before it could
+        self._follow_dependencies()
         look_ahead(self.brain, self.ports.run_store.kind)
 
     def run(self) -> None:
@@ -175,7 +177,7 @@ class Loop:
         for sample in samples:
             events += self._tracker.sampled(sample)
         for happening in moves:
-            if isinstance(happening, Started):
+            if not isinstance(happening, Exited):
                 events.append(happening)
             elif self._tracker.is_too_fresh(happening):
                 self._late.append(happening)
@@ -314,9 +316,7 @@ class Loop:
         self._ended_attempts.append(key)
         self._tracker.forget(key)
         self._publisher.ended(key)
-        probe_id = self._probes.pop(key, 0)
-        if probe_id:
-            self.ports.run_store.end_probe(event.task, probe_id)
+        self._probes.ended(key)
 
     def _record(self, events: Sequence[Event], *, later: bool = False) -> None:
         """Write events to the journal, then apply and show them.
@@ -330,6 +330,17 @@ class Loop:
         for event in events:
             self.brain.apply(event, now)
             self.ports.view.show(event, now)
+        self._follow_dependencies()
+
+    def _follow_dependencies(self) -> None:
+        """Block, free or skip the tasks whose parents have changed.
+
+        The journal may write this later: it follows from the events before it, and is found again after a restart.
+        """
+        due = self.brain.dependencies.due()
+        self._record(due, later=True)
+        for sentence in skipped_sentences(due, self.brain.dependencies.state):
+            self.ports.view.say(sentence)
 
     def _write_down(self, events: Sequence[Event], now: float, *, later: bool = False) -> None:
         """Return when the events are durable, however long the disk stays full; running tasks continue under their
@@ -370,6 +381,7 @@ class Loop:
         for batch in batches:
             self.brain.apply(batch)
             self.ports.view.show(batch, self.ports.world.now())
+        self._follow_dependencies()
 
     # ---- deciding ----
 
@@ -466,7 +478,7 @@ class Loop:
 
     def _launch(self, placements: Sequence[Placement], taken: Sequence[HeldLease]) -> None:
         try:
-            named = self._all_named(placements)
+            named = self._probes.named(placements)
         except StateError as exc:  # no numbers for its probes: all of it is decided again at the next look
             self._notices.say_trouble(exc)
             for placement in placements:
@@ -475,37 +487,14 @@ class Loop:
         self._record(named)
         for placement, lease in zip(named, taken, strict=True):
             self._tracker.crowd.enter((placement.task, placement.attempt), placement.devices)
-            if placement.told:
-                self._probes[placement.task, placement.attempt] = placement.told
+            self._probes.placed(placement)
             job = self.ports.run_store.job(placement.task)
             self.ports.engine.launch(self._launch_builder.launch(placement, job, lease))
 
-    def _all_named(self, placements: Sequence[Placement]) -> list[Placement]:
-        """Give ids to all probes among the placements, or to none; raise StateError in that case."""
-        named: list[Placement] = []
-        try:
-            for placement in placements:
-                named.append(self._named(placement))  # noqa: PERF401 - those before the one that fails are needed
-        except StateError:
-            for placement in named:
-                if placement.told:
-                    self.ports.run_store.end_probe(placement.task, placement.told)
-            raise
-        return named
 
-    def _named(self, placement: Placement) -> Placement:
-        """Return a placement with the id for its command: a probe has its own id, so that it does not touch its
-        task's files.
-        """
-        if placement.purpose is not Purpose.PROBE:
-            return placement
-        own = placement.task if self.around.same_id else self.ports.run_store.probe_id(placement.task)
-        return replace(placement, told=own)
-
-
-def _sort(happenings: Sequence[Happening]) -> tuple[list[Sample], list[Started | Exited], list[Request]]:
+def _sort(happenings: Sequence[Happening]) -> tuple[list[Sample], list[Started | Exited | Observed], list[Request]]:
     samples: list[Sample] = []
-    moves: list[Started | Exited] = []
+    moves: list[Started | Exited | Observed] = []
     requests: list[Request] = []
     for happening in happenings:
         if isinstance(happening, Sample):

@@ -8,15 +8,18 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from scheduler.core.events import Changed, Event, Submitted
+from scheduler.core.events import Changed, Event, Observed, Submitted
 from scheduler.core.leases import HeldLease, Lease
-from scheduler.core.model import HOST, Job, Placement, Spec, Terms, Waiter, WaitTicket
+from scheduler.core.model import HOST, Job, Placement, Spec, State, Terms, Waiter, WaitTicket
 from scheduler.core.ports import Arrivals, Key
 from scheduler.core.profiling import task_class
 from scheduler.core.profiling.profile_index import Observation
 from scheduler.core.profiling.task_class import TaskClass
 from scheduler.core.site_policy import SitePolicy
 from scheduler.core.tasks import command
+from scheduler.core.tasks.after import NothingEarlier, whole_run
+from scheduler.core.tasks.fields import RowForm
+from scheduler.core.tasks.list_dependencies import ListDependencies
 from scheduler.errors import LeaseError, StateError
 from scheduler.simulation.machine import SimulatedMachine
 
@@ -127,6 +130,18 @@ class MemoryLeaseRegistry:
         )
 
 
+_ELSEWHERE = whole_run(0)
+"""The parent that stands for everything outside of a simulation."""
+
+
+class _Elsewhere(NothingEarlier):
+    """The tasks and runs outside of a simulated list, which have ended when it begins."""
+
+    def find(self, word: str) -> Sequence[int]:
+        """Return a parent for an id or a run; nothing for a name."""
+        return (_ELSEWHERE,) if word.removeprefix("r").replace(".", "").replace("-", "").isdecimal() else ()
+
+
 class MemoryRunStore:
     """The journal of a simulated run."""
 
@@ -160,7 +175,19 @@ class MemoryRunStore:
         """Accept a list, in batches sorted by priority."""
         rows = list(specs)
         batches = [rows[start : start + self.num] for start in range(0, len(rows), self.num)]
-        return [self._accept(sorted(batch, key=lambda spec: spec.terms.priority)) for batch in batches]
+        ranked = [sorted(batch, key=lambda spec: spec.terms.priority) for batch in batches]
+        return self._depending([self._accept(batch) for batch in ranked], [spec for batch in ranked for spec in batch])
+
+    def _depending(self, submitted: list[Submitted], specs: Sequence[Spec]) -> list[Submitted]:
+        """Return the batches with what their tasks depend on, if a row names that."""
+        if not any(spec.after for spec in specs):
+            return submitted
+        dependencies = ListDependencies(RowForm(("After",)))
+        dependencies.note(specs)
+        dependencies.resolve(_Elsewhere(), "the list")
+        edges = dependencies.events(submitted[0].first)
+        submitted[-1] = replace(submitted[-1], dependencies=[Observed((_ELSEWHERE,), State.SUCCEEDED), *edges])
+        return submitted
 
     def _accept(self, batch: Sequence[Spec]) -> Submitted:
         self._batch += 1

@@ -15,7 +15,7 @@ from scheduler.cli.run import parser
 from scheduler.core.events import Event
 from scheduler.core.model import State
 from scheduler.core.reporting.columns import COLUMNS
-from scheduler.core.tasks.fields import FIELDS, RESERVED
+from scheduler.core.tasks.fields import FIELDS
 from scheduler.runtime.paths import APPLICATION
 from scheduler.runtime.settings import MACHINE_FILE, PREFIX, READERS, USER_FILE, Settings
 from scheduler.ui.export import prometheus
@@ -89,6 +89,7 @@ SETTINGS = {
 
 STATES = {
     "waiting": "Accepted and not started; `scheduler why ID` gives the reason.",
+    "blocked": "Waits until the tasks that it depends on have ended.",
     "held": "Not started until `scheduler release`.",
     "probing": "An attempt runs a few epochs to measure what the task needs.",
     "running": "An attempt runs.",
@@ -99,7 +100,8 @@ STATES = {
     "interrupted": "Was stopped by the scheduler, a reboot or a lost shim; `resume` starts it again.",
     "cancelled": "Ended by `scheduler cancel`.",
     "refused": "Needs more memory than any device here has.",
-    "skipped": "Not run, because the same row succeeded in an earlier run of the list (`--skip-done`).",
+    "skipped": "Not run, because the same row succeeded in an earlier run of the list (`--skip-done`), or a task "
+    "that it depends on ended without success.",
 }
 """The definition of every state."""
 
@@ -223,12 +225,10 @@ def _verbs() -> list[str]:
 
 def _fields() -> list[str]:
     rows = [(f.column, f.help, f.default or "–", f"`{f.flag}`" if f.flag else "–") for f in FIELDS]
-    reserved = "; ".join(f"{name} ({why})" for name, why in RESERVED.items())
     return [
         _table(("column", "meaning", "default", "flag"), rows),
         "Columns may have any order, and their names any case. Your own columns come back in the results.\n",
         "A name that resembles a field's is refused, unless a placeholder uses it or `--my-columns` names it.\n",
-        f"Reserved names, which are refused: {reserved}.\n",
     ]
 
 

@@ -75,7 +75,7 @@ def tasks(number: int, memory: Size | None = None, **said: Any) -> list[Terms]:
 
 def spec(filename: str = "train.py", row: int = 2, **said: Any) -> Spec:
     """Make a row of the five-column form; all other arguments go into its terms."""
-    texts = {"directory": "", "executable": "-1", "command": "", "name": "", "env": (), "own": ()}
+    texts = {"directory": "", "executable": "-1", "command": "", "name": "", "env": (), "own": (), "after": ""}
     texts.update({name: said.pop(name) for name in list(said) if name in texts})
     return Spec(row=row, filename=filename, terms=terms(**said), **texts)  # type: ignore[arg-type]
 

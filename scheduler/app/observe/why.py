@@ -11,7 +11,7 @@ from scheduler.app.control.targets import Target
 from scheduler.app.observe.run_facts import forecast_of
 from scheduler.app.observe.run_reader import RunReader
 from scheduler.core.control.request_kinds import WHY
-from scheduler.core.model import State
+from scheduler.core.model import NO_TASK, State
 from scheduler.core.ports import Answer, Request
 from scheduler.core.reporting.forecast import Forecast
 from scheduler.core.reporting.run_history import TaskHistory
@@ -109,6 +109,7 @@ def _standing(
 ) -> TaskReport:
     brain, info = reader.brain, reader.info
     state, task_history = brain.state(task), reader.history.tasks.get(task, TaskHistory())
+    spoiler = brain.dependencies.cause(task)
     log = str(info.places.task_log(task, len(task_history.attempts))) if task_history.attempts else ""
     return TaskReport(
         task,
@@ -124,6 +125,9 @@ def _standing(
         answer.says if answer is not None and state is State.WAITING else "",
         time.time(),
         forecast.of_task(task, state) if forecast is not None else None,
+        [(parent, brain.dependencies.state(parent)) for parent in brain.dependencies.unfinished(task)],
+        None if spoiler == NO_TASK else (spoiler, brain.dependencies.state(spoiler)),
+        spoiler != NO_TASK and spoiler not in brain.task_table,
     )
 
 

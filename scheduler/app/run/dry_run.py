@@ -6,9 +6,11 @@ import json
 import os
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TextIO
 
 from scheduler.app.observe.run_facts import places
+from scheduler.app.queue.parent_runs import ParentRuns
 from scheduler.app.run.admission import Check, check_sequential, checker
 from scheduler.app.run.devices import check_slots, find_devices
 from scheduler.app.run.options import RunOptions, rules
@@ -17,12 +19,14 @@ from scheduler.app.run.shell_context import shell_of_new_run
 from scheduler.app.run.start import class_finder, previous_runs_of, profile_index
 from scheduler.app.run.task_list import TaskList, batches
 from scheduler.core.brain import Brain
-from scheduler.core.events import Submitted
-from scheduler.core.model import Decision, DeviceBudget, Job, Machine, Terms
+from scheduler.core.events import Observed, Submitted
+from scheduler.core.model import UNFINISHED, Decision, DeviceBudget, Job, Machine, State, Terms
 from scheduler.core.profiling.task_class import TaskClass
 from scheduler.core.reporting.eta import MachineSnapshot, count_guessed, forecast
 from scheduler.core.reporting.forecast import Forecast
 from scheduler.core.tasks import command
+from scheduler.core.tasks.after import whole_run
+from scheduler.core.tasks.list_dependencies import ListDependencies
 from scheduler.errors import SameList
 from scheduler.runtime import clock
 from scheduler.runtime.settings import Settings
@@ -74,9 +78,12 @@ def plan(
     )  # a plan makes no state
     known = finder.profiles.known() if finder is not None else {}
     brain = Brain(rules(options, settings, mps=mps), knowledge=profile_index(known, settings))
-    jobs = _submit(listing, brain, settings.num, previous, checker(listing.what, budgets, brain.rules, listing.form))
+    check = checker(listing.what, budgets, brain.rules, listing.form)
+    jobs = _submit(listing, brain, settings.num, previous, check, ParentRuns(settings))
     for event in previous.events(1):
         brain.apply(event)
+    for moved in brain.dependencies.due():
+        brain.apply(moved)
     for task, job in jobs.items():
         brain.assign(task, finder.of(job) if finder is not None else TaskClass(f"row {task}", job.name, probes=False))
     made = Plan(listing.what, brain, brain.decide(Machine(clock.now(), budgets)), jobs, budgets)
@@ -97,10 +104,14 @@ def _find_devices(options: RunOptions, settings: Settings) -> tuple[DevicePool, 
         raise
 
 
-def _submit(listing: TaskList, brain: Brain, num: int, previous: PreviousRuns, check: Check) -> dict[int, Job]:
+def _submit(
+    listing: TaskList, brain: Brain, num: int, previous: PreviousRuns, check: Check, others: ParentRuns
+) -> dict[int, Job]:
     """Check all rows and apply them to the Brain; return the first MOST_JOBS tasks by id."""
     jobs, first, numbers = dict[int, Job](), 1, dict[Terms, int]()
-    for batch, rows in enumerate(previous.noting(batches(listing.rows, num), listing.form), 1):
+    dependencies = ListDependencies(listing.form)
+    split = dependencies.noting(previous.noting(batches(listing.rows, num), listing.form))
+    for batch, rows in enumerate(split, 1):
         numbered = []
         for offset, (row, cells, terms, nth) in enumerate(rows):
             if terms not in numbers:
@@ -113,7 +124,27 @@ def _submit(listing: TaskList, brain: Brain, num: int, previous: PreviousRuns, c
                 jobs[first + offset] = Job(spec, command.name(spec), command.key(spec, nth), listing.form.append)
         brain.apply(Submitted(batch, first, numbered))
         first += len(numbered)
+    _depend(dependencies, listing.what, brain, others)
     return jobs
+
+
+def _depend(dependencies: ListDependencies, what: str, brain: Brain, others: ParentRuns) -> None:
+    """Block the tasks that depend on others.
+
+    The ids of a plan begin with 1, so a parent in another run is shown as that run, and left out if it has ended.
+    """
+    dependencies.resolve(others, what)
+    known = dependencies.known()
+    unfinished = {parent for seen in others.seen(known) if seen.state in UNFINISHED for parent in seen.parents}
+    shown = {parent: whole_run(others.run_of(parent)) for parent in unfinished}
+    brain.apply(Observed(tuple(shown.values()), State.WAITING))
+    for event in dependencies.events(1):
+        after, ended = (
+            tuple({shown.get(parent, parent): None for parent in parents if parent in shown or parent not in known})
+            for parents in (event.after, event.ended)
+        )
+        if after or ended:
+            brain.apply(replace(event, after=after, ended=ended))
 
 
 def _would_refuse(previous: PreviousRuns) -> list[str]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from scheduler.app.observe.run_facts import places
+from scheduler.app.queue.parent_runs import ParentRuns
 from scheduler.app.run.admission import checker
 from scheduler.app.run.devices import find_devices
 from scheduler.app.run.options import ResumeOptions, RunOptions, rules
@@ -78,8 +79,17 @@ def take_over(info: RunInfo, settings: Settings, how: ResumeOptions) -> RunSessi
         session.close()
         raise
     store.source = resumed(info, store.journal, store.programs)
-    store.check = checker(info.meta["file"], pool.snapshot(), brain.rules)
+    _check_more_rows(session)
     return session
+
+
+def _check_more_rows(session: RunSession) -> None:
+    """Prepare the store for rows that are appended to the list, or submitted."""
+    store = session.store
+    store.earlier.others = ParentRuns(session.settings, session.number)
+    store.earlier.others.follow(session.brain.dependencies)
+    store.what = session.meta["file"]
+    store.check = checker(store.what, session.devices.snapshot(), session.brain.rules)
 
 
 def _find_devices(options: RunOptions, settings: Settings, shell: ShellContext) -> DevicePool:

@@ -146,7 +146,7 @@ def _make_ports(session: RunSession, sink: LineSink, stack: contextlib.ExitStack
     inbox = RequestInbox(session.places)
     stack.callback(inbox.close)
     files = PeriodicCheck(store.check_files, FILE_CHECKS)  # a run ends if its directory or journal is removed
-    world = SystemWorld([engine, host, *gpus, *mps, Asking(session.signals), inbox, files])
+    world = SystemWorld([engine, host, *gpus, *mps, Asking(session.signals), inbox, files, store.earlier.others])
     if store.source is not None:
         world.add(store.source)
     view, watchers = _make_view(session, sink, stack), Watchers([host, *gpus, *mps])

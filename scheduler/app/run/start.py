@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scheduler.app.observe.run_facts import places
+from scheduler.app.queue.parent_runs import ParentRuns
 from scheduler.app.run.admission import check_sequential, checker
 from scheduler.app.run.devices import check_slots, find_devices
 from scheduler.app.run.options import RunOptions, rules
@@ -36,7 +37,8 @@ from scheduler.runtime.threads import BoundedCalls
 from scheduler.store.profiles import ProfileStore
 from scheduler.store.queue.submitted_shells import SubmittedShells
 from scheduler.store.run.counter import Counter
-from scheduler.store.run.run_store import SqliteRunStore, TaskClassFinder
+from scheduler.store.run.run_store import SqliteRunStore
+from scheduler.store.task_classes import TaskClassFinder
 from scheduler.units import GIB
 
 if TYPE_CHECKING:
@@ -103,6 +105,7 @@ def _accept(
     try:
         keep_shell(store.places, shell)
         listing.prepare(store.places)
+        store.what = listing.what
         rows = previous.noting(batches(listing.rows, settings.num), listing.form)
         submitted = store.accept(listing.form, rows, check, final_facts, previous)
         _start_mps(mps and bool(submitted or listing.source), pool, options, settings)
@@ -132,6 +135,7 @@ def _new_store(settings: Settings, shell: ShellContext) -> SqliteRunStore:
     store = SqliteRunStore.create(places(settings), counter(places(settings)), RUN_CODE)
     store.programs, store.num = shell.programs, settings.num
     store.shells = SubmittedShells(store.places.shells, shell.shell.environ)
+    store.earlier.others = ParentRuns(settings, store.places.number)
     return store
 
 
@@ -166,7 +170,9 @@ def make_brain(
     """Return a Brain that knows the profiles of earlier runs; new observations go to the store."""
     store.kinds = class_finder(places(settings), store.programs, shell.directory, pool, BoundedCalls())
     profiles = profile_index(store.kinds.profiles.known(), settings)
-    return Brain(rules(options, settings, mps=pool.mps is not None), store.terms, profiles)
+    brain = Brain(rules(options, settings, mps=pool.mps is not None), store.terms, profiles)
+    store.earlier.others.follow(brain.dependencies)
+    return brain
 
 
 def class_finder(

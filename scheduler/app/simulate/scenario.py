@@ -21,7 +21,7 @@ from scheduler.runtime.settings import Settings
 from scheduler.simulation.traces import looks_like_trace, measured, read_trace
 from scheduler.simulation.workload import MeasuredTask, TraceRow, arriving_over, from_profile, trace_row
 from scheduler.store.profiles import ProfileStore
-from scheduler.store.run.run_store import TaskClassFinder
+from scheduler.store.task_classes import TaskClassFinder
 from scheduler.units import GIB, count
 from scheduler.values import dataclass
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 
+from scheduler.core.causes import DependencyStep
 from scheduler.core.control.wait_reason import DeviceState, RequestedResources, WaitReason
-from scheduler.core.model import HOST, EstimateSource
+from scheduler.core.events import Depended
+from scheduler.core.model import HOST, EstimateSource, State
 from scheduler.core.placement.refusal import Reason, Refusal
 from scheduler.core.site_policy import GPUS, TASKS
+from scheduler.core.tasks.after import parent_name, parent_word
 from scheduler.units import count, duration, size
 
 MOST_DEVICES = 4
@@ -137,3 +141,16 @@ def _waits_for(reason: str) -> str:
     word, _, place = reason.partition("@")
     known = Reason(word)
     return known.waits_on_host if place else known.waits
+
+
+def skipped_sentences(events: Iterable[Depended], state: Callable[[int], State]) -> list[str]:
+    """Return one sentence for each task whose end skips others."""
+    numbers = Counter[int]()
+    for event in events:
+        if event.step is DependencyStep.SKIP:
+            numbers[event.parent] += len(event.tasks)
+    return [
+        f"skipped: {count(number, 'task')} that {'depends' if number == 1 else 'depend'} on {parent_name(parent)} "
+        f"({state(parent)}); scheduler retry {parent_word(parent)} brings {'it' if number == 1 else 'them'} back"
+        for parent, number in numbers.items()
+    ]

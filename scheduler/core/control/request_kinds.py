@@ -10,7 +10,7 @@ WHY, LIMIT = "why", "limit"
 """The request that changes nothing, which only a living scheduler can answer; and the one that changes the limits of
 a run.
 """
-UNSTARTED = frozenset({State.WAITING, State.HELD, State.INTERRUPTED})
+UNSTARTED = frozenset({State.WAITING, State.BLOCKED, State.HELD, State.INTERRUPTED})
 """The states of tasks that have no attempt now and may still get one."""
 
 
@@ -32,7 +32,7 @@ class Verb(StrEnum):
         return verb
 
     CANCEL = "cancel", UNSTARTED | LIVING, "cancelled"
-    HOLD = "hold", frozenset({State.WAITING}), "held", "no task of the run waits"
+    HOLD = "hold", frozenset({State.WAITING, State.BLOCKED}), "held", "no task of the run waits"
     RELEASE = "release", frozenset({State.HELD}), "released", "no task of the run is held"
     RETRY = (
         "retry", RETRIABLE, "queued again", "no task of the run failed, ran out of memory or time, or was cancelled",

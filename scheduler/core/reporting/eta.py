@@ -26,7 +26,7 @@ from scheduler.core.placement.refusal import Reason
 from scheduler.core.placement.request import MemoryRequest, ResourceRequest, gpus_of
 from scheduler.core.ports import Key
 from scheduler.core.profiling import estimator
-from scheduler.core.queue.task_group import Asked
+from scheduler.core.queue.task_group import TOGETHER, Asked
 from scheduler.core.reporting.durations import MOST_PROFILES, Duration, DurationIndex, remaining
 from scheduler.core.reporting.forecast import ExpectedTask, Forecast, TimeSpan
 from scheduler.values import dataclass
@@ -268,11 +268,13 @@ class EtaEstimate:
         if waiting:
             self._add_waiting_work()
         all_queued = len(queue) == waiting
+        blocked = self._blocked()
         self._start(queue)
         while self._running and self._tries_left > 0 and (all_queued or queue):
             self._at = self._running[0][0]
             while self._running and self._running[0][0] <= self._at:
                 self._release(heappop(self._running)[2])
+            queue += self._freed(blocked)
             self._start(queue)
         tasks = {task: self._expected_task(attempt) for task, attempt in self._attempts.items()}
         if queue and all_queued and not self._running:
@@ -293,6 +295,30 @@ class EtaEstimate:
                 self._groups[asked] = self._describe(asked, task)
             yield _QueuedTask(task, rank, self._groups[asked], line.bypassed(task, place))
             cursor.take()
+
+    def _blocked(self) -> list[int]:
+        """Return the first tasks that wait for others to end."""
+        blocked = () if self._brain.draining else self._brain.task_table.in_state(State.BLOCKED)
+        return list(islice(blocked, self._most_tasks))
+
+    def _freed(self, blocked: list[int]) -> list[_QueuedTask]:
+        """Return the blocked tasks whose parents have all ended by now in the schedule, and take them off the list.
+
+        They are placed after the tasks that wait already.
+        """
+        freed = []
+        for task in blocked:
+            ends = [self._attempts.get(parent) for parent in self._brain.dependencies.unfinished(task)]
+            if all(attempt is not None and attempt.end <= self._at for attempt in ends):
+                freed.append(task)
+        blocked[:] = [task for task in blocked if task not in freed]
+        return [self._queued_later(task) for task in freed]
+
+    def _queued_later(self, task: int) -> _QueuedTask:
+        asked = (self._brain.task_table.terms(task), self._brain.kind_of(task), TOGETHER)
+        if asked not in self._groups:
+            self._groups[asked] = self._describe(asked, task)
+        return _QueuedTask(task, self._most_tasks + task, self._groups[asked], 0)
 
     def _start(self, queue: list[_QueuedTask]) -> None:
         """Place every waiting task that fits now, by rank."""
@@ -443,10 +469,13 @@ def count_guessed(brain: Brain) -> int:
 
 
 def _classes(brain: Brain) -> set[tuple[int, int | None]]:
-    """Return the class and the epochs of all waiting or living tasks, as far as they are counted."""
+    """Return the class and the epochs of all waiting, blocked or living tasks, as far as they are counted."""
     groups = () if brain.draining else islice(brain.wait_queue.grouped(), MOST_GROUPS)
     waiting = {(number, brain.terms[terms].epochs) for (terms, number, _), _ in groups}
-    return waiting | {(brain.task_table.kind(task.id), brain.terms[task.terms].epochs) for task in brain.living()}
+    others = [task.id for task in brain.living()]
+    if not brain.draining:
+        others += islice(brain.task_table.in_state(State.BLOCKED), MOST_GROUPS)
+    return waiting | {(brain.kind_of(task), brain.terms_of(task).epochs) for task in others}
 
 
 def _epoch_times(brain: Brain, snapshot: MachineSnapshot) -> list[tuple[int, float]]:

@@ -65,7 +65,7 @@ class Forecast:
     def of_task(self, task: int, state: State) -> ExpectedTask | None:
         """Return the forecast of a task in this state; None if it has ended, or if nothing is known."""
         found = self.tasks.get(task)
-        if found is None or state not in (State.WAITING, *LIVING):
+        if found is None or state not in (State.WAITING, State.BLOCKED, *LIVING):
             return None
         return found if state is State.WAITING else replace(found, start=None)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from scheduler import units
 from scheduler.core.model import SHARED_OUT, Spec, Terms, Warn
+from scheduler.core.tasks.after import parsed
 from scheduler.core.tasks.placeholders import filled, filled_template
 from scheduler.values import dataclass
 
@@ -164,6 +165,11 @@ def joined(said: Sequence[str]) -> str:
     return shlex.join(said)
 
 
+def _after(text: str) -> str:
+    list(parsed(text))
+    return text
+
+
 def _command_text(text: str) -> str:
     if not words(text):
         raise ValueError("it is empty")
@@ -195,6 +201,7 @@ FIELDS: tuple[Field, ...] = (
     Field("Env", "env", _env, "environment variables as NAME=value", "--env", "", in_terms=False),
     Field("Stdout", "stdout", str, "file for standard output instead of the log", "--stdout", "", in_terms=False),
     Field("Stderr", "stderr", str, "file for standard error; apart: beside the log", "--stderr", "", in_terms=False),
+    Field("After", "after", _after, "tasks that must succeed before; ended:NAME: must end", "--after", in_terms=False),
     Field("Epochs", "epochs", _at_least(1), "number of epochs that the task trains"),
     Field("Priority", "priority", _integer, "priority; smaller numbers start first", "--priority", "0"),
     Field("GPUs", "gpus", _at_least(0), "number of GPUs; 0 = host only", "--gpus", ""),
@@ -227,11 +234,6 @@ FIELDS: tuple[Field, ...] = (
     Field("Exclusive", "exclusive", _yes_or_no, "start no other task on the same devices", "--exclusive", "no"),
 )
 """All columns that have a meaning. Other columns belong to the user and are copied to the results."""
-
-RESERVED = {
-    "after": "dependencies between tasks are not supported yet",
-}
-"""Column names that are refused because they will get a meaning."""
 
 BY_COLUMN = {field.column.lower(): field for field in FIELDS}
 FIVE = ("Directory", "Executable", "Filename", "Epochs", "Priority")
@@ -367,6 +369,7 @@ class RowForm:
             terms=self.terms(cells),
             stdout=self.text(cells, "Stdout"),
             stderr=self.text(cells, "Stderr"),
+            after=self.text(cells, "After"),
         )
 
     def _environment(self, text: str) -> Any:

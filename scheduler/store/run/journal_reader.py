@@ -185,6 +185,11 @@ class JournalReader:
         for task, batch, *values in self._all_rows():
             yield task, batch, Row(*values)
 
+    def rows_from(self, first: int, end: int) -> Iterator[tuple[int, Row]]:
+        """Yield the accepted rows with ids from `first` to before `end` as (task, row)."""
+        for task, _, *values in self._select(schema.GET_ROWS_FROM, (first, end)):
+            yield task, Row(*values)
+
     def _all_rows(self, after: int = 0) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of the batches after the given one; raise StateError if some are missing."""
         number, terms, form = 0, -1, -1

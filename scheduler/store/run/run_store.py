@@ -15,7 +15,7 @@ from scheduler.core.events import Arrived, Changed, Event, Exited, Submitted
 from scheduler.core.model import Job, Terms
 from scheduler.core.ports import Arrivals, Happening
 from scheduler.core.profiling.profile_index import Observation
-from scheduler.core.profiling.task_class import TaskClass, files_of, kind, script_of
+from scheduler.core.profiling.task_class import TaskClass
 from scheduler.core.tasks import command
 from scheduler.core.tasks.fields import (
     SEPARATOR,
@@ -26,22 +26,23 @@ from scheduler.core.tasks.fields import (
     unpack_cells,
     unpack_terms,
 )
+from scheduler.core.tasks.list_dependencies import ListDependencies
 from scheduler.core.tasks.parameters import ParameterSample, varying
 from scheduler.errors import InputError, StateError
 from scheduler.runtime import clock
 from scheduler.runtime.paths import RunPaths, StatePaths, make_private
 from scheduler.runtime.python_envs import Programs
-from scheduler.runtime.threads import BoundedCalls
-from scheduler.store.profiles import ProfileStore, ScriptDigests
+from scheduler.store.earlier_tasks import EarlierTasks
 from scheduler.store.queue.submitted_shells import SubmittedShells
 from scheduler.store.result_file import has_lines, read_result
 from scheduler.store.run import run_code
 from scheduler.store.run.catalog import RunCatalog, RunInfo
 from scheduler.store.run.counter import PATIENCE, Counter, HeldCounter
 from scheduler.store.run.journal import Journal
-from scheduler.store.run.launch_command import launched, located
+from scheduler.store.run.launch_command import launched
 from scheduler.store.run.removal import clear_up, finish
 from scheduler.store.run.run_lock import Hold
+from scheduler.store.task_classes import TaskClassFinder
 
 Cells = tuple[int, list[str], Terms, int]
 """A row of an input: its number in the source, its cells, their terms, and the number of earlier equal rows."""
@@ -105,12 +106,16 @@ class _Later:
 class SqliteRunStore:
     """The store of a run for its only scheduler: it accepts rows, records events and returns the texts of tasks."""
 
+    num = 20
+    """The number of rows in a batch."""
+    what = ""
+    """The name of the run's list in errors."""
+
     def __init__(self, places: RunPaths, journal: Journal, counter: Counter, hold: Hold) -> None:
         self.places = places
         self.journal = journal
         self.terms: list[Terms] = []
         self.source: GrowingRows | None = None
-        self.num = 20
         self.code: dict[str, str] = {}
         """The digests of the code that was copied for a new run."""
         self.kinds: TaskClassFinder | None = None
@@ -118,6 +123,7 @@ class SqliteRunStore:
         """The programs of rows, found as the shell finds them that started the run."""
         self.shells = SubmittedShells(places.shells, {})
         """The shells that tasks of a queue were submitted from."""
+        self.earlier = EarlierTasks(journal, lambda: self._forms)
         self.check: Callable[[Terms, int], None] = lambda terms, row: None
         """The check that refuses terms which this machine can never satisfy."""
         self._counter = counter
@@ -248,13 +254,8 @@ class SqliteRunStore:
         known, forms = len(self.terms), len(self._forms)
         try:
             with ExitStack() as lock, self.journal.transaction():  # the lock outlives the transaction
-                first, number, sample = self._counter.next_task(), self._form_number(form), ParameterSample()
-                self.journal.put_rows(self._rows(batches, first, number, check, submitted, sample))
-                if number >= forms:
-                    form.varies = varying(sample.rows)
-                    self.journal.put_form(number, form.pack())
-                for terms in range(known, len(self.terms)):
-                    self.journal.put_terms(terms, pack_terms(self.terms[terms]))
+                first = self._counter.next_task()
+                dependencies = self._put_list(form, batches, first, check, submitted)
                 tasks = sum(len(s.terms) for s in submitted)
                 self.journal.put_meta(dict(meta(tasks)))
                 if tasks > MOST_UNFLUSHED:
@@ -264,6 +265,7 @@ class SqliteRunStore:
                     by = self._move(lock, held, first, tasks)
                     held = lock.enter_context(self._counter.held(patience))
                     submitted = [replace(batch, first=batch.first + by) for batch in submitted]
+                self._put_dependencies(dependencies, submitted)
                 if again is not None:
                     again.refuse()
                     self.journal.put_events(again.events(submitted[0].first) if submitted else (), clock.now())
@@ -274,6 +276,32 @@ class SqliteRunStore:
             raise
         self._batch += len(submitted)
         return submitted
+
+    def _put_list(
+        self,
+        form: RowForm,
+        batches: Iterable[Sequence[Cells]],
+        first: int,
+        check: Callable[[Terms, int], None],
+        submitted: list[Submitted],
+    ) -> ListDependencies:
+        """Store the rows and the new terms of a list, and return the dependencies of the rows."""
+        known, forms, dependencies = len(self.terms), len(self._forms), ListDependencies(form)
+        rows, number, sample = dependencies.noting(batches), self._form_number(form), ParameterSample()
+        self.journal.put_rows(self._rows(rows, first, number, check, submitted, sample))
+        if number >= forms:
+            form.varies = varying(sample.rows)
+            self.journal.put_form(number, form.pack())
+        for terms in range(known, len(self.terms)):
+            self.journal.put_terms(terms, pack_terms(self.terms[terms]))
+        dependencies.resolve(self.earlier.before(first), self.what)
+        return dependencies
+
+    def _put_dependencies(self, dependencies: ListDependencies, submitted: list[Submitted]) -> None:
+        """Store what the rows depend on, and note it in their last batch."""
+        if submitted and (events := self.earlier.events(dependencies, submitted[0].first)):
+            submitted[-1] = replace(submitted[-1], dependencies=events)
+            self.journal.put_events(events, clock.now())
 
     def _move(self, lock: ExitStack, held: HeldCounter, first: int, tasks: int) -> int:
         """Give the rows from `first` on the next free ids, and return by how much the ids were raised.
@@ -467,33 +495,3 @@ class SqliteRunStore:
             sentence = str(exc)
         onward = f"correct it, then scheduler resume r{self.places.number} runs them"
         return f"{sentence}; this row and the rows after it were not accepted: {onward}" if sentence else ""
-
-
-class TaskClassFinder:
-    """The finder of tasks' classes; each version of a script is read only once."""
-
-    def __init__(
-        self,
-        profiles: ProfileStore,
-        programs: Programs,
-        directory: str,
-        device: Callable[[Terms], str],
-        calls: BoundedCalls | None = None,
-    ) -> None:
-        self.profiles = profiles
-        self.device = device
-        """Returns the device of a task, as far as its memory depends on it."""
-        self._programs = programs
-        self._directory = directory
-        self._scripts = ScriptDigests(calls)
-
-    def of(self, job: Job, programs: Programs | None = None) -> TaskClass:
-        """Return the class of a task; a program on PATH is identified by its path. Raise TimeoutError where the
-        folder of its script does not answer.
-        """
-        programs = programs or self._programs
-        job = replace(job, spec=located(job.spec, programs))
-        place = os.path.join(self._directory, job.spec.directory)
-        files = files_of(job.spec, script_of(job.spec))
-        digest = next(filter(None, (self._scripts.digest(os.path.join(place, file)) for file in files)), "")
-        return kind(job.spec, job.append, programs.python.path, digest, self.device(job.spec.terms))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-VERSION = 4
+VERSION = 6
 """The format of a journal, raised with every change of a table, and of a field of an event, an option or a setting.
 A version reads only its own format, and names the version that a run needs."""
 
@@ -70,6 +70,7 @@ MOVE_ROWS = (
 _ROW = "SELECT task, batch, row, nth, terms, form, text, sum FROM submitted"
 GET_ROW = f"{_ROW} WHERE task = ?"
 GET_ROWS = f"{_ROW} WHERE batch > ? ORDER BY task"
+GET_ROWS_FROM = f"{_ROW} WHERE task >= ? AND task < ? ORDER BY task"
 GET_WITHIN = "SELECT task FROM submitted WHERE task BETWEEN ? AND ? ORDER BY task"
 GET_LAST = "SELECT max(task) FROM submitted"
 GET_MOST = "SELECT (SELECT max(number) FROM terms), (SELECT max(number) FROM forms)"

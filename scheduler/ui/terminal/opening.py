@@ -199,11 +199,12 @@ def _reserved(gpus: int) -> str:
 def resuming_lines(run: Mapping[str, str], brain: Brain, *, asked: bool) -> list[str]:
     """Return the first lines after a resume; `asked`: recorded requests are applied now."""
     living = len(brain.living())
-    ended = len(brain.task_table) - brain.waiting - living - brain.state_counts[State.HELD]
-    if not living and not brain.waiting and not asked and run.get("door") not in ("followed", "queue"):
+    waiting = brain.waiting + brain.blocked
+    ended = len(brain.task_table) - waiting - living - brain.held
+    if not living and not waiting and not asked and run.get("door") not in ("followed", "queue"):
         return [f"run {run['number']}  {run['file']}: all {count(ended, 'task')} have ended: nothing to do"]
     return [
-        f"run {run['number']}  {run['file']}: taken over; {ended:,} ended, {living:,} ran, {brain.waiting:,} waiting",
+        f"run {run['number']}  {run['file']}: taken over; {ended:,} ended, {living:,} ran, {waiting:,} waiting",
         f"state   {tilde(run['root'])}",
         f"python  {_python(run)}",
     ]

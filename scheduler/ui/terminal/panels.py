@@ -47,6 +47,7 @@ _COUNTED = (
     (State.RUNNING, "running", "bold"),
     (State.PROBING, "probing", "bold"),
     (State.WAITING, "waiting", ""),
+    (State.BLOCKED, "blocked", ""),
     (State.HELD, "held", ""),
     (State.SUCCEEDED, "succeeded", "green"),
     (State.FAILED, "failed", "bold red"),

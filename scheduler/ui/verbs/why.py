@@ -7,12 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from scheduler.core.model import HOST, Outcome, State, Terms
 from scheduler.core.reporting.forecast import ExpectedTask, Forecast
 from scheduler.core.reporting.run_history import AttemptHistory, TaskHistory
+from scheduler.core.tasks.after import parent_name, parent_word
 from scheduler.ui.text import clean, clock
 from scheduler.ui.verbs.eta import of_run, of_task_at_length
 from scheduler.units import count, duration, size
 from scheduler.values import dataclass
 
 LONGEST = 200
+MOST_PARENTS = 8
+"""The largest number of parents that are named; the others are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,12 @@ class TaskReport:
     now: float = 0.0
     expected: ExpectedTask | None = None
     """The forecast of a living scheduler for a waiting or running task."""
+    unfinished: Sequence[tuple[int, State]] = ()
+    """The tasks for whose end it waits, with their states."""
+    spoiler: tuple[int, State] | None = None
+    """The parent without whose success it was skipped, with the state of that parent."""
+    spoiler_is_outside: bool = False
+    """True if that parent belongs to another run."""
 
     @property
     def attempt(self) -> AttemptHistory | None:
@@ -130,6 +139,14 @@ def _all_attempts(one: TaskReport) -> str:
     return f"; earlier attempts: {ended}{unstarted}" if ended else unstarted
 
 
+def _blocked(one: TaskReport) -> str:
+    first, rest = one.unfinished[:MOST_PARENTS], one.unfinished[MOST_PARENTS:]
+    parents = ", ".join(f"{parent_name(parent)} ({state})" for parent, state in first)
+    more = f" and {count(len(rest), 'other')}" if rest else ""
+    dead = "" if one.alive else f"; run {one.run} has no scheduler: scheduler resume {one.run} continues it"
+    return f"waits for the end of {parents}{more}{_expected(one)}{dead}"
+
+
 def _held(one: TaskReport) -> str:
     return f"is held: scheduler release {one.task} puts it back into the queue"
 
@@ -220,6 +237,11 @@ def _refused(one: TaskReport) -> str:
 
 
 def _skipped(one: TaskReport) -> str:
+    if one.spoiler is not None:
+        parent, state = one.spoiler
+        then = f", then scheduler resume r{one.run}, bring" if one.spoiler_is_outside and not one.alive else " brings"
+        retry = f"scheduler retry {parent_word(parent)}{then} both back"
+        return f"was skipped: it depends on {parent_name(parent)} ({state}); {retry}"
     why = (
         f"the same row succeeded in run {one.done_by}"
         if one.done_by
@@ -230,6 +252,7 @@ def _skipped(one: TaskReport) -> str:
 
 _PARAGRAPHS: dict[State, Callable[[TaskReport], str]] = {
     State.WAITING: _waiting,
+    State.BLOCKED: _blocked,
     State.HELD: _held,
     State.PROBING: _running,
     State.RUNNING: _running,

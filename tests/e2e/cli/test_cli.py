@@ -133,7 +133,7 @@ class TestResults:
     def test_list_state_shows_only_tasks_in_these_states(self, done: Home) -> None:
         tasks = json.loads(done.call("list", "pair", "--state", "failed,oom", "--json", code=0).stdout)["tasks"]
         assert [task["exit_code"] for task in tasks] == [7]
-        assert "the states are waiting, held" in done.call("list", "--state", "bogus", code=2).stderr
+        assert "the states are waiting, blocked, held" in done.call("list", "--state", "bogus", code=2).stderr
 
     def test_status_shows_an_ended_run(self, done: Home) -> None:
         said = json.loads(done.call("status", "--json", code=0).stdout)

@@ -121,7 +121,7 @@ CELLS = {
     "priority nan": (HEADER + GOOD + "work,-1,train.py,3,nan\n", "Priority", "'nan' is not a whole number"),
     "memory 8": (column("Memory", "8"), "Memory", "write 8GiB or 8MiB"),
     "memory 0": (column("Memory", "0"), "Memory", "'0' is not a size above 0"),
-    "memory 0GiB": (column("Memory", "0GiB"), "Memory", "no memory at all"),
+    "memory 0GiB": (column("Memory", "0GiB"), "Memory", "is not a size above 0"),
     "timeout 90": (column("Timeout", "90"), "Timeout", "write 90s or 90m"),
     "env": (column("Env", "1=x"), "Env", "is not NAME=value"),
     "a command as well": (column("Command", "echo"), "Filename", "the row also has a Command"),
@@ -145,7 +145,7 @@ FILES = {
     "no header": (GOOD, "--header None"),
     "a missing column": (HEADER.replace("Filename", "File") + GOOD, "row 1: the column Filename is missing; did you"),
     "two equal columns": (HEADER.replace("Priority", "epochs") + GOOD, "row 1: two columns have the name 'epochs'"),
-    "a reserved column": (column("After", "1"), "row 1, column After: dependencies between tasks"),
+    "a parent that does not exist": (column("After", "77"), "row 3, column After: there is no task 77"),
     "another delimiter": (five().replace(",", ";").replace(HEADER.replace(",", ";"), HEADER), "delimited by ';'"),
 }
 

@@ -317,3 +317,56 @@ class TestBadInput:
             os.kill(pid, signal.SIGCONT)
         assert submit(home, "--", "true") == "1"
         assert lines(home) == []
+
+
+class TestDependencies:
+    def test_submits_wait_for_earlier_ones_by_id_and_by_name(self, home: Home) -> None:
+        (home.root / "work.sh").write_text(f"until test -e go; do sleep 0.05; done\n{NOTE}\n")
+        submit(home, "--name", "prep", "--", "sh", "work.sh")
+        submit(home, "--after", "prep", NOTE)
+        submit(home, "--after", "1, prep", NOTE)
+        wait_until(lambda: home.states("1") == ["running", "blocked", "blocked"], PATIENCE, pause=0.1)
+        (home.root / "go").touch()
+        ended(home, "succeeded", "succeeded", "succeeded")
+        assert lines(home) == ["0", "1", "2"]
+
+    def test_a_child_is_skipped_when_its_parent_fails_and_comes_back_with_the_parents_retry(self, home: Home) -> None:
+        work = "until test -e go; do sleep 0.05; done; test -e ready"
+        submit(home, "--name", "prep", work)
+        submit(home, "--after", "prep", NOTE)
+        (home.root / "go").touch()
+        ended(home, "failed", "skipped")
+        (home.root / "ready").touch()
+        home.call("retry", "0", code=0)
+        ended(home, "succeeded", "succeeded")
+
+    def test_a_child_of_a_cancelled_task_is_skipped(self, home: Home) -> None:
+        submit(home, "--name", "prep", "--", "sleep", "600")
+        submit(home, "--after", "prep", NOTE)
+        submit(home, "--after", "ended:prep", NOTE)
+        wait_until(lambda: home.states("1") == ["running", "blocked", "blocked"], PATIENCE, pause=0.1)
+        home.call("cancel", "0", code=0)
+        ended(home, "cancelled", "skipped", "succeeded")
+
+    def test_a_parent_that_has_failed_is_refused_with_the_two_cures(self, home: Home) -> None:
+        submit(home, "--name", "prep", "--", "false")
+        submit(home, "--after", "ended:prep", "--name", "clean", "--", "true")
+        ended(home, "failed", "succeeded")
+        said = home.call("submit", "--after", "clean,prep", "--", "true", code=2).stderr
+        cures = "scheduler retry 0 first, or write ended:prep to wait for whatever end"
+        assert said == f"scheduler: --after: task 0 ended without success (failed): {cures}\n"
+
+    def test_a_list_can_name_tasks_of_the_queue_by_name(self, home: Home) -> None:
+        submit(home, "--name", "prep", f"until test -e go; do sleep 0.05; done; {NOTE}")
+        home.write("jobs.csv", "Command,After", [f"sh -c '{NOTE}'", "prep"])
+        home.call("run", "-d", "jobs.csv", "--devices", "host", code=0)
+        wait_until(lambda: home.states("2") == ["blocked"], PATIENCE, pause=0.1)
+        (home.root / "go").touch()
+        ended(home, "succeeded", run=2)
+        assert lines(home) == ["0", "1"]
+
+    def test_an_unknown_parent_is_refused_in_a_sentence_that_names_the_flag(self, home: Home) -> None:
+        submit(home, "--", "true")
+        said = home.call("submit", "--after", "perp", "--", "true", code=2).stderr
+        assert said.startswith("scheduler: --after: no task has the name 'perp'")
+        assert submit(home, "--", "true") == "1"

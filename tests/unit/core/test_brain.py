@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.core.brain import Brain
-from scheduler.core.events import Event, Peaked, Resized, Skipped, Submitted
+from scheduler.core.causes import DependencyStep
+from scheduler.core.events import Depended, Event, Peaked, Resized, Skipped, Submitted
 from scheduler.core.model import HOST, Decision, DeviceBudget, EstimateSource, Purpose, State
 from scheduler.errors import ForbiddenEvent
 from scheduler.units import GIB, MIB
@@ -425,3 +427,48 @@ class TestSkipped:
     def test_only_waiting_rows_can_be_skipped(self) -> None:
         with pytest.raises(ForbiddenEvent, match="succeeded in run 7"):
             tell(brain(tasks(1)), placed(1), Skipped(7, (1,)))
+
+
+def depended(step: str, *tasks: int, **said: Any) -> Depended:
+    return Depended(DependencyStep(step), tasks, **said)
+
+
+class TestDependencies:
+    def test_a_blocked_task_is_not_placed_before_its_parent_has_succeeded(self) -> None:
+        some = tell(brain(tasks(2, "1GiB")), depended("block", 2, after=(1,)))
+        assert starts(some, host()) == [1]
+        assert states(some) == {1: "waiting", 2: "blocked"}
+        tell(some, run(1))
+        tell(some, some.dependencies.due())
+        assert starts(some, host()) == [2]
+
+    def test_a_run_with_a_blocked_task_is_not_over(self) -> None:
+        some = tell(brain(tasks(2, "1GiB")), depended("block", 2, after=(1,)), run(1))
+        assert not some.over
+
+    def test_a_failed_parent_skips_its_child_and_the_run_is_over(self) -> None:
+        some = tell(brain(tasks(2, "1GiB")), depended("block", 2, after=(1,)), run(1, "failed"))
+        assert some.dependencies.due() == [depended("skip", 2, parent=1)]
+        tell(some, depended("skip", 2, parent=1))
+        assert some.over
+        assert states(some) == {1: "failed", 2: "skipped"}
+
+    def test_retry_of_the_parent_blocks_its_skipped_child_again(self) -> None:
+        some = tell(brain(tasks(2, "1GiB")), depended("block", 2, after=(1,)), run(1, "failed"))
+        tell(some, some.dependencies.due())
+        tell(some, asked("retry", 1))
+        assert some.dependencies.due() == [depended("block", 2)]
+
+    def test_a_skipped_task_that_was_tried_before_goes_on_with_its_next_attempt(self) -> None:
+        some = tell(brain(tasks(2, "1GiB")), run(2, "failed"), asked("retry", 2))
+        tell(some, depended("block", 2, after=(1,)), depended("skip", 2, parent=1), depended("ready", 2))
+        tell(some, run(2, attempt=2))
+        assert states(some)[2] == "succeeded"
+
+    def test_only_learning_skips_blocked_tasks_too(self) -> None:
+        some = tell(brain(tasks(2, "1GiB")), depended("block", 2, after=(1,)), asked("skip"))
+        assert states(some) == {1: "skipped", 2: "skipped"}
+
+    def test_a_blocked_task_can_be_held_and_cancelled(self) -> None:
+        some = tell(brain(tasks(3, "1GiB")), depended("block", 2, 3, after=(1,)), asked("hold", 2), asked("cancel", 3))
+        assert states(some) == {1: "waiting", 2: "held", 3: "cancelled"}

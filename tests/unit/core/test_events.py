@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.core import events
-from scheduler.core.causes import Action, HaltCause, ResizeCause
+from scheduler.core.causes import Action, DependencyStep, HaltCause, ResizeCause
 from scheduler.core.events import Asked, Edge, Event, Exited, Halted, Resized, Submitted, decode, encode
-from scheduler.core.model import EstimateSource, Outcome, Placement, Purpose
+from scheduler.core.model import EstimateSource, Outcome, Placement, Purpose, State
 
 KINDS = [kind for kind in get_args(Event) if kind is not Submitted]
 """Kinds of events that are written; Submitted is not, since it is made again from the rows."""
@@ -37,6 +37,8 @@ TYPES: dict[str, st.SearchStrategy[Any]] = {
     "ResizeCause": st.sampled_from(ResizeCause),
     "HaltCause": st.sampled_from(HaltCause),
     "Action": st.sampled_from(Action),
+    "DependencyStep": st.sampled_from(DependencyStep),
+    "State": st.sampled_from(State),
     "Mapping[str, int]": BYTES,
     "Mapping[str, Any]": st.dictionaries(NAMES, VALUES, max_size=3),
     "tuple[str, ...]": st.lists(NAMES, max_size=3).map(tuple),

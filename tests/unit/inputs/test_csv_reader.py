@@ -338,7 +338,6 @@ def test_a_file_that_cannot_be_read_is_named(path, why):
         (ONE[:-1], "or use --header None if the file has no header"),
         ("Directory,Executable,Filename,Epochs,epochs", "row 1: two columns have the name 'epochs'"),
         ("Directory,Executable,Filename,Epochs,lr,lr", "row 1: two columns have the name 'lr'"),
-        (HEADER[:-1] + ",After", "row 1, column After: dependencies between tasks are not supported yet"),
         ('"Directory', "row 1: a quote opened in this row is never closed"),
     ],
 )
@@ -369,6 +368,7 @@ def test_a_header_with_the_flag_header_none_is_refused():
         ("Memroy", "Memory"),
         ("Priorty", "Priority"),
         ("TimeLimit", "Timeout"),
+        ("Depends", "After"),
         ("VRAM", "Memory"),
     ],
 )

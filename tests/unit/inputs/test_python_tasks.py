@@ -85,3 +85,8 @@ def test_all_bad_tasks_are_counted() -> None:
 def test_a_task_object_has_every_field_of_a_column() -> None:
     parts_of_a_command = {"executable", "filename", "args"}
     assert {field.name for field in fields(Task)} - {"columns"} == {f.attribute for f in FIELDS} - parts_of_a_command
+
+
+def test_the_tasks_that_a_task_depends_on_may_be_a_text_a_number_or_a_list() -> None:
+    form, made = rows([Task(command="true", after=after) for after in ("prep", 17, ["prep", 17], "")])
+    assert [form.text(cells, "After") for _, cells, _, _ in made] == ["prep", "17", "prep,17", ""]

@@ -8,7 +8,8 @@ from typing import Any
 
 from scheduler.core.attempts.launch_spec import TaskEnvironment
 from scheduler.core.brain import Brain
-from scheduler.core.events import Event, Exited
+from scheduler.core.causes import DependencyStep
+from scheduler.core.events import Depended, Event, Exited
 from scheduler.core.leases import NO_UNNAMED, UnnamedShim
 from scheduler.core.model import DeviceBudget, Placement
 from scheduler.core.ports import Key, Watched
@@ -22,7 +23,7 @@ from scheduler.simulation.memory_store import MemoryLeaseRegistry, MemoryRunStor
 from scheduler.simulation.task_behaviour import TaskBehaviour
 from scheduler.simulation.world import SimulatedWorld
 from scheduler.units import GIB
-from tests.support.builders import Heard, gpu, host, rules, spec
+from tests.support.builders import Heard, Simulation, exited, gpu, host, jobs, placed, rules, spec, started, tell
 from tests.support.faults import fault
 
 START = 1e9
@@ -135,3 +136,44 @@ def test_a_probe_without_an_id_is_started_later_and_reserves_nothing_meanwhile()
     assert book.refused == 3
     assert [event.purpose for event, _ in book.recorded if isinstance(event, Placement)] == ["probe", "run"]
     assert not machine.leases.beside(-1, "")
+
+
+def depending(codes: Sequence[int], *events: Depended) -> Simulation:
+    """Return a simulated run of tasks with these exit codes that accepted these dependencies."""
+    run = Simulation([job for code in codes for job in jobs(1, 10, memory="1GiB", code=code)])
+    run.book.record(events, run.machine.now)
+    for event in events:
+        run.brain.apply(event)
+    return run
+
+
+def test_a_task_starts_after_the_end_of_its_parent_although_there_is_room_for_both() -> None:
+    run = depending([0, 0, 0], Depended(DependencyStep.BLOCK, (1,), after=(3,))).run()
+    times = {(type(event), event.task): at for event, at in run.book.recorded if isinstance(event, Placement | Exited)}
+    assert times[Placement, 1] >= times[Exited, 3]
+    assert times[Placement, 2] == times[Placement, 3]
+    assert run.states == {"succeeded": 3}
+
+
+def test_a_failed_task_skips_what_depends_on_it_and_the_run_ends() -> None:
+    events = [Depended(DependencyStep.BLOCK, (n + 1,), after=(n,)) for n in (1, 2)]
+    run = depending([1, 0, 0], *events).run()
+    assert run.states == {"failed": 1, "skipped": 2}
+    assert Depended(DependencyStep.SKIP, (2, 3), parent=1) in run.events
+
+
+def test_a_scheduler_that_takes_over_frees_the_children_of_a_task_that_had_ended() -> None:
+    run = depending([0, 0], Depended(DependencyStep.BLOCK, (2,), after=(1,)))
+    ends = tell(run.brain, started_and_ended := [placed(1, "1GiB"), started(1), exited(1)])
+    run.book.record(started_and_ended, run.machine.now)
+    assert ends.blocked == 1
+    run.loop.adopt()
+    assert run.events[-1] == Depended(DependencyStep.READY, (2,))
+
+
+def test_a_simulated_list_runs_in_the_order_of_its_dependencies() -> None:
+    given = [*jobs(1, 10, memory="1GiB", name="b", after="a"), *jobs(1, 10, memory="1GiB", name="a")]
+    run = Simulation(given).run()
+    times = {(type(event), event.task): at for event, at in run.book.recorded if isinstance(event, Placement | Exited)}
+    assert times[Placement, 1] >= times[Exited, 2]
+    assert run.states == {"succeeded": 2}

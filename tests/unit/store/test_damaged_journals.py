@@ -215,7 +215,7 @@ def test_a_run_of_a_newer_format_is_named_and_not_called_missing(
             RunCatalog(StatePaths(home)).find(word)
     assert [run["trouble"] for run in retention.runs(Settings(state=str(home)))] == [said]
     with pytest.raises(Newer, match=re.escape(said)):
-        retention.remove(Settings(state=str(home)), ["1"])
+        retention.remove(Settings(state=str(home)), ["r1"])
 
 
 @fault(9)

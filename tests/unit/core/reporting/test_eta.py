@@ -7,6 +7,8 @@ import time
 
 import pytest
 
+from scheduler.core.causes import DependencyStep
+from scheduler.core.events import Depended
 from scheduler.core.leases import Lease
 from scheduler.core.reporting.eta import UNKNOWN, MachineSnapshot, forecast
 from scheduler.core.reporting.forecast import Forecast
@@ -171,3 +173,17 @@ class TestEstimate:
     def test_forecast_is_read_as_it_was_written(self) -> None:
         found = estimated(learning(b.jobs(12, seconds=60.0)), 4)[1]
         assert Forecast.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+
+
+class TestDependencies:
+    def test_a_blocked_task_is_expected_to_start_when_its_parents_end(self) -> None:
+        run = learning(b.jobs(4, 100, memory="1GiB"))
+        for task in (2, 3, 4):
+            b.tell(run.brain, Depended(DependencyStep.BLOCK, (task,), after=tuple(range(1, task))))
+        _, found = estimated(run, 1)
+        second, third, fourth = (found.tasks[task] for task in (2, 3, 4))
+        assert third.start is not None
+        assert fourth.start is not None
+        assert (third.start.likely, fourth.start.likely) == (second.end.likely, third.end.likely)
+        assert found.end is not None
+        assert found.end.likely == fourth.end.likely

@@ -13,7 +13,6 @@ from scheduler.core.model import SHARED_OUT, Spec, Terms
 from scheduler.core.tasks.fields import (
     BY_COLUMN,
     FIELDS,
-    RESERVED,
     BadCell,
     RowForm,
     pack_cells,
@@ -84,9 +83,6 @@ class TestTable:
         flags = [field.flag for field in FIELDS if field.flag]
         assert len(columns) == len(set(columns))
         assert len(flags) == len(set(flags))
-
-    def test_reserved_names_are_no_columns(self) -> None:
-        assert not RESERVED.keys() & BY_COLUMN.keys()
 
     def test_every_field_has_a_help_text(self) -> None:
         assert all(field.help for field in FIELDS)

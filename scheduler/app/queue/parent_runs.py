@@ -1,0 +1,197 @@
+"""Parents in other runs: tasks and whole runs on which tasks of a run depend, found once and then looked at again."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Sequence
+
+from scheduler.app.control import targets
+from scheduler.app.observe.run_facts import places
+from scheduler.app.observe.run_reader import RunReader
+from scheduler.app.run.task_list import QUEUE
+from scheduler.core.events import Observed
+from scheduler.core.model import NO_TASK, RETRIABLE, UNFINISHED, State
+from scheduler.core.ports import Happening
+from scheduler.core.queue.dependencies import DependencyTracker
+from scheduler.core.tasks.after import parent_name, parent_word, run_of, whole_run
+from scheduler.core.tasks.fields import RowForm
+from scheduler.errors import NoSuchRun, StateError, UsageError
+from scheduler.runtime.settings import Settings
+from scheduler.store.earlier_tasks import TaskNames
+from scheduler.store.queue.queue_link import USUAL, find_queue
+from scheduler.store.run.catalog import DIGITS, RunCatalog
+from scheduler.store.run.journal_reader import JournalReader
+
+LOOK = 1.0
+"""Seconds between two looks at the other runs."""
+_RUN = re.compile(r"r(\d+)\Z", re.ASCII)
+_TASKS = re.compile(r"(r\d+\.)?\d+(-\d+)?\Z", re.ASCII)
+
+
+class ParentRuns:
+    """The other runs of this user, as far as tasks of one run depend on them."""
+
+    def __init__(self, settings: Settings, own: int = 0) -> None:
+        """Prepare for the run `own`, whose dependencies are to be given to `follow`."""
+        self._settings = settings
+        self._catalog = RunCatalog(places(settings))
+        self._own = own
+        self._tracker: DependencyTracker | None = None
+        self._runs: dict[int, int] = {}
+        """The runs of the parents that were found."""
+        self._readers: dict[int, RunReader] = {}
+        self._due = 0.0
+
+    def follow(self, tracker: DependencyTracker) -> None:
+        """Look at the parents outside of the run from now on, as long as its tasks wait for them."""
+        self._tracker = tracker
+
+    # ---- when a list is accepted ----
+
+    def find(self, word: str) -> Sequence[int]:
+        """Return the parents that an id, a run or a name of the queue stands for; nothing if there are none."""
+        if whole := _RUN.match(word):
+            return self._whole(word, int(whole[1][:DIGITS]))
+        if not _TASKS.match(word):
+            return self._in_queue(word)
+        if word.isdecimal() and not self._exists(word):
+            return ()
+        found = targets.tasks(self._settings, [word])
+        for target in found:
+            self._note(target.tasks, target.info.number)
+        return [task for target in found for task in target.tasks]
+
+    def _exists(self, word: str) -> bool:
+        try:
+            return bool(targets.tasks(self._settings, [word]))
+        except NoSuchRun:
+            return False
+
+    def _whole(self, word: str, run: int) -> Sequence[int]:
+        if run == self._own:
+            raise UsageError(f"{word} is the run of this task, which would wait for itself")
+        self._catalog.info(run)
+        self._note([whole_run(run)], run)
+        return [whole_run(run)]
+
+    def _in_queue(self, name: str) -> Sequence[int]:
+        """Return the tasks of the standing queue that have a name."""
+        queue = find_queue(places(self._settings), USUAL)
+        if queue is None or queue.number == self._own:
+            return ()
+        journal = JournalReader.read(queue.journal)
+        try:
+            forms = [RowForm.unpack(text) for text in journal.forms()]
+            tasks = TaskNames(journal, lambda: forms).before(name)
+        finally:
+            journal.close()
+        self._note(tasks, queue.number)
+        return tasks
+
+    def _note(self, parents: Iterable[int], run: int) -> None:
+        if run != self._own:
+            self._runs.update(dict.fromkeys(parents, run))
+
+    def spoilt(self, parent: int) -> str:
+        """Return why a parent, in this run or outside, can never succeed as things are; empty if it may."""
+        if parent in self._runs:
+            state, cause = self._state(parent), parent
+        elif self._tracker is not None:
+            state, cause = self._tracker.state(parent), self._tracker.cause(parent)
+        else:
+            return ""
+        if state is State.SKIPPED and cause not in (NO_TASK, parent):
+            return f"{parent_name(parent)} was skipped because of {parent_name(cause)}: {_retry(cause)} first"
+        if state in RETRIABLE or (state is State.SKIPPED and cause == parent):
+            return f"{parent_name(parent)} ended without success ({state}): {_retry(parent)} first"
+        return ""
+
+    def seen(self, parents: Sequence[int]) -> Sequence[Observed]:
+        """Return the states of those parents that lie outside of the run."""
+        return _gathered({parent: self._state(parent) for parent in parents if parent in self._runs})
+
+    def run_of(self, parent: int) -> int:
+        """Return the run of a parent that was found outside of this run."""
+        return self._runs[parent]
+
+    # ---- while the run goes on ----
+
+    def fileno(self) -> int:
+        """Return -1: no descriptor tells of other runs."""
+        return -1
+
+    def collect(self) -> Sequence[Happening]:
+        """Return the states of parents in other runs that have changed since the last look."""
+        if self._tracker is None or time.monotonic() < self._due:
+            return ()
+        self._due = time.monotonic() + LOOK
+        awaited = self._tracker.awaited()
+        if not awaited:
+            self._close()
+            return ()
+        now = {parent: self._state(parent) for parent in awaited}
+        return _gathered({p: state for p, state in now.items() if state is not self._tracker.state(p)})
+
+    def _close(self) -> None:
+        for reader in self._readers.values():
+            reader.close()
+        self._readers.clear()
+
+    # ---- states ----
+
+    def _state(self, parent: int) -> State:
+        """Return the present state of a parent; one that was removed with its run will never succeed."""
+        try:
+            run = self._run(parent)
+            return self._of_run(run) if run_of(parent) is not None else _of_task(self._read(run), parent)
+        except NoSuchRun:
+            return State.CANCELLED
+        except StateError:  # it cannot be read now; a later look may
+            return State.WAITING
+
+    def _run(self, parent: int) -> int:
+        run = run_of(parent)
+        if run is None and (run := self._runs.get(parent)) is None:
+            run = targets.tasks(self._settings, [str(parent)])[0].info.number
+            self._runs[parent] = run
+        return run
+
+    def _read(self, run: int) -> RunReader:
+        """Return the reader of a run with all that was recorded until now."""
+        info = self._catalog.info(run)
+        reader = self._readers.get(run)
+        if reader is None:
+            reader = self._readers[run] = RunReader(info, only_states=True)
+        else:
+            reader.info = info
+            reader.catch_up()
+        return reader
+
+    def _of_run(self, run: int) -> State:
+        """Return the state of a run as if it were one task."""
+        reader = self._read(run)
+        table = reader.brain.task_table
+        goes_on = reader.info.alive and reader.info.meta.get("door") != QUEUE
+        if goes_on or any(table.counts[state] for state in UNFINISHED):
+            return State.RUNNING if reader.info.alive else State.WAITING
+        good = all(_of_task(reader, task) is State.SUCCEEDED for task in table.in_state(State.SKIPPED))
+        return State.SUCCEEDED if good and not any(table.counts[state] for state in RETRIABLE) else State.FAILED
+
+
+def _of_task(reader: RunReader, task: int) -> State:
+    """Return the state of a task; a row that succeeded in an earlier run counts as succeeded."""
+    state = reader.brain.state(task)
+    return State.SUCCEEDED if state is State.SKIPPED and task in reader.history.done_by else state
+
+
+def _gathered(states: dict[int, State]) -> list[Observed]:
+    """Return one event for each state."""
+    by_state: dict[State, list[int]] = {}
+    for parent, state in states.items():
+        by_state.setdefault(state, []).append(parent)
+    return [Observed(tuple(parents), state) for state, parents in by_state.items()]
+
+
+def _retry(parent: int) -> str:
+    return f"scheduler retry {parent_word(parent)}"

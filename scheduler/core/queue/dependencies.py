@@ -1,0 +1,247 @@
+"""Dependencies between the tasks of a run: which tasks wait for which others, and what follows from their ends."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+
+from scheduler.core.causes import DependencyStep
+from scheduler.core.events import Depended, Observed
+from scheduler.core.model import NO_TASK, RETRIABLE, UNFINISHED, State
+from scheduler.values import dataclass
+
+MOST_TASKS = 5000
+"""The largest number of tasks in one event."""
+_MOVABLE = frozenset({State.WAITING, State.BLOCKED, State.SKIPPED})
+"""States of children that their parents can change: a task that runs, is held or has ended stays as it is."""
+STATE_AFTER = {
+    DependencyStep.BLOCK: State.BLOCKED,
+    DependencyStep.READY: State.WAITING,
+    DependencyStep.SKIP: State.SKIPPED,
+}
+"""The state of a task after each step."""
+_JUDGED = _MOVABLE | {State.HELD}
+"""States of children that their parents can change now or later."""
+_STEPS = {state: step for step, state in STATE_AFTER.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Parents:
+    """The tasks that others depend on; children with the parents of one event share one object."""
+
+    after: tuple[int, ...] = ()
+    """Tasks that must succeed."""
+    ended: tuple[int, ...] = ()
+    """Tasks that must end, whatever their end."""
+
+    def __iter__(self) -> Iterator[int]:
+        yield from self.after
+        yield from self.ended
+
+
+NONE = Parents()
+
+
+@dataclass(slots=True)
+class _Group:
+    """The tasks of one event, which have equal parents."""
+
+    tasks: tuple[int, ...]
+    parents: Parents
+    needed: frozenset[int]
+    """The parents that must succeed."""
+    last: int = NO_TASK
+    """A parent for which the tasks are blocked; a good end of any other one changes nothing."""
+
+
+class DependencyTracker:
+    """The dependencies of a run's tasks, and the events that follow from the states of the tasks.
+
+    The Brain tells it of every event of dependencies and every changed state, and nothing else changes it, except that
+    `due` forgets which changes it has seen. So a replay of the journal finds it as it was.
+    """
+
+    def __init__(self, state: Callable[[int], State]) -> None:
+        """Begin without dependencies; `state` returns the present state of a task of this run."""
+        self._own = state
+        self._group: dict[int, _Group] = {}
+        """The group of each task that has parents."""
+        self._below: dict[int, list[_Group]] = {}
+        """The groups that depend on a task, in the order in which they were accepted."""
+        self._causes: dict[int, int] = {}
+        """For each task that is skipped for a parent, the parent whose end is the cause."""
+        self._outside: dict[int, State] = {}
+        """The states of parents in other runs, as they were last seen."""
+        self._moved: dict[int, None] = {}
+        """Tasks whose state has changed since the last call of `due`, if others depend on them or they on others."""
+
+    def __bool__(self) -> bool:
+        return bool(self._group)
+
+    # ---- what happened ----
+
+    def apply(self, event: Depended) -> None:
+        """Note the parents of new tasks, or the cause for which tasks are skipped; call it before the tasks move."""
+        if event.after or event.ended:
+            group = _Group(event.tasks, Parents(event.after, event.ended), frozenset(event.after))
+            self._group.update(dict.fromkeys(event.tasks, group))
+            for parent in {*event.after, *event.ended}:
+                self._below.setdefault(parent, []).append(group)
+        for task in event.tasks:
+            if event.step is DependencyStep.SKIP:
+                self._causes[task] = event.parent
+            self._moved[task] = None
+
+    def see(self, event: Observed) -> None:
+        """Note the state of parents in other runs."""
+        for parent in event.parents:
+            self._outside[parent] = event.state
+            if parent in self._below:
+                self._moved[parent] = None
+
+    def moved(self, task: int, to: State) -> None:
+        """Note that the state of a task has changed."""
+        if to is not State.SKIPPED:
+            self._causes.pop(task, None)
+        if task in self._below or task in self._group:
+            self._moved[task] = None
+
+    # ---- questions ----
+
+    def state(self, parent: int) -> State:
+        """Return the present state of a task of this run, or the last known one of a parent in another run."""
+        outside = self._outside.get(parent)
+        return self._own(parent) if outside is None else outside
+
+    def parents(self, task: int) -> Parents:
+        """Return the tasks on which a task depends."""
+        group = self._group.get(task)
+        return NONE if group is None else group.parents
+
+    def children(self, task: int) -> tuple[int, ...]:
+        """Return the tasks that depend directly on a task."""
+        return tuple(child for group in self._below.get(task, ()) for child in group.tasks)
+
+    def cause(self, task: int) -> int:
+        """Return the parent for whose end a task is skipped; NO_TASK if that is not why."""
+        return self._causes.get(task, NO_TASK)
+
+    def unfinished(self, task: int) -> list[int]:
+        """Return the parents of a task that have not ended."""
+        return [parent for parent in self.parents(task) if self.state(parent) in UNFINISHED]
+
+    def awaited(self) -> list[int]:
+        """Return the parents in other runs whose next state may still change a task of this run."""
+        return [
+            parent for parent, state in self._outside.items() if state is not State.SUCCEEDED and self._matters(parent)
+        ]
+
+    def _matters(self, parent: int) -> bool:
+        return any(self._own(child) in _JUDGED for group in self._below.get(parent, ()) for child in group.tasks)
+
+    # ---- what follows ----
+
+    def due(self) -> list[Depended]:
+        """Return the events that follow from all changes since the last call, all the way down.
+
+        Once they are applied, nothing more follows. After a restart the whole history counts as changes, so that events
+        that were not recorded any more are returned then.
+        """
+        if not self._moved:
+            return []
+        moved, self._moved = self._moved, {}
+        return _Cascade(self.state, self._outside, self._group, self._below, self._causes).events(moved)
+
+
+class _Cascade:
+    """The changes that follow from one another, before any of them is recorded."""
+
+    def __init__(
+        self,
+        state: Callable[[int], State],
+        outside: Container[int],
+        group: Mapping[int, _Group],
+        below: Mapping[int, list[_Group]],
+        causes: Mapping[int, int],
+    ) -> None:
+        self._before = state
+        self._outside = outside
+        self._group = group
+        self._below = below
+        self._causes_before = causes
+        self._after: dict[int, tuple[State, int]] = {}
+        """The new states of tasks, and the causes of those that are skipped."""
+
+    def events(self, moved: Iterable[int]) -> list[Depended]:
+        """Return the events that follow from these changed tasks; each task is in one of them at most."""
+        moved = list(moved)
+        work, verdicts = deque(moved), dict[int, tuple[State, int]]()
+        for task in moved:
+            if (group := self._group.get(task)) is not None:
+                verdict = verdicts.get(id(group)) or verdicts.setdefault(id(group), self._verdict(group))
+                work += [task] if self._judge(task, verdict) else []
+        while work:
+            parent = work.popleft()
+            for group in self._below.get(parent, ()):
+                if not self._waits_for_another(group, parent):
+                    verdict = self._verdict(group)
+                    work += [child for child in group.tasks if self._judge(child, verdict)]
+        return list(self._gathered())
+
+    def _judge(self, child: int, verdict: tuple[State, int]) -> bool:
+        """Return whether the state of a child changes, now that it or one of its parents has changed."""
+        now = self._state(child), self._cause(child)
+        if now[0] not in _MOVABLE or now in (verdict, (State.SKIPPED, NO_TASK)):
+            return False
+        self._after[child] = verdict
+        return True
+
+    def _waits_for_another(self, group: _Group, parent: int) -> bool:
+        """Tell whether a parent ended well, or not at all, while another one is known to block the group."""
+        last = group.last
+        if last in (NO_TASK, parent) or self._state(last) not in UNFINISHED:
+            return False
+        return parent not in group.needed or self._spoiler(parent) == NO_TASK
+
+    def _verdict(self, group: _Group) -> tuple[State, int]:
+        """Return the state that the parents of a group give its tasks, and the cause if it is skipped."""
+        group.last = NO_TASK
+        for parent in group.parents.after:
+            if (spoiler := self._spoiler(parent)) != NO_TASK:
+                return State.SKIPPED, spoiler
+        for parent in reversed(tuple(group.parents)):  # tasks end in about the order of their ids
+            if self._state(parent) in UNFINISHED:
+                group.last = parent
+                return State.BLOCKED, NO_TASK
+        return State.WAITING, NO_TASK
+
+    def _spoiler(self, parent: int) -> int:
+        """Return the task because of which a parent has not succeeded, which may be itself; NO_TASK if there is none.
+
+        A parent that is skipped because an equal row succeeded in an earlier run counts as succeeded.
+        """
+        state = self._state(parent)
+        if state in RETRIABLE:
+            return parent
+        if state is not State.SKIPPED:
+            return NO_TASK
+        return parent if parent in self._outside else self._cause(parent)
+
+    def _state(self, task: int) -> State:
+        new = self._after.get(task)
+        return self._before(task) if new is None else new[0]
+
+    def _cause(self, task: int) -> int:
+        new = self._after.get(task)
+        return self._causes_before.get(task, NO_TASK) if new is None else new[1]
+
+    def _gathered(self) -> Iterator[Depended]:
+        """Yield one event for each change and each cause, where a task is not as it was."""
+        groups: dict[tuple[State, int], list[int]] = {}
+        for task, new in self._after.items():
+            if new != (self._before(task), self._causes_before.get(task, NO_TASK)):
+                groups.setdefault(new, []).append(task)
+        for (state, cause), tasks in groups.items():
+            tasks.sort()
+            for start in range(0, len(tasks), MOST_TASKS):
+                yield Depended(_STEPS[state], tuple(tasks[start : start + MOST_TASKS]), parent=cause)

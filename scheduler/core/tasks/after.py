@@ -1,0 +1,188 @@
+"""The field After: which tasks a row names as its parents, and what that means for the rows of one list."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from scheduler.errors import NoSuchRun, UsageError
+from scheduler.values import dataclass
+
+ANY_END = "ended:"
+"""The prefix of a parent that must only end, whatever its end."""
+MOST_NAMED = 8
+"""The largest number of rows of a cycle that are named."""
+_FIRST_RUN = -2
+"""The number that stands for run 0 as a parent; that of run 1 is one less, and so on."""
+
+
+def whole_run(run: int) -> int:
+    """Return the number that stands for all tasks of a run as a parent."""
+    return _FIRST_RUN - run
+
+
+def run_of(parent: int) -> int | None:
+    """Return the run that a parent stands for; None for a task."""
+    return _FIRST_RUN - parent if parent <= _FIRST_RUN else None
+
+
+def parent_word(parent: int) -> str:
+    """Return a parent as users write it: `17`, `r3`."""
+    run = run_of(parent)
+    return str(parent) if run is None else f"r{run}"
+
+
+def parent_name(parent: int) -> str:
+    """Return a parent as sentences name it: `task 17`, `run r3`."""
+    return f"{'task' if run_of(parent) is None else 'run'} {parent_word(parent)}"
+
+
+@dataclass(frozen=True, slots=True)
+class AfterRow:
+    """One row of a list, as far as dependencies between its rows concern it."""
+
+    row: int
+    """Its number in the source."""
+    name: str
+    after: str
+    """The text of its field After, which may be empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dependency:
+    """The parents of some rows, as places in their list from 0 on, and as ids of tasks that were accepted before."""
+
+    places: tuple[int, ...]
+    after: tuple[int, ...] = ()
+    ended: tuple[int, ...] = ()
+    after_known: tuple[int, ...] = ()
+    ended_known: tuple[int, ...] = ()
+
+
+class Earlier(Protocol):
+    """The tasks and runs that rows can name as parents besides the rows of their own list."""
+
+    def find(self, word: str) -> Sequence[int]:
+        """Return the parents that an id, a run or a name stands for; nothing if there are none."""
+
+    def spoilt(self, parent: int) -> str:
+        """Return why a parent can never succeed as things are, and what to do; empty if it may."""
+
+
+class NothingEarlier:
+    """The answer where a list stands alone."""
+
+    def find(self, word: str) -> Sequence[int]:
+        """Return nothing."""
+        return ()
+
+    def spoilt(self, parent: int) -> str:
+        """Return nothing."""
+        return ""
+
+
+class BadAfter(ValueError):
+    """An After that names no task, or rows that wait for one another; with the number of the row."""
+
+    def __init__(self, row: int, message: str) -> None:
+        super().__init__(message)
+        self.row = row
+
+
+def parsed(text: str) -> Iterator[tuple[str, bool]]:
+    """Yield the parents that a text names, and whether any end of theirs is enough; raise ValueError for a gap."""
+    for part in text.split(","):
+        word = part.strip()
+        any_end = word.lower().startswith(ANY_END)
+        name = word[len(ANY_END) :].strip() if any_end else word
+        if not name:
+            raise ValueError(f"{text!r} names no task at one place: write it like prep,17 or ended:prep")
+        yield name, any_end
+
+
+def resolved(rows: Sequence[AfterRow], known: Earlier) -> list[Dependency]:
+    """Return the dependencies of a list; rows with equal texts share one.
+
+    A name stands for all rows of the list that have it, else for what `known` finds. Raise BadAfter for a parent that
+    does not exist or can never succeed, and for rows that wait for one another.
+    """
+    by_name, by_text = defaultdict[str, list[int]](list), defaultdict[str, list[int]](list)
+    for place, row in enumerate(rows):
+        by_name[row.name].append(place)
+        if row.after:
+            by_text[row.after].append(place)
+    found = [_dependency(text, places, rows, by_name, known) for text, places in by_text.items()]
+    _refuse_cycles(rows, found)
+    return found
+
+
+def _dependency(
+    text: str, places: Sequence[int], rows: Sequence[AfterRow], by_name: dict[str, list[int]], known: Earlier
+) -> Dependency:
+    here: dict[bool, dict[int, None]] = {False: {}, True: {}}
+    earlier: dict[bool, dict[int, None]] = {False: {}, True: {}}
+    row = rows[places[0]].row
+    for name, any_end in _named(text, row):
+        if not name.isdecimal() and name in by_name:
+            here[any_end].update(dict.fromkeys(by_name[name]))
+        else:
+            earlier[any_end].update(dict.fromkeys(_earlier(name, row, known, any_end=any_end)))
+    return Dependency(tuple(places), tuple(here[False]), tuple(here[True]), tuple(earlier[False]), tuple(earlier[True]))
+
+
+def _earlier(name: str, row: int, known: Earlier, *, any_end: bool) -> Sequence[int]:
+    """Return the parents outside of the list that a word stands for; raise BadAfter if there are none to wait for."""
+    try:
+        found = known.find(name)
+    except (UsageError, NoSuchRun) as exc:
+        raise BadAfter(row, str(exc)) from exc
+    if not found:
+        what = f"there is no task {name}" if name.isdecimal() else f"no task has the name {name!r}"
+        raise BadAfter(row, f"{what}: name a row of this list, or a task that was accepted before")
+    spoilt = "" if any_end else next(filter(None, map(known.spoilt, found)), "")
+    if spoilt:
+        raise BadAfter(row, f"{spoilt}, or write ended:{name} to wait for whatever end")
+    return found
+
+
+def _named(text: str, row: int) -> list[tuple[str, bool]]:
+    try:
+        return list(parsed(text))
+    except ValueError as exc:
+        raise BadAfter(row, str(exc)) from exc
+
+
+def _refuse_cycles(rows: Sequence[AfterRow], dependencies: Sequence[Dependency]) -> None:
+    """Raise BadAfter if some rows wait for one another, by taking away rows whose parents are all taken away."""
+    by_place = {place: dependency for dependency in dependencies for place in dependency.places}
+    waits = {id(d): len({*d.after, *d.ended}) for d in dependencies}
+    below = defaultdict[int, list[Dependency]](list)
+    for dependency in dependencies:
+        for parent in {*dependency.after, *dependency.ended}:
+            below[parent].append(dependency)
+    left = set(by_place)
+    free = [p for p in range(len(rows)) if p not in by_place or not waits[id(by_place[p])]]
+    while free:
+        place = free.pop()
+        left.discard(place)
+        for dependency in below[place]:
+            waits[id(dependency)] -= 1
+            if not waits[id(dependency)]:
+                free += dependency.places
+    if left:
+        cycle = _cycle(left, by_place)
+        shown = " after ".join(f"row {rows[place].row}" for place in cycle[:MOST_NAMED])
+        raise BadAfter(rows[cycle[0]].row, f"these rows wait for one another, so none can start: {shown}")
+
+
+def _cycle(left: set[int], by_place: dict[int, Dependency]) -> list[int]:
+    """Return the places of one cycle, ending with its first place."""
+    place, seen = min(left), dict[int, int]()
+    path: list[int] = []
+    while place not in seen:
+        seen[place] = len(path)
+        path.append(place)
+        dependency = by_place[place]
+        place = min(parent for parent in (*dependency.after, *dependency.ended) if parent in left)
+    return [*path[seen[place] :], place]

@@ -1,0 +1,73 @@
+"""The dependencies of one list while it is accepted: from the texts of its rows to events with ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from scheduler.core.causes import DependencyStep
+from scheduler.core.events import Depended
+from scheduler.core.model import Spec, Terms
+from scheduler.core.tasks import command
+from scheduler.core.tasks.after import AfterRow, BadAfter, Dependency, Earlier, resolved
+from scheduler.core.tasks.fields import RowForm
+from scheduler.errors import InputError
+
+Cells = tuple[int, list[str], Terms, int]
+
+
+class ListDependencies:
+    """The rows of a list that is being accepted, as far as their dependencies concern them."""
+
+    def __init__(self, form: RowForm) -> None:
+        """Prepare for rows of a form; a list without After costs nothing."""
+        self._form = form
+        self._is_used = "After" in form.known or "After" in form.defaults
+        self._rows: list[AfterRow] = []
+        self._unnamed: dict[int, Spec] = {}
+        """The rows without a Name by their places: they are called by what varies in the list."""
+        self._found: list[Dependency] = []
+
+    def noting(self, batches: Iterable[Sequence[Cells]]) -> Iterator[Sequence[Cells]]:
+        """Yield the batches unchanged, and note the names and the parents of their rows."""
+        for batch in batches:
+            if self._is_used:
+                self.note(self._form.spec(cells, row) for row, cells, _, _ in batch)
+            yield batch
+
+    def note(self, specs: Iterable[Spec]) -> None:
+        """Note the names and the parents of the next rows."""
+        for spec in specs:
+            if not spec.name:
+                self._unnamed[len(self._rows)] = spec
+            self._rows.append(AfterRow(spec.row, spec.name, spec.after))
+
+    def resolve(self, known: Earlier, what: str) -> None:
+        """Find the parents of all rows, in the list and among what is `known`.
+
+        Raise InputError for a parent that does not exist or can never succeed, and for rows that wait for one another.
+        """
+        if not any(row.after for row in self._rows):
+            return
+        for place, spec in self._unnamed.items():
+            self._rows[place] = replace(self._rows[place], name=command.name(spec, varies=self._form.varies))
+        try:
+            self._found = resolved(self._rows, known)
+        except BadAfter as exc:
+            raise InputError(what, str(exc), exc.row, "After") from exc
+
+    def known(self) -> list[int]:
+        """Return the parents that are no rows of the list."""
+        return list({parent: None for one in self._found for parent in (*one.after_known, *one.ended_known)})
+
+    def events(self, first: int) -> list[Depended]:
+        """Return the events that block the rows; `first` is the id of the first row."""
+        return [
+            Depended(
+                DependencyStep.BLOCK,
+                tuple(first + place for place in one.places),
+                (*(first + place for place in one.after), *one.after_known),
+                (*(first + place for place in one.ended), *one.ended_known),
+            )
+            for one in self._found
+        ]

@@ -1,0 +1,138 @@
+"""The tasks that were accepted before a row, which it can name as its parents: by id, by range and by name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from scheduler.core.events import Depended, Observed
+from scheduler.core.ports import Happening
+from scheduler.core.queue.dependencies import DependencyTracker
+from scheduler.core.tasks import command
+from scheduler.core.tasks.fields import RowForm, unpack_cells
+from scheduler.core.tasks.list_dependencies import ListDependencies
+from scheduler.store.run.journal_reader import JournalReader
+from scheduler.values import dataclass
+
+_IDS = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?\Z", re.ASCII)
+
+LAST = 2**63 - 1
+"""An id above all others."""
+
+
+class OtherRuns(Protocol):
+    """The parents of a run's tasks that lie outside of it; a source of events about them while the run goes on."""
+
+    def find(self, word: str) -> Sequence[int]:
+        """Return the parents in other runs that an id, a run or a name stands for; nothing if there are none.
+
+        Raise UsageError or NoSuchRun for a run or a row that does not exist.
+        """
+
+    def follow(self, tracker: DependencyTracker) -> None:
+        """Take the states of the run's own tasks from here, and look at the parents outside that it knows."""
+
+    def spoilt(self, parent: int) -> str:
+        """Return why a parent, in this run or outside, can never succeed as things are; empty if it may."""
+
+    def seen(self, parents: Sequence[int]) -> Sequence[Observed]:
+        """Return the states of those parents that lie outside of the run."""
+
+    def fileno(self) -> int:
+        """Return -1: other runs are looked at from time to time."""
+
+    def collect(self) -> Sequence[Happening]:
+        """Return the states of parents that have changed; never block for long."""
+
+
+class NoOtherRuns:
+    """The answer where a run stands alone."""
+
+    def find(self, word: str) -> Sequence[int]:
+        """Return nothing."""
+        return ()
+
+    def follow(self, tracker: DependencyTracker) -> None:
+        """Do nothing."""
+
+    def spoilt(self, parent: int) -> str:
+        """Return nothing."""
+        return ""
+
+    def seen(self, parents: Sequence[int]) -> Sequence[Observed]:
+        """Return nothing."""
+        return ()
+
+    def fileno(self) -> int:
+        """Return -1."""
+        return -1
+
+    def collect(self) -> Sequence[Happening]:
+        """Return nothing."""
+        return ()
+
+
+class TaskNames:
+    """The tasks of a run by name; each row is read once, when a name is first asked for after it was accepted."""
+
+    def __init__(self, journal: JournalReader, forms: Callable[[], Sequence[RowForm]]) -> None:
+        """Prepare to read a journal; `forms` returns the forms of its rows by number."""
+        self._journal = journal
+        self._forms = forms
+        self._tasks: dict[str, list[int]] = {}
+        self._next = 0
+        """The id after the last one that was read."""
+
+    def before(self, name: str, end: int = LAST) -> Sequence[int]:
+        """Return the tasks of a name with ids below `end`; rows from there on are not accepted yet."""
+        forms = self._forms()
+        for task, row in self._journal.rows_from(self._next, end):
+            self._next = task + 1
+            form = forms[row.form]
+            known_as = command.name(form.spec(unpack_cells(row.text), row.row), varies=form.varies)
+            self._tasks.setdefault(known_as, []).append(task)
+        return tuple(self._tasks.get(name, ()))
+
+
+class EarlierTasks:
+    """The tasks of a run and of other runs that the rows of a new list can name as parents."""
+
+    def __init__(self, journal: JournalReader, forms: Callable[[], Sequence[RowForm]]) -> None:
+        """Prepare to read the journal of a run; `forms` returns the forms of its rows by number."""
+        self.others: OtherRuns = NoOtherRuns()
+        self._journal = journal
+        self._names = TaskNames(journal, forms)
+
+    def before(self, first: int) -> TasksBefore:
+        """Return what a list can name whose first row gets the id `first`."""
+        return TasksBefore(self._journal, self._names, self.others, first)
+
+    def events(self, dependencies: ListDependencies, first: int) -> list[Depended | Observed]:
+        """Return the events that block the rows of a list, with the states of their parents in other runs."""
+        edges = dependencies.events(first)
+        return [*self.others.seen(dependencies.known()), *edges] if edges else []
+
+
+@dataclass(frozen=True, slots=True)
+class TasksBefore:
+    """The parents that the rows of one list can name besides each other."""
+
+    journal: JournalReader
+    names: TaskNames
+    others: OtherRuns
+    first: int
+    """The id of the list's first row."""
+
+    def find(self, word: str) -> Sequence[int]:
+        """Return the tasks of this run that a word stands for, else the parents in other runs."""
+        if ids := _IDS.match(word):
+            own = self.journal.within(int(ids[1]), int(ids[2] or ids[1]))
+            here: Sequence[int] = [task for task in own if task < self.first]
+        else:
+            here = self.names.before(word, self.first)
+        return here or self.others.find(word)
+
+    def spoilt(self, parent: int) -> str:
+        """Return why a parent can never succeed as things are; empty if it may."""
+        return self.others.spoilt(parent)
