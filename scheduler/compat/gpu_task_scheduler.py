@@ -45,11 +45,14 @@ class GPUTaskScheduler:
         self._shared = dict(self._manager.get_all_global_config())
         self._said = self._manager.get_all_scheduler_config()
         self._class = gpu_task_class
+        self._accepted = False
+        """True once a run has accepted the combinations; from then on the run answers Ctrl-C."""
 
     def start(self) -> None:
         """Run all remaining combinations and return when they have ended. If one fails, this process ends with 1.
 
-        The first Ctrl-C lets running tasks end, the second stops them; then the process ends with 130.
+        The first Ctrl-C lets running tasks end, the second stops them; then the process ends with 130. Before the first
+        task has started, Ctrl-C ends the process at once, and nothing of the list is kept.
         """
         task_launcher.stop_loading()
         target = python_calls.target_class(self._class)
@@ -59,6 +62,11 @@ class GPUTaskScheduler:
             ended = self._run(PythonCalls(target, todo), logger) if todo else None
         except MissingPackage as exc:
             raise SystemExit(f"scheduler: {exc}") from exc
+        except KeyboardInterrupt:
+            if self._accepted:
+                raise
+            logger.error("interrupted before any task was started: nothing of this list was kept")
+            raise SystemExit(130) from None
         else:
             for worker in self._manager.get_gpu_envs():
                 logger.info("%s finished", worker["name"])
@@ -96,8 +104,7 @@ class GPUTaskScheduler:
         }
         values = partial(self._pickled, found.test, name)
         varied = {str(key): str(value) for key, value in found.test.items()}
-        rest = {key: text for key, text in shared.items() if key not in found.test}
-        return PythonCall(name, said, values, varied, rest)
+        return PythonCall(name, said, values, varied, _besides(shared, found.test))
 
     def _pickled(self, test: Mapping[str, Any], name: str) -> bytes:
         return python_calls.pickled({**self._shared, **test}, f"the configuration {name}")
@@ -109,6 +116,7 @@ class GPUTaskScheduler:
         listing = todo.listing(f"{todo.target.name} of {todo.target.file or todo.target.module}")
         session = run_start.begin(listing, RunOptions(devices, keep_going=True), settings, this_python(settings))
         assert session is not None  # there is something to do
+        self._accepted = True
         try:
             logger.info(
                 "run %d: %s (scheduler list %d)", session.number, count(len(todo.calls), "task"), session.number
@@ -129,6 +137,13 @@ class GPUTaskScheduler:
             return path if path and os.path.exists(path) else str(session.places.task_log(task, attempt))
 
         return TaskLog(inner, logger, book.job, labels, log_of)
+
+
+def _besides(shared: Mapping[str, str], test: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return what a combination does not set itself; mostly that is the same object for all combinations."""
+    if shared.keys().isdisjoint(test):
+        return shared
+    return {key: text for key, text in shared.items() if key not in test}
 
 
 def _summary(ended: RunResult) -> str:

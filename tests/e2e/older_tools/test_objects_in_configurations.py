@@ -216,6 +216,18 @@ print(made.get_num_left_config(), (resource.getrusage(resource.RUSAGE_SELF).ru_m
     assert mib < 40, "a million combinations are never in memory together"
 
 
+@pytest.mark.parametrize("when", ["__str__", "__reduce__"], ids=["as the folders are named", "as the run is accepted"])
+def test_ctrl_c_before_the_first_task_ends_the_program_and_leaves_no_run(project: Project, when: str) -> None:
+    stops = "os.kill(os.getpid(), signal.SIGINT) or time.sleep(9)"
+    head = f"import os, signal, time\nclass Late:\n    def {when}(self):\n        {stops}\n"
+    configure(project, head=head, test="[{'a': [*range(20), Late()]}]")
+    done = project.script(code=130)
+    assert "interrupted before any task was started: nothing of this list was kept" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert list((project.state / "runs").glob("*")) == []
+    assert project.results() == {}
+
+
 def test_calls_are_written_in_groups_and_each_has_its_own_input(project: Project) -> None:
     configure(project, test="[{'a': list(range(300))}]", gpu="['0', '1', '2', '3', '4', '5', '6', '7']")
     project.put(
