@@ -37,7 +37,7 @@ class Autoencoder:
             reconstruction[begin : begin + chunk] = self.matrices.tanh(x @ w) @ w.T
             error = reconstruction[begin : begin + chunk] - x
             total += float((error * error).mean())
-        return f" validation {total / max(1, len(chunks)):.4f}"
+        return f" val_loss {total / max(1, len(chunks)):.4f}"
 
 
 if __name__ == "__main__":

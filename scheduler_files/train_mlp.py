@@ -16,6 +16,8 @@ class Mlp:
         self.data = repeat(matrices, block, options.samples)
         noise = matrices.matrix(gaussian(512, 4, seed=16, scale=0.1))
         self.targets = repeat(matrices, matrices.tanh(block @ inner) @ outer + noise, options.samples)
+        unseen = matrices.matrix(gaussian(256, 128, seed=17))
+        self.held_out = unseen, matrices.tanh(unseen @ inner) @ outer
         self.weights = {
             "w1": matrices.matrix(gaussian(128, options.width, seed=14, scale=0.05)),
             "w2": matrices.matrix(gaussian(options.width, 4, seed=15, scale=0.05)),
@@ -31,6 +33,12 @@ class Mlp:
         self.weights["w2"] = w2 - (hidden.T @ error) * (self.lr / rows)
         self.weights["w1"] = w1 - (x.T @ back) * (self.lr / rows)
         return (error * error).mean()
+
+    def validate(self):
+        """Return what the epoch's line says about rows that are in no batch."""
+        x, y = self.held_out
+        error = self.matrices.tanh(x @ self.weights["w1"]) @ self.weights["w2"] - y
+        return f" val_loss {float((error * error).mean()):.4f}"
 
 
 if __name__ == "__main__":

@@ -60,7 +60,9 @@ def _add_list(made: Parser) -> None:
     made.add_argument(
         "--multiline", action="store_true", help="commands span several lines; a blank line or a NUL ends each"
     )
-    made.add_argument("--sample", action="store_true", help="copy the sample tasks to ./scheduler_samples and run them")
+    made.add_argument(
+        "--sample", action="store_true", help="copy ten small trainings to ./scheduler_samples and run them"
+    )
     made.add_argument(
         "--header", default="0", metavar="N|None", help="row number of the header, from 0; None: no header (default 0)"
     )

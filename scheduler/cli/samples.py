@@ -12,9 +12,13 @@ _PACKAGE = Path(__file__).parent.parent
 _HOMES = (_PACKAGE / "_samples", _PACKAGE.parent / "scheduler_files")
 
 
+LISTS = ("sweep.csv", "commands.csv")
+"""A sweep over two parameters that is over within a minute, and the list of the older tools."""
+
+
 def unpack() -> str:
-    """Copy missing samples to ./scheduler_samples, and return the path of their CSV."""
-    home = next((path for path in _HOMES if (path / "commands.csv").is_file()), None)
+    """Copy missing samples to ./scheduler_samples, and return the path of the sweep."""
+    home = next((path for path in _HOMES if (path / LISTS[0]).is_file()), None)
     if home is None:
         raise UsageError("the sample tasks are missing from this installation: install gpu-batch-scheduler again")
     try:
@@ -22,10 +26,10 @@ def unpack() -> str:
         for source in sorted(home.glob("*.py")):
             if not (TARGET / source.name).exists():
                 shutil.copyfile(source, TARGET / source.name)
-        listing = TARGET / "commands.csv"
-        if not listing.exists():
-            text = (home / "commands.csv").read_text(encoding="utf-8")
-            listing.write_text(text.replace("scheduler_files,", f"{TARGET},"), encoding="utf-8")
+        for name in LISTS:
+            if not (TARGET / name).exists():
+                text = (home / name).read_text(encoding="utf-8")
+                (TARGET / name).write_text(text.replace("scheduler_files,", f"{TARGET},"), encoding="utf-8")
     except OSError as exc:
         raise UsageError(f"cannot copy the sample tasks to {TARGET.absolute()}: {exc.strerror}") from exc
-    return str(listing)
+    return str(TARGET / LISTS[0])

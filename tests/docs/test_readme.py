@@ -23,15 +23,17 @@ def first_result() -> list[str]:
 
 
 @pytest.mark.slow
-def test_the_commands_under_first_result_run_the_two_tasks_and_print_their_results(tmp_path: Path) -> None:
+def test_the_commands_under_first_result_run_two_tasks_and_name_the_best_learning_rate(tmp_path: Path) -> None:
     home = Home(tmp_path)
     write, run, results = first_result()
     subprocess.run(["sh", "-c", write], cwd=home.root, check=True)
-    (home.root / "train.py").write_text("import sys; print(sys.argv)\n")
+    (home.root / "train.py").write_text("import sys; print('epoch 3/10 loss 0.41 val_loss', 1 - float(sys.argv[2]))\n")
     assert run.split()[0] == results.split()[0] == "scheduler"
     home.call(*run.split()[1:], code=0)
     printed = home.call(*results.split()[1:], "--csv", code=0).stdout
     assert [row["state"] for row in csv.DictReader(io.StringIO(printed))] == ["succeeded"] * 2
+    best = home.call(*results.split()[1:], code=0).stdout.splitlines()[-1]
+    assert best == "lowest val_loss 0.9 at step 3: train lr=0.1 (task 0)"
 
 
 def test_the_readme_has_about_eighty_lines() -> None:

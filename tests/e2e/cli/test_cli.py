@@ -293,7 +293,7 @@ class TestRun:
 
     def test_run_sample_unpacks_the_sample_into_the_current_directory(self, home: Home) -> None:
         said = home.call("run", "--sample", "--dry-run", code=0).stdout
-        listing = home.root / "scheduler_samples/commands.csv"
+        listing = home.root / "scheduler_samples/sweep.csv"
         assert f"{len(lines(home, str(listing))) - 1} tasks" in said
         assert runs_left(home) == []
 

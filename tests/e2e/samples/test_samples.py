@@ -150,6 +150,20 @@ def test_a_validation_needs_more_than_the_dataset(matrices: str, tmp_path: Path)
     assert peak_bytes(tmp_path, "train_autoencoder.py", samples=400_000) > 1.3 * dataset
 
 
+@pytest.mark.parametrize("script", ["train_mlp.py", "train_autoencoder.py"])
+def test_a_sample_prints_its_validation_loss(script: str, matrices: str, tmp_path: Path) -> None:
+    found = re.findall(r"^epoch \d/3 loss \d+\.\d+ val_loss (\d+\.\d+)$", trained(tmp_path, script, 3), re.MULTILINE)
+    assert len(found) == 3
+    assert script == "train_autoencoder.py" or float(found[-1]) < float(found[0])
+
+
+def test_the_sweep_varies_two_parameters_of_one_script() -> None:
+    with (SAMPLES / "sweep.csv").open(newline="") as file:
+        table = list(csv.DictReader(file))
+    assert len(table) == len({(row["lr"], row["width"]) for row in table}) == 10
+    assert len({row["Command"] for row in table}) == 1
+
+
 @contract("S3-29")
 def test_the_list_has_forty_rows_of_exactly_the_five_columns() -> None:
     table = list(rows())
@@ -181,4 +195,4 @@ def test_the_sample_list_mixes_scripts_priorities_and_epochs() -> None:
 def test_the_wheel_takes_every_sample_file_along() -> None:
     wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
     taken = {Path(name).name for name in wheel["only-include"] if name.startswith("scheduler_files/")}
-    assert taken == {"commands.csv", *(path.name for path in SAMPLES.glob("*.py"))}
+    assert taken == {"commands.csv", "sweep.csv", *(path.name for path in SAMPLES.glob("*.py"))}
