@@ -135,6 +135,25 @@ class TestProcesses:
             assert machine.account.reads == reads
 
 
+class TestHiddenProcesses:
+    """Processes of other users, where /proc does not show them (hidepid)."""
+
+    def test_a_process_that_stays_hidden_is_unmanaged_and_no_attempts(self) -> None:
+        machine = Machine()
+        machine.watch(A, 4)
+        machine.look(process(7, 3, "1.1"), process(8, 2, there=False), times=2 * SURE)
+        assert (machine.used(A), machine.unmanaged(), machine.account.reads) == (3, {8: 2}, PROCESS)
+
+    def test_hidden_processes_that_were_there_before_a_launch_are_no_attempts(self) -> None:
+        machine = Machine()
+        machine.look(process(8, 2, there=False), times=2 * SURE)
+        machine.watch(A, 4)
+        machine.look(process(8, 2, there=False), times=SURE)
+        assert (machine.used(A), machine.account.reads) == (0, DEVICE)
+        machine.look(process(7, 3, "1.1"), process(8, 2, there=False), times=2 * SURE)
+        assert (machine.used(A), machine.account.reads) == (3, PROCESS)
+
+
 class TestRise:
     def test_rise_belongs_to_the_one_attempt_that_is_measured(self) -> None:
         machine = Machine(reads=DEVICE)
