@@ -90,7 +90,11 @@ def need(wants: RequestedResources) -> str:
     if wants.bytes is None:
         return f"its memory is not known yet{ooms}"
     if wants.is_expected:
-        return f"its memory is not known yet{ooms}: {size(wants.bytes)}{each} are reserved for it until it has settled"
+        return (
+            f"its memory is not known yet{ooms}: {size(wants.bytes)}{each} are reserved for it until it has settled, "
+            f"by what {count(wants.classes, 'known task class')} need, and it starts with {size(wants.starts_with)} "
+            "where no other such task has just begun"
+        )
     has_margin = wants.share and wants.source is not EstimateSource.DECLARED
     made = f": peak {size(wants.peak)} + {wants.share:.0%} + {size(wants.margin)}" if has_margin else ""
     what = f"no GPU, and {size(wants.bytes)} of host RAM" if wants.no_gpu else f"{size(wants.bytes)}{each}"

@@ -55,12 +55,17 @@ class RequestedResources:
     """True if attempts of its class have shown that it needs no GPU, though it would see one."""
     is_expected: bool = False
     """True if its memory is unknown, and `bytes` follow from the needs of other task classes."""
+    classes: int = 0
+    """The number of these task classes."""
+    starts_with: int = 0
+    """The bytes with which it starts where no other task of unknown memory is at its beginning."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the request as JSON values."""
         return {
             "bytes": self.bytes, "peak": self.peak, "gpus": self.gpus, "source": self.source, "share": self.share,
             "margin": self.margin, "ooms": self.ooms, "no_gpu": self.no_gpu, "is_expected": self.is_expected,
+            "classes": self.classes, "starts_with": self.starts_with,
         }  # fmt: skip
 
 

@@ -110,9 +110,9 @@ def _wants(brain: Brain, task: int, need: ResourceRequest) -> RequestedResources
     ask = max(need.gpus, key=lambda one: one.bytes or 0) if need.gpus else need.host
     share, margin = _margin(brain, ask)
     touched = brain.task(task)
-    peak = ask.bare or ask.least
+    peak, reserved = ask.bare or ask.least, _within_devices(brain, task, need, ask)
     return RequestedResources(
-        _within_devices(brain, task, need, ask),
+        reserved,
         peak,
         len(need.gpus),
         need.source,
@@ -121,6 +121,8 @@ def _wants(brain: Brain, task: int, need: ResourceRequest) -> RequestedResources
         touched.ooms if touched else 0,
         no_gpu=need.visible > 0,
         is_expected=ask.enough > 0,
+        classes=brain.profiles.sized if ask.enough else 0,
+        starts_with=min(ask.enough, reserved or 0),
     )
 
 

@@ -391,6 +391,11 @@ class ProfileIndex:
         """
         return self._on_gpus.usual(share, least)
 
+    @property
+    def sized(self) -> int:
+        """The number of classes whose need on GPUs is known."""
+        return len(self._on_gpus)
+
     def expected_peak(self, share: float, least: int, hidden: int) -> int:
         """Return the bytes on one GPU that a new class does not exceed in this share of cases; 0 while too few are
         known.

@@ -188,7 +188,19 @@ def _unknown(brain: Brain, task: int, gpus: int) -> str:
         return f"unknown: measured first, once per task class ({count(brain.rules.profile_epochs, 'epoch')})"
     if brain.rules.learn_only:
         return "unknown and impossible to probe (their number of epochs cannot be set): a run measures them"
-    return f"unknown: measured while they run (each reserves {_reserved(gpus)} until its use settles)"
+    return _measured_as_they_start(brain, task, gpus)
+
+
+def _measured_as_they_start(brain: Brain, task: int, gpus: int) -> str:
+    """Return how tasks of unknown memory share devices until they have shown their need."""
+    rules = brain.rules
+    if not gpus or rules.expect_from is None:
+        return f"unknown: measured while they run (each reserves {_reserved(gpus)} until its use settles)"
+    if not (expected := brain.need(task, gpus).gpus[0].bytes):
+        first = f"one on each GPU until {rules.expect_from} are known, then side by side"
+        return f"unknown: measured as they start, {first}"
+    classes = count(brain.profiles.sized, "known task class")
+    return f"unknown: measured as they start, each reserves {size(expected)} until then, by what {classes} need"
 
 
 def _reserved(gpus: int) -> str:

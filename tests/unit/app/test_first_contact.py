@@ -9,7 +9,7 @@ import pytest
 from scheduler.app.simulate.simulated_run import Scene, measured
 from scheduler.core.config import SchedulingConfig
 from scheduler.core.model import Profiling, State
-from scheduler.simulation.generators import Maker, distinct, opaque, search, small
+from scheduler.simulation.generators import Maker, distinct, opaque, search, small, sweep
 from scheduler.simulation.interference import MODELS
 from scheduler.simulation.machine_spec import parse_machine
 from scheduler.simulation.metrics import RunMetrics
@@ -47,7 +47,7 @@ def test_a_random_search_takes_little_longer_than_with_known_peaks(gpus: int) ->
     assert sum(one.ooms for one in found) <= len(SEEDS) * 60 / 50
 
 
-@pytest.mark.parametrize("make", [search, small])
+@pytest.mark.parametrize("make", [search, small, sweep])
 @pytest.mark.parametrize("gpus", [1, 4])
 def test_known_arguments_are_never_slower_than_opaque_names(make: Maker, gpus: int) -> None:
     told = [ran(make(60, seed), gpus, seed=seed) for seed in SEEDS]

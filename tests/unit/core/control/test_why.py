@@ -116,7 +116,10 @@ def test_why_of_an_expected_need_gives_no_more_than_a_device_has() -> None:
         place(b, *GPU)
         tell(b, started(task), replace(exited(task), peak={"GPU-0": peak * GIB}))
     said = paragraph(b, *GPU, task=4)
-    assert said[1] == "its memory is not known yet: 23.5GiB are reserved for it until it has settled"
+    assert said[1] == (
+        "its memory is not known yet: 23.5GiB are reserved for it until it has settled, by what 2 known task classes "
+        "need, and it starts with 23.5GiB where no other such task has just begun"
+    )
 
 
 def test_why_separates_unmanaged_memory_from_what_is_kept_for_its_growth() -> None:

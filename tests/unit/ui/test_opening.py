@@ -1,0 +1,40 @@
+"""The first lines of a run: how many tasks have a known need, and how the others will be measured."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from scheduler.core.brain import Brain
+from scheduler.core.profiling.task_class import TaskClass
+from scheduler.ui.terminal.opening import _memory
+from scheduler.units import GIB
+from tests.support.builders import brain, exited, gpu, host, place, started, tasks, tell
+
+GPUS = (gpu(), gpu(1), host())
+
+
+def unlike(number: int) -> Brain:
+    """Return a Brain with so many tasks that all differ."""
+    b = brain(tasks(number), profile="auto")
+    for task in range(1, number + 1):
+        b.assign(task, TaskClass(f"class {task}", "train.py", probes=False))
+    return b
+
+
+def test_unknown_tasks_start_one_on_each_gpu_while_nothing_is_known() -> None:
+    said = _memory(unlike(12), GPUS)
+    assert said == "12 unknown: measured as they start, one on each GPU until 2 are known, then side by side"
+
+
+def test_unknown_tasks_reserve_what_known_classes_need() -> None:
+    b = unlike(12)
+    place(b, *GPUS)
+    for task in (1, 2):
+        tell(b, started(task), replace(exited(task), peak={f"GPU-{task - 1}": 4 * GIB}))
+    unknown = "10 unknown: measured as they start, each reserves 6.8GiB until then, by what 2 known task classes need"
+    assert unknown in _memory(b, GPUS)
+
+
+def test_unknown_tasks_on_the_host_reserve_half_of_its_ram() -> None:
+    said = _memory(unlike(3), (host(),))
+    assert said == "3 unknown: measured while they run (each reserves half of the free RAM until its use settles)"
