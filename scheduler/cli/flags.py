@@ -56,8 +56,8 @@ SETTINGS = {
     "margin": SettingFlag("M", "memory reserved above a known peak (default 10%%+256MiB)"),
     "metrics": SettingFlag(
         "A,B",
-        "metrics that are read from the output of tasks, the most important first (default: the usual names, as loss "
-        "and val_acc); off reads none",
+        "metrics that are read from the output of tasks, the most important first (default: the usual names, such as "
+        "loss and val_acc); off reads none",
     ),
     "my_columns": SettingFlag("A,B", "columns of your own whose names look like misspelled task fields"),
     "memory_args": SettingFlag("A,B", "arguments that determine a script's memory; all others do not"),

@@ -1,4 +1,4 @@
-"""`scheduler list [RUN]`: list the user's tasks that have not ended or ended lately, or those of one run."""
+"""`scheduler list [RUN]`: list the user's unfinished and recently ended tasks, or those of one run."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def main(argv: list[str]) -> int:
 def _parser() -> Parser:
     parser = Parser(
         "list",
-        "List your tasks on this machine that have not ended or ended lately, by run; or the tasks of one run.",
+        "List your unfinished and recently ended tasks on this machine, by run; or the tasks of one run.",
         "scheduler list --state running,waiting\n         scheduler list r12 -c id,state,lr,result.loss --sort lr",
     )
     parser.add_argument("run", nargs="?", metavar="RUN", help="a run: r3 or its name (default: all runs)")

@@ -23,7 +23,7 @@ GROUPS = {
         "retry": "Queue failed, timed-out and cancelled tasks again",
     },
     "look": {
-        "list": "List your tasks that have not ended or ended lately, or those of a run",
+        "list": "List your unfinished and recently ended tasks, or the tasks of a run",
         "status": "Show this machine's devices, all reservations and your runs",
         "top": "Watch a run or the whole machine live, in the terminal or a browser",
         "why": "Explain why a task waits, or why it ended as it did",

@@ -11,7 +11,7 @@ from scheduler.cli.parsing import Parser, settings_from, show
 if TYPE_CHECKING:
     from scheduler.app.control.targets import Target
 
-IDS = "tasks: 17, 17-40,52, last, r3.12 (row 12 of run 3), a name that only one has"
+IDS = "tasks: 17, 17-40,52, last, r3.12 (12th task of run 3), or a unique name"
 
 
 def parser(verb: str, description: str, example: str, of_run: str = "all its tasks to which this applies") -> Parser:

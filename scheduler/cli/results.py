@@ -65,7 +65,7 @@ def _parser() -> Parser:
 
 def _write_rows(reader: run_reader.RunReader, args: argparse.Namespace) -> None:
     if args.goal is not None:
-        raise UsageError("--goal belongs to --best: name a metric with it")
+        raise UsageError("--goal has an effect only with --best: add --best METRIC")
     rows: Iterable[Mapping[str, Any]] = reader.rows(secrets=args.show_secrets)
     if args.sort is not None:
         column = tables.column_names([args.sort.removeprefix("-")])[0]
@@ -96,7 +96,7 @@ def _write_data(reader: run_reader.RunReader, rows: Iterable[Mapping[str, Any]],
 
 def _write_ranking(reader: run_reader.RunReader, args: argparse.Namespace) -> None:
     if args.sort is not None:
-        raise UsageError("--best and --group-by sort by the metric: leave out --sort")
+        raise UsageError("--best and --group-by sort by the metric: leave --sort out")
     ranking = _ranking(reader, args)
     if args.group_by is not None:
         _write_groups(reader, ranking, args)

@@ -101,7 +101,7 @@ class Measurement:
             self._runner.remove(folder.unfinished)
         reading = self._runner.measure(arm, repeat, begun)
         if not reading.succeeded:
-            cure = f"scheduler results r{reading.run} shows why" if reading.run else "give it other devices"
+            cure = f"scheduler results r{reading.run} shows why" if reading.run else "choose other devices"
             raise StateError(
                 f"none of the {count(reading.tasks, 'task')} of {name} succeeded: {cure}; then start the experiment "
                 "again"

@@ -83,7 +83,7 @@ def _run_of(settings: Settings, word: str) -> RunInfo | None:
             raise
         if not _named(RunCatalog(places(settings)), word):
             raise NoSuchRun(
-                f"no run and no task here is called {word!r}: scheduler list shows my tasks, scheduler runs my runs"
+                f"no run and no task here is called {word!r}: scheduler list shows your tasks, scheduler runs your runs"
             ) from None
         return None
 
@@ -93,7 +93,7 @@ def _spans(found: RunCatalog, word: str) -> list[Span]:
         named = [] if _RUN.match(word) else _named(found, word)
         if not named:
             raise UsageError(
-                f"{word!r} is not a task: write an id like 17, several like 17-40,52, the twelfth row of run 3 "
+                f"{word!r} is not a task: write an id like 17, several like 17-40,52, the twelfth task of run 3 "
                 "as r3.12, the name of one task, or last"
             )
         if len(named) > 1:

@@ -101,8 +101,8 @@ def _ask(queue: RunPaths, request: Request, name: str) -> Answer | None:
         return answers[0] if answers else None
     if is_locked(queue.root):
         raise StateError(
-            f"the scheduler of the queue {name} has not answered for {PATIENCE:g} s: it accepts what was submitted "
-            f"once it goes on, scheduler list r{queue.number} shows whether it did"
+            f"the scheduler of the queue {name} has not answered for {PATIENCE:g} s: it accepts the tasks "
+            f"when it continues; scheduler list r{queue.number} shows whether it has"
         )
     with contextlib.suppress(FileNotFoundError):
         path.unlink()

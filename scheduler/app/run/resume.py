@@ -122,8 +122,9 @@ def _forget_what_is_lost(info: RunInfo, session: RunSession) -> None:
     alive = sorted({task for task, _, _, shim in unknown if shim})
     if alive:
         raise StillRunning(
-            f"run {info.number}: {count(len(alive), 'task')} ({ranges(alive)}) started after what its journal still "
-            "knows, and run on: take the run over once they have ended"
+            f"run {info.number}: its journal has lost the start of {count(len(alive), 'task')} that still "
+            f"{'runs' if len(alive) == 1 else 'run'} ({ranges(alive)}): take the run over once "
+            f"{'it has' if len(alive) == 1 else 'they have'} ended"
         )
     for _, _, path, _ in unknown:
         path.unlink(missing_ok=True)

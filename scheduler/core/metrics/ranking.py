@@ -16,7 +16,7 @@ PREFIX = "result."
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """The tasks of a run by one metric."""
+    """The tasks of a run, ranked by one metric."""
 
     metric: str
     goal: Goal

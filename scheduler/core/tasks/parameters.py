@@ -100,7 +100,7 @@ def _short(value: str) -> str:
 
 
 class ParameterSample:
-    """The parameters of some rows of a list, from which it follows what varies.
+    """A sample of the rows of a list, which shows the parameters that vary.
 
     The first rows are taken, then fewer and fewer, so that a long list costs little and a parameter that changes only
     after many rows is seen as well.

@@ -218,7 +218,9 @@ class SamplerGroup:
         why = f"it did not answer for {self._limits.call:g} s"
         if not self._told_silent:
             self._told_silent = True
-            self._news.append(f"the sampler of the GPUs is started again: {why}, but it is in no call of the library")
+            self._news.append(
+                f"the sampler of the GPUs is started again: {why}, though it waits for no call of the NVIDIA library"
+            )
         self._note_death(group, now, why)
 
     def _blame(self, group: SampledGroup, fault: Fault) -> None:

@@ -80,7 +80,7 @@ def write_markdown(rows: Iterable[Mapping[str, Any]], out: TextIO) -> None:
 
 
 def _one_line(value: Any) -> str:
-    """Return a value as a cell that cannot break its table."""
+    """Return a value as one line, without characters that would break its table."""
     return clean("" if value is None else str(value)).replace("\n", " ").replace("|", "\\|")
 
 

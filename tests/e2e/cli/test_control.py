@@ -485,7 +485,7 @@ class TestWrongIds:
             ("cancel", "the following arguments are required: ID"),
             (
                 "cancel mine",
-                "'mine' is not a task: write an id like 17, several like 17-40,52, the twelfth row of run 3 ",
+                "'mine' is not a task: write an id like 17, several like 17-40,52, the twelfth task of run 3 ",
             ),
             ("hold 0 --run 1", "give either a run (--run), or tasks (--task)"),
             ("devices disable", "name a device, such as scheduler devices disable 2"),

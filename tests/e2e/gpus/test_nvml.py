@@ -752,7 +752,7 @@ class TestFaults:
         eyes.until(lambda: eyes.children() != [stopped])
         eyes.until(lambda: eyes.is_open(0, 1, 2))
         assert len(eyes.troubles) == 1
-        assert "did not answer for 0.8 s, but it is in no call of the library" in eyes.troubles[0]
+        assert "did not answer for 0.8 s, though it waits for no call of the NVIDIA library" in eyes.troubles[0]
 
     def test_hanging_sampler_ends_with_its_scheduler(self, eyes: Eyes) -> None:
         eyes.box.set(hang=1)

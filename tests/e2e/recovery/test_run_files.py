@@ -84,7 +84,7 @@ def test_a_scheduler_whose_journal_was_removed_writes_it_again_and_ends(home: Ho
         (run / name).unlink()
     said = said_at_its_end(scheduler)
     assert f"{run / gone[0]} was removed or replaced while it ran" in said
-    assert "the journal is whole again, scheduler resume r1 goes on" in said
+    assert "the journal is whole again: scheduler resume r1 continues the run" in said
     (home.root / "go").touch()
     home.call("resume", "r1", code=1)
     assert [(task["exit_code"], task["attempts"]) for task in home.tasks()] == [(0, 1), (3, 1)]
@@ -183,7 +183,7 @@ def test_no_task_of_a_run_whose_journal_lost_its_end_starts_without_consent(home
     shown = home.call("list", "r1", code=0)
     assert ("waiting" in shown.stdout, "run 1 lost its end" in shown.stderr) == (True, True)
     living = home.call("resume", "r1", "--takeover", code=2).stderr
-    assert "1 task (1) started after what its journal still knows, and run on" in living
+    assert "its journal has lost the start of 1 task that still runs (1)" in living
     (home.root / "go").touch()
     wait_until(lambda: not home.living(), 30)
     assert "nothing was started" in home.call("resume", "r1", code=1).stderr

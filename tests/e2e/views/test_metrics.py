@@ -144,8 +144,8 @@ class TestBest:
     @pytest.mark.parametrize(("words", "sentence"), [
         (["--best", "bleu"], "there is no metric 'bleu': there are val_acc, loss"),
         (["--group-by", "nope"], "there is no column 'nope'; there are id,"),
-        (["--goal", "min"], "--goal belongs to --best"),
-        (["--best", "loss", "--sort", "id"], "leave out --sort"),
+        (["--goal", "min"], "--goal has an effect only with --best: add --best METRIC"),
+        (["--best", "loss", "--sort", "id"], "leave --sort out"),
     ])  # fmt: skip
     def test_question_without_an_answer_is_refused_in_one_line(
         self, swept: Home, words: list[str], sentence: str

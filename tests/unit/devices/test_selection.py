@@ -94,12 +94,12 @@ class TestTheHost:
 class TestRefusing:
     def test_forbidden_gpu_is_refused_with_both_lists(self) -> None:
         assert refused("0-3", SOME) == (
-            "--devices 0-3: this shell may use GPU 2, 5 (CUDA_VISIBLE_DEVICES); asked for GPU 0, 1, 3 besides: "
+            "--devices 0-3: this shell may use GPU 2, 5 (CUDA_VISIBLE_DEVICES); it may not use GPU 0, 1, 3: "
             "leave that out, or start where it is allowed"
         )
 
     def test_gpu_is_refused_where_none_is_allowed(self) -> None:
-        assert "this shell may use no GPU (CUDA_VISIBLE_DEVICES); asked for GPU 1 besides" in refused("GPU-1", NONE)
+        assert "this shell may use no GPU (CUDA_VISIBLE_DEVICES); it may not use GPU 1" in refused("GPU-1", NONE)
         assert refused("all", NONE) == "--devices all: this shell may use no GPU (CUDA_VISIBLE_DEVICES)"
 
     def test_refusal_of_a_gpu_left_out_gives_the_reason(self) -> None:

@@ -60,7 +60,7 @@ class ArgumentGroup:
 
 @dataclass(slots=True)
 class _Column:
-    """One slot over all classes."""
+    """The values of one slot in all classes."""
 
     name: str
     texts: list[str | None] = field(default_factory=list)
